@@ -167,3 +167,8 @@ def drawn_grid(xp: Any, random: Any, side: int) -> Drawn:
 def grid_target(side: int) -> float:
     """A target error of the same accuracy for each rank, whatever the side: 1e-7 at 4096."""
     return 1e-7 * (4096 / side) ** 2
+
+
+def rmat_target(scale: int) -> float:
+    """The same for R-MAT, whatever the scale: 1e-6 at 24."""
+    return 1e-6 * 2.0 ** (24 - scale)

@@ -5,14 +5,18 @@ ranks to a solve to 1e-11. R-MAT is numbered by descending degree.
 
     python -m benchmarks.residual --backend cuda --rmat 24 --grid 4096
 
-With `--sweep-overhead` each graph is ranked with these costs of a sweep in place of the backend's,
-in edges: they decide how long a batch is pushed before sweeps take over.
+With `--costs` each graph is ranked with each of these costs in place of the backend's, which decide
+how long a batch is pushed before sweeps take over. They take turns at each batch, so that other
+work on the machine affects all alike:
+
+    python -m benchmarks.residual --rmat 16 --costs "{}" '{"pushed_edge": 16}'
 """
 
 from __future__ import annotations
 
+import json
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from statistics import fmean, median
 from time import perf_counter
@@ -21,29 +25,45 @@ from typing import Any
 import numpy as np
 
 from benchmarks import harness
-from benchmarks.inputs import drawn_grid, drawn_rmat, grid_target
-from benchmarks.timing import TimedEngine
+from benchmarks.inputs import drawn_grid, drawn_rmat, grid_target, rmat_target
+from benchmarks.timing import Solve, TimedEngine
 from gpu import EdgeBatch, Engine, Options
 from gpu.backends import backend_named
 from gpu.operations.backend import Backend
 
 RMAT_BATCHES = (26, 263, 2_634, 26_342)
-RMAT_TARGET = 1e-6
 GRID_BATCH = 10
 
 
 def measured(
-    name: str, size: int, timed: TimedEngine, batches: Iterator[EdgeBatch], count: int, warm_up: int
-) -> dict[str, Any]:
-    """Figures of `count` batches, after some that are not counted."""
-    solves = [timed.batch(next(batches)) for _ in range(warm_up + count)][warm_up:]
+    name: str,
+    size: int,
+    engines: Sequence[TimedEngine],
+    batches: Iterator[EdgeBatch],
+    count: int,
+    warm_up: int,
+) -> list[dict[str, Any]]:
+    """Figures of each engine, which all take `count` batches, after some that are not counted."""
+    solves: list[list[Solve]] = [[] for _ in engines]
+    for number in range(warm_up + count):
+        batch = next(batches)
+        for turn in range(len(engines)):
+            place = (number + turn) % len(engines)
+            solves[place].append(engines[place].batch(batch))
+    return [
+        _figures(name, size, timed, own[warm_up:])
+        for timed, own in zip(engines, solves, strict=True)
+    ]
+
+
+def _figures(name: str, size: int, timed: TimedEngine, solves: list[Solve]) -> dict[str, Any]:
     times = [solve.milliseconds for solve in solves]
     figures = {
         "graph": name,
         "vertices": timed.engine.vertices,
         "edges": timed.engine.edges,
         "batch_size": size,
-        "batches": count,
+        "batches": len(solves),
         "target_error": timed.engine.options.target_error,
         "mean_ms": fmean(times),
         "median_ms": median(times),
@@ -66,47 +86,53 @@ def measured(
     return figures
 
 
-def ranked(backend: Backend, arguments: Namespace) -> Iterator[dict[str, Any]]:
-    """Figures of each graph and size of batches."""
+def ranked(backends: Sequence[Backend], arguments: Namespace) -> Iterator[list[dict[str, Any]]]:
+    """Figures of each graph and size of batches, by each backend."""
+    backend = backends[0]
     xp, to_host = backend.xp, backend.device.to_host
     generator, random = np.random.default_rng(7), xp.random.default_rng(7)
     counts = arguments.batches, arguments.warm_up
     for side in arguments.grid:
-        timed = TimedEngine(Options(target_error=grid_target(side)), backend)
+        engines = [TimedEngine(Options(target_error=grid_target(side)), each) for each in backends]
         graph = drawn_grid(xp, random, side)
-        timed.batch(graph.load_from_host(backend.device))
+        for timed in engines:
+            timed.batch(graph.load_from_host(backend.device))
         batches = graph.batches(generator, GRID_BATCH, to_host)
-        yield measured(f"grid {side}", GRID_BATCH, timed, batches, *counts)
-        del timed, graph, batches
-    if arguments.rmat:
-        graph = drawn_rmat(xp, random, arguments.rmat, by_degree=True)
-        timed = TimedEngine(Options(target_error=RMAT_TARGET), backend)
-        begin = perf_counter()
-        solve = timed.batch(graph.load_from_host(backend.device))
-        print(f"loaded in {perf_counter() - begin:.1f} s; first solve {solve}", flush=True)
-        print(f"static {timed.batch(EdgeBatch(), 'static')}", flush=True)
+        yield measured(f"grid {side}", GRID_BATCH, engines, batches, *counts)
+        del timed, engines, graph, batches
+    for scale in arguments.rmat:
+        graph = drawn_rmat(xp, random, scale, by_degree=True)
+        target = rmat_target(scale)
+        engines = [TimedEngine(Options(target_error=target), each) for each in backends]
+        for timed in engines:
+            begin = perf_counter()
+            solve = timed.batch(graph.load_from_host(backend.device))
+            print(f"loaded in {perf_counter() - begin:.1f} s; first solve {solve}", flush=True)
+            print(f"static {timed.batch(EdgeBatch(), 'static')}", flush=True)
         for size in arguments.sizes:
             batches = graph.batches(generator, size, to_host)
-            yield measured(f"R-MAT {arguments.rmat}", size, timed, batches, *counts)
+            yield measured(f"R-MAT {scale}", size, engines, batches, *counts)
+        del timed, engines, graph
 
 
 def main() -> None:
     parser = harness.parser("the residual strategy on R-MAT and grids", backends=True)
-    parser.add_argument("--rmat", type=int, help="scale: log2 of the number of vertices")
+    parser.add_argument("--rmat", type=int, nargs="*", default=[], help="scales")
     parser.add_argument("--grid", type=int, nargs="*", default=[], help="sides")
     parser.add_argument("--batches", type=int, default=100)
     parser.add_argument("--sizes", type=int, nargs="*", default=RMAT_BATCHES)
     parser.add_argument("--warm-up", type=int, default=10)
-    parser.add_argument("--sweep-overhead", type=float, nargs="*", help="costs, in edges")
+    parser.add_argument("--costs", type=json.loads, nargs="*", help="fields of Costs, in JSON")
     arguments = parser.parse_args()
 
     backend = backend_named(arguments.backend)
     Engine(backend=backend).warm_up()
+    given = arguments.costs or [{}]
+    backends = [replace(backend, costs=replace(backend.costs, **costs)) for costs in given]
     figures = []
-    for overhead in arguments.sweep_overhead or [backend.costs.sweep_overhead]:
-        costs = replace(backend.costs, sweep_overhead=overhead)
-        rows = ranked(replace(backend, costs=costs), arguments)
-        figures += [{"sweep_overhead": overhead} | row for row in rows]
+    for rows in ranked(backends, arguments):
+        for costs, row in zip(given, rows, strict=True):
+            figures.append(row | ({"costs": costs} if arguments.costs else {}))
     print(harness.record("residual", arguments.backend, figures, arguments.results))
 
 

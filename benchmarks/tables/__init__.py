@@ -48,7 +48,7 @@ TABLES: dict[str, Callable[[Record], str]] = {
     "preferential-attachment": papers.preferential_attachment,
     "profile": kernels.profile,
     "programs": engine.programs,
-    "push-cost": figures_and_values,
+    "push-costs": engine.push_costs,
     "residual": engine.residual,
     "retrieval": service.retrieval,
     "rounds": kernels.rounds,

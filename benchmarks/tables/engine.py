@@ -80,7 +80,11 @@ def _verdict(groups: dict[str, list[Row]], own: list[str]) -> list[str]:
 
 
 def residual(document: Record) -> str:
-    """Time, work and error of the residual strategy, a row for each graph and batch size."""
+    """Time, work and error of the residual strategy, a row for each graph and batch size; times
+    alone, a column for each of several costs.
+    """
+    if "costs" in document["figures"][0]:
+        return _by_costs(document["figures"])
     lines = heading(
         "| graph | batch | target | solve, ms (mean) | (median) | (largest) | iterations | touched"
         " | error bound | L1 error, last |"
@@ -92,6 +96,56 @@ def residual(document: Record) -> str:
         f" | {row['mean_iterations']:.1f} | {row['mean_touched_vertices']:,.0f}"
         f" | {row['mean_error_bound']:.1e} | {row['last_error']:.1e} |"
         for row in document["figures"]
+    ]
+    return "\n".join(lines)
+
+
+def push_costs(document: Record) -> str:
+    """What was pushed, and the prices that explain its time: by graph, and of all."""
+    prices = ("push_overhead", "round_overhead", "pushed_vertex", "pushed_edge")
+    figures = dict(document["figures"])
+    totals = [(name, figures.pop(name)) for name in ("costs", "by edges alone")]
+    lines = heading("| graph | pushes | rounds | entries | edges | ms | r from y, in sweeps |")
+    lines += [
+        f"| {name}, {row['edges']:,} edges | {row['pushes']:,} | {row['rounds']:,}"
+        f" | {row['entries']:,} | {row['pushed_edges']:,} | {row['microseconds'] / 1e3:.1f}"
+        f" | {row['residual_in_sweeps']} |"
+        for name, row in figures.items()
+    ]
+    lines += ["", *heading("| price of | a push | a round | an entry | an edge | error |")]
+    alone = [
+        (name, {key.removeprefix("alone: "): cost for key, cost in row.items()})
+        for name, row in figures.items()
+    ]
+    lines += [
+        f"| {'all' if name == 'costs' else name} | "
+        + " | ".join(
+            f"{row[price]:,.0f}" if row[price] > 1e3 else f"{row[price]:g}" for price in prices
+        )
+        + f" | {row['relative_error']:.1%} |"
+        for name, row in [*alone, *totals]
+    ]
+    return "\n".join(lines)
+
+
+def _by_costs(figures: list[Row]) -> str:
+    groups: dict[str, list[Row]] = {}
+    for row in figures:
+        name = f"{row['graph']}, {row['edges']:,} edges | {row['batch_size']:,}"
+        groups.setdefault(name, []).append(row)
+    contenders = [row["costs"] for row in next(iter(groups.values()))]
+    lines = [
+        f"- costs {number}: "
+        + (", ".join(f"`{name}` {cost:,g}" for name, cost in costs.items()) or "the backend's")
+        for number, costs in enumerate(contenders)
+    ]
+    columns = " | ".join(f"costs {number}" for number in range(len(contenders)))
+    lines += ["", *heading(f"| graph | batch | solve, ms (mean / median): {columns} |")]
+    lines += [
+        f"| {name} | "
+        + " | ".join(f"{row['mean_ms']:.2f} / {row['median_ms']:.2f}" for row in rows)
+        + " |"
+        for name, rows in groups.items()
     ]
     return "\n".join(lines)
 

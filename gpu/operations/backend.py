@@ -24,7 +24,7 @@ from gpu.operations.program_windows import ProgramWindowOperations
 from gpu.operations.programs import ProgramOperations
 from gpu.operations.published import PublishedOperations
 from gpu.operations.rebuild import RebuildOperations
-from gpu.operations.residual import ResidualOperations
+from gpu.operations.residual import PushResult, ResidualOperations
 from gpu.operations.rounds import RoundOperations
 from gpu.operations.select import SelectOperations
 from gpu.operations.sweeps import SweepOperations
@@ -51,7 +51,8 @@ class Costs:
     """Costs in units of the time that a dense sweep takes for one edge. Measured once, so that
     decisions follow counted work and the same batches give the same ranks.
 
-    pushed_edge     one edge of a push
+    pushed_edge     one edge of a push, instead of all that it costs: see docs/performance.md
+    round_overhead  a round of a push over hardly any vertices, where it takes exchanges
     sweep_overhead  a sweep over hardly any edges
     exchange        a collective operation of shards, for each shard, over hardly any data
     sparse_part     a set of fewer vertices than one in this many of all is cheaper as a list than
@@ -62,8 +63,13 @@ class Costs:
     pushed_edge: float
     sweep_overhead: float
     sparse_part: int
+    round_overhead: float = 0.0
     exchange: float = 0.0
     pages: PageRule = PageRule()
+
+    def of_push(self, pushed: PushResult) -> float:
+        """What a push took."""
+        return pushed.delta.additions * self.pushed_edge + pushed.rounds * self.round_overhead
 
 
 @dataclass(frozen=True, slots=True)

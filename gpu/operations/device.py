@@ -110,7 +110,7 @@ class DeviceOperations(ABC):
         """Bounds what all arrays of this process on the device take, in bytes; None: as the process
         began. Raises InvalidValue, also where arrays have no memory of their own.
         """
-        if most is not None and (isinstance(most, bool) or most < 1):
+        if most is not None and (isinstance(most, bool) or not isinstance(most, int) or most < 1):
             raise InvalidValue("device_memory", most, "a number of bytes, at least 1")
         self._limit_memory(most)
 

@@ -13,7 +13,7 @@ class PageOperations(Protocol):
 
     def bytes_needed(self, vertices: int, edges: int) -> int:
         """Upper bound on the memory that `build` takes, its peak included; without what a tile of
-        more than LOADED_AT_ONCE edges takes.
+        more edges than are sorted at once takes.
         """
 
     def build(self, incoming: Csr) -> PagedLists:
@@ -24,6 +24,6 @@ class PageOperations(Protocol):
 
     def follow(self, lists: PagedLists, changes: EdgeChanges) -> bool:
         """Changes the pages as a batch changed the graph, which has no more vertices than there is
-        room for. Returns False if a page found no room: then they cannot be used any more. Raises
-        MemoryError before anything is changed.
+        room for. Returns False if a page found no room, and raises MemoryError: then they cannot be
+        used any more.
         """

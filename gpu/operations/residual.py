@@ -71,12 +71,12 @@ class PushLimits:
     """When `push` ends, apart from having nothing left above the floor.
 
     residual_l1, residual_sum, mass  ‖r‖₁, Σr and Σy at its start
-    goal         met when ‖r‖₁ + |Σr| ≤ goal · Σy
-    threshold    the first θ
-    edge_weight  a vertex with out-degree l is above θ when |r| > θ·(1 + edge_weight·l)
-    round_edges  the most out-edges of one work-list
-    edges        the most edges in all
-    rounds       the most rounds
+    goal            met when ‖r‖₁ + |Σr| ≤ goal · Σy
+    threshold       the first θ
+    edge_weight     a vertex with out-degree l is above θ when |r| > θ·(1 + edge_weight·l)
+    round_edges     the most out-edges of one work-list
+    edges           the most edges in all
+    rounds          the most rounds
     """
 
     residual_l1: float
@@ -99,6 +99,7 @@ class PushResult:
     threshold  the last θ
     rounds     work-lists propagated
     vertices   distinct vertices pushed for the first time in this solve
+    entries    of the work-lists: a vertex counts once a list
     delta      see ResidualDelta
     """
 
@@ -106,17 +107,14 @@ class PushResult:
     threshold: float
     rounds: int
     vertices: int
+    entries: int
     delta: ResidualDelta
 
 
 class ResidualOperations(ABC):
     """Operations whose cost follows what they touch. Additions to r come in any order on
     ``cuda``, so results can differ in the last bits from run to run.
-
-    round_cost  cost of a round of a push beside its edges, in edges of a dense sweep
     """
-
-    round_cost = 0.0
 
     @abstractmethod
     def recompute_rows(

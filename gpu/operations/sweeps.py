@@ -261,7 +261,6 @@ class SweepOperations(ABC):
         """
         raise NotImplementedError("sweeps are run one at a time")
 
-    @abstractmethod
     def orthomin_products(
         self,
         graph: GraphView,
@@ -274,12 +273,13 @@ class SweepOperations(ABC):
         mean: float,
         floor: float,
         has_previous: bool,
-    ) -> list[float]:
-        """The first part of `orthomin_step`: q̂, into `state`, and the arguments of
-        OrthominStep.of.
+    ) -> Array:
+        """The first part of `orthomin_step`: q̂, into `state`. Returns the arguments of
+        OrthominStep.of, float64[5] on the device. Raises NotImplementedError where sweeps are not
+        accelerated.
         """
+        raise NotImplementedError("sweeps are not accelerated")
 
-    @abstractmethod
     def orthomin_update(
         self,
         graph: GraphView,
@@ -289,10 +289,11 @@ class SweepOperations(ABC):
         state: OrthominState,
         damping: float,
         mean: float,
-        products: Sequence[float],
+        products: Array,
         has_previous: bool,
-    ) -> SweepResult:
-        """The second part of `orthomin_step`."""
+    ) -> tuple[OrthominStep, SweepResult]:
+        """The second part of `orthomin_step`. products: those of the first part."""
+        raise NotImplementedError("sweeps are not accelerated")
 
     def orthomin_step(
         self,
@@ -321,8 +322,7 @@ class SweepOperations(ABC):
         """
         vectors = (values, residual, contributions, state, damping, mean)
         products = self.orthomin_products(graph, rows, *vectors, floor, has_previous)
-        result = self.orthomin_update(graph, *vectors, products, has_previous)
-        return OrthominStep.of(products, has_previous), result
+        return self.orthomin_update(graph, *vectors, products, has_previous)
 
     def fused_orthomin(
         self,

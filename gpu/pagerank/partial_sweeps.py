@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from gpu.operations.csr import GraphView, Rows
+from gpu.operations.csr import GraphView
 from gpu.operations.device import Array
-from gpu.operations.sweeps import OrthominState, SweepOperations, SweepResult
+from gpu.operations.sweeps import SweepOperations, SweepResult
 
 
 class PartialSweeps(SweepOperations):
@@ -36,37 +34,6 @@ class PartialSweeps(SweepOperations):
         return self._local.start_from_in_degrees(
             graph, in_degrees, values, residual, contributions, damping, rhs_scale
         )
-
-    def orthomin_products(
-        self,
-        graph: GraphView,
-        rows: Rows,
-        values: Array,
-        residual: Array,
-        contributions: Array,
-        state: OrthominState,
-        damping: float,
-        mean: float,
-        floor: float,
-        has_previous: bool,
-    ) -> list[float]:
-        """Raises NotImplementedError."""
-        raise NotImplementedError("sweeps over streamed lists are not accelerated")
-
-    def orthomin_update(
-        self,
-        graph: GraphView,
-        values: Array,
-        residual: Array,
-        contributions: Array,
-        state: OrthominState,
-        damping: float,
-        mean: float,
-        products: Sequence[float],
-        has_previous: bool,
-    ) -> SweepResult:
-        """Raises NotImplementedError."""
-        raise NotImplementedError("sweeps over streamed lists are not accelerated")
 
     def subtract_at(self, residual: Array, places: Array, weights: Array, amount: float) -> None:
         self._local.subtract_at(residual, places, weights, amount)

@@ -69,8 +69,7 @@ def push_to_target(iterate: GlobalIterate) -> tuple[int, int]:
         rounds += pushed.rounds
         vertices += pushed.vertices
         threshold = pushed.threshold
-        cost = pushed.delta.additions * costs.pushed_edge
-        cost += pushed.rounds * graph.backend.residual.round_cost
+        cost = costs.of_push(pushed)
         budget -= cost
         if pushed.end != "floor" or budget <= graph.ids.limit:
             break

@@ -147,7 +147,7 @@ def _sweep(
             sweeps += solved
             if goal.met_by_residual or not goal.attainable or sweeps >= most_sweeps:
                 return sweeps, goal.met_by_residual, schedule.kind
-            dense.begin_anew(schedule.kind)
+            dense.restart(schedule.kind)
             stall.reset()
         elif schedule.switch(bound):
             dense.switch(schedule.kind)
@@ -196,7 +196,7 @@ class _DenseSweeps:
         self._mean_corrected = kind.mean_corrected
         return 1, useful
 
-    def begin_anew(self, kind: SweepKind) -> None:
+    def restart(self, kind: SweepKind) -> None:
         """Continues from a residual that was not found by sweeps."""
         self.closed_class_residual = 0.0
         self.begin(kind)

@@ -203,9 +203,7 @@ class Query:
             self.done = pushed.end == "floor" or self.iterations >= self._most_rounds
             return
         stuck = pushed.end == "work" and pushed.rounds == 0
-        work = pushed.delta.additions * costs.pushed_edge
-        work += pushed.rounds * iterate.graph.backend.residual.round_cost
-        slow = self._push_is_slow(work)
+        slow = self._push_is_slow(costs.of_push(pushed))
         self.pulling = iterate.dense or stuck or slow or pushed.end == "floor"
         if self.pulling and iterate.certificate.mass > 0.0 and not self._trial.expected:
             iterate.correct_at_seeds()

@@ -41,7 +41,7 @@ from gpu.sharded.published import ShardedPublished
 from gpu.sharded.removal import removed_arcs
 from gpu.sharded.residual import ShardedResidual
 from gpu.sharded.routing import Router
-from gpu.sharded.sweeps import ShardedSweeps, sweep_costs
+from gpu.sharded.sweeps import ShardedSweeps, shard_costs
 from gpu.types import EdgeBatch, Options
 
 _RENUMBERED_SLOTS = 1 << 24
@@ -82,7 +82,7 @@ class ShardGraph(DynamicGraph):
         frontier = ShardedFrontier(local, columns)
         self.backend = replace(
             local,
-            costs=sweep_costs(local.costs, communicator),
+            costs=shard_costs(local.costs, communicator.size),
             sweeps=sweeps,
             residual=ShardedResidual(local, communicator, columns),
             frontier=frontier,

@@ -33,13 +33,7 @@ from gpu.operations.update import EdgeChanges
 from gpu.sharded.columns import Columns
 from gpu.sharded.communicator import Communicator
 from gpu.sharded.numbering import Numbering
-from gpu.sharded.sweeps import sweep_costs
-
-_ROUND_EXCHANGES = 3
-"""Collective operations of a round: lengths, pairs, and what it did with what is above θ now."""
-
-_ROUND_SWEEPS = 16
-"""The sweeps of one device whose launches take as long as those of a round: on two H200."""
+from gpu.sharded.sweeps import shard_costs
 
 _LEVEL_DIVISOR = 8.0
 """Of the thresholds between which a round chooses, each is this part of the one before."""
@@ -113,10 +107,7 @@ class ShardedResidual(ResidualOperations):
 
     def __init__(self, local: Backend, communicator: Communicator, columns: Columns) -> None:
         """local  with the costs of one device"""
-        costs = local.costs
-        each = _ROUND_EXCHANGES * costs.exchange + _ROUND_SWEEPS * costs.sweep_overhead
-        self.round_cost = each * communicator.size
-        self._sweep_overhead = sweep_costs(costs, communicator).sweep_overhead
+        self._costs = shard_costs(local.costs, communicator.size)
         self._local, self._communicator, self._columns = local, communicator, columns
         self._outbox: Outbox | None = None
         self._sending = False
@@ -182,10 +173,10 @@ class ShardedResidual(ResidualOperations):
         exchanges of a round, so θ falls until the list is that long. Unless all entries are
         listed, the push ends as at the floor when a round gains less for its cost than a sweep.
         """
-        local, costs, total = self._local, self._local.costs, _NOTHING
+        local, costs, total = self._local, self._costs, _NOTHING
         nothing = (local.xp.empty(0, np.int32), local.xp.empty(0))
-        sweep_cost = graph.edges + self._sweep_overhead
-        threshold, rounds, vertices = limits.threshold, 0, 0
+        sweep_cost = graph.edges + costs.sweep_overhead
+        threshold, rounds, vertices, entries = limits.threshold, 0, 0, 0
         candidates: _Candidates | None = None
         totals: list[float] = []
         end: PushEnd
@@ -195,7 +186,7 @@ class ShardedResidual(ResidualOperations):
             if remaining <= limits.goal * (limits.mass + total.mass):
                 end = "goal"
                 break
-            spent = total.additions + rounds * self.round_cost / costs.pushed_edge
+            spent = total.additions + rounds * costs.round_overhead / costs.pushed_edge
             if residual.floor == np.inf or spent > limits.edges:
                 end = "work"
                 break
@@ -219,6 +210,7 @@ class ShardedResidual(ResidualOperations):
                 end = "rounds"
                 break
             rounds += 1
+            entries += int(totals[level])
             contributions, pushed = local.rounds.push_vertices(
                 graph, values, damping, residual, queue
             )
@@ -232,12 +224,12 @@ class ShardedResidual(ResidualOperations):
             delta, (newly_pushed, *totals) = self._gathered(residual, sent, applied, left, numbers)
             total = _sum(total, delta)
             vertices += int(newly_pushed)
-            cost = self.round_cost + delta.additions * costs.pushed_edge
+            cost = costs.round_overhead + delta.additions * costs.pushed_edge
             gain = -delta.residual_l1 * sweep_cost
             if residual.floor >= 0.0 and gain <= _SWEEP_REDUCTION * residual_l1 * cost:
                 end = "floor"
                 break
-        return PushResult(end, threshold, rounds, vertices, total)
+        return PushResult(end, threshold, rounds, vertices, entries, total)
 
     def select_candidates(self, residual: Residual, floor: float) -> None:
         # the lengths of the lists, from which floors follow, differ from shard to shard
@@ -267,7 +259,7 @@ class ShardedResidual(ResidualOperations):
         """
         counts, edges = totals[:LEVELS], totals[LEVELS:]
         chosen = next((level for level in range(LEVELS) if counts[level]), LEVELS - 1)
-        short = self.round_cost / self._local.costs.pushed_edge
+        short = self._costs.round_overhead / self._costs.pushed_edge
         while chosen + 1 < LEVELS and edges[chosen + 1] <= short:
             chosen += 1
         return chosen

@@ -7,7 +7,6 @@ Sums are added over the shards, rounded once: one more addition for every term.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import astuple, replace
 from math import fsum
 
@@ -16,7 +15,7 @@ import numpy as np
 from gpu.operations.backend import Backend, Costs
 from gpu.operations.csr import GraphView, Rows
 from gpu.operations.device import Array
-from gpu.operations.sweeps import DeflationVector, OrthominState, SweepResult
+from gpu.operations.sweeps import DeflationVector, OrthominState, OrthominStep, SweepResult
 from gpu.pagerank.partial_sweeps import PartialSweeps
 from gpu.sharded.columns import Columns
 from gpu.sharded.communicator import Communicator
@@ -25,12 +24,22 @@ from gpu.sharded.divided_rows import DividedRows, Sending
 _EXCHANGES = 2
 """Collective operations of a sweep: its contributions, and its sums."""
 
+_ROUND_EXCHANGES = 3
+"""Those of a round of a push: lengths, pairs, and what it did with what is above θ now."""
 
-def sweep_costs(local: Costs, communicator: Communicator) -> Costs:
-    """The costs of a backend, with the exchanges of a sweep."""
-    exchanges = _EXCHANGES * local.exchange * communicator.size
-    # affected sets are kept as flags (gpu.sharded.published)
-    return replace(local, sweep_overhead=local.sweep_overhead + exchanges, sparse_part=0)
+_ROUND_SWEEPS = 16
+"""The sweeps of one device whose launches take as long as those of a round: on two H200."""
+
+
+def shard_costs(local: Costs, shards: int) -> Costs:
+    """The costs of a backend, with the exchanges of sweeps and of rounds."""
+    exchange = local.exchange * shards
+    return replace(
+        local,
+        sweep_overhead=local.sweep_overhead + _EXCHANGES * exchange,
+        round_overhead=_ROUND_EXCHANGES * exchange + _ROUND_SWEEPS * local.sweep_overhead * shards,
+        sparse_part=0,  # affected sets are kept as flags (gpu.sharded.published)
+    )
 
 
 class ShardedSweeps(PartialSweeps):
@@ -96,8 +105,7 @@ class ShardedSweeps(PartialSweeps):
         return self._completed(result, contributions)
 
     def sum_in_degrees(self, graph: GraphView, damping: float) -> Array:
-        own = self._device.to_host(self._local.sum_in_degrees(graph, damping)).tolist()
-        return self._device.to_device(np.array(self._communicator.sums(own)))
+        return self._sums(self._local.sum_in_degrees(graph, damping))
 
     def start_from_in_degrees(
         self,
@@ -156,10 +164,10 @@ class ShardedSweeps(PartialSweeps):
         mean: float,
         floor: float,
         has_previous: bool,
-    ) -> list[float]:
+    ) -> Array:
         vectors = (values, residual, contributions, state, damping, mean)
         own = self._local.orthomin_products(graph, rows, *vectors, floor, has_previous)
-        return self._communicator.sums(own)
+        return self._sums(own)
 
     def orthomin_update(
         self,
@@ -170,12 +178,17 @@ class ShardedSweeps(PartialSweeps):
         state: OrthominState,
         damping: float,
         mean: float,
-        products: Sequence[float],
+        products: Array,
         has_previous: bool,
-    ) -> SweepResult:
+    ) -> tuple[OrthominStep, SweepResult]:
         vectors = (values, residual, contributions, state, damping, mean)
-        result = self._local.orthomin_update(graph, *vectors, products, has_previous)
-        return self._completed(result, contributions)
+        step, result = self._local.orthomin_update(graph, *vectors, products, has_previous)
+        return step, self._completed(result, contributions)
+
+    def _sums(self, own: Array) -> Array:
+        """The sums of numbers on the device over all shards, on the device."""
+        sums = self._communicator.sums(self._device.to_host(own).tolist())
+        return self._device.to_device(np.array(sums))
 
     def _completed(self, result: SweepResult, contributions: Array) -> SweepResult:
         """The result over all shards, whose contributions are here then."""

@@ -40,11 +40,11 @@ class FailingDevice:
         self.at: int | None = None
 
     def counted(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*arguments: Any) -> Any:
+        def call(*arguments: Any, **named: Any) -> Any:
             self.calls += 1
             if self.at is not None and self.calls > self.at:
                 raise IllegalAddress("an illegal memory access was encountered")
-            return function(*arguments)
+            return function(*arguments, **named)
 
         return call
 

@@ -10,6 +10,7 @@ import numpy as np
 from gpu.backends.cpu.rows import diagonal_of, residual_at
 from gpu.backends.cpu.spread_kernels import (
     ADDITIONS,
+    ENTRIES,
     LISTED_COUNT,
     MAGNITUDE,
     MASS,
@@ -239,6 +240,7 @@ def push(  # type: ignore[no-untyped-def]
             end = _OUT_OF_ROUNDS
             break
         counts[ROUNDS] += 1
+        counts[ENTRIES] += counts[QUEUED_COUNT]
         selected = False
         following = WorkLists(
             r, marks, candidates, next_queue, row_lengths, floor, threshold, edge_weight

@@ -8,6 +8,7 @@ from gpu.backends.cpu import push_kernels
 from gpu.backends.cpu.spread_kernels import (
     ADDITIONS,
     COUNTS,
+    ENTRIES,
     LISTED_COUNT,
     ROUNDS,
     SUMS,
@@ -167,8 +168,9 @@ class CpuResidual(ResidualOperations):
             limits.rounds,
             *tally,
         )
-        rounds, vertices = int(tally.counts[ROUNDS]), int(tally.counts[VERTICES])
-        return PushResult(PUSH_ENDS[end], threshold, rounds, vertices, _delta(residual, tally))
+        rounds, vertices, entries = tally.counts[[ROUNDS, VERTICES, ENTRIES]].tolist()
+        delta = _delta(residual, tally)
+        return PushResult(PUSH_ENDS[end], threshold, rounds, vertices, entries, delta)
 
     def select_candidates(self, residual: Residual, floor: float) -> None:
         residual.listed = _select_candidates(

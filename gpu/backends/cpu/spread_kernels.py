@@ -21,12 +21,12 @@ RESIDUAL_L1, RESIDUAL_SUM, MASS, MOVED, MAGNITUDE = range(5)
 
 SUMS = 5
 
-LISTED_COUNT, QUEUED_COUNT, QUEUED_EDGES, ADDITIONS, ROUNDS, VERTICES = range(6)
-"""Positions in Tally.counts: candidates; the next work-list and its out-edges; additions, rounds
-and distinct vertices pushed.
+LISTED_COUNT, QUEUED_COUNT, QUEUED_EDGES, ADDITIONS, ROUNDS, VERTICES, ENTRIES = range(7)
+"""Positions in Tally.counts: candidates; the next work-list and its out-edges; additions, rounds,
+distinct vertices pushed, and entries of work-lists.
 """
 
-COUNTS = 6
+COUNTS = 7
 
 PARALLEL_EDGES = 1 << 17
 """Fewer additions run on one core."""

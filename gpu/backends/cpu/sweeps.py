@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -163,7 +162,7 @@ class CpuSweeps(SweepOperations):
         mean: float,
         floor: float,
         has_previous: bool,
-    ) -> list[float]:
+    ) -> Array:
         groups = len(rows.groups) - 1
         products = np.zeros((groups, SUMS))
         sweep_kernels.orthomin_image(
@@ -185,8 +184,7 @@ class CpuSweeps(SweepOperations):
             state.image,
             products,
         )
-        total: list[float] = products.sum(axis=0).tolist()
-        return total
+        return products.sum(axis=0)
 
     def orthomin_update(
         self,
@@ -197,10 +195,10 @@ class CpuSweeps(SweepOperations):
         state: OrthominState,
         damping: float,
         mean: float,
-        products: Sequence[float],
+        products: Array,
         has_previous: bool,
-    ) -> SweepResult:
-        step, sums = OrthominStep.of(products, has_previous), _stripe_sums(graph)
+    ) -> tuple[OrthominStep, SweepResult]:
+        step, sums = OrthominStep.of(products.tolist(), has_previous), _stripe_sums(graph)
         sweep_kernels.orthomin_step(
             graph.vertices,
             graph.incoming.row_lengths,
@@ -219,7 +217,7 @@ class CpuSweeps(SweepOperations):
             contributions,
             sums,
         )
-        return _result(sums)
+        return step, _result(sums)
 
     def subtract_at(self, residual: Array, places: Array, weights: Array, amount: float) -> None:
         sweep_kernels.subtract_at(residual, places, weights, amount)

@@ -117,7 +117,6 @@ class CudaFrontier(FrontierOperations):
             frontier.expanding,
             np.float64(frontier.prune_tolerance),
             np.float64(frontier.frontier_tolerance),
-            sums=self._launch.sums(),
         )
         grows = np.isfinite(frontier.frontier_tolerance)
         expanding, remaining = xp.empty((2, rows.count if grows else 1), np.int32)

@@ -67,28 +67,21 @@ class Launcher:
         shared_bytes  of dynamic shared memory
         """
         launched = self.device.kernels[unit(file, weighted)][kernel]
-        if shared_bytes:
-            launched((blocks,), (threads,), arguments, shared_mem=shared_bytes)
-        else:
-            launched((blocks,), (threads,), arguments)
+        launched((blocks,), (threads,), arguments, shared_mem=shared_bytes)
 
     def resident_blocks(self, threads: int, waves: int = 1) -> int:
         """Blocks for this many threads, at most `waves` times those that are resident."""
         return blocks_for(threads, most=waves * self.resident)
 
-    def over_rows(
-        self, file: str, kernel: str, csr: Csr, rows: Rows, *arguments: Any, sums: Array
-    ) -> Array:
+    def over_rows(self, file: str, kernel: str, csr: Csr, rows: Rows, *arguments: Any) -> Array:
         """Launches a kernel of rows.cuh with its own arguments, for one part of the rows after the
-        other; returns its sums, on the device.
-
-        sums  float64[SWEEP_SUMS], written
+        other; returns its sums, float64[SWEEP_SUMS] on the device.
         """
         launches = []
         for part in [part.rows for part in rows.parts] or [rows]:
             blocks, common = self.row_arguments(csr, part)
             launches.append((blocks, (*common, *arguments)))
-        return self._in_parts(file, kernel, launches, rows, csr.weights is not None, sums)
+        return self._in_parts(file, kernel, launches, rows, csr.weights is not None)
 
     def row_arguments(self, csr: Csr, rows: Rows) -> tuple[int, tuple[Any, ...]]:
         """Blocks of a kernel of rows.cuh, and the arguments before its own."""
@@ -104,10 +97,9 @@ class Launcher:
         kernel: str,
         graph: GraphView,
         *arguments: Any,
-        sums: Array,
         rows: Rows | None = None,
     ) -> Array:
-        """Launches a kernel that takes each vertex once; returns its sums, on the device.
+        """Launches a kernel that takes each vertex once; returns its sums as `over_rows`.
 
         rows  with the parts to take one after the other: then all arrays are over vertices
         """
@@ -117,7 +109,7 @@ class Launcher:
             count = max(0, min(end, graph.vertices) - first)
             blocks = blocks_for(count, most=_MOST_BLOCKS // 4)
             launches.append((blocks, (np.int64(count), *self._from(first, everything))))
-        return self._in_parts(file, kernel, launches, rows, graph.weighted, sums)
+        return self._in_parts(file, kernel, launches, rows, graph.weighted)
 
     def _from(self, first: int, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
         """The arrays among these arguments from a vertex on."""
@@ -134,7 +126,6 @@ class Launcher:
         launches: list[tuple[int, tuple[Any, ...]]],
         rows: Rows | None,
         weighted: bool,
-        sums: Array,
     ) -> Array:
         """Launches a kernel for each part, with so many blocks and these arguments, and adds up
         what all blocks wrote.
@@ -147,13 +138,10 @@ class Launcher:
             first += blocks
             if rows is not None and rows.issued is not None:
                 rows.issued(part)
+        sums = self.xp.empty(SWEEP_SUMS)
         adding = f"add_partial_sums<{str(kernel not in _IMAGES).lower()}>"
         self(file, adding, 1, partial_sums, np.int32(first), sums, weighted=weighted)
         return sums
-
-    def sums(self) -> Array:
-        """float64[SWEEP_SUMS], uninitialised."""
-        return self.xp.empty(SWEEP_SUMS)
 
     def chunk_ends(self, row_lengths: Array) -> Array:
         """int64[k]: chunks of EDGE_CHUNK edges of rows 0 … i, at least one for each row."""

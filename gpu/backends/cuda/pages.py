@@ -290,7 +290,6 @@ def over_in_lists(
     rows: Rows,
     contributions: Array,
     *own: Any,
-    sums: Array,
 ) -> Array:
     """Launches the kernel that sums rows, or forms the sums by pages and launches the one that
     takes them, one part of the rows after the other; returns its sums, on the device.
@@ -298,11 +297,11 @@ def over_in_lists(
     both, of_rows, of_sums = (contributions, *own), *kernels
     if graph.pages is None or shape is None:
         both = (graph.loop, graph.degree, *both)
-        return launch.over_rows(file, of_rows, graph.incoming, rows, *both, sums=sums)
+        return launch.over_rows(file, of_rows, graph.incoming, rows, *both)
     paged = _paged_sums(launch, shape, graph, graph.pages, contributions)
     lengths = graph.incoming.row_lengths
     arguments = (lengths, *paged, *both)
-    return launch.over_vertices(file, of_sums, graph, *arguments, sums=sums, rows=rows)
+    return launch.over_vertices(file, of_sums, graph, *arguments, rows=rows)
 
 
 def _paged_sums(

@@ -217,6 +217,7 @@ class CudaResidual(ResidualOperations):
             float(seen.view(np.float64)[TALLY["THRESHOLD"]]),
             int(seen[TALLY["ROUNDS"]]),
             int(seen[TALLY["VERTICES"]]),
+            int(seen[TALLY["ENTRIES"]]),
             _delta(residual, seen),
         )
 

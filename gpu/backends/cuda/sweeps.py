@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
-from gpu.backends.cuda import orthomin
 from gpu.backends.cuda.device import NULL
 from gpu.backends.cuda.kernels.loader import (
     BIN_LANES,
@@ -108,7 +106,6 @@ class CudaSweeps(SweepOperations):
             np.float64(rhs_scale),
             np.float64(damping),
             residual,
-            sums=self._launch.sums(),
         )
         residual_l1, residual_sum, *_ = self._launch.device.to_host(sums).tolist()
         return residual_l1, residual_sum
@@ -132,14 +129,13 @@ class CudaSweeps(SweepOperations):
             values,
             residual,
             contributions,
-            sums=self._launch.sums(),
         )
         return SweepResult(*self._launch.device.to_host(sums).tolist())
 
     def sum_in_degrees(self, graph: GraphView, damping: float) -> Array:
-        lengths, sums = graph.incoming.row_lengths, self._launch.sums()
+        lengths = graph.incoming.row_lengths
         return self._launch.over_vertices(
-            "sweep", "sum_in_degrees", graph, lengths, np.float64(damping), sums=sums
+            "sweep", "sum_in_degrees", graph, lengths, np.float64(damping)
         )
 
     def start_from_in_degrees(
@@ -163,7 +159,6 @@ class CudaSweeps(SweepOperations):
             values,
             residual,
             contributions,
-            sums=self._launch.sums(),
         )
         return SweepResult(*self._launch.device.to_host(sums).tolist())
 
@@ -199,30 +194,8 @@ class CudaSweeps(SweepOperations):
             values,
             residual,
             new_contributions,
-            sums=self._launch.sums(),
         )
         return SweepResult(*self._launch.device.to_host(sums).tolist())
-
-    def orthomin_step(
-        self,
-        graph: GraphView,
-        rows: Rows,
-        values: Array,
-        residual: Array,
-        contributions: Array,
-        state: OrthominState,
-        damping: float,
-        mean: float,
-        floor: float,
-        has_previous: bool,
-    ) -> tuple[OrthominStep, SweepResult]:
-        # as the two below, but the host waits once
-        products, sums = both = self._launch.xp.empty((2, SWEEP_SUMS))
-        shape, vectors = self._pages, (values, residual, contributions, state, damping, mean)
-        orthomin.image(self._launch, shape, graph, rows, *vectors, floor, has_previous, products)
-        orthomin.update(self._launch, graph, *vectors, products, has_previous, sums)
-        products_here, sums_here = self._launch.device.to_host(both).tolist()
-        return OrthominStep.of(products_here, has_previous), SweepResult(*sums_here)
 
     def orthomin_products(
         self,
@@ -236,12 +209,26 @@ class CudaSweeps(SweepOperations):
         mean: float,
         floor: float,
         has_previous: bool,
-    ) -> list[float]:
-        products, shape = self._launch.sums(), self._pages
-        vectors = (values, residual, contributions, state, damping, mean)
-        orthomin.image(self._launch, shape, graph, rows, *vectors, floor, has_previous, products)
-        found: list[float] = self._launch.device.to_host(products).tolist()
-        return found
+    ) -> Array:
+        return over_in_lists(
+            self._launch,
+            self._pages,
+            "orthomin",
+            ("orthomin_image", "finish_image"),
+            graph,
+            rows,
+            contributions,
+            np.float64(damping),
+            np.float64(mean),
+            values,
+            residual,
+            np.int32(floor == 0.0),
+            np.float64(floor),
+            state.weights,
+            np.int32(has_previous),
+            state.last_image,
+            state.image,
+        )
 
     def orthomin_update(
         self,
@@ -252,13 +239,29 @@ class CudaSweeps(SweepOperations):
         state: OrthominState,
         damping: float,
         mean: float,
-        products: Sequence[float],
+        products: Array,
         has_previous: bool,
-    ) -> SweepResult:
-        sums, vectors = self._launch.sums(), (values, residual, contributions, state)
-        given = self._launch.device.to_device(np.array(products))
-        orthomin.update(self._launch, graph, *vectors, damping, mean, given, has_previous, sums)
-        return SweepResult(*self._launch.device.to_host(sums).tolist())
+    ) -> tuple[OrthominStep, SweepResult]:
+        sums = self._launch.over_vertices(
+            "orthomin",
+            "orthomin_step",
+            graph,
+            graph.incoming.row_lengths,
+            np.float64(damping),
+            np.float64(mean),
+            products,
+            np.int32(has_previous),
+            state.image,
+            state.direction,
+            state.last_image,
+            values,
+            residual,
+            contributions,
+        )
+        # the host waits once for both
+        both = self._launch.device.to_host(self._launch.xp.concatenate([products, sums]))
+        products_here, sums_here = both.reshape(2, SWEEP_SUMS).tolist()
+        return OrthominStep.of(products_here, has_previous), SweepResult(*sums_here)
 
     def most_fused(self, graph: GraphView) -> int:
         return MOST_FUSED if graph.edges + 2 * graph.vertices <= _FUSED_EDGES else 1

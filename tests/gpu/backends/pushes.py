@@ -12,6 +12,13 @@ from gpu.types import BackendName, Storage
 LEAF, FIRST, LAST = 1, 2, 9
 """Of `solved`: a vertex without edges, and the first and last vertex of the circle."""
 
+_LIMITS: dict[str, float] = {
+    "edge_weight": 0.0,
+    "round_edges": 1 << 20,
+    "edges": 1 << 20,
+    "rounds": 1,
+}
+
 
 def solved(backend: Backend | BackendName = "cpu", storage: Storage = "float64") -> Engine:
     """Vertex 0 has a loop alone, LEAF nothing, FIRST to LAST are a circle, and 10 links to all."""
@@ -29,9 +36,11 @@ def pushed(
     floor: float,
     *,
     threshold: float = 1.0,
-    edge_weight: float = 0.0,
+    **limits: float,
 ) -> PushResult:
-    """One round from a residual that has these entries alone, which are all listed."""
+    """One round, or as `limits` say (see PushLimits), from a residual that has these entries alone,
+    which are all listed.
+    """
     backend, iterate = engine.internals.backend, engine.internals.iterate
     residual = iterate.workspace.residual
     residual.values[:] = 0.0
@@ -51,9 +60,6 @@ def pushed(
             mass=iterate.certificate.mass,
             goal=0.0,
             threshold=threshold,
-            edge_weight=edge_weight,
-            round_edges=1 << 20,
-            edges=1 << 20,
-            rounds=1,
+            **_LIMITS | limits,  # type: ignore[arg-type]
         ),
     )

@@ -27,7 +27,7 @@ from gpu.pagerank.frontier import _expand
 from gpu.pagerank.schedule import SWEEP_KINDS
 from gpu.pagerank.sweeps import Swept, sweep_to_target
 from gpu.types import Options
-from tests.gpu.backends.pushes import LEAF, pushed, solved
+from tests.gpu.backends.pushes import FIRST, LEAF, pushed, solved
 
 COUNTS = [1, 255, 257, 3_000]
 """Below and above what one block of threads covers at once."""
@@ -142,6 +142,15 @@ def test_a_vertex_with_a_long_list_has_a_higher_threshold(backend: Backend) -> N
     result = pushed(engine, {LEAF: 0.2, 10: 0.5}, 1e-9, threshold=0.1, edge_weight=0.1)
     assert (result.rounds, result.vertices) == (1, 1)
     assert np.flatnonzero(backend.device.to_host(values) != before).tolist() == [LEAF]
+
+
+def test_a_push_counts_the_entries_of_its_work_lists(backend: Backend) -> None:
+    # the circle passes half of the residual on in each round, until it is below the floor
+    result = pushed(solved(backend), {LEAF: 0.5, FIRST: 0.5}, 0.3, threshold=0.3, rounds=9)
+    assert (result.end, result.rounds, result.delta.additions) == ("floor", 4, 4)
+    assert (result.vertices, result.entries) == (5, 5)
+    refused = pushed(solved(backend), {FIRST: 0.5}, 0.3, threshold=0.3, round_edges=0)
+    assert (refused.end, refused.rounds, refused.entries) == ("work", 0, 0)
 
 
 def test_all_vertices_are_looked_at_however_few_blocks_run(backend: Backend) -> None:

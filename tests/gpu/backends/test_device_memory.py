@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -46,6 +48,12 @@ def test_an_allocation_beyond_the_limit_says_what_is_left() -> None:
     assert (raised.value.needed, raised.value.available) == ((1 << 19) + 1, 1 << 19)
     del held
     assert len(device.allocate("more lists", 1 << 20, np.uint8)) == 1 << 20
+
+
+@pytest.mark.parametrize("most", [0, -1, True, 1.5, "1024"])
+def test_a_limit_is_a_whole_number_of_bytes(most: Any) -> None:
+    with pytest.raises(InvalidValue, match=r"must be a number of bytes, at least 1"):
+        counting_backend().device.limit_memory(most)
 
 
 def test_the_host_has_no_device_memory() -> None:

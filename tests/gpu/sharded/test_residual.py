@@ -22,7 +22,7 @@ from tests.gpu.sharded.threads import ThreadWorkers
 @pytest.fixture(autouse=True)
 def _cheap_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """The launches of a round cost nothing, so that small graphs are pushed."""
-    monkeypatch.setattr("gpu.sharded.residual._ROUND_SWEEPS", 0)
+    monkeypatch.setattr("gpu.sharded.sweeps._ROUND_SWEEPS", 0)
 
 
 def without_latency(backend: Backend) -> Backend:
@@ -139,7 +139,7 @@ def test_a_push_stops_as_it_is_told(backend: Backend) -> None:
         assert push(1e-9, 1e-3, 0, 10_000, 10).end == "work"
         assert push(1e-9, 1e-3, 10_000, 10_000, 0).end == "rounds"
         assert push(1e-9, 1e-3, 10_000, -1, 10).end == "work"
-        met = PushResult("goal", 1e-3, 0, 0, ResidualDelta())
+        met = PushResult("goal", 1e-3, 0, 0, 0, ResidualDelta())
         assert push(1.0, 1e-3, 10_000, 10_000, 10) == met
         done = push(1e-9, 1e-3, 100_000, 100_000, 100)
         assert done.end == "floor"

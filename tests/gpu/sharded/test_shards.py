@@ -124,7 +124,7 @@ def test_streams_that_remove_vertices_give_the_ranks_and_counts_of_the_model(
     seed: int, backend: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # a round costs nothing: small graphs are pushed too
-    monkeypatch.setattr("gpu.sharded.residual._ROUND_SWEEPS", 0)
+    monkeypatch.setattr("gpu.sharded.sweeps._ROUND_SWEEPS", 0)
     backend = replace(backend, costs=replace(backend.costs, exchange=0.0))
     run_stream(seed + 200, kind_of_graph(seed), 2 + seed // 4 % 2, backend, batches=4, removes=True)
 

@@ -23,7 +23,7 @@ def test_streams_are_certified(
     seed: int, backend: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # a round costs nothing: small graphs are pushed too
-    monkeypatch.setattr("gpu.sharded.residual._ROUND_SWEEPS", 0)
+    monkeypatch.setattr("gpu.sharded.sweeps._ROUND_SWEEPS", 0)
     backend = replace(backend, costs=replace(backend.costs, exchange=0.0))
     options = replace(kind_of_graph(seed), storage="float32", target_error=1e-6)
     run_stream(seed + 300, options, 2 + seed % 2, backend, batches=4, removes=seed % 4 > 1)

@@ -11,7 +11,6 @@ import pytest
 from gpu import EdgeBatch, Engine, Options, PersonalizedQuery, ShardedEngine, verify
 from gpu.backends import backend_named
 from gpu.operations.backend import Backend
-from gpu.operations.sweeps import SweepResult
 from gpu.pagerank import identical_lists
 from gpu.personalized.resolve import METHODS
 from gpu.sharded.own_vertices import OwnVertices
@@ -101,7 +100,7 @@ def test_ties_are_settled_by_accelerated_sweeps(
     options, k = Options(damping=0.97, target_error=0.1), 6
     accelerated, update = list[ShardedSweeps](), ShardedSweeps.orthomin_update
 
-    def counted(sweeps: ShardedSweeps, *arguments: Any) -> SweepResult:
+    def counted(sweeps: ShardedSweeps, *arguments: Any) -> Any:
         accelerated.append(sweeps)
         return update(sweeps, *arguments)
 

@@ -8,6 +8,7 @@ _TALLY_WIDTHS = {
     "END": 1,
     "ROUNDS": 1,
     "VERTICES": 1,
+    "ENTRIES": 1,
     "ADDITIONS": 1,
     "SELECTIONS": 1,
     "FINAL_LISTED": 1,

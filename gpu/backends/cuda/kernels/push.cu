@@ -162,7 +162,7 @@ __global__ void __launch_bounds__(BLOCK, 2) push(
     volatile double* const sums = reinterpret_cast<double*>(tally + Tally::SUMS);
     uint64* counts = reinterpret_cast<uint64*>(tally);
     const bool leader = thread_of_grid() == 0;
-    int64 step = 0, selections = 0, rounds = 0;
+    int64 step = 0, selections = 0, rounds = 0, entries = 0;
     int short_rounds = 0;
     bool selected = false;
     int end;
@@ -244,6 +244,7 @@ __global__ void __launch_bounds__(BLOCK, 2) push(
             break;
         }
         ++rounds;
+        entries += queued;
         selected = false;
 
         push_list(arrays, queue, queued, solve, threshold, edge_weight, counts + Tally::ITEMS + now, thread);
@@ -263,6 +264,7 @@ __global__ void __launch_bounds__(BLOCK, 2) push(
     if (leader) {
         numbers[Tally::END] = end;
         numbers[Tally::ROUNDS] = rounds;
+        numbers[Tally::ENTRIES] = entries;
         numbers[Tally::SELECTIONS] = selections;
         numbers[Tally::FINAL_LISTED] = numbers[Tally::LISTED_COUNT + selections % 3];
         reinterpret_cast<double*>(tally)[Tally::THRESHOLD] = threshold;
