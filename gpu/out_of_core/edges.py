@@ -80,7 +80,7 @@ class OutOfCoreEdges:
         return Budget.divide(self._memory, reserved, vertices, each, longest, weighted)
 
     def _packed(self, vertices: int, budget: Budget) -> PackedEdges:
-        """The graph of all edges; spends the spool. Raises OSError."""
+        """See EdgeSpool.pack."""
         fixed_loops, order = self._options.dangling == "self-loop", self._options.vertex_order
         return self._spool.pack(vertices, budget.bucket_edges, fixed_loops, order)
 

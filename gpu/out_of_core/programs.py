@@ -73,9 +73,9 @@ class OutOfCorePrograms(OutOfCoreEdges):
                     monotone programs, else ``synchronous``
         parameters  in place of their defaults; ``source`` is the id of a vertex
 
-        Raises InvalidValue, also with the least budget that works if this one is too small;
-        UnknownVertex for the source; OutOfMemory if there is less memory than the budget allows;
-        DeviceLost, OSError.
+        Raises InvalidValue, also with the least budget that works if this one is too small, and
+        after a run that failed to sort the edges; UnknownVertex for the source; OutOfMemory if
+        there is less memory than the budget allows; DeviceLost, OSError.
         """
         program = self.named(program)
         values = program.parameter_values(parameters)

@@ -70,7 +70,7 @@ class ScratchColumns:
         """Fills arrays, one for each of the first columns, from `place` on, in items. Raises
         OSError.
         """
-        for file, column in zip(self._files, into, strict=False):
+        for file, column in zip(self._files[: len(into)], into, strict=True):
             file.read(place, column)
 
     def drop_cache(self) -> None:

@@ -245,15 +245,18 @@ class EdgeSpool:
     def pack(
         self, vertices: int, most_edges: int, fixed_loops: bool, order: VertexOrder = "given"
     ) -> PackedEdges:
-        """The graph of all edges; spends the spool.
+        """The graph of all edges; spends the spool, also if it fails.
 
         vertices     number of vertices, more than every id
         most_edges   edges, and rows, of a bucket, unless a single row has more
         fixed_loops  see PackedEdges
         order        of the vertices, see gpu.types.Options
 
-        Raises OSError.
+        Raises InvalidValue if the spool is spent; OSError.
         """
+        if self._packed:
+            requirement = "added to a new graph: a graph sorts its edges only once"
+            raise InvalidValue("edges", f"{self.added} edges", requirement)
         self._packed = True
         in_degree = _fitted(self._in_degree, vertices)
         self._in_degree = self._in_degree[:0].copy()

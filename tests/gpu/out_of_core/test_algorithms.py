@@ -37,9 +37,10 @@ def _expected(name: str, graph: nx.Graph) -> dict[int, float]:
 @pytest.mark.parametrize("order", ["given", "degree"])
 @pytest.mark.parametrize(
     "options",
-    [Options(), Options(directed=False), Options(directed=False, weighted=True)],
-    ids=["directed", "undirected", "weighted"],
-)
+    [Options(directed=directed, weighted=weighted) for directed in (True, False)
+     for weighted in (False, True)],
+    ids=["directed", "directed-weighted", "undirected", "undirected-weighted"],
+)  # fmt: skip
 def test_answers_are_those_of_the_graph_in_memory(
     backend: Backend, options: Options, order: VertexOrder, name: str
 ) -> None:
