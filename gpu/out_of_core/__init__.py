@@ -13,7 +13,7 @@ memory of the host if it has room, and every sweep reads them once, in windows:
     active_windows    which windows have something to do
     windowed_program  a vertex program, window by window
     undirected        the edges without direction, to be packed again
-    peeling, core_numbers, triangles
+    peeling, core_numbers, labels, triangles
                       what algorithms do, window by window
     algorithms        built-in algorithms
     edges             edges that are added, and the budget divided

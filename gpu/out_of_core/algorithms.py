@@ -1,7 +1,7 @@
 """Built-in algorithms on a graph whose edges are in a file.
 
 Their edges have no direction, so those of a directed graph are packed again, without it: for
-triangles each in the row of one end, else in the rows of both.
+triangles each in the row of one end, else in the rows of both, for labels once for each direction.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from gpu.operations.backend import Backend
 from gpu.operations.device import Array
 from gpu.out_of_core.core_numbers import WindowedCores
+from gpu.out_of_core.labels import WindowedLabels
 from gpu.out_of_core.peeling import WindowedPeeling
 from gpu.out_of_core.spool import EdgeSpool, PackedEdges
 from gpu.out_of_core.triangles import WindowedTriangles
@@ -27,14 +28,16 @@ from gpu.programs.algorithms import (
     CLUSTERING,
     CORES,
     DENSEST,
+    LABELS,
     TRIANGLES,
-    Algorithm,
     Computed,
     Parts,
     check_epsilon,
+    check_iterations,
     clustering_of,
     densest_part,
 )
+from gpu.programs.views import distinct
 
 
 class Packed(NamedTuple):
@@ -105,11 +108,14 @@ def _clustering(around: Surroundings) -> Streamed:
 
 
 @contextmanager
-def _neighbours(around: Surroundings) -> Iterator[WindowedGraph]:
-    """The graph with each edge in the rows of both ends."""
+def _neighbours(around: Surroundings, repeats: bool = False) -> Iterator[WindowedGraph]:
+    """The graph with each edge in the rows of both ends.
+
+    repeats  whether an edge in each direction is there twice
+    """
     edges, slots = around.packed
     if edges.directed:
-        edges, slots = around.repack(neighbours(edges, around.folder), 2)
+        edges, slots = around.repack(neighbours(edges, around.folder, repeats), 2)
     try:
         graph = WindowedGraph(around.backend, edges, slots)
         try:
@@ -138,6 +144,20 @@ def _densest(around: Surroundings, epsilon: float) -> Streamed:
     return Streamed(computed, peeling.processed, graph.stream)
 
 
+def _labels(around: Surroundings, iterations: int) -> Streamed:
+    check_iterations(iterations)
+    with _neighbours(around, repeats=True) as graph:
+        own = np.arange(graph.vertices, dtype=np.int32)
+        ids = around.packed.edges.ids if len(around.packed.edges.ids) else own
+        found = WindowedLabels(graph, around.backend.device.to_device(ids))
+        while found.is_active and graph.stream.passes < iterations:
+            found.propagate()
+    communities = float(len(distinct(around.backend.xp, found.labels)))
+    summary = {"communities": communities}
+    computed = Computed(found.labels, graph.stream.passes, found.edges, summary)
+    return Streamed(computed, found.processed, graph.stream)
+
+
 def _ended(parts: Parts) -> Computed:
     """What an algorithm returns at its end."""
     while True:
@@ -148,10 +168,22 @@ def _ended(parts: Parts) -> Computed:
             return found
 
 
-ALGORITHMS: dict[Algorithm, Callable[..., Streamed]] = {
-    CORES: _cores,
-    DENSEST: _densest,
-    TRIANGLES: _triangles,
-    CLUSTERING: _clustering,
+class StreamedAlgorithm(NamedTuple):
+    """How an algorithm runs.
+
+    run        (surroundings, **parameters) → Streamed
+    temporary  see Budget
+    """
+
+    run: Callable[..., Streamed]
+    temporary: int = 0
+
+
+ALGORITHMS = {
+    LABELS: StreamedAlgorithm(_labels, WindowedLabels.TEMPORARY_BYTES),
+    CORES: StreamedAlgorithm(_cores),
+    DENSEST: StreamedAlgorithm(_densest),
+    TRIANGLES: StreamedAlgorithm(_triangles),
+    CLUSTERING: StreamedAlgorithm(_clustering),
 }
-"""Those that run out of core: (surroundings, **parameters) → Streamed."""
+"""Those that run out of core."""

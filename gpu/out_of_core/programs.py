@@ -67,7 +67,7 @@ class OutOfCorePrograms(OutOfCoreEdges):
         """Runs a program to its end. Its values are those that Engine.run finds on the same graph.
 
         program     a VertexProgram, a built-in one or its name: pagerank, levels, distances,
-                    components, cores, densest, triangles, clustering
+                    components, labels, cores, densest, triangles, clustering
         mode        ``asynchronous``: windows see what those before them have changed in the same
                     pass; for monotone programs and those with every vertex active. None: so for
                     monotone programs, else ``synchronous``
@@ -81,12 +81,12 @@ class OutOfCorePrograms(OutOfCoreEdges):
         values = program.parameter_values(parameters)
         checked = self._mode(program, mode)
         vertices, weighted = self._count(), self._options.weighted
-        each = (
-            algorithm_bytes(self.backend, weighted)
-            if isinstance(program, Algorithm)
-            else program_bytes(self.backend, program.dtype, weighted)
-        )
-        budget = self._divided(vertices, each, self.reserved)
+        temporary = 0
+        if isinstance(program, Algorithm):
+            each, temporary = algorithm_bytes(self.backend, weighted), ALGORITHMS[program].temporary
+        else:
+            each = program_bytes(self.backend, program.dtype, weighted)
+        budget = self._divided(vertices, each, self.reserved, temporary)
         source = values.get("source")
         if source is not None and not 0 <= source < vertices:
             raise UnknownVertex("source", source, "the id of a vertex")
@@ -113,6 +113,7 @@ class OutOfCorePrograms(OutOfCoreEdges):
     ) -> OutOfCoreAnswer:
         """Runs an algorithm. Raises InvalidValue, OutOfMemory, OSError."""
         started, packing = time.perf_counter(), 0.0
+        streamed = ALGORITHMS[algorithm]
 
         def repack(spool: EdgeSpool, buffers: int) -> Packed:
             nonlocal packing
@@ -120,8 +121,9 @@ class OutOfCorePrograms(OutOfCoreEdges):
             try:
                 vertices = len(packed.edges.row_lengths)
                 budget = Budget.divide(
-                    self._memory, self.reserved, vertices, each, spool.longest, buffers=buffers
-                )
+                    self._memory, self.reserved, vertices, each, spool.longest,
+                    buffers=buffers, temporary=streamed.temporary,
+                )  # fmt: skip
                 edges = spool.pack(vertices, budget.bucket_edges, fixed_loops=False)
             finally:
                 spool.close()
@@ -129,7 +131,7 @@ class OutOfCorePrograms(OutOfCoreEdges):
             return Packed(edges, budget.window_slots)
 
         around = Surroundings(self.backend, packed, self._scratch, repack)
-        computed, processed, stream = ALGORITHMS[algorithm](around, **parameters)
+        computed, processed, stream = streamed.run(around, **parameters)
         receipt = Receipt(
             algorithm.name, "synchronous", computed.supersteps, computed.edges,
             time.perf_counter() - started - packing, continued=False, finished=computed.finished,

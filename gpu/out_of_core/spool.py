@@ -47,7 +47,7 @@ _AS_GIVEN = np.empty(0, np.int32)
 
 
 class PackedEdges:
-    """The in-lists of a graph, without loops and repeats, ascending, in a file.
+    """The in-lists of a graph, without loops, ascending, in a file.
 
     ids          int32[n], the id at each position; int32[0] if every id is its own position
     row_lengths  int32[n]; rows lie one after the other, each from a multiple of ALIGNMENT slots on
@@ -56,6 +56,7 @@ class PackedEdges:
     fixed_loops  whether every vertex has one loop, and others do not count
     directed     whether an edge goes one way
     weighted     whether edges have weights
+    repeats      whether each of equal keys is an edge, or the last one alone
     slots        of all rows so far
     file         int32[slots], column indices, those behind a row repeating its last one; and
                  float32[slots], weights
@@ -69,6 +70,7 @@ class PackedEdges:
         folder: Path | None = None,
         weighted: bool = False,
         ids: NDArray[np.int32] = _AS_GIVEN,
+        repeats: bool = False,
     ) -> None:
         """A graph without edges. Raises OSError.
 
@@ -79,6 +81,7 @@ class PackedEdges:
         self.loop = np.full(vertices, fixed_loops, loop_dtype(weighted))
         self.fixed_loops = fixed_loops
         self.weighted = weighted
+        self.repeats = repeats
         self.slots = 0
         self.file = ScratchColumns(len(self.dtypes), folder)
         self.directed = directed
@@ -127,8 +130,7 @@ class PackedEdges:
     def append(self, keys: NDArray[np.int64], *weights: NDArray[np.float32]) -> None:
         """Writes the in-lists of a range of vertices behind those of all before it.
 
-        keys     int64[k], ``target << 32 | source``: ascending, loops and repeats included; of
-                 equal ones the last is the edge
+        keys     int64[k], ``target << 32 | source``: ascending, loops and repeats included
         weights  float32[k], of a weighted graph
 
         Raises OSError.
@@ -141,6 +143,7 @@ class PackedEdges:
         slots, links = pack_keys(
             keys,
             *(weights or (None,)),
+            self.repeats,
             self.fixed_loops,
             self.loop,
             self.row_lengths,
@@ -174,13 +177,21 @@ class EdgeSpool:
     longest   upper bound on the length of an in-list; repeats are counted
     """
 
-    def __init__(self, folder: Path | None, directed: bool = True, weighted: bool = False) -> None:
+    def __init__(
+        self,
+        folder: Path | None,
+        directed: bool = True,
+        weighted: bool = False,
+        repeats: bool = False,
+    ) -> None:
         """folder    where files are; None for the system's folder of temporary files
         directed, weighted  see gpu.types.Options
+        repeats   see PackedEdges
 
         Raises OSError.
         """
         self._folder, self._directed, self._weighted = folder, directed, weighted
+        self._repeats = repeats
         self._file = self._new_file()
         self._keys = 0
         self._in_degree, self._out_degree = np.zeros(0, np.int64), np.zeros(0, np.int32)
@@ -197,7 +208,7 @@ class EdgeSpool:
         weights: NDArray[Any] | None = None,
     ) -> None:
         """Adds edges with these ids, integer[k] each, and weights, number[k]; None: all are 1.
-        Repeats are one edge, with the weight of the last one.
+        Repeats are one edge, with the weight of the last one, unless each is to be kept.
 
         Raises InvalidValue for columns of unequal length, of another dtype or with a value out of
         range, for weights of an unweighted graph, and once the edges are packed; OSError.
@@ -277,7 +288,7 @@ class EdgeSpool:
             self._distribute(bounds[:-1] << _TARGET_BITS, places, most_edges, positions)
             positions = _AS_GIVEN
         packed = PackedEdges(
-            vertices, self._directed, fixed_loops, self._folder, self._weighted, ids
+            vertices, self._directed, fixed_loops, self._folder, self._weighted, ids, self._repeats
         )
         try:
             for first, end in pairwise(places.tolist()):

@@ -150,11 +150,13 @@ def _filled(column_indices, slot):  # type: ignore[no-untyped-def]
 
 @sequential
 def pack_keys(  # type: ignore[no-untyped-def]
-    keys, weights, fixed_loops, loop, row_lengths, out_lengths, sent, column_indices, row_weights
-):
+    keys, weights, keep_repeats, fixed_loops, loop, row_lengths, out_lengths, sent,
+    column_indices, row_weights
+):  # fmt: skip
     """Writes rows one after the other, each from a multiple of ALIGNMENT slots on.
 
-    keys         int64[k], ascending; of equal ones the last stands
+    keys         int64[k], ascending
+    keep_repeats whether each of equal keys is an edge, or the last one alone
     loop         see gpu.operations.csr.GraphView: set for loops, which are in no row, unless all
                  vertices have a fixed one
     row_lengths, out_lengths  int32[n], to which the edges are added
@@ -170,7 +172,7 @@ def pack_keys(  # type: ignore[no-untyped-def]
     row = np.int64(-1)
     for at in range(len(keys)):
         key = keys[at]
-        if at + 1 < len(keys) and keys[at + 1] == key:
+        if not keep_repeats and at + 1 < len(keys) and keys[at + 1] == key:
             continue
         target = key >> _TARGET_BITS
         source = key & _SOURCE

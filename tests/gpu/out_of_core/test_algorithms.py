@@ -15,6 +15,8 @@ from gpu.backends import backend_named
 from gpu.operations.backend import Backend
 from gpu.out_of_core import budget, spool, undirected
 from gpu.out_of_core.algorithms import ALGORITHMS
+from gpu.out_of_core.labels import WindowedLabels
+from gpu.programs.algorithms import most_frequent
 from gpu.programs.run import PROGRAMS
 from gpu.types import VertexOrder
 from tests.gpu.out_of_core.streamed import added, in_memory, least_memory, network
@@ -24,12 +26,15 @@ VERTICES = 310
 NAMES = [each.name for each in ALGORITHMS]
 
 
-def _expected(name: str, graph: nx.Graph) -> dict[int, float]:
+def _expected(name: str, graph: nx.DiGraph, options: Options) -> dict[int, float]:
+    if name == "labels":
+        return oracle.labels(graph, 10, options.directed)
+    simple = oracle.undirected(graph)
     if name == "cores":
-        return dict(nx.core_number(graph))
+        return dict(nx.core_number(simple))
     if name == "triangles":
-        return dict(nx.triangles(graph))
-    return dict(nx.clustering(graph))
+        return dict(nx.triangles(simple))
+    return dict(nx.clustering(simple))
 
 
 @pytest.mark.usefixtures("small_windows")
@@ -46,7 +51,7 @@ def test_answers_are_those_of_the_graph_in_memory(
 ) -> None:
     columns = network()
     engine = in_memory(columns, options, backend, VERTICES)
-    simple, expected = oracle.undirected(oracle.graph_of(engine)), engine.run(name)
+    whole, expected = oracle.graph_of(engine), engine.run(name)
     ordered = Options(options.damping, directed=options.directed, weighted=options.weighted,
                       vertex_order=order)  # fmt: skip
     with (
@@ -60,13 +65,14 @@ def test_answers_are_those_of_the_graph_in_memory(
     assert found.answer.summary == pytest.approx(expected.summary, rel=1e-12)
     if name == "densest":
         assert values.tolist() == expected.values.tolist()
-        part = simple.subgraph(np.flatnonzero(values).tolist())
+        part = oracle.undirected(whole).subgraph(np.flatnonzero(values).tolist())
         assert found.answer.summary["density"] == part.number_of_edges() / len(part)
-        assert found.answer.receipt.supersteps == expected.receipt.supersteps
         assert found.answer.receipt.edges == expected.receipt.edges
     else:
-        truth = oracle.by_id(_expected(name, simple), values)
+        truth = oracle.by_id(_expected(name, whole, options), values)
         assert np.abs(values - truth).max() < 1e-12
+    if name in ("densest", "labels"):
+        assert found.answer.receipt.supersteps == expected.receipt.supersteps
     assert values.dtype == expected.values.dtype
     assert again.answer.values.tolist() == values.tolist()
     assert found.edges == engine.edges
@@ -105,6 +111,48 @@ def test_cores_fall_along_a_path_from_its_ends(backend: Backend) -> None:
     assert found.answer.summary == {"largest": 1.0}
 
 
+@pytest.mark.usefixtures("small_windows")
+def test_labels_change_where_those_of_neighbours_have_changed(backend: Backend) -> None:
+    """Two vertices exchange their labels for ever; cliques agree at once."""
+    cliques, each = 60, 7
+    u, v = np.triu_indices(each, 1)
+    first = 2 + each * np.arange(cliques)[:, None]
+    ends = np.append(0, first + u), np.append(1, first + v)
+    columns = (*ends, np.ones(len(ends[0]), np.float32))
+    options, vertices = Options(directed=False), 2 + cliques * each
+    with (
+        added(columns, options, backend, 1, vertices) as graph,
+        patch.object(graph, "_memory", least_memory(graph, "labels") + (1 << 14)),
+    ):
+        answers = {k: graph.run("labels", iterations=k) for k in (1, 2, 3, 10)}
+    engine = in_memory(columns, options, backend, vertices)
+    for iterations, found in answers.items():
+        expected = engine.run("labels", iterations=iterations)
+        assert found.answer.values.tolist() == expected.values.tolist()
+        assert found.answer.summary == expected.summary
+        assert found.answer.receipt.supersteps == iterations
+    assert answers[3].answer.values[:2].tolist() == [1, 0]
+    last = answers[10]
+    assert last.windows >= 4
+    assert last.processed < 10 * last.windows / 2
+    assert last.answer.receipt.edges < engine.run("labels").receipt.edges / 2
+
+
+def test_votes_take_what_the_budget_says() -> None:
+    rows, each = 1 << 11, 16
+    labels = np.arange(rows, dtype=np.int32)
+    tracemalloc.start()
+    try:
+        votes = np.arange(rows * each)  # no two are for the same label
+        votes += votes // each << 32
+        most_frequent(np, votes, labels)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    taken = peak / len(votes)
+    assert WindowedLabels.TEMPORARY_BYTES / 2 < taken <= WindowedLabels.TEMPORARY_BYTES
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_graph_without_edges_has_answers(backend: Backend, name: str) -> None:
     loop = np.array([3]), np.array([3]), np.ones(1, np.float32)
@@ -115,8 +163,10 @@ def test_a_graph_without_edges_has_answers(backend: Backend, name: str) -> None:
     assert found.answer.summary == expected.summary
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_arrays_stay_within_the_budget(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "directed"), [*((name, True) for name in NAMES), ("labels", False)]
+)
+def test_arrays_stay_within_the_budget(name: str, directed: bool) -> None:
     vertices, streamed, backend = 1 << 14, 1 << 18, backend_named("cpu")
     columns = network(vertices, 12 * vertices)
     memory = vertices * budget.algorithm_bytes(backend, weighted=False) + streamed
@@ -124,7 +174,7 @@ def test_arrays_stay_within_the_budget(name: str) -> None:
         with (
             patch.object(undirected, "_PIECE", 1 << 10),
             patch.object(spool, "_PIECE", 1 << 10),
-            added(columns, Options(), backend, memory, vertices) as graph,
+            added(columns, Options(directed=directed), backend, memory, vertices) as graph,
         ):
             tracemalloc.start()
             try:
@@ -136,22 +186,24 @@ def test_arrays_stay_within_the_budget(name: str) -> None:
     assert peak <= memory + (1 << 18)
 
 
-def test_the_least_budget_is_that_of_edges_without_direction(backend: Backend) -> None:
+@pytest.mark.parametrize("name", ["cores", "labels"])
+def test_the_least_budget_is_that_of_edges_without_direction(backend: Backend, name: str) -> None:
     """A hub of which the longest list has its out-edges; its in-lists are short."""
     leaves = np.arange(1, 3001)
     hub = np.zeros(3000, np.int64), leaves, np.ones(3000, np.float32)
     with added(hub, Options(), backend, 1, 3001) as graph:
-        least = least_memory(graph, "cores")
+        least = least_memory(graph, name)
         with (
             patch.object(graph, "_memory", least),
             pytest.raises(InvalidValue, match=r"memory: .* at least") as raised,
         ):
-            graph.run("cores")
+            graph.run(name)
         needed = int(str(raised.value).split("at least ")[1].split()[0].replace(",", ""))
         assert needed > least
         with patch.object(graph, "_memory", needed):
-            found = graph.run("cores")
-    assert found.answer.values.tolist() == [1] * 3001
+            found = graph.run(name)
+    expected = in_memory(hub, Options(), backend, 3001).run(name)
+    assert found.answer.values.tolist() == expected.values.tolist()
 
 
 @pytest.mark.parametrize(
@@ -160,10 +212,13 @@ def test_the_least_budget_is_that_of_edges_without_direction(backend: Backend) -
      and each not in ALGORITHMS],
 )  # fmt: skip
 def test_algorithms_that_need_all_edges_are_refused_by_name(name: str) -> None:
-    known = "pagerank, levels, distances, components, cores, densest, triangles, clustering for a"
+    known = (
+        "pagerank, levels, distances, components, labels, cores, densest, triangles, clustering "
+        "for a graph out of core"
+    )
     with (
         OutOfCorePrograms(1 << 20, backend="cpu") as graph,
-        pytest.raises(InvalidValue, match=f"program: '{name}' .* one of {known} graph out of core"),
+        pytest.raises(InvalidValue, match=f"program: '{name}' .* one of {known}"),
     ):
         graph.run(name)
 
