@@ -75,6 +75,17 @@ class TriangleOperations(ABC):
         """
 
     @abstractmethod
+    def count_entries_between(
+        self, lowest: RowWindow, middle: RowWindow, of_lowest: bool, counts: Array
+    ) -> None:
+        """Counts the same triangles by edge: u → v and u → w, which are entries of `lowest`, or
+        v → w, which is one of `middle`.
+
+        of_lowest  which
+        counts     int32[slots of that window], to which each triangle adds 1 for each of these
+        """
+
+    @abstractmethod
     def list_triangles(
         self, oriented: Csr, sources: Array, interval: Interval, lists: TriangleLists
     ) -> None:

@@ -17,8 +17,10 @@ from numpy.typing import NDArray
 from gpu.operations.backend import Backend
 from gpu.operations.device import Array
 from gpu.out_of_core.core_numbers import WindowedCores
+from gpu.out_of_core.edge_values import sorted_by_id
 from gpu.out_of_core.labels import WindowedLabels
 from gpu.out_of_core.peeling import WindowedPeeling
+from gpu.out_of_core.scratch_file import ScratchColumns
 from gpu.out_of_core.spool import EdgeSpool, PackedEdges
 from gpu.out_of_core.triangles import WindowedTriangles
 from gpu.out_of_core.undirected import neighbours, oriented
@@ -37,17 +39,20 @@ from gpu.programs.algorithms import (
     clustering_of,
     densest_part,
 )
+from gpu.programs.truss import SUPPORT
 from gpu.programs.views import distinct
 
 
 class Packed(NamedTuple):
-    """A graph in a file, and how much of it a buffer holds.
+    """A graph in a file, and how much of it is in memory.
 
-    slots  of one of two buffers
+    slots       of one buffer
+    most_edges  that are sorted at once
     """
 
     edges: PackedEdges
     slots: int
+    most_edges: int
 
 
 class Surroundings(NamedTuple):
@@ -55,19 +60,21 @@ class Surroundings(NamedTuple):
 
     packed  the edges as programs read them
     folder  for files; None for the system's folder of temporary files
-    repack  packs other edges within the same budget; spends the spool. Raises InvalidValue, OSError
+    repack  (spool, number of buffers, longest row that is sorted later) → Packed: packs other edges
+            within the same budget; spends the spool. Raises InvalidValue, OSError
     """
 
     backend: Backend
     packed: Packed
     folder: Path | None
-    repack: Callable[[EdgeSpool, int], Packed]
+    repack: Callable[[EdgeSpool, int, int], Packed]
 
 
 class Streamed(NamedTuple):
     """What an algorithm found, and what it read.
 
-    computed   values by position; supersteps are passes over the windows
+    computed   values by position, or those of edges and their ends on the host; supersteps are
+               passes over the windows
     processed  windows, or pairs of windows, that were processed
     stream     of the windows, closed
     """
@@ -80,7 +87,7 @@ class Streamed(NamedTuple):
 def _count(around: Surroundings) -> tuple[Array, NDArray[np.int64], WindowedTriangles, int]:
     """Triangles on the device and neighbours on the host, by position; what counted them; edges."""
     spool, rank = oriented(around.packed.edges, around.folder)
-    edges, slots = around.repack(spool, WindowedTriangles.BUFFERS)
+    edges, slots, _ = around.repack(spool, WindowedTriangles.BUFFERS, 0)
     with edges.file:
         counting = WindowedTriangles(around.backend, edges, slots)
         try:
@@ -107,15 +114,41 @@ def _clustering(around: Surroundings) -> Streamed:
     return Streamed(computed, counting.pairs, counting.stream)
 
 
+def _support(around: Surroundings) -> Streamed:
+    packed = around.packed.edges
+    longest = int((packed.row_lengths + packed.out_lengths).max())
+    spool, rank = oriented(packed, around.folder)
+    edges, slots, most_edges = around.repack(spool, WindowedTriangles.BUFFERS_BY_EDGE, longest)
+    with edges.file, ScratchColumns(1, around.folder) as triangles:
+        counting = WindowedTriangles(around.backend, edges, slots)
+        total = largest = 0
+        try:
+            for window, counts in counting.count_by_edge():
+                on_host = around.backend.device.to_host(counts)
+                triangles.write(window.first, on_host)
+                total += int(on_host.sum(dtype=np.int64))
+                largest = max(largest, int(on_host.max(initial=0)))
+        finally:
+            counting.stream.close()
+        del counts, on_host
+        ids = np.empty(len(rank), np.int32)
+        ids[rank] = packed.ids if len(packed.ids) else np.arange(len(rank))
+        *ends, values = sorted_by_id(edges, triangles, ids, most_edges, around.folder)
+    summary = {"triangles": total / 3.0, "largest": float(largest)}
+    passes = counting.stream.passes
+    computed = Computed(values, passes, edges.arcs, summary, ends=(ends[0], ends[1]))
+    return Streamed(computed, counting.pairs, counting.stream)
+
+
 @contextmanager
 def _neighbours(around: Surroundings, repeats: bool = False) -> Iterator[WindowedGraph]:
     """The graph with each edge in the rows of both ends.
 
     repeats  whether an edge in each direction is there twice
     """
-    edges, slots = around.packed
+    edges, slots, _ = around.packed
     if edges.directed:
-        edges, slots = around.repack(neighbours(edges, around.folder, repeats), 2)
+        edges, slots, _ = around.repack(neighbours(edges, around.folder, repeats), 2, 0)
     try:
         graph = WindowedGraph(around.backend, edges, slots)
         try:
@@ -185,5 +218,6 @@ ALGORITHMS = {
     DENSEST: StreamedAlgorithm(_densest),
     TRIANGLES: StreamedAlgorithm(_triangles),
     CLUSTERING: StreamedAlgorithm(_clustering),
+    SUPPORT: StreamedAlgorithm(_support),
 }
 """Those that run out of core."""

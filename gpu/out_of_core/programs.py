@@ -5,7 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import get_args
+from typing import Any, get_args
+
+import numpy as np
+from numpy.typing import NDArray
 
 from gpu.errors import InvalidValue, UnknownVertex
 from gpu.operations.programs import Mode, VertexProgram
@@ -26,7 +29,8 @@ class OutOfCoreAnswer:
     """What a program computed on a graph whose edges were streamed.
 
     answer        values by id, and the receipt, whose supersteps are passes over the windows. No
-                  run continues from it
+                  run continues from it. Values of edges, and the edges, are mapped from files
+                  without names: dtype[m] and int64[m]
     edges         number of edges, without repeats
     windows       number of intervals of vertices
     processed     windows that were processed, in all passes: others were skipped. Of triangles
@@ -67,7 +71,7 @@ class OutOfCorePrograms(OutOfCoreEdges):
         """Runs a program to its end. Its values are those that Engine.run finds on the same graph.
 
         program     a VertexProgram, a built-in one or its name: pagerank, levels, distances,
-                    components, labels, cores, densest, triangles, clustering
+                    components, labels, cores, densest, triangles, clustering, support
         mode        ``asynchronous``: windows see what those before them have changed in the same
                     pass; for monotone programs and those with every vertex active. None: so for
                     monotone programs, else ``synchronous``
@@ -98,7 +102,7 @@ class OutOfCorePrograms(OutOfCoreEdges):
         with self.backend.device.detecting_loss():
             if isinstance(program, Algorithm):
                 self._require(self._packed_edges, each, budget, doing)
-                packed = Packed(self._packed_edges, budget.window_slots)
+                packed = Packed(self._packed_edges, budget.window_slots, budget.bucket_edges)
                 return self._compute(program, values, packed, each, pack_seconds)
             graph = self._windowed(self._packed_edges, each, budget, doing)
             return run_windowed(graph, program, values, checked, pack_seconds)
@@ -115,20 +119,20 @@ class OutOfCorePrograms(OutOfCoreEdges):
         started, packing = time.perf_counter(), 0.0
         streamed = ALGORITHMS[algorithm]
 
-        def repack(spool: EdgeSpool, buffers: int) -> Packed:
+        def repack(spool: EdgeSpool, buffers: int, longest: int) -> Packed:
             nonlocal packing
             begun = time.perf_counter()
             try:
                 vertices = len(packed.edges.row_lengths)
                 budget = Budget.divide(
-                    self._memory, self.reserved, vertices, each, spool.longest,
+                    self._memory, self.reserved, vertices, each, max(spool.longest, longest),
                     buffers=buffers, temporary=streamed.temporary,
                 )  # fmt: skip
                 edges = spool.pack(vertices, budget.bucket_edges, fixed_loops=False)
             finally:
                 spool.close()
             packing = time.perf_counter() - begun
-            return Packed(edges, budget.window_slots)
+            return Packed(edges, budget.window_slots, budget.bucket_edges)
 
         around = Surroundings(self.backend, packed, self._scratch, repack)
         computed, processed, stream = streamed.run(around, **parameters)
@@ -136,7 +140,7 @@ class OutOfCorePrograms(OutOfCoreEdges):
             algorithm.name, "synchronous", computed.supersteps, computed.edges,
             time.perf_counter() - started - packing, continued=False, finished=computed.finished,
         )  # fmt: skip
-        answer = Answer(
+        answer = (Answer if computed.ends is None else _AnswerOfEdges)(
             self.backend,
             permutation_of(self.backend, packed.edges),
             computed.values,
@@ -145,6 +149,7 @@ class OutOfCorePrograms(OutOfCoreEdges):
             receipt,
             computed.summary,
             Since(stale=True),
+            computed.ends,
         )
         return _streamed(answer, packed.edges.edges, processed, stream, pack_seconds + packing)
 
@@ -195,6 +200,18 @@ class OutOfCorePrograms(OutOfCoreEdges):
         super().close()
         if self._packed_edges is not None:
             self._packed_edges.file.close()
+
+
+class _AnswerOfEdges(Answer):
+    """One whose arrays are on the host: they are mapped from files."""
+
+    @property
+    def values(self) -> NDArray[Any]:
+        return self.by_position
+
+    @property
+    def edges(self) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
+        return self._ends
 
 
 def _runs(program: VertexProgram | Algorithm) -> bool:

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import numpy as np
 from numpy.typing import NDArray
 
 
@@ -42,13 +43,21 @@ class ScratchFile:
                     raise OSError(f"expected {len(rest):,} bytes more in a scratch file")
                 offset, rest = offset + count, rest[count:]
 
+    def mapped(self, count: int, dtype: type[np.generic]) -> NDArray[Any]:
+        """The first items, dtype[count], to be read: an array in memory that the kernel frees when
+        it needs it, and that outlives `close`. Raises OSError.
+        """
+        if count == 0:
+            return np.empty(0, dtype)  # a map has one byte at least
+        return np.memmap(self._file, dtype, "r", shape=count)
+
     def drop_cache(self) -> None:
         """Has the kernel forget what it has cached of the file: for measurements."""
         os.fsync(self._file.fileno())
         os.posix_fadvise(self._file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
     def close(self) -> None:
-        """Frees the space on the disk."""
+        """Frees the space on the disk, that of arrays that are mapped with these."""
         self._file.close()
 
 
@@ -72,6 +81,11 @@ class ScratchColumns:
         """
         for file, column in zip(self._files[: len(into)], into, strict=True):
             file.read(place, column)
+
+    def mapped(self, count: int, *dtypes: type[np.generic]) -> tuple[NDArray[Any], ...]:
+        """See ScratchFile."""
+        files = zip(self._files, dtypes, strict=True)
+        return tuple(file.mapped(count, dtype) for file, dtype in files)
 
     def drop_cache(self) -> None:
         """See ScratchFile."""

@@ -155,6 +155,26 @@ class PackedEdges:
         self.slots += slots
         self._links += links
 
+    def entries(self, most: int, *values: ScratchColumns) -> Iterator[tuple[NDArray[Any], ...]]:
+        """Targets and sources of some rows at a time, int64[k] and int32[k], in ascending order.
+        Raises OSError.
+
+        most    slots, and rows, unless a single row has more
+        values  int32 of each slot in one column: int32[k] of each, too
+        """
+        taken, first = padded(self.row_lengths), 0
+        for rows in row_blocks(taken, most):
+            lengths, slots = self.row_lengths[rows], int(taken[rows].sum(dtype=np.int64))
+            columns = [np.empty(slots, np.int32) for _ in (self.file, *values)]
+            for file, column in zip((self.file, *values), columns, strict=True):
+                file.read(first, column)
+            first += slots
+            # each row, and what is behind it up to the next one
+            parts = np.column_stack([lengths, taken[rows] - lengths]).ravel()
+            in_row = np.repeat(np.arange(len(parts)) % 2 == 0, parts)
+            targets = np.repeat(np.arange(rows.start, rows.stop), lengths)
+            yield targets, *(column[in_row] for column in columns)
+
 
 def _fitted(numbers: NDArray[Any], count: int) -> NDArray[Any]:
     """The first `count` of some numbers, and zeros behind them."""

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu.graph.rows import row_blocks
-from gpu.out_of_core.spool import EdgeSpool, PackedEdges, padded
+from gpu.out_of_core.spool import EdgeSpool, PackedEdges
 
 Ends = tuple[NDArray[np.integer[Any]], NDArray[np.integer[Any]]]
 """Sources and targets."""
@@ -60,13 +59,5 @@ def _filled(spool: EdgeSpool, edges: Iterator[Ends]) -> EdgeSpool:
 
 def _edges(packed: PackedEdges) -> Iterator[Ends]:
     """A piece at a time."""
-    slots, first = padded(packed.row_lengths), 0
-    for rows in row_blocks(slots, _PIECE):
-        lengths, taken = packed.row_lengths[rows], slots[rows]
-        sources = np.empty(int(taken.sum()), np.int32)
-        packed.file.read(first, sources)
-        first += len(sources)
-        # each row, and what is behind it up to the next one
-        parts = np.column_stack([lengths, taken - lengths]).ravel()
-        in_row = np.repeat(np.arange(len(parts)) % 2 == 0, parts)
-        yield sources[in_row], np.repeat(np.arange(rows.start, rows.stop), lengths)
+    for targets, sources in packed.entries(_PIECE):
+        yield sources, targets

@@ -29,10 +29,19 @@ class CudaTriangles(TriangleOperations):
         return triangles
 
     def count_between(self, lowest: RowWindow, middle: RowWindow, triangles: Array) -> None:
+        self._between("count_between", lowest, middle, triangles.view(np.uint64))
+
+    def count_entries_between(
+        self, lowest: RowWindow, middle: RowWindow, of_lowest: bool, counts: Array
+    ) -> None:
+        name = f"count_entries_between<{str(of_lowest).lower()}>"
+        self._between(name, lowest, middle, counts)
+
+    def _between(self, name: str, lowest: RowWindow, middle: RowWindow, counts: Array) -> None:
         rows = lowest.end_row - lowest.first_row
         self._launch(
             "triangles",
-            "count_between",
+            name,
             self._launch.resident_blocks(rows * WARP, _WAVES),
             *lowest.lists[:3],
             middle.lists.column_indices,
@@ -40,7 +49,7 @@ class CudaTriangles(TriangleOperations):
             np.int32(lowest.end_row),
             np.int32(middle.first_row),
             np.int32(middle.end_row),
-            triangles.view(np.uint64),
+            counts,
         )
 
     def list_triangles(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -62,8 +63,18 @@ def test_answers_are_those_of_the_graph_in_memory(
         again = graph.run(name)
     values = found.answer.values
     assert found.windows >= 4
+    if found.answer.edges is not None:
+        assert expected.edges is not None
+        for ends, known in zip(found.answer.edges, expected.edges, strict=True):
+            assert ends.dtype == known.dtype
+            assert ends.tolist() == known.tolist()
+        edges = zip(*(ends.tolist() for ends in found.answer.edges), strict=True)
+        simple = oracle.undirected(whole)
+        assert dict(zip(edges, values.tolist(), strict=True)) == oracle.support(simple)
     assert found.answer.summary == pytest.approx(expected.summary, rel=1e-12)
-    if name == "densest":
+    if found.answer.edges is not None:
+        assert values.tolist() == expected.values.tolist()
+    elif name == "densest":
         assert values.tolist() == expected.values.tolist()
         part = oracle.undirected(whole).subgraph(np.flatnonzero(values).tolist())
         assert found.answer.summary["density"] == part.number_of_edges() / len(part)
@@ -82,19 +93,26 @@ def test_answers_are_those_of_the_graph_in_memory(
 
 
 @pytest.mark.usefixtures("small_windows")
-def test_each_pair_of_windows_is_compared_once(backend: Backend) -> None:
+@pytest.mark.parametrize("name", ["triangles", "support"])
+def test_each_pair_of_windows_is_compared(backend: Backend, name: str) -> None:
     """A complete graph has all triangles that there can be."""
     count = 40
     ends = np.array([(u, v) for u in range(count) for v in range(u)])
     columns = ends[:, 0], ends[:, 1], np.ones(len(ends), np.float32)
     with (
         added(columns, Options(), backend, 1, count) as graph,
-        patch.object(graph, "_memory", least_memory(graph, "triangles")),
+        patch.object(graph, "_memory", least_memory(graph, name)),
     ):
-        found = graph.run("triangles")
-    assert found.windows >= 3
-    assert found.processed == found.windows * (found.windows + 1) // 2
-    assert set(found.answer.values.tolist()) == {(count - 1) * (count - 2) // 2}
+        found = graph.run(name)
+    windows, values = found.windows, set(found.answer.values.tolist())
+    assert windows >= 3
+    if name == "triangles":
+        assert found.processed == windows * (windows + 1) // 2
+        assert values == {(count - 1) * (count - 2) // 2}
+    else:
+        assert found.processed == windows**2
+        assert values == {count - 2}
+        assert found.answer.receipt.edges == len(found.answer.values) == len(ends)
 
 
 @pytest.mark.usefixtures("small_windows")
@@ -186,7 +204,7 @@ def test_arrays_stay_within_the_budget(name: str, directed: bool) -> None:
     assert peak <= memory + (1 << 18)
 
 
-@pytest.mark.parametrize("name", ["cores", "labels"])
+@pytest.mark.parametrize("name", ["cores", "labels", "support"])
 def test_the_least_budget_is_that_of_edges_without_direction(backend: Backend, name: str) -> None:
     """A hub of which the longest list has its out-edges; its in-lists are short."""
     leaves = np.arange(1, 3001)
@@ -206,6 +224,21 @@ def test_the_least_budget_is_that_of_edges_without_direction(backend: Backend, n
     assert found.answer.values.tolist() == expected.values.tolist()
 
 
+def test_values_of_edges_outlive_the_graph_and_are_in_no_array_of_it(tmp_path: Path) -> None:
+    columns = network()
+    options = Options()
+    with OutOfCorePrograms(1 << 20, options, "cpu", tmp_path) as graph:
+        graph.add(*columns[:2])
+        answer = graph.run("support").answer
+    assert isinstance(answer.values, np.memmap)
+    assert answer.edges is not None
+    assert all(isinstance(ends, np.memmap) for ends in answer.edges)
+    assert not list(tmp_path.iterdir())
+    backend = backend_named("cpu")
+    expected = in_memory(columns, options, backend, int(max(map(np.max, columns[:2]))) + 1)
+    assert answer.values.tolist() == expected.run("support").values.tolist()
+
+
 @pytest.mark.parametrize(
     "name",
     [name for name, each in PROGRAMS.items() if isinstance(each, Algorithm)
@@ -213,8 +246,8 @@ def test_the_least_budget_is_that_of_edges_without_direction(backend: Backend, n
 )  # fmt: skip
 def test_algorithms_that_need_all_edges_are_refused_by_name(name: str) -> None:
     known = (
-        "pagerank, levels, distances, components, labels, cores, densest, triangles, clustering "
-        "for a graph out of core"
+        "pagerank, levels, distances, components, labels, cores, densest, triangles, clustering, "
+        "support for a graph out of core"
     )
     with (
         OutOfCorePrograms(1 << 20, backend="cpu") as graph,

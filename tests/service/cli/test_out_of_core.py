@@ -131,7 +131,7 @@ def test_answers_of_programs_are_those_of_the_whole_file(
     run: Any, crawl: Path, undirected: tuple[str, ...]
 ) -> None:
     options = ("--source", "p3", "--json", "--backend", "cpu", "--top", 1000, *undirected)
-    common = ("analyse", crawl, "levels", "components", "labels", "triangles", *options)
+    common = ("analyse", crawl, "levels", "components", "labels", "support", *options)
     whole = json.loads(run(*common)[1])
     code, out, error = run(*common, "--memory", "0.5MiB")
     assert code == 0, error
@@ -163,8 +163,8 @@ def test_distances_over_weights_are_written(run: Any, roads: Path, tmp_path: Pat
     ("arguments", "message"),
     [
         (
-            ("support", "--memory", "1MiB"),
-            "program: 'support' is not allowed; it must be one of page",
+            ("trussness", "--memory", "1MiB"),
+            "program: 'trussness' is not allowed; it must be one of page",
         ),
         (("levels", "--source", "p3", "--memory", "1000"), "vertices and their keys"),
         (("levels", "--source", "nobody", "--memory", "1MiB"), "has no vertex 'nobody'"),

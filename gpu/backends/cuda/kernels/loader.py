@@ -159,9 +159,12 @@ _FILES: dict[str, tuple[str, ...]] = {
     "frontier": ("expand_forward", "expand_backward"),
     "cores": ("core_numbers", "lower_cores"),
     "triangles": (
-        *(f"{name}<{flag}>" for name in ("count_triangles", "lower_bounds") for flag in _FLAGS),
-        "list_triangles",
-        "count_between",
+        *(
+            f"{name}<{flag}>"
+            for name in ("count_triangles", "count_entries_between", "lower_bounds")
+            for flag in _FLAGS
+        ),
+        *("list_triangles", "count_between"),
     ),
     "published": (
         *(f"{name}<{lanes}>" for name in ("update_ranks", "expand") for lanes in (1, BLOCK)),
