@@ -9,20 +9,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gpu.errors import InvalidValue
+from gpu.graph.rows import row_sums
 from gpu.operations.backend import Backend
 from gpu.operations.device import Array
+from gpu.out_of_core.budget import sort_bytes
 from gpu.out_of_core.core_numbers import WindowedCores
 from gpu.out_of_core.edge_values import sorted_by_id
 from gpu.out_of_core.labels import WindowedLabels
 from gpu.out_of_core.peeling import WindowedPeeling
 from gpu.out_of_core.scratch_file import ScratchColumns
-from gpu.out_of_core.spool import EdgeSpool, PackedEdges
+from gpu.out_of_core.spool import EdgeSpool, PackedEdges, padded
 from gpu.out_of_core.triangles import WindowedTriangles
+from gpu.out_of_core.trusses import WindowedTrusses
 from gpu.out_of_core.undirected import neighbours, oriented
 from gpu.out_of_core.window_stream import WindowStream
 from gpu.out_of_core.windowed_graph import WindowedGraph
@@ -39,7 +43,7 @@ from gpu.programs.algorithms import (
     clustering_of,
     densest_part,
 )
-from gpu.programs.truss import SUPPORT
+from gpu.programs.truss import NO_TRIANGLES, SUPPORT, TRUSSNESS, check_limits
 from gpu.programs.views import distinct
 
 
@@ -58,6 +62,7 @@ class Packed(NamedTuple):
 class Surroundings(NamedTuple):
     """What an algorithm runs in.
 
+    memory  the budget, in bytes
     packed  the edges as programs read them
     folder  for files; None for the system's folder of temporary files
     repack  (spool, number of buffers, longest row that is sorted later) → Packed: packs other edges
@@ -65,6 +70,7 @@ class Surroundings(NamedTuple):
     """
 
     backend: Backend
+    memory: int
     packed: Packed
     folder: Path | None
     repack: Callable[[EdgeSpool, int, int], Packed]
@@ -93,7 +99,7 @@ def _count(around: Surroundings) -> tuple[Array, NDArray[np.int64], WindowedTria
         try:
             triangles = counting.count()
         finally:
-            counting.stream.close()
+            counting.close()
     degree = (edges.row_lengths + edges.out_lengths)[rank]
     return triangles[around.backend.device.to_device(rank)], degree, counting, edges.arcs
 
@@ -114,30 +120,94 @@ def _clustering(around: Surroundings) -> Streamed:
     return Streamed(computed, counting.pairs, counting.stream)
 
 
-def _support(around: Surroundings) -> Streamed:
-    packed = around.packed.edges
-    longest = int((packed.row_lengths + packed.out_lengths).max())
-    spool, rank = oriented(packed, around.folder)
-    edges, slots, most_edges = around.repack(spool, WindowedTriangles.BUFFERS_BY_EDGE, longest)
-    with edges.file, ScratchColumns(1, around.folder) as triangles:
-        counting = WindowedTriangles(around.backend, edges, slots)
-        total = largest = 0
+class _Support(NamedTuple):
+    """Triangles of each edge of a graph whose edges are in a file.
+
+    packed     the oriented edges
+    triangles  int32 of each slot
+    ids        int32[n], of each row
+    total      of all edges
+    largest    of an edge
+    of_row     of the edges of a row, and its slots, at most
+    """
+
+    packed: Packed
+    triangles: ScratchColumns
+    ids: NDArray[np.int32]
+    total: int
+    largest: int
+    of_row: int
+    counting: WindowedTriangles
+
+    def by_id(self, around: Surroundings, more: int = 0) -> tuple[NDArray[Any], ...]:
+        """See gpu.out_of_core.edge_values."""
+        edges, _, most_edges = self.packed
+        return sorted_by_id(edges, self.triangles, self.ids, most_edges, around.folder, more)
+
+
+@contextmanager
+def _counted(around: Surroundings, buffers: int) -> Iterator[_Support]:
+    given = around.packed.edges
+    spool, rank = oriented(given, around.folder)
+    longest = int((given.row_lengths + given.out_lengths).max())
+    packed = around.repack(spool, buffers, longest)
+    with packed.edges.file, ScratchColumns(1, around.folder) as triangles:
+        counting = WindowedTriangles(around.backend, packed.edges, packed.slots)
+        total = largest = of_row = 0
         try:
             for window, counts in counting.count_by_edge():
                 on_host = around.backend.device.to_host(counts)
                 triangles.write(window.first, on_host)
                 total += int(on_host.sum(dtype=np.int64))
                 largest = max(largest, int(on_host.max(initial=0)))
+                lengths = padded(packed.edges.row_lengths[window.vertices])
+                of_row = max(of_row, int((row_sums(lengths, on_host) + lengths).max()))
         finally:
-            counting.stream.close()
+            counting.close()
         del counts, on_host
         ids = np.empty(len(rank), np.int32)
-        ids[rank] = packed.ids if len(packed.ids) else np.arange(len(rank))
-        *ends, values = sorted_by_id(edges, triangles, ids, most_edges, around.folder)
-    summary = {"triangles": total / 3.0, "largest": float(largest)}
-    passes = counting.stream.passes
-    computed = Computed(values, passes, edges.arcs, summary, ends=(ends[0], ends[1]))
+        ids[rank] = given.ids if len(given.ids) else np.arange(len(rank))
+        yield _Support(packed, triangles, ids, total, largest, of_row, counting)
+
+
+def _support(around: Surroundings) -> Streamed:
+    with _counted(around, WindowedTriangles.BUFFERS_BY_EDGE) as found:
+        sources, targets, values = found.by_id(around)
+    summary = {"triangles": found.total / 3.0, "largest": float(found.largest)}
+    counting, ends = found.counting, (sources, targets)
+    computed = Computed(values, counting.stream.passes, len(values), summary, ends=ends)
     return Streamed(computed, counting.pairs, counting.stream)
+
+
+def _trussness(around: Surroundings, binary: int, iterations: int, partitions: int) -> Streamed:
+    check_limits(binary, iterations, partitions)
+    with _counted(around, WindowedTrusses.BUFFERS) as found:
+        edges, slots, most_edges = found.packed
+        each = 2 * WindowedTrusses.COUNT_BYTES  # half of the budget is for windows
+        most = most_edges * sort_bytes(weighted=False) // each
+        if found.of_row > most:
+            least = around.memory + each * (found.of_row - most)
+            requirement = f"at least {least:,} bytes for the triangles of each vertex"
+            raise InvalidValue("memory", around.memory, requirement)
+        most = max(1, min(most, -(-(found.total + edges.slots) // partitions)))
+        trusses = WindowedTrusses(around.backend, edges, found.triangles, slots, most)
+        try:
+            while not trusses.finished and trusses.iterations < iterations:
+                trusses.lower(by_bisection=binary == 1)
+        finally:
+            trusses.close()
+        sources, targets, values = found.by_id(around, NO_TRIANGLES)
+    trusses.stream.passes += found.counting.stream.passes
+    trusses.stream.bytes_loaded += found.counting.stream.bytes_loaded
+    summary = {
+        "largest": float(values.max(initial=0)),
+        "partitions": float(trusses.intervals),
+    }
+    computed = Computed(
+        values, trusses.stream.passes, trusses.examined, summary, trusses.finished,
+        (sources, targets),
+    )  # fmt: skip
+    return Streamed(computed, found.counting.pairs + trusses.pairs, trusses.stream)
 
 
 @contextmanager
@@ -219,5 +289,6 @@ ALGORITHMS = {
     TRIANGLES: StreamedAlgorithm(_triangles),
     CLUSTERING: StreamedAlgorithm(_clustering),
     SUPPORT: StreamedAlgorithm(_support),
+    TRUSSNESS: StreamedAlgorithm(_trussness),
 }
 """Those that run out of core."""

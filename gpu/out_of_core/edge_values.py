@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +23,7 @@ def sorted_by_id(
     ids: NDArray[np.int32],
     most_edges: int,
     folder: Path | None,
+    more: int = 0,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int32]]:
     """The edges with their values, by the lower id and then by the higher one: these, int64[m]
     each, and values, int32[m], mapped from files without names.
@@ -33,13 +33,14 @@ def sorted_by_id(
     ids         int32[n], of each row
     most_edges  that are sorted at once, unless a single lower id has more
     folder      of the files; None for the system's folder of temporary files
+    more        is added to each value
 
     Raises OSError.
     """
 
     def pieces() -> Iterator[tuple[NDArray[np.int64], NDArray[np.int32]]]:
-        # half: there are more columns than while a bucket is sorted
-        for targets, sources, of_edges in packed.entries(max(1, most_edges // 2), values):
+        # fewer: there are more columns than while a bucket is sorted
+        for targets, sources, of_edges in packed.entries(max(1, most_edges // 4), values):
             ends = ids[targets], ids[sources]
             keys = np.minimum(*ends).astype(np.int64)
             keys <<= _BITS
@@ -63,14 +64,14 @@ def sorted_by_id(
                 ends[bucket] += last - first
         with ScratchColumns(3, folder) as found:
             for first, count in zip(places[:-1].tolist(), np.diff(places).tolist(), strict=True):
-                _sort(buckets, first, count, found)
+                _sort(buckets, first, count, more, found)
             sources, targets, of_edges = found.mapped(int(places[-1]), np.int64, np.int64, np.int32)
     return sources, targets, of_edges
 
 
-def _sort(buckets: ScratchColumns, first: int, count: int, into: ScratchColumns) -> None:
+def _sort(buckets: ScratchColumns, first: int, count: int, more: int, into: ScratchColumns) -> None:
     """Sorts some edges. Raises OSError."""
-    columns: list[NDArray[Any]] = [np.empty(count, np.int64), np.empty(count, np.int32)]
-    buckets.read(first, *columns)
-    keys, values = sorted_by_key(*columns)
-    into.write(first, keys >> _BITS, keys & _HIGHER, values)
+    keys, values = np.empty(count, np.int64), np.empty(count, np.int32)
+    buckets.read(first, keys, values)
+    keys, values = sorted_by_key(keys, values)
+    into.write(first, keys >> _BITS, keys & _HIGHER, values + np.int32(more))

@@ -71,7 +71,8 @@ class OutOfCorePrograms(OutOfCoreEdges):
         """Runs a program to its end. Its values are those that Engine.run finds on the same graph.
 
         program     a VertexProgram, a built-in one or its name: pagerank, levels, distances,
-                    components, labels, cores, densest, triangles, clustering, support
+                    components, labels, cores, densest, triangles, clustering, support,
+                    trussness
         mode        ``asynchronous``: windows see what those before them have changed in the same
                     pass; for monotone programs and those with every vertex active. None: so for
                     monotone programs, else ``synchronous``
@@ -134,7 +135,7 @@ class OutOfCorePrograms(OutOfCoreEdges):
             packing = time.perf_counter() - begun
             return Packed(edges, budget.window_slots, budget.bucket_edges)
 
-        around = Surroundings(self.backend, packed, self._scratch, repack)
+        around = Surroundings(self.backend, self._memory, packed, self._scratch, repack)
         computed, processed, stream = streamed.run(around, **parameters)
         receipt = Receipt(
             algorithm.name, "synchronous", computed.supersteps, computed.edges,
@@ -207,7 +208,8 @@ class _AnswerOfEdges(Answer):
 
     @property
     def values(self) -> NDArray[Any]:
-        return self.by_position
+        values: NDArray[Any] = self.by_position
+        return values
 
     @property
     def edges(self) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from copy import copy
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -69,6 +70,12 @@ class ScratchColumns:
     def __init__(self, count: int, folder: Path | None = None) -> None:
         """count: of the columns. Raises OSError."""
         self._files = [ScratchFile(folder) for _ in range(count)]
+
+    def beside(self, others: ScratchColumns) -> ScratchColumns:
+        """These columns and others, in the same files."""
+        both = copy(self)
+        both._files = [*self._files, *others._files]
+        return both
 
     def write(self, place: int, *columns: NDArray[Any]) -> None:
         """Writes a part of every column at `place`, in items. Raises OSError."""

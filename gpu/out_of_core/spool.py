@@ -14,6 +14,7 @@ of several is the edge.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import copy
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,7 @@ class PackedEdges:
     weighted     whether edges have weights
     repeats      whether each of equal keys is an edge, or the last one alone
     slots        of all rows so far
+    dtypes       of the columns of the file
     file         int32[slots], column indices, those behind a row repeating its last one; and
                  float32[slots], weights
     """
@@ -83,17 +85,13 @@ class PackedEdges:
         self.weighted = weighted
         self.repeats = repeats
         self.slots = 0
+        self.dtypes: tuple[type[np.generic], ...] = (np.int32, np.float32)[: 2 if weighted else 1]
         self.file = ScratchColumns(len(self.dtypes), folder)
         self.directed = directed
         self._links = 0
         self.out_lengths = np.zeros(vertices, np.int32)
         # the sum of the weights of out-edges, without loops
         self._sent: NDArray[Any] = np.zeros(vertices) if weighted else self.out_lengths
-
-    @property
-    def dtypes(self) -> tuple[type[np.generic], ...]:
-        """Of the columns of the file."""
-        return (np.int32, np.float32) if self.weighted else (np.int32,)
 
     @property
     def degree(self) -> NDArray[Any]:
@@ -154,6 +152,15 @@ class PackedEdges:
         self.file.write(self.slots, *(column[:slots] for column in columns))
         self.slots += slots
         self._links += links
+
+    def beside(self, values: ScratchColumns) -> PackedEdges:
+        """The same with another column of the file.
+
+        values  int32 of each slot, in one column
+        """
+        other = copy(self)
+        other.dtypes, other.file = (*self.dtypes, np.int32), self.file.beside(values)
+        return other
 
     def entries(self, most: int, *values: ScratchColumns) -> Iterator[tuple[NDArray[Any], ...]]:
         """Targets and sources of some rows at a time, int64[k] and int32[k], in ascending order.

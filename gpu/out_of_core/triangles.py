@@ -25,9 +25,9 @@ from gpu.out_of_core.window_stream import Window, Windows, WindowStream
 
 
 class WindowedTriangles:
-    """Triangles of oriented rows (gpu.out_of_core.undirected.oriented).
+    """Triangles of oriented rows (gpu.out_of_core.undirected.oriented), to be closed.
 
-    stream  of the rows, to be closed
+    stream  of the rows
     pairs   of windows that were compared
     """
 
@@ -85,6 +85,11 @@ class WindowedTriangles:
                 device.synchronize()
                 self.pairs += 1
             yield window, counts
+
+    def close(self) -> None:
+        """Frees the windows."""
+        self.stream.close()
+        self._kept = self._kept[:0].copy()
 
     def _keep(self, window: Window, entries: Array) -> RowWindow:
         self._kept[: window.slots] = entries

@@ -162,10 +162,7 @@ def test_distances_over_weights_are_written(run: Any, roads: Path, tmp_path: Pat
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (
-            ("trussness", "--memory", "1MiB"),
-            "program: 'trussness' is not allowed; it must be one of page",
-        ),
+        (("trussness", "--iterations", "0", "--memory", "1MiB"), "iterations: 0 is not allowed"),
         (("levels", "--source", "p3", "--memory", "1000"), "vertices and their keys"),
         (("levels", "--source", "nobody", "--memory", "1MiB"), "has no vertex 'nobody'"),
         (("levels", "--memory", "1MiB"), "--source: None is not allowed"),

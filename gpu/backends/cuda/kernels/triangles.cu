@@ -75,7 +75,7 @@ struct Between {
     const int* others;
     int first_row, end_row, first_middle, end_middle;
 
-    // A warp takes a row u at a time. Calls found(w, slot of u → w, slot of v → w) for the triangles that are this thread's;
+    // A warp takes a row u at a time. Calls found(w, slots of u → v, u → w and v → w) for the triangles that are this thread's;
     // edge(v, slot of u → v, triangles) for each edge, and row(u, triangles) for each row, by all threads.
     template <class Found, class Edge, class Row>
     __device__ __forceinline__ void each(const Found& found, const Edge& edge, const Row& row) const {
@@ -93,7 +93,7 @@ struct Between {
                 uint64 of_edge = 0;
                 intersect_lists(left, count - at - 1, right, lengths[v], lane, WARP, [&](int here, int there) {
                     ++of_edge;
-                    found(left[here], starts[u] + at + 1 + here, starts[v] + there);
+                    found(left[here], starts[u] + at, starts[u] + at + 1 + here, starts[v] + there);
                 });
                 of_edge = warp_sum(of_edge);
                 edge(v, starts[u] + at, of_edge);
@@ -112,23 +112,32 @@ __global__ void __launch_bounds__(BLOCK) count_between(
     const Between windows = {starts, lengths, entries, others, first_row, end_row, first_middle, end_middle};
     const int lane = threadIdx.x % WARP;
     windows.each(
-        [&](int w, int64, int64) { atomicAdd(triangles + w, 1ull); },
+        [&](int w, int64, int64, int64) { atomicAdd(triangles + w, 1ull); },
         [&](int v, int64, uint64 of_edge) { if (lane == 0 && of_edge > 0) atomicAdd(triangles + v, of_edge); },
         [&](int u, uint64 of_row) { if (lane == 0 && of_row > 0) atomicAdd(triangles + u, of_row); });
 }
 
-// Adds the triangles to `counts`: if OF_LOWEST to those of u → v and u → w, by slot of `entries`, else of v → w, by slot of
-// `others`.
-template <bool OF_LOWEST>
+// Adds the triangles to `counts`: if OF_LOWEST to those of u → v and u → w, else of v → w. They are at the slot of the edge
+// in its window; if BY_BOUND, at places[slot] plus the least of the bounds of the three edges.
+template <bool OF_LOWEST, bool BY_BOUND>
 __global__ void __launch_bounds__(BLOCK) count_entries_between(
     const int64* __restrict__ starts, const int* __restrict__ lengths, const int* __restrict__ entries,
-    const int* __restrict__ others, int first_row, int end_row, int first_middle, int end_middle, int* __restrict__ counts) {
+    const int* __restrict__ others, int first_row, int end_row, int first_middle, int end_middle, int* __restrict__ counts,
+    const int* __restrict__ bounds, const int* __restrict__ other_bounds, const int64* __restrict__ places) {
     const Between windows = {starts, lengths, entries, others, first_row, end_row, first_middle, end_middle};
     const int lane = threadIdx.x % WARP;
     windows.each(
-        [&](int, int64 longer, int64 third) { atomicAdd(counts + (OF_LOWEST ? longer : third), 1); },
+        [&](int, int64 edge, int64 longer, int64 third) {
+            if constexpr (BY_BOUND) {
+                const int least = min(min(bounds[edge], bounds[longer]), other_bounds[third]);
+                if constexpr (OF_LOWEST) atomicAdd(counts + places[edge] + least, 1);
+                atomicAdd(counts + places[OF_LOWEST ? longer : third] + least, 1);
+            } else {
+                atomicAdd(counts + (OF_LOWEST ? longer : third), 1);
+            }
+        },
         [&](int, int64 edge, uint64 of_edge) {
-            if (OF_LOWEST && lane == 0 && of_edge > 0) atomicAdd(counts + edge, (int)of_edge);
+            if (OF_LOWEST && !BY_BOUND && lane == 0 && of_edge > 0) atomicAdd(counts + edge, (int)of_edge);
         },
         [](int, uint64) {});
 }
