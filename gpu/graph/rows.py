@@ -30,6 +30,19 @@ def rows_of(backend: Backend, csr: Csr, positions: Array) -> Entries:
     return entries._replace(rows=positions[entries.rows])
 
 
+def row_sums(lengths: NDArray[np.integer[Any]], values: NDArray[Any]) -> NDArray[np.int64]:
+    """int64[n]: the sum of the values of each row of these lengths; rows lie one after the other.
+
+    values  integer or bool, one for each entry
+    """
+    sums = np.zeros(len(lengths), np.int64)
+    filled = lengths > 0
+    if len(values):
+        begins = (np.cumsum(lengths, dtype=np.int64) - lengths)[filled]
+        sums[filled] = np.add.reduceat(values, begins, dtype=np.int64)
+    return sums
+
+
 def row_blocks(lengths: NDArray[np.integer[Any]], limit: int) -> Iterator[slice]:
     """Splits rows of these lengths into blocks of at least one row, and of at most `limit` rows and
     `limit` entries, unless a single row has more.

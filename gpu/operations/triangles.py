@@ -50,6 +50,19 @@ class RowWindow(NamedTuple):
     lists: Csr
 
 
+class EdgeBounds(NamedTuple):
+    """Bounds of the edges of two windows of rows, by which triangles are counted.
+
+    of_lowest, of_middle  int32[slots] of each window, not negative
+    places                int64[slots] of the window whose edges are counted: where the counts of
+                          each edge begin
+    """
+
+    of_lowest: Array
+    of_middle: Array
+    places: Array
+
+
 class TriangleOperations(ABC):
     """Triangles of an oriented graph.
 
@@ -72,6 +85,23 @@ class TriangleOperations(ABC):
         of the other, or the same.
 
         triangles  int64[n], to which each of these triangles adds 1 for each of its vertices
+        """
+
+    @abstractmethod
+    def count_entries_between(
+        self,
+        lowest: RowWindow,
+        middle: RowWindow,
+        of_lowest: bool,
+        counts: Array,
+        bounds: EdgeBounds | None = None,
+    ) -> None:
+        """Counts the same triangles by edge: u → v and u → w, which are entries of `lowest`, or
+        v → w, which is one of `middle`.
+
+        of_lowest  which
+        counts     int32[…], to which each triangle adds 1 for each of these: at its slot; or if
+                   there are bounds, at its place plus the least bound of the triangle's edges
         """
 
     @abstractmethod

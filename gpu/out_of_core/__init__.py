@@ -13,8 +13,9 @@ memory of the host if it has room, and every sweep reads them once, in windows:
     active_windows    which windows have something to do
     windowed_program  a vertex program, window by window
     undirected        the edges without direction, to be packed again
-    peeling, core_numbers, triangles
+    peeling, core_numbers, labels, triangles, trusses
                       what algorithms do, window by window
+    edge_values       values of edges in the order of ids
     algorithms        built-in algorithms
     edges             edges that are added, and the budget divided
     ranking, programs all of it together: the public surface

@@ -49,6 +49,11 @@ class ActiveWindows:
         self.blocks[vertices >> self.shift] = step
         self.refresh()
 
+    def activate_all(self) -> None:
+        """Makes all vertices active, in step 0."""
+        self.blocks[:] = 0
+        self.refresh()
+
     def refresh(self) -> None:
         """Takes note of `blocks`, which operations write."""
         self._newest = self._backend.device.to_host(self.blocks)

@@ -1,6 +1,7 @@
 """What a budget is spent on, in bytes.
 
-    keys of the caller | arrays over the vertices | two or three buffers of in-lists
+    keys of the caller | arrays over the vertices | two or three buffers of in-lists, and
+    temporary arrays over one of them
 
 While the file is prepared, the part of the buffers sorts edges, a bucket at a time, and the
 arrays over the vertices are fewer than later.
@@ -87,14 +88,16 @@ def sort_bytes(weighted: bool) -> int:
 class Budget:
     """How a budget is divided for one graph.
 
-    streamed  bytes left for the buffers, or for a bucket to be sorted
-    weighted  whether edges have weights
-    buffers   how many there are
+    streamed   bytes left for the buffers, or for a bucket to be sorted
+    weighted   whether edges have weights
+    buffers    how many there are
+    temporary  bytes of temporary arrays for each slot of a window
     """
 
     streamed: int
     weighted: bool = False
     buffers: int = 2
+    temporary: int = 0
 
     @classmethod
     def divide(
@@ -106,19 +109,20 @@ class Budget:
         longest: int,
         weighted: bool = False,
         buffers: int = 2,
+        temporary: int = 0,
     ) -> Budget:
         """memory    the budget, in bytes
         reserved  bytes of the caller's own arrays, of keys
         vertices  number of vertices
         each      bytes of all arrays over the vertices, for each of them
         longest   upper bound on the length of an in-list, repeats of edges included
-        weighted  whether edges have weights
-        buffers   of in-lists
+        weighted, buffers, temporary  see above
 
         Raises InvalidValue, which names the least budget that works, if it is too small.
         """
         values = reserved + vertices * each + workspace_bytes(0)
-        window = buffers * slot_bytes(weighted) * (longest + ALIGNMENT)
+        divided = cls(memory - values, weighted, buffers, temporary)
+        window = divided.slot_bytes * (longest + ALIGNMENT)
         row = max(sort_bytes(weighted) * longest, window, _LEAST_STREAM)
         if memory < values + row:
             raise InvalidValue(
@@ -127,7 +131,7 @@ class Budget:
                 f"at least {values + row:,} bytes: {values:,} for {vertices:,} vertices and their "
                 f"keys, {row:,} to stream their edges",
             )
-        return cls(memory - values, weighted, buffers)
+        return divided
 
     @property
     def bucket_edges(self) -> int:
@@ -135,6 +139,11 @@ class Budget:
         return self.streamed // sort_bytes(self.weighted)
 
     @property
+    def slot_bytes(self) -> int:
+        """Bytes for each slot of a window, those of all buffers together."""
+        return self.buffers * slot_bytes(self.weighted) + self.temporary
+
+    @property
     def window_slots(self) -> int:
         """Slots, and rows, of one buffer at most."""
-        return min(self.streamed // (self.buffers * slot_bytes(self.weighted)), _MOST_SLOTS)
+        return min(self.streamed // self.slot_bytes, _MOST_SLOTS)

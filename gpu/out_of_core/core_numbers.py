@@ -27,8 +27,7 @@ class WindowedCores:
         self._graph, self._device = graph, graph.backend.device
         self.bounds: Array = graph.view.incoming.row_lengths.copy()
         self._windows = ActiveWindows(graph.backend, graph.vertices, len(graph.stream.windows))
-        self._windows.blocks[:] = 0
-        self._windows.refresh()
+        self._windows.activate_all()
         self.edges = self.processed = 0
 
     def lower(self) -> None:

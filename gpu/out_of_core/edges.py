@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from gpu.backends import backend_named
 from gpu.errors import InvalidValue
-from gpu.graph.packed_csr import slot_bytes
 from gpu.operations.backend import Backend
 from gpu.out_of_core.budget import Budget
 from gpu.out_of_core.spool import EdgeSpool, PackedEdges
@@ -72,15 +71,20 @@ class OutOfCoreEdges:
         """
         self._spool.add(sources, targets, weights)
 
-    def _divided(self, vertices: int, each: int, reserved: int) -> Budget:
-        """The budget with `each` bytes for a vertex. Raises InvalidValue."""
+    def _divided(self, vertices: int, each: int, reserved: int, temporary: int = 0) -> Budget:
+        """The budget with `each` bytes for a vertex. Raises InvalidValue.
+
+        temporary  see Budget
+        """
         if vertices == 0:
             raise InvalidValue("vertices", vertices, "at least 1")
         longest, weighted = self._spool.longest, self._options.weighted
-        return Budget.divide(self._memory, reserved, vertices, each, longest, weighted)
+        return Budget.divide(
+            self._memory, reserved, vertices, each, longest, weighted, temporary=temporary
+        )
 
     def _packed(self, vertices: int, budget: Budget) -> PackedEdges:
-        """The graph of all edges; spends the spool. Raises OSError."""
+        """See EdgeSpool.pack."""
         fixed_loops, order = self._options.dangling == "self-loop", self._options.vertex_order
         return self._spool.pack(vertices, budget.bucket_edges, fixed_loops, order)
 
@@ -99,7 +103,7 @@ class OutOfCoreEdges:
     def _require(self, packed: PackedEdges, each: int, budget: Budget, doing: str) -> None:
         """Raises OutOfMemory if there is less memory than the budget allows."""
         vertices, slots = len(packed.row_lengths), min(budget.window_slots, packed.slots)
-        needed = vertices * each + budget.buffers * slot_bytes(packed.weighted) * slots
+        needed = vertices * each + budget.slot_bytes * slots
         self.backend.device.require(f"{doing} {vertices:,} vertices out of core", needed)
 
     def close(self) -> None:

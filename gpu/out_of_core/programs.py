@@ -5,7 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import get_args
+from typing import Any, get_args
+
+import numpy as np
+from numpy.typing import NDArray
 
 from gpu.errors import InvalidValue, UnknownVertex
 from gpu.operations.programs import Mode, VertexProgram
@@ -26,7 +29,8 @@ class OutOfCoreAnswer:
     """What a program computed on a graph whose edges were streamed.
 
     answer        values by id, and the receipt, whose supersteps are passes over the windows. No
-                  run continues from it
+                  run continues from it. Values of edges, and the edges, are mapped from files
+                  without names: dtype[m] and int64[m]
     edges         number of edges, without repeats
     windows       number of intervals of vertices
     processed     windows that were processed, in all passes: others were skipped. Of triangles
@@ -67,26 +71,27 @@ class OutOfCorePrograms(OutOfCoreEdges):
         """Runs a program to its end. Its values are those that Engine.run finds on the same graph.
 
         program     a VertexProgram, a built-in one or its name: pagerank, levels, distances,
-                    components, cores, densest, triangles, clustering
+                    components, labels, cores, densest, triangles, clustering, support,
+                    trussness
         mode        ``asynchronous``: windows see what those before them have changed in the same
                     pass; for monotone programs and those with every vertex active. None: so for
                     monotone programs, else ``synchronous``
         parameters  in place of their defaults; ``source`` is the id of a vertex
 
-        Raises InvalidValue, also with the least budget that works if this one is too small;
-        UnknownVertex for the source; OutOfMemory if there is less memory than the budget allows;
-        DeviceLost, OSError.
+        Raises InvalidValue, also with the least budget that works if this one is too small, and
+        after a run that failed to sort the edges; UnknownVertex for the source; OutOfMemory if
+        there is less memory than the budget allows; DeviceLost, OSError.
         """
         program = self.named(program)
         values = program.parameter_values(parameters)
         checked = self._mode(program, mode)
         vertices, weighted = self._count(), self._options.weighted
-        each = (
-            algorithm_bytes(self.backend, weighted)
-            if isinstance(program, Algorithm)
-            else program_bytes(self.backend, program.dtype, weighted)
-        )
-        budget = self._divided(vertices, each, self.reserved)
+        temporary = 0
+        if isinstance(program, Algorithm):
+            each, temporary = algorithm_bytes(self.backend, weighted), ALGORITHMS[program].temporary
+        else:
+            each = program_bytes(self.backend, program.dtype, weighted)
+        budget = self._divided(vertices, each, self.reserved, temporary)
         source = values.get("source")
         if source is not None and not 0 <= source < vertices:
             raise UnknownVertex("source", source, "the id of a vertex")
@@ -98,7 +103,7 @@ class OutOfCorePrograms(OutOfCoreEdges):
         with self.backend.device.detecting_loss():
             if isinstance(program, Algorithm):
                 self._require(self._packed_edges, each, budget, doing)
-                packed = Packed(self._packed_edges, budget.window_slots)
+                packed = Packed(self._packed_edges, budget.window_slots, budget.bucket_edges)
                 return self._compute(program, values, packed, each, pack_seconds)
             graph = self._windowed(self._packed_edges, each, budget, doing)
             return run_windowed(graph, program, values, checked, pack_seconds)
@@ -113,28 +118,30 @@ class OutOfCorePrograms(OutOfCoreEdges):
     ) -> OutOfCoreAnswer:
         """Runs an algorithm. Raises InvalidValue, OutOfMemory, OSError."""
         started, packing = time.perf_counter(), 0.0
+        streamed = ALGORITHMS[algorithm]
 
-        def repack(spool: EdgeSpool, buffers: int) -> Packed:
+        def repack(spool: EdgeSpool, buffers: int, longest: int) -> Packed:
             nonlocal packing
             begun = time.perf_counter()
             try:
                 vertices = len(packed.edges.row_lengths)
                 budget = Budget.divide(
-                    self._memory, self.reserved, vertices, each, spool.longest, buffers=buffers
-                )
+                    self._memory, self.reserved, vertices, each, max(spool.longest, longest),
+                    buffers=buffers, temporary=streamed.temporary,
+                )  # fmt: skip
                 edges = spool.pack(vertices, budget.bucket_edges, fixed_loops=False)
             finally:
                 spool.close()
             packing = time.perf_counter() - begun
-            return Packed(edges, budget.window_slots)
+            return Packed(edges, budget.window_slots, budget.bucket_edges)
 
-        around = Surroundings(self.backend, packed, self._scratch, repack)
-        computed, processed, stream = ALGORITHMS[algorithm](around, **parameters)
+        around = Surroundings(self.backend, self._memory, packed, self._scratch, repack)
+        computed, processed, stream = streamed.run(around, **parameters)
         receipt = Receipt(
             algorithm.name, "synchronous", computed.supersteps, computed.edges,
             time.perf_counter() - started - packing, continued=False, finished=computed.finished,
         )  # fmt: skip
-        answer = Answer(
+        answer = (Answer if computed.ends is None else _AnswerOfEdges)(
             self.backend,
             permutation_of(self.backend, packed.edges),
             computed.values,
@@ -143,6 +150,7 @@ class OutOfCorePrograms(OutOfCoreEdges):
             receipt,
             computed.summary,
             Since(stale=True),
+            computed.ends,
         )
         return _streamed(answer, packed.edges.edges, processed, stream, pack_seconds + packing)
 
@@ -193,6 +201,19 @@ class OutOfCorePrograms(OutOfCoreEdges):
         super().close()
         if self._packed_edges is not None:
             self._packed_edges.file.close()
+
+
+class _AnswerOfEdges(Answer):
+    """One whose arrays are on the host: they are mapped from files."""
+
+    @property
+    def values(self) -> NDArray[Any]:
+        values: NDArray[Any] = self.by_position
+        return values
+
+    @property
+    def edges(self) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
+        return self._ends
 
 
 def _runs(program: VertexProgram | Algorithm) -> bool:

@@ -59,8 +59,9 @@ class OutOfCoreRanking(OutOfCoreEdges):
                   the tolerance), ``residual`` or ``auto`` (until the bound meets the target)
         reserved  bytes of the budget that the caller uses, for keys
 
-        Raises InvalidValue, which names the least budget that works if this one is too small;
-        OutOfMemory if there is less memory than the budget allows; DeviceLost, OSError.
+        Raises InvalidValue, which names the least budget that works if this one is too small, and
+        for a second call; OutOfMemory if there is less memory than the budget allows; DeviceLost,
+        OSError.
         """
         solve = self._checked(solve or Solve())
         options, vertices = self._options, max(vertices, self._spool.vertices)

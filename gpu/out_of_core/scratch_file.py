@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import os
 import tempfile
+from copy import copy
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import numpy as np
 from numpy.typing import NDArray
 
 
@@ -42,13 +44,21 @@ class ScratchFile:
                     raise OSError(f"expected {len(rest):,} bytes more in a scratch file")
                 offset, rest = offset + count, rest[count:]
 
+    def mapped(self, count: int, dtype: type[np.generic]) -> NDArray[Any]:
+        """The first items, dtype[count], to be read: an array in memory that the kernel frees when
+        it needs it, and that outlives `close`. Raises OSError.
+        """
+        if count == 0:
+            return np.empty(0, dtype)  # a map has one byte at least
+        return np.memmap(self._file, dtype, "r", shape=count)
+
     def drop_cache(self) -> None:
         """Has the kernel forget what it has cached of the file: for measurements."""
         os.fsync(self._file.fileno())
         os.posix_fadvise(self._file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
     def close(self) -> None:
-        """Frees the space on the disk."""
+        """Frees the space on the disk, that of arrays that are mapped with these."""
         self._file.close()
 
 
@@ -61,6 +71,12 @@ class ScratchColumns:
         """count: of the columns. Raises OSError."""
         self._files = [ScratchFile(folder) for _ in range(count)]
 
+    def beside(self, others: ScratchColumns) -> ScratchColumns:
+        """These columns and others, in the same files."""
+        both = copy(self)
+        both._files = [*self._files, *others._files]
+        return both
+
     def write(self, place: int, *columns: NDArray[Any]) -> None:
         """Writes a part of every column at `place`, in items. Raises OSError."""
         for file, column in zip(self._files, columns, strict=True):
@@ -70,8 +86,13 @@ class ScratchColumns:
         """Fills arrays, one for each of the first columns, from `place` on, in items. Raises
         OSError.
         """
-        for file, column in zip(self._files, into, strict=False):
+        for file, column in zip(self._files[: len(into)], into, strict=True):
             file.read(place, column)
+
+    def mapped(self, count: int, *dtypes: type[np.generic]) -> tuple[NDArray[Any], ...]:
+        """See ScratchFile."""
+        files = zip(self._files, dtypes, strict=True)
+        return tuple(file.mapped(count, dtype) for file, dtype in files)
 
     def drop_cache(self) -> None:
         """See ScratchFile."""

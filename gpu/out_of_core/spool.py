@@ -14,6 +14,7 @@ of several is the edge.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import copy
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,7 @@ _AS_GIVEN = np.empty(0, np.int32)
 
 
 class PackedEdges:
-    """The in-lists of a graph, without loops and repeats, ascending, in a file.
+    """The in-lists of a graph, without loops, ascending, in a file.
 
     ids          int32[n], the id at each position; int32[0] if every id is its own position
     row_lengths  int32[n]; rows lie one after the other, each from a multiple of ALIGNMENT slots on
@@ -56,7 +57,9 @@ class PackedEdges:
     fixed_loops  whether every vertex has one loop, and others do not count
     directed     whether an edge goes one way
     weighted     whether edges have weights
+    repeats      whether each of equal keys is an edge, or the last one alone
     slots        of all rows so far
+    dtypes       of the columns of the file
     file         int32[slots], column indices, those behind a row repeating its last one; and
                  float32[slots], weights
     """
@@ -69,6 +72,7 @@ class PackedEdges:
         folder: Path | None = None,
         weighted: bool = False,
         ids: NDArray[np.int32] = _AS_GIVEN,
+        repeats: bool = False,
     ) -> None:
         """A graph without edges. Raises OSError.
 
@@ -79,18 +83,15 @@ class PackedEdges:
         self.loop = np.full(vertices, fixed_loops, loop_dtype(weighted))
         self.fixed_loops = fixed_loops
         self.weighted = weighted
+        self.repeats = repeats
         self.slots = 0
+        self.dtypes: tuple[type[np.generic], ...] = (np.int32, np.float32)[: 2 if weighted else 1]
         self.file = ScratchColumns(len(self.dtypes), folder)
         self.directed = directed
         self._links = 0
         self.out_lengths = np.zeros(vertices, np.int32)
         # the sum of the weights of out-edges, without loops
         self._sent: NDArray[Any] = np.zeros(vertices) if weighted else self.out_lengths
-
-    @property
-    def dtypes(self) -> tuple[type[np.generic], ...]:
-        """Of the columns of the file."""
-        return (np.int32, np.float32) if self.weighted else (np.int32,)
 
     @property
     def degree(self) -> NDArray[Any]:
@@ -127,8 +128,7 @@ class PackedEdges:
     def append(self, keys: NDArray[np.int64], *weights: NDArray[np.float32]) -> None:
         """Writes the in-lists of a range of vertices behind those of all before it.
 
-        keys     int64[k], ``target << 32 | source``: ascending, loops and repeats included; of
-                 equal ones the last is the edge
+        keys     int64[k], ``target << 32 | source``: ascending, loops and repeats included
         weights  float32[k], of a weighted graph
 
         Raises OSError.
@@ -141,6 +141,7 @@ class PackedEdges:
         slots, links = pack_keys(
             keys,
             *(weights or (None,)),
+            self.repeats,
             self.fixed_loops,
             self.loop,
             self.row_lengths,
@@ -151,6 +152,35 @@ class PackedEdges:
         self.file.write(self.slots, *(column[:slots] for column in columns))
         self.slots += slots
         self._links += links
+
+    def beside(self, values: ScratchColumns) -> PackedEdges:
+        """The same with another column of the file.
+
+        values  int32 of each slot, in one column
+        """
+        other = copy(self)
+        other.dtypes, other.file = (*self.dtypes, np.int32), self.file.beside(values)
+        return other
+
+    def entries(self, most: int, *values: ScratchColumns) -> Iterator[tuple[NDArray[Any], ...]]:
+        """Targets and sources of some rows at a time, int64[k] and int32[k], in ascending order.
+        Raises OSError.
+
+        most    slots, and rows, unless a single row has more
+        values  int32 of each slot in one column: int32[k] of each, too
+        """
+        taken, first = padded(self.row_lengths), 0
+        for rows in row_blocks(taken, most):
+            lengths, slots = self.row_lengths[rows], int(taken[rows].sum(dtype=np.int64))
+            columns = [np.empty(slots, np.int32) for _ in (self.file, *values)]
+            for file, column in zip((self.file, *values), columns, strict=True):
+                file.read(first, column)
+            first += slots
+            # each row, and what is behind it up to the next one
+            parts = np.column_stack([lengths, taken[rows] - lengths]).ravel()
+            in_row = np.repeat(np.arange(len(parts)) % 2 == 0, parts)
+            targets = np.repeat(np.arange(rows.start, rows.stop), lengths)
+            yield targets, *(column[in_row] for column in columns)
 
 
 def _fitted(numbers: NDArray[Any], count: int) -> NDArray[Any]:
@@ -174,13 +204,21 @@ class EdgeSpool:
     longest   upper bound on the length of an in-list; repeats are counted
     """
 
-    def __init__(self, folder: Path | None, directed: bool = True, weighted: bool = False) -> None:
+    def __init__(
+        self,
+        folder: Path | None,
+        directed: bool = True,
+        weighted: bool = False,
+        repeats: bool = False,
+    ) -> None:
         """folder    where files are; None for the system's folder of temporary files
         directed, weighted  see gpu.types.Options
+        repeats   see PackedEdges
 
         Raises OSError.
         """
         self._folder, self._directed, self._weighted = folder, directed, weighted
+        self._repeats = repeats
         self._file = self._new_file()
         self._keys = 0
         self._in_degree, self._out_degree = np.zeros(0, np.int64), np.zeros(0, np.int32)
@@ -197,7 +235,7 @@ class EdgeSpool:
         weights: NDArray[Any] | None = None,
     ) -> None:
         """Adds edges with these ids, integer[k] each, and weights, number[k]; None: all are 1.
-        Repeats are one edge, with the weight of the last one.
+        Repeats are one edge, with the weight of the last one, unless each is to be kept.
 
         Raises InvalidValue for columns of unequal length, of another dtype or with a value out of
         range, for weights of an unweighted graph, and once the edges are packed; OSError.
@@ -245,15 +283,18 @@ class EdgeSpool:
     def pack(
         self, vertices: int, most_edges: int, fixed_loops: bool, order: VertexOrder = "given"
     ) -> PackedEdges:
-        """The graph of all edges; spends the spool.
+        """The graph of all edges; spends the spool, also if it fails.
 
         vertices     number of vertices, more than every id
         most_edges   edges, and rows, of a bucket, unless a single row has more
         fixed_loops  see PackedEdges
         order        of the vertices, see gpu.types.Options
 
-        Raises OSError.
+        Raises InvalidValue if the spool is spent; OSError.
         """
+        if self._packed:
+            requirement = "added to a new graph: a graph sorts its edges only once"
+            raise InvalidValue("edges", f"{self.added} edges", requirement)
         self._packed = True
         in_degree = _fitted(self._in_degree, vertices)
         self._in_degree = self._in_degree[:0].copy()
@@ -274,7 +315,7 @@ class EdgeSpool:
             self._distribute(bounds[:-1] << _TARGET_BITS, places, most_edges, positions)
             positions = _AS_GIVEN
         packed = PackedEdges(
-            vertices, self._directed, fixed_loops, self._folder, self._weighted, ids
+            vertices, self._directed, fixed_loops, self._folder, self._weighted, ids, self._repeats
         )
         try:
             for first, end in pairwise(places.tolist()):

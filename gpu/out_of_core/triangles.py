@@ -1,13 +1,17 @@
 """Triangles of a graph whose edges are in a file.
 
 The edges are oriented and divided into windows of rows. A triangle u, v, w, in the order of ranks,
-is found where the windows of u and v are both in memory: every pair of windows is, once. A pass
-keeps the first window of those that are left, or the last, while the others stream by, and leaves
-it out afterwards; passes alternate in direction as those of the stream do.
+is found where the windows of u and v are both in memory.
+
+By vertex, every pair of windows is compared once. A pass keeps the first window of those that are
+left, or the last, while the others stream by, and leaves it out afterwards; passes alternate in
+direction as those of the stream do. By edge, all windows stream by each: so counts are complete
+when they leave memory.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 
 import numpy as np
@@ -21,14 +25,17 @@ from gpu.out_of_core.window_stream import Window, Windows, WindowStream
 
 
 class WindowedTriangles:
-    """Triangles of oriented rows (gpu.out_of_core.undirected.oriented).
+    """Triangles of oriented rows (gpu.out_of_core.undirected.oriented), to be closed.
 
-    stream  of the rows, to be closed
+    stream  of the rows
     pairs   of windows that were compared
     """
 
     BUFFERS = 3
     """The window that is kept, and the two of the stream."""
+
+    BUFFERS_BY_EDGE = 5
+    """The counts of the window that is kept, too, and a copy of them on the host."""
 
     def __init__(self, backend: Backend, oriented: PackedEdges, slots: int) -> None:
         """slots  of one buffer. Raises OutOfMemory, OSError."""
@@ -48,8 +55,7 @@ class WindowedTriangles:
             kept = None
             for window, (entries,) in self.stream.visit(partial(_is_between, first, last)):
                 if kept is None:
-                    self._kept[: window.slots] = entries
-                    kept = self._rows(window, self._kept)
+                    kept = self._keep(window, entries)
                 streamed = self._rows(window, entries)
                 pair = (kept, streamed) if ascending else (streamed, kept)
                 self._backend.triangles.count_between(*pair, triangles)
@@ -58,6 +64,36 @@ class WindowedTriangles:
             first, last = (first + 1, last) if ascending else (first, last - 1)
             ascending = not ascending
         return triangles
+
+    def count_by_edge(self) -> Iterator[tuple[Window, Array]]:
+        """Windows in order, with the triangles of each of their edges: int32[slots] on the device.
+        Raises OSError.
+        """
+        operations, device = self._backend.triangles, self._backend.device
+        for window in self.stream.windows:
+            alone = partial(_is_between, window.number, window.number)
+            for _, (entries,) in self.stream.visit(alone):
+                kept = self._keep(window, entries)
+                device.synchronize()
+            counts: Array = self._backend.xp.zeros(window.slots, np.int32)
+            for other, (entries,) in self.stream:
+                rows = self._rows(other, entries)
+                if other.number >= window.number:
+                    operations.count_entries_between(kept, rows, True, counts)
+                if other.number <= window.number:
+                    operations.count_entries_between(rows, kept, False, counts)
+                device.synchronize()
+                self.pairs += 1
+            yield window, counts
+
+    def close(self) -> None:
+        """Frees the windows."""
+        self.stream.close()
+        self._kept = self._kept[:0].copy()
+
+    def _keep(self, window: Window, entries: Array) -> RowWindow:
+        self._kept[: window.slots] = entries
+        return self._rows(window, self._kept)
 
     def _rows(self, window: Window, entries: Array) -> RowWindow:
         lists = Csr(self._windows.row_starts, self._windows.row_lengths, entries)

@@ -1,8 +1,4 @@
-"""The edges of a packed graph without direction, in a spool of their own, to be packed again.
-
-Rows of a file name a source in each slot: those behind a row repeat its last one. A spool drops
-repeats, so nothing has to be left out here.
-"""
+"""The edges of a packed graph without direction, in a spool of their own, to be packed again."""
 
 from __future__ import annotations
 
@@ -13,8 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu.graph.rows import row_blocks
-from gpu.out_of_core.spool import EdgeSpool, PackedEdges, padded
+from gpu.out_of_core.spool import EdgeSpool, PackedEdges
 
 Ends = tuple[NDArray[np.integer[Any]], NDArray[np.integer[Any]]]
 """Sources and targets."""
@@ -23,9 +18,12 @@ _PIECE = 1 << 16
 """Slots that are read at once, unless a row has more: they are part of no budget."""
 
 
-def neighbours(packed: PackedEdges, folder: Path | None) -> EdgeSpool:
-    """The edges in the rows of both ends. Raises OSError."""
-    return _filled(EdgeSpool(folder, directed=False), _edges(packed))
+def neighbours(packed: PackedEdges, folder: Path | None, repeats: bool = False) -> EdgeSpool:
+    """The edges in the rows of both ends. Raises OSError.
+
+    repeats  whether an edge in each direction counts twice
+    """
+    return _filled(EdgeSpool(folder, directed=False, repeats=repeats), _edges(packed))
 
 
 def oriented(packed: PackedEdges, folder: Path | None) -> tuple[EdgeSpool, NDArray[np.int32]]:
@@ -60,11 +58,6 @@ def _filled(spool: EdgeSpool, edges: Iterator[Ends]) -> EdgeSpool:
 
 
 def _edges(packed: PackedEdges) -> Iterator[Ends]:
-    """A piece at a time, some of them repeated."""
-    lengths, first = padded(packed.row_lengths), 0
-    for rows in row_blocks(lengths, _PIECE):
-        targets = np.repeat(np.arange(rows.start, rows.stop), lengths[rows])
-        sources = np.empty(len(targets), np.int32)
-        packed.file.read(first, sources)
-        first += len(sources)
+    """A piece at a time."""
+    for targets, sources in packed.entries(_PIECE):
         yield sources, targets

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from gpu.backends.cpu.host_memory import available_bytes
 from gpu.errors import OutOfMemory
-from gpu.graph.packed_csr import slot_bytes
 from gpu.graph.rows import row_blocks
 from gpu.operations.backend import Backend
 from gpu.operations.csr import Rows
@@ -110,7 +109,7 @@ class WindowStream:
         self._ready: list[Future[Callable[[], None]] | None] = [None] * len(self._buffers)
         self._reader = ThreadPoolExecutor(1, "liverank-windows")
         self.passes = self.bytes_loaded = 0
-        self._slot_bytes = slot_bytes(packed.weighted)
+        self._slot_bytes = _slot_bytes(packed)
         # memory of the buffers may still be in use by work that was issued before
         device.synchronize()
 
@@ -173,6 +172,15 @@ class WindowStream:
 
         return wait
 
+    def reload(self, window: Window) -> None:
+        """To be called between passes when the file has changed: forgets what is in memory of a
+        window. Raises OSError.
+        """
+        if self._host is not None:
+            here = slice(window.first, window.first + window.slots)
+            self._file.read(window.first, *(column[here] for column in self._host))
+        self._held = [None if held is window else held for held in self._held]
+
     def close(self) -> None:
         """Ends the thread, and frees the buffers, once no copy uses them any more."""
         self._reader.shutdown()
@@ -185,7 +193,7 @@ class WindowStream:
 
 def _read_whole(backend: Backend, packed: PackedEdges) -> tuple[NDArray[Any], ...] | None:
     """The whole file, page-locked; None if the host has no room for it."""
-    if slot_bytes(packed.weighted) * packed.slots > available_bytes():
+    if _slot_bytes(packed) * packed.slots > available_bytes():
         return None
     try:
         host = tuple(backend.device.page_locked(packed.slots, dtype) for dtype in packed.dtypes)
@@ -193,6 +201,10 @@ def _read_whole(backend: Backend, packed: PackedEdges) -> tuple[NDArray[Any], ..
         return None
     packed.file.read(0, *host)
     return host
+
+
+def _slot_bytes(packed: PackedEdges) -> int:
+    return sum(np.dtype(dtype).itemsize for dtype in packed.dtypes)
 
 
 def _first(columns: tuple[Array, ...], slots: int) -> tuple[Array, ...]:

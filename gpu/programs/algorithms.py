@@ -223,8 +223,7 @@ def _labels(graph: DynamicGraph, iterations: int) -> Parts:
     vertices take the most frequent label of their neighbours, the lowest of several, at once. An
     edge in each direction counts twice.
     """
-    if iterations < 1:
-        raise InvalidValue("iterations", iterations, "at least 1")
+    check_iterations(iterations)
     yield 0, 0
     xp = graph.backend.xp
     entries = graph.backend.rebuild.entries
@@ -237,7 +236,7 @@ def _labels(graph: DynamicGraph, iterations: int) -> Parts:
     labels = ids_by_position(graph)
     done = 0
     for done in range(1, iterations + 1):
-        found = _most_frequent(xp, rows | labels[neighbours], labels)
+        found = most_frequent(xp, rows | labels[neighbours], labels)
         same = not graph.backend.device.sum(found != labels)
         labels = found
         if same:
@@ -247,16 +246,22 @@ def _labels(graph: DynamicGraph, iterations: int) -> Parts:
     return Computed(labels, done, done * len(rows), {"communities": float(communities)})
 
 
-def _most_frequent(xp: Any, keys: Array, labels: Array) -> Array:
-    """int32[n]: the most frequent label of each row.
+def check_iterations(iterations: int) -> None:
+    """Raises InvalidValue."""
+    if iterations < 1:
+        raise InvalidValue("iterations", iterations, "at least 1")
 
-    keys    int64[m], row << 32 | label
+
+def most_frequent(xp: Any, keys: Array, labels: Array) -> Array:
+    """int32[n]: the most frequent label of each row, the lowest of several.
+
+    keys    int64[m], row << 32 | label; sorted in place
     labels  int32[n], for rows without entries
     """
     found = labels.copy()
     if len(keys) == 0:
         return found
-    keys = xp.sort(keys)
+    keys.sort()
     begins = xp.flatnonzero(xp.concatenate([xp.ones(1, bool), keys[1:] != keys[:-1]]))
     counts = xp.diff(xp.concatenate([begins, xp.full(1, len(keys), begins.dtype)]))
     runs = keys[begins]

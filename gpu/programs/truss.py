@@ -131,12 +131,17 @@ class _Trusses:
         self.finished = fallen == 0
 
 
-def _trussness(graph: DynamicGraph, binary: int, iterations: int, partitions: int) -> Parts:
+def check_limits(binary: int, iterations: int, partitions: int) -> None:
+    """Raises InvalidValue."""
     if binary not in (0, 1):
         raise InvalidValue("binary", binary, "0 or 1")
     for name, value in (("iterations", iterations), ("partitions", partitions)):
         if value < 1:
             raise InvalidValue(name, value, "at least 1")
+
+
+def _trussness(graph: DynamicGraph, binary: int, iterations: int, partitions: int) -> Parts:
+    check_limits(binary, iterations, partitions)
     yield 0, 0
     edges = Undirected.of(graph)
     by_id = edges.by_id(graph)

@@ -76,13 +76,13 @@ def _sort_by_bucket(  # type: ignore[no-untyped-def]
 
 
 def sorted_by_bucket(
-    first_keys: NDArray[np.int64], keys: NDArray[np.int64], *weights: NDArray[np.float32]
+    first_keys: NDArray[np.int64], keys: NDArray[np.int64], *weights: NDArray[Any]
 ) -> tuple[NDArray[np.int64], list[NDArray[Any]]]:
     """Keys, and weights if there are any, by bucket; those of one bucket stay in their order.
 
     first_keys  int64[b], the least key of each bucket: ascending, and the first one is 0
     keys        int64[k]
-    weights     float32[k]
+    weights     float32[k], or other values
 
     Returns where each bucket begins, int64[b + 1], and the columns.
     """
@@ -120,10 +120,10 @@ def _sort_by_digit(keys, weights, shift, places, sorted_keys, sorted_weights):  
 
 
 def sorted_by_key(
-    keys: NDArray[np.int64], weights: NDArray[np.float32]
-) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """Ascending keys, int64[k], and their weights, float32[k]; equal keys stay in their order. The
-    columns that are given are overwritten.
+    keys: NDArray[np.int64], weights: NDArray[Any]
+) -> tuple[NDArray[np.int64], NDArray[Any]]:
+    """Ascending keys, int64[k], and their weights, float32[k] or other values; equal keys stay in
+    their order. The columns that are given are overwritten.
 
     NumPy's stable sort of keys takes ten times as long as this one by digits.
     """
@@ -150,11 +150,13 @@ def _filled(column_indices, slot):  # type: ignore[no-untyped-def]
 
 @sequential
 def pack_keys(  # type: ignore[no-untyped-def]
-    keys, weights, fixed_loops, loop, row_lengths, out_lengths, sent, column_indices, row_weights
-):
+    keys, weights, keep_repeats, fixed_loops, loop, row_lengths, out_lengths, sent,
+    column_indices, row_weights
+):  # fmt: skip
     """Writes rows one after the other, each from a multiple of ALIGNMENT slots on.
 
-    keys         int64[k], ascending; of equal ones the last stands
+    keys         int64[k], ascending
+    keep_repeats whether each of equal keys is an edge, or the last one alone
     loop         see gpu.operations.csr.GraphView: set for loops, which are in no row, unless all
                  vertices have a fixed one
     row_lengths, out_lengths  int32[n], to which the edges are added
@@ -170,7 +172,7 @@ def pack_keys(  # type: ignore[no-untyped-def]
     row = np.int64(-1)
     for at in range(len(keys)):
         key = keys[at]
-        if at + 1 < len(keys) and keys[at + 1] == key:
+        if not keep_repeats and at + 1 < len(keys) and keys[at + 1] == key:
             continue
         target = key >> _TARGET_BITS
         source = key & _SOURCE

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numba import get_num_threads
 from numpy.typing import NDArray
@@ -11,7 +13,13 @@ from gpu.jit.atomics import exchange, fetch_and_add
 from gpu.jit.compile import helper, kernel, unsigned
 from gpu.operations.csr import Csr
 from gpu.operations.device import Array
-from gpu.operations.triangles import Interval, RowWindow, TriangleLists, TriangleOperations
+from gpu.operations.triangles import (
+    EdgeBounds,
+    Interval,
+    RowWindow,
+    TriangleLists,
+    TriangleOperations,
+)
 
 _EDGES = 1 << 10
 """Edges that a core examines at a time."""
@@ -67,32 +75,59 @@ def _first_from(column_indices, begin, end, least):  # type: ignore[no-untyped-d
     return begin
 
 
+@helper
+def _least_bound(bounds, edge, longer, third):  # type: ignore[no-untyped-def]
+    of_lowest, of_middle, _ = bounds
+    least = min(of_lowest[unsigned(edge)], of_lowest[unsigned(longer)])
+    return min(least, of_middle[unsigned(third)])
+
+
 @kernel(_ROWS)
-def _count_between(first, last, lowest, middle, triangles):  # type: ignore[no-untyped-def]
+def _count_between(  # type: ignore[no-untyped-def]
+    first, last, lowest, middle, triangles, of_lowest, of_middle, bounds
+):
+    """Two of the counts are None, and bounds may be."""
     first_row, _, (row_starts, row_lengths, column_indices, _) = lowest
     first_middle, end_middle, (_, _, other_indices, _) = middle
     for u in range(first_row + first, first_row + last):
         end = row_starts[u] + row_lengths[u]
         entry = _first_from(column_indices, row_starts[u], end, first_middle)
-        of_lowest = 0
+        of_row = 0
         while entry < end and column_indices[unsigned(entry)] < end_middle:
             v = unsigned(column_indices[unsigned(entry)])
-            entry += 1
-            here, there = entry, row_starts[v]
+            here, there = entry + 1, row_starts[v]
             end_there = there + row_lengths[v]
             found = 0
             while here < end and there < end_there:
                 one, other = column_indices[unsigned(here)], other_indices[unsigned(there)]
-                here += one <= other
-                there += other <= one
                 if one == other:
                     found += 1
-                    fetch_and_add(triangles, one, np.int64(1))
+                    if triangles is not None:
+                        fetch_and_add(triangles, one, np.int64(1))
+                    if bounds is None:
+                        if of_lowest is not None:
+                            of_lowest[unsigned(here)] += 1
+                        if of_middle is not None:
+                            fetch_and_add(of_middle, there, np.int32(1))
+                    else:
+                        least = _least_bound(bounds, entry, here, there)
+                        places = bounds[2]
+                        if of_lowest is not None:
+                            of_lowest[places[unsigned(entry)] + least] += 1
+                            of_lowest[places[unsigned(here)] + least] += 1
+                        if of_middle is not None:
+                            fetch_and_add(of_middle, places[unsigned(there)] + least, np.int32(1))
+                here += one <= other
+                there += other <= one
             if found:
-                of_lowest += found
-                fetch_and_add(triangles, v, np.int64(found))
-        if of_lowest:
-            fetch_and_add(triangles, u, np.int64(of_lowest))
+                of_row += found
+                if triangles is not None:
+                    fetch_and_add(triangles, v, np.int64(found))
+                if of_lowest is not None and bounds is None:
+                    of_lowest[unsigned(entry)] += found
+            entry += 1
+        if triangles is not None and of_row:
+            fetch_and_add(triangles, u, np.int64(of_row))
 
 
 @helper
@@ -209,8 +244,23 @@ class CpuTriangles(TriangleOperations):
         return triangles + third if every_edge else triangles
 
     def count_between(self, lowest: RowWindow, middle: RowWindow, triangles: Array) -> None:
-        first, last = ((*each[:2], tuple(each.lists)) for each in (lowest, middle))
-        _count_between(lowest.end_row - lowest.first_row, first, last, triangles)
+        self._between(lowest, middle, triangles, None, None, None)
+
+    def count_entries_between(
+        self,
+        lowest: RowWindow,
+        middle: RowWindow,
+        of_lowest: bool,
+        counts: Array,
+        bounds: EdgeBounds | None = None,
+    ) -> None:
+        both = (counts, None) if of_lowest else (None, counts)
+        self._between(lowest, middle, None, *both, None if bounds is None else tuple(bounds))
+
+    @staticmethod
+    def _between(lowest: RowWindow, middle: RowWindow, *counts: Any) -> None:
+        windows = ((*each[:2], tuple(each.lists)) for each in (lowest, middle))
+        _count_between(lowest.end_row - lowest.first_row, *windows, *counts)
 
     def list_triangles(
         self, oriented: Csr, sources: Array, interval: Interval, lists: TriangleLists

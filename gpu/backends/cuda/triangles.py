@@ -5,10 +5,16 @@ from __future__ import annotations
 import numpy as np
 
 from gpu.backends.cuda.kernels.loader import WARP
-from gpu.backends.cuda.launcher import Launcher
+from gpu.backends.cuda.launcher import Launcher, pointers
 from gpu.operations.csr import Csr
 from gpu.operations.device import Array
-from gpu.operations.triangles import Interval, RowWindow, TriangleLists, TriangleOperations
+from gpu.operations.triangles import (
+    EdgeBounds,
+    Interval,
+    RowWindow,
+    TriangleLists,
+    TriangleOperations,
+)
 
 _LANES, _WAVES = 8, 16
 """Threads of an edge whose triangles are looked for, and blocks of such a launch over those that
@@ -29,10 +35,25 @@ class CudaTriangles(TriangleOperations):
         return triangles
 
     def count_between(self, lowest: RowWindow, middle: RowWindow, triangles: Array) -> None:
+        self._between("count_between", lowest, middle, triangles.view(np.uint64))
+
+    def count_entries_between(
+        self,
+        lowest: RowWindow,
+        middle: RowWindow,
+        of_lowest: bool,
+        counts: Array,
+        bounds: EdgeBounds | None = None,
+    ) -> None:
+        flags = f"{of_lowest}, {bounds is not None}".lower()
+        name = f"count_entries_between<{flags}>"
+        self._between(name, lowest, middle, counts, *(bounds or pointers(None, None, None)))
+
+    def _between(self, name: str, lowest: RowWindow, middle: RowWindow, *counts: Array) -> None:
         rows = lowest.end_row - lowest.first_row
         self._launch(
             "triangles",
-            "count_between",
+            name,
             self._launch.resident_blocks(rows * WARP, _WAVES),
             *lowest.lists[:3],
             middle.lists.column_indices,
@@ -40,7 +61,7 @@ class CudaTriangles(TriangleOperations):
             np.int32(lowest.end_row),
             np.int32(middle.first_row),
             np.int32(middle.end_row),
-            triangles.view(np.uint64),
+            *counts,
         )
 
     def list_triangles(

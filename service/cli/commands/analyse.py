@@ -76,8 +76,7 @@ def analyse(
 
     Programs: pagerank, levels, distances, components, labels, cores, densest, triangles,
     clustering; support and trussness have values of edges. Of components and labels, the values
-    printed are the sizes of the largest groups. With --memory all run but labels, support and
-    trussness.
+    printed are the sizes of the largest groups.
 
     \b
     Examples:

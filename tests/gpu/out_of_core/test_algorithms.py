@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import tracemalloc
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -10,12 +14,15 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from gpu import Algorithm, InvalidValue, Options, OutOfCorePrograms
+from gpu import InvalidValue, Options, OutOfCorePrograms
 from gpu.backends import backend_named
 from gpu.operations.backend import Backend
 from gpu.out_of_core import budget, spool, undirected
 from gpu.out_of_core.algorithms import ALGORITHMS
-from gpu.programs.run import PROGRAMS
+from gpu.out_of_core.labels import WindowedLabels
+from gpu.out_of_core.trusses import WindowedTrusses, supported_bounds
+from gpu.programs.algorithms import most_frequent
+from gpu.programs.truss import NO_TRIANGLES, SUPPORT
 from gpu.types import VertexOrder
 from tests.gpu.out_of_core.streamed import added, in_memory, least_memory, network
 from tests.gpu.programs import oracle
@@ -24,12 +31,22 @@ VERTICES = 310
 NAMES = [each.name for each in ALGORITHMS]
 
 
-def _expected(name: str, graph: nx.Graph) -> dict[int, float]:
+def _expected(name: str, graph: nx.DiGraph, options: Options) -> dict[int, float]:
+    if name == "labels":
+        return oracle.labels(graph, 10, options.directed)
+    simple = oracle.undirected(graph)
     if name == "cores":
-        return dict(nx.core_number(graph))
+        return dict(nx.core_number(simple))
     if name == "triangles":
-        return dict(nx.triangles(graph))
-    return dict(nx.clustering(graph))
+        return dict(nx.triangles(simple))
+    return dict(nx.clustering(simple))
+
+
+def _memory(graph: OutOfCorePrograms, name: str) -> int:
+    """A small budget."""
+    least = least_memory(graph, name)
+    # for the triangles of each vertex, and so that there are fewer pairs of windows
+    return least + (1 << 15) if name == "trussness" else least
 
 
 @pytest.mark.usefixtures("small_windows")
@@ -37,35 +54,50 @@ def _expected(name: str, graph: nx.Graph) -> dict[int, float]:
 @pytest.mark.parametrize("order", ["given", "degree"])
 @pytest.mark.parametrize(
     "options",
-    [Options(), Options(directed=False), Options(directed=False, weighted=True)],
-    ids=["directed", "undirected", "weighted"],
-)
+    [Options(directed=directed, weighted=weighted) for directed in (True, False)
+     for weighted in (False, True)],
+    ids=["directed", "directed-weighted", "undirected", "undirected-weighted"],
+)  # fmt: skip
 def test_answers_are_those_of_the_graph_in_memory(
     backend: Backend, options: Options, order: VertexOrder, name: str
 ) -> None:
     columns = network()
     engine = in_memory(columns, options, backend, VERTICES)
-    simple, expected = oracle.undirected(oracle.graph_of(engine)), engine.run(name)
+    whole, expected = oracle.graph_of(engine), engine.run(name)
     ordered = Options(options.damping, directed=options.directed, weighted=options.weighted,
                       vertex_order=order)  # fmt: skip
     with (
         added(columns, ordered, backend, 1, VERTICES) as graph,
-        patch.object(graph, "_memory", least_memory(graph, name)),
+        patch.object(graph, "_memory", _memory(graph, name)),
     ):
         found = graph.run(name)
         again = graph.run(name)
     values = found.answer.values
     assert found.windows >= 4
+    if found.answer.edges is not None:
+        assert expected.edges is not None
+        for ends, known in zip(found.answer.edges, expected.edges, strict=True):
+            assert ends.dtype == known.dtype
+            assert ends.tolist() == known.tolist()
+        edges = zip(*(ends.tolist() for ends in found.answer.edges), strict=True)
+        truth = getattr(oracle, name)(oracle.undirected(whole))
+        assert dict(zip(edges, values.tolist(), strict=True)) == truth
+    if name == "trussness":  # as the budget has it
+        assert found.answer.summary.pop("partitions") > 4
+        assert expected.summary.pop("partitions") == 1
     assert found.answer.summary == pytest.approx(expected.summary, rel=1e-12)
-    if name == "densest":
+    if found.answer.edges is not None:
         assert values.tolist() == expected.values.tolist()
-        part = simple.subgraph(np.flatnonzero(values).tolist())
+    elif name == "densest":
+        assert values.tolist() == expected.values.tolist()
+        part = oracle.undirected(whole).subgraph(np.flatnonzero(values).tolist())
         assert found.answer.summary["density"] == part.number_of_edges() / len(part)
-        assert found.answer.receipt.supersteps == expected.receipt.supersteps
         assert found.answer.receipt.edges == expected.receipt.edges
     else:
-        truth = oracle.by_id(_expected(name, simple), values)
+        truth = oracle.by_id(_expected(name, whole, options), values)
         assert np.abs(values - truth).max() < 1e-12
+    if name in ("densest", "labels"):
+        assert found.answer.receipt.supersteps == expected.receipt.supersteps
     assert values.dtype == expected.values.dtype
     assert again.answer.values.tolist() == values.tolist()
     assert found.edges == engine.edges
@@ -75,19 +107,26 @@ def test_answers_are_those_of_the_graph_in_memory(
 
 
 @pytest.mark.usefixtures("small_windows")
-def test_each_pair_of_windows_is_compared_once(backend: Backend) -> None:
+@pytest.mark.parametrize("name", ["triangles", "support"])
+def test_each_pair_of_windows_is_compared(backend: Backend, name: str) -> None:
     """A complete graph has all triangles that there can be."""
     count = 40
     ends = np.array([(u, v) for u in range(count) for v in range(u)])
     columns = ends[:, 0], ends[:, 1], np.ones(len(ends), np.float32)
     with (
         added(columns, Options(), backend, 1, count) as graph,
-        patch.object(graph, "_memory", least_memory(graph, "triangles")),
+        patch.object(graph, "_memory", least_memory(graph, name)),
     ):
-        found = graph.run("triangles")
-    assert found.windows >= 3
-    assert found.processed == found.windows * (found.windows + 1) // 2
-    assert set(found.answer.values.tolist()) == {(count - 1) * (count - 2) // 2}
+        found = graph.run(name)
+    windows, values = found.windows, set(found.answer.values.tolist())
+    assert windows >= 3
+    if name == "triangles":
+        assert found.processed == windows * (windows + 1) // 2
+        assert values == {(count - 1) * (count - 2) // 2}
+    else:
+        assert found.processed == windows**2
+        assert values == {count - 2}
+        assert found.answer.receipt.edges == len(found.answer.values) == len(ends)
 
 
 @pytest.mark.usefixtures("small_windows")
@@ -104,6 +143,48 @@ def test_cores_fall_along_a_path_from_its_ends(backend: Backend) -> None:
     assert found.answer.summary == {"largest": 1.0}
 
 
+@pytest.mark.usefixtures("small_windows")
+def test_labels_change_where_those_of_neighbours_have_changed(backend: Backend) -> None:
+    """Two vertices exchange their labels for ever; cliques agree at once."""
+    cliques, each = 60, 7
+    u, v = np.triu_indices(each, 1)
+    first = 2 + each * np.arange(cliques)[:, None]
+    ends = np.append(0, first + u), np.append(1, first + v)
+    columns = (*ends, np.ones(len(ends[0]), np.float32))
+    options, vertices = Options(directed=False), 2 + cliques * each
+    with (
+        added(columns, options, backend, 1, vertices) as graph,
+        patch.object(graph, "_memory", least_memory(graph, "labels") + (1 << 14)),
+    ):
+        answers = {k: graph.run("labels", iterations=k) for k in (1, 2, 3, 10)}
+    engine = in_memory(columns, options, backend, vertices)
+    for iterations, found in answers.items():
+        expected = engine.run("labels", iterations=iterations)
+        assert found.answer.values.tolist() == expected.values.tolist()
+        assert found.answer.summary == expected.summary
+        assert found.answer.receipt.supersteps == iterations
+    assert answers[3].answer.values[:2].tolist() == [1, 0]
+    last = answers[10]
+    assert last.windows >= 4
+    assert last.processed < 10 * last.windows / 2
+    assert last.answer.receipt.edges < engine.run("labels").receipt.edges / 2
+
+
+def test_votes_take_what_the_budget_says() -> None:
+    rows, each = 1 << 11, 16
+    labels = np.arange(rows, dtype=np.int32)
+    tracemalloc.start()
+    try:
+        votes = np.arange(rows * each)  # no two are for the same label
+        votes += votes // each << 32
+        most_frequent(np, votes, labels)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    taken = peak / len(votes)
+    assert WindowedLabels.TEMPORARY_BYTES / 2 < taken <= WindowedLabels.TEMPORARY_BYTES
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_graph_without_edges_has_answers(backend: Backend, name: str) -> None:
     loop = np.array([3]), np.array([3]), np.ones(1, np.float32)
@@ -114,16 +195,19 @@ def test_a_graph_without_edges_has_answers(backend: Backend, name: str) -> None:
     assert found.answer.summary == expected.summary
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_arrays_stay_within_the_budget(name: str) -> None:
-    vertices, streamed, backend = 1 << 14, 1 << 18, backend_named("cpu")
+@pytest.mark.parametrize(
+    ("name", "directed"), [*((name, True) for name in NAMES), ("labels", False)]
+)
+def test_arrays_stay_within_the_budget(name: str, directed: bool) -> None:
+    vertices, backend = 1 << 14, backend_named("cpu")
+    streamed = 1 << (21 if name == "trussness" else 18)
     columns = network(vertices, 12 * vertices)
     memory = vertices * budget.algorithm_bytes(backend, weighted=False) + streamed
     for _ in range(2):  # the first run compiles
         with (
             patch.object(undirected, "_PIECE", 1 << 10),
             patch.object(spool, "_PIECE", 1 << 10),
-            added(columns, Options(), backend, memory, vertices) as graph,
+            added(columns, Options(directed=directed), backend, memory, vertices) as graph,
         ):
             tracemalloc.start()
             try:
@@ -135,36 +219,139 @@ def test_arrays_stay_within_the_budget(name: str) -> None:
     assert peak <= memory + (1 << 18)
 
 
-def test_the_least_budget_is_that_of_edges_without_direction(backend: Backend) -> None:
+@pytest.mark.parametrize("name", ["cores", "labels", "support"])
+def test_the_least_budget_is_that_of_edges_without_direction(backend: Backend, name: str) -> None:
     """A hub of which the longest list has its out-edges; its in-lists are short."""
     leaves = np.arange(1, 3001)
     hub = np.zeros(3000, np.int64), leaves, np.ones(3000, np.float32)
     with added(hub, Options(), backend, 1, 3001) as graph:
-        least = least_memory(graph, "cores")
+        least = least_memory(graph, name)
         with (
             patch.object(graph, "_memory", least),
             pytest.raises(InvalidValue, match=r"memory: .* at least") as raised,
         ):
-            graph.run("cores")
+            graph.run(name)
         needed = int(str(raised.value).split("at least ")[1].split()[0].replace(",", ""))
         assert needed > least
         with patch.object(graph, "_memory", needed):
-            found = graph.run("cores")
-    assert found.answer.values.tolist() == [1] * 3001
+            found = graph.run(name)
+    expected = in_memory(hub, Options(), backend, 3001).run(name)
+    assert found.answer.values.tolist() == expected.values.tolist()
 
 
-@pytest.mark.parametrize(
-    "name",
-    [name for name, each in PROGRAMS.items() if isinstance(each, Algorithm)
-     and each not in ALGORITHMS],
-)  # fmt: skip
-def test_algorithms_that_need_all_edges_are_refused_by_name(name: str) -> None:
-    known = "pagerank, levels, distances, components, cores, densest, triangles, clustering for a"
+def test_values_of_edges_outlive_the_graph_and_are_in_no_array_of_it(tmp_path: Path) -> None:
+    columns = network()
+    options = Options()
+    with OutOfCorePrograms(1 << 20, options, "cpu", tmp_path) as graph:
+        graph.add(*columns[:2])
+        answer = graph.run("support").answer
+    assert isinstance(answer.values, np.memmap)
+    assert answer.edges is not None
+    assert all(isinstance(ends, np.memmap) for ends in answer.edges)
+    assert not list(tmp_path.iterdir())
+    backend = backend_named("cpu")
+    expected = in_memory(columns, options, backend, int(max(map(np.max, columns[:2]))) + 1)
+    assert answer.values.tolist() == expected.run("support").values.tolist()
+
+
+@pytest.mark.usefixtures("small_windows")
+@pytest.mark.parametrize("parts", [1, 40])
+@pytest.mark.parametrize("binary", [0, 1])
+def test_bounds_fall_to_the_trussness(backend: Backend, binary: int, parts: int) -> None:
+    """Cliques that have edges in common, and edges between them at random."""
+    generator = np.random.default_rng(9)
+    cliques = [np.triu_indices(size, 1) for size in (5, 9, 12)]
+    ends = [first + np.stack(each) for first, each in zip((0, 3, 10), cliques, strict=True)]
+    sources, targets = np.concatenate([*ends, generator.integers(0, 40, (2, 150))], axis=1)
+    columns = sources, targets, np.ones(len(sources), np.float32)
+    engine = in_memory(columns, Options(), backend, 40)
+    expected = engine.run("trussness").values
+    with (
+        added(columns, Options(), backend, 1, 40) as graph,
+        patch.object(graph, "_memory", _memory(graph, "support") + (1 << 16)),
+    ):
+        answers = [
+            graph.run("trussness", binary=binary, partitions=parts, iterations=iterations).answer
+            for iterations in (1, 2, 1000)
+        ]
+    assert expected.max() == 12
+    bounds = [engine.run("support").values + NO_TRIANGLES, *(each.values for each in answers)]
+    for before, after in pairwise(bounds):
+        assert (before >= after).all()
+    assert bounds[1].tolist() != expected.tolist()
+    assert bounds[3].tolist() == expected.tolist()
+    assert [each.receipt.finished for each in answers] == [False, False, True]
+    assert answers[2].summary["largest"] == 12
+    assert answers[2].summary["partitions"] >= parts / 2
+
+
+@pytest.mark.usefixtures("small_windows")
+def test_bounds_fall_from_the_border_of_a_lattice_inwards(backend: Backend) -> None:
+    """Edges inside are in two triangles, those of the border in one, so that none is supported."""
+    side = 10
+    at = np.random.default_rng(4).permutation(side * side).reshape(side, side)
+    ends = [(at[1:], at[:-1]), (at[:, 1:], at[:, :-1]), (at[1:, 1:], at[:-1, :-1])]
+    sources, targets = (np.concatenate([pair[of].ravel() for pair in ends]) for of in (0, 1))
+    columns = sources, targets, np.ones(len(sources), np.float32)
+    with (
+        added(columns, Options(), backend, 1, side * side) as graph,
+        patch.object(graph, "_memory", _memory(graph, "trussness")),
+    ):
+        found = graph.run("trussness", partitions=1000)
+    assert found.answer.values.tolist() == [3] * len(sources)
+    assert found.answer.summary["partitions"] > side * side / 2
+
+
+def test_the_least_budget_of_trussness_has_the_triangles_of_each_vertex(backend: Backend) -> None:
+    sources, targets = np.triu_indices(40, 1)
+    columns = sources, targets, np.ones(len(sources), np.float32)
+    with added(columns, Options(), backend, 1, 40) as graph:
+        least = least_memory(graph, "trussness")
+        message = r"at least ([0-9,]+) bytes for the triangles of each vertex"
+        with (
+            patch.object(graph, "_memory", least),
+            pytest.raises(InvalidValue, match=message) as raised,
+        ):
+            graph.run("trussness")
+        found = re.search(message, str(raised.value))
+        assert found
+        needed = int(found[1].replace(",", ""))
+        with (
+            patch.object(graph, "_memory", needed - 128),
+            pytest.raises(InvalidValue, match=message),
+        ):
+            graph.run("trussness")
+        with patch.object(graph, "_memory", needed):
+            values = graph.run("trussness").answer.values
+    assert values.tolist() == [40] * len(sources)
+
+
+def test_counts_by_bound_take_what_the_budget_says() -> None:
+    bounds = np.full(1 << 10, 31, np.int32)
+    counts = np.ones(32 * len(bounds), np.int32)
+    tracemalloc.start()
+    try:
+        found = supported_bounds(np, bounds, 32 * np.arange(len(bounds)), counts)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert found.tolist() == [16] * len(bounds)  # 32 - b triangles have a bound of b or more
+    taken = (peak + counts.nbytes) / len(counts)
+    each = WindowedTrusses.COUNT_BYTES
+    assert each / 2 < taken <= each
+
+
+def test_algorithms_that_need_all_edges_are_refused_by_name() -> None:
+    own = replace(SUPPORT, name="own")
+    known = (
+        "pagerank, levels, distances, components, labels, cores, densest, triangles, clustering, "
+        "support, trussness for a graph out of core"
+    )
     with (
         OutOfCorePrograms(1 << 20, backend="cpu") as graph,
-        pytest.raises(InvalidValue, match=f"program: '{name}' .* one of {known} graph out of core"),
+        pytest.raises(InvalidValue, match=f"program: 'own' .* one of {known}"),
     ):
-        graph.run(name)
+        graph.run(own)
 
 
 @pytest.mark.parametrize(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import tracemalloc
+from errno import ENOSPC
 from unittest.mock import patch
 
 import numpy as np
 import pytest
 
-from gpu import InvalidValue
+from gpu import InvalidValue, OutOfCorePrograms, OutOfCoreRanking
 from gpu.generate import rmat
 from gpu.graph import permutation
 from gpu.out_of_core.budget import sort_bytes
@@ -131,6 +132,26 @@ def test_sorting_takes_what_the_budget_says(weighted: bool) -> None:
     kept = packed.row_lengths.nbytes + packed.out_lengths.nbytes + packed.loop.nbytes
     sorting = (peak - kept - (packed.degree.nbytes if weighted else 0)) / count
     assert 0.7 * sort_bytes(weighted) < sorting <= sort_bytes(weighted)
+
+
+@pytest.mark.parametrize("where", ["gpu.out_of_core.spool.PackedEdges.append",
+                                   "gpu.out_of_core.spool.chosen_order"])  # fmt: skip
+def test_edges_whose_sorting_failed_are_not_taken_for_no_edges(where: str) -> None:
+    with OutOfCorePrograms(1 << 20, backend="cpu") as graph:
+        graph.add(np.array([0, 1]), np.array([1, 2]))
+        full = OSError(ENOSPC, "no space")
+        with patch(where, side_effect=full), pytest.raises(OSError, match="no space"):
+            graph.run("levels", source=0)
+        with pytest.raises(InvalidValue, match=r"edges: '2 edges' .* added to a new graph"):
+            graph.run("levels", source=0)
+
+
+def test_edges_are_ranked_once() -> None:
+    with OutOfCoreRanking(1 << 20, backend="cpu") as graph:
+        graph.add(np.array([0, 1]), np.array([1, 2]))
+        graph.rank()
+        with pytest.raises(InvalidValue, match=r"edges: '2 edges' .* added to a new graph"):
+            graph.rank()
 
 
 def test_columns_are_checked() -> None:

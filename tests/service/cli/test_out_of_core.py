@@ -132,7 +132,7 @@ def test_answers_of_programs_are_those_of_the_whole_file(
     run: Any, crawl: Path, undirected: tuple[str, ...]
 ) -> None:
     options = ("--source", "p3", "--json", "--backend", "cpu", "--top", 1000, *undirected)
-    common = ("analyse", crawl, "levels", "components", "cores", "triangles", *options)
+    common = ("analyse", crawl, "levels", "components", "labels", "support", *options)
     whole = json.loads(run(*common)[1])
     code, out, error = run(*common, "--memory", "0.5MiB")
     assert code == 0, error
@@ -163,10 +163,7 @@ def test_distances_over_weights_are_written(run: Any, roads: Path, tmp_path: Pat
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (
-            ("labels", "--memory", "1MiB"),
-            "program: 'labels' is not allowed; it must be one of page",
-        ),
+        (("trussness", "--iterations", "0", "--memory", "1MiB"), "iterations: 0 is not allowed"),
         (("levels", "--source", "p3", "--memory", "1000"), "vertices and their keys"),
         (("levels", "--source", "nobody", "--memory", "1MiB"), "has no vertex 'nobody'"),
         (("levels", "--memory", "1MiB"), "--source: None is not allowed"),

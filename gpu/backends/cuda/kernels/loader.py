@@ -160,8 +160,8 @@ _FILES: dict[str, tuple[str, ...]] = {
     "cores": ("core_numbers", "lower_cores"),
     "triangles": (
         *(f"{name}<{flag}>" for name in ("count_triangles", "lower_bounds") for flag in _FLAGS),
-        "list_triangles",
-        "count_between",
+        *("list_triangles", "count_between"),
+        *(f"count_entries_between<{lowest}, {bound}>" for lowest in _FLAGS for bound in _FLAGS),
     ),
     "published": (
         *(f"{name}<{lanes}>" for name in ("update_ranks", "expand") for lanes in (1, BLOCK)),

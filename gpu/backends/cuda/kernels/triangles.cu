@@ -1,7 +1,7 @@
 // Triangles of an oriented graph (gpu.operations.triangles), and bounds of its edges.
 //
 // Edges go from the end of lower rank to the other, so that no row is long. LANES threads take one edge u → v: what the row
-// of u has behind v is intersected with the row of v; each thread looks up entries of the shorter list in the longer one.
+// of u has behind v is intersected with the row of v. Between two windows of rows a warp takes a row of one.
 // Launch: BLOCK threads a block, grid-stride loops over edges.
 // Traffic: per entry of the shorter list, a binary search in the longer one; two or three atomic additions a triangle, the
 // first of them once for each thread. A list of triangles has 24 bytes a triangle, 8 for each of its edges.
@@ -12,6 +12,23 @@ constexpr int LANES = 8;
 struct alignas(8) Pair {
     int first, second;
 };
+
+// Calls found(place in left, place in right) for each entry of two ascending lists. Each of some lanes looks up entries of the
+// shorter one in the longer one.
+template <class Found>
+__device__ __forceinline__ void intersect_lists(
+    const int* left, int left_count, const int* right, int right_count, int lane, int lanes, const Found& found) {
+    const bool search_left = right_count < left_count;
+    const int* searched = search_left ? left : right;
+    const int* taken = search_left ? right : left;
+    const int count = search_left ? left_count : right_count, many = search_left ? right_count : left_count;
+    for (int at = lane; at < many; at += lanes) {
+        const int w = taken[at];
+        const int place = first_from(searched, 0, count, w);
+        if (place == count || searched[place] != w) continue;
+        found(search_left ? place : at, search_left ? at : place);
+    }
+}
 
 struct Oriented {
     const int64* starts;
@@ -24,16 +41,8 @@ struct Oriented {
     __device__ __forceinline__ void intersect(int64 edge, int u, int v, const Found& found) const {
         const int64 left = edge + 1, right = starts[v];
         const int left_count = (int)(starts[u] + lengths[u] - left), right_count = lengths[v];
-        const bool search_left = right_count < left_count;
-        const int* searched = entries + (search_left ? left : right);
-        const int* taken = entries + (search_left ? right : left);
-        const int count = search_left ? left_count : right_count, many = search_left ? right_count : left_count;
-        for (int at = threadIdx.x % LANES; at < many; at += LANES) {
-            const int w = taken[at];
-            const int place = first_from(searched, 0, count, w);
-            if (place == count || searched[place] != w) continue;
-            found(left + (search_left ? place : at), right + (search_left ? at : place));
-        }
+        intersect_lists(entries + left, left_count, entries + right, right_count, threadIdx.x % LANES, LANES,
+                        [&](int here, int there) { found(left + here, right + there); });
     }
 };
 
@@ -57,43 +66,80 @@ __global__ void __launch_bounds__(BLOCK) count_triangles(
     }
 }
 
-// Adds to `triangles`, by vertex, those of which the lowest vertex is one of the rows first_row … end_row - 1, in `entries`,
-// and the middle one is one of first_middle … end_middle - 1, in `others`. Rows may have slack between them. A warp takes one
-// row at a time, and for each of its edges looks up entries of the shorter list in the longer one.
+// Two windows of rows, which may have slack between them: rows first_row … end_row - 1 in `entries`, and first_middle …
+// end_middle - 1 in `others`. Of each triangle u, v, w, in ascending order, u is one of the former and v of the latter.
+struct Between {
+    const int64* starts;
+    const int* lengths;
+    const int* entries;
+    const int* others;
+    int first_row, end_row, first_middle, end_middle;
+
+    // A warp takes a row u at a time. Calls found(w, slots of u → v, u → w and v → w) for the triangles that are this thread's;
+    // edge(v, slot of u → v, triangles) for each edge, and row(u, triangles) for each row, by all threads.
+    template <class Found, class Edge, class Row>
+    __device__ __forceinline__ void each(const Found& found, const Edge& edge, const Row& row) const {
+        const int lane = threadIdx.x % WARP;
+        // below 2³¹ plus the warps of a grid: no overflow
+        const unsigned first = first_row + (blockIdx.x * BLOCK + threadIdx.x) / WARP, step = gridDim.x * (BLOCK / WARP);
+        for (unsigned u = first; u < (unsigned)end_row; u += step) {
+            const int* list = entries + starts[u];
+            const int count = lengths[u];
+            uint64 of_row = 0;
+            for (int at = first_from(list, 0, count, first_middle); at < count && list[at] < end_middle; ++at) {
+                const int v = list[at];
+                const int* left = list + at + 1;
+                const int* right = others + starts[v];
+                uint64 of_edge = 0;
+                intersect_lists(left, count - at - 1, right, lengths[v], lane, WARP, [&](int here, int there) {
+                    ++of_edge;
+                    found(left[here], starts[u] + at, starts[u] + at + 1 + here, starts[v] + there);
+                });
+                of_edge = warp_sum(of_edge);
+                edge(v, starts[u] + at, of_edge);
+                of_row += of_edge;
+            }
+            row(u, of_row);
+        }
+    }
+};
+
+// Adds the triangles to `triangles`, by vertex.
 __global__ void __launch_bounds__(BLOCK) count_between(
     const int64* __restrict__ starts, const int* __restrict__ lengths, const int* __restrict__ entries,
     const int* __restrict__ others, int first_row, int end_row, int first_middle, int end_middle,
     uint64* __restrict__ triangles) {
+    const Between windows = {starts, lengths, entries, others, first_row, end_row, first_middle, end_middle};
     const int lane = threadIdx.x % WARP;
-    // below 2³¹ plus the warps of a grid: no overflow
-    const unsigned first = first_row + (blockIdx.x * BLOCK + threadIdx.x) / WARP, step = gridDim.x * (BLOCK / WARP);
-    for (unsigned u = first; u < (unsigned)end_row; u += step) {
-        const int* row = entries + starts[u];
-        const int count = lengths[u];
-        uint64 of_lowest = 0;
-        for (int at = first_from(row, 0, count, first_middle); at < count && row[at] < end_middle; ++at) {
-            const int v = row[at];
-            const int* left = row + at + 1;
-            const int* right = others + starts[v];
-            const int left_count = count - at - 1, right_count = lengths[v];
-            const bool search_left = right_count < left_count;
-            const int* searched = search_left ? left : right;
-            const int* taken = search_left ? right : left;
-            const int length = search_left ? left_count : right_count;
-            const int many = search_left ? right_count : left_count;
-            uint64 found = 0;
-            for (int slot = lane; slot < many; slot += WARP) {
-                const int w = taken[slot], place = first_from(searched, 0, length, w);
-                if (place == length || searched[place] != w) continue;
-                ++found;
-                atomicAdd(triangles + w, 1ull);
+    windows.each(
+        [&](int w, int64, int64, int64) { atomicAdd(triangles + w, 1ull); },
+        [&](int v, int64, uint64 of_edge) { if (lane == 0 && of_edge > 0) atomicAdd(triangles + v, of_edge); },
+        [&](int u, uint64 of_row) { if (lane == 0 && of_row > 0) atomicAdd(triangles + u, of_row); });
+}
+
+// Adds the triangles to `counts`: if OF_LOWEST to those of u → v and u → w, else of v → w. They are at the slot of the edge
+// in its window; if BY_BOUND, at places[slot] plus the least of the bounds of the three edges.
+template <bool OF_LOWEST, bool BY_BOUND>
+__global__ void __launch_bounds__(BLOCK) count_entries_between(
+    const int64* __restrict__ starts, const int* __restrict__ lengths, const int* __restrict__ entries,
+    const int* __restrict__ others, int first_row, int end_row, int first_middle, int end_middle, int* __restrict__ counts,
+    const int* __restrict__ bounds, const int* __restrict__ other_bounds, const int64* __restrict__ places) {
+    const Between windows = {starts, lengths, entries, others, first_row, end_row, first_middle, end_middle};
+    const int lane = threadIdx.x % WARP;
+    windows.each(
+        [&](int, int64 edge, int64 longer, int64 third) {
+            if constexpr (BY_BOUND) {
+                const int least = min(min(bounds[edge], bounds[longer]), other_bounds[third]);
+                if constexpr (OF_LOWEST) atomicAdd(counts + places[edge] + least, 1);
+                atomicAdd(counts + places[OF_LOWEST ? longer : third] + least, 1);
+            } else {
+                atomicAdd(counts + (OF_LOWEST ? longer : third), 1);
             }
-            found = warp_sum(found);
-            if (lane == 0 && found > 0) atomicAdd(triangles + v, found);
-            of_lowest += found;
-        }
-        if (lane == 0 && of_lowest > 0) atomicAdd(triangles + u, of_lowest);
-    }
+        },
+        [&](int, int64 edge, uint64 of_edge) {
+            if (OF_LOWEST && !BY_BOUND && lane == 0 && of_edge > 0) atomicAdd(counts + edge, (int)of_edge);
+        },
+        [](int, uint64) {});
 }
 
 // Lists the triangles of the edges of the rows first_row … end_row - 1; the first of these edges is first_edge.
