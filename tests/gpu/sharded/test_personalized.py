@@ -213,6 +213,26 @@ def test_a_batch_between_two_steps_is_followed(monkeypatch: pytest.MonkeyPatch) 
         batch.close()
 
 
+def test_a_block_that_a_batch_restarts_is_counted_as_on_one_device(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("gpu.sharded.engine.SLICE_SECONDS", 0.0)
+    edges = random_edges(np.random.default_rng(3), 40, 200)
+    with both(Options(), 2, CPU, edges) as (one, engine):
+        query = PersonalizedQuery(np.array([1]), None, 40, "pull", 1e-6)
+        running = [each.submit([query] * CPU.multivector.min_columns) for each in (one, engine)]
+        for change in (EdgeBatch.of([(1, 39)]), EdgeBatch.of([(2, 38)]), EdgeBatch()):
+            for each, job in zip((one, engine), running, strict=True):
+                job.step()
+                each.apply(change)
+        for job in running:
+            while not job.done:
+                job.step()
+            assert (job.updates, job.restarts) == (3, 3)
+        for answer in running[1].answers():
+            assert_certified(one, query, answer)
+
+
 def test_queries_of_two_batches_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gpu.sharded.engine.SLICE_SECONDS", 0.0)
     vertices, edges = random_graph(6)
@@ -255,7 +275,7 @@ def test_an_interrupted_query_leaves_the_next_ones_right() -> None:
 def test_a_slice_begins_with_one_exchange() -> None:
     workers = ThreadWorkers(Options(), 2, CPU)
     before = workers.communicators[0].exchanges
-    assert workers.everywhere("personalized", 0, [], [], 0.0) == [[], []]
+    assert workers.everywhere("personalized", 0, [], [], 0.0) == [([], 0), ((), 0)]
     assert workers.communicators[0].exchanges == before + 1
     workers.close()
 
