@@ -155,6 +155,7 @@ class ShardedQueryBatch(QueryBatch):
         self._queries = list(queries)
         self._lost, self._taken = {}, set()
         self._sent: list[int] = []
+        self._counted_restarts = 0  # of those of `number`
         self._plan()
         batches.append(self)
 

@@ -222,9 +222,10 @@ def test_a_block_that_a_batch_restarts_is_counted_as_on_one_device(
         query = PersonalizedQuery(np.array([1]), None, 40, "pull", 1e-6)
         running = [each.submit([query] * CPU.multivector.min_columns) for each in (one, engine)]
         for change in (EdgeBatch.of([(1, 39)]), EdgeBatch.of([(2, 38)]), EdgeBatch()):
-            for each, job in zip((one, engine), running, strict=True):
+            for job in running:
                 job.step()
-                each.apply(change)
+            one.apply(change)
+            engine.apply(change)
         for job in running:
             while not job.done:
                 job.step()
