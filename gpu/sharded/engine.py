@@ -29,7 +29,7 @@ from gpu.pagerank.strategies import Solve
 from gpu.personalized.resolve import AnyQuery, ResolvedQuery, resolve
 from gpu.sharded.capture import ShardedCapture, by_position, restore_shards
 from gpu.sharded.cluster import Cluster, started_workers
-from gpu.sharded.queries import SLICE_SECONDS, ShardedQueryBatch
+from gpu.sharded.queries import SLICE_SECONDS, Answered, ShardedQueryBatch
 from gpu.sharded.reading import GatheredEdges
 from gpu.sharded.shard import ShardRanks, ShardSize
 from gpu.sharded.workers import Workers
@@ -192,12 +192,10 @@ class ShardedEngine:
         numbers = partial(next, self._numbers)
         return ShardedQueryBatch(self._answer, self.resolve(queries), numbers, self._running)
 
-    def _answer(self, number: int, queries: list[ResolvedQuery]) -> list[tuple[int, Personalized]]:
-        batches = [each.number for each in self._running]
-        limits = (batches, SLICE_SECONDS)
-        answers: list[tuple[int, Personalized]]
-        answers = self._workers.everywhere("personalized", number, queries, *limits)[0]
-        return answers
+    def _answer(self, number: int, queries: list[ResolvedQuery]) -> Answered:
+        limits = ([each.number for each in self._running], SLICE_SECONDS)
+        answered: Answered = self._workers.everywhere("personalized", number, queries, *limits)[0]
+        return answered
 
     def resolve(self, queries: Sequence[AnyQuery]) -> list[ResolvedQuery]:
         """For `submit`, until the graph changes. Raises InvalidValue, naming ``queries[3].k``;

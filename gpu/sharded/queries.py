@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from time import perf_counter
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +34,17 @@ whether the time is over.
 
 _MOST_QUERIES = 32
 """Queries that are sent together, and answered together."""
+
+
+class Answered(NamedTuple):
+    """What a call of the shards did.
+
+    answers   each with the place of its query
+    restarts  how many batches of edges have made a part of these queries start again so far
+    """
+
+    answers: Sequence[tuple[int, Personalized]] = ()
+    restarts: int = 0
 
 
 class _OwnQueries(QueryBatch):
@@ -75,9 +87,9 @@ class ShardQueries:
         queries: Sequence[ResolvedQuery],
         batches: Collection[int],
         seconds: float,
-    ) -> list[tuple[int, Personalized]]:
-        """The answers that there was time for, with the places of their queries: the same on all
-        shards. Each is given once. Raises OutOfMemory.
+    ) -> Answered:
+        """The answers that there was time for: the same on all shards. Each is given once. Raises
+        OutOfMemory.
 
         number   of these queries, some of which may be answered, and some running
         batches  numbers of those that are not closed; other queries are forgotten
@@ -101,11 +113,11 @@ class ShardQueries:
             # an exchange takes about as long as a step of a small graph
             fitting = 0.5 * steps * (seconds / max(elapsed, 1e-9) - 1.0)
             next_check = steps + 1 + int(min(max(fitting, 0.0), _MOST_UNCHECKED))
-        answers = running.given()
+        answered = Answered(running.given(), running.restarts)
         if running.done:
             self._running.pop(number).close()
         self.answering = False
-        return answers
+        return answered
 
     def perturb(self, update: GraphUpdate) -> None:
         """Has all queries follow a batch of edges, on all shards."""
@@ -129,7 +141,7 @@ class ShardedQueryBatch(QueryBatch):
 
     def __init__(
         self,
-        answer: Callable[[int, list[ResolvedQuery]], list[tuple[int, Personalized]]],
+        answer: Callable[[int, list[ResolvedQuery]], Answered],
         queries: Sequence[ResolvedQuery],
         numbers: Callable[[], int],
         batches: list[ShardedQueryBatch],
@@ -143,6 +155,7 @@ class ShardedQueryBatch(QueryBatch):
         self._queries = list(queries)
         self._lost, self._taken = {}, set()
         self._sent: list[int] = []
+        self._counted_restarts = 0  # of those of `number`
         self._plan()
         batches.append(self)
 
@@ -161,7 +174,10 @@ class ShardedQueryBatch(QueryBatch):
         if not self._sent:
             self._sent = self._waiting[:_MOST_QUERIES]
         queries = [self._queries[index] for index in self._sent]
-        for place, answer in self._answer_queries(self.number, queries):
+        answers, restarts = self._answer_queries(self.number, queries)
+        self.restarts += restarts - self._counted_restarts
+        self._counted_restarts = restarts
+        for place, answer in answers:
             index = self._sent[place]
             # shards that were reset after an error of another call give all answers again
             if index in self._waiting:
@@ -172,7 +188,7 @@ class ShardedQueryBatch(QueryBatch):
 
     def _send_others(self) -> None:
         """Forgets which queries the shards have: they get the next ones by another number."""
-        self.number, self._sent = self._new_number(), []
+        self.number, self._sent, self._counted_restarts = self._new_number(), [], 0
 
     def follow(self, removed: NDArray[np.int64]) -> None:
         """Follows a batch of edges that removed these vertices: ids, ascending."""

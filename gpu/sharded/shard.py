@@ -29,7 +29,7 @@ from gpu.personalized.resolve import METHODS, ResolvedQuery, resolve
 from gpu.sharded.communicator import Communicator, SingleCommunicator
 from gpu.sharded.graph import ShardGraph, ShardUpdate
 from gpu.sharded.own_vertices import OwnVertices, highest_rows
-from gpu.sharded.queries import ShardQueries
+from gpu.sharded.queries import Answered, ShardQueries
 from gpu.sharded.reading import ShardEdgeReader, ShardLists
 from gpu.sharded.shard_lists import CapturedLists, RestoredLists
 from gpu.sharded.solver import shard_solver
@@ -39,7 +39,6 @@ from gpu.types import (
     EdgeBatch,
     Form,
     Options,
-    Personalized,
     PersonalizedQuery,
     Ranking,
     Result,
@@ -236,11 +235,11 @@ class Shard:
         queries: Sequence[ResolvedQuery],
         batches: Collection[int],
         seconds: float,
-    ) -> list[tuple[int, Personalized]]:
+    ) -> Answered:
         """See ShardQueries.answer; only the first shard returns the answers."""
         self._follow()
-        answers = self._queries.answer(number, queries, batches, seconds)
-        return answers if self._communicator.rank == 0 else []
+        answered = self._queries.answer(number, queries, batches, seconds)
+        return answered if self._communicator.rank == 0 else Answered()
 
     def neighbours(self, vertex: int, direction: Direction, limit: int) -> Neighbours | None:
         """See EdgeReader.neighbours; None on all shards but the owner of the vertex."""

@@ -214,6 +214,27 @@ def test_a_batch_between_two_steps_is_followed(monkeypatch: pytest.MonkeyPatch) 
         batch.close()
 
 
+def test_a_block_that_a_batch_restarts_is_counted_as_on_one_device(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("gpu.sharded.engine.SLICE_SECONDS", 0.0)
+    edges = random_edges(np.random.default_rng(3), 40, 200)
+    with both(Options(), 2, CPU, edges) as (one, engine):
+        query = PersonalizedQuery(np.array([1]), None, 40, "pull", 1e-6)
+        running = [each.submit([query] * CPU.multivector.min_columns) for each in (one, engine)]
+        for change in (EdgeBatch.of([(1, 39)]), EdgeBatch.of([(2, 38)]), EdgeBatch()):
+            for job in running:
+                job.step()
+            one.apply(change)
+            engine.apply(change)
+        for job in running:
+            while not job.done:
+                job.step()
+            assert (job.updates, job.restarts) == (3, 3)
+        for answer in running[1].answers():
+            assert_certified(one, query, answer)
+
+
 def test_queries_of_two_batches_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gpu.sharded.engine.SLICE_SECONDS", 0.0)
     vertices, edges = random_graph(6)
@@ -286,7 +307,7 @@ def test_an_error_of_one_batch_leaves_the_answers_of_another(
 def test_a_slice_begins_with_one_exchange() -> None:
     workers = ThreadWorkers(Options(), 2, CPU)
     before = workers.communicators[0].exchanges
-    assert workers.everywhere("personalized", 0, [], [], 0.0) == [[], []]
+    assert workers.everywhere("personalized", 0, [], [], 0.0) == [([], 0), ((), 0)]
     assert workers.communicators[0].exchanges == before + 1
     workers.close()
 
