@@ -91,7 +91,7 @@ class FirstEdges:
         """See PackedCsr.load_keys: the keys of out-lists (end 0) or in-lists (1)."""
         numbering = self._router.numbering
         for low, high in self._ranges(end, at_once):
-            # making keys takes twice as much as moving them
+            # what makes them takes a quarter of what they take on their way, so
             keys = self._keys_between(end, low, high, at_once // 8)
             first, last = numbering.rows(low), numbering.rows(high)
             if keys.weights is not None:
