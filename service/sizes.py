@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from decimal import Decimal
 
 UNITS = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 
@@ -10,8 +11,12 @@ SIZE = "bytes, or a number with KiB, MiB, GiB or TiB"
 
 
 def parse_size(text: str | int) -> int:
-    """8589934592 for ``8GiB``, ``8 GiB`` or ``8589934592``. Raises ValueError."""
+    """8589934592 for ``8GiB``, ``8 GiB`` or ``8589934592``, rounded down to whole bytes.
+
+    Raises ValueError for other texts, and for 2**63 bytes or more.
+    """
     found = re.fullmatch(r"([0-9]+(?:[.][0-9]+)?) ?([KMGT]iB)?", str(text))
-    if found is None:
+    size = int(Decimal(found[1]) * UNITS.get(found[2], 1)) if found is not None else None
+    if size is None or size >= 1 << 63:
         raise ValueError(f"expected {SIZE}, got {text!r}")
-    return int(float(found[1]) * UNITS.get(found[2], 1))
+    return size

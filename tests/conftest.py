@@ -80,7 +80,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _runs_everything(config: pytest.Config) -> bool:
-    return bool(config.getoption("--all") or config.getoption("--backend"))
+    on_one_device = config.getoption("--backend") and not config.getoption("--shards")
+    return bool(config.getoption("--all") or on_one_device)
 
 
 def _sample(cases: list[pytest.Function]) -> list[pytest.Function]:
@@ -116,6 +117,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(scope="session")
 def backend(request: pytest.FixtureRequest) -> Backend:
+    if request.config.getoption("--shards"):
+        from tests.gpu.sharded.suite import in_shards
+
+        return in_shards(request.param)
     return _backend(request.param)
 
 

@@ -15,11 +15,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu.errors import OutOfMemory
 from gpu.graph.arcs import Arcs, require_times
 from gpu.graph.decay import AnyDecay, Decay
 from gpu.graph.edges import edges_on_device
-from gpu.graph.estimate import batch_bytes, batch_purpose, held_bytes
+from gpu.graph.estimate import batch_bytes, batch_purpose, held_bytes, naming_memory
 from gpu.graph.in_pages import InPages
 from gpu.graph.packed_csr import PackedCsr
 from gpu.graph.permutation import VertexPermutation
@@ -152,14 +151,9 @@ class DynamicGraph:
         """
         require_times(batch, self.decay is not None)
         vertices = max(self.vertices, batch.vertices)
-        try:
+        sizes = (batch.operations, vertices)
+        with naming_memory(self.backend.device, self.bytes_needed, *sizes):
             return self._apply(batch, vertices, rebuilds)
-        except OutOfMemory:
-            raise
-        except MemoryError as error:
-            purpose = batch_purpose(batch.operations, vertices)
-            needed = self.bytes_needed(batch.operations, vertices)
-            raise OutOfMemory(purpose, needed, self.backend.device.memory_available()) from error
 
     def _apply(self, batch: EdgeBatch, vertices: int, rebuilds: bool) -> GraphUpdate:
         removal = self._removal(batch)

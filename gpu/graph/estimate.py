@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from gpu.errors import OutOfMemory
 from gpu.graph.packed_csr import (
     LOADED_AT_ONCE,
     VERTEX_BYTES,
@@ -12,6 +16,7 @@ from gpu.graph.packed_csr import (
 from gpu.graph.permutation import permutation_bytes
 from gpu.graph.rebuild import rebuild_bytes
 from gpu.graph.workspace import workspace_bytes
+from gpu.operations.device import DeviceOperations
 
 
 def batch_bytes(
@@ -63,6 +68,26 @@ def batch_bytes(
 def batch_purpose(operations: int, vertices: int) -> str:
     """What memory is needed for, in words."""
     return f"a batch of {operations:,} edges and a graph of {vertices:,} vertices"
+
+
+@contextmanager
+def naming_memory(
+    device: DeviceOperations,
+    bytes_needed: Callable[[int, int], int],
+    operations: int,
+    vertices: int,
+) -> Iterator[None]:
+    """Raises OutOfMemory, with the figures of a batch, for any other MemoryError.
+
+    bytes_needed  DynamicGraph.bytes_needed, which takes `operations` and `vertices`
+    """
+    try:
+        yield
+    except OutOfMemory:
+        raise
+    except MemoryError as error:
+        purpose, needed = batch_purpose(operations, vertices), bytes_needed(operations, vertices)
+        raise OutOfMemory(purpose, needed, device.memory_available()) from error
 
 
 def held_bytes(outgoing: PackedCsr, incoming: PackedCsr, vertices: int) -> dict[str, int]:

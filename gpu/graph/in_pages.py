@@ -14,6 +14,7 @@ import numpy as np
 
 from gpu.operations.backend import Backend
 from gpu.operations.csr import Csr, GraphView, PagedLists, PagedView
+from gpu.operations.device import Array
 from gpu.operations.update import EdgeChanges
 
 _SAMPLED_ROWS = 1 << 14
@@ -49,16 +50,32 @@ class InPages:
         """Bytes of the pages, if there are any, by purpose."""
         return {"pages": self._lists.nbytes} if self._lists else {}
 
+    @property
+    def kept(self) -> bool:
+        """Whether there are pages."""
+        return self._lists is not None
+
     def view(self, graph: GraphView, largest_sum: float) -> GraphView:
         """The graph with its pages, which are built if they are wanted and worth it; without pages
         if there are none.
 
         largest_sum  upper bound on the sum of sizes of contributions to a vertex
         """
-        if self.wanted and self._is_large(graph) and graph.edges >= 2 * self._refused:
-            self._lists = self._built(graph)
-            self._refused = 0 if self._lists else graph.edges
+        if self._may_build(graph):
+            self._build(graph)
         self.wanted = False
+        return self._paged(graph, largest_sum)
+
+    def _may_build(self, graph: GraphView) -> bool:
+        """Whether pages are wanted, and were not refused when the graph was about as large."""
+        return self.wanted and self._is_large(graph) and graph.edges >= 2 * self._refused
+
+    def _build(self, graph: GraphView) -> None:
+        self._lists = self._built(graph)
+        self._refused = 0 if self._lists else graph.edges
+
+    def _paged(self, graph: GraphView, largest_sum: float) -> GraphView:
+        """The graph with the pages that there are."""
         if self._lists is None:
             return graph
         exponent = max(frexp(largest_sum)[1] - _SUM_BITS, _LEAST_UNIT)
@@ -95,7 +112,8 @@ class InPages:
         try:
             if operations is None or self.random_reads(graph.incoming) < least:
                 return None
-            needed = operations.bytes_needed(graph.vertices, graph.edges)
+            entries = int(self._backend.device.sum(graph.incoming.row_lengths))
+            needed = operations.bytes_needed(graph.vertices, entries)
             self._backend.device.require("in-lists in pages", needed, _SAFE_FACTOR)
             return operations.build(graph.incoming)
         except MemoryError:
@@ -121,6 +139,11 @@ class InPages:
         if len(rows) == 0:
             return 0.0
         own = neighbours.astype(np.int64)
-        random = xp.abs(own - (every * rows.astype(np.int64) + every // 2)) > _NEAR
+        rows = every * rows.astype(np.int64) + every // 2
+        random = xp.abs(self._rows_swept_with(own) - rows) > _NEAR
         random[1:] &= xp.abs(own[1:] - own[:-1]) > _SECTOR
         return float(total(random)) / len(rows)
+
+    def _rows_swept_with(self, neighbours: Array) -> Array:
+        """The rows that are swept at about the time at which these are read, if all is in order."""
+        return neighbours

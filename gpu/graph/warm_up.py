@@ -49,12 +49,15 @@ def warm_up(backend: Backend, dangling: Dangling, weighted: bool) -> None:
             columns = backend.graph.columns(sources, targets)
             lengths = graph.incoming.csr.row_lengths
             cache_lines_per_edge(backend, graph.permutation, *columns, lengths)
-    if not weighted and backend.pages is not None:
-        _warm_up_pages(backend, dangling)
+    warm_up_pages(backend, dangling, weighted)
 
 
-def _warm_up_pages(backend: Backend, dangling: Dangling) -> None:
-    """Builds pages as for a large graph, and has them follow a batch."""
+def warm_up_pages(backend: Backend, dangling: Dangling, weighted: bool) -> None:
+    """Builds pages as for a large graph, if graphs of this kind can have them, and has them follow
+    a batch.
+    """
+    if weighted or backend.pages is None:
+        return
     costs = replace(backend.costs, pages=PageRule(1, 0.0, 0.0))
     graph = DynamicGraph(replace(backend, costs=costs), dangling)
     vertices = np.arange(900)

@@ -71,7 +71,7 @@ class Backend:
     """One kind of device and the operations that run on it.
 
     components  None where there are none: on ``cuda``, and where rows are only a part of a graph
-    pages       None where there are none: on ``cpu``, and where rows are only a part of a graph
+    pages       None where there are none: on ``cpu``
     """
 
     name: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -148,11 +149,27 @@ class Rows:
     order   int32[k] on the device: row ids, ascending inside each group
     groups  int64[g+1] on the host: group i is order[groups[i] : groups[i+1]]. On ``cuda`` a group
             is a degree bin, the longest rows first; on ``cpu`` a chunk of about equal work
+    parts   the same rows in several parts, for an operation to take one after the other; empty if
+            they are in one. If it does that, it calls
+    issued  with the number of each, from 0, when the work on it has been issued
     """
 
     order: Array
     groups: NDArray[np.int64]
+    parts: tuple[RowPart, ...] = ()
+    issued: Callable[[int], None] | None = None
 
     @property
     def count(self) -> int:
         return len(self.order)
+
+
+class RowPart(NamedTuple):
+    """A part of all rows of a Csr.
+
+    rows  of the part
+    span  (first, end): they are the rows from `first` to before `end`, or to the last one
+    """
+
+    rows: Rows
+    span: tuple[int, int]

@@ -17,8 +17,9 @@ class PageOperations(Protocol):
         """
 
     def build(self, incoming: Csr) -> PagedLists:
-        """The in-lists of an unweighted graph in pages, with room for more. A range of tiles is
-        sorted at a time. Raises OutOfMemory, MemoryError.
+        """The in-lists of an unweighted graph in pages, with room for more. Neighbours may be more
+        than rows: columns of a shard. A range of tiles is sorted at a time. Raises OutOfMemory,
+        MemoryError.
         """
 
     def follow(self, lists: PagedLists, changes: EdgeChanges) -> bool:

@@ -57,6 +57,7 @@ class GlobalIterate(Iterate):
     y and r are stored as `Options.storage` says. Maintaining r stops (`stale`) after a batch so
     large that a sweep costs less.
 
+    solved  whether y is from a solve, and not that of a graph without edges
     trace  where a solve adds its steps; None if they are not asked for
     unguessable, cyclic  edges of the graph when a guess, or a solve by components, was no use
     """
@@ -68,6 +69,7 @@ class GlobalIterate(Iterate):
         self.dtype = np.dtype(options.storage).type
         self.workspace = Workspace(graph.backend, "ranks", self.dtype)
         self.trace: list[TraceStep] | None = None
+        self.solved = False
         self._limit = self._cursor = self._updates = self.unguessable = self.cyclic = 0
         # free ids that Σy does not contain; and Σy when it was last summed, or more
         self._free, self._free_count = graph.free, graph.ids.free_count
@@ -90,7 +92,7 @@ class GlobalIterate(Iterate):
         self.workspace.extend(len(values))
         self._limit = self.graph.ids.limit
         self.values[:] = self.graph.backend.device.to_device(values)
-        self.rhs_scale = rhs_scale
+        self.rhs_scale, self.solved = rhs_scale, True
         self.certificate.mass = self._summed_mass = mass
         self._record_free()
         self.certificate.transition_error = transition_error(self.graph)
@@ -197,17 +199,15 @@ class GlobalIterate(Iterate):
         self._record_free()
         certificate.start(result.residual_sum)
         certificate.mass = result.mass - certificate.free_mass
-        self._summed_mass, self.stale = 0.0, False
-        self.residual_id = object()
+        self._summed_mass, self.stale, self.residual_id = 0.0, False, object()
         buffers.fill(self.residual_id, result.next_residual_sum)
 
     def recompute_residual(self) -> None:
         """Computes r from y at every vertex."""
         self._drop_candidates()
-        free = self.graph.free
-        self.values[free] = 0.0
+        self.values[self.graph.free] = 0.0
         mass = self._summed_mass = self.graph.total(self.values)
-        self.values[free] = self._isolated()[0]
+        self.values[self.graph.free] = self._isolated()[0]
         self._record_free()
         residual_l1, residual_sum = self.graph.backend.sweeps.compute_residual(
             self.graph.view,

@@ -73,7 +73,7 @@ class PublishedSolver:
         if marks is not None:
             # left by the last iteration; others find the scratch array all 0
             marks.expanding.fill(0)
-        iterate.rhs_scale, self._steps = result.rhs_scale, result.trace
+        iterate.rhs_scale, self._steps, iterate.solved = result.rhs_scale, result.trace, True
         touched = graph.ids.limit if marks is None else self._marked(marks)
         return Solved(result.iterations, touched, result.converged)
 

@@ -48,15 +48,43 @@ class AcceleratedSolver:
         iterate, strategy = self._iterate, self._strategy
         iterate.exclude_free()
         if strategy.affected == "residual":
-            return self.solve_residual()
-        if self._affected is None:
-            return solve_all(iterate, strategy)
-        return frontier.solve(iterate, strategy, self._affected)
+            solved = self.solve_residual()
+        elif self._affected is None:
+            solved = solve_all(iterate, strategy)
+        else:
+            solved = frontier.solve(iterate, strategy, self._affected)
+        iterate.solved = True
+        return solved
 
     def solve_residual(self) -> Solved:
-        """Until the bound meets the target, and the places are settled."""
-        solved = _solve_residual(self._iterate)
-        return settle_places(self._iterate, solved, self._settle) if self._settle else solved
+        """Pushes while that is cheap, then sweeps, until the bound meets the target, and the places
+        are settled.
+        """
+        iterate, most = self._iterate, self._iterate.options.max_iterations
+        # the residual of a graph without edges is large, and not worth a pass over all of them
+        from_nothing = iterate.stale and not iterate.solved
+        if not from_nothing:
+            self._update_residual()
+            from_nothing = iterate.error_bound > USELESS_BOUND
+        iterate.workspace.residual.solve += 1
+        rounds = touched = 0
+        if not from_nothing:  # else pushing would give closed classes a part in the residual
+            rounds, touched = push_to_target(iterate)
+        swept = sweep_to_target(iterate, most - rounds, from_nothing=from_nothing)
+        if swept.sweeps:
+            touched = iterate.graph.ids.count
+        solved = Solved(rounds + swept.sweeps, touched, swept.converged)
+        return self._settled(solved) if self._settle else solved
+
+    def _update_residual(self) -> None:
+        """Computes r from y: at every vertex if it is unknown, else now and then at some."""
+        if self._iterate.stale:
+            self._iterate.recompute_residual()
+        else:
+            self._iterate.recompute_slice()
+
+    def _settled(self, solved: Solved) -> Solved:
+        return settle_places(self._iterate, solved, self._settle)
 
     def certify(self) -> float:
         """The error bound."""
@@ -89,25 +117,6 @@ def warm_up_acceleration(iterate: GlobalIterate) -> None:
         iterate.reset()
         sweep_to_target(iterate, 4, [kind for kind in SWEEP_KINDS if kind.accelerated])
         components.warm_up(iterate)
-
-
-def _solve_residual(iterate: GlobalIterate) -> Solved:
-    """Pushes while that is cheap, then sweeps, until the bound meets the target."""
-    if iterate.stale:
-        iterate.recompute_residual()
-    else:
-        iterate.recompute_slice()
-    iterate.workspace.residual.solve += 1
-    rounds = vertices = 0
-    if iterate.error_bound > USELESS_BOUND:
-        # pushing single vertices would give closed classes a part in the residual
-        swept = sweep_to_target(iterate, iterate.options.max_iterations, from_nothing=True)
-    else:
-        rounds, vertices = push_to_target(iterate)
-        swept = sweep_to_target(iterate, iterate.options.max_iterations - rounds)
-    if swept.sweeps:
-        vertices = iterate.graph.ids.count
-    return Solved(rounds + swept.sweeps, vertices, swept.converged)
 
 
 def solve_all(iterate: GlobalIterate, strategy: Strategy) -> Solved:

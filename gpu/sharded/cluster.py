@@ -17,7 +17,7 @@ from typing import Any
 
 from gpu.backends import backend_named
 from gpu.errors import BackendUnavailable, ClusterUnavailable, InvalidValue
-from gpu.sharded.dask_shard import Capability, capability, own_version
+from gpu.sharded.dask_shard import THREADS, Capability, capability, own_version
 from gpu.sharded.dask_workers import DaskWorkers
 from gpu.sharded.shard import warm_up
 from gpu.sharded.workers import Workers
@@ -111,11 +111,11 @@ def local_workers(
     threads = max(1, len(os.sched_getaffinity(0)) // shards)
 
     def worker(rank: int) -> dict[str, Any]:
-        own = {"NUMBA_NUM_THREADS": str(threads)}
-        if devices:
-            # its own first, which is the one it uses
-            own["CUDA_VISIBLE_DEVICES"] = ",".join(devices[rank:] + devices[:rank])
+        # its own first, which is the one it uses
+        visible = ",".join(devices[rank:] + devices[:rank])
+        own = {"CUDA_VISIBLE_DEVICES": visible} if devices else {}
         process = {"nthreads": 1, "memory_limit": 0, "silence_logs": logging.ERROR, "env": own}
+        process["resources"] = {THREADS: threads}
         return {"cls": Nanny, "options": {**listening, **no_dashboard, **process}}
 
     with dask.config.set(_NO_PAGES):

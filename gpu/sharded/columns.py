@@ -28,8 +28,28 @@ class Columns:
 
         columns  of the length Numbering.columns; own rows first
         """
+        self._communicator.all_gather(*self._own_and_all(columns))
+
+    def start_gather(self, columns: Array, rows: slice) -> None:
+        """Starts to copy some rows of every shard: see Communicator.start_gather."""
+        self._communicator.start_gather(*self._own_and_all(columns), rows)
+
+    def wait_for_gathers(self) -> None:
+        """See Communicator.wait_for_gathers."""
+        self._communicator.wait_for_gathers()
+
+    @property
+    def sends_beside(self) -> bool:
+        """See Communicator."""
+        return self._communicator.sends_beside
+
+    def own(self, columns: Array) -> Array:
+        """The own rows that there is room for."""
+        return self._own_and_all(columns)[0]
+
+    def _own_and_all(self, columns: Array) -> tuple[Array, Array]:
         room = len(columns) // (self._communicator.size + 1)
-        self._communicator.all_gather(columns[:room], columns[room:])
+        return columns[:room], columns[room:]
 
     def gathered(self, own: Array) -> Array:
         """An array over own vertices as one over columns, with those of all shards."""

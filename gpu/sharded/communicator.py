@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from math import fsum
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,10 +26,12 @@ class Communicator(ABC):
 
     rank  its number, from 0
     size  the number of shards
+    sends_beside  whether `start_gather` goes on beside what is computed next
     """
 
     rank: int
     size: int
+    sends_beside = False
 
     @abstractmethod
     def gather(self, values: Sequence[float]) -> NDArray[np.float64]:
@@ -43,15 +46,38 @@ class Communicator(ABC):
         """
 
     @abstractmethod
+    def start_gather(self, own: Array, gathered: Array, part: slice) -> None:
+        """Starts to do for own[part] what `all_gather` does for all of it, in the same places, when
+        the work that has been issued is done. What is issued next may not touch these places, but
+        after `wait_for_gathers`. The place of this shard itself is left as it is.
+        """
+
+    @abstractmethod
+    def wait_for_gathers(self) -> None:
+        """Has the work that is issued next wait for all that `start_gather` started."""
+
+    @abstractmethod
     def all_to_all(self, parts: Sequence[Array]) -> list[Array]:
         """Sends parts[k] to shard k. Returns what each shard sent here, by rank.
 
         parts  one-dimensional, of one dtype on all shards, of any lengths, on the device
         """
 
+    def united(self, own: Array, xp: Any) -> Array:
+        """The arrays of all shards one after the other, by rank: the same on each of them.
+
+        own  one-dimensional, of one dtype on all shards, of any length, on the device
+        """
+        return xp.concatenate(self.all_to_all([own] * self.size))
+
     def sums(self, values: Sequence[float]) -> list[float]:
         """The sum of each number over all shards, rounded once."""
         return [fsum(column) for column in self.gather(values).T]
+
+
+def places(gathered: Array, size: int, part: slice) -> list[Array]:
+    """Where a part of the array of each shard is in all of them, by rank."""
+    return [each[part] for each in gathered.reshape(size, -1)]
 
 
 class HostCommunicator(Communicator):
@@ -69,6 +95,15 @@ class HostCommunicator(Communicator):
         length = len(own)
         for rank, part in enumerate(self.exchange([own] * self.size)):
             gathered[rank * length : (rank + 1) * length] = part
+
+    def start_gather(self, own: Array, gathered: Array, part: slice) -> None:
+        received = self.exchange([own[part]] * self.size)
+        for rank, place in enumerate(places(gathered, self.size, part)):
+            if rank != self.rank:
+                place[:] = received[rank]
+
+    def wait_for_gathers(self) -> None:
+        pass
 
     def all_to_all(self, parts: Sequence[Array]) -> list[Array]:
         return list(self.exchange(parts))

@@ -16,7 +16,7 @@ import os
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, InvalidStateError, ThreadPoolExecutor, wait
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
@@ -39,6 +39,11 @@ MESSAGE_SECONDS = 600.0
 
 _JOIN_SECONDS = 1.0
 """How long joining a group of NCCL may go on when it is interrupted."""
+
+THREADS = "threads"
+"""Dask's resource of a worker: how many its shards use on a CPU. NUMBA_NUM_THREADS would come too
+late: Numba may start with the main module of a script, and then refuses another number.
+"""
 
 _Key = tuple[int, int, int]
 """The call, the exchange within it, and the shard that sends."""
@@ -124,6 +129,8 @@ class DaskCommunicator(HostCommunicator):
                 name=self._name,
                 key=[*message, self.rank],
                 message=to_serialize(np.ascontiguousarray(parts[peer])),
+                # a shard waits for what others send; their replies would cost as much again
+                reply=False,
             )
             for peer in peers
         ]
@@ -150,6 +157,7 @@ class HostedShard:
     other.
 
     communicator  of the shard
+    threads       most threads of its loops on a CPU; None: all
     """
 
     def __init__(
@@ -157,10 +165,12 @@ class HostedShard:
         communicator: DaskCommunicator | NcclCommunicator,
         options: Options,
         backend: Backend,
+        threads: int | None = None,
     ) -> None:
         self.communicator = communicator
         self._device = backend.device
-        self._prepare = _use_own_stream if backend.name == "cuda" else None
+        on_gpu = backend.name == "cuda"
+        self._prepare = _use_own_stream if on_gpu else partial(_use_threads, threads)
         self._thread = self._new_thread()
         self._ended = Future[None]()
         self._shard = self._thread.submit(Shard, communicator, options, backend).result()
@@ -211,6 +221,13 @@ def _use_own_stream() -> None:
     import cupy
 
     cupy.cuda.Stream(non_blocking=True).use()
+
+
+def _use_threads(threads: int | None) -> None:
+    import numba
+
+    if threads is not None:
+        numba.set_num_threads(min(threads, numba.get_num_threads()))
 
 
 _shards: WeakValueDictionary[tuple[str, str], HostedShard] = WeakValueDictionary()
@@ -297,7 +314,8 @@ def start_shard(
         worker.handlers["liverank_receive"] = _receive
     on = backend_named(backend)
     on.device.limit_memory(device_memory)
-    hosted = HostedShard(communicator, options, on)
+    threads = worker.state.total_resources.get(THREADS)
+    hosted = HostedShard(communicator, options, on, None if threads is None else int(threads))
     _shards[worker.address, name] = hosted
     return hosted
 

@@ -34,6 +34,9 @@ class DecayingShard(DecayingGraph, Protocol):
 
     numbering: Numbering
 
+    def own_rows(self, ids: NDArray[np.int64]) -> tuple[Array, Array]:
+        """See ShardGraph.own_rows."""
+
 
 class ShardDecay(Decay[DecayingShard]):
     """See Decay. All shards call its methods together, each with its slice of the batch."""
@@ -98,15 +101,11 @@ class ShardDecay(Decay[DecayingShard]):
         return super().bytes_needed(graph, vertices) + 4 * graph.numbering.columns
 
     def _own(self, graph: DecayingShard, ids: NDArray[np.int64]) -> tuple[Array, NDArray[np.int64]]:
-        """The rows of those ids that are own vertices, int32[k] on the device, and their places."""
-        positions = graph.permutation.positions_of(ids)
-        numbering = graph.numbering
-        places = self._xp.flatnonzero(numbering.owners(positions) == numbering.rank)
-        rows = numbering.rows_of(positions[places]).astype(np.int32)
+        """See ShardGraph.own_rows; which they are, on the host."""
+        rows, places = graph.own_rows(ids)
         return rows, self._device.to_host(places)
 
     def _united(self, own: NDArray[np.int64]) -> NDArray[np.int64]:
         """The numbers of all shards, by rank."""
         sent = self._device.to_device(own)
-        parts = self._communicator.all_to_all([sent] * self._communicator.size)
-        return self._device.to_host(self._xp.concatenate(parts))
+        return self._device.to_host(self._communicator.united(sent, self._xp))

@@ -34,8 +34,7 @@ def exceeded_weight(
     xp, device = backend.xp, backend.device
     columns = (keys >> 1 & 0x7FFFFFFF).astype(np.int32)
     own = numbering.positions_of(keys >> 32) << 32 | numbering.positions_at(columns, xp)
-    every = xp.concatenate(communicator.all_to_all([own] * communicator.size))
-    edge = int(device.to_host(every).min())
+    edge = int(device.to_host(communicator.united(own, xp)).min())
     source, target = permutation.ids_of(np.array([edge >> 32, edge & 0xFFFFFFFF])).tolist()
     sources, targets = arcs.insert
     found = device.to_host(xp.flatnonzero(xp.asarray((sources == source) & (targets == target))))

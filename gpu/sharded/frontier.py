@@ -36,11 +36,14 @@ class ShardedFrontier(FrontierOperations):
 
     def targets(self, graph: GraphView, vertices: Array) -> Array:
         """int32[…], distinct: the own vertices that any of these is followed by, on all shards."""
+        # after an error in between they are not all 0, and other ones follow
+        flags, self._flags = self._flags, self._local.xp.zeros(0, np.int32)
         count = self._columns.numbering.columns
-        if len(self._flags) != count:
-            self._flags = self._local.xp.zeros(count, np.int32)
-        columns = self._local.frontier.expand_forward(graph, vertices, self._flags)
-        self._flags[columns] = 0
+        if len(flags) != count:
+            flags = self._local.xp.zeros(count, np.int32)
+        columns = self._local.frontier.expand_forward(graph, vertices, flags)
+        flags[columns] = 0
+        self._flags = flags
         return self._columns.sent(columns)
 
     def expand_backward(self, graph: GraphView, rows: Rows, frontier: Array, flags: Array) -> Array:

@@ -30,6 +30,7 @@ from gpu.sharded.communicator import Communicator
 from gpu.sharded.decay import ShardDecay
 from gpu.sharded.exceeded import exceeded_weight
 from gpu.sharded.frontier import ShardedFrontier
+from gpu.sharded.in_pages import ShardInPages
 from gpu.sharded.loading import FirstEdges, load_bytes
 from gpu.sharded.multivector import ShardedMultivector
 from gpu.sharded.numbering import Numbering
@@ -70,10 +71,11 @@ class ShardGraph(DynamicGraph):
 
     def __init__(self, local: Backend, communicator: Communicator, options: Options) -> None:
         order, weighted, directed = options.vertex_order, options.weighted, options.directed
-        local = replace(local, components=None, pages=None)
+        local = replace(local, components=None)
         super().__init__(local, options.dangling, order, weighted, directed)
         self.numbering = Numbering(communicator.rank, communicator.size)
         self._columns = columns = Columns(local, communicator)
+        self.in_pages: ShardInPages = ShardInPages(local, communicator, columns)
         sweeps = ShardedSweeps(local, communicator, columns)
         frontier = ShardedFrontier(local, columns)
         self.backend = replace(
@@ -141,14 +143,14 @@ class ShardGraph(DynamicGraph):
             # there is nothing to delete
             first = FirstEdges(router, arcs, limit)
             needed = first.bytes_needed(self._vertex_bytes)
-            self.backend.device.require(batch_purpose(max(first.received), rows), needed)
+            self.in_pages.require(batch_purpose(max(first.received), rows), needed)
             reserve(rows)
             prepared = first.load(self.fixed_loops, needed)
         else:
             out_keys, in_keys = router.route(arcs, self.ids.limit)
             operations = max(len(out_keys.keys), len(in_keys.keys))
             needed = self.bytes_needed(operations, rows)
-            self.backend.device.require(batch_purpose(operations, rows), needed)
+            self.in_pages.require(batch_purpose(operations, rows), needed)
             self._reserve(rows)
             reserve(rows)
             prepared = self._plan(out_keys, in_keys, arcs.adds)
@@ -189,13 +191,9 @@ class ShardGraph(DynamicGraph):
             gone,
             expired + int(too_old),
         )
-        changes, unknown = prepared.changes, to_remove - len(removed)
-        if changes:
-            lists = (changes.sources, changes.removed_targets)
-        else:
-            linked = self.backend.xp.flatnonzero(self.degree != 0).astype(np.int32)
-            lists = (linked, linked[:0])
-        return ShardUpdate(counts, *lists, changes, removed, returned, unknown)
+        unknown = to_remove - len(removed)
+        touched, changes = prepared.touched, prepared.changes
+        return ShardUpdate(counts, *touched, changes, removed, returned, unknown)
 
     @property
     def free(self) -> Array:
@@ -206,7 +204,10 @@ class ShardGraph(DynamicGraph):
 
     def own_rows(self, ids: NDArray[np.int64]) -> tuple[Array, Array]:
         """Of the ids, those of own vertices: their rows, int32[k], and which they are, int64[k]."""
-        positions = self.permutation.positions_of(ids)
+        return self.own_rows_at(self.permutation.positions_of(ids))
+
+    def own_rows_at(self, positions: Array) -> tuple[Array, Array]:
+        """The same of positions."""
         own = self.backend.xp.flatnonzero(self.numbering.owners(positions) == self.numbering.rank)
         return self.numbering.rows_of(positions[own]).astype(np.int32), own
 
@@ -227,9 +228,9 @@ class ShardGraph(DynamicGraph):
 
     def _united(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
         """int64[…] on the host: the distinct ids of all shards, ascending."""
-        device, own = self.backend.device, self.backend.device.to_device(ids)
-        parts = self._communicator.all_to_all([own] * self.numbering.size)
-        return np.unique(device.to_host(self.backend.xp.concatenate(parts)))
+        device = self.backend.device
+        every = self._communicator.united(device.to_device(ids), self.backend.xp)
+        return np.unique(device.to_host(every))
 
     def _extend(self, vertices: int) -> None:
         super()._extend(vertices)
@@ -277,6 +278,7 @@ class ShardGraph(DynamicGraph):
         )
         # when all have the memory nothing can fail: all take the numbering, or none
         self._communicator.gather([0.0])
+        self.in_pages.drop()
         for csr in lists:
             for first in range(0, len(csr.column_indices), _RENUMBERED_SLOTS):
                 columns = csr.column_indices[first : first + _RENUMBERED_SLOTS]
@@ -314,6 +316,7 @@ class ShardGraph(DynamicGraph):
         return out, into
 
     def _take(self, load: Load, rows: int) -> None:
+        self.in_pages.drop()
         self.outgoing, self.incoming = load.outgoing, load.incoming
         self._loop, self._degree, self._free = load.loop, load.degree, None
         self._extend(rows)
@@ -349,7 +352,9 @@ class ShardGraph(DynamicGraph):
             for direction, counts in zip(lists, both, strict=True)
         )
         changes = allocate_changes(self.backend, both[0], self.weighted)
-        return Update(workspace, both, changes, (out, into), exceeded_key(both[0], out_keys))
+        in_changes = self.in_pages.changes(workspace.incoming, both[1])
+        exceeded = exceeded_key(both[0], out_keys)
+        return Update(workspace, both, changes, in_changes, (out, into), exceeded)
 
     def _write(self, update: Update, rows: int) -> None:
         self.outgoing.extend(rows)
@@ -361,3 +366,4 @@ class ShardGraph(DynamicGraph):
             self.outgoing.apply(workspace.outgoing, out_counts, *arrays, update.changes)
         if in_counts.changed:
             self.incoming.apply(workspace.incoming, in_counts, *arrays, None)
+        self.in_pages.follow(update.in_changes, rows)

@@ -64,9 +64,8 @@ class _Search:
 
     def _own(self, positions: Array) -> tuple[Array, NDArray[np.int64]]:
         """The rows of those positions that are here, and which they are."""
-        numbering, backend = self.graph.numbering, self.graph.backend
-        here = backend.xp.flatnonzero(numbering.owners(positions) == numbering.rank)
-        return numbering.rows_of(positions[here]), backend.device.to_host(here)
+        rows, here = self.graph.own_rows_at(positions)
+        return rows, self.graph.backend.device.to_host(here)
 
     def figures(self, positions: Array) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """int64[k], the length of each in-list, and what loops return: see `returned_parts`."""

@@ -85,7 +85,8 @@ class FirstEdges:
         outgoing, incoming = lists
         degree = degrees_of(backend, outgoing, loop, weighted)
         both = (directions[0], directions[1])
-        return Load(outgoing, incoming, loop, degree, both, exceeded[0])
+        linked = backend.xp.flatnonzero(degree != 0).astype(np.int32)
+        return Load(outgoing, incoming, loop, degree, both, exceeded[0], linked)
 
     def _keys(self, end: int, at_once: int) -> Iterator[tuple[int, int, SortedKeys]]:
         """See PackedCsr.load_keys: the keys of out-lists (end 0) or in-lists (1)."""

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpu.operations.device import Array
-from gpu.sharded.communicator import Communicator, Interrupted
+from gpu.sharded.communicator import Communicator, Interrupted, places
 
 _ISSUE_SECONDS = 1.0
 """How long `interrupt` leaves an operation to be issued, which the first use of a device delays."""
@@ -28,10 +28,13 @@ def unique_id() -> Any:
 
 
 class NcclCommunicator(Communicator):
-    """The GPUs of several processes. Work is issued on CuPy's current stream, as kernels are.
+    """The GPUs of several processes. Work is issued on CuPy's current stream, as kernels are, but
+    that of `start_gather` on another one, before which blocks of kernels do not begin.
 
     identity  see `connect`, which is called if it is given
     """
+
+    sends_beside = True
 
     def __init__(self, rank: int, size: int, identity: Any = None) -> None:
         import cupy
@@ -41,6 +44,7 @@ class NcclCommunicator(Communicator):
         self._cupy: Any = cupy
         self._nccl: Any = nccl
         self._communicator: Any = None
+        self._beside: Any = cupy.cuda.Stream(non_blocking=True, priority=-1)
         self._joining: object = None
         self._issuing = threading.Lock()
         if identity is not None:
@@ -93,32 +97,52 @@ class NcclCommunicator(Communicator):
 
     def all_to_all(self, parts: Sequence[Array]) -> list[Array]:
         lengths = self.gather([len(part) for part in parts])[:, self.rank].astype(np.int64)
-        dtype, kind = parts[0].dtype, self._nccl.NCCL_UINT8
-        received = [self._cupy.empty(length, dtype) for length in lengths.tolist()]
+        received = [self._cupy.empty(length, parts[0].dtype) for length in lengths.tolist()]
         received[self.rank] = parts[self.rank]
+        current = self._cupy.cuda.get_current_stream()
+        self._exchange(parts, received, current)
+        current.synchronize()  # they can be indices
+        self._check()
+        return received
+
+    def start_gather(self, own: Array, gathered: Array, part: slice) -> None:
+        self._order(self._cupy.cuda.get_current_stream(), self._beside)
+        received = places(gathered, self.size, part)
+        self._exchange([own[part]] * self.size, received, self._beside)
+
+    def wait_for_gathers(self) -> None:
+        self._order(self._beside, self._cupy.cuda.get_current_stream())
+
+    def _order(self, first: Any, then: Any) -> None:
+        """Has what is issued on a stream next wait for what has been issued on another."""
+        reached = self._cupy.cuda.Event(disable_timing=True)
+        reached.record(first)
+        then.wait_event(reached)
+
+    def _exchange(self, sent: Sequence[Array], received: Sequence[Array], stream: Any) -> None:
+        """Sends an array to every other shard, and receives one from each, by rank."""
+        kind = self._nccl.NCCL_UINT8
 
         def exchange(group: Any, stream: Any) -> None:
             self._nccl.groupStart()
             for peer in range(self.size):
                 if peer == self.rank:
                     continue
-                sent, arriving = parts[peer], received[peer]
-                if len(sent):
-                    group.send(_pointer(sent), sent.nbytes, kind, peer, stream.ptr)
+                leaving, arriving = sent[peer], received[peer]
+                if len(leaving):
+                    group.send(_pointer(leaving), leaving.nbytes, kind, peer, stream.ptr)
                 if len(arriving):
                     group.recv(_pointer(arriving), arriving.nbytes, kind, peer, stream.ptr)
             self._nccl.groupEnd()
 
-        self._issue(exchange)
-        self._cupy.cuda.get_current_stream().synchronize()  # they can be indices
-        self._check()
-        return received
+        self._issue(exchange, stream)
 
-    def _issue(self, operation: Callable[[Any, Any], None]) -> None:
+    def _issue(self, operation: Callable[[Any, Any], None], stream: Any = None) -> None:
+        """stream  None: CuPy's current one"""
         with self._issuing:
             if (group := self._communicator) is None:
                 raise Interrupted
-            operation(group, self._cupy.cuda.get_current_stream())
+            operation(group, stream or self._cupy.cuda.get_current_stream())
 
     def _check(self) -> None:
         if self._communicator is None:

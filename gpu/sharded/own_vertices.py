@@ -75,8 +75,7 @@ class OwnVertices(GraphVertices):
         """The rows of the tables of all shards."""
         device, xp = self.graph.backend.device, self.graph.backend.xp
         own = device.to_device(table.reshape(-1))
-        parts = self._communicator.all_to_all([own] * self._communicator.size)
-        return device.to_host(xp.concatenate(parts)).reshape(-1, table.shape[1])
+        return device.to_host(self._communicator.united(own, xp)).reshape(-1, table.shape[1])
 
 
 def highest_rows(

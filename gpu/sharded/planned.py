@@ -35,6 +35,7 @@ class Load:
 
     exceeded  int64[1 or 0]: the key of the first edge of own out-lists whose sum of weights exceeds
               float32
+    linked    int32[…]: the rows with an edge
     """
 
     outgoing: PackedCsr
@@ -43,21 +44,34 @@ class Load:
     degree: Array
     directions: tuple[Direction, Direction]
     exceeded: Array
+    linked: Array
     changes: EdgeChanges | None = None
+
+    @property
+    def touched(self) -> tuple[Array, Array]:
+        """Sources and removed targets: see ShardUpdate."""
+        return self.linked, self.linked[:0]
 
 
 @dataclass(frozen=True, slots=True)
 class Update:
     """A planned batch, and room for what it changes.
 
-    exceeded  see Load
+    in_changes  of the in-lists, with sources as columns, for their pages
+    exceeded    see Load
     """
 
     workspace: Workspace
     counts: tuple[Counts, Counts]
     changes: EdgeChanges
+    in_changes: EdgeChanges
     directions: tuple[Direction, Direction]
     exceeded: Array
+
+    @property
+    def touched(self) -> tuple[Array, Array]:
+        """See Load.touched."""
+        return self.changes.sources, self.changes.removed_targets
 
 
 def exceeded_key(counts: Counts, keys: SortedKeys) -> Array:

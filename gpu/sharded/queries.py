@@ -162,8 +162,11 @@ class ShardedQueryBatch(QueryBatch):
             self._sent = self._waiting[:_MOST_QUERIES]
         queries = [self._queries[index] for index in self._sent]
         for place, answer in self._answer_queries(self.number, queries):
-            self._answers[self._sent[place]] = answer
-            self._waiting.remove(self._sent[place])
+            index = self._sent[place]
+            # shards that were reset after an error of another call give all answers again
+            if index in self._waiting:
+                self._answers[index] = answer
+                self._waiting.remove(index)
         if not set(self._sent) & set(self._waiting):
             self._send_others()
 

@@ -15,10 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu.errors import OutOfMemory
-from gpu.graph.estimate import batch_purpose
+from gpu.graph.estimate import naming_memory
 from gpu.graph.reading import Direction, EdgeBlock, Neighbours
-from gpu.graph.warm_up import dated, sample_batches
+from gpu.graph.warm_up import dated, sample_batches, warm_up_pages
 from gpu.operations.backend import Backend
 from gpu.operations.device import Array
 from gpu.pagerank.first_places import RankTies
@@ -133,21 +132,13 @@ class Shard:
         """
         begun = perf_counter()
         self._follow()
-        graph = self.graph
-        try:
+        graph, device = self.graph, self.graph.backend.device
+        rows = graph.numbering.rows(max(graph.ids.limit, batch.vertices))
+        with naming_memory(device, graph.bytes_needed, batch.operations, rows):
             update = graph.apply(batch, reserve=self._iterate.reserve, stored=stored)
-        except OutOfMemory:
-            raise
-        except MemoryError as error:
-            rows = graph.numbering.rows(max(graph.ids.limit, batch.vertices))
-            purpose, needed = (
-                batch_purpose(batch.operations, rows),
-                graph.bytes_needed(batch.operations, rows),
-            )
-            raise OutOfMemory(purpose, needed, graph.backend.device.memory_available()) from error
         self._update = update
-        self._touched.add(update, self.graph.numbering)
-        self.graph.backend.device.synchronize()
+        self._touched.add(update, graph.numbering)
+        device.synchronize()
         seconds = perf_counter() - begun
         return Change(**update.counts._asdict(), seconds=seconds, unknown=update.unknown)
 
@@ -158,8 +149,10 @@ class Shard:
         needed  whether r is used
         """
         # an error may have ended a call on other shards at another step
-        flags = [self._solving, self._following, self._queries.answering]
-        solving, following, answering = self._communicator.sums(flags)
+        pages, view = self.graph.in_pages, self.graph.view
+        flags = [self._solving, self._following, self._queries.answering, *pages.offer(view)]
+        solving, following, answering, *offers = self._communicator.sums(flags)
+        pages.agree(*offers)
         self._solving = solving > 0.0
         update, self._update, self._following = self._update, None, True
         if solving or following or not needed:
@@ -379,6 +372,7 @@ class Shard:
 
 def warm_up(options: Options, backend: Backend) -> None:
     """Compiles what shards run, so that processes which start together find it compiled."""
+    warm_up_pages(backend, options.dangling, options.weighted)
     for batches in sample_batches(options):
         shard = Shard(SingleCommunicator(), options, backend)
         for batch in batches:

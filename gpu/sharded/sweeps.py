@@ -20,6 +20,7 @@ from gpu.operations.sweeps import DeflationVector, OrthominState, SweepResult
 from gpu.pagerank.partial_sweeps import PartialSweeps
 from gpu.sharded.columns import Columns
 from gpu.sharded.communicator import Communicator
+from gpu.sharded.divided_rows import DividedRows, Sending
 
 _EXCHANGES = 2
 """Collective operations of a sweep: its contributions, and its sums."""
@@ -40,6 +41,7 @@ class ShardedSweeps(PartialSweeps):
     def __init__(self, local: Backend, communicator: Communicator, columns: Columns) -> None:
         super().__init__(local.sweeps)
         self._device, self._communicator, self._columns = local.device, communicator, columns
+        self._divided = DividedRows(local, columns)
 
     def compute_contributions(self, graph: GraphView, values: Array, contributions: Array) -> None:
         self._local.compute_contributions(graph, values, contributions[: graph.vertices])
@@ -125,9 +127,11 @@ class ShardedSweeps(PartialSweeps):
         deflation: DeflationVector | None = None,
         coefficient: float = 0.0,
     ) -> SweepResult:
+        parts = self._divided.parts(rows, self._divided.spans(new_contributions))
+        sending = Sending(self._columns, new_contributions, rows, parts)
         result = self._local.sweep(
             graph,
-            rows,
+            sending.rows,
             values,
             residual,
             contributions,
@@ -137,7 +141,8 @@ class ShardedSweeps(PartialSweeps):
             deflation,
             coefficient,
         )
-        return self._completed(result, new_contributions)
+        sending.complete()
+        return self._summed(result)
 
     def orthomin_products(
         self,
@@ -175,6 +180,10 @@ class ShardedSweeps(PartialSweeps):
     def _completed(self, result: SweepResult, contributions: Array) -> SweepResult:
         """The result over all shards, whose contributions are here then."""
         self._columns.gather(contributions)
+        return self._summed(result)
+
+    def _summed(self, result: SweepResult) -> SweepResult:
+        """The result over all shards."""
         table = self._communicator.gather(astuple(result))
         *sums, largest_steps = table.T
         residual_l1, residual_sum, mass, next_residual_sum = map(fsum, sums)

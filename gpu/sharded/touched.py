@@ -12,21 +12,22 @@ from gpu.sharded.numbering import Numbering
 
 
 class ShardTouched:
-    """The own sources that changed, and the targets of edges that are gone, which others may own:
-    by position, since columns are renumbered.
+    """The own sources that changed, and the targets of edges that are gone, which others may own.
+    Columns are renumbered, so each batch's are kept with their numbering.
     """
 
     def __init__(self, backend: Backend, communicator: Communicator) -> None:
         self._backend, self._communicator = backend, communicator
         self._sources: list[Array] = []
-        self._targets: list[Array] = []
+        self._targets: list[tuple[Numbering, Array]] = []
 
     def add(self, update: GraphUpdate, numbering: Numbering) -> None:
-        """Records a batch."""
-        xp = self._backend.xp
-        positions = numbering.positions_at(update.removed_targets, xp)
+        """Records a batch, which all shards have taken: this allocates nothing, so it cannot fail.
+
+        numbering  of the columns that the update names
+        """
         self._sources.append(update.sources)
-        self._targets.append(xp.unique(positions))
+        self._targets.append((numbering, update.removed_targets))
 
     def clear(self) -> None:
         """Forgets all batches."""
@@ -36,7 +37,8 @@ class ShardTouched:
         """As rows of their owners. All shards call it together."""
         xp = self._backend.xp
         touched = TouchedVertices()
-        positions = xp.unique(xp.concatenate([xp.asarray(NO_IDS), *self._targets]))
+        of_each = [numbered.positions_at(columns, xp) for numbered, columns in self._targets]
+        positions = xp.unique(xp.concatenate([xp.asarray(NO_IDS), *of_each]))
         owners, rows = numbering.owners(positions), numbering.rows_of(positions)
         sent = [rows[owners == rank] for rank in range(numbering.size)]
         touched.removed_targets = [xp.concatenate(self._communicator.all_to_all(sent))]

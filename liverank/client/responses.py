@@ -345,8 +345,8 @@ class _Traced(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PersonalizedAnswer(_Places, _Traced, frozen=True):
-    """settled: first places that are proven correct; settled_set, groups, ties: see TopRanks;
-    ignored: unknown seeds that were left out; trace: if it was asked for.
+    """Best first; TopRanks says what `settled`, `settled_set`, `groups` and `ties` prove.
+    `ignored` are the unknown seeds that were left out; `trace` is set if it was asked for.
     """
 
     ranks: list[RankedVertex]

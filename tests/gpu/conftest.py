@@ -11,7 +11,8 @@ from unittest.mock import patch
 import pytest
 
 from gpu import Unsupported
-from tests.gpu.sharded.suite import LEFT_OUT, Suite
+from tests.gpu.sharded.outcomes import Outcomes, attach
+from tests.gpu.sharded.suite import LEFT_OUT, Suite, take_own_cores
 
 SUITE = pytest.StashKey[Suite]()
 
@@ -20,23 +21,28 @@ def _suite(config: pytest.Config) -> Suite | None:
     return config.stash.get(SUITE, None)
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    if shards := config.getoption("--shards"):
+        config.pluginmanager.register(Outcomes(shards))
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     shards = config.getoption("--shards")
     if not shards:
         return
-    config.stash[SUITE] = suite = Suite(shards)
+    backends = config.getoption("--backend") or ["cpu"]
+    if backends not in (["cpu"], ["cuda"]):
+        raise pytest.UsageError(f"--shards: expected --backend cpu or cuda, got {backends}")
+    take_own_cores()
+    config.stash[SUITE] = suite = Suite(shards, backends[0])
     here = Path(__file__).parent
-    left_out = []
     for item in items:
         name = f"{item.path.relative_to(here).as_posix()}::{item.name}"
         reasons = [reason for prefix, reason in LEFT_OUT.items() if name.startswith(prefix)]
         if reasons:
-            suite.left_out[reasons[0]] += 1
-            left_out.append(item)
+            item.add_marker(pytest.mark.skip(reason=f"not run: {reasons[0]}"))
         # Dask's own warnings are not ours
         item.add_marker(pytest.mark.filterwarnings("default"))
-    config.hook.pytest_deselected(items=left_out)
-    items[:] = [item for item in items if item not in set(left_out)]
     suite.replace_engines()
 
 
@@ -74,38 +80,8 @@ def pytest_runtest_makereport(
         report.outcome = "skipped"
         report.longrepr = (str(item.path), item.location[1] or 0, f"refused: {reason}")
     if call.when == "call" or report.outcome != "passed":
-        _count(suite, report)
+        attach(report, has_engine=bool(suite.engines))
     return report
-
-
-def _count(suite: Suite, report: pytest.TestReport) -> None:
-    if report.skipped:
-        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else ""
-        reason = reason.removeprefix("Skipped: ")
-        kind = next(
-            (each for each in ("refused", "looks at parts") if reason.startswith(each)), "skipped"
-        )
-        suite.outcomes[kind] += 1
-        if kind == "refused":
-            suite.refused[reason] += 1
-    elif report.failed:
-        suite.outcomes["failed"] += 1
-    else:
-        suite.outcomes["passed" if suite.engines else "without an engine"] += 1
-
-
-def pytest_terminal_summary(
-    terminalreporter: pytest.TerminalReporter, config: pytest.Config
-) -> None:
-    suite = _suite(config)
-    if suite is None:
-        return
-    terminalreporter.section(f"{suite.shards} shards")
-    for kind, number in suite.outcomes.most_common():
-        terminalreporter.line(f"{number:5}  {kind}")
-    for title, counted in (("refused", suite.refused), ("not run", suite.left_out)):
-        for reason, number in counted.most_common():
-            terminalreporter.line(f"{number:5}  {title}: {reason.removeprefix('refused: ')}")
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

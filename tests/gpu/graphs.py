@@ -295,9 +295,18 @@ def weighted_batch(
     )
 
 
+SHARDS = "shards"
+"""The name of a backend whose engines are in shards: see tests/gpu/sharded/suite.py."""
+
+
 def is_emulated(backend: Backend) -> bool:
     """Whether kernels run on the CPU, some 20 times slower than the ``cpu`` backend."""
     return backend.name == "cuda" and backend.xp is np
+
+
+def is_slow(backend: Backend) -> bool:
+    """The same, or whether shards exchange data at every step."""
+    return is_emulated(backend) or backend.name == SHARDS
 
 
 def random_batch(

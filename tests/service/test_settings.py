@@ -82,6 +82,12 @@ def test_a_setting_cannot_be_changed() -> None:
             "LIVERANK_DEVICE_MEMORY: '0.1' must be bytes, or a number with KiB, MiB, GiB or TiB, "
             "at least 1",
         ),
+        (
+            "LIVERANK_DEVICE_MEMORY",
+            "8388608TiB",
+            "LIVERANK_DEVICE_MEMORY: '8388608TiB' must be bytes, or a number with KiB, MiB, GiB or "
+            "TiB, at least 1",
+        ),
         ("LIVERANK_BACKEND", "tpu", "LIVERANK_BACKEND: 'tpu' must be one of auto, cpu, cuda"),
     ],
 )
@@ -120,7 +126,13 @@ def test_a_switch_is_on_or_off(text: str, value: bool, monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize(
     ("text", "size"),
-    [("8589934592", 8 << 30), ("8GiB", 8 << 30), ("1.5 MiB", 3 << 19), ("2TiB", 2 << 40)],
+    [
+        ("8589934592", 8 << 30),
+        ("8GiB", 8 << 30),
+        ("1.5 MiB", 3 << 19),
+        ("2TiB", 2 << 40),
+        ("9007199254740993", (1 << 53) + 1),
+    ],
 )
 def test_a_size_may_have_a_unit(text: str, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LIVERANK_DEVICE_MEMORY", text)

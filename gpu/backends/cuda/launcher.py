@@ -79,15 +79,16 @@ class Launcher:
     def over_rows(
         self, file: str, kernel: str, csr: Csr, rows: Rows, *arguments: Any, sums: Array
     ) -> Array:
-        """Launches a kernel of rows.cuh with its own arguments; returns its sums, on the device.
+        """Launches a kernel of rows.cuh with its own arguments, for one part of the rows after the
+        other; returns its sums, on the device.
 
         sums  float64[SWEEP_SUMS], written
         """
-        blocks, common = self.row_arguments(csr, rows)
-        partial_sums = self.xp.empty((blocks, SWEEP_SUMS))
-        weighted = csr.weights is not None
-        self(file, kernel, blocks, *common, *arguments, partial_sums, weighted=weighted)
-        return self._add_partial_sums(file, kernel, partial_sums, sums, weighted)
+        launches = []
+        for part in [part.rows for part in rows.parts] or [rows]:
+            blocks, common = self.row_arguments(csr, part)
+            launches.append((blocks, (*common, *arguments)))
+        return self._in_parts(file, kernel, launches, rows, csr.weights is not None, sums)
 
     def row_arguments(self, csr: Csr, rows: Rows) -> tuple[int, tuple[Any, ...]]:
         """Blocks of a kernel of rows.cuh, and the arguments before its own."""
@@ -98,22 +99,56 @@ class Launcher:
         return blocks, (rows.order, *pointers(*csr), parts_memory, self._arrived, plan)
 
     def over_vertices(
-        self, file: str, kernel: str, graph: GraphView, *arguments: Any, sums: Array
+        self,
+        file: str,
+        kernel: str,
+        graph: GraphView,
+        *arguments: Any,
+        sums: Array,
+        rows: Rows | None = None,
     ) -> Array:
-        """Launches a kernel that takes each vertex once; returns its sums, on the device."""
-        blocks = blocks_for(graph.vertices, most=_MOST_BLOCKS // 4)
-        partial_sums = self.xp.empty((blocks, SWEEP_SUMS))
-        common = (np.int64(graph.vertices), graph.loop, graph.degree)
-        weighted = graph.weighted
-        self(file, kernel, blocks, *common, *arguments, partial_sums, weighted=weighted)
-        return self._add_partial_sums(file, kernel, partial_sums, sums, weighted)
+        """Launches a kernel that takes each vertex once; returns its sums, on the device.
 
-    def _add_partial_sums(
-        self, file: str, kernel: str, partial_sums: Array, sums: Array, weighted: bool
+        rows  with the parts to take one after the other: then all arrays are over vertices
+        """
+        launches, everything = [], (graph.loop, graph.degree, *arguments)
+        parts = rows.parts if rows else ()
+        for first, end in [part.span for part in parts] or [(0, graph.vertices)]:
+            count = max(0, min(end, graph.vertices) - first)
+            blocks = blocks_for(count, most=_MOST_BLOCKS // 4)
+            launches.append((blocks, (np.int64(count), *self._from(first, everything))))
+        return self._in_parts(file, kernel, launches, rows, graph.weighted, sums)
+
+    def _from(self, first: int, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The arrays among these arguments from a vertex on."""
+        if first == 0:
+            return arguments
+        return tuple(
+            each[first:] if isinstance(each, self.xp.ndarray) else each for each in arguments
+        )
+
+    def _in_parts(
+        self,
+        file: str,
+        kernel: str,
+        launches: list[tuple[int, tuple[Any, ...]]],
+        rows: Rows | None,
+        weighted: bool,
+        sums: Array,
     ) -> Array:
+        """Launches a kernel for each part, with so many blocks and these arguments, and adds up
+        what all blocks wrote.
+        """
+        partial_sums = self.xp.empty((sum(blocks for blocks, _ in launches), SWEEP_SUMS))
+        first = 0
+        for part, (blocks, arguments) in enumerate(launches):
+            written = partial_sums[first : first + blocks]
+            self(file, kernel, blocks, *arguments, written, weighted=weighted)
+            first += blocks
+            if rows is not None and rows.issued is not None:
+                rows.issued(part)
         adding = f"add_partial_sums<{str(kernel not in _IMAGES).lower()}>"
-        count = np.int32(len(partial_sums))
-        self(file, adding, 1, partial_sums, count, sums, weighted=weighted)
+        self(file, adding, 1, partial_sums, np.int32(first), sums, weighted=weighted)
         return sums
 
     def sums(self) -> Array:

@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from gpu.backends.cuda.device import NULL
 from gpu.backends.cuda.kernels.counts import PAGE_COUNTS
+from gpu.backends.cuda.kernels.loader import BLOCK, WARP
 from gpu.backends.cuda.kernels.page_shape import PageShape
-from gpu.backends.cuda.launcher import Launcher, grid_blocks
+from gpu.backends.cuda.launcher import Launcher, blocks_for, grid_blocks
 from gpu.operations.csr import Csr, GraphView, PagedLists, PagedView, Rows
 from gpu.operations.device import Array
 from gpu.operations.graph import GraphOperations
@@ -39,6 +40,9 @@ _EDGE_BYTES, _SOURCE_BYTES = 2, 4
 
 _ITEMS_PER_BLOCK = 8
 """Items of work for each resident block, about."""
+
+_WAVES = 2
+"""Blocks that rewrite pages, over those that are resident of most kernels."""
 
 
 class CudaPages(PageOperations):
@@ -216,7 +220,7 @@ class CudaPages(PageOperations):
         if total == 0:
             return True
         packed = self._device.allocate("changes of pages", total, np.int64)
-        found = self._device.allocate("changes of pages", total, np.int32)
+        numbers = self._device.allocate("changes of pages", 2 * total, np.int32)
         self._launch(
             "pages",
             "pack_changes",
@@ -226,13 +230,12 @@ class CudaPages(PageOperations):
             packed,
         )
         ascending = self._graph.sort(packed).keys
-        removed, added = ascending[:removals], ascending[removals:]
         while True:
             # a page never takes more new ones than it is given edges
-            lists.used += len(added)
-            many = len(added) > self.shape.most_added
-            left = self._xp.zeros(len(added), np.uint8) if many else None
-            self._rewrite(lists, removed, added, found, left)
+            lists.used += min(additions, len(ascending))
+            many = len(ascending) > self.shape.most_changed
+            left = self._xp.zeros(len(ascending), np.uint8) if many else None
+            self._change(lists, ascending, numbers, left)
             if not many and lists.used <= len(lists.following):
                 return True
             counts = self._device.to_host(lists.counts)
@@ -241,42 +244,40 @@ class CudaPages(PageOperations):
                 return False
             if left is None or not counts[PAGE_COUNTS["LEFT"]]:
                 return True
-            lists.counts[PAGE_COUNTS["LEFT"]] = 0
-            removed, added = removed[:0], added[left != 0]
+            ascending = ascending[left != 0]
 
-    def _rewrite(
-        self, lists: PagedLists, removed: Array, added: Array, found: Array, left: Array | None
+    def _change(
+        self, lists: PagedLists, ascending: Array, numbers: Array, left: Array | None
     ) -> None:
-        """Applies removals and additions; found  int32[…], at least as long."""
-        removals, additions = len(removed), len(added)
-        at = found[:removals], found[removals : removals + additions]
-        for keys, places in zip((removed, added), at, strict=True):
-            if len(keys):
-                self._launch(
-                    "pages",
-                    "find_pages",
-                    grid_blocks(len(keys)),
-                    keys,
-                    np.int64(len(keys)),
-                    lists.first_keys,
-                    np.int64(lists.built),
-                    lists.following,
-                    places,
-                )
+        """Applies packed changes; numbers  int32[…], at least twice as long."""
+        count = len(ascending)
+        found, crowded = numbers[:count], numbers[count : 2 * count]
+        self._launch(
+            "pages",
+            "find_pages",
+            grid_blocks(count),
+            ascending,
+            np.int64(count),
+            lists.first_keys,
+            np.int64(lists.built),
+            lists.following,
+            found,
+            lists.counts,
+        )
+        both = (
+            *(ascending, found, np.int32(count)),
+            *(lists.cells, lists.page_edges, lists.page_sources, crowded, lists.counts),
+        )
+        self._launch("pages", "edit_pages", blocks_for(WARP * count), *both)
         self._launch(
             "pages",
             "rewrite_pages",
-            removals + additions,
-            *(removed, at[0], np.int64(removals)),
-            *(added, at[1], np.int64(additions)),
+            self._launch.resident_blocks(BLOCK * count, _WAVES),
+            *both,
             NULL if left is None else left,
             np.int32(len(lists.following)),
-            lists.cells,
-            lists.page_edges,
-            lists.page_sources,
             lists.following,
             lists.first_keys,
-            lists.counts,
         )
 
 
@@ -292,7 +293,7 @@ def over_in_lists(
     sums: Array,
 ) -> Array:
     """Launches the kernel that sums rows, or forms the sums by pages and launches the one that
-    takes them; returns its sums, on the device.
+    takes them, one part of the rows after the other; returns its sums, on the device.
     """
     both, of_rows, of_sums = (contributions, *own), *kernels
     if graph.pages is None or shape is None:
@@ -300,7 +301,8 @@ def over_in_lists(
         return launch.over_rows(file, of_rows, graph.incoming, rows, *both, sums=sums)
     paged = _paged_sums(launch, shape, graph, graph.pages, contributions)
     lengths = graph.incoming.row_lengths
-    return launch.over_vertices(file, of_sums, graph, lengths, *paged, *both, sums=sums)
+    arguments = (lengths, *paged, *both)
+    return launch.over_vertices(file, of_sums, graph, *arguments, sums=sums, rows=rows)
 
 
 def _paged_sums(

@@ -13,7 +13,7 @@ from gpu.graph.dynamic_graph import DynamicGraph
 from gpu.operations.backend import Backend
 from gpu.operations.device import Array
 from tests.gpu.graph.model import apply, tiny_pools
-from tests.gpu.graphs import Model, is_emulated, random_batch
+from tests.gpu.graphs import Model, is_slow, random_batch
 from tests.gpu.invariants import check_invariants
 
 
@@ -120,7 +120,7 @@ def test_what_a_batch_and_its_solve_take_is_no_more_than_was_said(
     generator = np.random.default_rng(2)
     engine = Engine(Options(), backend)
     sizes = (100_000, 25_000)
-    if is_emulated(backend):
+    if is_slow(backend):
         vertices //= 5
         sizes = (20_000, 5_000)
     for size in sizes:

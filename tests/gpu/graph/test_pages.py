@@ -15,6 +15,7 @@ import pytest
 
 from gpu import EdgeBatch
 from gpu.backends.cuda import make_backend, pages
+from gpu.backends.cuda.kernels.counts import PAGE_COUNTS
 from gpu.backends.cuda.kernels.page_shape import PAGE_SHAPE, page_shape
 from gpu.errors import OutOfMemory
 from gpu.graph import in_pages
@@ -23,6 +24,7 @@ from gpu.graph.sharing import SharedGraph, detach
 from gpu.graph.warm_up import warm_up
 from gpu.operations.backend import Backend, PageRule
 from gpu.operations.csr import PagedLists
+from gpu.operations.update import EdgeChanges
 from tests.cuda_emulator.emulated import PAGES, emulated_backend, emulated_device
 
 RANDOM_EDGES = 4000
@@ -114,6 +116,56 @@ def test_pages_follow_a_stream(order: Literal["forward", "shuffled"], directed: 
     assert int(lists.counts[0]) > lists.built
 
 
+def follow(lists: PagedLists, gone: set[tuple[int, int]], new: set[tuple[int, int]]) -> None:
+    """Has pages follow removals and additions alone, and fails if they find no room."""
+    nobody, operations = np.zeros(0, np.int32), emulated_backend().pages
+    assert operations is not None
+    columns = [
+        np.array([edge[end] for edge in sorted(edges)], np.int32)
+        for edges in (gone, new)
+        for end in (0, 1)
+    ]
+    assert operations.follow(lists, EdgeChanges(nobody, nobody, *columns))
+
+
+@pytest.mark.parametrize("vertices", [7, 40])
+def test_each_edge_of_a_page_comes_and_goes(vertices: int) -> None:
+    random = np.random.default_rng(15)
+    graph = DynamicGraph(paging(), "uniform", "given")
+    sources, targets = random.integers(0, vertices, (2, 4 * vertices))
+    graph.apply(EdgeBatch(sources, targets, vertices=vertices))
+    lists, edges = lists_of(graph), set(edges_of(graph))
+    pairs = [(u, v) for u in range(vertices) for v in range(7) if u != v]
+    for edge in pairs:
+        for _ in range(2):
+            before, edges = edges, edges ^ {edge}
+            follow(lists, before - edges, edges - before)
+            assert edges_in(lists) == sorted(edges)
+
+
+@pytest.mark.parametrize("most", [6, 70])
+def test_several_changes_of_a_page_are_made_at_once(most: int) -> None:
+    random = np.random.default_rng(16)
+    graph = DynamicGraph(paging(), "uniform", "given")
+    sources, targets = random.integers(0, 40, (2, 300))
+    graph.apply(EdgeBatch(sources, targets, vertices=40))
+    lists, edges = lists_of(graph), set(edges_of(graph))
+    crowded: list[int] = []
+    for turn in range(120):
+        target = random.integers(0, 40)  # all targets, or one of them
+        sources, targets = random.integers(0, 40, (2, random.integers(1, most)))
+        targets = targets if turn % 2 else np.full(len(targets), target)
+        toggled = {
+            (u, v) for u, v in zip(sources.tolist(), targets.tolist(), strict=True) if u != v
+        }
+        before, edges = edges, edges ^ toggled
+        follow(lists, before - edges, edges - before)
+        assert edges_in(lists) == sorted(edges)
+        crowded.append(int(lists.counts[PAGE_COUNTS["CROWDED"]]))
+    # both kernels have had pages
+    assert min(crowded) == 0 < max(crowded)
+
+
 def test_pages_lose_their_edges_and_gain_others() -> None:
     graph = DynamicGraph(paging(), "uniform", "given")
     graph.apply(skewed(np.random.default_rng(4), RANDOM_EDGES))
@@ -127,12 +179,12 @@ def test_pages_lose_their_edges_and_gain_others() -> None:
     assert edges_in(lists) == edges_of(graph)
 
 
-def test_a_page_takes_more_additions_than_one_round_has() -> None:
+def test_a_page_takes_more_changes_than_one_round_has() -> None:
     graph = DynamicGraph(paging(), "uniform", "given")
     graph.apply(skewed(np.random.default_rng(6), RANDOM_EDGES))
     lists = lists_of(graph)
     hub = 200
-    assert 3 * PAGES.most_added < VERTICES - 1
+    assert 3 * PAGES.most_changed < VERTICES - 1
     others = np.delete(np.arange(VERTICES), hub)
     graph.apply(EdgeBatch(others, np.full(VERTICES - 1, hub)))
     assert lists_of(graph) is lists

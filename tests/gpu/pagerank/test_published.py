@@ -16,7 +16,7 @@ from gpu.types import Dangling, Form
 from tests.gpu.graphs import (
     FAMILIES,
     WeightedModel,
-    is_emulated,
+    is_slow,
     random_graph,
     some_weights,
     weighted_batch,
@@ -210,7 +210,7 @@ def test_the_certificate_is_a_stage_of_its_own(backend: Backend) -> None:
 
 def test_a_vertex_of_high_degree_is_summed_by_a_block(backend: Backend, long: bool) -> None:
     # more than BIN_LIMITS[3]
-    vertices = 2_501 if is_emulated(backend) and not long else 10_001
+    vertices = 2_501 if is_slow(backend) and not long else 10_001
     edges = FAMILIES["star inwards"]()[1][: vertices - 1]
     options = Options(form="published", dangling="self-loop")
     engine, reference = Engine(options, backend), PublishedReference(options, vertices)

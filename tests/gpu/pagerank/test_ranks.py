@@ -19,7 +19,7 @@ from tests.gpu.graphs import (
     Pairs,
     exact_ranks,
     igraph_ranks,
-    is_emulated,
+    is_slow,
     networkx_ranks,
     random_batch,
     random_graph,
@@ -71,7 +71,7 @@ def test_ranks_are_those_of_networkx_and_igraph(
 def test_ranks_of_random_graphs_are_those_of_networkx(
     dangling: Dangling, directed: bool, backend: Backend, long: bool
 ) -> None:
-    for seed in range(0, 200, (4 if long else 16) if is_emulated(backend) else 1):
+    for seed in range(0, 200, (4 if long else 16) if is_slow(backend) else 1):
         pairs = random_graph(seed)
         ranks = _tightly_solved(pairs, dangling, backend, directed).publish().to_numpy()
         error = np.abs(ranks - networkx_ranks(pairs, dangling, directed=directed)).sum()

@@ -156,3 +156,32 @@ def test_one_sweep_is_one_sweep(strategy: str, backend: Backend) -> None:
         engine = Engine(options, backend)
         engine.apply(EdgeBatch(edges[0], edges[1]))
         assert engine.update(strategy).iterations == options.max_iterations
+
+
+def test_only_a_graph_without_ranks_is_solved_without_its_residual(backend: Backend) -> None:
+    edges = _dense()
+    engine = Engine(Options(form="accelerated"), backend)
+    engine.apply(EdgeBatch(edges[0], edges[1]))
+    passes: list[None] = []
+    compute = type(backend.sweeps).compute_residual
+
+    def observed(*arguments: Any, **named: Any) -> Any:
+        passes.append(None)
+        return compute(*arguments, **named)
+
+    with patch.object(type(backend.sweeps), "compute_residual", observed):
+        first = engine.update("auto")
+        assert first.converged
+        assert not passes
+
+        iterate = engine.internals.iterate
+        iterate.invalidate()
+        again = engine.update("auto")
+        assert len(passes) == 1
+        assert again.iterations == 0
+
+        restored = Engine(engine.options, backend)
+        restored.restore(engine.capture(engine.staging_buffer()).snapshot())
+        passes.clear()
+        assert restored.update("auto").iterations == 0
+        assert len(passes) == 1

@@ -21,7 +21,7 @@ from gpu.personalized.deflation_trial import DeflationHistory, DeflationTrial
 from gpu.personalized.iterate import SEED_CORRECTION, PersonalizedIterate
 from gpu.personalized.seeds import Seeds
 from gpu.types import Dangling, Ranking, Storage
-from tests.gpu.graphs import is_emulated
+from tests.gpu.graphs import is_slow
 
 POLICIES: tuple[Dangling, ...] = get_args(Dangling)
 
@@ -84,7 +84,7 @@ def test_deflation_saves_sweeps_alone_and_in_a_block(dangling: Dangling, backend
     without = Engine(options, backend)
     without.apply(batch)
     seeds = _seeds(batch, max(8, backend.multivector.min_columns))
-    most = 2 if is_emulated(backend) else len(seeds)
+    most = 2 if is_slow(backend) else len(seeds)
     for target, saved in ((1e-4, 1), (1e-7, 2)):
         asked = [_query(seed, target_error=target) for seed in seeds]
         for alone in (True, False):
@@ -221,7 +221,7 @@ def test_ranks_that_are_wrong_where_the_edges_are_are_not_used(backend: Backend)
 def test_where_few_sweeps_are_left_what_was_gained_is_kept(backend: Backend, long: bool) -> None:
     batch = _apart()
     seeds = _seeds(batch, max(8, backend.multivector.min_columns))
-    for most in range(1, 14, 4 if is_emulated(backend) and not long else 1):
+    for most in range(1, 14, 4 if is_slow(backend) and not long else 1):
         options = Options(max_iterations=most)
         engine = _engine(batch, backend, options)
         for count in (1, len(seeds)):
@@ -254,7 +254,7 @@ def test_a_watched_query_goes_on_where_it_is_after_a_batch(backend: Backend) -> 
     engine.watch("one", _query(seed, target_error=1e-6))
     first = engine.watched("one").iterations
     sweeps: list[int] = []
-    for _ in range(8 if is_emulated(backend) else 20):
+    for _ in range(8 if is_slow(backend) else 20):
         # a few edges at first: what they change is less than any sweep of the first solve left
         new = generator.integers(0, 512, (2, 1 + len(sweeps)))
         engine.apply(EdgeBatch(new[0], new[1]))

@@ -8,6 +8,7 @@ import ctypes
 import itertools
 import sys
 import threading
+from collections import Counter
 from types import ModuleType, SimpleNamespace
 from typing import Any, ClassVar
 
@@ -28,6 +29,44 @@ class _Group:
 
 _groups: dict[Any, _Group] = {}
 _batch = threading.local()
+_numbers = itertools.count()
+
+
+class Stream:
+    """As CuPy's stream, whose work is done when it is issued.
+
+    ptr     0: the current one
+    waited  ptr of the streams that it waited for, one for each event
+    """
+
+    created: ClassVar[dict[int, Stream]] = {}
+
+    def __init__(self, **_: Any) -> None:
+        self.ptr = next(_numbers)
+        self.waited: list[int] = []
+        self.created[self.ptr] = self
+
+    def synchronize(self) -> None: ...
+
+    def use(self) -> None: ...
+
+    def wait_event(self, event: Event) -> None:
+        assert event.recorded is not None
+        self.waited.append(event.recorded)
+
+
+class Event:
+    """As CuPy's event."""
+
+    recorded: int | None = None
+
+    def __init__(self, **_: Any) -> None: ...
+
+    def record(self, stream: Stream) -> None:
+        self.recorded = stream.ptr
+
+
+CURRENT = Stream()
 
 
 class Communicator:
@@ -39,6 +78,8 @@ class Communicator:
         self.group = _groups.setdefault(identity, _Group(size))
         assert self.group.size == size
         self.rank, self.size, self.issued = rank, size, 0
+        self.passed: Counter[tuple[int, int]] = Counter()
+        self.streams: list[int] = []
         self.aborted = False
         self.created.append(self)
 
@@ -52,12 +93,18 @@ class Communicator:
             self._take(("all", self.issued, rank), target + rank * count, count)
 
     def send(self, source: int, count: int, kind: str, peer: int, stream: int) -> None:
-        assert (kind, stream) == ("uint8", 0)
-        self._put((self.issued, self.rank, peer), ctypes.string_at(source, count))
+        assert kind == "uint8"
+        self.streams.append(stream)
+        self._put(self._key(self.rank, peer), ctypes.string_at(source, count))
 
     def recv(self, target: int, count: int, kind: str, peer: int, stream: int) -> None:
-        assert (kind, stream) == ("uint8", 0)
-        _batch.receiving.append((self, (self.issued, peer, self.rank), target, count))
+        assert kind == "uint8"
+        self.streams.append(stream)
+        _batch.receiving.append((self, self._key(peer, self.rank), target, count))
+
+    def _key(self, sender: int, receiver: int) -> Any:
+        self.passed[sender, receiver] += 1
+        return sender, receiver, self.passed[sender, receiver]
 
     def abort(self) -> None:
         with self.group.changed:
@@ -98,10 +145,10 @@ def install(patch: pytest.MonkeyPatch) -> None:
         groupStart=_group_start,
         groupEnd=_group_end,
     )
-    stream = SimpleNamespace(ptr=0, synchronize=lambda: None, use=lambda: None)
     names: Any = (cupy, cuda)
     vars(names[0]).update(array=np.array, empty=np.empty, asnumpy=np.array, cuda=cuda)
-    vars(names[1]).update(nccl=nccl, get_current_stream=lambda: stream, Stream=lambda **_: stream)
+    streams = {"get_current_stream": lambda: CURRENT, "Stream": Stream, "Event": Event}
+    vars(names[1]).update(nccl=nccl, **streams)
     patch.setitem(sys.modules, "cupy", cupy)
     patch.setitem(sys.modules, "cupy.cuda", cuda)
     patch.setattr("gpu.sharded.nccl._pointer", lambda array: array.ctypes.data)

@@ -5,15 +5,19 @@ of one local Dask cluster, as in production: they exchange data by TCP, and have
 own. A test that asks for what shards do not have sees Unsupported, or that ShardedEngine has no
 such method, and is reported as skipped with that text; so is one that looks at parts of an engine,
 which are in other processes here.
+
+A test that draws graphs or batches draws as many as on the emulated device; more with ``--all``.
 """
 
 from __future__ import annotations
 
+import os
 import sys
-from collections import Counter
+from dataclasses import replace
 from functools import cache
 from typing import Any, NoReturn
 
+import numba
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -28,6 +32,7 @@ from gpu.sharded.dask_workers import DaskWorkers
 from gpu.sharded.reading import GatheredEdges
 from gpu.sharded.shard import warm_up
 from gpu.snapshot import ranks_of
+from tests.gpu.graphs import SHARDS
 
 LEFT_OUT = {
     "backends": "operations of a backend",
@@ -39,7 +44,10 @@ LEFT_OUT = {
     "out_of_core": "graphs out of core",
     "pagerank/test_components.py": "components, by which one device solves",
     "pagerank/test_start.py::test_the_bound_of_the_guess": "changes parts of the engine",
+    "pagerank/test_residual.py::test_a_small_batch_touches": "pushes as they cost one device",
     "pagerank/test_storage.py::test_a_large_rank_has_no": "pushes as they cost one device",
+    "pagerank/test_trace.py::test_iterations_that_are_not": "changes parts of the engine",
+    "pagerank/test_trace.py::test_a_solve_by_lists": "changes parts of the engine",
     "personalized/test_many.py::test_queries_that_stay_near": "pushes as they cost one device",
     "personalized/test_many.py::test_trials_end": "changes parts of the engine",
     "pagerank/test_published.py::test_sweeps_take_a_solve_over": "changes parts of the engine",
@@ -56,6 +64,12 @@ _PARTS = ("internals", "_queries")
 """Of an engine in this process."""
 
 
+@cache
+def in_shards(name: BackendName) -> Backend:
+    """The backend of the shards, by a name for which tests take as few cases as for slow ones."""
+    return replace(backend_named(name), name=SHARDS)
+
+
 class _SharedWorkers(DaskWorkers):
     """A graph on the workers of the cluster, which outlives it."""
 
@@ -65,29 +79,29 @@ class _SharedWorkers(DaskWorkers):
 
 
 class Suite:
-    """The workers of all tests, and what became of the tests.
+    """The workers of all tests of this process.
 
-    outcomes  number of tests by what they showed
-    refused   number of tests by the refusal that they saw
+    backend   of the shards
+    engines   of the test that runs
+    refusals  that it has seen
     """
 
-    def __init__(self, shards: int) -> None:
-        self.shards = shards
-        self.outcomes = Counter[str]()
-        self.refused = Counter[str]()
-        self.left_out = Counter[str]()
+    def __init__(self, shards: int, backend: BackendName) -> None:
+        self.backend = backend
         self.engines: list[SuiteEngine] = []
         self.refusals: list[str] = []
+        self._shards = shards
         self._first: DaskWorkers | None = None
 
     def workers(self, options: Options) -> DaskWorkers:
         """Of a new graph."""
         if self._first is None:
-            self._first = local_workers(Options(), self.shards)
-        half_life = None if options.half_life is None else 1.0
-        kind = {name: getattr(options, name) for name in ("dangling", "storage", "weighted")}
-        _compile(Options(**kind, half_life=half_life))
-        return _SharedWorkers(self._first._client, self._first.addresses, options)
+            self._first = local_workers(Options(), self._shards, self.backend)
+        if self.backend == "cpu":
+            half_life = None if options.half_life is None else 1.0
+            kind = {name: getattr(options, name) for name in ("dangling", "storage", "weighted")}
+            _compile(Options(**kind, half_life=half_life))
+        return _SharedWorkers(self._first._client, self._first.addresses, options, self.backend)
 
     def begin(self) -> None:
         """Before a test."""
@@ -113,6 +127,22 @@ class Suite:
                         setattr(module, attribute, _bound(self))
 
 
+def take_own_cores() -> None:
+    """Of the processes of pytest-xdist, each has a part of the cores, for its workers too."""
+    if (name := os.environ.get("PYTEST_XDIST_WORKER")) is None:
+        return
+    number, count = int(name.removeprefix("gw")), int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
+    own = part_of(sorted(os.sched_getaffinity(0)), number, count)
+    os.sched_setaffinity(0, own)
+    numba.set_num_threads(min(len(own), numba.get_num_threads()))
+
+
+def part_of(cores: list[int], number: int, count: int) -> list[int]:
+    """The cores of one of several processes: at least one."""
+    first, end = (len(cores) * each // count for each in (number, number + 1))
+    return cores[first : max(end, first + 1)]
+
+
 @cache
 def _bound(suite: Suite) -> type[SuiteEngine]:
     return type("Engine", (SuiteEngine,), {"suite": suite})
@@ -132,7 +162,8 @@ class SuiteEngine(ShardedEngine):
     def __init__(
         self, options: Options | None = None, backend: BackendName | Backend = "auto"
     ) -> None:
-        if isinstance(backend, Backend) and backend is not backend_named("cpu"):
+        known = (backend_named(self.suite.backend), in_shards(self.suite.backend))
+        if isinstance(backend, Backend) and not any(backend is each for each in known):
             pytest.skip("looks at parts: a backend of the test's own")
         options = options or Options()
         super().__init__(options, workers=self.suite.workers(options))

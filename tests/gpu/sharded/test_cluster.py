@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from time import monotonic
 
 import httpx
@@ -105,6 +108,39 @@ def test_an_error_is_raised_here_and_the_engine_goes_on(first: ShardedEngine) ->
     with pytest.raises(InvalidValue, match="weights"):
         engine.apply(EdgeBatch.of(insert=[(0, 1, 3e38)], on_conflict="add"))
     assert engine.apply(EdgeBatch.of(insert=[(1, 0, 1.0)])).inserted == 1
+
+
+SCRIPT = """
+import numba, sys
+import gpu.backends.cpu  # starts Numba's threads, in workers too: they import this module
+from gpu import ShardedEngine
+
+def compiled() -> int:
+    return numba.njit(lambda x: x + 1)(1)
+
+def threads(dask_worker: object) -> list[int]:
+    from gpu.sharded.dask_shard import _shards
+    return [each._thread.submit(numba.get_num_threads).result() for each in _shards.values()]
+
+if __name__ == "__main__":
+    with ShardedEngine(shards=2, backend="cpu") as engine:
+        client = engine._workers._client
+        print(list(client.run(compiled).values()), list(client.run(threads).values()))
+"""
+
+
+def test_workers_of_a_script_that_imports_the_engine_compile_and_share_the_cores(
+    tmp_path: Path,
+) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    command = [sys.executable, str(script)]
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])}
+    run = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+    each = max(1, len(os.sched_getaffinity(0)) // 2)
+    assert run.stdout == f"[2, 2] [[{each}], [{each}]]\n", run.stderr[-4000:]
 
 
 def test_a_killed_worker_is_named_within_seconds(first: ShardedEngine) -> None:

@@ -79,8 +79,18 @@ def test_streams_give_the_ranks_and_counts_of_the_model(
         assert_ranks(engine, model, engine.update(strategy).error_bound)
 
 
-def test_a_large_graph_has_the_ranks_of_one_gpu(first: ShardedEngine) -> None:
-    pairs = np.random.default_rng(1).integers(0, 200_000, (2, 3_000_000))
+@pytest.mark.parametrize(
+    ("vertices", "edges"),
+    [
+        (200_000, 3_000_000),
+        # contributions are sent in parts (gpu.sharded.divided_rows)
+        (10_000_000, 12_000_000),
+    ],
+)
+def test_a_large_graph_has_the_ranks_of_one_gpu(
+    first: ShardedEngine, vertices: int, edges: int
+) -> None:
+    pairs = np.random.default_rng(1).integers(0, vertices, (2, edges))
     options = Options(target_error=1e-8)
     one, several = Engine(options, "cuda"), another(first, options)
     for engine in (one, several):
@@ -131,6 +141,54 @@ def test_a_graph_that_one_gpu_refuses_is_held_by_two(first: ShardedEngine) -> No
             one.apply(EdgeBatch(*pairs))
     finally:
         one.internals.backend.device.limit_memory(None)
+
+
+PAGING = """
+from dataclasses import replace
+from gpu.backends import backend_named
+from gpu.operations.backend import PageRule
+from gpu.sharded import dask_shard
+
+def paging(name):
+    backend = backend_named(name)
+    return replace(backend, costs=replace(backend.costs, pages=PageRule(1, 0.0, 0.0)))
+
+dask_shard.backend_named = paging
+"""
+"""For workers: small graphs have pages too, until NOT_PAGING."""
+
+NOT_PAGING = """
+from gpu.backends import backend_named
+from gpu.sharded import dask_shard
+
+dask_shard.backend_named = backend_named
+"""
+
+
+def test_sweeps_by_pages_give_the_ranks_of_one_gpu(first: ShardedEngine) -> None:
+    random, options = np.random.default_rng(3), Options(target_error=1e-8)
+    one, by_rows = Engine(options, "cuda"), another(first, options)
+    client = workers_of(first)._client
+    client.run(exec, PAGING, {})
+    try:
+        by_pages = another(first, options)
+    finally:
+        client.run(exec, NOT_PAGING, {})
+    pairs = random.integers(0, 200_000, (2, 3_000_000))
+    for size in (0, 1000, 100_000, 10):
+        gone = pairs[:, random.integers(0, pairs.shape[1], size)]
+        new = random.integers(0, 200_000, (2, size)) if size else pairs
+        for engine in (one, by_rows, by_pages):
+            engine.apply(EdgeBatch(*new, *gone))
+        for strategy in ("static", "auto"):
+            bound = one.update(strategy).error_bound + by_pages.update(strategy).error_bound
+            difference = one.publish().to_numpy() - by_pages.publish().to_numpy()
+            assert np.abs(difference).sum() <= bound
+    assert one.edges == by_pages.edges
+    by_rows.update("static")
+    by_rows.publish()
+    more = np.subtract(by_pages.shard_bytes, by_rows.shard_bytes)
+    assert more.min() > one.edges  # 2 bytes an edge, of half of them
 
 
 def test_two_graphs_use_both_gpus_at_once(first: ShardedEngine) -> None:

@@ -23,6 +23,7 @@ from gpu.backends import backend_named
 from gpu.generate import rmat
 from gpu.operations.backend import Backend
 from gpu.personalized.resolve import METHODS
+from gpu.sharded.queries import ShardedQueryBatch
 from gpu.types import Personalized
 from tests.gpu.graphs import FAMILIES, exact_ranks, random_graph, some_weights
 from tests.gpu.personalized.certified import assert_groups, queries_of, solved_by
@@ -250,6 +251,36 @@ def test_an_interrupted_query_leaves_the_next_ones_right() -> None:
             (answer,) = engine.personalized_many([query])
             assert answer.error_bound <= 1e-9
             assert_certified(one, query, answer)
+
+
+def finish(batch: ShardedQueryBatch) -> None:
+    while not batch.done:
+        batch.step()
+
+
+def test_an_error_of_one_batch_leaves_the_answers_of_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("gpu.sharded.engine.SLICE_SECONDS", 0.0)
+    generator = np.random.default_rng(9)
+    workers, one = ThreadWorkers(Options(), 2, CPU), Engine(Options(), CPU)
+    queries = [PersonalizedQuery(np.array([v]), None, 80, "pull", 1e-9) for v in (1, 2, 3)]
+    with ShardedEngine(Options(), workers=workers) as engine:
+        edges = random_edges(generator, 80, 300)
+        for each in (one, engine):
+            each.apply(edges)
+            each.update()
+        batch, failing = engine.submit(queries), engine.submit(queries[:1])
+        while (first := batch.take(range(1))) is None:
+            batch.step()
+        with failing_sweep(workers), pytest.raises(MemoryError, match="the third sweep"):
+            finish(failing)
+        failing.close()
+        finish(batch)
+        answers = [*first, *(batch.take(range(1, 3)) or ())]
+        for query, answer in zip(queries, answers, strict=True):
+            assert_certified(one, query, answer)
+        batch.close()
 
 
 def test_a_slice_begins_with_one_exchange() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -10,7 +11,12 @@ import pytest
 from gpu import STRATEGIES, EdgeBatch, Engine, Options
 from gpu.backends import backend_named
 from gpu.operations.backend import Backend
+from gpu.operations.csr import GraphView
+from gpu.operations.device import Array
 from gpu.pagerank.strategies import TABLE, forms_of
+from gpu.sharded.communicator import SingleCommunicator
+from gpu.sharded.frontier import ShardedFrontier
+from gpu.sharded.shard import Shard
 from gpu.trace import TraceStep
 from gpu.types import Result
 from tests.gpu.graphs import Model, WeightedModel, random_batch, weighted_batch
@@ -103,6 +109,24 @@ def test_batches_between_two_solves_are_all_followed(backend: Backend) -> None:
             assert result.converged
             assert_ranks(engine, model, result.error_bound)
             assert result.error_bound <= 1e-4
+
+
+def test_a_step_that_memory_ends_hides_no_vertex_from_the_next_one() -> None:
+    shard = Shard(SingleCommunicator(), Options(), CPU)
+    shard.apply(EdgeBatch.of([(0, 1), (0, 2)]))
+    sharded, view = shard.graph.backend.frontier, shard.graph.view
+    assert isinstance(sharded, ShardedFrontier)
+    vertices = np.array([0], np.int32)
+    expand = CPU.frontier.expand_forward
+
+    def failing(graph: GraphView, some: Array, flags: Array) -> Array:
+        expand(graph, some, flags)
+        raise MemoryError("flagged, and not listed")
+
+    with patch.object(CPU.frontier, "expand_forward", failing), pytest.raises(MemoryError):
+        sharded.targets(view, vertices)
+    for _ in range(2):
+        assert sorted(sharded.targets(view, vertices).tolist()) == [1, 2]
 
 
 @pytest.mark.parametrize("strategy", ["dynamic-frontier", "dynamic-traversal"])

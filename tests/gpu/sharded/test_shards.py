@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import pickle
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -27,8 +28,10 @@ from gpu import (
     verify,
 )
 from gpu.backends import backend_named
+from gpu.backends.cpu.device import CpuDevice
 from gpu.errors import BackendUnavailable, DeviceLost, EngineError
 from gpu.operations.backend import Backend
+from gpu.sharded.graph import ShardGraph
 from gpu.sharded.numbering import Numbering
 from gpu.sharded.sweeps import ShardedSweeps
 from tests.gpu.graphs import FAMILIES, Model, WeightedModel, random_batch, weighted_batch
@@ -204,6 +207,46 @@ def test_an_error_of_one_shard_leaves_the_graph_as_it_was(
         batch = EdgeBatch.of(insert=[(0, 3, 1.0)], delete=[(1, 2)])
         assert replace(engine.apply(batch), seconds=0.0) == model.apply(batch)
         assert_ranks(engine, model, engine.update().error_bound)
+
+
+class _Full(CpuDevice):
+    """Memory that is full once the lists of the last batch are written."""
+
+    full = False
+
+    @property
+    def xp(self) -> Any:
+        return _WITHOUT_MEMORY if self.full else np
+
+
+def _fail(*_: Any) -> None:
+    raise MemoryError
+
+
+_WITHOUT_MEMORY = SimpleNamespace(**(vars(np) | {"flatnonzero": _fail, "unique": _fail}))
+
+
+def test_nothing_can_fail_once_the_lists_of_a_batch_are_written() -> None:
+    device, model = _Full(), Model("uniform")
+    backend = replace(backend_named("cpu"), device=device)
+    written = {name: getattr(ShardGraph, name) for name in ("_take", "_write")}
+
+    def fills(name: str) -> Any:
+        def write(graph: ShardGraph, *arguments: Any) -> None:
+            written[name](graph, *arguments)
+            device.full = True
+
+        return write
+
+    with sharded_engine(Options(target_error=TARGET), 2, backend) as engine:
+        load = EdgeBatch.of([(0, 1), (1, 2), (2, 0), (3, 1)])
+        for batch in (load, EdgeBatch.of(insert=[(4, 0), (1, 3)], delete=[(1, 2)])):
+            with patch.multiple(ShardGraph, **{name: fills(name) for name in written}):
+                change = engine.apply(batch)
+            device.full = False
+            assert replace(change, seconds=0.0) == model.apply(batch)
+        for strategy in ("dynamic-traversal", "auto"):
+            assert_ranks(engine, model, engine.update(strategy).error_bound)
 
 
 @pytest.mark.parametrize("directed", [True, False])

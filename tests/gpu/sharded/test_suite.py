@@ -6,6 +6,12 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.gpu.sharded.outcomes import Outcomes, attach
+from tests.gpu.sharded.suite import part_of
 
 ROOT = Path(__file__).parents[3]
 
@@ -37,3 +43,45 @@ def test_two_workers_pass_a_part_of_the_suite_and_name_what_they_refuse() -> Non
     assert counts["refused"] > 0
     assert any("call: 'run' does not work with shards" in kind for kind in counts)
     assert "failed" not in counts
+
+
+def test_what_tests_showed_is_counted_from_their_reports() -> None:
+    reports = [
+        _report("passed", None, has_engine=True),
+        _report("passed", None, has_engine=False),
+        _report("failed", "AssertionError", has_engine=True),
+        *[_report("skipped", ("file.py", 3, "Skipped: not run: generators"))] * 2,
+        _report("skipped", ("file.py", 3, "refused: call: 'run' is not")),
+        _report("skipped", ("file.py", 3, "Skipped: needs two GPUs")),
+    ]
+    outcomes = Outcomes(shards=2)
+    for report in reports:
+        outcomes.pytest_runtest_logreport(report)
+    assert outcomes.kinds == {
+        "passed": 1,
+        "without an engine": 1,
+        "failed": 1,
+        "not run": 2,
+        "refused": 1,
+        "skipped": 1,
+    }
+    assert outcomes.reasons == {
+        "not run: generators": 2,
+        "refused: call: 'run' is not": 1,
+        "skipped: needs two GPUs": 1,
+    }
+
+
+def _report(outcome: Any, shown: Any, has_engine: bool = False) -> pytest.TestReport:
+    report = pytest.TestReport("test", ("file.py", 3, "test"), {}, outcome, shown, "call")
+    attach(report, has_engine)
+    return report
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 8])
+def test_processes_divide_the_cores(count: int) -> None:
+    cores = [0, 2, 3, 5, 8, 9, 10, 11]
+    parts = [part_of(cores, number, count) for number in range(count)]
+    assert [core for part in parts for core in part] == cores
+    # more processes than cores
+    assert [part_of([4, 6], number, 5) for number in range(5)] == [[4], [4], [4], [6], [6]]

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import typer
 
 from gpu.generate import rmat
 from service.cli.commands.options import size
@@ -184,3 +185,9 @@ def test_sizes_have_binary_units() -> None:
     assert [size(text) for text in ("17", "2KiB", "1.5 MiB", "8GiB", "1TiB")] == [
         *(17, 2 << 10, 3 << 19, 8 << 30, 1 << 40)
     ]
+
+
+@pytest.mark.parametrize("text", ["8GB", "-1", "9" * 400])
+def test_what_is_no_size_is_named(text: str) -> None:
+    with pytest.raises(typer.BadParameter, match=f"expected bytes, or .*, got '{text}'"):
+        size(text)

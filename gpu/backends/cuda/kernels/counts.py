@@ -61,7 +61,8 @@ PROGRAM_COUNTS = {
 turn. FINAL: how many vertices are active after the last superstep, or whether any value changed.
 """
 
-PAGE_COUNTS = {"USED": 0, "FAILED": 1, "LEFT": 2, "NEXT_ITEM": 3, "SIZE": 4}
+PAGE_COUNTS = {"USED": 0, "FAILED": 1, "LEFT": 2, "CROWDED": 3, "NEXT_ITEM": 4, "SIZE": 5}
 """Positions in the counts of pages.cu: pages in use, whether there was no room for a page, how many
-pages have additions that are left for another round, and the next item of a sweep.
+pages have changes that are left for another round, how many a round does not edit in place, and the
+next item of a sweep.
 """

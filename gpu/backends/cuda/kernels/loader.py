@@ -136,7 +136,7 @@ _FILES: dict[str, tuple[str, ...]] = {
     "fused": (*_each_value("fused_sweeps"), "fused_orthomin"),
     "pages": (
         *("clear_sums", "add_pages", "pack_entries", "pack_changes", "find_pages"),
-        *("write_pages", "rewrite_pages"),
+        *("write_pages", "edit_pages", "rewrite_pages"),
     ),
     "perturb": _each_value("perturb", "spread", "recompute_rows", "select_candidates"),
     "push": _each_value("push"),
@@ -250,7 +250,7 @@ HEADERS: dict[str, tuple[str, ...]] = {
     "listed": ("common.cuh", "rows.cuh", "ranking.cuh"),
     "sweep": (*_SWEEPS, "page_sums.cuh", "sweep_step.cuh"),
     "orthomin": (*_SWEEPS, "page_sums.cuh", "orthomin_step.cuh"),
-    "pages": ("common.cuh", "contributions.cuh", "page_sums.cuh"),
+    "pages": ("common.cuh", "contributions.cuh", "page_sums.cuh", "pages.cuh"),
     "fused": (*_SWEEPS, "sweep_step.cuh", "orthomin_step.cuh"),
     **dict.fromkeys(("perturb", "push", "rounds"), ("common.cuh", "work_lists.cuh")),
     "multivector": ("common.cuh", "columns.cuh"),

@@ -20,8 +20,8 @@ class PageShape:
     blocks: int
 
     @property
-    def most_added(self) -> int:
-        """Additions to a page in one round of `rewrite_pages`."""
+    def most_changed(self) -> int:
+        """Changes of a page in one round of `rewrite_pages`."""
         return self.page_bytes // 4
 
     @property
@@ -42,7 +42,7 @@ class PageShape:
             "PAGE_BYTES": self.page_bytes,
             "PAGE_THREADS": self.threads,
             "PAGE_BLOCKS": self.blocks,
-            "MOST_ADDED": self.most_added,
+            "MOST_CHANGED": self.most_changed,
         }
 
 

@@ -1,38 +1,19 @@
 // The in-lists of an unweighted graph in pages, for sweeps that read less at random (gpu.operations.pages; after Lakhotia,
-// Kannan and Prasanna, "Accelerating PageRank using partition-centric processing", USENIX ATC 2018).
+// Kannan and Prasanna, "Accelerating PageRank using partition-centric processing", USENIX ATC 2018). What a page is: pages.cuh.
 //
 // The vertices are divided into tiles of TILE consecutive ones. The sums of a tile are formed in shared memory, from the edges
 // into the tile in the order of their sources. So a contribution is read once for each tile that a source sends to, not once
 // for each edge, and reads of neighbouring sources follow one another.
 //
-// Edges are kept in pages of PAGE_BYTES, ascending by tile, source and target:
-//
-//     uint16[edges]    from the beginning: the place of the target in its tile, and FIRST at the first edge of a source
-//     uint32[sources]  from the end, backwards: the distinct sources
-//
-// The pages that a build makes are in the order of their keys. A page that overflows gives a part of its edges to new ones,
-// which follow it: `following`. So a batch rewrites the pages that it names, and nothing else.
 // Traffic of add_pages: per edge 2 bytes and an atomic addition in shared memory; per source of a page 4 bytes and one random
-// read of 2 bytes; per vertex 8 bytes. Of rewrite_pages: 4 to 8 KiB a page.
+// read of 2 bytes; per vertex 8 bytes. Of edit_pages: the page is read once, and written from its first change on.
 
-constexpr int TILE = 1 << TILE_BITS;
-constexpr int KEY_BITS = TILE_BITS + 31;               // a key is tile << KEY_BITS | source << TILE_BITS | place in the tile
-constexpr int64 ADDED = 1ll << 62;                      // above all keys
-constexpr int64 NO_REMOVAL = -1, NO_ADDITION = ~(1ll << 63);  // of loops: below and above all others
-constexpr int PAGE_CELLS = PAGE_BYTES / 2, PAGE_WORDS = PAGE_BYTES / 4;
-constexpr unsigned short FIRST = 0x8000;
-constexpr int RUN = 8;                                  // consecutive edges of a lane: 16 bytes
+constexpr int64 NO_CHANGE = ~(1ll << 63);  // of loops: above all changes
+constexpr int RUN = 8;                     // consecutive edges of a lane: 16 bytes
 static_assert(TILE_BITS <= 15 && PAGE_CELLS <= RUN * BLOCK, "a page has at most RUN edges for each thread of a block");
 
-struct Pages {
-    const unsigned short* cells;
-    const int* edges;
-    const int* sources;
-
-    __device__ const unsigned* last_word(int page) const {
-        return reinterpret_cast<const unsigned*>(cells) + (int64)page * PAGE_WORDS + PAGE_WORDS - 1;
-    }
-};
+// A change of a batch: the key of its edge twice, and 1 if it is added.
+constexpr int64 ADDS = 1;
 
 // ---- sums ----
 
@@ -139,7 +120,7 @@ __global__ void __launch_bounds__(BLOCK) pack_entries(
         keys[i] = key_of(neighbours[i], first_row + rows[i]);
 }
 
-// The changes of a batch, so that ascending ones are the removals and then the additions.
+// The changes of a batch.
 __global__ void __launch_bounds__(BLOCK) pack_changes(
     const int* __restrict__ removed_sources, const int* __restrict__ removed_targets, int64 removals,
     const int* __restrict__ added_sources, const int* __restrict__ added_targets, int64 additions,
@@ -148,8 +129,7 @@ __global__ void __launch_bounds__(BLOCK) pack_changes(
         const bool adds = i >= removals;
         const int source = adds ? added_sources[i - removals] : removed_sources[i];
         const int target = adds ? added_targets[i - removals] : removed_targets[i];
-        if (source == target) changes[i] = adds ? NO_ADDITION : NO_REMOVAL;
-        else changes[i] = key_of(source, target) | (adds ? ADDED : 0);
+        changes[i] = source == target ? NO_CHANGE : 2 * key_of(source, target) + adds;
     }
 }
 
@@ -164,13 +144,14 @@ __device__ __forceinline__ int64 lower_bound(const int64* items, int64 count, in
     return low;
 }
 
-// The page that holds, or would hold, the edge of each change; -1 for loops.
+// The page that holds, or would hold, the edge of each change; -1 for loops. Before edit_pages: counts[…] = 0.
 __global__ void __launch_bounds__(BLOCK) find_pages(
     const int64* __restrict__ changes, int64 count, const int64* __restrict__ first_keys, int64 built,
-    const int* __restrict__ following, int* __restrict__ found) {
+    const int* __restrict__ following, int* __restrict__ found, int* counts) {
+    if (blockIdx.x == 0 && threadIdx.x == 0) counts[PageCount::CROWDED] = counts[PageCount::LEFT] = 0;
     for (int64 i = (int64)blockIdx.x * BLOCK + threadIdx.x; i < count; i += (int64)gridDim.x * BLOCK) {
-        const int64 change = changes[i], key = change & ~ADDED;
-        if (change == NO_REMOVAL || change == NO_ADDITION) {
+        const int64 key = changes[i] / 2;
+        if (changes[i] == NO_CHANGE) {
             found[i] = -1;
             continue;
         }
@@ -240,100 +221,122 @@ __global__ void __launch_bounds__(BLOCK) write_pages(
 
 // ---- following batches ----
 
-// The changes of one page in one list: those from `begin` to `end` - 1.
-struct Own {
-    int64 begin, end;
-};
-
-__device__ __forceinline__ Own changes_of(const int64* changes, const int* at, int64 count, int page, int64 first) {
-    const int64 begin = lower_bound(changes, count, first);
-    int64 low = begin, high = count;  // from begin on, first those of this page
-    while (low < high) {
-        const int64 middle = (low + high) / 2;
-        if (at[middle] == page) low = middle + 1;
-        else high = middle;
+// Edits the pages that changes name: those with fewer than WARP changes and room for all of them. changes: ascending, removals
+// of edges in the pages and additions of edges that are not; at: of find_pages. crowded: the first change of each other page.
+// counts: see PageCount. Launch: a warp a change; the first change of a page does the work.
+__global__ void __launch_bounds__(BLOCK) edit_pages(
+    const int64* __restrict__ changes, const int* __restrict__ at, int count, unsigned short* cells, int* page_edges,
+    int* page_sources, int* __restrict__ crowded, int* counts) {
+    __shared__ uint4 staged[WARPS][PAGE_CHUNKS];
+    const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+    const int change = blockIdx.x * WARPS + warp, other = change + lane;
+    if (change >= count) return;
+    const int page = at[change];
+    if (page < 0 || (change > 0 && at[change - 1] == page)) return;
+    const bool named = other < count && at[other] == page;
+    const int64 own = named ? changes[other] : 0;
+    const int changed = __popc(__ballot_sync(FULL, named)), added = __popc(__ballot_sync(FULL, own & ADDS));
+    StagedPage edited = {staged[warp], page_edges[page], page_sources[page]};
+    if (changed == WARP || edited.bytes() + MOST_BYTES * added > PAGE_BYTES) {
+        if (lane == 0) crowded[atomicAdd(counts + PageCount::CROWDED, 1)] = change;
+        return;
     }
-    return {begin, low};
+    uint4* const stored = reinterpret_cast<uint4*>(cells) + (int64)page * PAGE_CHUNKS;
+    edited.load(stored, added);
+    for (int number = 0; number < changed; ++number) {
+        const int64 next = __shfl_sync(FULL, own, number), key = next / 2;
+        const unsigned source = (unsigned)(key >> TILE_BITS & 0x7fffffff);
+        if (next & ADDS) edited.add(source, (int)(key & (TILE - 1)));
+        else edited.remove(source, (int)(key & (TILE - 1)));
+    }
+    edited.store(stored);
+    if (lane == 0) page_edges[page] = edited.edges, page_sources[page] = edited.sources;
 }
 
-// Rewrites the pages that changes name. removed, added: ascending, of edges in the pages and of edges that are not;
-// removed_at, added_at: of find_pages. A page takes MOST_ADDED additions at most; left[i] = 1 for the others, 0 before, if
-// `left` is not null. counts: see PageCount.
-// Launch: a block a change; the first change of a page does the work.
+// Rewrites the crowded pages of edit_pages, whose arguments the first ones are. A page that overflows gives edges to new ones.
+// A page takes its first MOST_CHANGED changes; left[i] = 1 for the others, 0 before, if `left` is not null.
+// Launch: as many blocks as are resident; a block takes a page at a time.
 __global__ void __launch_bounds__(BLOCK) rewrite_pages(
-    const int64* __restrict__ removed, const int* __restrict__ removed_at, int64 removals, const int64* __restrict__ added,
-    const int* __restrict__ added_at, int64 additions, uint8* __restrict__ left, int most_pages, unsigned short* cells,
-    int* page_edges, int* page_sources, int* following, int64* first_keys, int* counts) {
-    __shared__ int64 keys[PAGE_CELLS], merged[PAGE_CELLS + MOST_ADDED];
-    __shared__ Own bounds[2];
-    __shared__ int first_new;
-    const int64 change = blockIdx.x;
-    const int page = change < removals ? removed_at[change] : added_at[change - removals];
-    if (page < 0) return;
-    if (change < removals ? change > 0 && removed_at[change - 1] == page
-                          : change > removals && added_at[change - removals - 1] == page)
-        return;
-    const int64 first_key = first_keys[page];
-    if (threadIdx.x == 0) bounds[0] = changes_of(removed, removed_at, removals, page, first_key);
-    if (threadIdx.x == WARP) bounds[1] = changes_of(added, added_at, additions, page, first_key | ADDED);
-    __syncthreads();
-    const int gone = (int)(bounds[0].end - bounds[0].begin);
-    const int64 named = bounds[1].end - bounds[1].begin;
-    if (change >= removals && gone > 0) return;
-    const int more = (int)(named < MOST_ADDED ? named : MOST_ADDED);
-    removed += bounds[0].begin, added += bounds[1].begin;
-    if (named > more) {
-        for (int64 at = more + threadIdx.x; at < named; at += BLOCK) left[bounds[1].begin + at] = 1;
-        if (threadIdx.x == 0) atomicAdd(counts + PageCount::LEFT, 1);
-    }
-    // the keys of the page
-    const int edges = page_edges[page], count = edges - gone + more;
-    const int64 tile = first_key >> KEY_BITS << KEY_BITS;
-    const unsigned* const last_word = Pages{cells, page_edges, page_sources}.last_word(page);
-    const int begin = min(edges, RUN * (int)threadIdx.x), end = min(edges, begin + RUN);
-    int own = 0, sources;
-    for (int at = begin; at < end; ++at) own += cells[(int64)page * PAGE_CELLS + at] >> 15;
-    int source = sum_before(own, sources) - 1;
-    for (int at = begin; at < end; ++at) {
-        const unsigned short cell = cells[(int64)page * PAGE_CELLS + at];
-        source += cell >> 15;
-        keys[at] = tile | (int64)*(last_word - source) << TILE_BITS | (cell & (TILE - 1));
-    }
-    __syncthreads();
-    // those that stay and those that are added, at their places in ascending order
-    for (int at = threadIdx.x; at < edges; at += BLOCK) {
-        const int64 key = keys[at], smaller = lower_bound(removed, gone, key);
-        if (smaller < gone && removed[smaller] == key) continue;
-        merged[at - smaller + lower_bound(added, more, key | ADDED)] = key;
-    }
-    for (int at = threadIdx.x; at < more; at += BLOCK) {
-        const int64 key = added[at] & ~ADDED;
-        merged[at + lower_bound(keys, edges, key) - lower_bound(removed, gone, key)] = key;
-    }
-    __syncthreads();
-    // in as many parts as fit; of 8 each does, were all sources distinct
-    int parts = 1;
-    for (bool fits = false; !fits; parts *= 2) {
-        fits = true;
-        for (int part = 0; part < parts && fits; ++part) {
-            const int from = count * part / parts;
-            fits = page_bytes(merged + from, count * (part + 1) / parts - from) <= PAGE_BYTES;
+    const int64* __restrict__ changes, const int* __restrict__ at, int count, unsigned short* cells, int* page_edges,
+    int* page_sources, const int* __restrict__ crowded, int* counts, uint8* __restrict__ left, int most_pages, int* following,
+    int64* first_keys) {
+    __shared__ int64 keys[PAGE_CELLS], merged[PAGE_CELLS + MOST_CHANGED];
+    __shared__ unsigned short added_before[MOST_CHANGED + 1];
+    __shared__ int named, first_new;
+    for (int number = blockIdx.x; number < counts[PageCount::CROWDED]; number += gridDim.x) {
+        const int change = crowded[number], page = at[change];
+        if (threadIdx.x == 0) {
+            int low = change + 1, high = count;  // first those of this page
+            while (low < high) {
+                const int middle = low + (high - low) / 2;
+                if (at[middle] == page) low = middle + 1;
+                else high = middle;
+            }
+            named = low - change;
+            if (named > MOST_CHANGED) atomicAdd(counts + PageCount::LEFT, 1);
         }
-        if (fits) break;
-    }
-    if (threadIdx.x == 0) first_new = parts > 1 ? atomicAdd(counts + PageCount::USED, parts - 1) : 0;
-    __syncthreads();
-    if (first_new + parts - 1 > most_pages) {
-        if (threadIdx.x == 0) counts[PageCount::FAILED] = 1;
-        return;
-    }
-    const int after = following[page];
-    for (int part = 0; part < parts; ++part) {
-        const int from = count * part / parts, at = part == 0 ? page : first_new + part - 1;
-        write_page(merged + from, count * (part + 1) / parts - from, at, cells, page_edges, page_sources);
-        if (threadIdx.x == 0 && parts > 1) {
-            if (part > 0) first_keys[at] = merged[from];
-            following[at] = part + 1 < parts ? first_new + part : after;
+        __syncthreads();
+        const int64* const own = changes + change;
+        const int changed = min(named, MOST_CHANGED);
+        for (int i = changed + threadIdx.x; i < named; i += BLOCK) left[change + i] = 1;
+        const int share = (changed + BLOCK - 1) / BLOCK;
+        const int first = min(changed, (int)threadIdx.x * share), last = min(changed, first + share);
+        int adding = 0, added;
+        for (int i = first; i < last; ++i) adding += own[i] & ADDS;
+        adding = sum_before(adding, added);
+        for (int i = first; i < last; ++i) {
+            added_before[i] = (unsigned short)adding;
+            adding += own[i] & ADDS;
         }
+        if (threadIdx.x == 0) added_before[changed] = (unsigned short)added;
+        // the keys of the page
+        const int edges = page_edges[page], total = edges + 2 * added - changed;
+        const int64 tile = first_keys[page] >> KEY_BITS << KEY_BITS;
+        const unsigned* const last_word = Pages{cells, page_edges, page_sources}.last_word(page);
+        const int begin = min(edges, RUN * (int)threadIdx.x), end = min(edges, begin + RUN);
+        int begun = 0, sources;
+        for (int i = begin; i < end; ++i) begun += cells[(int64)page * PAGE_CELLS + i] >> 15;
+        int source = sum_before(begun, sources) - 1;
+        for (int i = begin; i < end; ++i) {
+            const unsigned short cell = cells[(int64)page * PAGE_CELLS + i];
+            source += cell >> 15;
+            keys[i] = tile | (int64)*(last_word - source) << TILE_BITS | (cell & (TILE - 1));
+        }
+        __syncthreads();
+        // those that stay and those that are added, at their places in ascending order
+        for (int i = threadIdx.x; i < edges; i += BLOCK) {
+            const int before = (int)lower_bound(own, changed, 2 * keys[i]);
+            if (before < changed && own[before] == 2 * keys[i]) continue;
+            merged[i + 2 * added_before[before] - before] = keys[i];
+        }
+        for (int i = threadIdx.x; i < changed; i += BLOCK)
+            if (own[i] & ADDS) merged[lower_bound(keys, edges, own[i] / 2) + 2 * added_before[i] - i] = own[i] / 2;
+        __syncthreads();
+        // in as many parts as fit; of 8 each does, were all sources distinct
+        int parts = 1;
+        for (bool fits = false; !fits; parts *= 2) {
+            fits = true;
+            for (int part = 0; part < parts && fits; ++part) {
+                const int from = total * part / parts;
+                fits = page_bytes(merged + from, total * (part + 1) / parts - from) <= PAGE_BYTES;
+            }
+            if (fits) break;
+        }
+        if (threadIdx.x == 0) first_new = parts > 1 ? atomicAdd(counts + PageCount::USED, parts - 1) : 0;
+        __syncthreads();
+        if (first_new + parts - 1 > most_pages) {
+            if (threadIdx.x == 0) counts[PageCount::FAILED] = 1;
+            return;
+        }
+        const int after = following[page];
+        for (int part = 0; part < parts; ++part) {
+            const int from = total * part / parts, to = part == 0 ? page : first_new + part - 1;
+            write_page(merged + from, total * (part + 1) / parts - from, to, cells, page_edges, page_sources);
+            if (threadIdx.x == 0 && parts > 1) {
+                if (part > 0) first_keys[to] = merged[from];
+                following[to] = part + 1 < parts ? first_new + part : after;
+            }
+        }
+        __syncthreads();
     }
 }

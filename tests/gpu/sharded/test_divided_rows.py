@@ -1,0 +1,310 @@
+"""Sweeps in two parts, the first of which is sent while the second is computed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from gpu import EdgeBatch, Options, ShardedEngine
+from gpu.backends import backend_named
+from gpu.graph.dynamic_graph import DynamicGraph
+from gpu.operations.backend import Backend
+from gpu.operations.csr import RowPart, Rows
+from gpu.operations.sweeps import DeflationVector, SweepResult
+from gpu.sharded import divided_rows
+from gpu.sharded.columns import Columns
+from gpu.sharded.communicator import SingleCommunicator
+from gpu.sharded.divided_rows import DividedRows
+from gpu.sharded.nccl import NcclCommunicator, unique_id
+from gpu.sharded.shard import Shard
+from tests.gpu.graph.test_pages import ALWAYS, paging, skewed
+from tests.gpu.graphs import Model, WeightedModel, random_batch, weighted_batch
+from tests.gpu.pagerank.test_paged_sweeps import Paged
+from tests.gpu.sharded import emulated_nccl
+from tests.gpu.sharded.test_shards import assert_ranks
+from tests.gpu.sharded.threads import ThreadCommunicator, ThreadWorkers
+
+CPU = backend_named("cpu")
+
+VERTICES = 1_400
+"""Two shards have room for 704 rows each."""
+
+SPANS = [slice(320, 704), slice(64, 320), slice(0, 64)]
+"""Their parts."""
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(divided_rows, "_LEAST_BYTES", 0)
+
+
+@pytest.fixture
+def beside(monkeypatch: pytest.MonkeyPatch) -> list[tuple[slice, NDArray[Any]]]:
+    """Has threads send beside what they compute: nothing arrives before it is waited for. The parts
+    that shard 0 sends, and a copy of what there is of its contributions then.
+    """
+    sent: list[tuple[slice, NDArray[Any]]] = []
+    arriving: dict[int, list[Callable[[], None]]] = {}
+    start_gather = ThreadCommunicator.start_gather
+
+    def start(communicator: ThreadCommunicator, own: Any, gathered: Any, part: slice) -> None:
+        if communicator.rank == 0:
+            sent.append((part, own.copy()))
+        later = gathered.copy()
+        start_gather(communicator, own, later, part)
+
+        def arrive() -> None:
+            gathered.reshape(communicator.size, -1)[:, part] = later.reshape(communicator.size, -1)[
+                :, part
+            ]
+
+        arriving.setdefault(communicator.rank, []).append(arrive)
+
+    def wait(communicator: ThreadCommunicator) -> None:
+        for arrive in arriving.pop(communicator.rank):
+            arrive()
+
+    monkeypatch.setattr(ThreadCommunicator, "sends_beside", True)
+    monkeypatch.setattr(ThreadCommunicator, "start_gather", start)
+    monkeypatch.setattr(ThreadCommunicator, "wait_for_gathers", wait)
+    return sent
+
+
+@pytest.mark.parametrize("shards", [2, 3])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_batches_have_the_ranks_of_the_model(
+    backend: Backend, beside: list[Any], shards: int, *, weighted: bool
+) -> None:
+    run_stream(backend, shards, weighted)
+    *others, first = (beside[part::3] for part in range(3))
+    assert all(span.start > 0 for part in others for span, _ in part)
+    assert all(span.start == 0 for span, _ in first)
+
+
+@pytest.mark.usefixtures("beside")
+def test_batches_have_the_ranks_of_the_model_by_pages() -> None:
+    backend = paging()
+    swept = Paged(backend)
+    run_stream(backend, 2, weighted=False)
+    assert swept.sums > 0
+
+
+def run_stream(backend: Backend, shards: int, weighted: bool) -> None:
+    generator = np.random.default_rng(shards)
+    options = Options(target_error=1e-9, weighted=weighted)
+    model = WeightedModel(options.dangling) if weighted else Model(options.dangling)
+    workers = ThreadWorkers(options, shards, backend)
+    with ShardedEngine(options, workers=workers) as engine:
+        for vertices in (2_400, 2_400, 2_400, 2_500):  # the last one adds rows
+            if isinstance(model, WeightedModel):
+                batch = weighted_batch(generator, model, 400)
+            else:
+                batch = random_batch(generator, model, 400)
+            batch = replace(batch, vertices=vertices)
+            assert replace(engine.apply(batch), seconds=0.0) == model.apply(batch)
+            for strategy in ("static", "auto"):
+                assert_ranks(engine, model, engine.update(strategy).error_bound)
+
+
+def graph() -> EdgeBatch:
+    generator = np.random.default_rng(4)
+    sources, targets = (VERTICES * generator.random((2, 9_000)) ** 3).astype(np.int64)
+    return EdgeBatch(sources, targets, vertices=VERTICES)
+
+
+def sweep(shard: Shard, written: NDArray[Any]) -> tuple[list[NDArray[Any]], Any]:
+    """The vectors after one sweep from random ones, and its sums. written: the new contributions"""
+    graph, generator = shard.graph, np.random.default_rng(shard._communicator.rank)
+    sweeps, view = graph.backend.sweeps, graph.sweep_view(8.0 * VERTICES)
+    assert (view.pages is not None) == (graph.backend.costs.pages == ALWAYS)
+    values, residual = generator.random((2, graph.vertices))
+    contributions = np.zeros_like(written)
+    sweeps.quantize_contributions(view, values, residual, contributions, 0.85, 0.0)
+    result = sweeps.sweep(
+        view, graph.in_rows(), values, residual, contributions, written, 0.85, 1e-4
+    )
+    return [values, residual], result
+
+
+def on_two_shards(backend: Backend, run: Callable[[Shard], Any]) -> tuple[list[Any], list[Shard]]:
+    options = Options(vertex_order="degree")
+    workers = ThreadWorkers(options, 2, backend)
+    with ShardedEngine(options, workers=workers) as engine:
+        engine.apply(graph())
+        # pages are built before the first sweep that follows a batch
+        engine.apply(EdgeBatch.of(insert=[(0, 1)], delete=[(2, 3)]))
+        engine.update()
+        found = workers.together([run] * 2, [(shard,) for shard in workers.shards])
+    return found, workers.shards
+
+
+def test_a_sweep_in_parts_has_the_bits_of_one_in_one_part(
+    backend: Backend, request: pytest.FixtureRequest
+) -> None:
+    assert_same_bits(backend, request)
+
+
+def test_so_has_a_sweep_by_pages(request: pytest.FixtureRequest) -> None:
+    assert_same_bits(paging(), request)
+
+
+def assert_same_bits(backend: Backend, request: pytest.FixtureRequest) -> None:
+    dtype = backend.sweeps.contribution_dtypes["float64"]
+
+    def run(shard: Shard) -> Any:
+        written = np.zeros(shard.graph.columns, dtype)
+        vectors, result = sweep(shard, written)
+        of_shards = written.reshape(3, -1)
+        other = of_shards[2 - shard._communicator.rank]
+        return [*vectors, of_shards[0], other], result
+
+    whole, _ = on_two_shards(backend, run)
+    request.getfixturevalue("beside")
+    parts, _ = on_two_shards(backend, run)
+    for (expected, before), (vectors, result) in zip(whole, parts, strict=True):
+        for one, other in zip(expected, vectors, strict=True):
+            assert one.tobytes() == other.tobytes()
+        assert before.residual_l1 == pytest.approx(result.residual_l1, rel=1e-14)
+        assert before.largest_step == result.largest_step
+    # each shard has what the other computed, and the same sums
+    (first, of_first), (second, of_second) = parts
+    assert of_first == of_second
+    assert first[3].tolist() == second[2].tolist()
+    assert second[3].tolist() == first[2].tolist()
+
+
+def test_a_part_is_sent_before_the_next_one_is_computed(
+    backend: Backend, beside: list[tuple[slice, NDArray[Any]]]
+) -> None:
+    sentinel = backend.sweeps.contribution_dtypes["float64"](77)
+
+    def run(shard: Shard) -> Any:
+        written = np.full(shard.graph.columns, sentinel)
+        sweep(shard, written)
+        return written[: shard.graph.vertices]
+
+    (final, _), _ = on_two_shards(backend, run)
+    beside = beside[-3:]
+    assert [span for span, _ in beside] == SPANS
+    for span, seen in beside:
+        first = span.start
+        assert seen[first : len(final)].tolist() == final[first:].tolist()
+        # kernels of the CPU compute all rows in one call
+        assert (seen[:first] == sentinel).all() == (backend.name == "cuda" or first == 0)
+
+
+@pytest.mark.parametrize("deflated", [False, True])
+def test_a_sweep_by_pages_is_finished_in_parts_to_the_same_bits(*, deflated: bool) -> None:
+    generator = np.random.default_rng(8)
+    graph = DynamicGraph(paging(), "uniform", "given")
+    graph.apply(skewed(generator, 6_000, VERTICES))
+    graph.in_pages.wanted = True
+    view, rows, sweeps = graph.sweep_view(1.0), graph.in_rows(), graph.backend.sweeps
+    assert view.pages is not None
+    first = generator.random((2, VERTICES))
+    z, z_residual = generator.random((2, VERTICES))
+    vector = DeflationVector(z, z_residual, 0.3) if deflated else None
+    contributions, sentinel = np.zeros(VERTICES, np.uint16), np.uint16(77)
+    sweeps.quantize_contributions(view, first[0], first[1], contributions, 0.85, 0.0)
+
+    def swept(rows: Rows, written: NDArray[np.uint16]) -> tuple[NDArray[Any], SweepResult]:
+        values, residual = first.copy()
+        arrays = (values, residual, contributions, written)
+        result = sweeps.sweep(view, rows, *arrays, 0.85, 1e-4, vector, 0.1 if vector else 0.0)
+        return np.concatenate([values, residual]), result
+
+    final = np.full(VERTICES, sentinel)
+    expected, whole = swept(rows, final)
+    written, seen = np.full(VERTICES, sentinel), list[NDArray[np.uint16]]()
+    spans = [(700, VERTICES + 8), (100, 700), (0, 100)]
+    parts = tuple(RowPart(rows, span) for span in spans)
+    vectors, result = swept(
+        replace(rows, parts=parts, issued=lambda _: seen.append(written.copy())), written
+    )
+    assert vectors.tobytes() == expected.tobytes()
+    assert written.tolist() == final.tolist()
+    assert result.residual_l1 == pytest.approx(whole.residual_l1, rel=1e-14)
+    for (begin, _), copy in zip(spans, seen, strict=True):
+        assert copy[begin:].tolist() == final[begin:].tolist()
+        assert (copy[:begin] == sentinel).all()
+
+
+class Beside(SingleCommunicator):
+    sends_beside = True
+
+
+def test_parts_have_all_rows_and_are_kept_until_rows_or_groups_change() -> None:
+    generator = np.random.default_rng(3)
+    divided = DividedRows(CPU, Columns(CPU, Beside()))
+    order = np.concatenate([np.sort(each) for each in np.split(generator.permutation(900), 3)])
+    rows = Rows(order.astype(np.int32), np.array([0, 0, 300, 600, 900]))
+    spans = divided.spans(np.zeros(2 * 960, np.float32))
+    assert spans == ((448, 960), (64, 448), (0, 64))
+    parts = divided.parts(rows, spans)
+    assert tuple(part.span for part in parts) == spans
+    for part, (first, end) in parts:
+        for of_all, of_part in zip(pairwise(rows.groups), pairwise(part.groups), strict=True):
+            group = order[slice(*of_all)]
+            expected = group[(group >= first) & (group < end)]
+            assert part.order[slice(*of_part)].tolist() == expected.tolist()
+    assert divided.parts(Rows(rows.order, rows.groups), spans) is parts
+    # a new row, in the last group; and another partition in the same array
+    rows.groups[-1] = 901
+    grown = Rows(np.append(rows.order, np.int32(900)), rows.groups)
+    of_grown = divided.parts(grown, spans)
+    assert sum(part.rows.count for part in of_grown) == 901
+    assert divided.parts(Rows(grown.order, grown.groups.copy()), spans) is not of_grown
+
+
+def test_few_rows_and_few_bytes_are_sent_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    divided = DividedRows(CPU, Columns(CPU, Beside()))
+    alone = DividedRows(CPU, Columns(CPU, SingleCommunicator()))
+
+    def parts(rows: int, of: DividedRows = divided) -> int:
+        return len(of.spans(np.zeros(2 * rows, np.float32)))
+
+    assert (parts(448), parts(512), parts(512, alone)) == (1, 3, 1)
+    monkeypatch.setattr(divided_rows, "_LEAST_BYTES", 1 << 23)
+    assert (parts((1 << 21) - 64), parts(1 << 21)) == (1, 3)
+
+
+def test_parts_are_sent_on_another_stream_that_both_ways_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    emulated_nccl.install(monkeypatch)
+    emulated_nccl.Communicator.created.clear()
+    emulated_nccl.CURRENT.waited.clear()
+    identity, size, room = unique_id(), 3, 128
+    generator = np.random.default_rng(1)
+    own = generator.integers(0, 1 << 16, (size, room)).astype(np.uint16)
+
+    def run(rank: int) -> NDArray[np.uint16]:
+        communicator = NcclCommunicator(rank, size, identity)
+        columns = Columns(CPU, communicator)
+        contributions = np.zeros((size + 1) * room, np.uint16)
+        contributions[:room] = own[rank]
+        columns.start_gather(contributions, slice(32, room))
+        columns.start_gather(contributions, slice(0, 32))
+        columns.wait_for_gathers()
+        communicator.gather([0.0])
+        return contributions.reshape(size + 1, room)[1:]
+
+    with ThreadPoolExecutor(size) as threads:
+        found = list(threads.map(run, range(size)))
+    for rank, gathered in enumerate(found):
+        others = np.arange(size) != rank
+        assert (gathered[others] == own[others]).all()
+        assert (gathered[rank] == 0).all()
+    streams = {number for each in emulated_nccl.Communicator.created for number in each.streams}
+    assert len(streams) == size
+    for number in streams:
+        # each part was computed in the current stream, which waits before it goes on
+        assert emulated_nccl.Stream.created[number].waited == [0, 0]
+        assert number in emulated_nccl.CURRENT.waited
