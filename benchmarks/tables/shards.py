@@ -48,6 +48,32 @@ def checkpoints(document: Record) -> str:
     return "\n".join(lines)
 
 
+def device_memory(document: Record) -> str:
+    """A graph on one device without a bound, and in shards within one that refuses it."""
+    lines = heading(
+        "| R-MAT | devices | bound of each | held by each | load | static solve "
+        "| batch of 1,000 and solve |"
+    )
+    for row in document["figures"]:
+        one, shards = row["one device"], row["shards"]
+        bound = f"{row['device memory bytes'] / 1e9:.2f} GB"
+        held = (one["held bytes"], max(shards["held bytes"]))
+        for devices, each, most, bytes_held in (
+            (1, one, "none", held[0]),
+            (row["number of shards"], shards, bound, held[1]),
+        ):
+            lines.append(
+                f"| {row['scale']} | {devices} | {most} | {bytes_held / 1e9:.2f} GB "
+                f"| {each['load seconds']:.1f} s | {each['static ms']:.1f} ms "
+                f"| {each['batch and solve ms']:.1f} ms |"
+            )
+        lines.append(
+            f"| {row['scale']} | 1 | {bound} | refused: a load needs "
+            f"{one['needed bytes'] / 1e9:.2f} GB | | | |"
+        )
+    return "\n".join(lines)
+
+
 def kills(document: Record) -> str:
     """What the kills of workers did."""
     figures = dict(document["figures"])

@@ -17,30 +17,28 @@ from numpy.typing import NDArray
 from gpu.graph.arcs import Arcs, require_times
 from gpu.graph.dynamic_graph import DynamicGraph
 from gpu.graph.estimate import batch_purpose
-from gpu.graph.packed_csr import PackedCsr
 from gpu.graph.permutation import LEAST_PERMUTED, VertexPermutation, by_descending_degree
-from gpu.graph.rebuild import degrees_of
 from gpu.graph.removal import Removal
 from gpu.graph.vertex_ids import NO_IDS
 from gpu.graph.workspace import allocate_changes
 from gpu.operations.backend import Backend
-from gpu.operations.csr import loop_dtype
 from gpu.operations.device import Array
 from gpu.operations.graph import SortedKeys
-from gpu.operations.update import INSERT, GraphUpdate, UpdateCounts
+from gpu.operations.update import GraphUpdate, UpdateCounts
 from gpu.sharded.columns import Columns
 from gpu.sharded.communicator import Communicator
 from gpu.sharded.decay import ShardDecay
 from gpu.sharded.exceeded import exceeded_weight
 from gpu.sharded.frontier import ShardedFrontier
 from gpu.sharded.in_pages import ShardInPages
+from gpu.sharded.loading import FirstEdges, load_bytes
 from gpu.sharded.multivector import ShardedMultivector
 from gpu.sharded.numbering import Numbering
-from gpu.sharded.planned import Direction, Load, Update
+from gpu.sharded.planned import Direction, Load, Update, exceeded_key
 from gpu.sharded.published import ShardedPublished
 from gpu.sharded.removal import removed_arcs
 from gpu.sharded.residual import ShardedResidual
-from gpu.sharded.routing import Router
+from gpu.sharded.routing import CHUNK, Router
 from gpu.sharded.sweeps import ShardedSweeps, shard_costs
 from gpu.types import EdgeBatch, Options
 
@@ -140,20 +138,27 @@ class ShardGraph(DynamicGraph):
             (too_old,) = self._communicator.sums([own_too_old])
         rows = self.numbering.rows(limit)
         router = Router(self.backend, self._communicator, self.numbering, permutation)
-        out_keys, in_keys = router.route(arcs, self.ids.limit)
-        operations = max(len(out_keys.keys), len(in_keys.keys))
-        needed = self.bytes_needed(operations, rows)
-        self.in_pages.require(batch_purpose(operations, rows), needed)
-        self._reserve(rows)
-        reserve(rows)
-        prepare = self._load if self.arcs == 0 else self._plan
-        prepared = prepare(out_keys, in_keys, arcs.adds, rows)
+        prepared: Load | Update
+        if self.arcs == 0:
+            # there is nothing to delete
+            first = FirstEdges(router, arcs, limit)
+            needed = first.bytes_needed(self._vertex_bytes)
+            self.in_pages.require(batch_purpose(max(first.received), rows), needed)
+            reserve(rows)
+            prepared = first.load(self.fixed_loops, needed)
+        else:
+            out_keys, in_keys = router.route(arcs, self.ids.limit)
+            operations = max(len(out_keys.keys), len(in_keys.keys))
+            needed = self.bytes_needed(operations, rows)
+            self.in_pages.require(batch_purpose(operations, rows), needed)
+            self._reserve(rows)
+            reserve(rows)
+            prepared = self._plan(out_keys, in_keys, arcs.adds)
         out, into = self._agreed(prepared.directions)
         if out.exceeded or into.exceeded:
             before = int(table[: self.numbering.rank, 1].sum())
-            keys = prepared.exceeded_key(out_keys)
             places = (self.backend, self._communicator, self.numbering, permutation)
-            raise exceeded_weight(*places, keys, arcs, batch, before)
+            raise exceeded_weight(*places, prepared.exceeded, arcs, batch, before)
 
         # from here on nothing can fail, on any shard
         if isinstance(prepared, Load):
@@ -240,13 +245,26 @@ class ShardGraph(DynamicGraph):
         backend, order = self.backend, self._order_to_choose
         if order == "given" or (order == "auto" and min(limit, edges) < LEAST_PERMUTED):
             return VertexPermutation(backend)
-        xp, size = backend.xp, self.numbering.size
-        sources, targets = map(xp.asarray, arcs.insert)
-        own = xp.bincount(sources, minlength=limit) + xp.bincount(targets, minlength=limit)
-        degrees = backend.device.allocate("vertex order", size * limit, np.int64)
-        self._communicator.all_gather(own.astype(np.int64, copy=False), degrees)
-        degree = degrees.reshape(size, limit).sum(axis=0)
-        return VertexPermutation(backend, by_descending_degree(xp, degree))
+        degree = self._degrees_in(backend.graph.columns(*arcs.insert), limit, edges)
+        return VertexPermutation(backend, by_descending_degree(backend.xp, degree))
+
+    def _degrees_in(self, columns: tuple[Array, Array], limit: int, edges: int) -> Array:
+        """integer[limit]: how often the columns of all slices name each id. Every shard adds up a
+        part of them, so that none holds the counts of all.
+        """
+        xp, device, size = self.backend.xp, self.backend.device, self.numbering.size
+        # an edge names a vertex four times at most: a loop without direction, as two arcs
+        dtype, part = np.int32 if edges < 1 << 29 else np.int64, -(-limit // size)
+        counts = device.allocate("vertex order", size * part, dtype)
+        counts.fill(0)
+        at_once = max(CHUNK, limit)
+        for column in columns:
+            for begin in range(0, len(column), at_once):
+                counts += xp.bincount(column[begin : begin + at_once], minlength=size * part)
+        parts = [counts[rank * part : (rank + 1) * part] for rank in range(size)]
+        own = sum(self._communicator.all_to_all(parts))
+        self._communicator.all_gather(own, counts)
+        return counts[:limit]
 
     def _renumber(self, numbering: Numbering) -> None:
         """Takes a numbering with other room: a pass over all lists, seldom."""
@@ -268,8 +286,19 @@ class ShardGraph(DynamicGraph):
         self.numbering = self._columns.numbering = numbering
         self.columns = numbering.columns
 
-    def is_rebuilt_by(self, operations: int) -> bool:
-        return self.arcs == 0 and operations > 0
+    def is_rebuilt_by(self, operations: int) -> bool:  # noqa: ARG002
+        return False
+
+    def bytes_needed(self, operations: int, vertices: int) -> int:
+        if self.arcs:
+            return super().bytes_needed(operations, vertices)
+        extra = self.decay.bytes_needed(self, vertices) if self.decay else 0
+        return extra + load_bytes(operations, vertices, self._vertex_bytes, self.weighted)
+
+    @property
+    def _vertex_bytes(self) -> int:
+        """Of loop and degree."""
+        return int(self._loop.itemsize + self._degree.itemsize)
 
     def _arcs_of(self, edges: int) -> int:
         return edges  # what is routed here are arcs
@@ -286,37 +315,6 @@ class ShardGraph(DynamicGraph):
         )
         return out, into
 
-    # ---- the first edges ----
-
-    def _load(self, out_keys: SortedKeys, in_keys: SortedKeys, adds: bool, rows: int) -> Load:
-        """Both directions from insertions alone: there is nothing to delete."""
-        xp, allocate = self.backend.xp, self.backend.device.allocate
-        loop = allocate("vertices", rows, loop_dtype(self.weighted))
-        loop.fill(0)
-        loaded, directions, exceeded_places = [], [], []
-        for keys, weights, order in (out_keys, in_keys):
-            inserts = xp.flatnonzero(keys & 1 == INSERT)
-            chosen = SortedKeys(keys[inserts])
-            if weights is not None and order is not None:
-                places = order[inserts].astype(np.int64)
-                chosen = SortedKeys(chosen.keys, weights[inserts], places)
-            direction = PackedCsr(self.backend, rows, self.weighted)
-            ranges = [(0, rows, chosen)] if rows else []
-            found = direction.load_keys(ranges, len(inserts), loop, adds)
-            loops = 0 if self.fixed_loops else found.loops
-            edges = found.edges + loops
-            exceeded = int(found.exceeded >= 0)
-            exceeded_places.append(found.exceeded)
-            directions.append(Direction(edges, 0, 0, edges, direction.longest, exceeded))
-            loaded.append(direction)
-        if self.fixed_loops:
-            loop.fill(1)
-        outgoing, incoming = loaded
-        degree = degrees_of(self.backend, outgoing, loop, self.weighted)
-        of_both = (directions[0], directions[1])
-        linked = xp.flatnonzero(degree != 0).astype(np.int32)
-        return Load(outgoing, incoming, loop, degree, of_both, exceeded_places[0], linked)
-
     def _take(self, load: Load, rows: int) -> None:
         self.in_pages.drop()
         self.outgoing, self.incoming = load.outgoing, load.incoming
@@ -325,7 +323,7 @@ class ShardGraph(DynamicGraph):
 
     # ---- later batches ----
 
-    def _plan(self, out_keys: SortedKeys, in_keys: SortedKeys, adds: bool, _: int) -> Update:
+    def _plan(self, out_keys: SortedKeys, in_keys: SortedKeys, adds: bool) -> Update:
         """What a batch changes, and room for it. Writes nothing that changes the graph."""
         graph, lists = self.backend.graph, (self.outgoing, self.incoming)
         operations = max(len(out_keys.keys), len(in_keys.keys))
@@ -355,7 +353,8 @@ class ShardGraph(DynamicGraph):
         )
         changes = allocate_changes(self.backend, both[0], self.weighted)
         in_changes = self.in_pages.changes(workspace.incoming, both[1])
-        return Update(workspace, both, changes, in_changes, (out, into))
+        exceeded = exceeded_key(both[0], out_keys)
+        return Update(workspace, both, changes, in_changes, (out, into), exceeded)
 
     def _write(self, update: Update, rows: int) -> None:
         self.outgoing.extend(rows)

@@ -33,7 +33,8 @@ class Direction(NamedTuple):
 class Load:
     """Both directions of a graph that had no edges, in new arrays.
 
-    exceeded  see Deduplicated.exceeded, of the out-lists
+    exceeded  int64[1 or 0]: the key of the first edge of own out-lists whose sum of weights exceeds
+              float32
     linked    int32[…]: the rows with an edge
     """
 
@@ -42,7 +43,7 @@ class Load:
     loop: Array
     degree: Array
     directions: tuple[Direction, Direction]
-    exceeded: int
+    exceeded: Array
     linked: Array
     changes: EdgeChanges | None = None
 
@@ -51,16 +52,13 @@ class Load:
         """Sources and removed targets: see ShardUpdate."""
         return self.linked, self.linked[:0]
 
-    def exceeded_key(self, keys: SortedKeys) -> Array:
-        """int64[1 or 0]: the key of the first own edge whose sum of weights exceeds float32."""
-        return keys.keys[:0] if keys.order is None else keys.keys[keys.order == self.exceeded]
-
 
 @dataclass(frozen=True, slots=True)
 class Update:
     """A planned batch, and room for what it changes.
 
     in_changes  of the in-lists, with sources as columns, for their pages
+    exceeded    see Load
     """
 
     workspace: Workspace
@@ -68,14 +66,15 @@ class Update:
     changes: EdgeChanges
     in_changes: EdgeChanges
     directions: tuple[Direction, Direction]
+    exceeded: Array
 
     @property
     def touched(self) -> tuple[Array, Array]:
         """See Load.touched."""
         return self.changes.sources, self.changes.removed_targets
 
-    def exceeded_key(self, keys: SortedKeys) -> Array:
-        """See Load.exceeded_key."""
-        exceeded = self.counts[0].exceeded
-        end = LAST_PLACE - exceeded if exceeded else 0
-        return keys.keys[max(0, end - 1) : end]
+
+def exceeded_key(counts: Counts, keys: SortedKeys) -> Array:
+    """Load.exceeded of the planned operations on own out-lists."""
+    end = LAST_PLACE - counts.exceeded if counts.exceeded else 0
+    return keys.keys[max(0, end - 1) : end]

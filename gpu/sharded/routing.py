@@ -6,6 +6,7 @@ their positions instead, which mean the same on all shards.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +21,16 @@ from gpu.sharded.communicator import Communicator
 from gpu.sharded.numbering import Numbering
 
 _NEIGHBOUR = 0x7FFFFFFF
+
+CHUNK = 1 << 21
+"""Operations whose keys are made, or numbered, at once."""
+
+
+def chunks(operations: int, at_once: int = 0) -> Iterator[slice]:
+    """So many operations, CHUNK at a time, or `at_once` if that is more."""
+    step = max(CHUNK, at_once)
+    for begin in range(0, operations, step):
+        yield slice(begin, begin + step)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +72,24 @@ class Router:
         xp, numbering = self.backend.xp, self.numbering
         owners, keys = numbering.owners(rows), rows << 32 | neighbours << 1 | operations
         places = [xp.flatnonzero(kept & (owners == rank)) for rank in range(numbering.size)]
-        all_to_all = self.communicator.all_to_all
-        received = xp.concatenate(all_to_all([keys[chosen] for chosen in places]))
-        if weights is not None:
-            weights = xp.concatenate(all_to_all([weights[chosen] for chosen in places]))
-        columns = numbering.columns_of(received >> 1 & _NEIGHBOUR, xp)
-        received = numbering.rows_of(received >> 32) << 32 | columns << 1 | received & INSERT
-        return self.backend.graph.sort(received, weights)
+        parts = [keys[chosen] for chosen in places]
+        if weights is None:
+            return self.exchanged(parts)
+        return self.exchanged(parts, [weights[chosen] for chosen in places])
+
+    def exchanged(self, keys: list[Array], weights: list[Array] | None = None) -> SortedKeys:
+        """Sends keys[k] to shard k, which owns their rows. Returns those on own rows, with rows and
+        columns in place of positions.
+
+        keys     int64[…] of each shard; spent
+        weights  float32[…], of the keys
+        """
+        xp, numbering, all_to_all = self.backend.xp, self.numbering, self.communicator.all_to_all
+        received = xp.concatenate(all_to_all(keys))
+        keys.clear()
+        for chunk in chunks(len(received)):
+            some = received[chunk]
+            columns = numbering.columns_of(some >> 1 & _NEIGHBOUR, xp)
+            received[chunk] = numbering.rows_of(some >> 32) << 32 | columns << 1 | some & INSERT
+        joined = None if weights is None else xp.concatenate(all_to_all(weights))
+        return self.backend.graph.sort(received, joined)

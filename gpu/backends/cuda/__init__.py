@@ -145,7 +145,9 @@ def cuda_backend() -> Backend:
             event=cupy.cuda.Event,
             milliseconds=cupy.cuda.get_elapsed_time,
             memory=PooledMemory(
-                cupy.get_default_memory_pool(), lambda: int(cupy.cuda.Device().mem_info[0])
+                cupy.get_default_memory_pool(),
+                lambda: int(cupy.cuda.Device().mem_info[0]),
+                cupy.cuda.set_allocator,
             ),
             page_locked=page_locked,
             start_copy=start_copy,

@@ -42,12 +42,20 @@ class Kernel(Protocol):
 class PooledMemory:
     """The memory of a device, from which a pool of CuPy has taken some."""
 
-    def __init__(self, pool: Any, free: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        pool: Any,
+        free: Callable[[], int],
+        use: Callable[[Callable[[int], Any]], object] = lambda _: None,
+    ) -> None:
         """pool  cupy.cuda.MemoryPool
         free  returns the bytes of the device that nobody has
+        use   has arrays take their memory from a function of its size
         """
-        self._pool, self._free = pool, free
+        self._pool, self._free, self._use = pool, free, use
         self._at_first = pool.get_limit()  # of CUPY_GPU_MEMORY_LIMIT; 0: none
+        if self._at_first:
+            use(self._allocated)
 
     def available(self) -> int:
         """Bytes that can be allocated."""
@@ -59,6 +67,18 @@ class PooledMemory:
     def limit(self, most: int | None) -> None:
         """Bounds the pool, in bytes; None: as it was at first."""
         self._pool.set_limit(size=self._at_first if most is None else most)
+        if most is not None:
+            self._use(self._allocated)
+
+    def _allocated(self, size: int) -> Any:
+        """Memory of the pool. What it compares with its limit includes free blocks, so they are
+        given back before it refuses.
+        """
+        try:
+            return self._pool.malloc(size)
+        except MemoryError:
+            self._pool.free_all_blocks()
+            return self._pool.malloc(size)
 
 
 @dataclass(frozen=True, slots=True)

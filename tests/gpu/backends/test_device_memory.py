@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from gpu import InvalidValue, OutOfMemory, limit_device_memory
 from gpu.backends.cuda.device import PooledMemory
@@ -37,6 +38,45 @@ def test_the_limit_at_first_comes_back() -> None:
     assert memory.available() == 2000
     memory.limit(None)
     assert memory.available() == 1000
+
+
+class KeepingPool(Pool):
+    """A pool that keeps what is freed, and refuses what exceeds its limit together with that: as
+    CuPy's does.
+    """
+
+    kept = 0
+
+    def malloc(self, size: int) -> NDArray[np.uint8]:
+        if self.used_bytes() + self.kept + size > self.get_limit():
+            raise MemoryError(f"{size} bytes")
+        return self.empty(size, np.uint8)
+
+    def free_bytes(self) -> int:
+        return self.kept
+
+    def free_all_blocks(self) -> None:
+        self.kept = 0
+
+
+@pytest.mark.parametrize("at_first", [0, 1000])
+def test_what_the_pool_keeps_is_given_back_before_it_refuses(at_first: int) -> None:
+    pool, used = KeepingPool(), []
+    pool.set_limit(at_first)
+    memory = PooledMemory(pool, lambda: MEMORY, used.append)
+    if not at_first:
+        memory.limit(None)
+        assert used == []  # CuPy's own pool, or that of the program around
+        memory.limit(1000)
+    (allocate,) = used
+    held = allocate(600)
+    pool.kept = 300
+    assert memory.available() == 400
+    assert len(allocate(400)) == 400
+    assert pool.kept == 0
+    with pytest.raises(MemoryError):
+        allocate(1001)
+    del held
 
 
 def test_an_allocation_beyond_the_limit_says_what_is_left() -> None:

@@ -22,12 +22,12 @@ from tests.gpu.sharded.test_shards import assert_ranks
 from tests.gpu.sharded.threads import ThreadWorkers
 
 OPTIONS = Options(target_error=1e-7)
-BOUND = 900_000
+BOUND = 1_550_000
 """Bytes of arrays in each worker: between what one shard needs, and what each of two does."""
 
 
 def graph() -> EdgeBatch:
-    sources, targets = np.random.default_rng(1).integers(0, 6_000, (2, 30_000))
+    sources, targets = np.random.default_rng(1).integers(0, 6_000, (2, 90_000))
     return EdgeBatch(sources, targets)
 
 

@@ -15,7 +15,17 @@ from time import monotonic
 import numpy as np
 import pytest
 
-from gpu import STRATEGIES, EdgeBatch, Engine, InvalidValue, Options, ShardedEngine, ShardLost
+from gpu import (
+    STRATEGIES,
+    EdgeBatch,
+    Engine,
+    InvalidValue,
+    Options,
+    OutOfMemory,
+    ShardedEngine,
+    ShardLost,
+)
+from gpu.backends import backend_named
 from gpu.sharded.cluster import visible_devices
 from gpu.sharded.dask_workers import DaskWorkers
 from tests.gpu.graphs import Model, WeightedModel, random_batch, weighted_batch
@@ -89,6 +99,48 @@ def test_a_large_graph_has_the_ranks_of_one_gpu(
     difference = one.publish().to_numpy() - several.publish().to_numpy()
     assert one.edges == several.edges
     assert np.abs(difference).sum() <= bound
+
+
+def test_memory_that_a_bounded_device_keeps_can_be_used_again() -> None:
+    device = backend_named("cuda").device
+    device.xp.get_default_memory_pool().free_all_blocks()
+    used = device.xp.get_default_memory_pool().used_bytes()
+    device.limit_memory(used + (1 << 30))
+    try:
+        blocks = [device.allocate("blocks", 200 << 20, np.uint8) for _ in range(5)]
+        with pytest.raises(OutOfMemory):
+            device.allocate("one more", 200 << 20, np.uint8)
+        blocks.clear()
+        assert device.allocate("a larger one", 900 << 20, np.uint8).nbytes == 900 << 20
+    finally:
+        device.limit_memory(None)
+
+
+def test_a_graph_that_one_gpu_refuses_is_held_by_two(first: ShardedEngine) -> None:
+    pairs = np.random.default_rng(3).integers(0, 1 << 20, (2, 40_000_000))
+    options, most = Options(target_error=1e-8), 1 << 30
+    one = Engine(options, "cuda")
+    one.apply(EdgeBatch(*pairs))
+    bound = one.update().error_bound
+    workers = workers_of(first)
+    own = DaskWorkers(workers._client, workers.addresses, options, "cuda", most)
+    try:
+        several = ShardedEngine(options, workers=own)
+        several.apply(EdgeBatch(*pairs))
+        bound += several.update().error_bound
+        difference = one.publish().to_numpy() - several.publish().to_numpy()
+        assert one.edges == several.edges
+        assert np.abs(difference).sum() <= bound
+    finally:
+        # the workers are those of other tests: without the bound again
+        DaskWorkers(workers._client, workers.addresses, options, "cuda")
+    one = Engine(options, "cuda")
+    one.internals.backend.device.limit_memory(most)
+    try:
+        with pytest.raises(OutOfMemory):
+            one.apply(EdgeBatch(*pairs))
+    finally:
+        one.internals.backend.device.limit_memory(None)
 
 
 PAGING = """

@@ -53,9 +53,9 @@ def assert_same_ranks(ours: Pipeline, theirs: Pipeline) -> None:
 def test_a_batch_beyond_the_memory_of_one_device_is_for_two(
     tmp_path: Path, cluster: Cluster, shards: int
 ) -> None:
-    sources, targets = np.random.default_rng(1).integers(0, 6_000, (2, 30_000)).astype(str).tolist()
+    sources, targets = np.random.default_rng(1).integers(0, 6_000, (2, 90_000)).astype(str).tolist()
     large = list(zip(sources, targets, strict=True))
-    with working(tmp_path, shards=shards, device_memory=900_000) as pipeline:
+    with working(tmp_path, shards=shards, device_memory=1_550_000) as pipeline:
         if shards == 1:
             with pytest.raises(BatchRejected, match=r"needs [0-9,]+ bytes; [0-9,]+ are") as raised:
                 send(pipeline, batch(large))

@@ -1,0 +1,249 @@
+"""The first edges of a graph in shards: loaded a range of rows at a time if memory is short."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+
+from gpu import EdgeBatch, Options, OutOfMemory, ShardedEngine
+from gpu.backends import backend_named
+from gpu.graph.permutation import by_descending_degree
+from gpu.operations.backend import Backend
+from gpu.operations.graph import SortedKeys
+from gpu.sharded import loading
+from gpu.sharded.graph import ShardGraph
+from gpu.sharded.loading import load_bytes
+from gpu.sharded.routing import Router
+from tests.cuda_emulator.emulated import emulated_backend
+from tests.gpu.graphs import Model, WeightedModel, weighted_batch
+from tests.gpu.sharded.test_shards import assert_ranks, kind_of_graph, sharded_engine
+from tests.gpu.sharded.threads import ThreadWorkers
+
+AT_ONCE, CHUNK = 40, 25
+
+
+@contextmanager
+def short_memory(backend: Backend, at_once: int = AT_ONCE, chunk: int = CHUNK) -> Iterator[None]:
+    """As few edges on their way at once as can be."""
+    with (
+        patch.object(loading, "LEAST_AT_ONCE", at_once),
+        patch("gpu.sharded.routing.CHUNK", chunk),
+        patch("gpu.sharded.loading.CHUNK", chunk),
+        patch.object(type(backend.device), "memory_available", lambda _: 0),
+    ):
+        yield
+
+
+@pytest.fixture
+def moved(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """(sent, received) of each shard and range."""
+    found: list[tuple[int, int]] = []
+    exchanged = Router.exchanged
+
+    def counted(router: Router, keys: list[Any], weights: Any = None) -> SortedKeys:
+        sent = sum(map(len, keys))
+        received = exchanged(router, keys, weights)
+        found.append((sent, len(received.keys)))
+        return received
+
+    monkeypatch.setattr(Router, "exchanged", counted)
+    return found
+
+
+def first_batch(options: Options, seed: int) -> tuple[EdgeBatch, Model]:
+    """Edges with repeats, loops and deletions of nothing, among vertices some of which have many;
+    and the graph that they make.
+    """
+    generator = np.random.default_rng(seed)
+    sources, targets = (700 * generator.random((2, 900)) ** 2).astype(np.int64)
+    gone_sources, gone_targets = generator.integers(0, 900, (2, 5))
+    weights = generator.random(900).astype(np.float32) + 1 if options.weighted else None
+    batch = EdgeBatch(
+        sources,
+        targets,
+        gone_sources,
+        gone_targets,
+        vertices=720,
+        weights=weights,
+        on_conflict="add" if options.weighted and seed % 4 == 1 else "replace",
+    )
+    model = (WeightedModel if options.weighted else Model)(options.dangling, options.directed)
+    return batch, model
+
+
+def lists_of(graph: ShardGraph) -> list[list[Any]]:
+    """Everything that the shard holds of its rows."""
+    arrays = [graph.loop, graph.degree]
+    for direction in (graph.outgoing, graph.incoming):
+        arrays += [*direction.arrays().values(), direction.capacities]
+    return [graph.backend.device.to_host(array).tolist() for array in arrays]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_load_in_ranges_gives_the_lists_of_one_at_once(
+    seed: int, backend: Backend, moved: list[tuple[int, int]]
+) -> None:
+    options, shards = kind_of_graph(seed), [2, 3, 1, 4][seed % 4]
+    batch, model = first_batch(options, seed)
+    expected = model.apply(batch)
+    lists = []
+    for short in (False, True):
+        workers = ThreadWorkers(options, shards, backend)
+        moved.clear()
+        with ShardedEngine(options, workers=workers) as engine:
+            if short:
+                with short_memory(backend):
+                    change = engine.apply(batch)
+                # all arcs of a few rows that are neighbours go together
+                assert len(moved) > 8 * shards
+                assert max(max(each) for each in moved) < AT_ONCE + 40
+            else:
+                change = engine.apply(batch)
+                assert len(moved) == 2 * shards
+            assert replace(change, seconds=0.0) == expected
+            assert_ranks(engine, model, engine.update().error_bound)
+        lists.append([lists_of(shard.graph) for shard in workers.shards])
+    assert lists[0] == lists[1]
+
+
+@pytest.mark.parametrize("directed", [True, False])
+def test_the_edge_whose_sum_exceeds_float32_is_named_in_ranges_too(
+    directed: bool, backend: Backend
+) -> None:
+    options = Options(weighted=True, directed=directed)
+    rows = [(7, 4, 2e38), (6, 1, 3e38), (5, 3, 1.0), (6, 1, 3e38), (7, 4, 2.5e38), (8, 0, 1.0)]
+    batch = EdgeBatch.of(insert=[(1, 0, 1.0), (0, 8, 1.0), *rows], on_conflict="add")
+    reasons = []
+    for at_once in (1, 1000):
+        with sharded_engine(options, 3, backend) as engine, short_memory(backend, at_once):
+            with pytest.raises(ValueError, match="weights") as caught:
+                engine.apply(batch)
+            reasons.append(str(caught.value))
+            assert (engine.vertices, engine.edges) == (0, 0)
+    assert reasons[0] == reasons[1]
+    assert "weights[5]" in reasons[0]
+
+
+def test_memory_that_runs_out_at_a_later_range_leaves_all_shards_empty(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    options, backend = Options(target_error=1e-9), backend_named("cpu")
+    batch, model = first_batch(options, 3)
+    exchanged, calls = Router.exchanged, []
+
+    def failing(router: Router, *arguments: Any) -> SortedKeys:
+        calls.append(router.numbering.rank)
+        if calls.count(1) == 20:
+            raise MemoryError("of the device")
+        return exchanged(router, *arguments)
+
+    with sharded_engine(options, 2, backend) as engine:
+        with monkeypatch.context() as failure, short_memory(backend):
+            failure.setattr(Router, "exchanged", failing)
+            with pytest.raises(OutOfMemory, match="a batch of"):
+                engine.apply(batch)
+        assert calls.count(1) == 20
+        assert (engine.vertices, engine.edges) == (0, 0)
+        assert replace(engine.apply(batch), seconds=0.0) == model.apply(batch)
+        assert_ranks(engine, model, engine.update().error_bound)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_load_takes_no_more_memory_than_is_said(weighted: bool) -> None:
+    edges, vertices, shards = 250_000, 5_000, 2
+    generator, options = np.random.default_rng(4), Options(weighted=weighted)
+    sources, targets = generator.integers(0, vertices, (2, edges))
+    weights = np.ones(edges, np.float32) if weighted else None
+    batch = EdgeBatch(sources, targets, weights=weights)
+    backend, peaks = backend_named("cpu"), []
+    with sharded_engine(options, shards, backend) as engine:
+        engine.apply(batch)  # compiles
+    for at_once in (10_000, edges):
+        with sharded_engine(options, shards, backend) as engine:
+            with short_memory(backend, at_once, chunk=10_000):
+                operations, rows = edges // shards + 2_000, vertices // shards
+                said = shards * load_bytes(operations, rows, 12, weighted)
+                tracemalloc.start()
+                try:
+                    engine.apply(batch)
+                    peaks.append(tracemalloc.get_traced_memory()[1])
+                finally:
+                    tracemalloc.stop()
+            assert peaks[-1] <= said
+    # lists, and in the second case also all edges on their way
+    assert peaks[0] < 0.5 * peaks[1]
+
+
+def test_batches_after_a_load_in_ranges_are_followed(backend: Backend) -> None:
+    generator, options = np.random.default_rng(6), kind_of_graph(7)
+    batch, model = first_batch(options, 7)
+    assert isinstance(model, WeightedModel)
+    with sharded_engine(options, 2, backend) as engine:
+        with short_memory(backend):
+            engine.apply(batch)
+        model.apply(batch)
+        for _ in range(2):
+            later = weighted_batch(generator, model, 60, removes=True)
+            assert replace(engine.apply(later), seconds=0.0) == model.apply(later)
+            assert_ranks(engine, model, engine.update().error_bound)
+
+
+def test_the_shard_with_the_least_memory_decides(moved: list[tuple[int, int]]) -> None:
+    options, backends = Options(target_error=1e-9), [emulated_backend() for _ in range(2)]
+    batch, model = first_batch(options, 2)
+    workers = ThreadWorkers(options, 2, backends)
+    with ShardedEngine(options, workers=workers) as engine:
+        with (
+            patch.object(loading, "LEAST_AT_ONCE", AT_ONCE),
+            patch.object(backends[1].device, "memory_available", lambda: 0),
+        ):
+            change = engine.apply(batch)
+        assert len(moved) > 16
+        assert replace(change, seconds=0.0) == model.apply(batch)
+        assert_ranks(engine, model, engine.update().error_bound)
+
+
+@pytest.mark.parametrize("limit", [1, 200, 512, 513, 5_000, 1 << 20, (1 << 31) - 1])
+def test_buckets_are_consecutive_positions(limit: int) -> None:
+    positions = np.unique(np.append(np.arange(min(limit, 3_000)), np.arange(0, limit, 9_973)))
+    buckets = loading._buckets(positions, np)
+    assert (np.diff(buckets) >= 0).all()
+    first = np.array([loading._first_position(bucket) for bucket in buckets.tolist()])
+    assert (first <= positions).all()
+    assert (loading._buckets(first, np) == buckets).all()
+    before = first[first > 0] - 1
+    assert (loading._buckets(before, np) == buckets[first > 0] - 1).all()
+
+
+def test_a_shard_that_owns_all_rows_receives_no_more_at_once(
+    backend: Backend, moved: list[tuple[int, int]]
+) -> None:
+    generator = np.random.default_rng(7)
+    sources, targets = 4 * generator.integers(0, 400, (2, 900))  # of positions, shard 0 has these
+    options = Options(vertex_order="given", target_error=1e-9)
+    with sharded_engine(options, 4, backend) as engine, short_memory(backend):
+        engine.apply(EdgeBatch(sources, targets))
+        assert engine.edges == len(set(zip(sources.tolist(), targets.tolist(), strict=True)))
+    assert sum(received for _, received in moved) > 1_700
+    assert max(received for _, received in moved) <= AT_ONCE
+
+
+@pytest.mark.parametrize("shards", [1, 2, 3])
+def test_the_order_is_that_of_the_degrees_in_all_slices(shards: int, backend: Backend) -> None:
+    options = Options(vertex_order="degree", target_error=1e-9)
+    batch, _ = first_batch(options, 4)
+    workers = ThreadWorkers(options, shards, backend)
+    with ShardedEngine(options, workers=workers) as engine:
+        engine.apply(batch)
+        engine.update()
+        found = [shard.order().tolist() for shard in workers.shards]
+    both = np.append(batch.insert_sources, batch.insert_targets)
+    expected = by_descending_degree(np, np.bincount(both, minlength=batch.vertices)).tolist()
+    assert found == [expected] * shards
