@@ -61,7 +61,7 @@ class KeepingPool(Pool):
 
 @pytest.mark.parametrize("at_first", [0, 1000])
 def test_what_the_pool_keeps_is_given_back_before_it_refuses(at_first: int) -> None:
-    used: list[int] = []
+    used: list[Any] = []
     pool = KeepingPool()
     pool.set_limit(at_first)
     memory = PooledMemory(pool, lambda: MEMORY, used.append)
