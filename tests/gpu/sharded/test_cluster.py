@@ -135,7 +135,8 @@ def test_workers_of_a_script_that_imports_the_engine_compile_and_share_the_cores
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     command = [sys.executable, str(script)]
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])}
+    root = str(Path(__file__).parents[3])
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([root, *sys.path])}
     run = subprocess.run(
         command, env=environment, capture_output=True, text=True, timeout=120, check=False
     )

@@ -56,7 +56,7 @@ def beside(monkeypatch: pytest.MonkeyPatch) -> list[tuple[slice, NDArray[Any]]]:
 
     def start(communicator: ThreadCommunicator, own: Any, gathered: Any, part: slice) -> None:
         if communicator.rank == 0:
-            sent.append((part, own.copy()))
+            sent.append((part, own.copy()))  # as it is now, after what has been issued
         later = gathered.copy()
         start_gather(communicator, own, later, part)
 
@@ -119,18 +119,19 @@ def graph() -> EdgeBatch:
     return EdgeBatch(sources, targets, vertices=VERTICES)
 
 
-def sweep(shard: Shard, written: NDArray[Any]) -> tuple[list[NDArray[Any]], Any]:
+def sweep(shard: Shard, written: Any) -> tuple[list[NDArray[Any]], Any]:
     """The vectors after one sweep from random ones, and its sums. written: the new contributions"""
     graph, generator = shard.graph, np.random.default_rng(shard._communicator.rank)
     sweeps, view = graph.backend.sweeps, graph.sweep_view(8.0 * VERTICES)
     assert (view.pages is not None) == (graph.backend.costs.pages == ALWAYS)
-    values, residual = generator.random((2, graph.vertices))
-    contributions = np.zeros_like(written)
+    device, xp = graph.backend.device, graph.backend.xp
+    values, residual = map(device.to_device, generator.random((2, graph.vertices)))
+    contributions = xp.zeros_like(written)
     sweeps.quantize_contributions(view, values, residual, contributions, 0.85, 0.0)
     result = sweeps.sweep(
         view, graph.in_rows(), values, residual, contributions, written, 0.85, 1e-4
     )
-    return [values, residual], result
+    return [device.to_host(values), device.to_host(residual)], result
 
 
 def on_two_shards(backend: Backend, run: Callable[[Shard], Any]) -> tuple[list[Any], list[Shard]]:
@@ -159,9 +160,9 @@ def assert_same_bits(backend: Backend, request: pytest.FixtureRequest) -> None:
     dtype = backend.sweeps.contribution_dtypes["float64"]
 
     def run(shard: Shard) -> Any:
-        written = np.zeros(shard.graph.columns, dtype)
+        written = backend.xp.zeros(shard.graph.columns, dtype)
         vectors, result = sweep(shard, written)
-        of_shards = written.reshape(3, -1)
+        of_shards = backend.device.to_host(written).reshape(3, -1)
         other = of_shards[2 - shard._communicator.rank]
         return [*vectors, of_shards[0], other], result
 
@@ -186,15 +187,15 @@ def test_a_part_is_sent_before_the_next_one_is_computed(
     sentinel = backend.sweeps.contribution_dtypes["float64"](77)
 
     def run(shard: Shard) -> Any:
-        written = np.full(shard.graph.columns, sentinel)
+        written = backend.xp.full(shard.graph.columns, sentinel)
         sweep(shard, written)
-        return written[: shard.graph.vertices]
+        return backend.device.to_host(written[: shard.graph.vertices])
 
     (final, _), _ = on_two_shards(backend, run)
     beside = beside[-3:]
     assert [span for span, _ in beside] == SPANS
-    for span, seen in beside:
-        first = span.start
+    for span, copied in beside:
+        first, seen = span.start, backend.device.to_host(copied)
         assert seen[first : len(final)].tolist() == final[first:].tolist()
         # kernels of the CPU compute all rows in one call
         assert (seen[:first] == sentinel).all() == (backend.name == "cuda" or first == 0)
