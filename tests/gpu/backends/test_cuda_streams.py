@@ -60,6 +60,7 @@ def null_stream(monkeypatch: pytest.MonkeyPatch) -> FakeStream:
     cupy.get_default_memory_pool = Pool
     cupy.RawModule = lambda **_: SimpleNamespace(get_function=lambda _: None)
     cupy.cuda = SimpleNamespace(
+        set_allocator=lambda _: None,
         runtime=SimpleNamespace(getDeviceCount=lambda: 1, CUDARuntimeError=RuntimeError),
         Stream=FakeStream,
         get_current_stream=lambda: FakeStream.entered[-1],

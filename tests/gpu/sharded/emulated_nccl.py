@@ -136,7 +136,9 @@ def _group_end() -> None:
 
 
 def install(patch: pytest.MonkeyPatch) -> None:
-    """Puts modules in the place of CuPy."""
+    """Puts modules in the place of CuPy, without what was created before."""
+    Communicator.created.clear()
+    CURRENT.waited.clear()
     cupy, cuda = ModuleType("cupy"), ModuleType("cupy.cuda")
     nccl = SimpleNamespace(
         NCCL_UINT8="uint8",

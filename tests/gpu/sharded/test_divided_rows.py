@@ -280,8 +280,6 @@ def test_parts_are_sent_on_another_stream_that_both_ways_waits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     emulated_nccl.install(monkeypatch)
-    emulated_nccl.Communicator.created.clear()
-    emulated_nccl.CURRENT.waited.clear()
     identity, size, room = unique_id(), 3, 128
     generator = np.random.default_rng(1)
     own = generator.integers(0, 1 << 16, (size, room)).astype(np.uint16)

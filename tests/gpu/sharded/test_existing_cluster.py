@@ -165,7 +165,6 @@ def test_a_group_of_gpus_is_formed_again_after_an_error_of_one(
     existing: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     on_emulated_gpus(monkeypatch, ["first", "second"])
-    emulated_nccl.Communicator.created.clear()
     with engine_on(existing, backend="cuda") as engine:
         engine.apply(EdgeBatch.of(insert=[(0, 1), (1, 2)]))
         with monkeypatch.context() as patch:

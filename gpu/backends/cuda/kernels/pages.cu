@@ -255,8 +255,8 @@ __global__ void __launch_bounds__(BLOCK) edit_pages(
 
 // Rewrites the crowded pages of edit_pages, whose arguments the first ones are. A page that overflows gives edges to new ones.
 // A page takes its first MOST_CHANGED changes; left[i] = 1 for the others, 0 before, if `left` is not null.
-// Launch: as many blocks as are resident; a block takes a page at a time.
-__global__ void __launch_bounds__(BLOCK) rewrite_pages(
+// Launch: as many blocks as are resident; a block takes a page at a time. A fifth block would leave too few registers.
+__global__ void __launch_bounds__(BLOCK, 4) rewrite_pages(
     const int64* __restrict__ changes, const int* __restrict__ at, int count, unsigned short* cells, int* page_edges,
     int* page_sources, const int* __restrict__ crowded, int* counts, uint8* __restrict__ left, int most_pages, int* following,
     int64* first_keys) {
