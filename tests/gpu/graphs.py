@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from gpu import Change, EdgeBatch, Engine, verify
+from gpu import Change, EdgeBatch, Engine, Options, verify
 from gpu.operations.backend import Backend
 from gpu.types import Dangling
 
@@ -343,3 +343,28 @@ def random_batch(
         remove=remove,
         add=add,
     )
+
+
+def error_of(
+    ranks: NDArray[np.float64],
+    ids: NDArray[np.int64],
+    edges: tuple[NDArray[np.int64], NDArray[np.int64]],
+    options: Options,
+) -> tuple[float, float]:
+    """The L1 error of the ranks of these vertices, and what is uncertain of it: see
+    verify.pagerank.
+
+    ids    of all vertices, ascending
+    edges  their ids; of an undirected graph each once
+    """
+    sources, targets = np.searchsorted(ids, edges)
+    if not options.directed:
+        others = sources != targets
+        sources, targets = (
+            np.append(sources, targets[others]),
+            np.append(targets, sources[others]),
+        )
+    exact, uncertain = verify.pagerank(
+        sources, targets, len(ids), options.damping, options.dangling
+    )
+    return float(np.abs(ranks - exact).sum()), uncertain

@@ -1,0 +1,41 @@
+"""What a push costs, and when that ends it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gpu import EdgeBatch, Engine, Options
+from gpu.operations.backend import Backend, Costs
+from gpu.operations.residual import PushResult, ResidualDelta
+from tests.gpu.graphs import FAMILIES
+
+
+@pytest.mark.parametrize("price", ["pushed_edge", "round_overhead"])
+def test_a_push_ends_when_it_has_cost_more_than_sweeps(price: str, backend: Backend) -> None:
+    vertices, edges = FAMILIES["grid"]()
+    pushed = {}
+    for cost in (0.0, 1e12):
+        costs = replace(backend.costs, pushed_edge=1.0)
+        costs = replace(costs, **{price: cost} if cost else {})  # type: ignore[arg-type]
+        engine = Engine(Options(target_error=1e-9), replace(backend, costs=costs))
+        engine.apply(EdgeBatch(edges[:, 0], edges[:, 1], vertices=vertices))
+        engine.update("auto")
+        engine.apply(EdgeBatch.of(insert=[(0, vertices // 2), (7, vertices // 3)]))
+        result = engine.update("auto", trace=True)
+        assert result.converged
+        assert result.trace is not None
+        pushed[cost] = [step for step in result.trace.steps if step.kind == "push"]
+    affordable, dear = pushed.values()
+    assert len(affordable) > 1
+    if price == "round_overhead":
+        assert len(dear) == 1
+    else:
+        assert [step.rounds for step in dear] == [0]
+
+
+def test_a_push_costs_its_edges_and_its_rounds() -> None:
+    costs = Costs(pushed_edge=8.0, sweep_overhead=1e4, sparse_part=16, round_overhead=100.0)
+    delta = ResidualDelta(additions=5)
+    assert costs.of_push(PushResult("floor", 1e-3, 3, 2, 4, delta)) == 5 * 8.0 + 3 * 100.0
