@@ -57,11 +57,7 @@ def sorted_by_id(
     ends = places[:-1].copy()
     with ScratchColumns(2, folder) as buckets:
         for piece in pieces():
-            begins, columns = sorted_by_bucket(first_keys, *piece)
-            for bucket in np.flatnonzero(np.diff(begins)).tolist():
-                first, last = begins[bucket : bucket + 2].tolist()
-                buckets.write(int(ends[bucket]), *(column[first:last] for column in columns))
-                ends[bucket] += last - first
+            buckets.write_by_bucket(ends, *sorted_by_bucket(first_keys, *piece))
         with ScratchColumns(3, folder) as found:
             for first, count in zip(places[:-1].tolist(), np.diff(places).tolist(), strict=True):
                 _sort(buckets, first, count, more, found)

@@ -162,15 +162,14 @@ class OutOfCorePrograms(OutOfCoreEdges):
 
     @staticmethod
     def named(program: VertexProgram | Algorithm | str) -> VertexProgram | Algorithm:
-        """The program. Raises InvalidValue for one that `run` refuses: there are algorithms that
-        need all edges at once.
+        """The program. Raises InvalidValue for an unknown name, and for an algorithm that is not
+        built in.
         """
         found = PROGRAMS.get(program) if isinstance(program, str) else program
         if found is not None and _runs(found):
             return found
-        known = [name for name, each in PROGRAMS.items() if _runs(each)]
         name = getattr(found, "name", program)
-        raise InvalidValue("program", name, f"one of {', '.join(known)} for a graph out of core")
+        raise InvalidValue("program", name, f"one of {', '.join(PROGRAMS)} for a graph out of core")
 
     def _mode(self, program: VertexProgram | Algorithm, mode: str | None) -> Mode:
         """Raises InvalidValue for what cannot be run."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Sequence
 from copy import copy
 from pathlib import Path
 from types import TracebackType
@@ -81,6 +82,24 @@ class ScratchColumns:
         """Writes a part of every column at `place`, in items. Raises OSError."""
         for file, column in zip(self._files, columns, strict=True):
             file.write(place, column)
+
+    def write_by_bucket(
+        self,
+        ends: NDArray[np.int64],
+        begins: NDArray[np.int64],
+        columns: Sequence[NDArray[Any]],
+    ) -> None:
+        """Writes each bucket of columns sorted by bucket behind what there is of it.
+
+        ends    int64[b], where this is of each bucket, in items; moved on
+        begins  int64[b + 1], where each bucket begins in the columns
+
+        Raises OSError.
+        """
+        for bucket in np.flatnonzero(np.diff(begins)).tolist():
+            first, last = begins[bucket : bucket + 2].tolist()
+            self.write(int(ends[bucket]), *(column[first:last] for column in columns))
+            ends[bucket] += last - first
 
     def read(self, place: int, *into: NDArray[Any]) -> None:
         """Fills arrays, one for each of the first columns, from `place` on, in items. Raises

@@ -355,11 +355,7 @@ class EdgeSpool:
                 piece = self._read(source, place, count, positions)
                 begins, columns = sorted_by_bucket(first_keys, *piece)
                 del piece
-                for bucket in np.flatnonzero(np.diff(begins)).tolist():
-                    first, last = begins[bucket : bucket + 2].tolist()
-                    part = (column[first:last] for column in columns)
-                    self._file.write(int(ends[bucket]), *part)
-                    ends[bucket] += last - first
+                self._file.write_by_bucket(ends, begins, columns)
 
     def _read(
         self, file: ScratchColumns, place: int, count: int, positions: NDArray[np.int32]

@@ -148,7 +148,7 @@ class WindowedTrusses:
                 self._fell[ends[fell]] = self._examinations
             bounds[:] = supported
             self._bounds.write(window.first + slots.start, backend.device.to_host(bounds))
-            self.stream.reload(window)
+            self.stream.reload(window, slots)
         return int(fell.sum())
 
     def close(self) -> None:

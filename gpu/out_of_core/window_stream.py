@@ -172,13 +172,13 @@ class WindowStream:
 
         return wait
 
-    def reload(self, window: Window) -> None:
-        """To be called between passes when the file has changed: forgets what is in memory of a
-        window. Raises OSError.
+    def reload(self, window: Window, slots: slice) -> None:
+        """To be called between passes when these slots of a window have changed in the file: what
+        is in memory of it is loaded again. Raises OSError.
         """
         if self._host is not None:
-            here = slice(window.first, window.first + window.slots)
-            self._file.read(window.first, *(column[here] for column in self._host))
+            here = slice(window.first + slots.start, window.first + slots.stop)
+            self._file.read(here.start, *(column[here] for column in self._host))
         self._held = [None if held is window else held for held in self._held]
 
     def close(self) -> None:

@@ -341,7 +341,7 @@ def test_counts_by_bound_take_what_the_budget_says() -> None:
     assert each / 2 < taken <= each
 
 
-def test_algorithms_that_need_all_edges_are_refused_by_name() -> None:
+def test_algorithms_that_are_not_built_in_are_refused_by_name() -> None:
     own = replace(SUPPORT, name="own")
     known = (
         "pagerank, levels, distances, components, labels, cores, densest, triangles, clustering, "
