@@ -48,8 +48,8 @@ class Communicator(ABC):
     @abstractmethod
     def start_gather(self, own: Array, gathered: Array, part: slice) -> None:
         """Starts to do for own[part] what `all_gather` does for all of it, in the same places, when
-        the work that has been issued is done. What is issued next may not touch these places, but
-        after `wait_for_gathers`. The place of this shard itself is left as it is.
+        the work that has been issued is done. Until `wait_for_gathers`, nothing that is issued may
+        touch these places. The place of this shard itself is left as it is.
         """
 
     @abstractmethod
@@ -76,7 +76,7 @@ class Communicator(ABC):
 
 
 def places(gathered: Array, size: int, part: slice) -> list[Array]:
-    """Where a part of the array of each shard is in all of them, by rank."""
+    """Where a part of the array of each shard is in all of them, size·n, by rank: `size` views."""
     return [each[part] for each in gathered.reshape(size, -1)]
 
 

@@ -207,7 +207,7 @@ class ShardGraph(DynamicGraph):
         return self.own_rows_at(self.permutation.positions_of(ids))
 
     def own_rows_at(self, positions: Array) -> tuple[Array, Array]:
-        """The same of positions."""
+        """As `own_rows`, of positions, int64[…] on the device."""
         own = self.backend.xp.flatnonzero(self.numbering.owners(positions) == self.numbering.rank)
         return self.numbering.rows_of(positions[own]).astype(np.int32), own
 

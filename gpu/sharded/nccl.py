@@ -29,7 +29,7 @@ def unique_id() -> Any:
 
 class NcclCommunicator(Communicator):
     """The GPUs of several processes. Work is issued on CuPy's current stream, as kernels are, but
-    that of `start_gather` on another one, before which blocks of kernels do not begin.
+    that of `start_gather` on one of higher priority, whose blocks start first.
 
     identity  see `connect`, which is called if it is given
     """

@@ -175,6 +175,9 @@ class ShardedQueryBatch(QueryBatch):
             self._sent = self._waiting[:_MOST_QUERIES]
         queries = [self._queries[index] for index in self._sent]
         answers, restarts = self._answer_queries(self.number, queries)
+        if restarts < self._counted_restarts:
+            # shards that were reset after an error of another call begin at 0 again
+            self._counted_restarts = 0
         self.restarts += restarts - self._counted_restarts
         self._counted_restarts = restarts
         for place, answer in answers:

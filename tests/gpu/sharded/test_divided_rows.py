@@ -1,4 +1,4 @@
-"""Sweeps in two parts, the first of which is sent while the second is computed."""
+"""Sweeps in three parts, each of which is sent while the next is computed."""
 
 from __future__ import annotations
 
@@ -276,7 +276,7 @@ def test_few_rows_and_few_bytes_are_sent_at_once(monkeypatch: pytest.MonkeyPatch
     assert (parts((1 << 21) - 64), parts(1 << 21)) == (1, 3)
 
 
-def test_parts_are_sent_on_another_stream_that_both_ways_waits(
+def test_parts_are_sent_on_another_stream_and_each_waits_for_the_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     emulated_nccl.install(monkeypatch)

@@ -23,7 +23,7 @@ from gpu.backends import backend_named
 from gpu.generate import rmat
 from gpu.operations.backend import Backend
 from gpu.personalized.resolve import METHODS
-from gpu.sharded.queries import ShardedQueryBatch
+from gpu.sharded.queries import Answered, ShardedQueryBatch
 from gpu.types import Personalized
 from tests.gpu.graphs import FAMILIES, exact_ranks, random_graph, some_weights
 from tests.gpu.personalized.certified import assert_groups, queries_of, solved_by
@@ -302,6 +302,22 @@ def test_an_error_of_one_batch_leaves_the_answers_of_another(
         for query, answer in zip(queries, answers, strict=True):
             assert_certified(one, query, answer)
         batch.close()
+
+
+def test_restarts_do_not_fall_when_shards_are_reset_after_an_error() -> None:
+    vertices, edges = random_graph(6)
+    batch = EdgeBatch(edges[:, 0], edges[:, 1], vertices=vertices)
+    query = PersonalizedQuery(np.array([1]), None, vertices, "pull", 1e-9)
+    with both(Options(), 2, CPU, batch) as (_, engine):
+        running = engine.submit([query])
+        counted = iter([2, 3, 0, 1])
+        running._answer_queries = lambda *_: Answered((), next(counted))
+        found = []
+        for _ in range(4):
+            running.step()
+            found.append(running.restarts)
+        assert found == [2, 3, 3, 4]
+        running.close()
 
 
 def test_a_slice_begins_with_one_exchange() -> None:
