@@ -22,6 +22,7 @@ from service.formats.columns import EdgeColumns
 from service.pipeline.batch import Batch
 from service.pipeline.edge_times import Ids
 from service.pipeline.keyed_graph import KeyedGraph
+from service.pipeline.window import Window
 
 log = logging.getLogger("liverank.pipeline")
 
@@ -53,9 +54,12 @@ class Expiry:
         self._graph = graph
         self._keyed = keyed
         self._commit = commit
-        self._window = keyed.window
         self._not_before = 0.0
         self._incomplete = self.by_event  # a batch may be committed whose expiry is not
+
+    @property
+    def _window(self) -> Window | None:
+        return self._keyed.window
 
     @property
     def by_event(self) -> bool:
