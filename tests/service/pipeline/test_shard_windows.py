@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from gpu import EdgeBatch, OutOfMemory
 from service.pipeline.edge_times import EdgeTimes
 from service.pipeline.expiry import Expiry
 from service.pipeline.pipeline import Pipeline
@@ -21,6 +22,7 @@ from service.storage.journal import Journal
 from tests.service.graphs import (
     Sent,
     edges_of,
+    engine_of,
     receipt,
     send,
     timed_batch,
@@ -243,3 +245,28 @@ def test_the_times_of_lost_shards_are_freed_before_they_are_restored(
         pipeline.published(3).result(60)
         assert edges_of(pipeline) == {("c", "d")}
     assert present == [False]
+
+
+def test_an_expiry_that_shards_reject_for_memory_is_divided(
+    tmp_path: Path,
+    cluster: Cluster,  # noqa: ARG001
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with working(tmp_path, shards=2, window=EVENT) as pipeline:
+        send(pipeline, timed_batch([(f"v{n}", f"w{n % 7}", 1.0) for n in range(100)]))
+        engine, room = engine_of(pipeline), 30
+        apply = engine.apply
+
+        def limited(batch: EdgeBatch) -> Any:
+            if batch.operations > room:
+                raise OutOfMemory("a batch", batch.operations, room)
+            return apply(batch)
+
+        monkeypatch.setattr(engine, "apply", limited)
+        send(pipeline, timed_batch([("a", "b", 100.0)]))
+        assert edges_of(pipeline) == {("a", "b")}
+        outcomes = [pipeline.outcome(version) for version in range(3, pipeline.committed + 1)]
+        statuses = [outcome.status for outcome in outcomes if outcome is not None]
+        assert statuses == ["rejected"] * 2 + ["ranked"] * 2 + ["rejected"] + ["ranked"] * 2
+    deleted = [count for is_expiry, count in journalled(tmp_path) if is_expiry]
+    assert deleted == [100, 50, 25, 25, 50, 25, 25]
