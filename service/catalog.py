@@ -41,7 +41,6 @@ from service.pipeline.consumers import Consumers
 from service.pipeline.edge_times import EdgeTimes
 from service.pipeline.observer import Observer
 from service.pipeline.pipeline import Pipeline
-from service.pipeline.shards import check_window
 from service.process_limits import check_process_limits
 from service.queries.analyses import Analysis
 from service.settings import Settings
@@ -222,8 +221,8 @@ class Catalog:
     def create(self, name: str, given: Mapping[str, Any]) -> tuple[Graph, bool]:
         """The graph, and whether it is new. `given` options must match those of an existing graph.
 
-        Raises InvalidValue for the name or an option, Unsupported for one that does not work with
-        shards, GraphExists, TooManyGraphs, NotReady, StorageFailed.
+        Raises InvalidValue for the name or an option, GraphExists, TooManyGraphs, NotReady,
+        StorageFailed.
         """
         if NAME.fullmatch(name) is None:
             raise InvalidValue(
@@ -234,7 +233,6 @@ class Catalog:
         options = GraphOptions(**given)
         if options.half_life is not None and given.get("weighted") is False:
             raise InvalidValue("weighted", False, "true, or left out, where half_life is given")
-        self._check_shards(options)
         self._check_ready()
         with self._changing:
             self._check_ready()
@@ -282,10 +280,6 @@ class Catalog:
     def _check_ready(self) -> None:
         if self._not_ready is not None:
             raise NotReady(self._not_ready)
-
-    def _check_shards(self, options: GraphOptions) -> None:
-        if self._settings.shards:
-            check_window(options.window_options())
 
     @property
     def _backend(self) -> BackendName:
@@ -345,7 +339,6 @@ class Catalog:
             options = GraphOptions(**read_manifest(directory))
         except (ValueError, TypeError) as error:
             raise StorageFailed(directory, f"has invalid options: {error}") from error
-        self._check_shards(options)
         settings = self._settings
         pipeline = Pipeline(
             directory.name,

@@ -164,14 +164,16 @@ class EdgeReader:
 
     def are_isolated(self, vertices: NDArray[np.int64]) -> NDArray[np.bool_]:
         """bool[k]: whether each of these vertices, by id, has no edge in either direction."""
-        graph = self._graph
         with self._detecting_loss():
-            positions = graph.permutation.positions_of(vertices)
-            rows = (graph.outgoing.csr, graph.incoming.csr)
-            isolated = sum(csr.row_lengths[positions] for csr in rows) == 0
-            if not graph.fixed_loops:
-                isolated &= graph.loop[positions] == 0
-            return graph.backend.device.to_host(isolated)
+            isolated = self._have_no_edge(self._rows_of(vertices))
+            return self._graph.backend.device.to_host(isolated)
+
+    def _have_no_edge(self, rows: Array) -> Array:
+        """bool[k], of int32[k]."""
+        graph = self._graph
+        lists = (graph.outgoing.csr, graph.incoming.csr)
+        isolated = sum(csr.row_lengths[rows] for csr in lists) == 0
+        return isolated if graph.fixed_loops else isolated & (graph.loop[rows] == 0)
 
     def out_edges(self, vertices: NDArray[np.int64], limit: int) -> EdgeBlock:
         """The edges from these vertices: distinct ids. An undirected edge between two of them is

@@ -218,6 +218,11 @@ class ShardedEngine:
         """See EdgeReader.out_edges. Raises InvalidValue, ShardLost."""
         return EdgeBlock.joined(self._workers.everywhere("out_edges", vertices, limit))
 
+    def are_isolated(self, vertices: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """See EdgeReader.are_isolated. Raises ShardLost."""
+        isolated = np.concatenate(self._workers.everywhere("isolated", vertices))
+        return np.isin(vertices, isolated)
+
     def capture_edges(self) -> GatheredEdges:
         """All edges, in the memory of this process: 4 bytes an edge, or 8 with its weight, and 9
         or more a vertex. Raises OutOfMemory, ShardLost.

@@ -84,6 +84,11 @@ class ShardEdgeReader(EdgeReader):
         own = len(self._rows_of(np.array([vertex])))
         return self.neighbours(vertex, direction, limit) if own else None
 
+    def own_isolated(self, vertices: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Those of own vertices among these that have no edge in either direction."""
+        rows = self._rows_of(vertices)
+        return self._ids_of(rows[self._have_no_edge(rows)])
+
     def lists(self) -> ShardLists:
         """All of them."""
         graph, to_host = self._graph, self._graph.backend.device.to_host

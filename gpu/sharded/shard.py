@@ -251,6 +251,10 @@ class Shard:
         self._scale()
         return self._reader.out_edges(vertices, limit)
 
+    def isolated(self, vertices: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The own vertices among these that have no edge."""
+        return self._reader.own_isolated(vertices)
+
     def lists(self) -> ShardLists:
         """The edges of own vertices."""
         self._scale()

@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from http import HTTPStatus
 from time import monotonic
 
 from gpu import Solve
@@ -22,6 +23,7 @@ from service.formats.columns import EdgeColumns
 from service.pipeline.batch import Batch
 from service.pipeline.edge_times import Ids
 from service.pipeline.keyed_graph import KeyedGraph
+from service.pipeline.window import Window
 
 log = logging.getLogger("liverank.pipeline")
 
@@ -53,9 +55,12 @@ class Expiry:
         self._graph = graph
         self._keyed = keyed
         self._commit = commit
-        self._window = keyed.window
         self._not_before = 0.0
         self._incomplete = self.by_event  # a batch may be committed whose expiry is not
+
+    @property
+    def _window(self) -> Window | None:
+        return self._keyed.window
 
     @property
     def by_event(self) -> bool:
@@ -136,7 +141,8 @@ class Expiry:
         rank_later: bool,
     ) -> None:
         """Commits a batch of `count` items, or several, if memory or the journal have no room for
-        that, or if they are many.
+        that, or if they are many. Memory may be found short beforehand, or by shards, which reject
+        the batch.
 
         columns_of  of some of the items
         Raises BatchRejected, BodyTooLarge, MemoryError, OutcomeDelayed, OverflowError,
@@ -148,17 +154,22 @@ class Expiry:
             part = parts.pop(0)
             try:
                 columns = columns_of(part)
-                (error,) = self._keyed.check_memory([columns])
-                if error is not None:
-                    raise error
-                batch = Batch.of(columns, b"", solve, rank_later=rank_later)
-            except (BodyTooLarge, MemoryError, OverflowError):
+                (short,) = self._keyed.check_memory([columns])
+                if short is not None:
+                    raise short
+                self._commit(Batch.of(columns, b"", solve, rank_later=rank_later))
+            except (BatchRejected, BodyTooLarge, MemoryError, OverflowError) as error:
                 middle = (part.start + part.stop) // 2
-                if middle == part.start:
+                if middle == part.start or not _is_for_size(error):
                     raise
                 parts[:0] = slice(part.start, middle), slice(middle, part.stop)
-            else:
-                self._commit(batch)
+
+
+def _is_for_size(error: Exception) -> bool:
+    """Whether a smaller batch may do."""
+    if not isinstance(error, BatchRejected):
+        return True
+    return bool(error.reason["status"] == HTTPStatus.INSUFFICIENT_STORAGE)
 
 
 def _deletion(keyed: KeyedGraph, sources: Ids, targets: Ids) -> EdgeColumns:

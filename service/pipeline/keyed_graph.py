@@ -21,6 +21,7 @@ from gpu import (
     EngineError,
     InvalidValue,
     OutOfMemory,
+    ShardLost,
 )
 from service.errors import InvalidField
 from service.formats.columns import EdgeColumns
@@ -127,8 +128,8 @@ class KeyedGraph:
     def apply(self, columns: EdgeColumns) -> tuple[Change, float]:
         """Assigns ids to the keys and applies the batch; also returns the seconds for the keys.
 
-        An error leaves keys and graph unchanged, but DeviceLost and IncompletelyApplied: after
-        these the graph may have the batch, and cannot be used any more.
+        An error leaves keys and graph unchanged, but DeviceLost, ShardLost and IncompletelyApplied:
+        after these the graph may have the batch, and cannot be used any more.
         """
         started = perf_counter()
         before = self._keys.mark()
@@ -146,7 +147,7 @@ class KeyedGraph:
         self.sets.members = members
         try:
             self._follow(batch, columns)
-        except DeviceLost:
+        except (DeviceLost, ShardLost):
             raise
         except Exception as error:
             raise IncompletelyApplied(self._graph, error) from error

@@ -309,8 +309,9 @@ class _EdgeReader(EdgeReader):
         edges: EdgeBlock = self._call(lambda shards: shards.out_edges(vertices, limit))
         return edges
 
-    def are_isolated(self, vertices: NDArray[np.int64]) -> NDArray[np.bool_]:  # noqa: ARG002
-        _refuse("window")
+    def are_isolated(self, vertices: NDArray[np.int64]) -> NDArray[np.bool_]:
+        isolated: NDArray[np.bool_] = self._call(lambda shards: shards.are_isolated(vertices))
+        return isolated
 
 
 def _refuse(call: str) -> NoReturn:

@@ -12,18 +12,11 @@ from typing import Any
 
 from gpu import BackendName, Cluster, Engine, Options, Unsupported
 from service.pipeline.sharded_engine import ONE_DEVICE, ShardedGraphEngine
-from service.pipeline.window import WindowOptions
 
 log = logging.getLogger("liverank.shards")
 
 _FIRST_DELAY, _LONGEST_DELAY = 0.1, 60.0
 """Seconds between attempts to recover: doubled with each that fails."""
-
-
-def check_window(window: WindowOptions | None) -> None:
-    """Raises Unsupported for options of a graph that do not work with shards."""
-    if window is not None:
-        raise Unsupported("window", window.seconds, "null")
 
 
 @dataclass(frozen=True, slots=True)

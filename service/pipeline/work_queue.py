@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Reversible
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
@@ -57,6 +57,11 @@ class WorkQueue:
                 raise self.closed
             self._waiting.append(work)
             self._changed.notify()
+
+    def put_back(self, batches: Reversible[PendingBatch]) -> None:
+        """Batches that were taken become the next ones again, in this order."""
+        with self._changed:
+            self._waiting.extendleft(reversed(batches))
 
     def put_query(self, request: PendingQuery[QueryResponse] | WatchRequest) -> None:
         """Raises the reason given to `close`."""

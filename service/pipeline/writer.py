@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from concurrent.futures import Future
 from time import perf_counter
 
@@ -90,6 +91,7 @@ class Writer:
         except ShardLost as error:  # another writer continues
             self.ranking.fail_unranked(error)
             self._scheduler.refuse(error)
+            self.keyed.window = None  # so that there is never memory for the times of two
             raise
         except Exception as error:
             self._refuse(error)
@@ -115,9 +117,7 @@ class Writer:
         """Commits and applies batches, and ranks them unless more are waiting to join."""
         try:
             if self._expiry.by_event:
-                for one in batches:
-                    self._commit([one])
-                    self._expiry.follow(one.batch)
+                self._commit_singly(batches)
             else:
                 self._commit(batches)
             if not self._more_can_join():
@@ -129,6 +129,18 @@ class Writer:
             for batch in batches:
                 batch.fail(error, completions)
             completions.deliver()
+            raise
+
+    def _commit_singly(self, batches: list[PendingBatch]) -> None:
+        """Commits and applies batches, each with what it makes too old."""
+        waiting = deque(batches)
+        try:
+            while waiting:
+                one = waiting.popleft()
+                self._commit([one])
+                self._expiry.follow(one.batch)
+        except ShardLost:
+            self._queue.put_back(waiting)  # for the next writer
             raise
 
     def _commit(self, batches: list[PendingBatch]) -> None:

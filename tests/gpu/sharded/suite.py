@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from gpu import BackendName, Engine, Options, Ranks, ShardedEngine, Snapshot, Unsupported
 from gpu.backends import backend_named
-from gpu.graph.reading import Direction, EdgeBlock, EdgeReader, Neighbours
+from gpu.graph.reading import Direction, EdgeBlock, Neighbours
 from gpu.operations.backend import Backend
 from gpu.personalized.batch import QueryBatch
 from gpu.sharded.cluster import local_workers
@@ -243,7 +243,5 @@ class _Reader:
     def out_edges(self, vertices: NDArray[np.int64], limit: int) -> EdgeBlock:
         return self._engine.out_edges(vertices, limit)
 
-    def __getattr__(self, name: str) -> NoReturn:
-        if not hasattr(EdgeReader, name):
-            raise AttributeError(name)
-        raise Unsupported("call", f"edge_reader.{name}", "what ShardedEngine has")
+    def are_isolated(self, vertices: NDArray[np.int64]) -> NDArray[np.bool_]:
+        return self._engine.are_isolated(vertices)

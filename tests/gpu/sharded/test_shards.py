@@ -94,6 +94,10 @@ def run_stream(
             assert replace(change, seconds=0.0) == model.apply(batch)
             present = model.vertices - len(model.free)
             assert (engine.vertices, engine.edges) == (present, len(model.edges))
+            vertices = [each for each in reversed(range(model.vertices)) if each not in model.free]
+            ends = {end for edge in model.edges for end in edge}
+            isolated = engine.are_isolated(np.array(vertices, np.int64))
+            assert isolated.tolist() == [each not in ends for each in vertices]
             strategy = str(generator.choice(STRATEGIES))
             result = engine.update(strategy)
             assert result.converged

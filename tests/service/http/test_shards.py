@@ -115,6 +115,30 @@ def test_edges_are_those_of_one_device(sharded: Server, server: Server) -> None:
     assert ours["unknown"] == ["x"]
 
 
+def test_edges_leave_a_window_as_on_one_device(sharded: Server, server: Server) -> None:
+    options = {"window": 5.0, "clock": "event", "forget_vertices": True}
+    one = server.new_graph(**options)
+    created = sharded.http.put("/graphs/windowed", json=options)
+    assert created.status_code == 201, created.text
+    assert created.json()["options"]["window"] == 5.0
+    rows = [["a", "b", None, 1.0], ["b", "c", None, 4.0], ["c", "b", None, 7.0]]
+    told = []
+    for path, on in (("/graphs/windowed", sharded), (one, server)):
+        for row in rows:
+            on.http.post(f"{path}/batches", json={"insert": [row]}).raise_for_status()
+        document = on.http.get(path).json()
+        assert document["memory"]["times"] > 0
+        receipts = [on.http.get(f"{path}/batches/{version}").json() for version in range(1, 6)]
+        assert [each["expired"] for each in receipts] == [0, 0, 0, 1, 0]
+        assert (receipts[4]["removed"], receipts[4]["version"]) == (1, document["version"])
+        top = on.http.get(f"{path}/top").json()["ranks"]
+        told.append((document["edges"], {each["vertex"]: each["rank"] for each in top}))
+    assert told[0][0] == told[1][0] == 2
+    assert told[0][1] == pytest.approx(told[1][1], abs=2e-6)
+    assert set(told[0][1]) == {"b", "c"}
+    assert sharded.http.delete("/graphs/windowed").status_code == 204
+
+
 def test_solves_are_traced_and_end_when_places_are_proven(sharded: Server) -> None:
     receipt = sharded.http.post(f"{PATH}/recompute?strategy=static&trace=true").json()
     assert receipt["trace"]["steps"][-1]["kind"] == "sweep"
@@ -145,7 +169,6 @@ def test_the_shards_are_described(sharded: Server) -> None:
 @pytest.mark.parametrize(
     ("method", "path", "body", "field"),
     [
-        ("PUT", "/graphs/new", {"window": 60.0}, "window"),
         ("GET", f"{PATH}/personalized/a?form=published", None, "form"),
         ("PUT", f"{PATH}/watched/w", {"seeds": {"a": 1.0}}, "call"),
         ("POST", f"{PATH}/analyses/components", {}, "call"),
@@ -161,7 +184,6 @@ def test_what_does_not_work_is_refused_by_name(
     assert problem["type"] == "urn:liverank:problem:unsupported"
     assert problem["field"] == field
     assert "does not work with shards" in problem["detail"]
-    assert sharded.http.get("/graphs/new").status_code == 404
     assert sharded.http.get(PATH).json() == before
 
 

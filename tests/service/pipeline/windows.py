@@ -93,9 +93,9 @@ def eventually(condition: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-def receipts(pipeline: Pipeline) -> list[dict[str, Any]]:
-    """Of all versions."""
-    found = [pipeline.outcome(version) for version in range(1, pipeline.committed + 1)]
+def receipts(pipeline: Pipeline, first: int = 1) -> list[dict[str, Any]]:
+    """Of all versions from `first` on."""
+    found = [pipeline.outcome(version) for version in range(first, pipeline.committed + 1)]
     return [orjson.loads(outcome.body) for outcome in found if outcome is not None]
 
 
