@@ -152,6 +152,7 @@ def relative_cost(kind: SweepKind, iterate: GlobalIterate) -> float:
     if not kind.accelerated:
         return _PLAIN_COST
     graph, overhead = iterate.graph, iterate.graph.backend.costs.sweep_overhead
-    cost = graph.arcs + _VERTEX_COST * graph.vertices + overhead
-    accelerated = graph.arcs + _ACCELERATED_VERTEX_COST * graph.vertices
+    vertices = graph.ids.limit  # of all shards, which have to choose alike
+    cost = graph.arcs + _VERTEX_COST * vertices + overhead
+    accelerated = graph.arcs + _ACCELERATED_VERTEX_COST * vertices
     return (accelerated + _ACCELERATED_OVERHEAD * overhead) / cost

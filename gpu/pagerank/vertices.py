@@ -55,6 +55,10 @@ class GraphVertices:
         """int64[r] on the host."""
         return self.graph.permutation.ids_of(rows)
 
+    def values_at(self, values: Array, ids: NDArray[np.int64]) -> Ranking:
+        """float64[k] on the host: values[n] by row, of these vertices."""
+        return self.graph.backend.device.to_host(values[self.rows_of(ids)[0]])
+
     def sorted_by_id(self, rows: Array) -> Array:
         """Distinct rows, in the order of their ids."""
         return self.graph.permutation.sorted_by_id(rows)

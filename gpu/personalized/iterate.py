@@ -60,7 +60,10 @@ class PersonalizedIterate(Iterate):
         self.certificate.transition_error = transition_error(self.graph)
         self.certificate.start(self.rhs_scale)
         self.workspace.residual.values[self.positions] = self.rhs_scale * self._weights
-        self.workspace.list_all(self.positions)
+        self._list_all(self.positions)
+
+    def _list_all(self, rows: Array) -> None:
+        self.workspace.list_all(rows)
         if self.vertices.highest(self.workspace.residual.floor) == np.inf:
             self.workspace.drop_list()
 
@@ -190,7 +193,7 @@ class PersonalizedIterate(Iterate):
         self.workspace = workspace
         self.residual_id = object()
         # a workspace of another size may have room for fewer
-        workspace.list_all(touched)
+        self._list_all(touched)
         workspace.values[touched] = values
         workspace.residual.values[touched] = residuals
 

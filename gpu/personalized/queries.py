@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu.errors import InvalidValue
 from gpu.operations.update import GraphUpdate
 from gpu.personalized.batch import QueryBatch
 from gpu.personalized.query import QueryContext
@@ -21,7 +20,7 @@ from gpu.personalized.resolve import (
     checked_among,
     resolve,
 )
-from gpu.personalized.watched import Registration, Watched
+from gpu.personalized.watched import Registration, Watched, require_watchable
 from gpu.types import PersonalizedQuery
 
 
@@ -49,12 +48,7 @@ class Queries:
 
     def register(self, name: str, query: PersonalizedQuery) -> Registration:
         """Begins a query that is to be watched. Raises InvalidValue, OutOfMemory."""
-        for field, value, expected in (
-            ("form", query.form, "accelerated"),
-            ("trace", query.trace, False),
-        ):
-            if value != expected:
-                raise InvalidValue(field, value, f"{expected!r} for a watched query")
+        require_watchable(query)
         registration = Registration(self.context, name, self.resolve([query])[0])
         self.running.append(registration)
         return registration

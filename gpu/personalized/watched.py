@@ -18,24 +18,24 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu.errors import OutOfMemory, UnknownVertex
+from gpu.errors import InvalidValue, OutOfMemory, UnknownVertex
 from gpu.graph.vertex_ids import NO_IDS
 from gpu.operations.update import GraphUpdate
 from gpu.pagerank.bounded_places import BoundedPlaces
-from gpu.pagerank.identical_lists import identical_in_lists
 from gpu.pagerank.places import ProvenPlaces
+from gpu.pagerank.workspace import Workspace
 from gpu.personalized.query import Query, QueryContext
 from gpu.personalized.resolve import ResolvedQuery
 from gpu.personalized.ties import ties_of
 from gpu.personalized.workspace import query_bytes
-from gpu.types import Personalized, Ranking
+from gpu.types import Personalized, PersonalizedQuery, Ranking
 
 _SOLVED_PART = 0.5
 """A query is solved to this part of its target: the rest is for batches."""
 
 
 @dataclass(slots=True)
-class _Entry:
+class Entry:
     """A watched query. After it ran out of memory it has no query and no answer until it is solved
     again.
 
@@ -67,9 +67,11 @@ class Registration:
     """
 
     def __init__(self, context: QueryContext, name: str, asked: ResolvedQuery) -> None:
-        """Raises OutOfMemory, with what its vectors need at most."""
-        device, needed = context.graph.backend.device, query_bytes(context.graph.vertices)
-        if needed > (available := device.memory_available()):
+        """Raises OutOfMemory, with what its vectors need at most; on all shards, if on one."""
+        device, highest = context.graph.backend.device, context.vertices.highest
+        needed = int(highest(query_bytes(context.graph.vertices)))
+        available = int(-highest(-device.memory_available()))
+        if needed > available:
             raise OutOfMemory(_purpose(name), needed, available)
         self.name = name
         self.asked = asked
@@ -81,6 +83,11 @@ class Registration:
     @property
     def done(self) -> bool:
         return self._query is not None and self._query.done
+
+    @property
+    def lost(self) -> bool:
+        """Whether it lost a seed."""
+        return self._lost is not None
 
     def step(self) -> None:
         """Continues, by about a sweep's work at most. Raises OutOfMemory, and UnknownVertex if a
@@ -98,10 +105,14 @@ class Registration:
         try:
             self.asked = self.asked.after(update.removed)
             if self._query is not None:
-                self._query.perturb(update)
+                self._follow(self._query, update)
         except UnknownVertex as error:
             self._lost = error
             self.close()
+
+    def _follow(self, running: Query, update: GraphUpdate) -> None:
+        try:
+            running.perturb(update)
         except MemoryError:
             # the update stands; the caller gets the error when the query starts again
             self.close()
@@ -125,14 +136,14 @@ class Watched:
     def __init__(self, context: QueryContext) -> None:
         self._context = context
         self._pool = context.pool
-        self._entries: dict[str, _Entry] = {}
+        self._entries: dict[str, Entry] = {}
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def keep(self, registration: Registration) -> None:
         """Keeps a solved query, in place of another of the same name."""
-        entry = _Entry(registration.asked, None, None)
+        entry = Entry(registration.asked, None, None)
         self._store(entry, registration.take())
         self._entries[registration.name] = entry
 
@@ -183,11 +194,11 @@ class Watched:
                 entry.query.perturb(update)
                 self._pack(entry.query)
                 entry.perturbed = True
-            except MemoryError:
-                entry.query = entry.answer = None
+            except MemoryError as error:
+                self._give_up(entry, error)
 
     @staticmethod
-    def _remove(entry: _Entry, update: GraphUpdate) -> None:
+    def _remove(entry: Entry, update: GraphUpdate) -> None:
         try:
             entry.asked = entry.asked.after(update.removed)
         except UnknownVertex as error:
@@ -209,20 +220,20 @@ class Watched:
             ):
                 try:
                     self._solve(entry)
-                except MemoryError:
-                    entry.query = entry.answer = None
+                except MemoryError as error:
+                    self._give_up(entry, error)
             elif entry.perturbed and entry.answer is not None:
                 perturbed.append(entry)
             entry.perturbed = entry.outdated = False
         self._renew_bounds(perturbed)
 
-    def _renew_bounds(self, entries: Sequence[_Entry]) -> None:
+    def _renew_bounds(self, entries: Sequence[Entry]) -> None:
         """Makes the bounds of answers whose places stay those of the graph after a batch."""
         bounded = [self._bounded(entry) for entry in entries]
         alike = np.concatenate([NO_IDS, *(places.alike(places.values) for places in bounded)])
         classes = None
         if len(alike):
-            classes = identical_in_lists(self._context.graph, np.unique(alike))
+            classes = self._context.vertices.identical_to(np.unique(alike))
         for entry, places in zip(entries, bounded, strict=True):
             assert entry.query is not None
             assert entry.answer is not None
@@ -238,7 +249,7 @@ class Watched:
                 iterations=0,
             )
 
-    def _bounded(self, entry: _Entry) -> BoundedPlaces:
+    def _bounded(self, entry: Entry) -> BoundedPlaces:
         """The places of an answer, bounded by the size of the error now."""
         assert entry.query is not None
         assert entry.answer is not None
@@ -249,7 +260,7 @@ class Watched:
         error = float(entry.query.iterate.certificate.solution_error)
         return BoundedPlaces.by_gaps(vertices, entry.values, error, others)
 
-    def _solve(self, entry: _Entry) -> None:
+    def _solve(self, entry: Entry) -> None:
         asked, query = entry.asked, entry.query
         entry.query = entry.answer = None
         if query is not None:
@@ -263,12 +274,11 @@ class Watched:
             _run(query)
         self._store(entry, query)
 
-    def _store(self, entry: _Entry, query: Query) -> None:
+    def _store(self, entry: Entry, query: Query) -> None:
         places = query.places()
         entry.answer = query.answer(places)
-        graph = self._context.graph
-        on_device = query.iterate.workspace.values[graph.permutation.positions_of(places.vertices)]
-        entry.values = graph.backend.device.to_host(on_device)
+        vertices, values = self._context.vertices, query.iterate.workspace.values
+        entry.values = vertices.values_at(values, places.vertices)
         entry.others = places.others
         entry.places = places.vertices[: entry.asked.k]
         self._pack(query)
@@ -279,8 +289,22 @@ class Watched:
             self._pool.give_back(query.iterate.pack())
 
     def _unpack(self, query: Query) -> None:
+        workspace = self._workspace(query)
         if query.iterate.packed:
-            query.iterate.unpack(self._pool.take(query.query.method == "push"))
+            query.iterate.unpack(workspace)
+
+    def _workspace(self, query: Query) -> Workspace:
+        """Where a query continues, with room for all vertices. Raises OutOfMemory."""
+        if query.iterate.packed:
+            return self._pool.take(query.query.method == "push")
+        workspace = query.iterate.workspace
+        workspace.reserve(self._context.graph.vertices)
+        return workspace
+
+    @staticmethod
+    def _give_up(entry: Entry, error: MemoryError) -> None:  # noqa: ARG004
+        """Has a query solved again at the next refresh."""
+        entry.query = entry.answer = None
 
     @property
     def nbytes(self) -> int:
@@ -298,6 +322,16 @@ def _run(query: Query) -> None:
     query.iterations = 0
     while not query.done:
         query.step()
+
+
+def require_watchable(query: PersonalizedQuery) -> None:
+    """Raises InvalidValue."""
+    for name, value, expected in (
+        ("form", query.form, "accelerated"),
+        ("trace", query.trace, False),
+    ):
+        if value != expected:
+            raise InvalidValue(name, value, f"{expected!r} for a watched query")
 
 
 def _purpose(name: str) -> str:

@@ -26,12 +26,14 @@ from gpu.graph.reading import Direction, EdgeBlock, Neighbours
 from gpu.graph.vertex_ids import NO_IDS, VertexIds
 from gpu.pagerank.ranks import Ranks
 from gpu.pagerank.strategies import Solve
-from gpu.personalized.resolve import AnyQuery, ResolvedQuery, resolve
+from gpu.personalized.resolve import AnyQuery, ResolvedQuery, checked_among, resolve
+from gpu.personalized.watched import Registration, require_watchable
 from gpu.sharded.capture import ShardedCapture, by_position, restore_shards
 from gpu.sharded.cluster import Cluster, started_workers
-from gpu.sharded.queries import SLICE_SECONDS, Answered, ShardedQueryBatch
+from gpu.sharded.queries import SLICE_SECONDS, Answered, Running, ShardedQueryBatch
 from gpu.sharded.reading import GatheredEdges
 from gpu.sharded.shard import ShardRanks, ShardSize
+from gpu.sharded.watched import ShardedWatched
 from gpu.sharded.workers import Workers
 from gpu.types import (
     BackendName,
@@ -91,8 +93,9 @@ class ShardedEngine:
         )
         self.ids = VertexIds()
         self.shard_vertices: list[int] = []
-        self._running: list[ShardedQueryBatch] = []
-        self._numbers = count()
+        self._running: list[Running] = []
+        self._new_number = partial(next, count())
+        self._watched = ShardedWatched(self._call_watched, self._new_number, self._running)
         self.shard_edges: list[int] = []
         self.shard_bytes: list[int] = []
         self._ids = np.empty(0, np.int64)
@@ -126,6 +129,7 @@ class ShardedEngine:
         self.ids.change(removed, returned, limit)
         for running in self._running:
             running.follow(removed)
+        self._watched.follow(removed)
         self.edges += change.inserted - change.deleted - change.removed_edges
         return change
 
@@ -189,8 +193,8 @@ class ShardedEngine:
         """The same, to be run by its `step`, between which edges may change, and then closed.
         Raises InvalidValue, Unsupported; its steps raise OutOfMemory, ShardLost.
         """
-        numbers = partial(next, self._numbers)
-        return ShardedQueryBatch(self._answer, self.resolve(queries), numbers, self._running)
+        resolved = self.resolve(queries)
+        return ShardedQueryBatch(self._answer, resolved, self._new_number, self._running)
 
     def _answer(self, number: int, queries: list[ResolvedQuery]) -> Answered:
         limits = ([each.number for each in self._running], SLICE_SECONDS)
@@ -206,6 +210,45 @@ class ShardedEngine:
             if query.form != "accelerated":
                 raise Unsupported("form", query.form, "'accelerated'")
         return resolved
+
+    def watch(self, name: str, query: PersonalizedQuery) -> None:
+        """Answers a query and keeps it fresh from now on: see Engine.watch. Raises InvalidValue,
+        OutOfMemory, ShardLost.
+        """
+        self._watched.watch(name, self._watchable(query))
+
+    def register(self, name: str, query: PersonalizedQuery) -> Registration:
+        """The same, to be run by its `step`, then to be kept and closed. Raises InvalidValue."""
+        return self._watched.register(name, self._watchable(query))
+
+    def _watchable(self, query: PersonalizedQuery) -> ResolvedQuery:
+        require_watchable(query)
+        return self.resolve([query])[0]
+
+    def keep(self, registration: Registration) -> None:
+        """Watches a query that is solved, in place of another of its name. Raises OutOfMemory,
+        ShardLost.
+        """
+        self._watched.keep(registration)
+
+    def restrict(self, name: str, among: NDArray[np.integer[Any]]) -> None:
+        """See Engine.restrict. Raises KeyError, InvalidValue."""
+        self._watched.restrict(name, checked_among(self.ids, among))
+
+    def unwatch(self, name: str) -> None:
+        """Forgets a watched query, if there is one of this name. Raises ShardLost."""
+        self._watched.remove(name)
+
+    def watched(self, name: str) -> Personalized:
+        """The answer to a watched query as of the last `refresh_watched`: see Engine.watched."""
+        return self._watched.answer(name)
+
+    def refresh_watched(self) -> None:
+        """Brings the watched queries up to date with everything applied. Raises ShardLost."""
+        self._watched.refresh()
+
+    def _call_watched(self, method: str, *arguments: Any) -> Any:
+        return self._workers.everywhere("watched", method, *arguments)[0]
 
     def neighbours(self, vertex: int, direction: Direction, limit: int) -> Neighbours:
         """See EdgeReader.neighbours. Raises ShardLost."""

@@ -15,6 +15,7 @@ from gpu.pagerank.vertices import GraphVertices, LeadingEntries
 from gpu.sharded.communicator import Communicator
 from gpu.sharded.graph import ShardGraph
 from gpu.sharded.identical_lists import identical_in_lists
+from gpu.types import Ranking
 
 
 class OwnVertices(GraphVertices):
@@ -33,6 +34,14 @@ class OwnVertices(GraphVertices):
 
     def ids_of(self, rows: Array) -> NDArray[np.int64]:
         return self.graph.permutation.ids_of(self.graph.numbering.positions_of(rows))
+
+    def values_at(self, values: Array, ids: NDArray[np.int64]) -> Ranking:
+        to_host = self.graph.backend.device.to_host
+        rows, here = self.rows_of(ids)
+        own = np.zeros(len(ids))
+        own[to_host(here)] = to_host(values[rows])
+        # exact: of what is summed up, all but one are 0
+        return np.array(self.sums(own.tolist())) if len(ids) else own
 
     def sorted_by_id(self, rows: Array) -> Array:
         ids = self.graph.permutation.to_ids(self.graph.numbering.positions_of(rows))

@@ -1,4 +1,5 @@
-"""Personalized queries on a graph in shards: by the methods of one device, each on its own rows.
+"""Personalized queries on a graph in shards: by the methods of one device, each on its own rows;
+for those that are watched see gpu.sharded.own_watched.
 
 Every shard runs the same queries (gpu.personalized.batch) on its part of y and r, in blocks where
 that is faster. Sweeps, pushes and sums are those of the shards, so all take the same decisions.
@@ -8,13 +9,15 @@ perturbs a query that runs alone, which continues, and restarts a block.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from time import perf_counter
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gpu.errors import OutOfMemory
 from gpu.operations.update import GraphUpdate
 from gpu.pagerank.global_iterate import GlobalIterate
 from gpu.personalized.batch import QueryBatch
@@ -22,6 +25,7 @@ from gpu.personalized.query import Query, QueryContext
 from gpu.personalized.resolve import ResolvedQuery
 from gpu.personalized.workspace import WorkspacePool
 from gpu.sharded.own_vertices import OwnVertices
+from gpu.sharded.own_watched import OwnRegistration, OwnWatched, Renewed
 from gpu.types import Personalized
 
 SLICE_SECONDS = 0.05
@@ -61,11 +65,11 @@ class _OwnQueries(QueryBatch):
 
 
 class ShardQueries:
-    """The queries of one shard that are not done, by the number of their batch, and what they
-    share.
+    """The queries of one shard that are not done, by the number of their batch, those that are
+    watched, and what they share.
 
-    answering  whether a call of `answer` has begun and not ended. If one has on any shard, all
-               have to `reset` before the next call
+    answering  whether a call that exchanges anything has begun and not ended. If one has on any
+               shard, all have to `reset` before the next call
     """
 
     def __init__(self, iterate: GlobalIterate, vertices: OwnVertices) -> None:
@@ -78,7 +82,8 @@ class ShardQueries:
         """
         pool, iterate = WorkspacePool(self._vertices.graph), self._iterate
         self._context = QueryContext(pool, iterate.options, iterate.deflation, self._vertices)
-        self._running: dict[int, _OwnQueries] = {}
+        self._running: dict[int, _OwnQueries | OwnRegistration] = {}
+        self._watched = OwnWatched(self._context)
         self.answering = False
 
     def answer(
@@ -95,14 +100,73 @@ class ShardQueries:
         batches  numbers of those that are not closed; other queries are forgotten
         seconds  after which no step begins, but the first
         """
+        self._keep_open(batches)
+        with self._exchanging():
+            running = self._running.get(number) or _OwnQueries(self._context, queries)
+            assert isinstance(running, _OwnQueries)
+            self._running[number] = running
+            self._run(running, seconds)
+            answered = Answered(running.given(), running.restarts)
+            if running.done:
+                self._running.pop(number).close()
+        return answered
+
+    def register(
+        self,
+        number: int,
+        name: str,
+        query: ResolvedQuery,
+        batches: Collection[int],
+        seconds: float,
+    ) -> bool | OutOfMemory:
+        """Goes on with the first solve of a query that is to be watched. Returns whether it is
+        done; or an error that concerns all shards, since to raise it would reset them. See `answer`
+        for the rest.
+        """
+        self._keep_open(batches)
+        if number not in self._running:
+            try:
+                self._running[number] = OwnRegistration(self._context, name, query)
+            except OutOfMemory as error:
+                return error
+        with self._exchanging():
+            self._run(self._running[number], seconds)
+        return self._running[number].done
+
+    def keep(self, number: int) -> Mapping[str, Renewed]:
+        """Watches a query whose first solve is done. Returns its answer; nothing if a reset has
+        forgotten it. Raises OutOfMemory.
+        """
+        registration = self._running.pop(number, None)
+        if registration is None:
+            return {}
+        assert isinstance(registration, OwnRegistration)
+        with self._exchanging():
+            self._watched.keep(registration)
+            return {registration.name: self._watched.renewed(registration.name)}
+
+    def unwatch(self, name: str) -> None:
+        """See Watched.remove."""
+        self._watched.remove(name)
+
+    def refresh(self, among: Mapping[str, NDArray[np.int64]]) -> Mapping[str, Renewed]:
+        """See OwnWatched.refreshed."""
+        with self._exchanging():
+            return self._watched.refreshed(among)
+
+    @contextmanager
+    def _exchanging(self) -> Iterator[None]:
+        self.answering = True
+        yield
+        self.answering = False  # unless an error ended it
+
+    def _keep_open(self, batches: Collection[int]) -> None:
         for closed in self._running.keys() - set(batches):
             self._running.pop(closed).close()
-        self.answering = True
+
+    def _run(self, running: _OwnQueries | OwnRegistration, seconds: float) -> None:
         began, over = perf_counter(), False
         steps, next_check = 0, 1
-        if number not in self._running:
-            self._running[number] = _OwnQueries(self._context, queries)
-        running = self._running[number]
         while not (running.done or over):
             running.step()
             steps += 1
@@ -113,11 +177,6 @@ class ShardQueries:
             # an exchange takes about as long as a step of a small graph
             fitting = 0.5 * steps * (seconds / max(elapsed, 1e-9) - 1.0)
             next_check = steps + 1 + int(min(max(fitting, 0.0), _MOST_UNCHECKED))
-        answered = Answered(running.given(), running.restarts)
-        if running.done:
-            self._running.pop(number).close()
-        self.answering = False
-        return answered
 
     def perturb(self, update: GraphUpdate) -> None:
         """Has all queries follow a batch of edges, on all shards."""
@@ -125,11 +184,24 @@ class ShardQueries:
             batch.perturb(update)
             if batch.lost:  # of which the caller knows
                 self._running.pop(number).close()
+        self._watched.perturb(update)
 
     @property
     def nbytes(self) -> int:
         """Bytes held on the device."""
-        return self._context.pool.nbytes
+        return self._context.pool.nbytes + self._watched.nbytes
+
+
+class Running(Protocol):
+    """What follows batches until it is closed, as the engine knows it.
+
+    number  the shards know it by that
+    """
+
+    number: int
+
+    def follow(self, removed: NDArray[np.int64]) -> None:
+        """Follows a batch of edges that removed these vertices: ids, ascending."""
 
 
 class ShardedQueryBatch(QueryBatch):
@@ -144,7 +216,7 @@ class ShardedQueryBatch(QueryBatch):
         answer: Callable[[int, list[ResolvedQuery]], Answered],
         queries: Sequence[ResolvedQuery],
         numbers: Callable[[], int],
-        batches: list[ShardedQueryBatch],
+        batches: list[Running],
     ) -> None:
         """answer   calls the shards with a number
         numbers  gives new ones

@@ -241,6 +241,12 @@ class Shard:
         answered = self._queries.answer(number, queries, batches, seconds)
         return answered if self._communicator.rank == 0 else Answered()
 
+    def watched(self, method: str, *arguments: Any) -> Any:
+        """Calls a method of ShardQueries; only the first shard returns what that does."""
+        self._follow()
+        done = getattr(self._queries, method)(*arguments)
+        return done if self._communicator.rank == 0 else None
+
     def neighbours(self, vertex: int, direction: Direction, limit: int) -> Neighbours | None:
         """See EdgeReader.neighbours; None on all shards but the owner of the vertex."""
         self._scale()

@@ -193,11 +193,9 @@ class Pipeline:
         return self.call(lambda writer: writer.ranking.recompute(solve, submitted))
 
     def submit_query(self, request: PendingQuery[QueryResponse] | WatchRequest) -> None:
-        """Queues personalized queries, or one to be watched. Raises QueueFull, Unsupported, and
-        NotReady while lost shards recover.
+        """Queues personalized queries, or one to be watched. Raises QueueFull, and NotReady while
+        lost shards recover.
         """
-        if isinstance(request, WatchRequest):
-            self.shards.check_call("watched")
         if self.shards.loss is not None:
             raise NotReady(f"graph {self.graph!r} is being recovered: {self.shards.loss.reason}")
         release = self.computations.admit(request.nbytes)

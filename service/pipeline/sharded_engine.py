@@ -28,6 +28,7 @@ from gpu import (
     Form,
     Neighbours,
     Options,
+    Personalized,
     PersonalizedQuery,
     QueryBatch,
     Ranks,
@@ -261,6 +262,26 @@ class ShardedGraphEngine(Engine):
     def close(self, running: QueryBatch | Registration) -> None:
         running.close()
 
+    def register(self, name: str, query: PersonalizedQuery) -> Registration:
+        registration: Registration = self._call(lambda shards: shards.register(name, query))
+        return registration
+
+    def keep(self, registration: Registration) -> None:
+        self._call(lambda shards: shards.keep(registration))
+
+    def restrict(self, name: str, among: NDArray[np.integer[Any]]) -> None:
+        self._call(lambda shards: shards.restrict(name, among))
+
+    def unwatch(self, name: str) -> None:
+        self._call(lambda shards: shards.unwatch(name))
+
+    def watched(self, name: str) -> Personalized:
+        answer: Personalized = self._call(lambda shards: shards.watched(name))
+        return answer
+
+    def refresh_watched(self) -> None:
+        self._call(lambda shards: shards.refresh_watched())
+
     # ---- edges ----
 
     def edge_list(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -273,12 +294,6 @@ class ShardedGraphEngine(Engine):
         return weights
 
     # ---- what needs the graph on one device ----
-
-    def register(self, name: str, query: Any) -> Registration:  # noqa: ARG002
-        _refuse("watched")
-
-    def watch(self, name: str, query: Any) -> None:  # noqa: ARG002
-        _refuse("watched")
 
     def run(self, program: Any, **parameters: Any) -> Any:  # noqa: ARG002
         _refuse("programs")

@@ -205,6 +205,9 @@ class QueryScheduler:
             registration = self._engine.register(watch.name, found.query)
         except DeviceLost:
             raise
+        except ShardLost as error:  # of the writer, which knows nothing of this request
+            watch.fail(error)
+            raise
         except Exception as error:
             watch.fail(error)
             return

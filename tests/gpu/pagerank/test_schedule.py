@@ -27,7 +27,8 @@ PLAIN = SweepKind(mean_corrected=False, accelerated=False)
 def _iterate(target: float = 1e-8, vertices: int = 200_000) -> Any:
     """As much of an iterate as a schedule reads. Acceleration costs by the vertices."""
     backend = SimpleNamespace(costs=Costs(pushed_edge=8.0, sweep_overhead=1e4, sparse_part=16))
-    graph = SimpleNamespace(arcs=1_000_000, vertices=vertices, backend=backend)
+    ids = SimpleNamespace(limit=vertices)
+    graph = SimpleNamespace(arcs=1_000_000, ids=ids, backend=backend)
     return SimpleNamespace(graph=graph, options=Options(target_error=target))
 
 

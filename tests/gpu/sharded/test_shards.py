@@ -31,6 +31,7 @@ from gpu.backends import backend_named
 from gpu.backends.cpu.device import CpuDevice
 from gpu.errors import BackendUnavailable, DeviceLost, EngineError
 from gpu.operations.backend import Backend
+from gpu.pagerank.schedule import SWEEP_KINDS, relative_cost
 from gpu.sharded.graph import ShardGraph
 from gpu.sharded.numbering import Numbering
 from gpu.sharded.sweeps import ShardedSweeps
@@ -115,6 +116,15 @@ def kind_of_graph(seed: int) -> Options:
         directed=bool(seed // 2 % 2),
         vertex_order=str(generator.choice(["given", "degree"])),  # type: ignore[arg-type]
     )
+
+
+def test_all_shards_expect_the_same_of_each_kind_of_sweep() -> None:
+    workers = ThreadWorkers(Options(), 3, backend_named("cpu"))
+    with ShardedEngine(workers=workers) as engine:
+        engine.apply(EdgeBatch.of([(0, 1), (1, 2)], vertices=100))
+        assert sorted(shard.graph.vertices for shard in workers.shards) == [33, 33, 34]
+        for kind in SWEEP_KINDS:
+            assert len({relative_cost(kind, shard._iterate) for shard in workers.shards}) == 1
 
 
 @pytest.mark.parametrize("seed", range(16))

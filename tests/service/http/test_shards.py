@@ -89,6 +89,48 @@ def test_personalized_queries_are_those_of_one_device(sharded: Server, server: S
     assert problem["type"] == "urn:liverank:problem:unknown-vertex"
 
 
+def test_watched_queries_are_those_of_one_device(sharded: Server, server: Server) -> None:
+    one = server.new_graph()
+    for path, on in ((PATH, sharded), (one, server)):
+        body: dict[str, Any] = {"insert": EDGES[:4], "vertices": ["lone"]}
+        on.http.post(f"{path}/batches", json=body).raise_for_status()
+    queries = {
+        "all": {"seeds": {"a": 1.0}, "k": 9, "damping": 0.5},
+        "some": {"seeds": {"d": 1.0}, "k": 2, "among": ["b", "c"], "damping": 0.5},
+        "late": {"seeds": {"new": 1.0}, "unknown": "ignore", "damping": 0.5},
+    }
+
+    def assert_same() -> None:
+        for name in queries:
+            found, expected = (
+                on.http.get(f"{path}/watched/{name}").json()
+                for path, on in ((PATH, sharded), (one, server))
+            )
+            assert found["ignored"] == expected["ignored"]
+            bound = found["error_bound"] + expected["error_bound"]
+            places, others = (
+                {each["vertex"]: each["rank"] for each in answer["ranks"]}
+                for answer in (found, expected)
+            )
+            assert places.keys() == others.keys()
+            assert sum(abs(places[key] - others[key]) for key in places) <= bound
+            assert found["version"] == sharded.http.get(PATH).json()["version"]
+
+    for path, on in ((PATH, sharded), (one, server)):
+        for name, query in queries.items():
+            answer = on.http.put(f"{path}/watched/{name}?timeout=60", json=query)
+            assert answer.status_code == 201, answer.text
+    assert_same()
+    for change in ({"insert": [["new", "b"], ["c", "new"]]}, {"remove": ["new"]}):
+        for path, on in ((PATH, sharded), (one, server)):
+            receipt = on.http.post(f"{path}/batches", json=change).json()
+            assert 0.0 < receipt["seconds"]["watched"] < receipt["seconds"]["total"]
+        assert_same()
+    for name in queries:
+        assert sharded.http.delete(f"{PATH}/watched/{name}").status_code == 204
+        assert sharded.http.get(f"{PATH}/watched/{name}").status_code == 404
+
+
 def test_edges_are_those_of_one_device(sharded: Server, server: Server) -> None:
     one = server.new_graph()
     server.http.post(f"{one}/batches", json={"insert": EDGES[:4], "vertices": ["lone"]})
@@ -170,7 +212,6 @@ def test_the_shards_are_described(sharded: Server) -> None:
     ("method", "path", "body", "field"),
     [
         ("GET", f"{PATH}/personalized/a?form=published", None, "form"),
-        ("PUT", f"{PATH}/watched/w", {"seeds": {"a": 1.0}}, "call"),
         ("POST", f"{PATH}/analyses/components", {}, "call"),
     ],
 )

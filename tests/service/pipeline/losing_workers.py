@@ -15,8 +15,8 @@ EDGES = [("a", "b"), ("b", "c"), ("c", "a"), ("d", "a")]
 
 
 class Cluster:
-    """Starts shards. `failing` names the next call during which one is lost; `absent` is how often
-    workers do not start from now on.
+    """Starts shards. `failing` names the next call during which one is lost, for watched queries by
+    the method of ShardQueries; `absent` is how often workers do not start from now on.
     """
 
     def __init__(self) -> None:
@@ -58,7 +58,8 @@ class LosingWorkers(ThreadWorkers):
 
     def call(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
         assert not self.closed
-        if self._cluster.failing == method:
+        called = arguments[0][0] if method == "watched" else method
+        if self._cluster.failing == called:
             self._cluster.failing = None
             raise ShardLost(1, self.size, "tls://127.0.0.1:1")
         return super().call(method, arguments)

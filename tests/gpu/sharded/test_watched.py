@@ -1,0 +1,339 @@
+"""Watched queries on a graph in shards, against gpu.verify and against one device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+
+from gpu import (
+    EdgeBatch,
+    Engine,
+    InvalidValue,
+    Options,
+    OutOfMemory,
+    PersonalizedQuery,
+    ShardedEngine,
+    UnknownVertex,
+)
+from gpu.backends import backend_named
+from gpu.pagerank.workspace import Workspace
+from gpu.personalized.query import Query
+from gpu.personalized.watched import Entry, Watched
+from gpu.types import Personalized
+from tests.gpu.graphs import exact_ranks
+from tests.gpu.sharded.test_personalized import FREE, assert_certified, both, weighted_or_not
+from tests.gpu.sharded.test_shards import kind_of_graph
+from tests.gpu.sharded.threads import ThreadWorkers, failing_sweep
+
+CPU = backend_named("cpu")
+
+
+def some_batch(generator: np.random.Generator, one: Engine, weighted: bool) -> EdgeBatch:
+    """Inserts, deletes and removes a few; never the vertices below 8."""
+    limit = one.id_limit
+    sources, targets = generator.integers(0, limit + 3, (2, int(generator.integers(1, 9))))
+    known, others = one.edge_list()
+    picked = generator.integers(0, len(known), int(generator.integers(0, 4)))
+    weights = generator.uniform(0.5, 4.0, len(sources)).astype(np.float32) if weighted else None
+    return EdgeBatch(
+        sources,
+        targets,
+        known[picked],
+        others[picked],
+        vertices=max(limit, int(sources.max()) + 1, int(targets.max()) + 1),
+        weights=weights,
+        remove=generator.integers(8, limit, int(generator.integers(0, 2))),
+    )
+
+
+def assert_follows(one: Engine, query: PersonalizedQuery, answer: Personalized) -> None:
+    """The places are certified; vertices that joined after the last solve may be missing."""
+    assert query.target_error is not None
+    assert answer.error_bound <= query.target_error
+    weights = np.ones(len(query.seeds)) if query.weights is None else query.weights
+    restarts = np.bincount(query.seeds, weights, minlength=one.id_limit)
+    exact, _ = exact_ranks(one, restarts / restarts.sum())
+    error = np.abs(answer.ranks - exact[answer.vertices]).sum()
+    assert error <= answer.error_bound + 1e-11
+    assert not np.isin(answer.vertices, one.free_ids()).any()
+    if query.among is not None:
+        assert np.isin(answer.vertices, query.among).all()
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_watched_queries_follow_a_stream_as_on_one_device(seed: int) -> None:
+    options = kind_of_graph(seed)
+    _, batch = weighted_or_not(seed, options)
+    batch = replace(batch, vertices=max(12, batch.vertices))
+    generator = np.random.default_rng(seed)
+    with both(options, 2 + seed % 3, FREE if seed % 2 else CPU, batch) as (one, engine):
+        queries = {
+            "one": PersonalizedQuery(np.array([1]), k=6, target_error=1e-4),
+            "push": PersonalizedQuery(np.array([0, 5]), np.array([1.0, 3.0]), 400, "push", 1e-3),
+            "dense": PersonalizedQuery(np.array([2]), None, 400, "pull", 1e-6),
+            "loose": PersonalizedQuery(np.array([3]), None, 4, "hybrid", 0.3),
+            "among": PersonalizedQuery(
+                np.array([4]), None, 3, "hybrid", 1e-5, among=np.array([1, 6, 7, 3])
+            ),
+        }
+        for name, query in queries.items():
+            for each in (one, engine):
+                each.watch(name, query)
+        followed = 0
+        for step in range(8):
+            batch = some_batch(generator, one, options.weighted)
+            for each in (one, engine):
+                each.apply(batch)
+                if step % 3:
+                    each.update()
+                if step == 5:
+                    queries["among"] = replace(queries["among"], among=np.array([0, 2, 5]))
+                    each.restrict("among", np.array([5, 0, 2]))
+                each.refresh_watched()
+            for name, query in queries.items():
+                ours, theirs = engine.watched(name), one.watched(name)
+                assert_follows(one, query, ours)
+                proven = min(ours.settled, theirs.settled)
+                assert ours.vertices[:proven].tolist() == theirs.vertices[:proven].tolist()
+                followed += ours.iterations == 0
+        assert followed > 0
+
+
+def parts(count: int) -> EdgeBatch:
+    """Rings of four vertices."""
+    first = np.arange(0, 4 * count, 4)
+    sources = np.concatenate([first + at for at in range(4)])
+    targets = np.concatenate([first + (at + 1) % 4 for at in range(4)])
+    return EdgeBatch(sources, targets, vertices=4 * count)
+
+
+def entries(workers: ThreadWorkers, name: str) -> list[Entry]:
+    """What the shards have of a watched query."""
+    return [shard._queries._watched._entries[name] for shard in workers.shards]
+
+
+@contextmanager
+def rings(*names: str) -> Iterator[tuple[ThreadWorkers, Engine, ShardedEngine]]:
+    """A graph in two shards and on one device, with a watched query in each of its parts."""
+    options = Options(dangling="self-loop")
+    workers, one = ThreadWorkers(options, 2, FREE), Engine(options, CPU)
+    with ShardedEngine(options, workers=workers) as engine:
+        for each in (one, engine):
+            each.apply(parts(3_000))
+            each.update()
+        for place, name in enumerate(names):
+            engine.watch(name, ring_query(place))
+        yield workers, one, engine
+
+
+def ring_query(place: int) -> PersonalizedQuery:
+    return PersonalizedQuery(np.array([4 * place]), None, 4, "push", 1e-6)
+
+
+def assert_all_right(one: Engine, engine: ShardedEngine, *names: str) -> None:
+    engine.refresh_watched()
+    for place, name in enumerate(names):
+        assert engine.watched(name).error_bound <= 1e-6
+        assert_certified(one, ring_query(place), engine.watched(name))
+
+
+def test_a_query_near_its_seeds_is_packed_and_costs_no_iteration_when_left_alone() -> None:
+    with rings("here") as (workers, one, engine):
+        assert all(each.query and each.query.iterate.packed for each in entries(workers, "here"))
+        before = engine.watched("here")
+        for each in (one, engine):
+            each.apply(EdgeBatch.of([(100, 203)], vertices=13_000))
+        engine.refresh_watched()
+        after = engine.watched("here")
+        assert after.iterations == 0
+        # the same array: of ids that may name other vertices, there is a new one
+        assert after.vertices is before.vertices
+        assert after.ranks.tolist() == before.ranks.tolist()
+        for each in (one, engine):
+            each.apply(EdgeBatch.of([(1, 3)], remove=[2]))
+            each.apply(EdgeBatch.of([(1, 2), (2, 3)]))
+        engine.refresh_watched()
+        assert engine.watched("here").iterations > 0
+        assert engine.watched("here").vertices is not before.vertices
+        assert all(each.query and each.query.iterate.packed for each in entries(workers, "here"))
+        assert_all_right(one, engine, "here")
+
+
+def test_watched_queries_are_replaced_and_forgotten() -> None:
+    with rings("a") as (workers, one, engine):
+        assert_certified(one, ring_query(0), engine.watched("a"))
+        engine.watch("a", replace(ring_query(0), among=np.array([1, 2]), k=1))
+        assert engine.watched("a").vertices.tolist() == [1]
+        engine.restrict("a", np.array([2, 3]))
+        engine.watch("a", ring_query(0))
+        assert_all_right(one, engine, "a")
+        with pytest.raises(InvalidValue, match="trace: True"):
+            engine.watch("a", replace(ring_query(0), trace=True))
+        with pytest.raises(InvalidValue, match="form: 'published'"):
+            engine.register("a", replace(ring_query(0), form="published"))
+        engine.unwatch("a")
+        engine.unwatch("nothing")
+        for name in ("a", "nothing"):
+            with pytest.raises(KeyError):
+                engine.watched(name)
+            with pytest.raises(KeyError):
+                engine.restrict(name, np.array([1]))
+        assert all(len(shard._queries._watched) == 0 for shard in workers.shards)
+
+
+def test_a_first_solve_follows_batches_between_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpu.sharded.watched.SLICE_SECONDS", 0.0)
+    vertices, batch = weighted_or_not(6, Options())
+    query = PersonalizedQuery(np.array([1]), None, 5, "pull", 1e-9)
+    with both(Options(), 3, CPU, batch) as (one, engine):
+        registration = engine.register("it", query)
+        closed = engine.register("closed", replace(query, seeds=np.array([3])))
+        other = engine.submit([replace(query, seeds=np.array([2]))])
+        closed.step()
+        closed.close()
+        steps = 0
+        while not registration.done:
+            registration.step()
+            if not other.done:
+                other.step()
+            if steps == 3:
+                change = EdgeBatch.of([(1, vertices + 1), (vertices + 1, 4)], delete=[(0, 1)])
+                for each in (one, engine):
+                    each.apply(change)
+            steps += 1
+        assert steps > 5
+        assert (registration.updates, registration.restarts) == (1, 0)
+        with pytest.raises(KeyError):
+            engine.watched("it")
+        engine.keep(registration)
+        registration.close()
+        registration.close()
+        assert_certified(one, query, engine.watched("it"))
+        for each in (one, engine):
+            each.apply(EdgeBatch.of([(4, 1), (2, 4)]))
+        engine.refresh_watched()
+        assert_certified(one, query, engine.watched("it"))
+        with pytest.raises(KeyError):
+            engine.watched("closed")
+
+
+def test_a_query_that_loses_a_seed_says_so() -> None:
+    with rings("kept", "lost") as (_, one, engine):
+        registration = engine.register("new", PersonalizedQuery(np.array([8, 12])))
+        registration.step()
+        for each in (one, engine):
+            each.apply(EdgeBatch.of(remove=[4, 12]))
+        assert not registration.done
+        with pytest.raises(UnknownVertex, match="seeds: 12"):
+            registration.step()
+        registration.close()
+        for _ in range(2):
+            with pytest.raises(UnknownVertex, match="seeds: 4"):
+                engine.watched("lost")
+            assert_all_right(one, engine, "kept")
+        for each in (one, engine):
+            each.apply(EdgeBatch.of([(7, 4), (4, 5)]))
+        engine.watch("lost", ring_query(1))
+        assert_all_right(one, engine, "kept", "lost")
+
+
+def test_entries_that_one_shard_cannot_list_are_listed_by_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # a round costs nothing: the query is pushed
+    monkeypatch.setattr("gpu.sharded.sweeps._ROUND_SWEEPS", 0)
+    with rings() as (workers, one, engine):
+        engine.watch("a", replace(ring_query(0), method="hybrid"))
+        assert all(each.query and each.query.iterate.packed for each in entries(workers, "a"))
+        (free,) = workers.shards[1]._queries._context.pool._free
+        free.residual.candidates = free.residual.candidates[:1]
+        engine.restrict("a", np.array([0, 1, 2, 3]))
+        engine.refresh_watched()
+        assert not any(each.query and each.query.iterate.packed for each in entries(workers, "a"))
+        for each in (one, engine):
+            each.apply(EdgeBatch.of([(1, 3)]))
+        assert_all_right(one, engine, "a")
+
+
+@pytest.mark.parametrize("during", ["refresh", "query", "between", "batch"])
+def test_after_an_error_watched_queries_are_solved_again(during: str) -> None:
+    names = ("a", "b", "c")
+    failing = PersonalizedQuery(np.array([5]), None, 4, "pull", 1e-9)
+    with rings(*names) as (workers, one, engine):
+        registration = engine.register("later", failing)
+        while not registration.done:
+            registration.step()
+        for each in (one, engine):
+            each.apply(EdgeBatch.of([(1, 3), (5, 7), (9, 11)], remove=[17]))
+        before = {name: engine.watched(name) for name in names}
+        if during == "batch":
+            query = entries(workers, "b")[1].query
+            assert query is not None
+            with (
+                patch.object(query, "perturb", side_effect=MemoryError("following")),
+                pytest.raises(MemoryError, match="following"),
+            ):
+                engine.update()
+        elif during == "refresh":
+            engine.watch("dense", replace(failing, seeds=np.array([1])))
+            for each in (one, engine):
+                each.apply(EdgeBatch.of([(2, 1)]))
+            with failing_sweep(workers):
+                engine.refresh_watched()
+            engine.unwatch("dense")
+        else:
+            with failing_sweep(workers), pytest.raises(MemoryError, match="the third sweep"):
+                engine.personalized_many([failing])
+            assert all(engine.watched(name) is before[name] for name in names)
+        if during == "between":
+            for each in (one, engine):
+                each.apply(EdgeBatch.of([(2, 1)], remove=[6, 40]))
+            engine.restrict("a", np.array([0, 1, 2, 3]))
+        assert_all_right(one, engine, *names)
+        if during == "query":
+            engine.keep(registration)  # which the shards have forgotten
+            assert_certified(one, failing, engine.watched("later"))
+        registration.close()
+        assert engine.update().error_bound <= 1e-6
+
+
+def test_memory_that_is_short_on_one_shard_concerns_one_query() -> None:
+    names = ("a", "b", "c")
+    with rings(*names) as (workers, one, engine):
+        second = workers.shards[1]._queries
+        entry = second._watched._entries["b"].query
+        assert entry is not None
+        workspace = Watched._workspace
+
+        def short(watched: Watched, query: Query) -> Workspace:
+            if query is entry:
+                raise MemoryError
+            return workspace(watched, query)
+
+        for each in (one, engine):
+            each.apply(EdgeBatch.of([(1, 3), (5, 7), (9, 11)]))
+        device = second._vertices.graph.backend.device
+        with (
+            patch("gpu.personalized.watched.Watched._workspace", short),
+            patch.object(type(device), "memory_available", lambda _: 1_000),
+        ):
+            engine.refresh_watched()
+        for name in ("a", "c"):
+            assert_certified(one, ring_query("abc".index(name)), engine.watched(name))
+        with pytest.raises(
+            OutOfMemory, match=r"the watched query 'b' needs [0-9,]+ bytes; 1,000 are"
+        ):
+            engine.watched("b")
+        with (
+            patch.object(type(device), "memory_available", lambda _: 1_000),
+            pytest.raises(OutOfMemory, match="the watched query 'a' needs"),
+        ):
+            engine.watch("a", ring_query(1))
+        # nothing was reset, and what was short is solved again
+        assert workers.shards[0]._queries._watched._entries["a"].query is not None
+        assert_all_right(one, engine, *names)
