@@ -23,11 +23,12 @@ SELECTION = (
     "pagerank/test_removal.py::test_a_removed_vertex_has_no_rank_and_no_place",
     "pagerank/test_removal.py::test_queries_that_lose_a_seed_say_so",
     "pagerank/test_settle.py::test_single_precision_ends_at_its_least_error",
+    "personalized/test_published_personalized.py::test_only_some_vertices_are_answered",
     "programs/test_running.py",
     "test_snapshot.py",
 )
-"""Weights, times, removed vertices, queries, float32 and snapshots; and programs, which shards do
-not run. Each takes a second or two.
+"""Weights, times, removed vertices, queries in both forms, float32 and snapshots; and programs,
+which shards do not run. Each takes a second or two.
 """
 
 

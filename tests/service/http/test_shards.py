@@ -59,6 +59,7 @@ QUERIES = [
     {"seeds": {"a": 1.0, "lone": 3.0}, "k": 3, "method": "pull", "trace": True, "damping": 0.5},
     {"seeds": {"d": 1.0}, "k": 2, "method": "push", "among": ["b", "c", "lone"], "damping": 0.5},
     {"seeds": {"b": 1.0}, "k": 2, "target": "settled-top-k"},
+    {"seeds": {"a": 1.0}, "form": "published", "method": "pushopt", "target_error": 0.1},
     {"seeds": {"nobody": 1.0}, "unknown": "ignore"},
 ]
 """A small damping: every sweep exchanges messages."""
@@ -146,7 +147,6 @@ def test_the_shards_are_described(sharded: Server) -> None:
     ("method", "path", "body", "field"),
     [
         ("PUT", "/graphs/new", {"window": 60.0}, "window"),
-        ("GET", f"{PATH}/personalized/a?form=published", None, "form"),
         ("PUT", f"{PATH}/watched/w", {"seeds": {"a": 1.0}}, "call"),
         ("POST", f"{PATH}/analyses/components", {}, "call"),
     ],
