@@ -109,7 +109,7 @@ def solve(engine: Engine, query: PersonalizedQuery) -> Solved:
     """An iteration ends with a read of the device, so a clock tells its time."""
     (resolved,) = engine.resolve([query])
     started = perf_counter()
-    running = PublishedQuery(engine.internals.queries.pool, resolved)
+    running = PublishedQuery(engine.internals.queries, resolved)
     iterations = []
     while not running.done:
         mode, work_list, difference = running.mode, running.work_list, running.cost_difference

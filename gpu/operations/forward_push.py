@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple, get_args
 
 from gpu.operations.csr import GraphView, Rows
 from gpu.operations.device import Array
@@ -50,13 +50,8 @@ class ForwardPushOperations(ABC):
     pushed_edge  time of an edge of a lightweight push, in edges of a pull
     """
 
-    pushed_edge: ClassVar[float]
+    pushed_edge: float
 
-    @abstractmethod
-    def detect(self, graph: GraphView, state: ForwardState, threshold: float) -> WorkList:
-        """Tests each vertex once and lists those with r > θ: a pass over n."""
-
-    @abstractmethod
     def iterate(
         self,
         graph: GraphView,
@@ -72,14 +67,53 @@ class ForwardPushOperations(ABC):
             y[u] += x,  r[u] = αℓx/d(u),  r[v] += α·x/d(u) for each out-neighbour v,
 
         times the weight of the edge if there are weights; then the next list has every v with
-        r[v] > θ. A mode decides how:
-
-        push     over out-lists; each addition is followed by the test, and the vertex is locked
-                 when it is listed, so that others do not list it too
-        pushopt  over out-lists; after all additions each vertex is tested once, without locks
-        pull     each v adds up the contributions of all its in-neighbours, which are 0 for those
-                 not on the list, and adds the sum to r[v] without locks; tests as pushopt
+        r[v] > θ. A mode decides how: `push_in_one_pass`, or `push` or `pull`, and then `detect`.
 
         in_rows  all in-lists
         Returns the next list, whose vertices are in state.queue.
+        """
+        if mode == "push":
+            return self.push_in_one_pass(graph, state, work_list, damping, threshold)
+        if mode == "pull":
+            state.contributions.fill(0.0)
+            self.take(graph, state, work_list, damping)
+            self.pull(graph, in_rows, state)
+        else:
+            self.push(graph, state, work_list, damping)
+        return self.detect(graph, state, threshold)
+
+    @abstractmethod
+    def detect(self, graph: GraphView, state: ForwardState, threshold: float) -> WorkList:
+        """Tests each vertex once and lists those with r > θ: a pass over n."""
+
+    @abstractmethod
+    def take(
+        self, graph: GraphView, state: ForwardState, work_list: WorkList, damping: float
+    ) -> None:
+        """Moves the residual of the list to y, and computes what each of its vertices sends."""
+
+    @abstractmethod
+    def push_in_one_pass(
+        self,
+        graph: GraphView,
+        state: ForwardState,
+        work_list: WorkList,
+        damping: float,
+        threshold: float,
+    ) -> WorkList:
+        """An iteration by mode ``push``, over out-lists. Each addition is followed by the test, and
+        the vertex is locked when it is listed, so that others do not list it too.
+        """
+
+    @abstractmethod
+    def push(
+        self, graph: GraphView, state: ForwardState, work_list: WorkList, damping: float
+    ) -> None:
+        """`take`, and the additions of mode ``pushopt``, over out-lists, without locks."""
+
+    @abstractmethod
+    def pull(self, graph: GraphView, in_rows: Rows, state: ForwardState) -> None:
+        """The additions of mode ``pull``: each v adds up the contributions of all its
+        in-neighbours, which are 0 for those not on the list, and adds the sum to r[v] without
+        locks.
         """

@@ -175,7 +175,7 @@ class QueryBatch:
         if len(queries) > 1:
             return Block(self._context, queries)
         if queries[0].form == "published":
-            return PublishedQuery(self._context.pool, queries[0])
+            return PublishedQuery(self._context, queries[0])
         return Query(self._context, queries[0])
 
     def perturb(self, update: GraphUpdate) -> None:

@@ -115,7 +115,7 @@ class PersonalizedIterate(Iterate):
         """
         graph, workspace, certificate = self.graph, self.workspace, self.certificate
         sweeps, residuals = graph.backend.sweeps, workspace.residual.values
-        mass = float(workspace.values.sum())
+        (mass,) = self.vertices.sums([float(workspace.values.sum())])
         sweeps.compute_contributions(graph.view, workspace.values, contributions)
         # of the right-hand side 0: the seeds are added
         _, residual_sum = sweeps.compute_residual(

@@ -31,8 +31,8 @@ import numpy as np
 from gpu.operations.forward_push import ForwardState, Mode, WorkList
 from gpu.personalized.certified_top_k import certified_top_k
 from gpu.personalized.iterate import PersonalizedIterate
+from gpu.personalized.query import QueryContext
 from gpu.personalized.resolve import ResolvedQuery
-from gpu.personalized.workspace import WorkspacePool
 from gpu.trace import Trace, TraceStep
 from gpu.types import Personalized
 
@@ -44,31 +44,38 @@ class PublishedQuery:
     batches: it begins again.
 
     work_list  of the next iteration
+    own_list   the part of it that is in the queue: all of it, but where the graph is a shard
     Raises OutOfMemory.
     """
 
-    def __init__(self, pool: WorkspacePool, query: ResolvedQuery) -> None:
+    def __init__(self, context: QueryContext, query: ResolvedQuery) -> None:
         self.query = query
         self.iterations = 0
-        self._pool, self._graph = pool, pool.graph
-        self._operations = pool.graph.backend.forward_push
+        self._pool, self._graph, self._vertices = context.pool, context.graph, context.vertices
+        self._operations = context.graph.backend.forward_push
         graph, device = self._graph, self._graph.backend.device
-        states = [
-            device.allocate(_PURPOSE, graph.vertices, dtype)
-            for dtype in (np.float64, np.int32, np.int32, np.int32)
-        ]
-        states[-1].fill(0)
-        self.iterate = PersonalizedIterate(graph, pool.take(), query.options, query.seeds)
+        contributions = device.allocate(_PURPOSE, graph.columns, np.float64)
+        lists = [device.allocate(_PURPOSE, graph.vertices, np.int32) for _ in range(3)]
+        lists[-1].fill(0)
+        self.iterate = PersonalizedIterate(
+            graph, self._pool.take(), query.options, query.seeds, self._vertices
+        )
         # from now on all entries may change
         self.iterate.workspace.drop_list()
         workspace = self.iterate.workspace
-        self.state = ForwardState(workspace.values, workspace.residual.values, *states)
+        vectors = (workspace.values, workspace.residual.values, contributions)
+        self.state = ForwardState(*vectors, *lists)
         damping, vertices = query.options.damping, graph.ids.count
         share = query.target_error * (1.0 - damping)
         self.threshold = share * self.iterate.rhs_scale / ((2.0 + share) * vertices)
         self._steps: list[TraceStep] = []
         self._modes: set[Mode] = set()
-        self.work_list = self._operations.detect(graph.view, self.state, self.threshold)
+        self._follow(self._operations.detect(graph.view, self.state, self.threshold))
+
+    def _follow(self, own_list: WorkList) -> None:
+        """Takes the list of the next iteration."""
+        self.own_list = own_list
+        self.work_list = WorkList(*map(int, self._vertices.sums(own_list)))
 
     @property
     def done(self) -> bool:
@@ -90,25 +97,26 @@ class PublishedQuery:
 
     def step(self) -> None:
         """One iteration."""
-        graph, options, mode, listed = self._graph, self.query.options, self.mode, self.work_list
+        graph, mode, damping = self._graph, self.mode, self.query.options.damping
         if self.query.trace:
-            self._trace(mode, listed)
-        self.work_list = self._operations.iterate(
-            graph.view, graph.in_rows(), self.state, listed, mode, options.damping, self.threshold
-        )
+            self._trace(mode)
+        lists = (graph.in_rows(), self.state, self.own_list)
+        self._follow(self._operations.iterate(graph.view, *lists, mode, damping, self.threshold))
         self._modes.add(mode)
         self.iterations += 1
 
-    def _trace(self, mode: Mode, listed: WorkList) -> None:
-        queue = self.state.queue[: listed.vertices]
+    def _trace(self, mode: Mode) -> None:
+        listed, own = self.work_list, self.own_list.vertices
+        # y rises by the residual
+        rises = self.state.residual[self.state.queue[:own]]
+        largest = self._vertices.highest(float(rises.max()) if own else 0.0)
         self._steps.append(
             TraceStep(
                 "sweep" if mode == "pull" else "push",
                 1,
                 listed.vertices,
                 self._graph.arcs if mode == "pull" else listed.edges,
-                # y rises by the residual
-                largest_change=float(self.state.residual[queue].max()),
+                largest_change=largest,
                 threshold=self.threshold,
                 mode=mode,
                 cost_difference=self.cost_difference,

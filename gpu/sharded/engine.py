@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpu.backends import backend_named
-from gpu.errors import InvalidValue, Unsupported
+from gpu.errors import InvalidValue
 from gpu.graph.arcs import insertion_weights, require_times
 from gpu.graph.decay import half_lives
 from gpu.graph.permutation import VertexPermutation
@@ -174,7 +174,7 @@ class ShardedEngine:
         trace: bool = False,
     ) -> Personalized:
         """PageRank of seeds, now: see PersonalizedQuery. Raises InvalidValue, OutOfMemory,
-        ShardLost; and Unsupported for the published form.
+        ShardLost.
         """
         asked = (seeds, weights, k, method, target_error, target, damping, among, form, trace)
         return self.personalized_many([PersonalizedQuery(*asked)])[0]
@@ -191,7 +191,7 @@ class ShardedEngine:
 
     def submit(self, queries: Sequence[AnyQuery]) -> ShardedQueryBatch:
         """The same, to be run by its `step`, between which edges may change, and then closed.
-        Raises InvalidValue, Unsupported; its steps raise OutOfMemory, ShardLost.
+        Raises InvalidValue; its steps raise OutOfMemory, ShardLost.
         """
         resolved = self.resolve(queries)
         return ShardedQueryBatch(self._answer, resolved, self._new_number, self._running)
@@ -202,14 +202,8 @@ class ShardedEngine:
         return answered
 
     def resolve(self, queries: Sequence[AnyQuery]) -> list[ResolvedQuery]:
-        """For `submit`, until the graph changes. Raises InvalidValue, naming ``queries[3].k``;
-        Unsupported.
-        """
-        resolved = resolve(self.ids, self.options, queries)
-        for query in resolved:
-            if query.form != "accelerated":
-                raise Unsupported("form", query.form, "'accelerated'")
-        return resolved
+        """For `submit`, until the graph changes. Raises InvalidValue, naming ``queries[3].k``."""
+        return resolve(self.ids, self.options, queries)
 
     def watch(self, name: str, query: PersonalizedQuery) -> None:
         """Answers a query and keeps it fresh from now on: see Engine.watch. Raises InvalidValue,

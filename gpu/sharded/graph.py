@@ -29,6 +29,7 @@ from gpu.sharded.columns import Columns
 from gpu.sharded.communicator import Communicator
 from gpu.sharded.decay import ShardDecay
 from gpu.sharded.exceeded import exceeded_weight
+from gpu.sharded.forward_push import ShardedForwardPush
 from gpu.sharded.frontier import ShardedFrontier
 from gpu.sharded.in_pages import ShardInPages
 from gpu.sharded.loading import FirstEdges, load_bytes
@@ -78,13 +79,15 @@ class ShardGraph(DynamicGraph):
         self.in_pages: ShardInPages = ShardInPages(local, communicator, columns)
         sweeps = ShardedSweeps(local, communicator, columns)
         frontier = ShardedFrontier(local, columns)
+        residual = ShardedResidual(local, communicator, columns)
         self.backend = replace(
             local,
             costs=shard_costs(local.costs, communicator.size),
             sweeps=sweeps,
-            residual=ShardedResidual(local, communicator, columns),
+            residual=residual,
             frontier=frontier,
             published=ShardedPublished(local, communicator, sweeps, frontier),
+            forward_push=ShardedForwardPush(local, residual, columns),
             multivector=ShardedMultivector(local, communicator, columns),
         )
         self._communicator = communicator

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -25,7 +26,7 @@ from gpu.pagerank.frontier import TouchedVertices
 from gpu.pagerank.global_iterate import GlobalIterate
 from gpu.pagerank.places import replaced, without
 from gpu.pagerank.strategies import TABLE, Solve, Solved, strategy_named
-from gpu.personalized.resolve import METHODS, ResolvedQuery, resolve
+from gpu.personalized.resolve import METHODS, PUBLISHED_METHODS, ResolvedQuery, resolve
 from gpu.sharded.communicator import Communicator, SingleCommunicator
 from gpu.sharded.graph import ShardGraph, ShardUpdate
 from gpu.sharded.own_vertices import OwnVertices, highest_rows
@@ -393,7 +394,7 @@ def warm_up(options: Options, backend: Backend) -> None:
             shard.update("residual")
         shard.top(1)
         queries = [PersonalizedQuery(np.array([0]), k=1, method=method) for method in METHODS]
-        queries += [
-            PersonalizedQuery(np.array([2]), k=1, method="pull")
-        ] * backend.multivector.min_columns
+        other = PersonalizedQuery(np.array([2]), k=1, method="pull")
+        queries += [other] * backend.multivector.min_columns
+        queries += [replace(other, method=method, form="published") for method in PUBLISHED_METHODS]
         shard.personalized(0, resolve(shard.graph.ids, options, queries), [], np.inf)

@@ -12,7 +12,7 @@ from gpu.backends.cpu.rows import CHUNKS, STRIPE, edge_amount, row_sum
 from gpu.jit.compile import kernel, sequential, unsigned
 from gpu.operations.csr import GraphView, Rows
 from gpu.operations.device import Array
-from gpu.operations.forward_push import ForwardPushOperations, ForwardState, Mode, WorkList
+from gpu.operations.forward_push import ForwardPushOperations, ForwardState, WorkList
 
 
 @sequential
@@ -112,38 +112,48 @@ class CpuForwardPush(ForwardPushOperations):
         _join(state.queue, counts)
         return WorkList(*counts.sum(axis=0).tolist())
 
-    def iterate(
+    def take(
+        self, graph: GraphView, state: ForwardState, work_list: WorkList, damping: float
+    ) -> None:
+        _take(
+            state.queue[: work_list.vertices],
+            graph.loop,
+            graph.degree,
+            state.values,
+            state.residual,
+            state.contributions,
+            damping,
+        )
+
+    def push_in_one_pass(
         self,
         graph: GraphView,
-        in_rows: Rows,
         state: ForwardState,
         work_list: WorkList,
-        mode: Mode,
         damping: float,
         threshold: float,
     ) -> WorkList:
-        queue, r, contributions = state.queue, state.residual, state.contributions
-        listed = queue[: work_list.vertices]
-        if mode == "pull":
-            contributions.fill(0.0)
-        _take(listed, graph.loop, graph.degree, state.values, r, contributions, damping)
-        if mode == "push":
-            following = WorkList(
-                *_push_in_one_pass(
-                    listed,
-                    graph.outgoing,
-                    r,
-                    contributions,
-                    threshold,
-                    state.next_queue,
-                    state.queued,
-                )
-            )
-            state.queue, state.next_queue = state.next_queue, queue
-            return following
-        if mode == "pull":
-            groups = in_rows.groups
-            _pull(len(groups) - 1, groups, in_rows.order, graph.incoming, r, contributions)
-        else:
-            _push(listed, graph.outgoing, r, contributions)
-        return self.detect(graph, state, threshold)
+        self.take(graph, state, work_list, damping)
+        following = _push_in_one_pass(
+            state.queue[: work_list.vertices],
+            graph.outgoing,
+            state.residual,
+            state.contributions,
+            threshold,
+            state.next_queue,
+            state.queued,
+        )
+        state.queue, state.next_queue = state.next_queue, state.queue
+        return WorkList(*following)
+
+    def push(
+        self, graph: GraphView, state: ForwardState, work_list: WorkList, damping: float
+    ) -> None:
+        self.take(graph, state, work_list, damping)
+        listed = state.queue[: work_list.vertices]
+        _push(listed, graph.outgoing, state.residual, state.contributions)
+
+    def pull(self, graph: GraphView, in_rows: Rows, state: ForwardState) -> None:
+        groups, order = in_rows.groups, in_rows.order
+        lists = (graph.incoming, state.residual, state.contributions)
+        _pull(len(groups) - 1, groups, order, *lists)

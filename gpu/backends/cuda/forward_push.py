@@ -12,7 +12,7 @@ from gpu.backends.cuda.kernels.loader import EDGE_CHUNK
 from gpu.backends.cuda.launcher import Launcher, balanced_blocks, grid_blocks, pointers
 from gpu.operations.csr import GraphView, Rows
 from gpu.operations.device import Array
-from gpu.operations.forward_push import ForwardPushOperations, ForwardState, Mode, WorkList
+from gpu.operations.forward_push import ForwardPushOperations, ForwardState, WorkList
 
 
 class CudaForwardPush(ForwardPushOperations):
@@ -38,27 +38,78 @@ class CudaForwardPush(ForwardPushOperations):
         )
         return self._read(counts)
 
-    def iterate(
+    def take(
+        self, graph: GraphView, state: ForwardState, work_list: WorkList, damping: float
+    ) -> None:
+        self._take(graph, state, work_list, damping, None, self._counts())
+
+    def push_in_one_pass(
         self,
         graph: GraphView,
-        in_rows: Rows,
         state: ForwardState,
         work_list: WorkList,
-        mode: Mode,
         damping: float,
         threshold: float,
     ) -> WorkList:
-        listed, counts = state.queue[: work_list.vertices], self._counts()
+        counts = self._push(graph, state, work_list, damping, threshold)
+        state.queue, state.next_queue = state.next_queue, state.queue
+        self._start("unlock", grid_blocks(graph.vertices), graph, state.queue, counts, state.queued)
+        return self._read(counts)
+
+    def push(
+        self, graph: GraphView, state: ForwardState, work_list: WorkList, damping: float
+    ) -> None:
+        self._push(graph, state, work_list, damping, None)
+
+    def pull(self, graph: GraphView, in_rows: Rows, state: ForwardState) -> None:
+        blocks, rows = self._launch.row_arguments(graph.incoming, in_rows)
+        self._start("pull", blocks, graph, *rows, state.contributions, state.residual)
+
+    def _push(
+        self,
+        graph: GraphView,
+        state: ForwardState,
+        work_list: WorkList,
+        damping: float,
+        threshold: float | None,
+    ) -> Array:
+        """threshold  of the tests of a one-pass push, or None. Returns the counts on the device."""
+        counts = self._counts()
         # of each vertex one more than its edges fill, at most
         most_items = work_list.edges // EDGE_CHUNK + work_list.vertices
-        items = None if mode == "pull" else self._launch.xp.empty(most_items, np.int64)
-        if mode == "pull":
-            state.contributions.fill(0.0)
+        items = self._launch.xp.empty(most_items, np.int64)
+        self._take(graph, state, work_list, damping, items, counts)
+        self._start(
+            f"push<{str(threshold is not None).lower()}>",
+            balanced_blocks(work_list.edges + most_items),
+            graph,
+            state.queue,
+            items,
+            *pointers(*graph.outgoing),
+            graph.loop,
+            state.contributions,
+            state.residual,
+            state.queued,
+            np.float64(threshold or 0.0),
+            state.next_queue,
+            counts,
+        )
+        return counts
+
+    def _take(
+        self,
+        graph: GraphView,
+        state: ForwardState,
+        work_list: WorkList,
+        damping: float,
+        items: Array | None,
+        counts: Array,
+    ) -> None:
         self._start(
             "take",
             grid_blocks(work_list.vertices),
             graph,
-            listed,
+            state.queue,
             np.int64(work_list.vertices),
             graph.outgoing.row_lengths,
             graph.loop,
@@ -70,30 +121,6 @@ class CudaForwardPush(ForwardPushOperations):
             *pointers(items),
             counts,
         )
-        if items is None:
-            blocks, rows = self._launch.row_arguments(graph.incoming, in_rows)
-            self._start("pull", blocks, graph, *rows, state.contributions, state.residual)
-            return self.detect(graph, state, threshold)
-        self._start(
-            f"push<{str(mode == 'push').lower()}>",
-            balanced_blocks(work_list.edges + most_items),
-            graph,
-            listed,
-            items,
-            *pointers(*graph.outgoing),
-            graph.loop,
-            state.contributions,
-            state.residual,
-            state.queued,
-            np.float64(threshold),
-            state.next_queue,
-            counts,
-        )
-        if mode == "pushopt":
-            return self.detect(graph, state, threshold)
-        state.queue, state.next_queue = state.next_queue, state.queue
-        self._start("unlock", grid_blocks(graph.vertices), graph, state.queue, counts, state.queued)
-        return self._read(counts)
 
     def _counts(self) -> Array:
         return self._launch.xp.zeros(3, np.uint64)

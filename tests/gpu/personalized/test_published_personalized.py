@@ -24,8 +24,8 @@ from gpu.operations.forward_push import MODES
 from gpu.personalized.published import PublishedQuery
 from gpu.trace import TRACED_STEPS, TraceStep
 from gpu.types import Dangling
-from tests.gpu.graphs import FAMILIES, arc_weights_of, arcs_of, random_graph, some_weights
-from tests.gpu.personalized.wang_reference import WangReference
+from tests.gpu.graphs import FAMILIES, random_graph, some_weights
+from tests.gpu.personalized.wang_reference import WangReference, reference_of
 
 KINDS: dict[str, dict[str, Any]] = {
     **{policy: {"dangling": policy} for policy in get_args(Dangling)},
@@ -48,26 +48,12 @@ def _query(method: str, **options: Any) -> PersonalizedQuery:
     return PersonalizedQuery(SEEDS, method=method, form="published", **options)
 
 
-def _reference(engine: Engine, query: PersonalizedQuery) -> WangReference:
-    options = engine.options
-    sources, targets = arcs_of(engine)
-    weights, edges = arc_weights_of(engine).astype(np.float64), len(sources)
-    if options.dangling == "self-loop":
-        # every vertex has one
-        others, vertices = sources != targets, np.arange(engine.vertices)
-        sources = np.append(sources[others], vertices)
-        targets = np.append(targets[others], vertices)
-        weights = np.append(weights[others], np.ones(len(vertices)))
-    seeds = np.bincount(query.seeds, minlength=engine.vertices) / len(query.seeds)
-    target_error = query.target_error or options.target_error
-    pushed_edge = engine.internals.backend.forward_push.pushed_edge
-    damping = options.damping if query.damping is None else query.damping
-    graph = (sources, targets, weights, seeds)
-    return WangReference(*graph, damping, target_error, pushed_edge, edges)
+def _reference(engine: Engine, query: PersonalizedQuery, backend: Backend) -> WangReference:
+    return reference_of(engine, query, backend.forward_push.pushed_edge)
 
 
 def _started(engine: Engine, query: PersonalizedQuery) -> PublishedQuery:
-    return PublishedQuery(engine.internals.queries.pool, engine.resolve([query])[0])
+    return PublishedQuery(engine.internals.queries, engine.resolve([query])[0])
 
 
 @pytest.mark.any_thread_order
@@ -77,7 +63,7 @@ def test_each_iteration_is_that_of_the_paper(method: str, kind: str, backend: Ba
     for seed in (5, 9) if backend.name == "cpu" else (9,):
         engine = _engine(backend, seed, **KINDS[kind])
         query = _query(method, target_error=1e-2)
-        running, reference = _started(engine, query), _reference(engine, query)
+        running, reference = _started(engine, query), _reference(engine, query, backend)
         permutation, host = engine.internals.graph.permutation, backend.device.to_host
         places = host(permutation.positions_of(np.arange(engine.vertices)))
         assert running.threshold == pytest.approx(reference.threshold, rel=1e-12)
@@ -150,7 +136,7 @@ def test_a_hybrid_changes_its_mode_in_both_directions(backend: Backend) -> None:
 def test_a_published_trace_has_the_work_lists(method: str, backend: Backend) -> None:
     engine = _engine(backend, 9)
     query = _query(method, target_error=1e-3, trace=True)
-    reference = _reference(engine, query)
+    reference = _reference(engine, query, backend)
     trace = engine.personalized_many([query])[0].trace
     assert trace is not None
     for step in trace.steps:
@@ -217,12 +203,11 @@ def test_the_bound_is_true_when_iterations_run_out(backend: Backend) -> None:
     engine = _engine(backend, 5, max_iterations=3)
     for method in PUBLISHED_METHODS:
         query = _query(method, target_error=1e-8)
-        reference, running = _reference(engine, query), _started(engine, query)
-        while not running.done:
-            running.step()
+        reference = _reference(engine, query, backend)
+        for _ in range(3):
             reference.iterate("pushopt")
-        answer = running.answer()
-        assert running.iterations == 3
+        (answer,) = engine.personalized_many([query])
+        assert answer.iterations == 3
         assert 1e-3 < reference.exact_error() <= answer.error_bound
 
 

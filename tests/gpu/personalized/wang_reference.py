@@ -12,6 +12,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from gpu import Engine, PersonalizedQuery
+from tests.gpu.graphs import arc_weights_of, arcs_of
+
 Vector = NDArray[np.float64]
 
 
@@ -102,3 +105,21 @@ def combined(messages: Vector) -> float:
         spaces[: count - middle] += spaces[middle:count]
         count = middle
     return float(spaces[0]) if count else 0.0
+
+
+def reference_of(engine: Engine, query: PersonalizedQuery, pushed_edge: float) -> WangReference:
+    """A query to an engine, whose ids are 0 … n-1."""
+    options = engine.options
+    sources, targets = arcs_of(engine)
+    weights, edges = arc_weights_of(engine).astype(np.float64), len(sources)
+    if options.dangling == "self-loop":
+        # every vertex has one
+        others, vertices = sources != targets, np.arange(engine.vertices)
+        sources = np.append(sources[others], vertices)
+        targets = np.append(targets[others], vertices)
+        weights = np.append(weights[others], np.ones(len(vertices)))
+    seeds = np.bincount(query.seeds, minlength=engine.vertices) / len(query.seeds)
+    target_error = query.target_error or options.target_error
+    damping = options.damping if query.damping is None else query.damping
+    graph = (sources, targets, weights, seeds)
+    return WangReference(*graph, damping, target_error, pushed_edge, edges)

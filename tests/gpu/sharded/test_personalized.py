@@ -17,7 +17,6 @@ from gpu import (
     PersonalizedQuery,
     ShardedEngine,
     UnknownVertex,
-    Unsupported,
 )
 from gpu.backends import backend_named
 from gpu.generate import rmat
@@ -356,8 +355,6 @@ def test_what_cannot_be_asked_is_refused_by_name() -> None:
         engine.apply(EdgeBatch.of([(0, 1), (1, 2)]))
         engine.update()
         seeds = np.array([0])
-        with pytest.raises(Unsupported, match="form: 'published' does not work with shards"):
-            engine.personalized(seeds, form="published")
         with pytest.raises(InvalidValue, match=r"queries\[1\].k: 0"):
             engine.personalized_many([PersonalizedQuery(seeds), PersonalizedQuery(seeds, k=0)])
         with pytest.raises(InvalidValue, match="method: 'pushopt'"):

@@ -23,13 +23,14 @@ SELECTION = (
     "pagerank/test_removal.py::test_a_removed_vertex_has_no_rank_and_no_place",
     "pagerank/test_removal.py::test_queries_that_lose_a_seed_say_so",
     "pagerank/test_settle.py::test_single_precision_ends_at_its_least_error",
+    "personalized/test_published_personalized.py::test_only_some_vertices_are_answered",
     "personalized/test_watched.py::test_a_watched_query_is_read_replaced_and_forgotten",
     "personalized/test_watched.py::test_a_batch_that_leaves_a_watched_query_alone_costs_it",
     "programs/test_running.py",
     "test_snapshot.py",
 )
-"""Weights, times, removed vertices, queries, also watched, float32 and snapshots; and programs,
-which shards do not run. Each takes a second or two.
+"""Weights, times, removed vertices, queries in both forms, also watched, float32 and snapshots;
+programs, which shards do not run. Each takes a second or two.
 """
 
 

@@ -59,6 +59,7 @@ QUERIES = [
     {"seeds": {"a": 1.0, "lone": 3.0}, "k": 3, "method": "pull", "trace": True, "damping": 0.5},
     {"seeds": {"d": 1.0}, "k": 2, "method": "push", "among": ["b", "c", "lone"], "damping": 0.5},
     {"seeds": {"b": 1.0}, "k": 2, "target": "settled-top-k"},
+    {"seeds": {"a": 1.0}, "form": "published", "method": "pushopt", "target_error": 0.1},
     {"seeds": {"nobody": 1.0}, "unknown": "ignore"},
 ]
 """A small damping: every sweep exchanges messages."""
@@ -208,22 +209,13 @@ def test_the_shards_are_described(sharded: Server) -> None:
         assert f"\n{line}" in metrics
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "body", "field"),
-    [
-        ("GET", f"{PATH}/personalized/a?form=published", None, "form"),
-        ("POST", f"{PATH}/analyses/components", {}, "call"),
-    ],
-)
-def test_what_does_not_work_is_refused_by_name(
-    sharded: Server, method: str, path: str, body: Any, field: str
-) -> None:
+def test_analyses_are_refused_by_name(sharded: Server) -> None:
     before = sharded.http.get(PATH).json()
-    answer = sharded.http.request(method, path, json=body)
+    answer = sharded.http.post(f"{PATH}/analyses/components", json={})
     problem = answer.json()
     assert answer.status_code == 422, answer.text
     assert problem["type"] == "urn:liverank:problem:unsupported"
-    assert problem["field"] == field
+    assert problem["field"] == "call"
     assert "does not work with shards" in problem["detail"]
     assert sharded.http.get(PATH).json() == before
 
