@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -47,58 +48,46 @@ class Merge:
         `kept` of RebuildOperations.deduplicate is 0: the place of an entry that was kept is -1, and
         that of an insertion its key, so that what exceeds float32 is an edge.
         """
-        xp, total = self._backend.xp, self._backend.device.sum
         first, end = rows
         if first == end:
             return
+        of_range, total = loop[first:end], self._backend.device.sum
         if not self._fixed_loops:
-            of_loops = deleted[is_loop(deleted)] >> 32
-            present = int(total(loop[first:end] != 0))
-            loop[of_loops] = 0
-        before = loop[first:end].copy()
-        if not self._fixed_loops:
-            self._deleted_loops += present - int(total(before != 0))
-        merged, of_keys, kept = self._merged(rows, deleted, inserted, weights)
-        del deleted, inserted, weights
-        keys = self._backend.graph.sort(merged, of_keys)
-        if keys.order is not None:
-            keys = keys._replace(order=xp.where(keys.order < kept, np.int64(-1), keys.keys))
-        self._kept += kept
+            present = int(total(of_range != 0))
+            loop[deleted[is_loop(deleted)] >> 32] = 0
+            self._deleted_loops += present - int(total(of_range != 0))
+        before = of_range.copy()
+        keys = self._backend.graph.sort(inserted, weights)
+        if weights is not None:
+            keys = keys._replace(order=keys.keys.copy())
+        del inserted, weights
+        if self.entries:
+            kept = self._kept_keys(rows, deleted, keys.weights is not None)
+            self._kept += len(kept.keys)
+            keys = self._backend.rebuild.merge(kept, keys)
+            del kept
         yield first, end, keys
         if not self._fixed_loops:
-            after = loop[first:end]
-            self._inserted_loops += int(total((before == 0) & (after != 0)))
-            self._reweighted_loops += int(total((before != 0) & (after != before)))
+            self._inserted_loops += int(total((before == 0) & (of_range != 0)))
+            self._reweighted_loops += int(total((before != 0) & (of_range != before)))
 
-    def _merged(
-        self, rows: Rows, deleted: Array, inserted: Array, weights: Array | None
-    ) -> tuple[Array, Array | None, int]:
-        """Keys of the entries that stay, then the insertions; their weights; and how many stay."""
+    def _kept_keys(self, rows: Rows, deleted: Array, weighted: bool) -> SortedKeys:
+        """Those of the entries of these rows that are not deleted, in the order of the slots."""
         backend, chosen = self._backend, slice(*rows)
-        if self.entries == 0:
-            return inserted, weights, 0
         starts, lengths, *slots = self._csr
         entries = backend.rebuild.entries(Csr(starts[chosen], lengths[chosen], *slots))
-        most, kept = len(entries.rows) + len(inserted), 0
-        keys = backend.device.allocate("keys of a load", most, np.int64)
-        both = None
-        if weights is not None:
-            both = backend.device.allocate("keys of a load", most, np.float32)
-        for chunk in chunks(len(entries.rows)):
-            some = insertion_keys(entries.rows[chunk] + rows[0], entries.neighbours[chunk])
-            stays = lacks(backend.xp, deleted, some)
-            some = some[stays]
-            place = slice(kept, kept + len(some))
-            keys[place] = some
-            if both is not None and entries.weights is not None:
-                both[place] = entries.weights[chunk][stays]
-            kept = place.stop
-        end = kept + len(inserted)
-        keys[kept:end] = inserted
-        if both is not None:
-            both[kept:end] = weights
-            both = both[:end]
-        return keys[:end], both, kept
+        keys = backend.device.allocate("keys of a load", len(entries.rows), np.int64)
+        for chunk in chunks(len(keys)):
+            some = entries.rows[chunk] + rows[0]
+            keys[chunk] = insertion_keys(some, entries.neighbours[chunk])
+        weights = entries.weights
+        del entries
+        if len(deleted):
+            stays = _not_among(backend.xp, deleted, keys)
+            keys, weights = keys[stays], weights if weights is None else weights[stays]
+        if not weighted:
+            return SortedKeys(keys)
+        return SortedKeys(keys, weights, backend.xp.full(len(keys), -1, np.int64))
 
     def direction(self, loaded: Deduplicated, longest: int) -> Direction:
         """What the batch did to the lists, when all ranges are loaded."""
@@ -112,3 +101,24 @@ class Merge:
 def is_loop(keys: Array) -> Array:
     """bool[k]"""
     return keys >> 32 == keys >> 1 & NEIGHBOUR
+
+
+def _not_among(xp: Any, deleted: Array, keys: Array) -> Array:
+    """bool[k]: whether each of the keys, without repeats, is none of the deleted ones, which
+    ascend.
+    """
+    if len(keys) <= len(deleted) or bool((keys[1:] < keys[:-1]).any()):
+        return lacks(xp, deleted, keys)
+    # fewer are to be looked up, if keys ascend too
+    stays, found = xp.ones(len(keys), bool), xp.searchsorted(keys, deleted)
+    found = xp.minimum(found, len(keys) - 1)
+    stays[found[keys[found] == deleted]] = False
+    return stays
+
+
+def warm_up_merge(backend: Backend, weighted: bool) -> None:
+    """Compiles what only a batch that is a large part of a graph needs."""
+    keys = backend.xp.zeros(1, np.int64)
+    weights = backend.xp.ones(1, np.float32) if weighted else None
+    sorted_keys = SortedKeys(keys, weights, keys if weighted else None)
+    backend.rebuild.merge(sorted_keys, sorted_keys)
