@@ -49,6 +49,11 @@ _Applied = tuple[EdgeCounts, Array, Array, EdgeChanges | None]
 """What a batch did to edges, its removed vertices' included, and the lists of GraphUpdate."""
 
 
+def is_large_part(operations: int, arcs: int) -> bool:
+    """Whether so many arcs to insert and to delete rebuild a graph that has `arcs`."""
+    return operations > max(_LEAST_REBUILD, arcs // _REBUILD_PART)
+
+
 class DynamicGraph:
     """A graph without parallel edges, and its transpose, on one backend's device. An undirected one
     stores each edge as two arcs, so that all but the counts is as in a directed one. Batches and
@@ -210,7 +215,7 @@ class DynamicGraph:
         """Whether a batch of this many operations rebuilds both directions."""
         if self.edges == 0:
             return operations > 0
-        return self._arcs_of(operations) > max(_LEAST_REBUILD, self.arcs // _REBUILD_PART)
+        return is_large_part(self._arcs_of(operations), self.arcs)
 
     def _arcs_of(self, edges: int) -> int:
         """The most arcs that so many edges are."""

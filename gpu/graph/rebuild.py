@@ -183,6 +183,19 @@ def degrees_of(backend: Backend, outgoing: PackedCsr, loop: Array, weighted: boo
     return degree
 
 
+def insertion_keys(rows: Array, neighbours: Array) -> Array:
+    """int64[k]: keys of insertions."""
+    return rows.astype(np.int64) << 32 | neighbours.astype(np.int64) << 1 | INSERT
+
+
+def lacks(xp: Any, keys: Array, wanted: Array) -> Array:
+    """bool[k]: whether each of the wanted keys is not among ascending ones."""
+    if len(keys) == 0:
+        return xp.ones(len(wanted), bool)
+    found = xp.searchsorted(keys, wanted)
+    return keys[xp.minimum(found, len(keys) - 1)] != wanted
+
+
 def rebuild_bytes(edges: int, operations: int, weighted: bool = False) -> int:
     """Upper bound on the memory held beside the graph when the new lists are built: the deletions,
     the graph's entries, and these joined with the insertions.
@@ -254,11 +267,7 @@ class _Deletions:
 
     def _lacks(self, xp: Any, rows: Array, neighbours: Array) -> Array:
         """bool[…]: whether each edge is not deleted."""
-        if len(self.keys) == 0:
-            return xp.ones(len(rows), bool)
-        wanted = rows.astype(np.int64) << 32 | neighbours.astype(np.int64) << 1 | INSERT
-        found = xp.searchsorted(self.keys, wanted)
-        return self.keys[xp.minimum(found, len(self.keys) - 1)] != wanted
+        return lacks(xp, self.keys, insertion_keys(rows, neighbours))
 
     def endpoints(self, xp: Any) -> tuple[Array, Array]:
         """(sources, targets), int64[…] each, of all deletions, loops included."""

@@ -89,6 +89,14 @@ class RebuildOperations(ABC):
         """
 
     @abstractmethod
+    def merge(self, first: SortedKeys, second: SortedKeys) -> SortedKeys:
+        """The keys of both, ascending, equal ones of `first` before those of `second`, in new
+        arrays, with their weights and what stands in `order`. The arguments are spent.
+
+        first  in any order, without repeats; that of ascending ones takes the least time
+        """
+
+    @abstractmethod
     def count_rows(
         self, keys: Array, edges: int, low: int, first: Array, length: Array
     ) -> tuple[int, int]:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpu.graph.arcs import Arcs, require_times
-from gpu.graph.dynamic_graph import DynamicGraph
+from gpu.graph.dynamic_graph import DynamicGraph, is_large_part
 from gpu.graph.estimate import batch_purpose
 from gpu.graph.permutation import LEAST_PERMUTED, VertexPermutation, by_descending_degree
 from gpu.graph.removal import Removal
@@ -32,7 +32,7 @@ from gpu.sharded.exceeded import exceeded_weight
 from gpu.sharded.forward_push import ShardedForwardPush
 from gpu.sharded.frontier import ShardedFrontier
 from gpu.sharded.in_pages import ShardInPages
-from gpu.sharded.loading import FirstEdges, load_bytes
+from gpu.sharded.loading import LargeBatch, load_bytes
 from gpu.sharded.multivector import ShardedMultivector
 from gpu.sharded.numbering import Numbering
 from gpu.sharded.planned import Direction, Load, Update, exceeded_key
@@ -142,17 +142,18 @@ class ShardGraph(DynamicGraph):
         rows = self.numbering.rows(limit)
         router = Router(self.backend, self._communicator, self.numbering, permutation)
         prepared: Load | Update
-        if self.arcs == 0:
-            # there is nothing to delete
-            first = FirstEdges(router, arcs, limit)
-            needed = first.bytes_needed(self._vertex_bytes)
-            self.in_pages.require(batch_purpose(max(first.received), rows), needed)
+        if self._is_loaded_by(insertions + deletions + gone + expired):
+            held = ((self.outgoing, self.incoming), self.loop, self.fixed_loops)
+            # without edges there is nothing to delete
+            large = LargeBatch(router, arcs, *held, (self.ids.limit if self.arcs else 0, limit))
+            needed = large.bytes_needed(self._vertex_bytes)
+            self.in_pages.require(batch_purpose(large.operations, rows), needed)
             reserve(rows)
-            prepared = first.load(self.fixed_loops, needed)
+            prepared = large.load(needed)
         else:
             out_keys, in_keys = router.route(arcs, self.ids.limit)
             operations = max(len(out_keys.keys), len(in_keys.keys))
-            needed = self.bytes_needed(operations, rows)
+            needed = self._bytes_to_look_up(operations, rows)
             self.in_pages.require(batch_purpose(operations, rows), needed)
             self._reserve(rows)
             reserve(rows)
@@ -290,13 +291,23 @@ class ShardGraph(DynamicGraph):
         self.columns = numbering.columns
 
     def is_rebuilt_by(self, operations: int) -> bool:  # noqa: ARG002
-        return False
+        return False  # what is looked up; see _is_loaded_by
+
+    def _is_loaded_by(self, edges: int) -> bool:
+        """Whether all shards take new lists for a batch that names so many edges in all slices."""
+        return self.arcs == 0 or is_large_part(super()._arcs_of(edges), self.arcs)
 
     def bytes_needed(self, operations: int, vertices: int) -> int:
-        if self.arcs:
-            return super().bytes_needed(operations, vertices)
+        """See DynamicGraph, of the edges of a slice if the slices of all shards have as many."""
+        arcs = super()._arcs_of(operations)
+        if not self._is_loaded_by(operations * self.numbering.size):
+            return self._bytes_to_look_up(arcs, vertices)
         extra = self.decay.bytes_needed(self, vertices) if self.decay else 0
-        return extra + load_bytes(operations, vertices, self._vertex_bytes, self.weighted)
+        entries = arcs + max(self.outgoing.packed, self.incoming.packed)
+        return extra + load_bytes(entries, vertices, self._vertex_bytes, self.weighted)
+
+    def _bytes_to_look_up(self, operations: int, vertices: int) -> int:
+        return super().bytes_needed(operations, vertices)
 
     @property
     def _vertex_bytes(self) -> int:

@@ -1,31 +1,34 @@
-"""The first edges of a graph in shards: from the slices of a batch into lists of own rows.
+"""Batches that are a large part of a graph in shards, and its first edges: from the slices of a
+batch, and own lists, into new lists of own rows.
 
 As on one device (PackedCsr.load), one range of rows is sorted at a time. Of each range, a shard
-sends what its slice has and receives what is on own rows. So what is on its way is a part of the
-graph: as much as memory allows.
+sends what its slice has and receives what is on own rows, which joins what own lists have of it. So
+what is on its way is a part of the graph: as much as memory allows. The lists before the batch are
+not written: until all shards take the new ones, nothing has changed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gpu.graph.arcs import Arcs
 from gpu.graph.packed_csr import VERTEX_BYTES, PackedCsr, slot_bytes, slots_with_spare
-from gpu.graph.rebuild import degrees_of
+from gpu.graph.rebuild import degrees_of, insertion_keys
+from gpu.operations.backend import Backend
 from gpu.operations.csr import loop_dtype
 from gpu.operations.device import Array
 from gpu.operations.graph import SortedKeys
-from gpu.operations.update import INSERT
-from gpu.sharded.planned import Direction, Load
+from gpu.sharded.merging import Merge, is_loop
+from gpu.sharded.planned import Load
 from gpu.sharded.routing import CHUNK, Router, chunks
 
 LEAST_AT_ONCE = 1 << 21
-"""Arcs of a range that a shard sends or receives, at most, however little memory there is. (All
-arcs of a row and of its near neighbours are in one range.)
+"""Arcs of a range that a shard sends, or receives and holds, at most, however little memory there
+is. (All arcs of a row and of its near neighbours are in one range.)
 """
 
 _FINE_BITS = 8
@@ -34,32 +37,51 @@ each, then four, and so on: in an order by degree the first rows are the longest
 """
 
 
-class FirstEdges:
-    """The insertions of all slices into a graph without edges. All shards call it together.
+class LargeBatch:
+    """A batch that gives every shard new lists. All shards call it together.
 
-    received  of out-lists and of in-lists: operations on own ones, at most
+    operations  on own out-lists, or on own in-lists if these are more
     """
 
-    def __init__(self, router: Router, arcs: Arcs, limit: int) -> None:
-        """limit  of the ids after the batch"""
-        self._router, self._limit, self._adds = router, limit, arcs.adds
-        backend = router.backend
-        self._columns = list(backend.graph.columns(*arcs.insert))
-        copied = [
-            own for own, given in zip(self._columns, arcs.insert, strict=True) if own is not given
-        ]
-        self._copied_bytes = sum(int(column.nbytes) for column in copied)
+    def __init__(
+        self,
+        router: Router,
+        arcs: Arcs,
+        lists: tuple[PackedCsr, PackedCsr],
+        loop: Array,
+        fixed_loops: bool,
+        limits: tuple[int, int],
+    ) -> None:
+        """lists, loop  of own rows before the batch, which stay as they are
+        limits       of the ids before the batch and after it
+        """
+        backend = self._backend = router.backend
+        self._router, self._loop, self._adds = router, loop, arcs.adds
+        self._fixed_loops, (known, self._limit) = fixed_loops, limits
+        self._merges = [Merge(backend, each, fixed_loops) for each in lists]
+        self._insertions = [backend.graph.columns(*arcs.insert)]
+        self._deletions = [_known(backend, pair, known) for pair in arcs.delete]
         self._weights = None if arcs.weights is None else backend.xp.asarray(arcs.weights)
-        self._tables = [self._counted(rows) for rows in self._columns]
-        rank = router.numbering.rank
-        self.received = tuple(int(table[:, :, rank].sum()) for table in self._tables)
+        columns = [*self._insertions, *self._deletions]
+        self._copied_bytes = sum(
+            int(own.nbytes)
+            for pair, of_batch in zip(columns, [arcs.insert, *arcs.delete], strict=True)
+            for own, given in zip(pair, of_batch, strict=True)
+            if own is not given
+        )
+        self._moved = [self._counted(end, each) for end, each in enumerate(lists)]
+        self._entries = [
+            merge.entries + moved.inserted
+            for merge, moved in zip(self._merges, self._moved, strict=True)
+        ]
+        self.operations = max(moved.inserted + moved.deleted for moved in self._moved)
 
     def bytes_needed(self, vertex_bytes: int) -> int:
         """See load_bytes."""
         rows, weighted = self._router.numbering.rows(self._limit), self._weights is not None
-        return load_bytes(max(self.received), rows, vertex_bytes, weighted, self._copied_bytes)
+        return load_bytes(max(self._entries), rows, vertex_bytes, weighted, self._copied_bytes)
 
-    def load(self, fixed_loops: bool, needed: int) -> Load:
+    def load(self, needed: int) -> Load:
         """New lists of own rows. Spends the columns.
 
         needed  `bytes_needed`
@@ -71,61 +93,81 @@ class FirstEdges:
         at_once = max(LEAST_AT_ONCE, least // (2 * routed_bytes(weighted)))
         loop = backend.device.allocate("vertices", rows, loop_dtype(weighted))
         loop.fill(0)
+        if not self._fixed_loops:
+            loop[: len(self._loop)] = self._loop
+        named = _Named(backend, rows)
         lists, directions, exceeded = [], [], []
-        for end, received in enumerate(self.received):
-            direction = PackedCsr(backend, rows, weighted)
-            found = direction.load_keys(self._keys(end, at_once), received, loop, self._adds)
-            edges = found.edges + (0 if fixed_loops else found.loops)
-            exceeds = int(found.exceeded >= 0)
-            directions.append(Direction(edges, 0, 0, edges, direction.longest, exceeds))
-            exceeded.append(backend.xp.full(exceeds, found.exceeded, np.int64))
-            lists.append(direction)
-        if fixed_loops:
+        for end, (merge, entries) in enumerate(zip(self._merges, self._entries, strict=True)):
+            lists.append(PackedCsr(backend, rows, weighted))
+            keys = self._keys(end, at_once, loop, named)
+            found = lists[end].load_keys(keys, entries, loop, self._adds)
+            directions.append(merge.direction(found, lists[end].longest))
+            exceeded.append(backend.xp.full(directions[end].exceeded, found.exceeded, np.int64))
+        if self._fixed_loops:
             loop.fill(1)
         outgoing, incoming = lists
         degree = degrees_of(backend, outgoing, loop, weighted)
         both = (directions[0], directions[1])
-        linked = backend.xp.flatnonzero(degree != 0).astype(np.int32)
-        return Load(outgoing, incoming, loop, degree, both, exceeded[0], linked)
+        return Load(outgoing, incoming, loop, degree, both, exceeded[0], named.rows())
 
-    def _keys(self, end: int, at_once: int) -> Iterator[tuple[int, int, SortedKeys]]:
+    def _keys(
+        self, end: int, at_once: int, loop: Array, named: _Named
+    ) -> Iterator[tuple[int, int, SortedKeys]]:
         """See PackedCsr.load_keys: the keys of out-lists (end 0) or in-lists (1)."""
-        numbering = self._router.numbering
+        numbering, merge = self._router.numbering, self._merges[end]
         for low, high in self._ranges(end, at_once):
+            rows = (numbering.rows(low), numbering.rows(high))
             # what makes them takes a quarter of what they take on their way, so
-            keys = self._keys_between(end, low, high, at_once // 8)
-            first, last = numbering.rows(low), numbering.rows(high)
-            if keys.weights is not None:
-                # so that what exceeds float32 is an edge, and no place
-                keys = keys._replace(order=keys.keys.copy())
-            if last > first:
-                yield first, last, keys
+            chosen = (end, low, high, at_once // 8)
+            yield from merge.keys(rows, loop, *self._received(named, *chosen))
         if end == 1:
             # the lists may be copied next, to arrays of their size
-            self._columns.clear()
+            self._insertions.clear()
+            self._deletions.clear()
 
-    def _keys_between(self, end: int, low: int, high: int, chunk_size: int) -> SortedKeys:
-        """The keys of own rows at positions `low` to before `high`."""
-        router, weights = self._router, self._weights
-        xp, numbering = router.backend.xp, router.numbering
-        rows, neighbours = self._columns[end], self._columns[1 - end]
+    def _received(
+        self, named: _Named, end: int, low: int, high: int, chunk_size: int
+    ) -> tuple[Array, Array, Array | None]:
+        """What all slices have of own rows at positions `low` to before `high`: deletions,
+        ascending, insertions and the weights of these.
+        """
+        deleted, chosen = self._backend.xp.empty(0, np.int64), (end, low, high, chunk_size)
+        if self._moved[end].deletes:
+            keys, _ = self._exchanged(self._deletions, None, *chosen)
+            deleted = self._backend.graph.sort(keys).keys
+        inserted, weights = self._exchanged(self._insertions, self._weights, *chosen)
+        named.add(end, deleted, inserted)
+        return deleted, inserted, weights
+
+    def _exchanged(
+        self,
+        pairs: list[tuple[Array, Array]],
+        weights: Array | None,
+        end: int,
+        low: int,
+        high: int,
+        chunk_size: int,
+    ) -> tuple[Array, Array | None]:
+        """Keys as if of insertions, in the order of the batch, and their weights."""
+        router = self._router
+        xp, numbering = self._backend.xp, router.numbering
         sent = [[xp.empty(0, np.int64)] for _ in range(numbering.size)]
         sent_weights = [[xp.empty(0, np.float32)] for _ in range(numbering.size)]
-        for chunk in chunks(len(rows), chunk_size):
-            positions = router.permutation.positions_of(rows[chunk])
-            chosen = (positions >= low) & (positions < high)
-            if end == 1:
-                # of a loop, the flag is with the out-list
-                chosen &= rows[chunk] != neighbours[chunk]
-            owners = numbering.owners(positions)
-            for rank in range(numbering.size):
-                places = xp.flatnonzero(chosen & (owners == rank))
-                keys = positions[places].astype(np.int64) << 32
-                others = router.permutation.positions_of(neighbours[chunk][places])
-                keys |= others.astype(np.int64) << 1 | INSERT
-                sent[rank].append(keys)
-                if weights is not None:
-                    sent_weights[rank].append(weights[chunk][places])
+        for columns in pairs:
+            rows, neighbours = columns[end], columns[1 - end]
+            for chunk in chunks(len(rows), chunk_size):
+                positions = router.permutation.positions_of(rows[chunk])
+                chosen = (positions >= low) & (positions < high)
+                if end == 1:
+                    # of a loop, the flag is with the out-list
+                    chosen &= rows[chunk] != neighbours[chunk]
+                owners = numbering.owners(positions)
+                for rank in range(numbering.size):
+                    places = xp.flatnonzero(chosen & (owners == rank))
+                    others = router.permutation.positions_of(neighbours[chunk][places])
+                    sent[rank].append(insertion_keys(positions[places], others))
+                    if weights is not None:
+                        sent_weights[rank].append(weights[chunk][places])
         parts = [xp.concatenate(sent.pop(0)) for _ in range(numbering.size)]
         if weights is None:
             return router.exchanged(parts)
@@ -133,9 +175,7 @@ class FirstEdges:
 
     def _ranges(self, end: int, at_once: int) -> Iterator[tuple[int, int]]:
         """(first position, end of positions) of each range: all positions, ascending."""
-        table = self._tables[end]
-        # what each shard sends, and what each receives
-        moved = np.concatenate([table.sum(axis=2), table.sum(axis=0).T])
+        moved = self._moved[end].by_bucket
         first, held = 0, np.zeros(len(moved), np.int64)
         for bucket in np.flatnonzero(moved.any(axis=0)).tolist():
             more = moved[:, bucket]
@@ -146,45 +186,110 @@ class FirstEdges:
             held = held + more
         yield first, self._limit
 
-    def _counted(self, rows: Array) -> NDArray[np.int64]:
-        """int64[shards, buckets, shards]: arcs by the shard that sends them, the bucket of the
-        position of their row, and the shard that owns it.
-        """
-        router = self._router
-        backend, xp, size = router.backend, router.backend.xp, router.numbering.size
-        width = (int(_buckets(np.array([max(0, self._limit - 1)]), np)[0]) + 1) * size
-        counts = xp.zeros(width, np.int64)
-        for chunk in chunks(len(rows)):
-            positions = router.permutation.positions_of(rows[chunk])
-            places = _buckets(positions, xp) * size + router.numbering.owners(positions)
-            counts += xp.bincount(places, minlength=width)
-        table = router.communicator.gather(backend.device.to_host(counts).tolist())
-        return table.astype(np.int64).reshape(size, -1, size)
+    def _counted(self, end: int, lists: PackedCsr) -> _Moved:
+        """What the slices and the lists of all shards have of each bucket."""
+        router, backend, xp = self._router, self._backend, self._backend.xp
+        numbering, lengths = router.numbering, lists.csr.row_lengths
+        last = np.array([max(0, self._limit - 1)])
+        size, buckets = numbering.size, int(_buckets(last, np)[0]) + 1
+        width = buckets * size
+        sent = xp.zeros((2, width), np.int64)
+        for counts, pairs in zip(sent, (self._insertions, self._deletions), strict=True):
+            for column in (columns[end] for columns in pairs):
+                for chunk in chunks(len(column)):
+                    positions = router.permutation.positions_of(column[chunk])
+                    places = _buckets(positions, xp) * size + numbering.owners(positions)
+                    counts += xp.bincount(places, minlength=width)
+        held = xp.zeros(buckets, np.int64)
+        for chunk in chunks(len(lengths) if self._merges[end].entries else 0):
+            entries = lengths[chunk].astype(np.float64)
+            positions = numbering.positions_of(xp.arange(len(entries)) + chunk.start)
+            sums = xp.bincount(_buckets(positions, xp), entries, minlength=buckets)
+            held += sums.astype(np.int64)
+        own = backend.device.to_host(xp.concatenate([sent.ravel(), held])).tolist()
+        table = router.communicator.gather(own).astype(np.int64)
+        inserted, deleted = table[:, : 2 * width].reshape(size, 2, buckets, size).swapaxes(0, 1)
+        moved, of_lists = inserted + deleted, table[:, 2 * width :]
+        by_bucket = np.concatenate([moved.sum(axis=2), moved.sum(axis=0).T + of_lists])
+        rank = numbering.rank
+        own_inserted, own_deleted = (int(each[:, :, rank].sum()) for each in (inserted, deleted))
+        return _Moved(own_inserted, own_deleted, bool(deleted.any()), by_bucket)
+
+
+class _Moved(NamedTuple):
+    """Arcs of one direction.
+
+    inserted, deleted  into and from own lists, at most
+    deletes            whether any are deleted from lists of any shard
+    by_bucket          int64[2·shards, buckets]: what each shard sends, and what each receives and
+                       holds, by the bucket of the position of the row
+    """
+
+    inserted: int
+    deleted: int
+    deletes: bool
+    by_bucket: NDArray[np.int64]
+
+
+class _Named:
+    """Own rows that the batch names."""
+
+    def __init__(self, backend: Backend, rows: int) -> None:
+        self._xp = backend.xp
+        self._sources, self._targets = (
+            backend.device.allocate("scratch for a load", rows, np.uint8) for _ in range(2)
+        )
+        self._sources.fill(0)
+        self._targets.fill(0)
+
+    def add(self, end: int, deleted: Array, inserted: Array) -> None:
+        """Keys of own out-lists (end 0) or in-lists (1)."""
+        if end == 0:
+            self._sources[deleted >> 32] = 1
+            self._sources[inserted >> 32] = 1
+            deleted = deleted[is_loop(deleted)]
+        self._targets[deleted >> 32] = 1
+
+    def rows(self) -> tuple[Array, Array]:
+        """int32[…] each: sources, and targets of deletions."""
+        sources, targets = (
+            self._xp.flatnonzero(marks).astype(np.int32) for marks in (self._sources, self._targets)
+        )
+        return sources, targets
+
+
+def _known(backend: Backend, pair: tuple[Array, Array], limit: int) -> tuple[Array, Array]:
+    """Columns of ids, without those that name an id which the graph does not have."""
+    columns = backend.graph.columns(*pair)
+    known = backend.xp.ones(len(columns[0]), bool)
+    for column in columns:
+        known &= (column >= 0) & (column < limit)
+    if int(backend.device.sum(known)) == len(known):
+        return columns
+    return columns[0][known], columns[1][known]
 
 
 def routed_bytes(weighted: bool) -> int:
     """The most bytes that an arc takes on its way: what is sent, what is received, and both joined;
     then keys and what their sort takes. A weighted sort also moves weights and places.
     """
-    return 80 if weighted else 32
+    return 88 if weighted else 32
 
 
-def load_bytes(
-    operations: int, rows: int, vertex_bytes: int, weighted: bool, columns: int = 0
-) -> int:
-    """Upper bound on the memory that a first load takes beside the columns of its slice, its peak
-    included.
+def load_bytes(entries: int, rows: int, vertex_bytes: int, weighted: bool, columns: int = 0) -> int:
+    """Upper bound on the memory that a load takes beside the columns of its slice and the lists
+    before it, its peak included.
 
-    operations    on own lists, in either direction
+    entries       to insert into own lists, in either direction, and those that these have before
     rows          of the graph after the batch
     vertex_bytes  of a vertex, outside its rows
     columns       bytes of columns that are freed before the last lists are cut to size
     """
-    slots = slot_bytes(weighted) * slots_with_spare(operations + 3 * min(operations, rows))
-    vertices = (2 * VERTEX_BYTES + vertex_bytes + 8) * rows
-    least = routed_bytes(weighted) * min(operations, LEAST_AT_ONCE)
+    slots = slot_bytes(weighted) * slots_with_spare(entries + 3 * min(entries, rows))
+    vertices = (2 * VERTEX_BYTES + vertex_bytes + 32) * rows
+    least = routed_bytes(weighted) * min(entries, LEAST_AT_ONCE)
     # both directions, and one that is cut to size
-    return 2 * slots + max(slots - columns, 0) + vertices + least + 64 * min(operations, CHUNK)
+    return 2 * slots + max(slots - columns, 0) + vertices + least + 64 * min(entries, CHUNK)
 
 
 def _buckets(positions: Array, xp: Any) -> Array:

@@ -31,11 +31,11 @@ class Direction(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Both directions of a graph that had no edges, in new arrays.
+    """Both directions in new arrays.
 
     exceeded  int64[1 or 0]: the key of the first edge of own out-lists whose sum of weights exceeds
               float32
-    linked    int32[…]: the rows with an edge
+    touched   int32[…] each: supersets of own sources and removed targets, see ShardUpdate
     """
 
     outgoing: PackedCsr
@@ -44,13 +44,8 @@ class Load:
     degree: Array
     directions: tuple[Direction, Direction]
     exceeded: Array
-    linked: Array
+    touched: tuple[Array, Array]
     changes: EdgeChanges | None = None
-
-    @property
-    def touched(self) -> tuple[Array, Array]:
-        """Sources and removed targets: see ShardUpdate."""
-        return self.linked, self.linked[:0]
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from gpu.operations.update import INSERT
 from gpu.sharded.communicator import Communicator
 from gpu.sharded.numbering import Numbering
 
-_NEIGHBOUR = 0x7FFFFFFF
+NEIGHBOUR = 0x7FFFFFFF
 
 CHUNK = 1 << 21
 """Operations whose keys are made, or numbered, at once."""
@@ -73,13 +73,14 @@ class Router:
         owners, keys = numbering.owners(rows), rows << 32 | neighbours << 1 | operations
         places = [xp.flatnonzero(kept & (owners == rank)) for rank in range(numbering.size)]
         parts = [keys[chosen] for chosen in places]
-        if weights is None:
-            return self.exchanged(parts)
-        return self.exchanged(parts, [weights[chosen] for chosen in places])
+        of_keys = None if weights is None else [weights[chosen] for chosen in places]
+        return self.backend.graph.sort(*self.exchanged(parts, of_keys))
 
-    def exchanged(self, keys: list[Array], weights: list[Array] | None = None) -> SortedKeys:
+    def exchanged(
+        self, keys: list[Array], weights: list[Array] | None = None
+    ) -> tuple[Array, Array | None]:
         """Sends keys[k] to shard k, which owns their rows. Returns those on own rows, with rows and
-        columns in place of positions.
+        columns in place of positions, and their weights: by rank, and as they were sent.
 
         keys     int64[…] of each shard; spent
         weights  float32[…], of the keys
@@ -89,7 +90,6 @@ class Router:
         keys.clear()
         for chunk in chunks(len(received)):
             some = received[chunk]
-            columns = numbering.columns_of(some >> 1 & _NEIGHBOUR, xp)
+            columns = numbering.columns_of(some >> 1 & NEIGHBOUR, xp)
             received[chunk] = numbering.rows_of(some >> 32) << 32 | columns << 1 | some & INSERT
-        joined = None if weights is None else xp.concatenate(all_to_all(weights))
-        return self.backend.graph.sort(received, joined)
+        return received, None if weights is None else xp.concatenate(all_to_all(weights))

@@ -29,6 +29,7 @@ from gpu.pagerank.strategies import TABLE, Solve, Solved, strategy_named
 from gpu.personalized.resolve import METHODS, PUBLISHED_METHODS, ResolvedQuery, resolve
 from gpu.sharded.communicator import Communicator, SingleCommunicator
 from gpu.sharded.graph import ShardGraph, ShardUpdate
+from gpu.sharded.merging import warm_up_merge
 from gpu.sharded.own_vertices import OwnVertices, highest_rows
 from gpu.sharded.queries import Answered, ShardQueries
 from gpu.sharded.reading import ShardEdgeReader, ShardLists
@@ -383,6 +384,7 @@ class Shard:
 def warm_up(options: Options, backend: Backend) -> None:
     """Compiles what shards run, so that processes which start together find it compiled."""
     warm_up_pages(backend, options.dangling, options.weighted)
+    warm_up_merge(backend, options.weighted)
     for batches in sample_batches(options):
         shard = Shard(SingleCommunicator(), options, backend)
         for batch in batches:

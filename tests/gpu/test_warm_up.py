@@ -42,9 +42,9 @@ assert len(compiled) > 50, len(compiled)
 @pytest.mark.parametrize(
     ("options", "needless"),
     [
-        ("", {"_deduplicate_weighted", "_sum_weights", "scale_rows"}),
-        ("weighted=True", {"scale_rows"}),
-        ("half_life=1.0", set()),
+        ("", {"_merge", "_deduplicate_weighted", "_sum_weights", "scale_rows"}),
+        ("weighted=True", {"_merge", "scale_rows"}),
+        ("half_life=1.0", {"_merge"}),  # which only shards use
     ],
 )
 def test_a_warm_up_compiles_every_loop_for_all_cores_and_for_one(

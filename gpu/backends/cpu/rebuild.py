@@ -72,6 +72,35 @@ def _deduplicate_weighted(keys, weights, order, loop, adds, kept_edges):  # type
 
 
 @sequential
+def _merge(  # type: ignore[no-untyped-def]
+    keys,
+    weights,
+    order,
+    other_keys,
+    other_weights,
+    other_order,
+    merged_keys,
+    merged_weights,
+    merged_order,
+):
+    """Of all three, both weights and order are arrays, or neither."""
+    own = other = 0
+    for at in range(len(merged_keys)):
+        if other == len(other_keys) or (own < len(keys) and keys[own] <= other_keys[other]):
+            merged_keys[at] = keys[own]
+            if weights is not None:
+                merged_weights[at] = weights[own]
+                merged_order[at] = order[own]
+            own += 1
+        else:
+            merged_keys[at] = other_keys[other]
+            if weights is not None:
+                merged_weights[at] = other_weights[other]
+                merged_order[at] = other_order[other]
+            other += 1
+
+
+@sequential
 def _count_rows(keys, edges, low, first, length):  # type: ignore[no-untyped-def]
     for at in range(edges):
         row = (keys[at] >> 32) - low
@@ -172,6 +201,22 @@ class CpuRebuild(RebuildOperations):
         else:
             found = _deduplicate_weighted(*batch, loop, adds, kept)
         return Deduplicated(*map(int, found))
+
+    def merge(self, first: SortedKeys, second: SortedKeys) -> SortedKeys:
+        if (first.keys[1:] < first.keys[:-1]).any():
+            order = first.order
+            first = self._graph.sort(first.keys, first.weights)
+            if order is not None:
+                first = first._replace(order=order[first.order])
+        total = len(first.keys) + len(second.keys)
+        merged = SortedKeys(
+            *(
+                None if each is None else self._device.allocate("keys of a load", total, each.dtype)
+                for each in second
+            )
+        )
+        _merge(*first, *second, *merged)
+        return merged
 
     def count_rows(
         self, keys: Array, edges: int, low: int, first: Array, length: Array

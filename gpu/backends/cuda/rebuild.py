@@ -128,6 +128,17 @@ class CudaRebuild(RebuildOperations):
             exceeded = int(order[LAST_PLACE - found["EXCEEDED"] - 1])
         return Deduplicated(found["EDGES"], found["CHANGED"], found["REWEIGHTED"], exceeded)
 
+    def merge(self, first: SortedKeys, second: SortedKeys) -> SortedKeys:
+        # sorting takes as long as a merge would
+        xp = self._launch.xp
+        keys = xp.concatenate([first.keys, second.keys])
+        if first.weights is None or first.order is None:
+            return self._graph.sort(keys)
+        weights = xp.concatenate([first.weights, second.weights])
+        order = xp.concatenate([first.order, second.order])
+        merged = self._graph.sort(keys, weights)
+        return merged._replace(order=order[merged.order])
+
     def count_rows(
         self, keys: Array, edges: int, low: int, first: Array, length: Array
     ) -> tuple[int, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 from unittest.mock import patch
 
@@ -21,6 +22,7 @@ from gpu.backends.cuda.kernels.loader import (
 )
 from gpu.graph.dynamic_graph import DynamicGraph
 from gpu.operations.backend import Backend
+from gpu.operations.graph import SortedKeys
 from gpu.operations.multivector import MultivectorOperations
 from gpu.operations.sweeps import SweepOperations
 from gpu.pagerank.frontier import _expand
@@ -51,6 +53,34 @@ def test_an_amount_is_subtracted_once_at_every_place(count: int, backend: Backen
     to_device = backend.device.to_device
     backend.sweeps.subtract_at(on_device, to_device(places), to_device(weights), 0.5)
     assert np.allclose(backend.device.to_host(on_device), expected, rtol=1e-15, atol=1e-15)
+
+
+@pytest.mark.parametrize("counts", [(0, 0), (0, 5), (5, 0), (700, 300), (40, 9_000)])
+def test_keys_are_merged_in_order(counts: tuple[int, int], backend: Backend) -> None:
+    for weighted, ascending in product([False, True], repeat=2):
+        assert_merged(counts, weighted, ascending, backend)
+
+
+def assert_merged(
+    counts: tuple[int, int], weighted: bool, ascending: bool, backend: Backend
+) -> None:
+    random, to_device = np.random.default_rng(5), backend.device.to_device
+    first = random.permutation(2 * counts[0] + 1)[: counts[0]]
+    if ascending:
+        first.sort()
+    second = np.sort(random.integers(0, 1_000, counts[1]))
+    both = np.concatenate([first, second]).astype(np.int64)
+    weights, places = np.arange(len(both), dtype=np.float32), 7 * np.arange(len(both))
+    order = np.argsort(both, kind="stable")
+    parts = []
+    for part in (slice(counts[0]), slice(counts[0], None)):
+        of_keys = (weights[part], places[part]) if weighted else ()
+        parts.append(SortedKeys(*(to_device(each.copy()) for each in (both[part], *of_keys))))
+    merged = backend.rebuild.merge(*parts)
+    expected: list[NDArray[Any]] = [both, weights, places] if weighted else [both]
+    for found, each in zip(merged, expected, strict=False):
+        assert backend.device.to_host(found).tolist() == each[order].tolist()
+    assert weighted or (merged.weights, merged.order) == (None, None)
 
 
 @pytest.mark.parametrize("count", COUNTS)

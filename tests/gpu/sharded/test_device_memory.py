@@ -18,6 +18,7 @@ from gpu.backends import backend_named
 from gpu.sharded.routing import Router
 from tests.cuda_emulator.emulated import MEMORY, counting_backend
 from tests.gpu.graphs import Model, WeightedModel, random_batch, weighted_batch
+from tests.gpu.sharded.test_large_batches import large_from
 from tests.gpu.sharded.test_shards import assert_ranks
 from tests.gpu.sharded.threads import ThreadWorkers
 
@@ -93,6 +94,21 @@ def test_memory_that_runs_out_where_edges_are_routed_refuses_the_batch(
 @pytest.mark.parametrize("weighted", [False, True])
 def test_a_batch_is_applied_by_all_shards_or_by_none(weighted: bool, short: list[int]) -> None:
     """With a little more memory each time, until there is enough."""
+    assert refused_batches(weighted, short, {20: 1_740, 900: 12_300}) > 12
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_so_is_one_that_is_a_large_part_of_the_graph(weighted: bool) -> None:
+    with large_from(100):
+        assert refused_batches(weighted, [1], {900: 1_500}) > 12
+
+
+def refused_batches(weighted: bool, short: list[int], steps: dict[int, int]) -> int:
+    """How often batches were refused while the shards that are `short` of memory had more each
+    time.
+
+    steps  how much more, by the size of the batch
+    """
     generator = np.random.default_rng(2)
     options = Options(target_error=1e-7, weighted=weighted)
     model = (WeightedModel if weighted else Model)(options.dangling, options.directed)
@@ -105,13 +121,13 @@ def test_a_batch_is_applied_by_all_shards_or_by_none(weighted: bool, short: list
     with ShardedEngine(options, workers=ThreadWorkers(options, 2, backends)) as engine:
         engine.apply(first)
         engine.update()
-        for size in (20, 900):
+        for size, step in steps.items():
             if isinstance(model, WeightedModel):
                 batch = weighted_batch(generator, model, size, removes=size == 900)
             else:
                 batch = random_batch(generator, model, size, removes=size == 900)
             before = (engine.vertices, engine.edges)
-            for spare in count(0, 12 * size + 1500):
+            for spare in count(0, step):
                 for rank in short:
                     device = backends[rank].device
                     used = MEMORY - device.memory_available()
@@ -129,4 +145,4 @@ def test_a_batch_is_applied_by_all_shards_or_by_none(weighted: bool, short: list
                     assert_ranks(engine, model, engine.update("static").error_bound)
             assert replace(change, seconds=0.0) == model.apply(batch)
             assert_ranks(engine, model, engine.update().error_bound)
-    assert refused > 12
+    return refused

@@ -16,7 +16,6 @@ from gpu import EdgeBatch, Options, OutOfMemory, ShardedEngine
 from gpu.backends import backend_named
 from gpu.graph.permutation import by_descending_degree
 from gpu.operations.backend import Backend
-from gpu.operations.graph import SortedKeys
 from gpu.sharded import loading
 from gpu.sharded.graph import ShardGraph
 from gpu.sharded.loading import load_bytes
@@ -47,11 +46,11 @@ def moved(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     found: list[tuple[int, int]] = []
     exchanged = Router.exchanged
 
-    def counted(router: Router, keys: list[Any], weights: Any = None) -> SortedKeys:
+    def counted(router: Router, keys: list[Any], weights: Any = None) -> tuple[Any, Any]:
         sent = sum(map(len, keys))
-        received = exchanged(router, keys, weights)
-        found.append((sent, len(received.keys)))
-        return received
+        received, of_keys = exchanged(router, keys, weights)
+        found.append((sent, len(received)))
+        return received, of_keys
 
     monkeypatch.setattr(Router, "exchanged", counted)
     return found
@@ -138,7 +137,7 @@ def test_memory_that_runs_out_at_a_later_range_leaves_all_shards_empty(
     batch, model = first_batch(options, 3)
     exchanged, calls = Router.exchanged, []
 
-    def failing(router: Router, *arguments: Any) -> SortedKeys:
+    def failing(router: Router, *arguments: Any) -> tuple[Any, Any]:
         calls.append(router.numbering.rank)
         if calls.count(1) == 20:
             raise MemoryError("of the device")

@@ -214,7 +214,7 @@ def test_an_error_of_one_shard_leaves_the_graph_as_it_was(
         with pytest.raises(InvalidValue, match="weights"):
             engine.apply(EdgeBatch.of(insert=[(0, 3, 1.0), (2, 0, 3e38)], on_conflict="add"))
         with monkeypatch.context() as patch:
-            patch.setattr(workers.shards[1].graph, "bytes_needed", lambda *_: 1 << 60)
+            patch.setattr(workers.shards[1].graph, "_bytes_to_look_up", lambda *_: 1 << 60)
             with pytest.raises(OutOfMemory):
                 engine.apply(EdgeBatch.of(insert=[(0, 300)]))
         assert (engine.vertices, engine.edges) == (3, 3)

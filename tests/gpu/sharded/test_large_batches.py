@@ -1,0 +1,263 @@
+"""Batches that are a large part of a graph in shards: merged into new lists, by all or by none."""
+
+from __future__ import annotations
+
+import tracemalloc
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+
+from gpu import STRATEGIES, EdgeBatch, Engine, Options, OutOfMemory, ShardedEngine
+from gpu.backends import backend_named
+from gpu.operations.backend import Backend
+from gpu.sharded.loading import LargeBatch, load_bytes
+from gpu.sharded.merging import Merge
+from gpu.sharded.routing import Router
+from tests.gpu.graph.decaying import DAY, NOW, decaying_batch
+from tests.gpu.graphs import Model, WeightedModel, random_batch, some_weights, weighted_batch
+from tests.gpu.sharded.test_decay import apply_to_both, assert_ranked
+from tests.gpu.sharded.test_loading import short_memory
+from tests.gpu.sharded.test_shards import assert_ranks, kind_of_graph, sharded_engine
+from tests.gpu.sharded.threads import ThreadWorkers
+
+CPU = backend_named("cpu")
+
+
+def large_from(operations: int) -> AbstractContextManager[int]:
+    """More of them are a large part of a graph that has at most four times as many."""
+    return patch("gpu.graph.dynamic_graph._LEAST_REBUILD", new=operations)
+
+
+@pytest.fixture
+def loads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The rank of each shard that takes new lists."""
+    found: list[int] = []
+    load = LargeBatch.load
+
+    def counted(batch: LargeBatch, needed: int) -> Any:
+        found.append(batch._router.numbering.rank)
+        return load(batch, needed)
+
+    monkeypatch.setattr(LargeBatch, "load", counted)
+    return found
+
+
+def batch_for(generator: np.random.Generator, model: Model, size: int, removes: bool) -> EdgeBatch:
+    if isinstance(model, WeightedModel):
+        return weighted_batch(generator, model, size, removes=removes)
+    return random_batch(generator, model, size, removes)
+
+
+def random_edges(generator: np.random.Generator, options: Options) -> EdgeBatch:
+    sources, targets = (70 * generator.random((2, 160)) ** 2).astype(np.int64)
+    weights = some_weights(generator, 160) if options.weighted else None
+    return EdgeBatch(sources, targets, vertices=70, weights=weights)
+
+
+def model_of(options: Options) -> Model:
+    return (WeightedModel if options.weighted else Model)(options.dangling, options.directed)
+
+
+def assert_edges(engine: ShardedEngine, model: Model) -> None:
+    columns = (column.tolist() for column in engine.edge_list())
+    found = dict(zip(zip(*columns, strict=True), engine.edge_weights().tolist(), strict=True))
+    ones = dict.fromkeys(model.edges, 1.0)
+    assert found == (model.weights if isinstance(model, WeightedModel) else ones)
+
+
+def assert_touched(workers: ThreadWorkers, model: Model, before: set[tuple[int, int]]) -> None:
+    """That shards say at least which sources changed, and which targets edges are gone from."""
+    sources, targets = set(), set()
+    for shard in workers.shards:
+        update, graph = shard._update, shard.graph
+        assert update is not None
+        named = graph.numbering.positions_of(update.sources)
+        sources |= set(graph.permutation.ids_of(named).tolist())
+        xp = graph.backend.xp
+        named = graph.numbering.positions_at(xp.asarray(update.removed_targets), xp)
+        targets |= set(graph.permutation.ids_of(named).tolist())
+    assert {source for source, _ in model.arcs(before ^ model.edges)} <= sources
+    assert {target for _, target in model.arcs(before - model.edges)} <= targets
+
+
+@pytest.mark.parametrize("removes", [False, True])
+@pytest.mark.parametrize("seed", range(10))
+def test_a_stream_of_large_batches_leaves_the_graph_of_the_model(
+    seed: int, removes: bool, backend: Backend, loads: list[int]
+) -> None:
+    """In one range and in many, with small batches between."""
+    generator, options = np.random.default_rng(seed), kind_of_graph(seed)
+    shards, model = [2, 3, 1, 4][seed % 4], model_of(options)
+    workers = ThreadWorkers(options, shards, backend)
+    with ShardedEngine(options, workers=workers) as engine:
+        for step in range(6):
+            batch = random_edges(generator, options)
+            if step:
+                batch = batch_for(generator, model, 60, removes)
+            before, large = set(model.edges), step != 3
+            loads.clear()
+            in_ranges = short_memory(backend) if step % 2 else nullcontext()
+            with in_ranges, large_from(-1 if large else 1 << 20):
+                change = engine.apply(batch)
+            assert len(loads) == shards * large
+            assert replace(change, seconds=0.0) == model.apply(batch)
+            assert_touched(workers, model, before)
+            assert_edges(engine, model)
+            result = engine.update(STRATEGIES[(seed + step) % len(STRATEGIES)])
+            assert_ranks(engine, model, result.error_bound)
+
+
+@pytest.mark.parametrize("directed", [True, False])
+def test_weights_that_decay_are_stored_as_on_one_device(directed: bool, backend: Backend) -> None:
+    generator = np.random.default_rng(7)
+    options = Options(half_life=DAY, directed=directed, vertex_order="degree")
+    one, now = Engine(options, CPU), NOW
+    with sharded_engine(options, 3, backend) as engine, large_from(-1):
+        for step in range(6):
+            now += float(generator.choice([1.0, DAY, 30 * DAY]))
+            apply_to_both(one, engine, decaying_batch(generator, now, 40))
+            assert_ranked(one, engine, STRATEGIES[step % len(STRATEGIES)])
+
+
+def test_the_whole_batch_decides(loads: list[int]) -> None:
+    """More than a quarter of the edges, although no shard has so many in its slice."""
+    options, tips = Options(target_error=1e-9), np.arange(400)
+    with sharded_engine(options, 4, CPU) as engine, large_from(20):
+        for count, step, expected in ((400, 1, 4), (100, 2, 0), (126, 3, 4), (400, 5, 4)):
+            loads.clear()
+            engine.apply(EdgeBatch(tips[:count], tips[:count] + step))
+            assert len(loads) == expected
+    with sharded_engine(replace(options, directed=False), 2, CPU) as engine, large_from(20):
+        engine.apply(EdgeBatch(tips, tips + 1))
+        loads.clear()
+        # a quarter of 800 arcs, and two more
+        engine.apply(EdgeBatch(tips[:100], tips[:100] + 2))
+        assert loads == []
+        engine.apply(EdgeBatch(tips[:126], tips[:126] + 3))
+        assert sorted(loads) == [0, 1]
+
+
+def test_what_the_lists_have_counts_in_a_range(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch names five rows of a graph of 400, and is merged with all of them."""
+    sizes, merged = [], Merge.keys
+
+    def counted(merge: Merge, *arguments: Any) -> Any:
+        for each in merged(merge, *arguments):
+            sizes.append(len(each[2].keys))
+            yield each
+
+    monkeypatch.setattr(Merge, "keys", counted)
+    tips = np.arange(400)
+    with sharded_engine(Options(vertex_order="given"), 2, CPU) as engine, large_from(20):
+        engine.apply(EdgeBatch(np.tile(tips, 3), np.concatenate([tips + k for k in (1, 2, 3)])))
+        sizes.clear()
+        with short_memory(CPU, at_once=40):
+            engine.apply(EdgeBatch(tips[:350] % 5, tips[:350] + 50))
+    assert sum(sizes) == 2 * (1_200 + 350)
+    assert max(sizes) < 80
+
+
+def test_all_edges_can_be_deleted_and_come_back(backend: Backend) -> None:
+    options, model = Options(target_error=1e-9), Model("uniform")
+    edges = [(0, 1), (1, 2), (2, 2), (3, 0), (0, 0)]
+    with sharded_engine(options, 2, backend) as engine, large_from(-1):
+        for batch in (
+            EdgeBatch.of(insert=edges),
+            EdgeBatch.of(delete=[*edges, (0, 1), (4, 4), (-1, 2), (1 << 40, 0)]),
+            EdgeBatch.of(insert=edges, delete=edges),
+            EdgeBatch.of(insert=edges, delete=edges),
+        ):
+            assert replace(engine.apply(batch), seconds=0.0) == model.apply(batch)
+            assert_edges(engine, model)
+            assert_ranks(engine, model, engine.update().error_bound)
+
+
+@pytest.mark.parametrize("directed", [True, False])
+def test_the_edge_whose_sum_exceeds_float32_is_named(directed: bool, backend: Backend) -> None:
+    options = Options(weighted=True, directed=directed, target_error=1e-9)
+    model = WeightedModel("uniform", directed)
+    first = EdgeBatch.of(insert=[(7, 4, 2e38), (6, 1, 3e38), (5, 3, 1.0), (2, 2, 3e38)])
+    adds = [(5, 3, 1.0), (4, 7, 1.0), (7, 4, 2.5e38), (1, 5, 2.0)]
+    model.apply(first)
+    for at_once in (1, 1000):
+        for rows, named in (([*adds, (0, 8, 1.0)], 2), ([(2, 2, 3e38), (5, 3, 1.0)], 0)):
+            batch = EdgeBatch.of(insert=rows, delete=[(6, 1)], on_conflict="add")
+            with sharded_engine(options, 3, backend) as engine, large_from(-1):
+                engine.apply(first)
+                refused = pytest.raises(ValueError, match=rf"weights\[{named}\]")
+                with short_memory(backend, at_once), refused:
+                    engine.apply(batch)
+                assert_edges(engine, model)
+                assert_ranks(engine, model, engine.update().error_bound)
+
+
+def test_memory_that_runs_out_at_a_later_range_leaves_the_graph_as_it_was(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    options, exchanged = kind_of_graph(3), Router.exchanged
+    generator, model = np.random.default_rng(3), model_of(options)
+    calls: list[int] = []
+
+    def failing(router: Router, *arguments: Any) -> Any:
+        calls.append(router.numbering.rank)
+        if calls.count(1) == 25:
+            raise MemoryError("of the device")
+        return exchanged(router, *arguments)
+
+    with sharded_engine(options, 2, CPU) as engine, large_from(-1):
+        first = random_edges(generator, options)
+        engine.apply(first)
+        model.apply(first)
+        engine.update()
+        batch = batch_for(generator, model, 100, removes=True)
+        with monkeypatch.context() as failure, short_memory(CPU):
+            failure.setattr(Router, "exchanged", failing)
+            with pytest.raises(OutOfMemory, match="a batch of"):
+                engine.apply(batch)
+        assert calls.count(1) == 25
+        assert (engine.vertices, engine.edges) == (model.vertices, len(model.edges))
+        assert_edges(engine, model)
+        assert_ranks(engine, model, engine.update().error_bound)
+        assert replace(engine.apply(batch), seconds=0.0) == model.apply(batch)
+        assert_edges(engine, model)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("directed", [True, False])
+def test_a_large_batch_takes_at_most_80_bytes_an_arc(weighted: bool, directed: bool) -> None:
+    """Twice as many with a weight; beside its columns, and the lists before it."""
+    edges, vertices, shards, at_once = 250_000, 5_000, 2, 20_000
+    generator = np.random.default_rng(4)
+    options = Options(weighted=weighted, directed=directed)
+    sources, targets = generator.integers(0, vertices, (2, 2, edges))
+    weights = np.ones(edges, np.float32) if weighted else None
+    first = EdgeBatch(sources[0], targets[0], weights=weights)
+    others = slice(edges // 10, edges // 2)
+    batch = EdgeBatch(
+        sources[1, others],
+        targets[1, others],
+        sources[0, : edges // 10],
+        targets[0, : edges // 10],
+        weights=None if weights is None else weights[others],
+    )
+    with large_from(1000), short_memory(CPU, at_once, chunk=10_000):
+        for traced in (False, True):  # the first one compiles
+            with sharded_engine(options, shards, CPU) as engine:
+                engine.apply(first)
+                if traced:
+                    tracemalloc.start()
+                try:
+                    engine.apply(batch)
+                    peak = tracemalloc.get_traced_memory()[1]
+                finally:
+                    tracemalloc.stop()
+    arcs = (1 if directed else 2) * edges
+    operations = arcs // 2
+    columns = 0 if directed else 20 * operations
+    entries = arcs * 14 // 10 // shards + 4_000
+    assert peak <= shards * load_bytes(entries, vertices // shards, 12, weighted) + columns
+    assert peak - columns < (160 if weighted else 80) * operations
