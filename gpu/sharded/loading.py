@@ -40,11 +40,12 @@ class FirstEdges:
     received  of out-lists and of in-lists: operations on own ones, at most
     """
 
-    def __init__(self, router: Router, arcs: Arcs, limit: int) -> None:
-        """limit  of the ids after the batch"""
+    def __init__(self, router: Router, arcs: Arcs, columns: list[Array], limit: int) -> None:
+        """columns  of the insertions, on the device
+        limit    of the ids after the batch
+        """
         self._router, self._limit, self._adds = router, limit, arcs.adds
-        backend = router.backend
-        self._columns = list(backend.graph.columns(*arcs.insert))
+        backend, self._columns = router.backend, columns
         copied = [
             own for own, given in zip(self._columns, arcs.insert, strict=True) if own is not given
         ]
