@@ -271,11 +271,6 @@ class Catalog:
             graph.pipeline.close(UnknownGraph(name))
             self._observe(name).dropped()
             self._store.remove(name)
-            del graph
-            # the graph may be frozen, and is garbage with memory on the device
-            gc.unfreeze()
-            gc.collect()
-            gc.freeze()
 
     def _check_ready(self) -> None:
         if self._not_ready is not None:

@@ -11,7 +11,7 @@ from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from gpu import BackendName, Cluster, InvalidValue
-from service.sizes import SIZE, parse_size
+from service.sizes import SIZE, UNITS, parse_size
 
 PREFIX = "LIVERANK_"
 
@@ -19,6 +19,9 @@ LogFormat = Literal["text", "json"]
 
 MIN_API_KEY = 32
 """Characters of LIVERANK_API_KEY: with a fast hash, the key itself must resist guessing."""
+
+LEAST_DEVICE_MEMORY = 1 << 20
+"""Bytes that a graph of a few edges fits into; a smaller number probably lacks its unit."""
 
 _SWITCHES = {"1": True, "true": True, "0": False, "false": False}
 
@@ -46,7 +49,7 @@ def _switch(value: object) -> bool:
 Directory = Annotated[Path, BeforeValidator(_not_empty)]
 File = Annotated[Path, BeforeValidator(_not_empty)]
 Switch = Annotated[bool, BeforeValidator(_switch)]
-Size = Annotated[int, BeforeValidator(parse_size), Field(ge=1)]
+Size = Annotated[int, BeforeValidator(parse_size)]
 Limit = Annotated[int, Field(ge=1, le=2**40)]
 Seconds = Annotated[float, Field(le=86_400.0)]
 
@@ -106,7 +109,7 @@ class Settings(BaseSettings):
     port: Annotated[int, Field(ge=0, le=65_535)] = 8080
     backend: BackendName = "auto"
     shards: Annotated[int, Field(ge=0, le=64)] = 0
-    device_memory: Size | None = None
+    device_memory: Annotated[Size, Field(ge=LEAST_DEVICE_MEMORY)] | None = None
     cluster: str | None = None
     cluster_ca: File | None = None
     cluster_cert: File | None = None
@@ -204,7 +207,7 @@ def _requirement(name: str) -> str:
     if name.startswith("cluster_"):
         return "the path of a file, not empty"
     if name == "device_memory":
-        return f"{SIZE}, at least 1"
+        return f"{SIZE}, at least {LEAST_DEVICE_MEMORY / UNITS['MiB']:g}MiB"
     if name == "api_key":
         return f"{MIN_API_KEY} or more visible ASCII characters, drawn at random"
     field = Settings.model_fields[name]

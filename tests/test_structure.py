@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 import sys
 from abc import ABC
 from collections.abc import Iterator
@@ -113,13 +114,17 @@ def test_the_public_surface_of_the_engine_is_what_it_says() -> None:
     assert sorted(gpu.__all__, key=str.lower) == sorted(set(gpu.__all__), key=str.lower)
 
 
-def _contracts() -> list[type]:
-    """The abstract classes in gpu/operations."""
+def _operations() -> list[ModuleType]:
+    """The modules of gpu/operations."""
     assert operations.__file__
     names = sorted(path.stem for path in Path(operations.__file__).parent.glob("*.py"))
+    return [import_module(f"gpu.operations.{name}") for name in names]
+
+
+def _contracts() -> list[type]:
+    """The abstract classes in gpu/operations."""
     found = []
-    for name in names:
-        module = import_module(f"gpu.operations.{name}")
+    for module in _operations():
         found += [
             each
             for each in vars(module).values()
@@ -155,3 +160,11 @@ def test_every_kernel_file_is_listed() -> None:
         text = loader.source(name)
         for expression in expressions:
             assert expression.split("<")[0] + "(" in text
+
+
+def test_kernels_have_the_constants_of_contracts_from_there() -> None:
+    constants = {name for module in _operations() for name in vars(module) if name.isupper()}
+    folder = Path(loader.__file__).parent
+    for path in (*folder.glob("*.cu"), *folder.glob("*.cuh")):
+        own = re.findall(r"constexpr [\w ]+ (\w+) =", path.read_text("utf-8"))
+        assert constants.isdisjoint(own), path.name

@@ -1,9 +1,10 @@
 """In-lists in pages beside the rows of a graph: whether, when, and how they follow it.
 
 Pages (gpu.operations.pages) take less time to sweep where rows read at random, and memory and time
-to build and to follow batches. They are built before a sweep that follows a batch, since a graph
-that is solved once would not gain what they cost; kept through batches; and dropped when the graph
-is rebuilt, a page finds no room, or memory is needed. Whoever does not sweep in float64 reads rows.
+to build and to follow batches. They are built before a sweep that follows a batch, or many sweeps,
+since a graph that is solved once would not gain what they cost; kept through batches; and dropped
+when the graph is rebuilt, a page finds no room, or memory is needed. Whoever does not sweep in
+float64 reads rows.
 """
 
 from __future__ import annotations
@@ -33,6 +34,11 @@ _LEAST_UNIT = -100
 _SAFE_FACTOR = 2
 """Pages are built if this many times the memory that they need is available."""
 
+SWEEPS_BY_ROWS = 64
+"""After so many, the next sweep builds pages: more will probably follow. Building them took as long
+as 36 sweeps by rows on R-MAT 24, 26 on R-MAT 26 (benchmarks/results/gather-cuda.json).
+"""
+
 
 class InPages:
     """The pages of one graph, or none.
@@ -44,6 +50,7 @@ class InPages:
         self._backend = backend
         self._lists: PagedLists | None = None
         self._refused = 0  # edges of the graph when its sample, or memory, was against them
+        self._swept_by_rows = 0  # since it had no edges, was rebuilt, or gave up its pages
         self.wanted = False
 
     def memory(self) -> dict[str, int]:
@@ -61,9 +68,11 @@ class InPages:
 
         largest_sum  upper bound on the sum of sizes of contributions to a vertex
         """
+        self.wanted |= self._swept_by_rows >= SWEEPS_BY_ROWS
         if self._may_build(graph):
             self._build(graph)
         self.wanted = False
+        self._swept_by_rows += not self.kept
         return self._paged(graph, largest_sum)
 
     def _may_build(self, graph: GraphView) -> bool:
@@ -96,8 +105,9 @@ class InPages:
             self.wanted = True
 
     def drop(self) -> None:
-        """Gives up the pages and their memory, until a batch changes the graph."""
+        """Gives up the pages and their memory, until a batch, or many sweeps."""
         self._lists, self._refused, self.wanted = None, 0, False
+        self._swept_by_rows = 0
 
     def require(self, purpose: str, needed: int, times: int = 1) -> None:
         """As DeviceOperations.require; drops the pages if there is not enough memory with them."""

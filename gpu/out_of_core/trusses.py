@@ -138,14 +138,14 @@ class WindowedTrusses:
         if not by_bisection:
             supported = xp.where(supported < bounds, bounds - 1, bounds)
         self.examined += int(backend.device.sum(bounds > 0))
-        fell = backend.device.to_host(supported < bounds)
+        lower = supported < bounds
+        fell = backend.device.to_host(lower)
         self._examinations += 1
         self._seen[first:end] = self._examinations
         if fell.any():
             sources = np.repeat(np.arange(first, end), padded(self._lengths[first:end]))
-            targets = backend.device.to_host(entries[slots])
-            for ends in (sources, targets):
-                self._fell[ends[fell]] = self._examinations
+            self._fell[sources[fell]] = self._examinations
+            self._fell[backend.device.to_host(entries[slots][lower])] = self._examinations
             bounds[:] = supported
             self._bounds.write(window.first + slots.start, backend.device.to_host(bounds))
             self.stream.reload(window, slots)

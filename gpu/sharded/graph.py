@@ -131,21 +131,25 @@ class ShardGraph(DynamicGraph):
         returned = self.ids.returning(self.backend, batch, removed)
         if self.ids.free_count or len(removed):
             returned = self._united(returned)
-        permutation = self.permutation
-        if insertions and self._order_to_choose:
-            permutation = self._chosen_permutation(arcs, limit, insertions)
         self._renumber(self.numbering.for_positions(limit))
         expired, too_old = 0, 0.0
         if self.decay and insertions and not stored:
             arcs, expired, own_too_old = self.decay.apply(self, arcs, removed, limit)
             (too_old,) = self._communicator.sums([own_too_old])
+        is_large = self._is_loaded_by(insertions + deletions + gone + expired)
+        # of a large batch they go to the device once, also of the first, which decides the order
+        columns = [self.backend.graph.columns(*arcs.insert)] if is_large else []
+        permutation = self.permutation
+        if insertions and self._order_to_choose:
+            permutation = self._chosen_permutation(columns[0], limit, insertions)
         rows = self.numbering.rows(limit)
         router = Router(self.backend, self._communicator, self.numbering, permutation)
         prepared: Load | Update
-        if self._is_loaded_by(insertions + deletions + gone + expired):
+        if is_large:
             held = ((self.outgoing, self.incoming), self.loop, self.fixed_loops)
             # without edges there is nothing to delete
-            large = LargeBatch(router, arcs, *held, (self.ids.limit if self.arcs else 0, limit))
+            limits = (self.ids.limit if self.arcs else 0, limit)
+            large = LargeBatch(router, arcs, columns, *held, limits)
             needed = large.bytes_needed(self._vertex_bytes)
             self.in_pages.require(batch_purpose(large.operations, rows), needed)
             reserve(rows)
@@ -242,14 +246,16 @@ class ShardGraph(DynamicGraph):
 
     # ---- how vertices are numbered ----
 
-    def _chosen_permutation(self, arcs: Arcs, limit: int, edges: int) -> VertexPermutation:
+    def _chosen_permutation(
+        self, columns: tuple[Array, Array], limit: int, edges: int
+    ) -> VertexPermutation:
         """As `vertex_order` says; ``auto`` orders every large graph by degree, since the vertices
         of a shard are not adjacent in any order.
         """
         backend, order = self.backend, self._order_to_choose
         if order == "given" or (order == "auto" and min(limit, edges) < LEAST_PERMUTED):
             return VertexPermutation(backend)
-        degree = self._degrees_in(backend.graph.columns(*arcs.insert), limit, edges)
+        degree = self._degrees_in(columns, limit, edges)
         return VertexPermutation(backend, by_descending_degree(backend.xp, degree))
 
     def _degrees_in(self, columns: tuple[Array, Array], limit: int, edges: int) -> Array:

@@ -47,19 +47,21 @@ class LargeBatch:
         self,
         router: Router,
         arcs: Arcs,
+        insertions: list[tuple[Array, Array]],
         lists: tuple[PackedCsr, PackedCsr],
         loop: Array,
         fixed_loops: bool,
         limits: tuple[int, int],
     ) -> None:
-        """lists, loop  of own rows before the batch, which stay as they are
+        """insertions   the columns of `arcs`, on the device
+        lists, loop  of own rows before the batch, which stay as they are
         limits       of the ids before the batch and after it
         """
         backend = self._backend = router.backend
         self._router, self._loop, self._adds = router, loop, arcs.adds
         self._fixed_loops, (known, self._limit) = fixed_loops, limits
         self._merges = [Merge(backend, each, fixed_loops) for each in lists]
-        self._insertions = [backend.graph.columns(*arcs.insert)]
+        self._insertions = insertions
         self._deletions = [_known(backend, pair, known) for pair in arcs.delete]
         self._weights = None if arcs.weights is None else backend.xp.asarray(arcs.weights)
         columns = [*self._insertions, *self._deletions]

@@ -48,6 +48,7 @@ from service.pipeline.recovery import MappedGraph, map_checkpoint, restored_jour
 from service.pipeline.shards import Shards
 from service.pipeline.source_positions import SourcePosition
 from service.pipeline.waiters import Waiters
+from service.pipeline.weak_calls import weakly
 from service.pipeline.window import WindowOptions
 from service.pipeline.work_queue import Task, WorkQueue
 from service.pipeline.writer import Writer
@@ -96,7 +97,7 @@ class Pipeline:
         self._directory = directory
         self._keys = keys
         self._queue = WorkQueue()
-        self.shards = Shards(graph, shards, cluster, device_memory, self._check_shards)
+        self.shards = Shards(graph, shards, cluster, device_memory, weakly(self._check_shards))
         self._new_engine = partial(self.shards.new_engine, options, backend)
         self._views = PublishedViews(graph)
         self._commits = Waiters[int]()
@@ -111,9 +112,9 @@ class Pipeline:
             self._queue,
             self._views,
             self._commits,
-            self._capture,
+            weakly(self._capture),
         )
-        self.edges = EdgeReading(graph, self.call, self._writer_or_not_ready)
+        self.edges = EdgeReading(graph, weakly(self.call), weakly(self._writer_or_not_ready))
         self._may_recover = threading.Event()
         self._mapped: Future[bool] = Future()
         self._writer: Future[Writer] = Future()

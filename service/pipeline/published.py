@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from service.errors import NotReady
 from service.pipeline.change_feed import ChangeFeed
 from service.pipeline.waiters import Waiters
+from service.pipeline.weak_calls import weakly
 from service.queries.positions import MinPosition, are_reached
 from service.queries.view import View
 
@@ -26,7 +27,7 @@ class PublishedViews:
         self._newest: View | None = None
         self._waiting = Waiters[View]()
         self.epoch = secrets.token_hex(8)
-        self.changes = ChangeFeed(graph, self.epoch, lambda: self.newest)
+        self.changes = ChangeFeed(graph, self.epoch, weakly(self._current))
 
     @property
     def newest(self) -> View:
@@ -34,6 +35,9 @@ class PublishedViews:
         if self._newest is None:
             raise NotReady(f"graph {self._graph!r} is being recovered")
         return self._newest
+
+    def _current(self) -> View:
+        return self.newest
 
     def publish(self, view: View) -> None:
         self._newest = view

@@ -22,6 +22,7 @@ from service.pipeline.ranking import Ranking
 from service.pipeline.receipts import AppliedBatch
 from service.pipeline.source_positions import SourcePositions
 from service.pipeline.waiters import Waiters
+from service.pipeline.weak_calls import weakly
 from service.pipeline.work_queue import Task, WorkQueue
 from service.problems import encode_problem, problem_of
 from service.queries.scheduler import QueryScheduler
@@ -66,7 +67,7 @@ class Writer:
         self.positions = positions
         self._scheduler = scheduler
         self._observer = observer
-        self._expiry = Expiry(graph, keyed, self._commit_expiry)
+        self._expiry = Expiry(graph, keyed, weakly(self._commit_expiry))
         self._committer = Committer(
             graph, journal, keyed, positions, ranking, checkpointer, observer, commits
         )

@@ -70,23 +70,14 @@ def test_a_setting_cannot_be_changed() -> None:
             "nan",
             "LIVERANK_SLOW_BATCH_SECONDS: 'nan' must be a number from 0 to 86400",
         ),
-        (
-            "LIVERANK_DEVICE_MEMORY",
-            "8GB",
-            "LIVERANK_DEVICE_MEMORY: '8GB' must be bytes, or a number with KiB, MiB, GiB or TiB, "
-            "at least 1",
-        ),
-        (
-            "LIVERANK_DEVICE_MEMORY",
-            "0.1",
-            "LIVERANK_DEVICE_MEMORY: '0.1' must be bytes, or a number with KiB, MiB, GiB or TiB, "
-            "at least 1",
-        ),
-        (
-            "LIVERANK_DEVICE_MEMORY",
-            "8388608TiB",
-            "LIVERANK_DEVICE_MEMORY: '8388608TiB' must be bytes, or a number with KiB, MiB, GiB or "
-            "TiB, at least 1",
+        *(
+            (
+                "LIVERANK_DEVICE_MEMORY",
+                size,
+                f"LIVERANK_DEVICE_MEMORY: {size!r} must be whole bytes, or a number with KiB, MiB, "
+                "GiB or TiB, at least 1MiB",
+            )
+            for size in ("8GB", "0.1", "1.5", "1", "1048575", "1023KiB", "8388608TiB")
         ),
         ("LIVERANK_BACKEND", "tpu", "LIVERANK_BACKEND: 'tpu' must be one of auto, cpu, cuda"),
     ],
@@ -159,8 +150,8 @@ TLS = {"shards": 2, "cluster": "tls://h:8786"}
             "too",
         ),
         (
-            {"device_memory": "1KiB", "backend": "cpu"},
-            "DEVICE_MEMORY: 1024 must be unset with LIVERANK_BACKEND=cpu",
+            {"device_memory": "1MiB", "backend": "cpu"},
+            "DEVICE_MEMORY: 1048576 must be unset with LIVERANK_BACKEND=cpu",
         ),
         ({"cluster": "tls://h"}, "SHARDS: 0 must be 1 or more, because of LIVERANK_CLUSTER"),
         ({"cluster_ca": "/c"}, "CLUSTER_CA: '/c' must be unset without LIVERANK_CLUSTER"),

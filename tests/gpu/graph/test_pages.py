@@ -327,6 +327,25 @@ def test_memory_decides_too(monkeypatch: pytest.MonkeyPatch) -> None:
     assert graph.in_pages.memory() == {}
 
 
+def test_many_sweeps_by_rows_build_them_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = DynamicGraph(paging(), "uniform", "given")
+    graph.apply(skewed(np.random.default_rng(15), RANDOM_EDGES))
+    by_rows = [False] * in_pages.SWEEPS_BY_ROWS
+
+    def swept(more: int) -> list[bool]:
+        return [graph.sweep_view(1.0).pages is not None for _ in range(len(by_rows) + more)]
+
+    assert swept(2) == [*by_rows, True, True]
+    assert edges_in(lists_of(graph)) == edges_of(graph)
+    graph.in_pages.drop()
+    assert swept(1) == [*by_rows, True]
+    # without memory, rows are read as ever
+    monkeypatch.setattr(type(graph.backend.device), "memory_available", lambda _: 0)
+    monkeypatch.setattr("gpu.operations.device._SMALL_BYTES", 0)
+    graph.in_pages.drop()
+    assert swept(5) == [*by_rows, *[False] * 5]
+
+
 def test_a_batch_that_pages_have_no_memory_to_follow_stands() -> None:
     graph = DynamicGraph(paging(), "uniform", "given")
     graph.apply(skewed(np.random.default_rng(11), RANDOM_EDGES))

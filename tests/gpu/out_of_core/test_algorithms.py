@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import tracemalloc
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -20,11 +18,16 @@ from gpu.operations.backend import Backend
 from gpu.out_of_core import budget, spool, undirected
 from gpu.out_of_core.algorithms import ALGORITHMS
 from gpu.out_of_core.labels import WindowedLabels
-from gpu.out_of_core.trusses import WindowedTrusses, supported_bounds
 from gpu.programs.algorithms import most_frequent
-from gpu.programs.truss import NO_TRIANGLES, SUPPORT
+from gpu.programs.truss import SUPPORT
 from gpu.types import VertexOrder
-from tests.gpu.out_of_core.streamed import added, in_memory, least_memory, network
+from tests.gpu.out_of_core.streamed import (
+    added,
+    in_memory,
+    least_memory,
+    network,
+    small_budget,
+)
 from tests.gpu.programs import oracle
 
 VERTICES = 310
@@ -40,13 +43,6 @@ def _expected(name: str, graph: nx.DiGraph, options: Options) -> dict[int, float
     if name == "triangles":
         return dict(nx.triangles(simple))
     return dict(nx.clustering(simple))
-
-
-def _memory(graph: OutOfCorePrograms, name: str) -> int:
-    """A small budget."""
-    least = least_memory(graph, name)
-    # for the triangles of each vertex, and so that there are fewer pairs of windows
-    return least + (1 << 15) if name == "trussness" else least
 
 
 @pytest.mark.usefixtures("small_windows")
@@ -68,7 +64,7 @@ def test_answers_are_those_of_the_graph_in_memory(
                       vertex_order=order)  # fmt: skip
     with (
         added(columns, ordered, backend, 1, VERTICES) as graph,
-        patch.object(graph, "_memory", _memory(graph, name)),
+        patch.object(graph, "_memory", small_budget(graph, name)),
     ):
         found = graph.run(name)
         again = graph.run(name)
@@ -252,93 +248,6 @@ def test_values_of_edges_outlive_the_graph_and_are_in_no_array_of_it(tmp_path: P
     backend = backend_named("cpu")
     expected = in_memory(columns, options, backend, int(max(map(np.max, columns[:2]))) + 1)
     assert answer.values.tolist() == expected.run("support").values.tolist()
-
-
-@pytest.mark.usefixtures("small_windows")
-@pytest.mark.parametrize("parts", [1, 40])
-@pytest.mark.parametrize("binary", [0, 1])
-def test_bounds_fall_to_the_trussness(backend: Backend, binary: int, parts: int) -> None:
-    """Cliques that have edges in common, and edges between them at random."""
-    generator = np.random.default_rng(9)
-    cliques = [np.triu_indices(size, 1) for size in (5, 9, 12)]
-    ends = [first + np.stack(each) for first, each in zip((0, 3, 10), cliques, strict=True)]
-    sources, targets = np.concatenate([*ends, generator.integers(0, 40, (2, 150))], axis=1)
-    columns = sources, targets, np.ones(len(sources), np.float32)
-    engine = in_memory(columns, Options(), backend, 40)
-    expected = engine.run("trussness").values
-    with (
-        added(columns, Options(), backend, 1, 40) as graph,
-        patch.object(graph, "_memory", _memory(graph, "support") + (1 << 16)),
-    ):
-        answers = [
-            graph.run("trussness", binary=binary, partitions=parts, iterations=iterations).answer
-            for iterations in (1, 2, 1000)
-        ]
-    assert expected.max() == 12
-    bounds = [engine.run("support").values + NO_TRIANGLES, *(each.values for each in answers)]
-    for before, after in pairwise(bounds):
-        assert (before >= after).all()
-    assert bounds[1].tolist() != expected.tolist()
-    assert bounds[3].tolist() == expected.tolist()
-    assert [each.receipt.finished for each in answers] == [False, False, True]
-    assert answers[2].summary["largest"] == 12
-    assert answers[2].summary["partitions"] >= parts / 2
-
-
-@pytest.mark.usefixtures("small_windows")
-def test_bounds_fall_from_the_border_of_a_lattice_inwards(backend: Backend) -> None:
-    """Edges inside are in two triangles, those of the border in one, so that none is supported."""
-    side = 10
-    at = np.random.default_rng(4).permutation(side * side).reshape(side, side)
-    ends = [(at[1:], at[:-1]), (at[:, 1:], at[:, :-1]), (at[1:, 1:], at[:-1, :-1])]
-    sources, targets = (np.concatenate([pair[of].ravel() for pair in ends]) for of in (0, 1))
-    columns = sources, targets, np.ones(len(sources), np.float32)
-    with (
-        added(columns, Options(), backend, 1, side * side) as graph,
-        patch.object(graph, "_memory", _memory(graph, "trussness")),
-    ):
-        found = graph.run("trussness", partitions=1000)
-    assert found.answer.values.tolist() == [3] * len(sources)
-    assert found.answer.summary["partitions"] > side * side / 2
-
-
-def test_the_least_budget_of_trussness_has_the_triangles_of_each_vertex(backend: Backend) -> None:
-    sources, targets = np.triu_indices(40, 1)
-    columns = sources, targets, np.ones(len(sources), np.float32)
-    with added(columns, Options(), backend, 1, 40) as graph:
-        least = least_memory(graph, "trussness")
-        message = r"at least ([0-9,]+) bytes for the triangles of each vertex"
-        with (
-            patch.object(graph, "_memory", least),
-            pytest.raises(InvalidValue, match=message) as raised,
-        ):
-            graph.run("trussness")
-        found = re.search(message, str(raised.value))
-        assert found
-        needed = int(found[1].replace(",", ""))
-        with (
-            patch.object(graph, "_memory", needed - 128),
-            pytest.raises(InvalidValue, match=message),
-        ):
-            graph.run("trussness")
-        with patch.object(graph, "_memory", needed):
-            values = graph.run("trussness").answer.values
-    assert values.tolist() == [40] * len(sources)
-
-
-def test_counts_by_bound_take_what_the_budget_says() -> None:
-    bounds = np.full(1 << 10, 31, np.int32)
-    counts = np.ones(32 * len(bounds), np.int32)
-    tracemalloc.start()
-    try:
-        found = supported_bounds(np, bounds, 32 * np.arange(len(bounds)), counts)
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert found.tolist() == [16] * len(bounds)  # 32 - b triangles have a bound of b or more
-    taken = (peak + counts.nbytes) / len(counts)
-    each = WindowedTrusses.COUNT_BYTES
-    assert each / 2 < taken <= each
 
 
 def test_algorithms_that_are_not_built_in_are_refused_by_name() -> None:

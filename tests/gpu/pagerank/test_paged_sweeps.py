@@ -157,13 +157,58 @@ def test_errors_are_within_their_bounds_through_a_stream(paging: Backend, option
     assert engine.memory()["pages"] > 0
 
 
+def loaded_at_once(backend: Backend, options: Options) -> Engine:
+    """A graph that no batch has changed since."""
+    engine = Engine(options, backend)
+    engine.apply(skewed(np.random.default_rng(2), 3000))
+    return engine
+
+
+@pytest.mark.parametrize("accelerated", [False, True])
+def test_a_solve_continues_by_pages_after_many_sweeps_by_rows(
+    paging: Backend, monkeypatch: pytest.MonkeyPatch, accelerated: bool
+) -> None:
+    monkeypatch.setattr("gpu.graph.in_pages.SWEEPS_BY_ROWS", 5)
+    engine = loaded_at_once(paging, Options(target_error=1e-13, max_iterations=12))
+    iterate, seen = engine.internals.iterate, Paged(paging)
+    iterate.reset()
+    kinds = [kind for kind in SWEEP_KINDS if kind.accelerated == accelerated]
+    before = iterate.certificate.residual_l1
+    sweep_to_target(iterate, 12, kinds)
+    assert seen.rows == 5
+    assert seen.sums >= 7
+    error = np.abs(iterate.workspace.residual.values - residual(engine)).sum()
+    assert error <= 1e-14 * before
+    assert iterate.certificate.residual_l1 <= 0.01 * before
+
+
+def test_queries_are_within_their_bounds_while_sweeps_turn_to_pages(
+    paging: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = loaded_at_once(paging, Options())
+    engine.update("auto")
+    engine.internals.graph.in_pages.drop()
+    monkeypatch.setattr("gpu.graph.in_pages.SWEEPS_BY_ROWS", 30)
+    seen, ways = Paged(paging), set()
+    for _ in range(4):
+        rows, sums = seen.rows, seen.sums
+        assert_a_query_is_within_its_bound(engine)
+        ways.add((seen.rows > rows, seen.sums > sums))
+    assert seen.rows == 30
+    assert ways == {(True, False), (True, True), (False, True)}
+
+
 def test_personalized_queries_sweep_by_pages_too(paging: Backend) -> None:
     engine = loaded(paging, Options())
     engine.update("auto")
     seen = Paged(paging)
+    assert_a_query_is_within_its_bound(engine)
+    assert seen.sums > 0 == seen.rows
+
+
+def assert_a_query_is_within_its_bound(engine: Engine) -> None:
     query = PersonalizedQuery(np.array([5, 9]), k=10**6, method="pull", target_error=1e-8)
     (answer,) = engine.personalized_many([query])
-    assert seen.sums > 0 == seen.rows
     kept = np.delete(np.arange(engine.id_limit), engine.free_ids())
     sources, targets = np.searchsorted(kept, engine.edge_list())
     teleport = np.isin(kept, [5, 9]) / 2.0

@@ -28,6 +28,7 @@ from gpu import (
 from gpu.backends import backend_named
 from gpu.sharded.cluster import visible_devices
 from gpu.sharded.dask_workers import DaskWorkers
+from gpu.sharded.nccl import NcclCommunicator
 from tests.gpu.graphs import Model, WeightedModel, random_batch, weighted_batch
 from tests.gpu.sharded.test_shards import assert_ranks, kind_of_graph
 
@@ -37,6 +38,21 @@ pytestmark = [
 ]
 
 
+COUNTING = """
+from gpu.sharded.nccl import NcclCommunicator
+
+start_gather = NcclCommunicator.start_gather
+
+def counted(communicator, *arguments):
+    NcclCommunicator.started += 1
+    start_gather(communicator, *arguments)
+
+NcclCommunicator.started = 0
+NcclCommunicator.start_gather = counted
+"""
+"""For workers: how many parts of contributions have been sent beside what is computed."""
+
+
 @pytest.fixture(scope="module")
 def first() -> Iterator[ShardedEngine]:
     """An engine on two GPUs, on whose workers tests start engines of their own too. The last test
@@ -44,6 +60,7 @@ def first() -> Iterator[ShardedEngine]:
     """
     with ShardedEngine(Options(target_error=1e-9), backend="auto") as engine:
         assert engine.backend == "cuda"
+        workers_of(engine)._client.run(exec, COUNTING, {})
         yield engine
 
 
@@ -57,6 +74,12 @@ def another(first: ShardedEngine, options: Options) -> ShardedEngine:
     workers = workers_of(first)
     own = DaskWorkers(workers._client, workers.addresses, options, "cuda")
     return ShardedEngine(options, workers=own)
+
+
+def parts_started(first: ShardedEngine) -> int:
+    """How many parts each worker has sent: the same number on all of them."""
+    (started,) = set(workers_of(first)._client.run(getattr, NcclCommunicator, "started").values())
+    return int(started)
 
 
 @pytest.mark.parametrize("seed", range(16))
@@ -80,22 +103,24 @@ def test_streams_give_the_ranks_and_counts_of_the_model(
 
 
 @pytest.mark.parametrize(
-    ("vertices", "edges"),
+    ("vertices", "edges", "in_parts"),
     [
-        (200_000, 3_000_000),
+        (200_000, 3_000_000, False),
         # contributions are sent in parts (gpu.sharded.divided_rows)
-        (10_000_000, 12_000_000),
+        (10_000_000, 12_000_000, True),
     ],
 )
 def test_a_large_graph_has_the_ranks_of_one_gpu(
-    first: ShardedEngine, vertices: int, edges: int
+    first: ShardedEngine, vertices: int, edges: int, *, in_parts: bool
 ) -> None:
     pairs = np.random.default_rng(1).integers(0, vertices, (2, edges))
     options = Options(target_error=1e-8)
     one, several = Engine(options, "cuda"), another(first, options)
     for engine in (one, several):
         engine.apply(EdgeBatch(pairs[0], pairs[1]))
+    before = parts_started(first)
     bound = one.update().error_bound + several.update().error_bound
+    assert (parts_started(first) > before) == in_parts
     difference = one.publish().to_numpy() - several.publish().to_numpy()
     assert one.edges == several.edges
     assert np.abs(difference).sum() <= bound

@@ -21,12 +21,14 @@ from gpu.types import Dangling
 from tests.gpu.graphs import error_of
 from tests.gpu.pagerank.test_paged_sweeps import Paged
 from tests.gpu.sharded.paged_shards import (
+    EDGES,
     VERTICES,
     batches,
     kept,
     loaded,
     pages_of,
     running,
+    skewed,
 )
 from tests.gpu.sharded.paged_shards import (
     paging as pages_everywhere,
@@ -159,3 +161,15 @@ def test_they_take_no_exchanges_once_they_are_built(paging: Backend) -> None:
             sweeps = engine.update("static").iterations
             found.append((sweeps, workers.communicators[0].exchanges - before))
     assert found[0] == found[1]
+
+
+def test_sweeps_by_rows_do_not_build_pages_in_one_shard(
+    paging: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Shards agree after a batch alone."""
+    monkeypatch.setattr("gpu.graph.in_pages.SWEEPS_BY_ROWS", 1)
+    with running(paging, Options()) as (engine, workers):
+        engine.apply(skewed(np.random.default_rng(2), EDGES))
+        for _ in range(3):
+            engine.update("static")
+        assert [pages_of(shard) for shard in workers.shards] == [None, None]

@@ -105,8 +105,8 @@ def test_too_little_memory_names_the_least(run: Any, crawl: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (("--memory", "8GB"), 2, "expected bytes, or a number with KiB, MiB, GiB or TiB"),
-        (("--memory", "-1"), 2, "expected bytes"),
+        (("--memory", "8GB"), 2, "expected whole bytes, or a number with KiB, MiB, GiB or TiB"),
+        (("--memory", "-1"), 2, "expected whole bytes"),
         (("--memory", "0"), 1, "memory: 0 is not allowed"),
         (("--scratch", "."), 1, "--scratch needs --memory"),
         (("--memory", "1MiB", "--weights", "v"), 1, "there is no column 'v' for the weight"),
@@ -179,12 +179,12 @@ def test_programs_that_cannot_run_are_refused(
 
 
 def test_sizes_have_binary_units() -> None:
-    assert [size(text) for text in ("17", "2KiB", "1.5 MiB", "8GiB", "1TiB")] == [
-        *(17, 2 << 10, 3 << 19, 8 << 30, 1 << 40)
+    assert [size(text) for text in ("17", "2KiB", "1.5 MiB", "0.5GiB", "8GiB", "1TiB")] == [
+        *(17, 2 << 10, 3 << 19, 1 << 29, 8 << 30, 1 << 40)
     ]
 
 
-@pytest.mark.parametrize("text", ["8GB", "-1", "9" * 400])
+@pytest.mark.parametrize("text", ["8GB", "-1", "1.5", "1.5 ", "9" * 400])
 def test_what_is_no_size_is_named(text: str) -> None:
-    with pytest.raises(typer.BadParameter, match=f"expected bytes, or .*, got '{text}'"):
+    with pytest.raises(typer.BadParameter, match=f"expected whole bytes, or .*, got '{text}'"):
         size(text)

@@ -178,6 +178,12 @@ def test_memory_of_a_device_needs_one(run: Any, tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     refusal = "LIVERANK_DEVICE_MEMORY: 8589934592 must be unset with LIVERANK_BACKEND=cpu"
     assert (done.returncode, done.stderr.splitlines()[-1]) == (1, f"liverank: {refusal}")
-    code, _, error = run(*options, "8GB")
-    assert code == 2
-    assert "expected bytes, or a number with KiB, MiB, GiB or TiB, got '8GB'" in error
+    for size in ("8GB", "1.5"):
+        code, _, error = run(*options, size)
+        assert code == 2
+        expected = "whole bytes, or a number with KiB, MiB, GiB or TiB"
+        assert f"expected {expected}, got {size!r}" in error
+    assert run(*options, "8")[::2] == (
+        1,
+        f"liverank: LIVERANK_DEVICE_MEMORY: 8 must be {expected}, at least 1MiB\n",
+    )

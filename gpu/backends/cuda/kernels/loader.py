@@ -22,6 +22,7 @@ from gpu.operations.csr import ALIGNMENT
 from gpu.operations.generate import FEISTEL_ROUNDS
 from gpu.operations.published import AFFECTED, PRUNED
 from gpu.operations.residual import LISTED, PUSH_ENDS, QUEUED, SOLVE_SHIFT, SPARED_GROWTH
+from gpu.operations.rounds import LEVELS
 from gpu.operations.sweeps import GAIN_SWEEPS
 from gpu.operations.update import (
     COUNTERS,
@@ -293,6 +294,8 @@ def source(name: str, pages: PageShape = PAGE_SHAPE) -> str:
     own = []
     if file == "pages":
         own = [*_integers(pages.constants), _enumeration("PageCount", PAGE_COUNTS)]
+    elif file == "rounds":
+        own = _integers({"LEVELS": LEVELS})
     return "\n".join([_constants(is_weighted(name)), *own, *texts])
 
 

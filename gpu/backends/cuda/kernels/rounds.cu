@@ -8,7 +8,6 @@
 // Launch: BLOCK threads a block, grid-stride loops over a list.
 // Traffic: a vertex of a list takes a 32-byte sector of each array over vertices that is named.
 
-constexpr int LEVELS = 4;
 constexpr int PUSHED_SUMS = 5;  // the changes of ‖r‖₁, Σr and Σy; Σ|r| before; vertices pushed for the first time
 
 // θ that a vertex exceeds no more. The two kernels that ask have to agree, so nothing is left to the compiler.
