@@ -40,8 +40,6 @@ def set_up(log_format: LogFormat) -> None:
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
     # It would log every call of a client in the same process, as in the demo.
     logging.getLogger("httpx").setLevel(logging.WARNING)
-    # FastStream would log of its tasks what `liverank consume` says itself.
-    logging.getLogger("liverank.consume.broker").setLevel(logging.WARNING)
     # It would log each attempt; that it gave up is an error.
     logging.getLogger("opentelemetry.exporter").setLevel(logging.ERROR)
     global _format

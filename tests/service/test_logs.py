@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import logging
-import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -144,18 +143,6 @@ def test_a_traceback_stays_with_its_line(lines: Any) -> None:
     assert json.loads(text)["exc_info_of"] == "a fault"
     assert "ValueError: a fault" in json.loads(logs.JsonFormatter().format(record))["traceback"]
     assert logs.TextFormatter().format(record).endswith("ValueError: a fault")
-
-
-def test_what_libraries_do_is_not_logged() -> None:
-    program = """
-import logging
-from service import logs
-logs.set_up("text")
-for name in ("httpx", "liverank.consume.broker", "liverank.consume"):
-    logging.getLogger(name).info("by %s", name)
-"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert re.findall(r"by (.*)", done.stderr) == ["liverank.consume"]
 
 
 # A process whose logs are JSON
