@@ -47,6 +47,14 @@ class Ranking(Tabular):
     def __len__(self) -> int:
         return len(self.vertices)
 
+    def __repr__(self) -> str:
+        best = [f"{vertex!r}: {rank:.4g}" for vertex, rank in self.top(3).items()]
+        top = ", ".join(best + ["…"] * (len(self) > len(best)))
+        return (
+            f"<Ranking vertices={len(self):,} edges={self.edges:,} "
+            f"error_bound={self.error_bound:.1e} top={{{top}}}>"
+        )
+
     def __iter__(self) -> Iterator[tuple[Any, float]]:
         return zip(as_list(self.vertices), self.ranks.tolist(), strict=True)
 

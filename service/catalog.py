@@ -153,6 +153,7 @@ class Catalog:
                 seconds["mapping"] = perf_counter() - began
                 step = "compiling kernels"
                 self._report(step)
+                log.info("loading kernels; a first start compiles them, for about a minute")
                 # those of keys are compiled by Numba on one core, those of a GPU by others
                 with ThreadPoolExecutor(1, "liverank-keys") as beside:
                     keys = beside.submit(warm_up_keys)

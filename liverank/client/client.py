@@ -32,7 +32,7 @@ from liverank.client.events import TIMEOUT, Position
 from liverank.client.exports import AsyncExport, Export
 from liverank.client.responses import Accepted, Outcome, Receipt, Rejected
 from liverank.edges import Columns
-from liverank.errors import InvalidInput, ServerError, ServerUnreachable
+from liverank.errors import InvalidInput, ServerError
 
 
 class Client(Synchronous, Calls):
@@ -53,13 +53,12 @@ class Client(Synchronous, Calls):
     ) -> None:
         """url: None: LIVERANK_URL, or http://127.0.0.1:8080 if it is not set
         api_key: sent with every call; None: LIVERANK_API_KEY, if it is set; empty: none
+
+        Raises InvalidInput for an address that does not begin with http:// or https://.
         """
         options = http_options(url, api_key)
         self.url: str = options["base_url"]
-        try:
-            self._http = httpx.Client(**options, transport=transport)
-        except httpx.InvalidURL as error:
-            raise ServerUnreachable(self.url, str(error)) from error
+        self._http = httpx.Client(**options, transport=transport)
 
     def __enter__(self) -> Self:
         return self
@@ -170,10 +169,7 @@ class AsyncClient(Asynchronous, Calls):
         """The arguments of Client."""
         options = http_options(url, api_key)
         self.url: str = options["base_url"]
-        try:
-            self._http = httpx.AsyncClient(**options, transport=transport)
-        except httpx.InvalidURL as error:
-            raise ServerUnreachable(self.url, str(error)) from error
+        self._http = httpx.AsyncClient(**options, transport=transport)
 
     async def __aenter__(self) -> Self:
         return self

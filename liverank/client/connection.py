@@ -13,7 +13,7 @@ import msgspec
 import tenacity
 
 from liverank.client.call import Call, T
-from liverank.errors import ServerError, ServerUnreachable
+from liverank.errors import InvalidInput, ServerError, ServerUnreachable
 
 DEFAULT_URL = "http://127.0.0.1:8080"
 
@@ -30,9 +30,6 @@ QUEUE_SECONDS = 600.0
 BUSY_SECONDS = 30.0
 """How long to retry while the server is busy, starting or stopping (503 with Retry-After)."""
 
-_HOPELESS = (httpx.ReadTimeout, httpx.UnsupportedProtocol)
-"""A second timeout would take as long, and an invalid URL remains invalid."""
-
 _UNSENT = (httpx.ConnectError, httpx.ConnectTimeout)
 
 
@@ -45,17 +42,31 @@ def is_loopback(host: str) -> bool:
 
 
 def http_options(url: str | None, api_key: str | None) -> dict[str, Any]:
-    """Arguments of both HTTP clients. None: LIVERANK_URL and LIVERANK_API_KEY, if they are set."""
+    """Arguments of both HTTP clients. None: LIVERANK_URL and LIVERANK_API_KEY, if they are set.
+
+    Raises InvalidInput for an address that is none.
+    """
     key = os.environ.get("LIVERANK_API_KEY") if api_key is None else api_key
     base_url = (url or os.environ.get("LIVERANK_URL") or DEFAULT_URL).rstrip("/")
     headers = {"Authorization": f"Bearer {key}"} if key else {}
-    if is_loopback(httpx.URL(base_url).host):
+    if is_loopback(_host_of(base_url)):
         headers["Accept-Encoding"] = "identity"  # a connection to this machine is faster
     return {
         "base_url": base_url,
         "headers": headers,
         "timeout": httpx.Timeout(RESPONSE_SECONDS, connect=CONNECT_SECONDS),
     }
+
+
+def _host_of(url: str) -> str:
+    message = f"expected an address like {DEFAULT_URL}, got {url!r}"
+    try:
+        parsed = httpx.URL(url)
+    except httpx.InvalidURL as error:
+        raise InvalidInput("url", f"{message}: {error}") from error
+    if parsed.scheme not in ("http", "https") or not parsed.host:
+        raise InvalidInput("url", message)
+    return parsed.host
 
 
 def request_options(call: Call[Any]) -> dict[str, Any]:
@@ -103,7 +114,8 @@ class Retries:
         self._lost += 1
         may_repeat = self._call.repeatable or isinstance(error, _UNSENT)
         return isinstance(error, httpx.TransportError) and (
-            may_repeat and not isinstance(error, _HOPELESS)
+            # a second timeout would take as long
+            may_repeat and not isinstance(error, httpx.ReadTimeout)
         )
 
     def _pause(self, state: tenacity.RetryCallState) -> float:

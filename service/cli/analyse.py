@@ -108,6 +108,13 @@ def analyse_edges(
     )
 
 
+def check_source(programs: Sequence[str], given: Mapping[str, Any]) -> None:
+    """Raises CommandError if a program needs a source and none is given."""
+    for program in programs:
+        if "source" in PROGRAMS[program].parameters and "source" not in given:
+            raise CommandError(f"{program} needs --source, the vertex from which paths begin")
+
+
 def _parameters(
     programs: Sequence[str], given: Mapping[str, Any], kind: KeyKind
 ) -> dict[str, dict[str, Any]]:

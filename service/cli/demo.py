@@ -19,7 +19,7 @@ import threading
 import time
 import webbrowser
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
@@ -33,6 +33,7 @@ from service.app import create_app
 from service.cli import display, ingest
 from service.cli.board import Board
 from service.cli.errors import CommandError
+from service.cli.listening import bound_sockets, url_of
 from service.formats.edge_files import read_edge_list
 from service.formats.edge_list import EdgeList
 from service.http.server import server_of
@@ -142,7 +143,7 @@ def running_service(directory: Path, port: int | None = 0) -> Iterator[str]:
     Raises CommandError if the port is in use or the service does not become ready.
     """
     listener = _listen(port)
-    url = f"http://{HOST}:{listener.getsockname()[1]}"
+    url = url_of(listener)
     settings = Settings(
         data=directory,
         host=HOST,
@@ -166,20 +167,11 @@ def running_service(directory: Path, port: int | None = 0) -> Iterator[str]:
 
 
 def _listen(port: int | None) -> socket.socket:
-    for candidate in (USUAL_PORT, 0) if port is None else (port,):
-        # asyncio sets TCP_NODELAY only if the protocol is given: without it, each response would
-        # wait 40 ms for a delayed acknowledgement.
-        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind((HOST, candidate))
-            return listener
-        except OSError as error:
-            listener.close()
-            refusal = error
-    raise CommandError(
-        f"cannot listen on port {port} of {HOST}: {refusal.strerror}; --port 0 picks a free one"
-    )
+    if port is not None:
+        return bound_sockets(HOST, port)[0]
+    with suppress(CommandError):
+        return bound_sockets(HOST, USUAL_PORT)[0]
+    return bound_sockets(HOST, 0)[0]
 
 
 def _wait_until_ready(url: str, thread: threading.Thread) -> None:

@@ -70,6 +70,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         app(args=arguments, prog_name="liverank")
     except Exception as error:
         message = str(error) if _is_expected(error) else f"unexpected {_place_of(error)}"
+        if getattr(error, "status", None) == 401:  # the server names a header
+            message += "; commands send the key of LIVERANK_API_KEY"
         _write_last_line(" ".join(message.split()))
         raise SystemExit(1) from None
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import gc
+import logging
 import sys
 
 from service import logs
 from service.app import create_app
 from service.cli.errors import CommandError
+from service.cli.listening import bound_sockets, url_of
 from service.cli.provided_keys import provide_keys
 from service.http.server import server_of
 from service.settings import Settings
+
+log = logging.getLogger("liverank.serve")
 
 SWITCH_SECONDS = 0.001
 """How long a thread that parses or applies a batch may delay a read by holding the interpreter
@@ -43,14 +47,14 @@ def serve(settings: Settings) -> None:
     if settings.keys is not None:
         provide_keys(settings.keys, settings.data, settings.api_key)
     server = server_of(create_app(settings, stop), settings)
+    listeners = bound_sockets(settings.host, settings.port)
+    for listener in listeners:
+        log.info("listening on %s/, its dashboard; Ctrl-C ends the server", url_of(listener))
     try:
-        server.run()
+        server.run(listeners)
     except KeyboardInterrupt:
         pass
     except SystemExit:
-        raise CommandError(
-            f"cannot listen on port {settings.port} of {settings.host}, see the log above; "
-            "--port 0 picks a free one"
-        ) from None
+        raise CommandError("the server did not start, see the log above") from None
     if failures:
         raise failures[0]

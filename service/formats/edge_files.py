@@ -5,6 +5,7 @@
     events           lines `snapshot +|- source target`: edges inserted and deleted
     Matrix Market    coordinate; symmetric matrices have both directions
     Parquet, Arrow   (file or stream) columns named source and target, otherwise the first two
+    NDJSON           an object a line, with the same columns as members
     *.gr.bin         little-endian int32 pairs, source and target
     *.links.bin      little-endian int32: -(i + 1) starts source i, each j + 1 after it is a target
 
@@ -38,6 +39,7 @@ import pyarrow as pa
 import pyarrow.parquet
 from numpy.typing import NDArray
 
+from service.formats.edge_json import is_json, read_json_rows
 from service.formats.edge_list import (
     ACCEPTED,
     EdgeList,
@@ -86,9 +88,11 @@ def read_edge_list(path: Path, wanted: WantedColumns = AS_RECOGNISED) -> EdgeLis
     if content.startswith(b"%%MatrixMarket"):
         return read_matrix_market(path, content, wanted)
     if content.startswith((b"PAR1", b"ARROW1", b"\xff\xff\xff\xff")):
-        return _read_table(path, content, wanted)
+        return _edges_of(path, _read_table(path, content), wanted)
     if b"\0" in content[:65536]:
         raise EdgeListError(path, None, f"unknown binary format; {ACCEPTED}")
+    if is_json(path, content):
+        return _edges_of(path, read_json_rows(path, content), wanted)
     return read_text(path, content, wanted)
 
 
@@ -125,7 +129,7 @@ def _whole(path: Path) -> bytes:
     return content
 
 
-def _read_table(path: Path, content: bytes, wanted: WantedColumns) -> EdgeList:
+def _read_table(path: Path, content: bytes) -> pa.Table:
     buffer = pa.py_buffer(content)
     try:
         if content.startswith(b"PAR1"):
@@ -137,6 +141,10 @@ def _read_table(path: Path, content: bytes, wanted: WantedColumns) -> EdgeList:
         table.validate(full=True)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise EdgeListError(path, None, f"cannot be read: {error}; {ACCEPTED}") from error
+    return table
+
+
+def _edges_of(path: Path, table: pa.Table, wanted: WantedColumns) -> EdgeList:
     names = table.column_names
     if len(names) < 2 or not table.num_rows:
         got = f"{len(names)} and {table.num_rows}"

@@ -15,7 +15,7 @@ TARGET_NAMES = ("target", "dst", "to", "dstid", "tonodeid", "target_id", "to_id"
 _TIME_NAMES = ("t", "time", "timestamp")
 
 ACCEPTED = (
-    "expected a text edge list, CSV, event list, Matrix Market, Parquet, Arrow, .gr.bin or "
+    "expected a text edge list, CSV, NDJSON, event list, Matrix Market, Parquet, Arrow, .gr.bin or "
     ".links.bin file, plain or compressed as gzip, zstd, bzip2, xz or lz4"
 )
 

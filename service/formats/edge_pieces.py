@@ -26,6 +26,7 @@ from service.formats.edge_files import (
     uncompressed,
     weights_of_table,
 )
+from service.formats.edge_json import is_json
 from service.formats.edge_list import (
     ACCEPTED,
     EdgeListError,
@@ -179,6 +180,8 @@ def _text(
             raise EdgeListError(path, None, f"unknown binary format; {ACCEPTED}")
         more = source.read(PIECE_BYTES)
         content, ended = content + more, not more
+    if is_json(path, content):
+        raise EdgeListError(path, None, _PIECEWISE)
     layout = layout_of(path, content)
     if layout.events:
         message = "a list of events is not read by pieces: it may delete edges"

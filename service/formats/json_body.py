@@ -168,7 +168,9 @@ def _check_shape(edges: list[object], size: int, field: str, attributes: Attribu
         if (last := _last_attribute(edge)) is not None and attributes is not None:
             attributes.check(last, field, index)
             expected = expected.removesuffix(_AS_FIRST) + _AS_FIRST
-        got = f"{len(edge)} items" if isinstance(edge, list) else described(edge)
+        got = described(edge)
+        if isinstance(edge, list):
+            got = f"{len(edge)} item{'s' if len(edge) != 1 else ''}"
         raise FormatError(field, index, f"expected {expected}, got {got}")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import duckdb
@@ -363,3 +364,14 @@ def test_the_weights_of_parallel_edges_of_a_graph_add_up(kind: str) -> None:
 def test_a_wrong_weight_is_named(wrong: float) -> None:
     with pytest.raises(InvalidValue, match=r"weights\[1\]: .* a finite number above 0"):
         liverank.pagerank([("a", "b", 1.0), ("b", "c", wrong)])
+
+
+@pytest.mark.parametrize("edges", [PAIRS, pa.table(COLUMNS), nx.DiGraph(PAIRS)])
+def test_a_ranking_is_shown_by_its_first_places(edges: Any) -> None:
+    assert re.fullmatch(
+        r"<Ranking vertices=5 edges=5 error_bound=\d\.\de-\d\d "
+        r"top=\{'a': 0\.3132, 'c': 0\.2304, 'b': 0\.1965, …\}>",
+        repr(liverank.pagerank(edges)),
+    )
+    empty = repr(liverank.pagerank([]))
+    assert empty == "<Ranking vertices=0 edges=0 error_bound=0.0e+00 top={}>"

@@ -87,7 +87,7 @@ def analyse(
     """
     from gpu import Options
     from service.cli import display
-    from service.cli.analyse import analyse_edges, analyse_file
+    from service.cli.analyse import analyse_edges, analyse_file, check_source
 
     check_ranks_out(out, format)
     if out is not None and len(programs) > 1:
@@ -96,14 +96,15 @@ def analyse(
     parameters = given(
         source=source, damping=damping, tolerance=tolerance, iterations=iterations, epsilon=epsilon
     )
+    check_source(programs, parameters)
     options = Options(directed=not undirected)
     if memory is None:
         edges = read_edges(file, weights=weights)
-        with display.working("analysing"):
+        with display.working("analysing (a first run compiles kernels)"):
             found = analyse_edges(edges, file.name, programs, parameters, options, backend)
     else:
         wanted = wanted_columns(weights=weights)
-        with display.working("analysing"):
+        with display.working("analysing (a first run compiles kernels)"):
             found = analyse_file(
                 file, wanted, memory, scratch, programs, parameters, options, backend
             )

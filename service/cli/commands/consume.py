@@ -82,17 +82,20 @@ def consume(
 
     RabbitMQ has no positions: there, each message counts at least once.
     """
+    import logging
+
     from liverank.errors import needs
     from service import logs
 
     with needs("sources"):
         import faststream  # noqa: F401
-    from liverank.sources.broker import Address, credentials_of
+    from liverank.sources.broker import Address, broker_log, credentials_of
     from liverank.sources.consumer import Target
     from liverank.sources.messages import Columns
     from liverank.sources.session import consume as run
 
     logs.set_up("text")
+    broker_log.setLevel(logging.WARNING)  # FastStream tells of its tasks there
     name = f"{broker}:{place}" if source is None else source
     address = Address(
         broker_url or DEFAULT_URLS[broker],

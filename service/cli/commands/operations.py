@@ -34,12 +34,14 @@ app = typer.Typer(rich_markup_mode=None)
 def serve(
     data: Data = None,
     backend: Annotated[
-        Backend | None, typer.Option(help="auto: CUDA if there is a device.")
+        Backend | None, typer.Option(help="auto: CUDA if there is a device [auto].")
     ] = None,
     shards: Annotated[
         int | None,
         typer.Option(
-            min=0, max=64, help="Worker processes that hold each graph, each with a GPU on cuda."
+            min=0,
+            max=64,
+            help="Worker processes that hold each graph, each with a GPU on cuda; 0: none [0].",
         ),
     ] = None,
     device_memory: Annotated[
@@ -57,8 +59,11 @@ def serve(
             help="Scheduler of an existing Dask cluster with these processes: tls://HOST:PORT.",
         ),
     ] = None,
-    host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
-    port: Annotated[int | None, typer.Option(min=0, max=65_535, help="Port to listen on.")] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on [127.0.0.1].")] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(min=0, max=65_535, help="Port to listen on; 0: a free one [8080]."),
+    ] = None,
     keys: Annotated[
         str | None,
         typer.Option(
@@ -76,7 +81,8 @@ def serve(
 ) -> None:
     """Starts the service.
 
-    Options that are not given are read from the environment (LIVERANK_DATA and so on).
+    Options that are not given are read from the environment (LIVERANK_DATA and so on); the
+    defaults in brackets come last.
     """
     import gc
 
@@ -114,7 +120,11 @@ def demo(
     batches: Annotated[int, typer.Option(min=1, help="Number of batches to send.")] = 20,
     port: Annotated[
         int | None,
-        typer.Option(min=0, max=65_535, help="Port of the service; 0 picks a free one."),
+        typer.Option(
+            min=0,
+            max=65_535,
+            help="Port of the service; 0: a free one [8080, or a free one if that is in use].",
+        ),
     ] = None,
     leave: Annotated[
         bool, typer.Option("--exit", help="Stop at the end instead of leaving the service running.")
@@ -262,7 +272,10 @@ def restore(
         Path, typer.Argument(metavar="BACKUP", exists=True, file_okay=False, help="A backup.")
     ],
     data: Annotated[
-        str | None, typer.Option(metavar="<path>", help="Directory of the graphs: new or empty.")
+        str | None,
+        typer.Option(
+            metavar="<path>", help="Directory of the graphs: new or empty [liverank-data]."
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:

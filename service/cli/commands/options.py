@@ -50,8 +50,7 @@ Time = Annotated[
     typer.Option(
         "--time",
         metavar="COLUMN",
-        help="Column of the times to send: its name in the header, or its number from 1. "
-        "Default: none.",
+        help="Column of the times: its name in the header, or its number from 1. Default: none.",
     ),
 ]
 Url = Annotated[str, typer.Option(envvar="LIVERANK_URL", help="The server.")]
@@ -106,7 +105,9 @@ Undirected = Annotated[
     bool, typer.Option("--undirected", help="An edge is followed either way, and is one edge.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="JSON for machines.")]
-Data = Annotated[str | None, typer.Option(metavar="<path>", help="Directory of the graphs.")]
+Data = Annotated[
+    str | None, typer.Option(metavar="<path>", help="Directory of the graphs [liverank-data].")
+]
 
 
 def size(text: str) -> int:

@@ -176,11 +176,17 @@ def test_any_key_stays_one_segment_of_the_path(vertex: str | int, path: bytes) -
     assert server.requests[0].url.raw_path == path
 
 
-def test_an_invalid_address_is_refused_with_a_message() -> None:
-    with pytest.raises(ServerUnreachable, match="no answer from http://"):
-        Client("http://[oops").top("g")
-    with Client("localhost") as client, pytest.raises(ServerUnreachable, match="localhost"):
-        client.top("g")
+@pytest.mark.parametrize("kind", [Client, AsyncClient])
+@pytest.mark.parametrize(
+    "url",
+    ["http://host:port", "localhost", "localhost:8080", "127.0.0.1:8080", "ftp://host", "http:///"],
+)
+def test_an_invalid_address_is_refused_with_a_message(
+    kind: type[Client | AsyncClient], url: str
+) -> None:
+    expected = r"^url: expected an address like http://127.0.0.1:8080, got '"
+    with pytest.raises(InvalidInput, match=expected):
+        kind(url)
 
 
 def test_readiness_is_a_question_without_an_error() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import re
 import shlex
 import sys
@@ -210,9 +211,11 @@ def test_the_commands_of_the_page_run(
     request: pytest.FixtureRequest,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     broker: Process = request.getfixturevalue(f"{kind}_broker")
     monkeypatch.setattr("service.logs.set_up", lambda _: None)
+    caplog.set_level(logging.INFO)
     monkeypatch.setenv("LIVERANK_URL", server.url(""))
     scheme = "amqp" if kind == "rabbitmq" else kind
     monkeypatch.setenv("LIVERANK_SOURCE_URL", f"{scheme}://127.0.0.1:{broker.port}")
@@ -233,6 +236,8 @@ def test_the_commands_of_the_page_run(
         with pytest.raises(SystemExit):
             main([*consuming[0][1:], "--idle", "0.5"])
         assert f"{len(added)} messages consumed" in capsys.readouterr().out
+    assert "consuming " in caplog.text
+    assert "is being executed" not in caplog.text  # what FastStream says of its tasks
     known = {"liverank consume", "redis-cli XADD", "pip install"}
     assert {" ".join(words[:2]) for words in commands} == known
 

@@ -63,7 +63,7 @@ def test_values_of_edges_as_json_as_a_table_and_in_a_file(
     ("arguments", "code", "message"),
     [
         (("walk",), 2, "'walk' is not one of pagerank, levels, "),
-        (("levels",), 1, "--source: None is not allowed; it must be the key of a vertex"),
+        (("levels",), 1, "liverank: levels needs --source, the vertex from which paths begin"),
         (("levels", "--source", "nobody"), 1, "has no vertex 'nobody'"),
         (("cores", "--epsilon", "1"), 1, "--epsilon means nothing to cores"),
         (("labels", "--iterations", "0"), 1, "iterations: 0 is not allowed"),

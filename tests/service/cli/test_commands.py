@@ -20,6 +20,7 @@ from liverank.client import Client
 from service.cli import display
 from service.cli import main as cli
 from service.cli.commands import options
+from service.settings import Settings
 
 # Parsing and printing
 
@@ -57,6 +58,16 @@ def test_expected_errors_are_named_as_they_are_called(module: str, name: str) ->
 
 def test_the_version_is_that_of_the_package(run: Any) -> None:
     assert run("--version") == (0, f"liverank {metadata.version('liverank')}\n", "")
+
+
+def test_the_help_of_serve_names_the_defaults_of_the_settings(run: Any) -> None:
+    _, out, _ = run("serve", "--help")
+    options = re.split(r"\n  --", out)[1:]
+    named = {
+        text.split()[0]: re.findall(r"\[([^]=]+)\]", " ".join(text.split())) for text in options
+    }
+    for name in ("data", "backend", "shards", "host", "port"):
+        assert named[name][-1] == str(Settings.model_fields[name].default)
 
 
 def test_exactly_the_documented_exit_codes_are_in_the_help(run: Any) -> None:

@@ -166,7 +166,7 @@ def test_distances_over_weights_are_written(run: Any, roads: Path, tmp_path: Pat
         (("trussness", "--iterations", "0", "--memory", "1MiB"), "iterations: 0 is not allowed"),
         (("levels", "--source", "p3", "--memory", "1000"), "vertices and their keys"),
         (("levels", "--source", "nobody", "--memory", "1MiB"), "has no vertex 'nobody'"),
-        (("levels", "--memory", "1MiB"), "--source: None is not allowed"),
+        (("levels", "--memory", "1MiB"), "levels needs --source, the vertex"),
         (("components", "--scratch", "."), "--scratch needs --memory"),
     ],
 )

@@ -16,6 +16,7 @@ import pytest
 
 from liverank.client import Client
 from service.cli.demo import running_service
+from service.cli.listening import bound_sockets, url_of
 from service.storage.graph_store import GraphStore
 
 
@@ -85,9 +86,29 @@ def test_serve_ends_where_a_graph_cannot_be_recovered(tmp_path: Path) -> None:
 def test_serve_ends_if_its_port_is_in_use(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = str(listener.getsockname()[1])
-        code, lines = serve_ending_by_itself("--data", str(tmp_path), "--port", port)
-    refusal = f"liverank: cannot listen on port {port} of 127.0.0.1, see the log above; "
+        code, lines = serve_ending_by_itself("--data", str(tmp_path / "data"), "--port", port)
+    refusal = f"liverank: cannot listen on port {port} of 127.0.0.1: Address already in use; "
     assert (code, lines) == (1, [f"{refusal}--port 0 picks a free one"])
+    assert not (tmp_path / "data").exists()  # it was not opened, nor were kernels compiled
+
+
+def test_serve_ends_if_its_host_is_unknown(tmp_path: Path) -> None:
+    options = ("--data", str(tmp_path), "--host", "host.invalid", "--insecure")
+    code, (line,) = serve_ending_by_itself(*options)
+    assert code == 1
+    assert line.startswith("liverank: cannot listen on port 8080 of host.invalid: ")
+
+
+def test_a_server_listens_on_every_address_of_its_host() -> None:
+    bound = bound_sockets("localhost", 0)
+    try:
+        found = socket.getaddrinfo("localhost", 0, type=socket.SOCK_STREAM)
+        assert {each.getsockname()[0] for each in bound} == {each[4][0] for each in found}
+        for each in bound:
+            assert url_of(each).endswith(f":{each.getsockname()[1]}")
+    finally:
+        for each in bound:
+            each.close()
 
 
 def test_serve_refuses_a_setting_in_one_line(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -81,7 +81,7 @@ EXPECTED_INTEGER = "expected an integer from -2⁶³ to 2⁶³-1, got"
     [
         ("string", '{"insert": [["a","b"],["c","d","e"]]}', "insert[1]: the graph is unweighted: send edges without weights, or create a graph with "),
         ("string", '{"insert": [["a","b"],["c","d","e","f","g"]]}', "insert[1]: expected a pair [source, target], got 5 items"),
-        ("string", '{"delete": [["a"]]}', "delete[0]: expected a pair [source, target], got 1 items"),
+        ("string", '{"delete": [["a"]]}', "delete[0]: expected a pair [source, target], got 1 item"),
         ("string", '{"delete": ["ab"]}', 'delete[0]: expected a pair [source, target], got the string "ab"'),
         ("string", '{"insert": [["a","b"],null]}', "insert[1]: expected a pair [source, target], got null"),
         ("string", '{"insert": 3}', "insert: expected an array of pairs [source, target] or an object of source and target, got the number 3"),
@@ -137,7 +137,7 @@ def test_a_large_body_becomes_the_same_columns_as_a_small_one() -> None:
         (["a", 3], f"insert[{LARGE}]: target: {EXPECTED_STRING} the number 3"),
         (["a", ""], f'insert[{LARGE}]: target: {EXPECTED_STRING} the string ""'),
         (["a", None], f"insert[{LARGE}]: target: {EXPECTED_STRING} null"),
-        (["a"], f"insert[{LARGE}]: expected a pair [source, target], got 1 items"),
+        (["a"], f"insert[{LARGE}]: expected a pair [source, target], got 1 item"),
         (None, f"insert[{LARGE}]: expected a pair [source, target], got null"),
         ({}, f"insert[{LARGE}]: expected a pair [source, target], got an object"),
     ],

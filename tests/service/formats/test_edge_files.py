@@ -191,6 +191,25 @@ def test_tables_of_parquet_and_arrow_are_read(tmp_path: Path) -> None:
     assert pairs(read_edge_list(tmp_path / "integers")) == [(1, 2)]
 
 
+def test_objects_of_json_are_read_a_line_each(read: Read) -> None:
+    lines = (
+        '{"target": "b", "source": "a", "weight": 2, "note": null}\n\n{"source":"c","target":"a"}'
+    )
+    edges = read(lines, "edges.ndjson")
+    assert pairs(edges) == [("a", "b"), ("c", "a")]
+    assert edges.unread == ("weight", "note")
+    edges = read(b' {"from": 9007199254740993, "to": 2, "time": 5, "w": 0.5}\r\n', weight="w")
+    assert pairs(edges) == [(9007199254740993, 2)]
+    assert edges.times is not None
+    assert edges.times.tolist() == [5.0]
+    assert edges.weights is not None
+    assert edges.weights.tolist() == [0.5]
+
+
+def test_text_may_have_braces_and_brackets(read: Read) -> None:
+    assert pairs(read("{a} [b]\n[a] {b}\n")) == [("{a}", "[b]"), ("[a]", "{b}")]
+
+
 def test_binary_links_and_pairs_are_read(read: Read) -> None:
     links = np.array([-1, 2, 3, -3, -2, 1], "<i4").tobytes()
     assert pairs(read(links, "a.links.bin")) == [(0, 1), (0, 2), (1, 0)]
@@ -260,6 +279,15 @@ BANNER = "%%MatrixMarket matrix coordinate pattern general\n"
         ("a.links.bin", b"\1\0\0", "a.links.bin: expected int32 values, got 3 bytes"),
         ("a.links.bin", b"\1\0\0\0", "a.links.bin: expected values other than 0, starting with a negative one"),
         ("a.links.bin", struct.pack("<4i", -1, 2, 0, 3), "a.links.bin: expected values other than 0, starting with a negative one"),
+        ("a.json", '[["a", "b"]]', "a.json: a JSON array is not read, but an object a line (NDJSON) is; "),
+        ("a.json", '[\n {"source": "a", "target": "b"}\n]', "a.json: a JSON array is not read, "),
+        ("a.json", '{"insert": [["a", "b"]]}', "a.json: expected at least two columns and one row, got 1 and 1"),
+        ("a.ndjson", '{"source": 1, "target": 2}\nnull\n', "a.ndjson, line 2: expected a JSON object, got 'null'"),
+        ("a.ndjson", '{"source": 1, "target": 2}\n\n{"source": 1,\n', "a.ndjson, line 3: expected a JSON object, got '{\"source\": 1,'"),
+        ("a.ndjson", b'{"source": "a", "target": "\xff"}\n', "a.ndjson, line 1: expected a JSON object, got "),
+        ("a.ndjson", '{"source": 1, "target": 2}\n{"source": 1}\n', "a.ndjson: column 'target' has a row without a key"),
+        ("a.ndjson", '{"source": 1, "target": 2}\n{"source": "a", "target": 2}\n', "a.ndjson: cannot be read: "),
+        ("a.ndjson", '{"source": [1], "target": 2}\n', "a.ndjson: column 'source' does not hold keys: "),
         ("a.parquet", b"PAR1 junk", "a.parquet: cannot be read: "),
         ("a.arrow", b"ARROW1 junk", "a.arrow: cannot be read: "),
     ],

@@ -123,6 +123,7 @@ def test_a_number_among_strings_is_a_string(tmp_path: Path) -> None:
         ("none.txt", "", "the file is empty"),
         ("comments.txt", "# only\n", "comments but no edges"),
         ("events.txt", "1 + 1 2\n2 - 1 2\n", "a list of events is not read by pieces"),
+        ("edges.ndjson", '{"source": 1, "target": 2}\n', "expected a text edge list, Parquet, "),
         ("m.mtx", "%%MatrixMarket matrix coordinate pattern general\n", "for a memory budget"),
         ("x.links.bin", "0000", "for a memory budget"),
         ("odd.gr.bin", "01234567012", "expected pairs of int32, got 3 bytes behind the last"),

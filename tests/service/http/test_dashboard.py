@@ -230,6 +230,30 @@ def test_an_empty_graph_says_how_to_fill_it(browser: Browser, server: Server) ->
         expect(page.locator("#top tbody tr")).to_have_count(2)
 
 
+COLOURED = """plot => {
+  const canvas = document.querySelector(`${plot} canvas`);
+  if (!canvas) return false;
+  const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+  for (let at = 0; at < data.length; at += 4) {
+    const [red, green, blue, alpha] = data.subarray(at, at + 4);
+    if (alpha > 128 && Math.max(red, green, blue) - Math.min(red, green, blue) > 64) return true;
+  }
+  return false;
+}"""
+"""Whether a plot shows more than its grey axes."""
+
+
+def test_the_first_batch_is_a_point_of_each_plot(browser: Browser, server: Server) -> None:
+    graph = new_graph(server)
+    with opened(browser, server, graph) as found:
+        page = found.page
+        expect(page.locator("#top")).to_contain_text("This graph has no vertices yet")
+        send(server, graph, ("ada", "grace"))
+        expect(page.locator("#bound-plot .plot-empty")).to_be_hidden()
+        page.wait_for_function(COLOURED, arg="#bound-plot", timeout=20_000)
+        page.wait_for_function(COLOURED, arg="#latency-plot", timeout=20_000)
+
+
 def test_an_interruption_is_shown_and_continued_from_the_last_event(
     browser: Browser, server: Server
 ) -> None:

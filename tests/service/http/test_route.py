@@ -95,9 +95,9 @@ def test_a_call_is_admitted_first_and_a_dependency_called_once(route: Route) -> 
 @pytest.mark.parametrize(
     ("query", "headers", "field", "value", "message"),
     [
-        ("number=0", {}, "number", "0", "Input should be greater than or equal to 1"),
-        ("number=x", {}, "number", "x", "Input should be a valid integer"),
-        ("share=much", {}, "share", "much", "Input should be a valid number"),
+        ("number=0", {}, "number", "0", "expected a number of at least 1, got '0'"),
+        ("number=x", {}, "number", "x", "expected an integer, got 'x'"),
+        ("share=much", {}, "share", "much", "expected a number, got 'much'"),
         ("", {"given_key": "a"}, "given-key", "a", "String should have at least 2 characters"),
     ],
 )

@@ -128,14 +128,19 @@ function drawn(line) {
     fill: line.fill === "solid" ? stroke : line.fill ? colour(`${line.colour}-faint`) : undefined,
     dash: line.dashed ? [5, 5] : undefined,
     spanGaps: true,
-    points: { show: false },
+    points: { show: isAlone, size: 5, fill: stroke },
     paths: line.step ? uPlot.paths.stepped({ align: -1 }) : undefined,
   };
 }
 
-function timeRange(_, low, high) {
-  const end = high ?? Date.now() / 1000;
-  return [end - Math.max(SHORTEST, end - (low ?? end)), end];
+/** A line needs two points. */
+const isAlone = (plot, series) => plot.data[series].filter((value) => value !== null).length === 1;
+
+/** From the first time to the last, at least a minute. For one time alone, uPlot says that a day follows it. */
+function timeRange(plot) {
+  const times = plot.data[0];
+  const end = times.at(-1) ?? Date.now() / 1000;
+  return [Math.min(times[0] ?? end, end - SHORTEST), end];
 }
 
 function clockTimes(_, ticks) {

@@ -1,0 +1,51 @@
+"""Files of JSON → tables: an object for each edge, one a line (NDJSON)."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.json
+
+from service.formats.edge_list import ACCEPTED, EdgeListError
+
+_OBJECTS = re.compile(rb'\s*\{\s*"[^"]*"\s*:')
+_ARRAY = re.compile(rb'\s*\[\s*(?:\[\s*["\d-]|\{\s*")')
+_NO_OBJECT = re.compile(rb"(?m)^[ \t\r]*[^{\s]")
+
+
+def is_json(path: Path, content: bytes) -> bool:
+    """Whether the content begins with a JSON object. Raises EdgeListError for a JSON array, which
+    would otherwise be rows of text.
+    """
+    if _ARRAY.match(content):
+        message = f"a JSON array is not read, but an object a line (NDJSON) is; {ACCEPTED}"
+        raise EdgeListError(path, None, message)
+    return _OBJECTS.match(content) is not None
+
+
+def read_json_rows(path: Path, content: bytes) -> pa.Table:
+    """The objects as rows, their members as columns. Raises EdgeListError."""
+    if other := _NO_OBJECT.search(content):
+        raise _no_object(path, content.count(b"\n", 0, other.end()) + 1, content)
+    try:
+        # one block, since a column has the type of its values in the first
+        options = pyarrow.json.ReadOptions(block_size=min(len(content) + 1, 2**31 - 1))
+        table = pyarrow.json.read_json(pa.BufferReader(content), read_options=options)
+        table.validate(full=True)  # strings are UTF-8
+        return table
+    except (pa.ArrowException, UnicodeDecodeError) as error:
+        for number, line in enumerate(content.split(b"\n"), 1):
+            try:
+                json.loads(line or b"{}")
+            except ValueError:  # also of bytes that are not UTF-8
+                raise _no_object(path, number, content) from error
+        raise EdgeListError(path, None, f"cannot be read: {error}; {ACCEPTED}") from error
+
+
+def _no_object(path: Path, number: int, content: bytes) -> EdgeListError:
+    text = content.split(b"\n", number)[number - 1].decode("utf-8", "replace").strip()
+    shown = repr(text if len(text) <= 60 else f"{text[:60]}…")
+    return EdgeListError(path, number, f"expected a JSON object, got {shown}")
