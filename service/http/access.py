@@ -9,6 +9,7 @@ proxy forwarded, which may have changed the Host.
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from ipaddress import ip_address
 from typing import cast
@@ -71,8 +72,22 @@ REQUIRED_SCOPE: dict[str, Scope | None] = {
 }
 """By call; None: open to all. The server does not start with a call that is not listed."""
 
+_READS = re.compile(
+    "|".join(
+        re.sub(r"\{\w+\}", "[^/ ?]+", call) + "[ ?]"
+        for call, scope in REQUIRED_SCOPE.items()
+        if scope == "read" and not call.startswith("GET ")
+    ).encode()
+    + b"|GET "
+)
+
 LIST_OF_GRAPHS = "GET /graphs"
 """Names no graph, but accepts keys for some graphs, which it then lists."""
+
+
+def is_read(head: bytes) -> bool:
+    """Whether the first bytes of a request are those of a call that needs no scope but `read`."""
+    return _READS.match(head) is not None
 
 
 class Access:

@@ -73,6 +73,11 @@ class Framing:
         self._free = _CHUNK_SIZE_BYTES
 
     @property
+    def is_between(self) -> bool:
+        """Whether no byte of a request came since the last one was complete."""
+        return self._part is _Part.HEAD and not self._counted
+
+    @property
     def too_long(self) -> bool:
         """Whether the head would exceed MAX_HEAD_BYTES with the next byte."""
         is_body = self._part is _Part.BODY

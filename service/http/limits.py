@@ -8,7 +8,7 @@ subscribers of changes, both by graph and by API key. Only for the event loop's 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, deque
+from collections import Counter
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,11 +16,6 @@ from service.errors import TooBusy
 from service.settings import Settings
 
 Kind = Literal["read", "other"]
-
-STARTS_PER_ROUND = 4
-"""Calls other than reads that start in one round of the event loop; each takes about as long as a
-read.
-"""
 
 
 @dataclass(eq=False, slots=True)
@@ -43,40 +38,6 @@ class RequestContext:
     waits: tuple[str, ...] = ()
     subscribes: tuple[str, ...] = ()
     exports: bool = False
-
-
-class FairStart:
-    """Starts a few calls in each round of the event loop. When many writers are answered at once,
-    all send their next batch at once; a read that arrives then is served between two rounds instead
-    of after all of them.
-    """
-
-    def __init__(self) -> None:
-        self._started = 0
-        self._waiting: deque[asyncio.Future[None]] = deque()
-
-    async def wait(self) -> None:
-        """Returns when the call may start, in order of arrival."""
-        loop = asyncio.get_running_loop()
-        if self._started < STARTS_PER_ROUND:
-            if not self._started:
-                loop.call_soon(self._next_round, loop)
-            self._started += 1
-        else:
-            turn = loop.create_future()
-            self._waiting.append(turn)
-            await turn
-
-    def _next_round(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Runs in every round of the loop until no call waits."""
-        self._started = 0
-        while self._waiting and self._started < STARTS_PER_ROUND:
-            turn = self._waiting.popleft()
-            if not turn.done():  # else the client has disconnected
-                turn.set_result(None)
-                self._started += 1
-        if self._started:
-            loop.call_soon(self._next_round, loop)
 
 
 class ConcurrencyLimit:
@@ -103,7 +64,6 @@ class ConcurrencyLimit:
         self.subscribers: Counter[str] = Counter()
         self.exports = 0
         self.receiving = 0
-        self.fair_start = FairStart()
 
     def enter(self, context: RequestContext, kind: Kind) -> None:
         """Counts the request. Raises TooBusy."""

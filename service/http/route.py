@@ -30,8 +30,6 @@ class Route(APIRoute):
 
         async def handle(request: Request) -> Response:
             _enter(request, calls[request.method])
-            if context_of(request).kind == "other":
-                await limit_of(request).fair_start.wait()
             if request.scope["query_string"]:
                 _refuse_unknown(request, endpoint.query_names)
             return await compressed(request, await endpoint(request))

@@ -5,12 +5,12 @@ This is the one place that relies on uvicorn's internals, and pyproject.toml pin
 that it was tested with. `Connection` relies on HttpToolsProtocol:
 
     attributes  connections, cycle (disconnected, keep_alive, message_event, more_body,
-                response_complete, response_started), flow (pause_reading), headers, loop, parser,
-                scope, transport, url
+                response_complete, response_started), flow (pause_reading, resume_reading), headers,
+                loop, parser, scope, transport, url
     callbacks   connection_made, data_received, eof_received, on_message_begin, on_header,
                 on_headers_complete, on_chunk_header, on_chunk_complete, on_message_complete,
                 on_response_complete, connection_lost
-    method      send_400_response
+    methods     send_400_response, _unset_keepalive_if_required
 
 uvicorn's own options do not replace any of it: `limit_concurrency` answers requests of existing
 connections with 503 instead of closing new ones, `h11_max_incomplete_event_size` belongs to another
@@ -32,11 +32,14 @@ import uvicorn
 from starlette.applications import Starlette
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from service import problems
 from service.errors import MalformedRequest
+from service.http.access import is_read
 from service.http.framing import MAX_HEAD_BYTES, Framing
+from service.pipeline.turns import turns
 from service.settings import Settings
 
 MAX_DISCARDED_BYTES = 256 * 1024
@@ -102,7 +105,7 @@ class Connection(HttpToolsProtocol):
 
     The time for a head runs from the start of the connection, or from the first byte of a later
     head, until the head is complete. What arrives behind a request is not parsed before that is
-    answered, and no more is read.
+    answered, and no more is read. A request that is no read is parsed in its turn.
 
     A client that has sent a request may close its side of the connection and still gets the
     response. ``scope["input_end"]`` is a future that is done from then on. ``scope["abort"]``, a
@@ -121,6 +124,7 @@ class Connection(HttpToolsProtocol):
         self._input_end: asyncio.Future[None] = self.loop.create_future()
         self._end_is_received = False
         self._is_watched = False
+        self._waits_for_turn = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -135,11 +139,12 @@ class Connection(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         self._unparsed = self._unparsed + data if self._unparsed else data
-        self._parse()
+        self._parse_in_turn()
 
     def eof_received(self) -> bool:  # type: ignore[override]
         """Returns whether the connection stays open for a response."""
         self._end_is_received = True
+        self._take_turn()
         self._end_input()
         if not self._is_answering:
             return False
@@ -176,7 +181,7 @@ class Connection(HttpToolsProtocol):
         self._cancel_deadline()
         super().on_response_complete()
         if self._unparsed:
-            self._parse()
+            self._parse_in_turn()
         if self._end_is_received and not self._is_answering:
             self.transport.close()
 
@@ -226,6 +231,29 @@ class Connection(HttpToolsProtocol):
         """Whether a request is complete and its response is not."""
         cycle = self.cycle
         return cycle is not None and not cycle.more_body and not cycle.response_complete
+
+    @property
+    def _begins_request(self) -> bool:
+        """Whether what arrives is the first of a request, and more can arrive."""
+        return self._framing.is_between and not (self._is_answering or self._end_is_received)
+
+    def _parse_in_turn(self) -> None:
+        """Parses what has arrived: at once, unless it begins a request that is no read."""
+        if self._waits_for_turn:
+            if len(self._unparsed) > HIGH_WATER_LIMIT:
+                self.flow.pause_reading()
+        elif self._begins_request and not is_read(self._unparsed):
+            self._waits_for_turn = True
+            self._unset_keepalive_if_required()
+            turns().take(self._take_turn)
+        else:
+            self._parse()
+
+    def _take_turn(self) -> None:
+        if self._waits_for_turn:
+            self._waits_for_turn = False
+            self.flow.resume_reading()
+            self._parse()
 
     def _parse(self) -> None:
         """Parses what has arrived, up to the end of a request that is not answered yet."""

@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-from collections import deque
 from contextlib import suppress
 from typing import Any, TypeVar
+
+from service.pipeline.turns import turns
 
 Value = TypeVar("Value")
 
 Waiter = asyncio.Future[Value] | concurrent.futures.Future[Value]
-
-COMPLETIONS_PER_ROUND = 8
-"""Futures completed in one round of an event loop, which serves reads between rounds."""
 
 _Completion = tuple[Any, Any, BaseException | None]
 """The result or the error of a future."""
@@ -31,7 +29,7 @@ class Completions:
 
     def __init__(self) -> None:
         self._local: list[_Completion] = []
-        self._by_loop: dict[asyncio.AbstractEventLoop, deque[_Completion]] = {}
+        self._by_loop: dict[asyncio.AbstractEventLoop, list[_Completion]] = {}
 
     def set_result(self, future: Waiter[Value] | None, value: Value) -> None:
         """None: nobody waits."""
@@ -42,7 +40,7 @@ class Completions:
 
     def _add(self, future: Waiter[Any] | None, value: Any, error: BaseException | None) -> None:
         if isinstance(future, asyncio.Future):
-            group = self._by_loop.setdefault(future.get_loop(), deque())
+            group = self._by_loop.setdefault(future.get_loop(), [])
             group.append((future, value, error))
         elif future is not None:
             self._local.append((future, value, error))
@@ -55,14 +53,12 @@ class Completions:
             _complete(*completion)
         for loop, group in by_loop.items():
             with suppress(RuntimeError):  # the loop is closed, and nobody waits
-                loop.call_soon_threadsafe(_complete_some, loop, group)
+                loop.call_soon_threadsafe(_complete_in_turn, group)
 
 
-def _complete_some(loop: asyncio.AbstractEventLoop, group: deque[_Completion]) -> None:
-    for _ in range(min(COMPLETIONS_PER_ROUND, len(group))):
-        _complete(*group.popleft())
-    if group:
-        loop.call_soon(_complete_some, loop, group)
+def _complete_in_turn(group: list[_Completion]) -> None:
+    for completion in group:
+        turns().take(_complete, *completion)
 
 
 def _complete(future: Any, value: Any, error: BaseException | None) -> None:

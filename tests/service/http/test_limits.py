@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import threading
 from collections.abc import Iterator
@@ -15,7 +14,7 @@ import pytest
 
 from liverank.client import Client
 from service.errors import TooBusy
-from service.http.limits import STARTS_PER_ROUND, ConcurrencyLimit, FairStart, RequestContext
+from service.http.limits import ConcurrencyLimit, RequestContext
 from service.settings import Settings
 from tests.service.formats.test_arrow_limits import arrow
 from tests.service.server import Server, connection_to, head, running, wait_for
@@ -173,54 +172,6 @@ def test_bytes_of_bodies_are_counted_over_all_requests() -> None:
     capacity.leave(first)
     capacity.leave(second)
     assert capacity.receiving == 0
-
-
-def test_calls_start_in_order_with_reads_in_between() -> None:
-    began: list[str] = []
-
-    async def main() -> None:
-        turns = FairStart()
-
-        async def write(number: int) -> None:
-            await turns.wait()
-            began.append(str(number))
-
-        async def read() -> None:
-            began.append("read")
-
-        writers = [asyncio.create_task(write(number)) for number in range(5 * STARTS_PER_ROUND)]
-        await asyncio.sleep(0)
-        reader = asyncio.create_task(read())
-        writers[given_up].cancel()
-        await asyncio.gather(reader, *writers, return_exceptions=True)
-        await asyncio.wait_for(turns.wait(), 60)
-
-    given_up = STARTS_PER_ROUND + 1
-    asyncio.run(main())
-    assert began.index("read") <= 2 * STARTS_PER_ROUND
-    began.remove("read")
-    assert began == [str(number) for number in range(5 * STARTS_PER_ROUND) if number != given_up]
-
-
-def test_a_few_calls_start_in_each_round_of_the_event_loop() -> None:
-    rounds: list[int] = []
-    now = 0
-
-    async def main() -> None:
-        nonlocal now
-        turns = FairStart()
-
-        async def write() -> None:
-            await turns.wait()
-            rounds.append(now)
-
-        writers = [asyncio.create_task(write()) for _ in range(5 * STARTS_PER_ROUND)]
-        while not all(writer.done() for writer in writers):
-            await asyncio.sleep(0)
-            now += 1
-
-    asyncio.run(main())
-    assert max(rounds.count(number) for number in rounds) == STARTS_PER_ROUND
 
 
 def test_more_writers_than_there_are_places_are_refused_and_readers_are_not(small: Server) -> None:

@@ -1,0 +1,190 @@
+"""Requests other than reads wait for their turn before they are parsed; reads do not."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+
+import pytest
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
+
+import service.http.server
+from service.http.access import REQUIRED_SCOPE, is_read
+from service.http.server import Connection
+from tests.service.server import Server, connection_to, head, running, wait_for
+
+BATCH = json.dumps({"insert": [["a", "b"]]}).encode()
+
+
+class Held:
+    """Turns that nobody gets before `give`."""
+
+    def __init__(self) -> None:
+        self.waiting: list[Connection] = []
+
+    def take(self, turn: Callable[[], object]) -> None:
+        self.waiting.append(turn.__self__)  # type: ignore[attr-defined]
+
+    def give(self) -> None:
+        for connection in self.waiting:
+            connection.loop.call_soon_threadsafe(connection._take_turn)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with running(tmp_path_factory.mktemp("data"), max_body_bytes=32 << 20) as server:
+        yield server
+
+
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> Held:
+    held = Held()
+    monkeypatch.setattr(service.http.server, "turns", lambda: held)
+    return held
+
+
+def sent_batch(connection: socket.socket, body: bytes = BATCH) -> None:
+    connection.sendall(head("/graphs/default/batches", len(body)) + body)
+
+
+def status_of(connection: socket.socket) -> int:
+    return int(connection.recv(65536).split()[1])
+
+
+def test_a_batch_waits_and_reads_do_not(server: Server, held: Held) -> None:
+    with connection_to(server) as writer:
+        sent_batch(writer)
+        wait_for(lambda: held.waiting)
+        keys = {"vertices": ["a"]}
+        assert server.http.get("/graphs/default").status_code == 200
+        assert server.http.post("/graphs/default/ranks", json=keys).status_code == 200
+        assert server.http.post("/graphs/default/subgraph", json=keys).status_code < 500
+        assert len(held.waiting) == 1
+        assert server.app.state.limit.in_progress["other"] == 0  # it is not even parsed
+        held.give()
+        assert status_of(writer) == 200
+
+
+def test_every_call_is_a_read_or_waits() -> None:
+    for call, scope in REQUIRED_SCOPE.items():
+        for name in ("graph", "vertex", "name", "id", "analysis", "source", "version"):
+            call = call.replace(f"{{{name}}}", "x")
+        assert "{" not in call
+        reads = scope == "read" or call.startswith("GET ")
+        for end in (" HTTP/1.1\r\n", "?a=b HTTP/1.1\r\n"):
+            assert is_read((call + end).encode()) == reads, call
+    for other in (b"GET", b"POST /graphs/x/rank", b"POST /graphs/x/ranks/y HTTP/1.1", b"\r\n"):
+        assert not is_read(other)
+
+
+def test_a_batch_takes_one_turn_however_many_pieces_it_has(server: Server, held: Held) -> None:
+    body = b'{"insert": [["a", "b"]]' + b" " * 8_000_000 + b"}"
+    with connection_to(server) as writer:
+        writer.sendall(head("/graphs/default/batches", len(body)))
+        wait_for(lambda: held.waiting)
+        held.give()
+        writer.sendall(body)
+        assert status_of(writer) == 200
+    assert len(held.waiting) == 1
+
+
+def test_the_rest_of_a_read_takes_no_turn(server: Server, held: Held) -> None:
+    """Also if it was answered before."""
+    body = b'{"vertices": ["a"]}'
+    with connection_to(server) as reader:
+        start = head("/graphs/default/subgraph?unknown=1", len(body))
+        reader.sendall(start)
+        assert status_of(reader) == 422
+        reader.sendall(body)
+        time.sleep(0.05)
+        reader.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert status_of(reader) == 200
+    assert not held.waiting
+
+
+def test_who_waits_is_not_read_without_end(server: Server, held: Held) -> None:
+    body = b'{"insert": [["a", "b"]]' + b" " * 16_000_000 + b"}"
+    with connection_to(server) as writer:
+        writer.settimeout(0.5)
+        writer.sendall(head("/graphs/default/batches", len(body)))
+        wait_for(lambda: held.waiting)
+        sent = 0
+        with suppress(TimeoutError):
+            while sent < len(body):
+                sent += writer.send(body[sent : sent + (1 << 16)])
+        assert sent < len(body)
+        assert len(held.waiting[0]._unparsed) < HIGH_WATER_LIMIT + (1 << 20)
+        held.give()
+        writer.settimeout(60)
+        writer.sendall(body[sent:])
+        assert status_of(writer) == 200
+
+
+def test_a_client_that_stops_sending_is_answered(server: Server, held: Held) -> None:
+    with connection_to(server) as writer:
+        sent_batch(writer)
+        wait_for(lambda: held.waiting)
+        writer.shutdown(socket.SHUT_WR)
+        assert status_of(writer) == 200
+        held.give()  # a second time
+        assert writer.recv(65536) == b""
+
+
+def test_a_client_that_sends_two_batches_and_then_stops_is_answered_twice(
+    server: Server, held: Held
+) -> None:
+    with connection_to(server) as writer:
+        sent_batch(writer)
+        sent_batch(writer)
+        wait_for(lambda: held.waiting)
+        writer.shutdown(socket.SHUT_WR)
+        answers = b""
+        while received := writer.recv(65536):
+            answers += received
+    assert answers.count(b"HTTP/1.1 200") == 2
+
+
+def test_a_client_that_leaves_is_forgotten(server: Server, held: Held) -> None:
+    version = server.http.get("/graphs/default").json()["version"]
+    with connection_to(server) as writer:
+        writer.sendall(head("/graphs/default/batches", len(BATCH)))
+        wait_for(lambda: held.waiting)
+    wait_for(lambda: held.waiting[0].transport.is_closing())
+    held.give()
+    assert server.http.get("/graphs/default").json()["version"] == version
+
+
+def test_a_connection_is_not_idle_while_it_waits(server: Server, held: Held) -> None:
+    with connection_to(server) as writer:
+        writer.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert status_of(writer) == 200
+        sent_batch(writer)
+        wait_for(lambda: held.waiting)
+        assert held.waiting[0].timeout_keep_alive_task is None
+        held.give()
+        assert status_of(writer) == 200
+
+
+def test_a_batch_behind_a_read_waits(server: Server, held: Held) -> None:
+    """Both sent at once."""
+    with connection_to(server) as writer:
+        read = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        writer.sendall(read + head("/graphs/default/batches", len(BATCH)) + BATCH + read)
+        assert status_of(writer) == 200
+        wait_for(lambda: held.waiting)
+        held.give()
+        answers = b""
+        while answers.count(b"HTTP/1.1 200") < 2:
+            answers += writer.recv(65536)
+    assert len(held.waiting) == 1
+
+
+def test_requests_of_many_connections_are_all_answered(server: Server) -> None:
+    with ExitStack() as stack:
+        writers = [stack.enter_context(connection_to(server)) for _ in range(50)]
+        for writer in writers:
+            sent_batch(writer)
+        assert [status_of(writer) for writer in writers] == [200] * 50
