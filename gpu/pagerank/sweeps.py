@@ -231,7 +231,7 @@ class _DenseSweeps:
         accelerated one, one that is not accelerated.
         """
         kind, momentum = schedule.kind, self._momentum
-        if kind.accelerated and kind.mean_corrected and not momentum.gave_up and momentum.suits:
+        if kind.accelerated and kind.mean_corrected and momentum.chosen:
             result, self.closed_class_residual = momentum.sweep(
                 self._buffers, self._correction, self.closed_class_residual
             )
@@ -249,9 +249,13 @@ class _DenseSweeps:
             if found:
                 return
         self._plain_next = False
+        before = float(self._iterate.certificate.residual_l1)
         for result, shift in self._sweeps(schedule, goal, 1 if kind.accelerated else most):
             damping = self._iterate.options.damping
             self.closed_class_residual = damping * self.closed_class_residual - shift
+            if kind.mean_corrected and before > 0.0:
+                momentum.left = result.residual_l1 / before
+            before = result.residual_l1
             yield result
 
     def _sweeps(

@@ -201,3 +201,27 @@ def test_where_it_gains_nothing_it_is_given_up() -> None:
     assert _error(engine) <= result.error_bound
     assert 1 <= len(given_up) <= 12
     assert all(momentum.gave_up for momentum in given_up)
+
+
+def test_where_ordinary_sweeps_leave_less_orthomin_is_used() -> None:
+    # edges at random: all eigenvalues but one are small
+    generator = np.random.default_rng(5)
+    engine = Engine(Options(directed=False), _cpu())
+    engine.apply(EdgeBatch(*generator.integers(0, 2000, (2, 3000))))
+    momentum = Momentum(engine.internals.iterate)
+    assert momentum.suits
+    momentum.left = 0.7
+    assert not momentum.chosen
+    momentum.left = 0.8
+    assert momentum.chosen
+    momentum.gave_up = True
+    assert not momentum.chosen
+    chosen = patch.object(Momentum, "chosen", property(lambda each: lefts.append(each.left)))
+    lefts: list[float] = []
+    iterate = engine.internals.iterate
+    iterate.reset()
+    with chosen:
+        sweep_to_target(iterate, 60, SWEEP_KINDS)
+    # what it goes by is what a sweep has left
+    assert lefts
+    assert all(0.3 < left < 0.9 for left in lefts)
