@@ -120,10 +120,12 @@ class SweepOperations(ABC):
     weighted_contribution_dtypes  the same for a weighted graph. Where y is float32 these are not
                          quantized: y takes a step first, and the contribution has to follow it,
                          whatever the size of the strength
+    takes_momentum       whether there is `momentum_sweep`
     """
 
     contribution_dtypes: ClassVar[dict[str, type[np.generic]]]
     weighted_contribution_dtypes: ClassVar[dict[str, type[np.generic]]]
+    takes_momentum: ClassVar[bool] = False
 
     @abstractmethod
     def compute_contributions(self, graph: GraphView, values: Array, contributions: Array) -> None:
@@ -235,6 +237,25 @@ class SweepOperations(ABC):
         deflation, coefficient            y += coefficient·z and r -= coefficient·A·z at vertices
                                           with edges; only for a y in float64
         """
+
+    def momentum_sweep(
+        self,
+        graph: GraphView,
+        rows: Rows,
+        values: Array,
+        residual: Array,
+        contributions: Array,
+        new_contributions: Array,
+        damping: float,
+        shift: float,
+        fresh: float,
+        kept: float,
+    ) -> SweepResult:
+        """`sweep`, for a y in float64, but for what it leaves in `new_contributions`: fresh·those
+        of r + kept·`contributions`, rounded. So may `contributions` be, from the sweep before: y
+        takes the step that they stand for. Only if `takes_momentum`.
+        """
+        raise NotImplementedError("sweeps have no momentum")
 
     def most_fused(self, graph: GraphView) -> int:  # noqa: ARG002
         """The most sweeps that `fused_sweeps` or `fused_orthomin` should run: 1, if single sweeps

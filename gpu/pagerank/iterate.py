@@ -164,12 +164,18 @@ class Iterate(ABC):
         buffers.fill(self.residual_id, result.next_residual_sum)
 
     def sweep(
-        self, buffers: ContributionBuffers, deflation: Deflation | None = None
+        self,
+        buffers: ContributionBuffers,
+        deflation: Deflation | None = None,
+        momentum: tuple[float, float] | None = None,
+        step_l1: float = 0.0,
     ) -> tuple[SweepResult, float]:
         """One dense sweep.
 
         buffers    to compute in; filled first unless they hold the contributions of r
-        deflation  makes Σr = 0
+        deflation  makes Σr = 0; along the right-hand side if there is momentum
+        momentum   fresh and kept of SweepOperations.momentum_sweep
+        step_l1    what ‖(1 - αℓ/d)·Δy‖₁ can be where that is not the step of r, but for rounding
         Returns what it did, and what it subtracted from every r beside.
         """
         self._drop_candidates()
@@ -183,20 +189,21 @@ class Iterate(ABC):
             else:
                 error = deflation.rounding_error(coefficient, self.certificate)
                 self.certificate.add_error(error)
-        current, following = buffers.arrays(self.graph.columns)
-        result = self.graph.backend.sweeps.sweep(
+        common = (
             self.sweep_view(),
             self.graph.in_rows(),
             self.workspace.values,
             self.workspace.residual.values,
-            current,
-            following,
+            *buffers.arrays(self.graph.columns),
             self.options.damping,
             shift,
-            vector,
-            coefficient if vector is not None else 0.0,
         )
-        self._record_sweep(buffers, result)
+        sweeps = self.graph.backend.sweeps
+        if momentum is None:
+            result = sweeps.sweep(*common, vector, coefficient if vector is not None else 0.0)
+        else:
+            result = sweeps.momentum_sweep(*common, *momentum)
+        self._record_sweep(buffers, result, step_l1)
         return result, shift
 
     def fused_sweeps(
@@ -222,8 +229,11 @@ class Iterate(ABC):
             self._record_sweep(buffers, result)
             yield result, shift
 
-    def _record_sweep(self, buffers: ContributionBuffers, result: SweepResult) -> None:
-        gather_error = self.gather_roundoff * self.certificate.residual_l1
+    def _record_sweep(
+        self, buffers: ContributionBuffers, result: SweepResult, step_l1: float = 0.0
+    ) -> None:
+        # a step that is not that of r is gathered too, and subtracted; it is 2⁻²⁴ larger at most
+        gather_error = self.gather_roundoff * (self.certificate.residual_l1 + 2.0 * step_l1)
         self.residual_id = object()
         buffers.swap(self.residual_id, result.next_residual_sum)
         self.certificate.after_sweep(result, gather_error)

@@ -2,7 +2,8 @@
 
 A sweep is *plain*, r ← αP̄ᵀr at a fixed β, or *mean-corrected*: deflated along the right-hand side
 so that Σr = 0 (gpu.pagerank.deflation). Either can be *accelerated* by Orthomin(1)
-(gpu.pagerank.orthomin). Which kind comes next depends on the residual (gpu.pagerank.schedule).
+(gpu.pagerank.orthomin), or by momentum where the graph is like an undirected one
+(gpu.pagerank.momentum). Which kind comes next depends on the residual (gpu.pagerank.schedule).
 Mean-corrected sweeps begin: they take what is easy, on R-MAT all of it in a seventh of the plain
 ones. Where they become slow, accelerated ones alternate with them and save a third or more of most.
 They save little on nearly acyclic graphs, and a short trial is all that they cost there.
@@ -33,6 +34,7 @@ from gpu.pagerank.certificate import StallRule
 from gpu.pagerank.components import ComponentSolver
 from gpu.pagerank.global_iterate import GlobalIterate
 from gpu.pagerank.goals import Goal, TargetError, Tolerance
+from gpu.pagerank.momentum import Momentum
 from gpu.pagerank.orthomin import Orthomin
 from gpu.pagerank.schedule import SWEEP_KINDS, SweepKind, SweepSchedule
 from gpu.pagerank.start import can_guess, start_from_in_degrees
@@ -180,7 +182,7 @@ class _DenseSweeps:
             iterate.scratch("following contributions", dtype, iterate.graph.columns),
         )
         self._correction = iterate.mean_correction
-        self._orthomin = Orthomin(iterate)
+        self._orthomin, self._momentum = Orthomin(iterate), Momentum(iterate)
         self.closed_class_residual = 0.0
         self._mean_corrected = self._plain_next = False
 
@@ -205,6 +207,7 @@ class _DenseSweeps:
         """Continues from the residual as it is."""
         self._mean_corrected = kind.mean_corrected
         self._orthomin.restart()
+        self._momentum.restart()
         self._plain_next = False
         shift = self.closed_class_residual
         if kind.mean_corrected:
@@ -214,7 +217,9 @@ class _DenseSweeps:
 
     def switch(self, kind: SweepKind) -> None:
         """Continues with another kind."""
-        if kind.mean_corrected != self._mean_corrected:
+        running = self._momentum.running
+        self._momentum.gave_up |= running
+        if kind.mean_corrected != self._mean_corrected or running:
             self.begin(kind)
         else:  # the buffers hold the contributions of the residual
             self._orthomin.restart()
@@ -225,7 +230,13 @@ class _DenseSweeps:
         fused, until the kind may change or the goal may be met. After an ineffective
         accelerated one, one that is not accelerated.
         """
-        kind = schedule.kind
+        kind, momentum = schedule.kind, self._momentum
+        if kind.accelerated and kind.mean_corrected and momentum.chosen:
+            result, self.closed_class_residual = momentum.sweep(
+                self._buffers, self._correction, self.closed_class_residual
+            )
+            yield result
+            return
         if kind.accelerated and not self._plain_next:
             found = False
             run = self._fused_run(schedule, goal, min(most, self._orthomin.most_fused))
@@ -238,9 +249,13 @@ class _DenseSweeps:
             if found:
                 return
         self._plain_next = False
+        before = float(self._iterate.certificate.residual_l1)
         for result, shift in self._sweeps(schedule, goal, 1 if kind.accelerated else most):
             damping = self._iterate.options.damping
             self.closed_class_residual = damping * self.closed_class_residual - shift
+            if kind.mean_corrected and before > 0.0:
+                momentum.left = result.residual_l1 / before
+            before = result.residual_l1
             yield result
 
     def _sweeps(

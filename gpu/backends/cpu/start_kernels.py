@@ -32,7 +32,9 @@ def sum_in_degrees(  # type: ignore[no-untyped-def]
         d = degree[v]
         edges += in_lengths[v]
         if d > 0:
-            sent = (1.0 - np.float64(loop[v]) / d) / diagonal_of(d, loop[v], damping)
+            sent = 1.0
+            if loop[v]:  # else there would be two divisions a vertex for 1
+                sent = (1.0 - np.float64(loop[v]) / d) / diagonal_of(d, loop[v], damping)
             constant += sent
             linear += sent * damping * in_lengths[v]
     stripe = first // STRIPE

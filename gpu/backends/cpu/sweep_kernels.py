@@ -160,6 +160,8 @@ def sweep(  # type: ignore[no-untyped-def]
     deflation,
     coefficient,
     smallest,
+    fresh,
+    kept,
     values,
     r,
     new_contributions,
@@ -201,6 +203,8 @@ def sweep(  # type: ignore[no-untyped-def]
             r[v] = rest
             residual = np.float64(r[v])
             contribution = contribution_of(new, residual, d, diagonal, single)
+            if kept != 0.0:
+                contribution = bounded(fresh * contribution + kept * contributions[v], d)
             new_contributions[v] = contribution
             residual_l1 += abs(residual)
             residual_sum += residual

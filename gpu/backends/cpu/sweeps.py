@@ -33,6 +33,7 @@ class CpuSweeps(SweepOperations):
         "float64": np.float32,
         "float32": np.float64,
     }
+    takes_momentum = True
 
     def compute_contributions(self, graph: GraphView, values: Array, contributions: Array) -> None:
         dangling = graph.degree == 0
@@ -128,27 +129,24 @@ class CpuSweeps(SweepOperations):
         deflation: DeflationVector | None = None,
         coefficient: float = 0.0,
     ) -> SweepResult:
-        groups = len(rows.groups) - 1
-        sums = np.zeros((groups, SUMS))
-        sweep_kernels.sweep(
-            groups,
-            rows.groups,
-            rows.order,
-            graph.incoming,
-            graph.loop,
-            graph.degree,
-            contributions,
-            damping,
-            shift,
-            deflation or NO_DEFLATION,
-            coefficient,
-            smallest_change(values),
-            values,
-            residual,
-            new_contributions,
-            sums,
-        )
-        return _result(sums)
+        vectors = (values, residual, contributions, new_contributions)
+        return _sweep(graph, rows, *vectors, damping, shift, deflation, coefficient)
+
+    def momentum_sweep(
+        self,
+        graph: GraphView,
+        rows: Rows,
+        values: Array,
+        residual: Array,
+        contributions: Array,
+        new_contributions: Array,
+        damping: float,
+        shift: float,
+        fresh: float,
+        kept: float,
+    ) -> SweepResult:
+        vectors = (values, residual, contributions, new_contributions)
+        return _sweep(graph, rows, *vectors, damping, shift, None, 0.0, fresh, kept)
 
     def orthomin_products(
         self,
@@ -229,6 +227,45 @@ class CpuSweeps(SweepOperations):
 def sum_depth(longest_row: int) -> int:
     """See SweepOperations.sum_depth."""
     return min(longest_row, BLOCK) + longest_row // BLOCK
+
+
+def _sweep(
+    graph: GraphView,
+    rows: Rows,
+    values: Array,
+    residual: Array,
+    contributions: Array,
+    new_contributions: Array,
+    damping: float,
+    shift: float,
+    deflation: DeflationVector | None,
+    coefficient: float,
+    fresh: float = 1.0,
+    kept: float = 0.0,
+) -> SweepResult:
+    groups = len(rows.groups) - 1
+    sums = np.zeros((groups, SUMS))
+    sweep_kernels.sweep(
+        groups,
+        rows.groups,
+        rows.order,
+        graph.incoming,
+        graph.loop,
+        graph.degree,
+        contributions,
+        damping,
+        shift,
+        deflation or NO_DEFLATION,
+        coefficient,
+        smallest_change(values),
+        np.float32(fresh),
+        np.float32(kept),
+        values,
+        residual,
+        new_contributions,
+        sums,
+    )
+    return _result(sums)
 
 
 def _in_degrees(graph: GraphView) -> tuple[Any, ...]:

@@ -1,0 +1,227 @@
+"""Sweeps with momentum, where a graph is like an undirected one."""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+
+from gpu import EdgeBatch, Engine, Options, generate, verify
+from gpu.backends import backend_named
+from gpu.operations.backend import Backend
+from gpu.pagerank.momentum import Momentum
+from gpu.pagerank.schedule import SWEEP_KINDS
+from gpu.pagerank.sweeps import sweep_to_target
+from gpu.pagerank.workspace import ContributionBuffers
+from tests.gpu.graphs import random_graph
+
+OPTIONS = [
+    Options(directed=False),
+    Options(directed=False, dangling="self-loop"),
+    Options(directed=False, weighted=True),
+    Options(directed=False, weighted=True, dangling="self-loop"),
+]
+NAMES = ["uniform", "self-loop", "weighted", "weighted, self-loop"]
+ORTHOMIN = "direction"
+
+
+def _cpu() -> Backend:
+    return backend_named("cpu")
+
+
+def _random(options: Options, seed: int) -> Engine:
+    """With loops, vertices without edges and a removed one."""
+    generator = np.random.default_rng(seed)
+    vertices, edges = random_graph(seed)
+    weights = generator.uniform(0.1, 9.0, len(edges)) if options.weighted else None
+    engine = Engine(options, _cpu())
+    columns = edges[:, 0].copy(), edges[:, 1].copy()
+    engine.apply(EdgeBatch(*columns, vertices=vertices + 7, weights=weights))  # type: ignore[arg-type]
+    engine.apply(EdgeBatch.of(remove=[0, vertices + 2]))
+    return engine
+
+
+def _grid(side: int, options: Options) -> Engine:
+    engine = Engine(options, _cpu())
+    sources, targets = generate.grid(side, side)
+    weights = np.ones(len(sources)) if options.weighted else None
+    engine.apply(EdgeBatch(sources, targets, vertices=side * side, weights=weights))  # type: ignore[arg-type]
+    return engine
+
+
+def _error(engine: Engine) -> float:
+    """The L1 error by a solver that shares no code with the engine."""
+    options = engine.options
+    kept = np.delete(np.arange(engine.id_limit), engine.free_ids())
+    place = np.full(engine.id_limit, -1)
+    place[kept] = np.arange(len(kept))
+    sources, targets = engine.edge_list()
+    weights = engine.edge_weights() if options.weighted else None
+    if not options.directed:
+        loops = sources == targets
+        pairs = (
+            np.concatenate([sources, targets[~loops]]),
+            np.concatenate([targets, sources[~loops]]),
+        )
+        weights = None if weights is None else np.concatenate([weights, weights[~loops]])
+        sources, targets = pairs
+    exact = verify.GoogleMatrix(
+        place[sources],
+        place[targets],
+        len(kept),
+        options.damping,
+        options.dangling,
+        weights=weights,
+    ).stationary()
+    ranks = engine.publish().to_numpy()
+    return float(np.abs(ranks[kept] - exact).sum())
+
+
+def _residual(engine: Engine) -> tuple[Any, Any]:
+    """r as it is kept, and as it is computed from y."""
+    iterate = engine.internals.iterate
+    kept = iterate.workspace.residual.values.copy()
+    iterate.recompute_residual()
+    return kept, iterate.workspace.residual.values
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=NAMES)
+@pytest.mark.parametrize("seed", range(3))
+def test_the_residual_stays_that_of_the_ranks(options: Options, seed: int) -> None:
+    engine = _random(options, seed)
+    iterate = engine.internals.iterate
+    iterate.exclude_free()
+    iterate.reset()
+    buffers = ContributionBuffers.allocate(_cpu(), engine.internals.graph.columns)
+    momentum, closed_class_residual = Momentum(iterate), 0.0
+    bounds = []
+    for _ in range(30):
+        result, closed_class_residual = momentum.sweep(
+            buffers, iterate.mean_correction, closed_class_residual
+        )
+        bounds.append(iterate.error_bound)
+    # what the sums say, and what they leave for the next sweep
+    residual = iterate.workspace.residual.values
+    assert abs(np.abs(residual).sum() - result.residual_l1) <= 1e-12
+    kept, computed = _residual(engine)
+    size = np.abs(iterate.values).sum()
+    assert np.abs(kept - computed).sum() <= 1e-13 * size
+    # 0.56 a sweep, and some more for the norm
+    assert bounds[-1] <= 1e-5 * bounds[0]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=NAMES)
+@pytest.mark.parametrize("target", [1e-3, 1e-6, 1e-11])
+def test_bounds_hold(options: Options, target: float) -> None:
+    for seed in range(3):
+        engine = _random(
+            Options(
+                directed=False,
+                weighted=options.weighted,
+                dangling=options.dangling,
+                target_error=target,
+            ),
+            seed,
+        )
+        iterate = engine.internals.iterate
+        iterate.exclude_free()
+        iterate.reset()
+        accelerated = [kind for kind in SWEEP_KINDS if kind.accelerated and kind.mean_corrected]
+        assert sweep_to_target(iterate, 200, accelerated).converged
+        assert ORTHOMIN not in iterate._scratch
+        iterate.solved = True
+        result = engine.update("auto")
+        assert result.converged
+        assert result.iterations == 0
+        assert _error(engine) <= result.error_bound + 1e-13 <= target + 1e-13
+
+
+@pytest.mark.parametrize("directed", [True, False])
+def test_a_grid_is_solved_with_momentum_in_fewer_sweeps(directed: bool) -> None:
+    options = Options(directed=directed, target_error=1e-8)
+    engine = _grid(64, options)
+    result = engine.update("auto")
+    assert result.converged
+    assert _error(engine) <= result.error_bound
+    iterate = engine.internals.iterate
+    assert ORTHOMIN not in iterate._scratch
+    others = _grid(64, options)
+    with patch.object(Momentum, "suits", False):
+        by_orthomin = others.update("auto")
+    assert ORTHOMIN in others.internals.iterate._scratch
+    assert result.iterations <= by_orthomin.iterations + 2
+    iterate.reset()
+    alone = [kind for kind in SWEEP_KINDS if not kind.accelerated]
+    assert result.iterations < 0.6 * sweep_to_target(iterate, 200, alone).sweeps
+
+
+def test_a_graph_that_is_not_like_an_undirected_one_has_no_momentum(
+    backend: Backend,
+) -> None:
+    ring = np.arange(300)
+    around = EdgeBatch(ring, (ring + 1) % 300)
+    engine = Engine(Options(), backend)
+    engine.apply(around)
+    assert not Momentum(engine.internals.iterate).suits
+    both = Engine(Options(), backend)
+    both.apply(EdgeBatch(np.append(ring, (ring + 1) % 300), np.append((ring + 1) % 300, ring)))
+    assert Momentum(both.internals.iterate).suits == (backend.name == "cpu")
+    # opposite edges of different weights
+    assert not Momentum(_grid(8, Options(weighted=True)).internals.iterate).suits
+    assert Momentum(_grid(8, Options(weighted=True, directed=False)).internals.iterate).suits
+    # y would take a step first
+    single = Options(directed=False, storage="float32")
+    assert not Momentum(_grid(8, single).internals.iterate).suits
+
+
+def test_where_it_gains_nothing_it_is_given_up() -> None:
+    # eigenvalues on a circle: there the steps grow
+    ring = np.arange(2000)
+    targets = np.concatenate([(ring + 1) % 2000, np.full(4, 7)])
+    sources = np.concatenate([ring, [100, 900, 1300, 1700]])
+    engine = Engine(Options(target_error=1e-9), _cpu())
+    engine.apply(EdgeBatch(sources, targets))
+    given_up = []
+    ask = Momentum.sweep
+
+    def observed(momentum: Momentum, *arguments: Any) -> Any:
+        given_up.append(momentum)
+        return ask(momentum, *arguments)
+
+    backend = engine.internals.graph.backend
+    with (
+        patch.object(Momentum, "suits", True),
+        patch.object(Momentum, "sweep", observed),
+        patch.object(type(backend.components), "reciprocity", lambda *_: 1.0),
+    ):
+        result = engine.update("auto")
+    assert result.converged
+    assert _error(engine) <= result.error_bound
+    assert 1 <= len(given_up) <= 12
+    assert all(momentum.gave_up for momentum in given_up)
+
+
+def test_where_ordinary_sweeps_leave_less_orthomin_is_used() -> None:
+    # edges at random: all eigenvalues but one are small
+    generator = np.random.default_rng(5)
+    engine = Engine(Options(directed=False), _cpu())
+    engine.apply(EdgeBatch(*generator.integers(0, 2000, (2, 3000))))
+    momentum = Momentum(engine.internals.iterate)
+    assert momentum.suits
+    momentum.left = 0.7
+    assert not momentum.chosen
+    momentum.left = 0.8
+    assert momentum.chosen
+    momentum.gave_up = True
+    assert not momentum.chosen
+    chosen = patch.object(Momentum, "chosen", property(lambda each: lefts.append(each.left)))
+    lefts: list[float] = []
+    iterate = engine.internals.iterate
+    iterate.reset()
+    with chosen:
+        sweep_to_target(iterate, 60, SWEEP_KINDS)
+    # what it goes by is what a sweep has left
+    assert lefts
+    assert all(0.3 < left < 0.9 for left in lefts)
