@@ -19,7 +19,7 @@ from gpu.backends import backend_named
 from gpu.errors import BackendUnavailable, ClusterUnavailable, InvalidValue
 from gpu.sharded.dask_shard import THREADS, Capability, capability, own_version
 from gpu.sharded.dask_workers import DaskWorkers
-from gpu.sharded.shard import warm_up
+from gpu.sharded.warm_up import warm_up
 from gpu.sharded.workers import Workers
 from gpu.types import BackendName, Options
 

@@ -29,7 +29,8 @@ from gpu.errors import EXIT_DEVICE_LOST, BackendUnavailable, DeviceLost
 from gpu.operations.backend import Backend
 from gpu.sharded.communicator import HostCommunicator, Interrupted
 from gpu.sharded.nccl import NcclCommunicator, unique_id
-from gpu.sharded.shard import Shard, warm_up
+from gpu.sharded.shard import Shard
+from gpu.sharded.warm_up import warm_up
 from gpu.types import BackendName, Options
 
 log = logging.getLogger("liverank.shards")

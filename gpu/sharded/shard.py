@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -18,7 +17,6 @@ from numpy.typing import NDArray
 
 from gpu.graph.estimate import naming_memory
 from gpu.graph.reading import Direction, EdgeBlock, Neighbours
-from gpu.graph.warm_up import dated, sample_batches, warm_up_pages
 from gpu.operations.backend import Backend
 from gpu.operations.device import Array
 from gpu.pagerank.first_places import RankTies
@@ -26,10 +24,9 @@ from gpu.pagerank.frontier import TouchedVertices
 from gpu.pagerank.global_iterate import GlobalIterate
 from gpu.pagerank.places import replaced, without
 from gpu.pagerank.strategies import TABLE, Solve, Solved, strategy_named
-from gpu.personalized.resolve import METHODS, PUBLISHED_METHODS, ResolvedQuery, resolve
-from gpu.sharded.communicator import Communicator, SingleCommunicator
+from gpu.personalized.resolve import ResolvedQuery
+from gpu.sharded.communicator import Communicator
 from gpu.sharded.graph import ShardGraph, ShardUpdate
-from gpu.sharded.merging import warm_up_merge
 from gpu.sharded.own_vertices import OwnVertices, highest_rows
 from gpu.sharded.queries import Answered, ShardQueries
 from gpu.sharded.reading import ShardEdgeReader, ShardLists
@@ -41,7 +38,6 @@ from gpu.types import (
     EdgeBatch,
     Form,
     Options,
-    PersonalizedQuery,
     Ranking,
     Result,
 )
@@ -379,24 +375,3 @@ class Shard:
 
     def _ids_of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         return self._permutation.ids_of(self.graph.numbering.positions_of(rows))
-
-
-def warm_up(options: Options, backend: Backend) -> None:
-    """Compiles what shards run, so that processes which start together find it compiled."""
-    warm_up_pages(backend, options.dangling, options.weighted)
-    warm_up_merge(backend, options.weighted)
-    for batches in sample_batches(options):
-        shard = Shard(SingleCommunicator(), options, backend)
-        for batch in batches:
-            shard.apply(batch)
-            for strategy in ("dynamic-traversal", "static", "residual"):
-                shard.update(strategy)
-        if options.half_life:
-            shard.apply(dated(options, EdgeBatch.of([(0, 1)]), 20.0))
-            shard.update("residual")
-        shard.top(1)
-        queries = [PersonalizedQuery(np.array([0]), k=1, method=method) for method in METHODS]
-        other = PersonalizedQuery(np.array([2]), k=1, method="pull")
-        queries += [other] * backend.multivector.min_columns
-        queries += [replace(other, method=method, form="published") for method in PUBLISHED_METHODS]
-        shard.personalized(0, resolve(shard.graph.ids, options, queries), [], np.inf)

@@ -31,7 +31,7 @@ from gpu.personalized.batch import QueryBatch
 from gpu.sharded.cluster import local_workers
 from gpu.sharded.dask_workers import DaskWorkers
 from gpu.sharded.reading import GatheredEdges
-from gpu.sharded.shard import warm_up
+from gpu.sharded.warm_up import warm_up
 from gpu.snapshot import ranks_of
 from tests.gpu.graphs import SHARDS
 

@@ -19,7 +19,7 @@ import pytest
 from gpu import EdgeBatch, InvalidValue, Options, ShardedEngine, ShardLost
 from gpu.backends import backend_named
 from gpu.sharded.dask_workers import DaskWorkers
-from gpu.sharded.shard import warm_up
+from gpu.sharded.warm_up import warm_up
 from tests.gpu.graphs import Model, WeightedModel, random_batch, weighted_batch
 from tests.gpu.sharded.test_shards import assert_ranks
 

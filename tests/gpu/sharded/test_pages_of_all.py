@@ -15,7 +15,7 @@ from gpu import EdgeBatch, Options, ShardedEngine, verify
 from gpu.graph import in_pages
 from gpu.operations.backend import Backend, PageRule
 from gpu.operations.csr import GraphView, PagedLists
-from gpu.sharded import shard as shard_module
+from gpu.sharded import warm_up as warm_up_module
 from gpu.sharded.in_pages import ShardInPages
 from tests.gpu.graph.test_pages import paging as emulated
 from tests.gpu.pagerank.test_paged_sweeps import Paged
@@ -252,6 +252,6 @@ def test_a_warm_up_builds_pages_that_follow_a_batch(
     for name in ("build", "follow"):
         method = getattr(backend.pages, name)
         monkeypatch.setattr(backend.pages, name, partial(noted, name, method))
-    monkeypatch.setattr(shard_module, "sample_batches", lambda _: [])
-    shard_module.warm_up(Options(weighted=weighted), backend)
+    monkeypatch.setattr(warm_up_module, "sample_batches", lambda _: [])
+    warm_up_module.warm_up(Options(weighted=weighted), backend)
     assert called == ([] if weighted else ["build", "follow"])
