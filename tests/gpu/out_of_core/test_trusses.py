@@ -83,7 +83,7 @@ def test_bounds_fall_from_the_border_of_a_lattice_inwards(backend: Backend) -> N
 def test_rows_near_which_no_bound_fell_are_left_out(backend: Backend) -> None:
     """A clique beside the lattice is examined once."""
     lattice, clique = _lattice(), np.triu_indices(12, 1)
-    sources, targets = (np.append(lattice[end], SIDE * SIDE + clique[end]) for end in (0, 1))
+    sources, targets = (np.concatenate([lattice[end], SIDE * SIDE + clique[end]]) for end in (0, 1))
     columns = sources, targets, np.ones(len(sources), np.float32)
     with (
         added(columns, Options(), backend, 1, SIDE * SIDE + 12) as graph,
