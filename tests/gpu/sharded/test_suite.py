@@ -25,7 +25,6 @@ SELECTION = (
     "pagerank/test_settle.py::test_single_precision_ends_at_its_least_error",
     "personalized/test_published_personalized.py::test_only_some_vertices_are_answered",
     "personalized/test_watched.py::test_a_watched_query_is_read_replaced_and_forgotten",
-    "personalized/test_watched.py::test_a_batch_that_leaves_a_watched_query_alone_costs_it",
     "programs/test_running.py",
     "test_snapshot.py",
 )
