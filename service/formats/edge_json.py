@@ -1,18 +1,23 @@
-"""Files of JSON → tables: an object for each edge, one a line (NDJSON)."""
+"""Files of JSON → tables: an object for each edge, one a line (NDJSON). Keys are strings or 64-bit
+integers, as they stand in the file.
+"""
 
 from __future__ import annotations
 
 import json
 import re
+from codecs import BOM_UTF8
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.json
 
-from service.formats.edge_list import ACCEPTED, EdgeListError
+from service.formats.edge_list import ACCEPTED, EdgeListError, end_columns
 
-_OBJECTS = re.compile(rb'\s*\{\s*"[^"]*"\s*:')
-_ARRAY = re.compile(rb'\s*\[\s*(?:\[\s*["\d-]|\{\s*")')
+_START = rb"(?:%b)?\s*" % BOM_UTF8
+_OBJECTS = re.compile(_START + rb'\{\s*"[^"]*"\s*:')
+_ARRAY = re.compile(_START + rb'\[\s*(?:\[\s*["\d-]|\{\s*")')
 _NO_OBJECT = re.compile(rb"(?m)^[ \t\r]*[^{\s]")
 
 
@@ -28,21 +33,49 @@ def is_json(path: Path, content: bytes) -> bool:
 
 def read_json_rows(path: Path, content: bytes) -> pa.Table:
     """The objects as rows, their members as columns. Raises EdgeListError."""
+    content = content.removeprefix(BOM_UTF8)
     if other := _NO_OBJECT.search(content):
         raise _no_object(path, content.count(b"\n", 0, other.end()) + 1, content)
     try:
-        # one block, since a column has the type of its values in the first
-        options = pyarrow.json.ReadOptions(block_size=min(len(content) + 1, 2**31 - 1))
-        table = pyarrow.json.read_json(pa.BufferReader(content), read_options=options)
+        table = _with_keys(path, content, _parsed(content))
         table.validate(full=True)  # strings are UTF-8
         return table
     except (pa.ArrowException, UnicodeDecodeError) as error:
         for number, line in enumerate(content.split(b"\n"), 1):
             try:
-                json.loads(line or b"{}")
+                json.loads(line.strip() or b"{}")
             except ValueError:  # also of bytes that are not UTF-8
                 raise _no_object(path, number, content) from error
         raise EdgeListError(path, None, f"cannot be read: {error}; {ACCEPTED}") from error
+
+
+def _parsed(content: bytes, texts: Sequence[str] = ()) -> pa.Table:
+    """texts: columns that are strings; the types of others are found out"""
+    schema = pa.schema([(name, pa.string()) for name in texts])
+    # one block, since a column has the type of its values in the first
+    size = min(len(content) + 1, 2**31 - 1)
+    return pyarrow.json.read_json(
+        pa.BufferReader(content),
+        read_options=pyarrow.json.ReadOptions(block_size=size),
+        parse_options=pyarrow.json.ParseOptions(explicit_schema=schema),
+    )
+
+
+def _with_keys(path: Path, content: bytes, table: pa.Table) -> pa.Table:
+    """The table with keys as they stand in the content: Arrow reads strings like dates as times,
+    and integers of more than 64 bits as inexact numbers. Raises EdgeListError.
+    """
+    names = table.column_names
+    ends = end_columns([name.lower() for name in names])
+    types = {name: table.schema.field(name).type for at, name in enumerate(names) if at in ends}
+    for name, found in types.items():
+        if pa.types.is_floating(found) or pa.types.is_boolean(found):
+            expected = "expected strings or integers below 2**63"
+            message = f"column {name!r} does not hold keys: {expected}, got {found}"
+            raise EdgeListError(path, None, message)
+    if texts := [name for name, found in types.items() if pa.types.is_timestamp(found)]:
+        table = _parsed(content, texts).select(names)
+    return table
 
 
 def _no_object(path: Path, number: int, content: bytes) -> EdgeListError:

@@ -86,7 +86,9 @@ LIST_OF_GRAPHS = "GET /graphs"
 
 
 def is_read(head: bytes) -> bool:
-    """Whether the first bytes of a request are those of a call that needs no scope but `read`."""
+    """Whether the first bytes of a request are those of a GET, or of another call that needs no
+    scope but `read`.
+    """
     return _READS.match(head) is not None
 
 

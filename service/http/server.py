@@ -9,7 +9,7 @@ that it was tested with. `Connection` relies on HttpToolsProtocol:
                 loop, parser, scope, transport, url
     callbacks   connection_made, data_received, eof_received, on_message_begin, on_header,
                 on_headers_complete, on_chunk_header, on_chunk_complete, on_message_complete,
-                on_response_complete, connection_lost
+                on_response_complete, connection_lost, shutdown
     methods     send_400_response, _unset_keepalive_if_required
 
 uvicorn's own options do not replace any of it: `limit_concurrency` answers requests of existing
@@ -185,6 +185,10 @@ class Connection(HttpToolsProtocol):
         if self._end_is_received and not self._is_answering:
             self.transport.close()
 
+    def shutdown(self) -> None:
+        self._take_turn()  # what has arrived is answered
+        super().shutdown()
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._cancel_deadline()
         self._end_input()
@@ -299,7 +303,12 @@ class Connection(HttpToolsProtocol):
             self._input_end.set_result(None)
 
     def _start_deadline(self) -> None:
-        self._deadline = self.loop.call_later(self._client_seconds, self.transport.abort)
+        self._deadline = self.loop.call_later(self._client_seconds, self._end_slow_client)
+
+    def _end_slow_client(self) -> None:
+        self._take_turn()  # a head that waits for it may be complete
+        if self._deadline is not None:
+            self.transport.abort()
 
     def _cancel_deadline(self) -> None:
         if self._deadline is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 import signal
@@ -16,6 +17,7 @@ import pytest
 
 from liverank.client import Client
 from service.cli.demo import running_service
+from service.cli.errors import CommandError
 from service.cli.listening import bound_sockets, url_of
 from service.storage.graph_store import GraphStore
 
@@ -109,6 +111,30 @@ def test_a_server_listens_on_every_address_of_its_host() -> None:
     finally:
         for each in bound:
             each.close()
+
+
+def test_a_server_needs_no_family_of_addresses_that_the_machine_lacks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class WithoutIPv6(socket.socket):
+        def __init__(self, family: int, *others: Any) -> None:
+            if family == socket.AF_INET6:
+                raise OSError(errno.EAFNOSUPPORT, "Address family not supported by protocol")
+            super().__init__(family, *others)
+
+    kind = (socket.SOCK_STREAM, socket.IPPROTO_TCP, "")
+    addresses = [
+        (socket.AF_INET6, *kind, ("::1", 0, 0, 0)),
+        (socket.AF_INET, *kind, ("127.0.0.1", 0)),
+    ]
+    monkeypatch.setattr(socket, "socket", WithoutIPv6)
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: addresses)
+    (bound,) = bound_sockets("localhost", 0)
+    assert bound.getsockname()[0] == "127.0.0.1"
+    bound.close()
+    del addresses[1]
+    with pytest.raises(CommandError, match="port 7 of ::1: Address family not supported"):
+        bound_sockets("::1", 7)
 
 
 def test_serve_refuses_a_setting_in_one_line(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
+import service.http.server
 from service.http.framing import MAX_HEAD_BYTES
 from tests.service.server import Server, connection_to, head, running, wait_for
 
@@ -40,6 +41,23 @@ def seconds_until_closed(connection: socket.socket) -> float:
 def test_an_incomplete_head_ends_the_connection(impatient: Server, sent: bytes) -> None:
     with connection_to(impatient) as connection:
         connection.sendall(sent)
+        assert PATIENCE / 2 < seconds_until_closed(connection) < PATIENCE * 8
+
+
+def test_a_request_that_waits_for_its_turn_is_not_slow(
+    impatient: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Never:
+        def take(self, turn: object) -> None:
+            pass
+
+    monkeypatch.setattr(service.http.server, "turns", Never)
+    body = b'{"insert": []}'
+    with connection_to(impatient) as connection:
+        connection.sendall(head("/graphs/default/batches", len(body)) + body)
+        assert connection.recv(1000).startswith(b"HTTP/1.1 200 OK")
+    with connection_to(impatient) as connection:
+        connection.sendall(b"POST /graphs/default/bat")
         assert PATIENCE / 2 < seconds_until_closed(connection) < PATIENCE * 8
 
 

@@ -7,6 +7,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
+from pathlib import Path
 
 import pytest
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
@@ -180,6 +181,15 @@ def test_a_batch_behind_a_read_waits(server: Server, held: Held) -> None:
         while answers.count(b"HTTP/1.1 200") < 2:
             answers += writer.recv(65536)
     assert len(held.waiting) == 1
+
+
+def test_who_waits_when_the_server_stops_is_answered(tmp_path: Path, held: Held) -> None:
+    with ExitStack() as stack:
+        with running(tmp_path) as server:
+            writer = stack.enter_context(connection_to(server))
+            sent_batch(writer)
+            wait_for(lambda: held.waiting)
+        assert status_of(writer) == 200
 
 
 def test_requests_of_many_connections_are_all_answered(server: Server) -> None:
