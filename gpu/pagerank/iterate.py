@@ -232,7 +232,8 @@ class Iterate(ABC):
     def _record_sweep(
         self, buffers: ContributionBuffers, result: SweepResult, step_l1: float = 0.0
     ) -> None:
-        # a step that is not that of r is gathered too, and subtracted; it is 2⁻²⁴ larger at most
+        # a step that is not that of r is gathered too, and subtracted; the few 2⁻²⁴ by which
+        # contributions round it up are far less than what the roundoff leaves room for
         gather_error = self.gather_roundoff * (self.certificate.residual_l1 + 2.0 * step_l1)
         self.residual_id = object()
         buffers.swap(self.residual_id, result.next_residual_sum)

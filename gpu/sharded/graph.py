@@ -204,6 +204,16 @@ class ShardGraph(DynamicGraph):
         return ShardUpdate(counts, *touched, changes, removed, returned, unknown)
 
     @property
+    def is_counted(self) -> bool:
+        """Whether this shard knows `connected`, which all count together."""
+        return self._connected is not None
+
+    def agree_on_count(self, counted: float) -> None:
+        """Has all count again unless all know it. counted: how many do."""
+        if counted < self.numbering.size:
+            self._connected = None
+
+    @property
     def free(self) -> Array:
         """int32[…] on the device: own rows of free ids; the same array until free ids change."""
         if self._free is None:

@@ -5,7 +5,8 @@ one shard, and by those that receive it, in all. So shards do not sweep by pages
 sweeps by rows. The pages of a shard have its own rows as targets, and columns as sources.
 
 Whether all have pages, or are to build them, is agreed before anything else of a call, together
-with other numbers; only a build takes an exchange of its own.
+with other numbers; only a build takes an exchange of its own. Sweeps by rows, however many, have no
+pages built here: only batches do.
 """
 
 from __future__ import annotations

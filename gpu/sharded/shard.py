@@ -147,8 +147,11 @@ class Shard:
         """
         # an error may have ended a call on other shards at another step
         pages, view = self.graph.in_pages, self.graph.view
-        flags = [self._solving, self._following, self._queries.answering, *pages.offer(view)]
-        solving, following, answering, *offers = self._communicator.sums(flags)
+        flags = [self._solving, self._following, self._queries.answering, self.graph.is_counted]
+        solving, following, answering, counted, *offers = self._communicator.sums(
+            [*flags, *pages.offer(view)]
+        )
+        self.graph.agree_on_count(counted)
         pages.agree(*offers)
         self._solving = solving > 0.0
         update, self._update, self._following = self._update, None, True

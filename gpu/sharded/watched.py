@@ -167,10 +167,10 @@ class ShardedWatched:
         if not self._entries:
             return
         among = {name: self._entries[name].asked.among for name in self._restricted}
-        self._restricted = set()
         answers: dict[str, Renewed] = {}
         with suppress(MemoryError):  # then the shards have forgotten all of them
             answers = self._call("refresh", among)
+        self._restricted.clear()  # not before: after another error the shards may not know them
         for name, entry in list(self._entries.items()):
             if name in answers:
                 answer, stays = answers[name]

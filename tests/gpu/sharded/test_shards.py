@@ -296,6 +296,9 @@ def test_an_interrupted_solve_leaves_no_ranks_and_the_next_one_is_certified() ->
             engine.update("static")
         # as after an interruption in the middle of a step
         workers.shards[2]._iterate.rhs_scale *= 1.5
+        workers.shards[0].graph._connected = None
+        workers.everywhere("_follow")
+        assert not any(shard.graph.is_counted for shard in workers.shards)
         assert len(engine.publish().to_numpy()) == len(engine.top(5)[0]) == 0
         assert engine.shard_vertices == [0, 0, 0]
         for strategy in ("naive-dynamic", "auto"):

@@ -186,6 +186,16 @@ def test_watched_queries_are_replaced_and_forgotten() -> None:
         assert all(len(shard._queries._watched) == 0 for shard in workers.shards)
 
 
+def test_a_restriction_that_did_not_reach_the_shards_is_sent_again() -> None:
+    with rings("a") as (workers, _, engine):
+        engine.restrict("a", np.array([2, 3]))
+        late = patch.object(workers, "call", side_effect=TimeoutError("no answer"))
+        with late, pytest.raises(TimeoutError):
+            engine.refresh_watched()
+        engine.refresh_watched()
+        assert engine.watched("a").vertices.tolist() == [2, 3]
+
+
 def test_a_first_solve_follows_batches_between_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gpu.sharded.watched.SLICE_SECONDS", 0.0)
     vertices, batch = weighted_or_not(6, Options())
