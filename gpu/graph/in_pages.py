@@ -68,7 +68,7 @@ class InPages:
 
         largest_sum  upper bound on the sum of sizes of contributions to a vertex
         """
-        self.wanted |= self._swept_by_rows >= SWEEPS_BY_ROWS
+        self.wanted |= not self.kept and self._swept_by_rows >= SWEEPS_BY_ROWS
         if self._may_build(graph):
             self._build(graph)
         self.wanted = False
