@@ -39,13 +39,9 @@ from service import problems
 from service.errors import MalformedRequest
 from service.http.access import is_read
 from service.http.framing import MAX_HEAD_BYTES, Framing
+from service.http.request_body import RequestBody, has_body
 from service.pipeline.turns import turns
 from service.settings import Settings
-
-MAX_DISCARDED_BYTES = 256 * 1024
-"""Up to this many unread bytes of a body are received and discarded to keep the connection; more
-would cost more than a new connection.
-"""
 
 QUIET_SECONDS = 2.0
 """A client that sends nothing for this long has stopped sending, and can read its response."""
@@ -337,10 +333,10 @@ class UnreadBodies:
         self._client_seconds = client_seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or not _has_body(headers := Headers(scope=scope)):
+        if scope["type"] != "http" or not has_body(headers := Headers(scope=scope)):
             await self._app(scope, receive, send)
             return
-        body = _Body(headers, receive)
+        body = RequestBody(headers, receive)
         closes = False
 
         async def respond(message: Message) -> None:
@@ -361,7 +357,7 @@ class UnreadBodies:
                 await self._discard(body)
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def _discard(self, body: _Body) -> None:
+    async def _discard(self, body: RequestBody) -> None:
         """Receives the rest, while it keeps arriving and for `client_seconds` at most."""
         loop = asyncio.get_running_loop()
         end = loop.time() + self._client_seconds
@@ -371,38 +367,3 @@ class UnreadBodies:
                     await body.receive()
         except TimeoutError:
             pass
-
-
-def _has_body(headers: Headers) -> bool:
-    return headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
-
-
-class _Body:
-    """The body of a request while it is received.
-
-    is_read  to its end, or the client has disconnected
-    """
-
-    def __init__(self, headers: Headers, receive: Receive) -> None:
-        announced = headers.get("content-length", "")
-        self.is_read = False
-        self._receive = receive
-        self._length = int(announced) if announced.isdecimal() else None
-        self._received = 0
-        self._waits_for_continue = headers.get("expect", "").lower() == "100-continue"
-
-    @property
-    def can_be_discarded(self) -> bool:
-        """Whether the rest is short and certain to arrive."""
-        if self.is_read:
-            return True
-        if self._waits_for_continue or self._length is None:
-            return False
-        return self._length - self._received <= MAX_DISCARDED_BYTES
-
-    async def receive(self) -> Message:
-        self._waits_for_continue = False  # receiving sends 100 Continue
-        message = await self._receive()
-        self._received += len(message.get("body", b""))
-        self.is_read = message["type"] == "http.disconnect" or not message.get("more_body", False)
-        return message

@@ -10,7 +10,8 @@ from contextlib import closing, contextmanager
 
 import pytest
 
-from service.http.server import MAX_DISCARDED_BYTES, QUIET_SECONDS
+from service.http.request_body import MAX_DISCARDED_BYTES
+from service.http.server import QUIET_SECONDS
 from service.http.server import Connection as ServerConnection
 from tests.service.server import Server, running, wait_for
 
