@@ -149,9 +149,7 @@ def ranks_of(snapshot: Snapshot, backend: Backend) -> Ranks:
         values = device.to_device(snapshot.arrays["values"])
         free = permutation.positions_of(snapshot.arrays.get("free", np.empty(0, np.int32)))
         numbers_of = (numbers["total"], numbers["error_bound"])
-        ranks = Ranks(backend, permutation, values, *numbers_of, free)
-        device.synchronize()
-    return ranks
+        return Ranks(backend, permutation, values, *numbers_of, free)
 
 
 def restore(snapshot: Snapshot, graph: DynamicGraph, iterate: GlobalIterate) -> None:

@@ -24,7 +24,6 @@ class StagingBuffer:
                 array = device.allocate("a copy of the graph", count, source.dtype.type)
                 array.fill(0)
                 self._arrays[name] = array
-            device.synchronize()
 
     def copies(self, sources: Mapping[str, Array]) -> dict[str, Array]:
         """Copies, in the memory kept for them, or elsewhere if they do not fit."""

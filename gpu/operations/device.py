@@ -89,7 +89,8 @@ class DeviceOperations(ABC):
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """The context in which a reader of published ranks works, concurrent with the writer.
+        """The context in which a reader of published ranks works, concurrent with the writer. When
+        it is left, all work issued in it is done.
 
         Raises DeviceLost.
         """

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -178,8 +178,14 @@ class CudaDevice(DeviceOperations):
     def seconds_between(self, first: Any, last: Any) -> float:
         return 1e-3 * self._device.milliseconds(first, last)
 
-    def _stream_of_reader(self) -> AbstractContextManager[Any]:
-        return self._device.reading()
+    @contextmanager
+    def _stream_of_reader(self) -> Iterator[None]:
+        with self._device.reading():
+            try:
+                yield
+            finally:
+                # what was read may be freed now, and its memory written to in another stream
+                self._device.synchronize()
 
     def _is_lost(self, error: Exception) -> bool:
         # CUDARuntimeError and CUDADriverError of CuPy, which cannot be imported without a device

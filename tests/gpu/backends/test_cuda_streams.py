@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -88,6 +89,20 @@ def test_a_reader_waits_for_its_own_stream(null_stream: FakeStream) -> None:
         assert (stream.pending, null_stream.pending) == (0, 1)
     device.synchronize()
     assert null_stream.pending == 0
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_a_reader_has_issued_is_done_when_it_leaves(
+    null_stream: FakeStream, fails: bool
+) -> None:
+    device = cuda_backend().device
+    null_stream.pending = 1
+    with suppress(KeyError), device.reading():
+        stream = FakeStream.entered[-1]
+        stream.pending = 1
+        if fails:
+            raise KeyError
+    assert (stream.pending, null_stream.pending) == (0, 1)
 
 
 def test_a_staging_buffer_is_filled_before_it_is_used(null_stream: FakeStream) -> None:
