@@ -25,8 +25,8 @@ from service.http.route import Route
 from service.http.routes.ranks import ranked_vertices
 from service.http.schemas import (
     MAX_QUERIES,
-    PersonalizedAnswer,
     PersonalizedAnswers,
+    PersonalizedRanks,
     PersonalizedRequest,
 )
 from service.queries.exports import answers_stream
@@ -73,7 +73,7 @@ _OF_ARROW = " (of a body in Arrow; in JSON each query has its own)"
 
 @router.get(
     "/graphs/{graph}/personalized/{vertex:key}",
-    response_model=PersonalizedAnswer,
+    response_model=PersonalizedRanks,
     responses=problems(404, 422, 429, 504, 507),
 )
 async def personalized(

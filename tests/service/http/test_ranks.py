@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import pytest
 
-from service.http.schemas import PersonalizedAnswer, RankAnswer, RanksAnswer, TopAnswer
+from service.http.schemas import PersonalizedRanks, RankAnswer, RanksAnswer, TopAnswer
 from tests.service.server import Server
 
 
@@ -112,7 +112,7 @@ def test_top_beyond_the_end_is_empty(server: Server, path: str) -> None:
 
 def test_personalized_ranks_are_seen_from_the_vertex(server: Server, path: str) -> None:
     answer = server.http.get(f"{path}/personalized/leaf%207", params={"k": 5})
-    read = PersonalizedAnswer.model_validate_json(answer.content)
+    read = PersonalizedRanks.model_validate_json(answer.content)
     assert {place.vertex for place in read.ranks[:3]} == {"leaf 7", "hub", "a/b c?ü"}
     assert (read.vertex, read.version) == ("leaf 7", 1)
     # leaf → hub → end, then back to the leaf: 1, α, α².
