@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
 
 from benchmarks.harness import load, place
 from benchmarks.tables.common import Record, Row, heading
@@ -122,6 +122,6 @@ def _millions(row: Row) -> str:
     return f"{row['edges'] / 1e6:,.0f} million edges"
 
 
-def _only(rows: Any) -> Row:
+def _only(rows: Iterable[Row]) -> Row:
     (row,) = rows
     return row
