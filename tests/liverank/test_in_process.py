@@ -251,6 +251,7 @@ def test_ranks_become_frames_without_a_copy() -> None:
         (pa.table({"a": [1, None], "b": [1, 2]}), {}, "a: row 1: expected a key, got null"),
         (pa.table({"a": ["x"], "b": [1]}), {}, "b: expected the type of the keys in a, string"),
         (pd.DataFrame({"a": [object()], "b": [1]}), {}, "edges: the frame cannot be read"),
+        ([("a", "b"), ("a", None)], {}, r"edges: edge 1: expected two keys, got \('a', None\)"),
         (PAIRS, {"personalization": {"z": 1}}, "personalization: 'z' is not a vertex"),
         (PAIRS, {"personalization": {"a": -1}}, "that is not negative for 'a', got -1"),
         (PAIRS, {"personalization": {"a": float("nan")}}, "for 'a', got nan"),
