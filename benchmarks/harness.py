@@ -133,6 +133,12 @@ def load(suite: str, backend: str) -> dict[str, Any]:
 
 def provenance(document: dict[str, Any]) -> str:
     """One line: the machine, the commit and the command of a record."""
+    commit, command = document["commit"], document["command"]
+    return f"Measured on {place(document)}, commit `{commit}`, by `{command}`."
+
+
+def place(document: dict[str, Any]) -> str:
+    """The device of a record, or the processor and its cores."""
     facts = document["machine"]
-    where = facts.get("device", f"{facts['processor']}, {facts['cores']} cores")
-    return f"Measured on {where}, commit `{document['commit']}`, by `{document['command']}`."
+    where: str = facts.get("device", f"{facts['processor']}, {facts['cores']} cores")
+    return where

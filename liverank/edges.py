@@ -166,6 +166,8 @@ def _from_rows(rows: Iterable[Any]) -> EdgeColumns:
     for index, row in enumerate(found):
         if isinstance(row, str | bytes) or not isinstance(row, Sequence) or len(row) != size:
             raise InvalidInput("edges", f"edge {index}: expected {expected}, got {row!r}")
+        if row[0] is None or row[1] is None:
+            raise InvalidInput("edges", f"edge {index}: expected two keys, got {row!r}")
         is_unweighted = size == 4 and found[0][2] is None
         if size > 2 and (isinstance(row[2], str | bytes) or (row[2] is None) != is_unweighted):
             raise InvalidInput("edges", f"edge {index}: expected a number as weight, got {row!r}")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal
 
 from liverank.edges import Columns, EdgeColumns, as_list, key_column, read_edges
@@ -77,9 +79,14 @@ class Ranking(Tabular):
         return pa.table({"vertex": vertices, "rank": pa.array(self.ranks)})
 
     def top(self, k: int = 10) -> dict[Any, float]:
-        """The k vertices of highest rank, best first; equal ranks in the order of `vertices`."""
+        """The k vertices of highest rank, best first; equal ranks in the order of `vertices`.
+
+        Raises InvalidInput for a negative k.
+        """
         import numpy as np
 
+        if k < 0:
+            raise InvalidInput("k", f"expected a number of at least 0, got {k}")
         best = np.argsort(-self.ranks, kind="stable")[:k]
         vertices = self.vertices
         if hasattr(vertices, "take"):
@@ -229,12 +236,20 @@ def _weights(personalization: Any) -> Mapping[Any, float]:
 def _seed_ids(
     vertices: Sequence[Any] | pa.Array, seeds: Mapping[Any, float]
 ) -> tuple[Ids, NDArray[np.float64]]:
-    """The positions of the seeds, and their weights. Raises InvalidInput for an unknown vertex."""
+    """The positions of the seeds, and their weights. Raises InvalidInput for an unknown vertex and
+    for a weight that cannot be used.
+    """
     import numpy as np
 
     place = {vertex: number for number, vertex in enumerate(as_list(vertices)) if vertex in seeds}
     for vertex in seeds:
         if vertex not in place:
             raise InvalidInput("personalization", f"{vertex!r} is not a vertex of the graph")
+    for vertex, weight in seeds.items():
+        if not (isinstance(weight, Real) and 0 <= weight < math.inf):
+            expected = "expected a finite number that is not negative"
+            raise InvalidInput("personalization", f"{expected} for {vertex!r}, got {weight!r}")
+    if not any(seeds.values()):
+        raise InvalidInput("personalization", "expected a weight above 0 for one vertex at least")
     ids = np.array([place[vertex] for vertex in seeds], np.int64)
     return ids, np.array(list(seeds.values()), np.float64)

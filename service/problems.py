@@ -186,7 +186,7 @@ def _type_of(error: Exception) -> ProblemType:
 
 
 def _type_of_status(status: HTTPStatus) -> ProblemType:
-    return ProblemType(status, status.phrase.lower().replace(" ", "-"), status.phrase)
+    return ProblemType(status, status.phrase.lower().replace(" ", "-"), status.phrase.capitalize())
 
 
 def _plain(value: object) -> Any:

@@ -6,7 +6,7 @@ A document has a table between the marks
     <!-- end of figures -->
 
 ``python -m benchmarks.tables`` writes it. A test compares the documents with the records, so no
-figure is edited by hand.
+figure is edited by hand. OVERVIEW stands for figures of several records.
 """
 
 from __future__ import annotations
@@ -14,14 +14,18 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from pathlib import Path
 
-from benchmarks.harness import RESULTS, provenance
+from benchmarks.harness import DOCUMENTS, RESULTS, ROOT, provenance
 from benchmarks.tables import engine, kernels, papers, sahu, service, shards, wang
 from benchmarks.tables.common import Record, figures_and_values
+from benchmarks.tables.overview import overview
 
 MARKS = re.compile(
     r"(<!-- figures: (?P<name>[\w.-]+) -->\n)(?P<table>.*?)(<!-- end of figures -->)", re.DOTALL
 )
+
+OVERVIEW = "overview"
 
 TABLES: dict[str, Callable[[Record], str]] = {
     "cold-start": service.cold_start,
@@ -78,8 +82,15 @@ TABLES: dict[str, Callable[[Record], str]] = {
 """How the figures of each suite are shown."""
 
 
+def documents() -> list[Path]:
+    """The files that have such marks, or may."""
+    return [ROOT / "README.md", *sorted(DOCUMENTS.glob("*.md"))]
+
+
 def rendered(name: str) -> str:
     """The text between one pair of marks."""
+    if name == OVERVIEW:
+        return overview()
     document = json.loads((RESULTS / f"{name}.json").read_text())
     return f"{provenance(document)}\n\n{TABLES[document['suite']](document)}"
 

@@ -1,11 +1,10 @@
 """Writes the tables into the documents: see benchmarks.tables."""
 
-from benchmarks.harness import DOCUMENTS
-from benchmarks.tables import with_figures
+from benchmarks.tables import documents, with_figures
 
 
 def main() -> None:
-    for path in sorted(DOCUMENTS.glob("*.md")):
+    for path in documents():
         path.write_text(with_figures(path.read_text("utf-8")), "utf-8")
 
 

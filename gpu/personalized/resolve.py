@@ -71,7 +71,7 @@ class ResolvedQuery:
         published = query.form == "published"
         methods = PUBLISHED_METHODS if published else METHODS
         if query.method not in methods:
-            requirement = f"in the {query.form} form one of {', '.join(methods)}"
+            requirement = f"one of {', '.join(methods)} in the {query.form} form"
             raise InvalidValue("method", query.method, requirement)
         target_error = options.target_error if query.target_error is None else query.target_error
         if not 0.0 < target_error <= 2.0:

@@ -29,7 +29,6 @@ import sys
 
 import pyarrow as pa
 
-from gpu import InvalidValue
 from service.errors import UnsupportedFormat
 from service.formats.arrow import decode_arrow
 from service.formats.attributes import Attributes
@@ -63,34 +62,30 @@ def decode_batch(
     Raises UnsupportedFormat for another content type or charset, FormatError for a body that does
     not follow its format, and DecodedTooLarge for one that decodes to more than `limit` bytes.
     """
-    media_type, *parameters = (part.strip().lower() for part in (content_type or "").split(";"))
-    charset = next((p[8:].strip('"') for p in parameters if p.startswith("charset=")), "utf-8")
     attributes = Attributes(weighted, times)
-    if charset in ("utf-8", "utf8", "us-ascii"):
-        if media_type == ARROW_STREAM:
-            return attributes.completed(decode_arrow(body, kind, attributes, limit))
-        if media_type == PARQUET:
-            return attributes.completed(decode_parquet(body, kind, attributes, limit))
-        decoder = _DECODERS.get(media_type or JSON)
-        if decoder is not None:
-            return attributes.completed(decoder(body, kind, attributes))
+    media_type = _media_type(content_type)
+    if media_type == ARROW_STREAM:
+        return attributes.completed(decode_arrow(body, kind, attributes, limit))
+    if media_type == PARQUET:
+        return attributes.completed(decode_parquet(body, kind, attributes, limit))
+    if media_type in _DECODERS:
+        return attributes.completed(_DECODERS[media_type](body, kind, attributes))
     raise UnsupportedFormat(content_type or "", (*_DECODERS, ARROW_STREAM, PARQUET))
 
 
-def decode_vertices(
-    content_type: str | None, body: bytes, kind: KeyKind, limit: int = sys.maxsize
-) -> pa.Array:
-    """The keys in a body that is a batch with vertices only: one parser for keys.
+def decode_vertices(content_type: str | None, body: bytes, kind: KeyKind) -> pa.Array:
+    """The keys in a body that is a batch with vertices only: one parser for keys. It is in JSON,
+    since edges in other formats name no vertices.
 
-    Raises as `decode_batch`, and InvalidValue for anything else in the batch.
+    Raises UnsupportedFormat and FormatError.
     """
-    columns = decode_batch(content_type, body, kind, limit)
-    for field, count in (
-        ("insert", len(columns.insert_sources)),
-        ("delete", len(columns.delete_sources)),
-        ("remove", len(columns.remove)),
-        ("sets", len(columns.sets)),
-    ):
-        if count:
-            raise InvalidValue(field, f"{count} items", "absent: this call takes vertices")
-    return columns.vertices
+    if _media_type(content_type) != JSON:
+        raise UnsupportedFormat(content_type or "", (JSON,))
+    return decode_json(body, kind, Attributes(weighted=False, times=None), ("vertices",)).vertices
+
+
+def _media_type(content_type: str | None) -> str | None:
+    """Without parameters, in lower case; no content type means JSON; None for another charset."""
+    media_type, *parameters = (part.strip().lower() for part in (content_type or "").split(";"))
+    charset = next((p[8:].strip('"') for p in parameters if p.startswith("charset=")), "utf-8")
+    return (media_type or JSON) if charset in ("utf-8", "utf8", "us-ascii") else None

@@ -42,18 +42,20 @@ interpreter lock; orjson is faster below.
 """
 
 
-def decode_json(body: bytes, kind: KeyKind, attributes: Attributes) -> EdgeColumns:
-    """Raises FormatError."""
+def decode_json(
+    body: bytes, kind: KeyKind, attributes: Attributes, members: tuple[str, ...] = _MEMBERS
+) -> EdgeColumns:
+    """members: those that the body may have. Raises FormatError."""
     if len(body) >= LARGE_BODY:
-        columns = _large_pairs(body, kind)
+        columns = _large_pairs(body, kind, members)
         if columns is not None:
             return columns
     document = parse_json(body, "body", None)
     if not isinstance(document, dict):
         raise FormatError("body", None, f"expected a JSON object, got {described(document)}")
     for name in document:
-        if name not in _MEMBERS:
-            raise FormatError(name, None, f"unknown member; expected {listed(_MEMBERS)}")
+        if name not in members:
+            raise FormatError(name, None, f"unknown member; expected {listed(members)}")
     vertices, remove = (_listed_keys(document, name, kind) for name in ("vertices", "remove"))
     inserted = _edges(document.get("insert", []), kind, "insert", attributes)
     deleted = _edges(document.get("delete", []), kind, "delete", None)
@@ -76,19 +78,20 @@ def decode_json(body: bytes, kind: KeyKind, attributes: Attributes) -> EdgeColum
     return columns
 
 
-def _large_pairs(body: bytes, kind: KeyKind) -> EdgeColumns | None:
+def _large_pairs(body: bytes, kind: KeyKind, members: tuple[str, ...]) -> EdgeColumns | None:
     """The batch, if it consists of pairs and is valid; None if orjson has to decide."""
     if not body.startswith(b"{") or b"null" in body:  # Arrow reads null as an absent member
         return None
     keys = pa.list_(ARROW_TYPES[kind])
-    members = dict.fromkeys(("insert", "delete"), pa.list_(keys))
-    members |= dict.fromkeys(("vertices", "remove"), keys)
-    schema = pa.schema(members)
+    types = dict.fromkeys(("insert", "delete"), pa.list_(keys))
+    types |= dict.fromkeys(("vertices", "remove"), keys)
+    schema = pa.schema(types)
     try:
         table = json_table(body, schema, newlines_in_values=True)
     except (pa.ArrowException, UnicodeDecodeError):
         return None
-    if table.num_rows != 1:
+    others = types.keys() - set(members)
+    if table.num_rows != 1 or any(not table[name].null_count for name in others):
         return None
     edges = [combined(table[name]).flatten() for name in ("insert", "delete")]
     if any(pc.any(pc.not_equal(pc.list_value_length(pairs), 2)).as_py() for pairs in edges):

@@ -10,10 +10,10 @@ import pyarrow as pa
 from fastapi import Request
 from pydantic import BaseModel, ValidationError
 
-from gpu import InvalidValue
 from service.errors import (
     BodyTooLarge,
     FormatError,
+    InvalidField,
     SlowClient,
     UnsupportedEncoding,
 )
@@ -112,17 +112,15 @@ def parse_body(
     members  the number of members of all its objects; None if that is not worth knowing, because
              the body is short
 
-    Raises InvalidField, InvalidValue for an unknown member, and FormatError for malformed JSON and
-    for a duplicate member.
+    Raises InvalidField, and FormatError for malformed JSON and for a duplicate member.
     """
     try:
         parsed = model.model_validate_json(body)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         if first["type"] == "extra_forbidden" and len(first["loc"]) == 1:
-            known = ", ".join(model.model_fields)
-            requirement = f"absent; known members are {known}"
-            raise InvalidValue(str(first["loc"][0]), first["input"], requirement) from None
+            message = f"unknown member; expected {', '.join(model.model_fields)}"
+            raise InvalidField(str(first["loc"][0]), None, first["input"], message) from None
         raise invalid(first) from None
     if members is not None and has_members(body, members(parsed)):
         return parsed

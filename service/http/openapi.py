@@ -121,6 +121,8 @@ def openapi_of(app: FastAPI) -> dict[str, Any]:
         for path, calls in schema["paths"].items():
             for method, call in calls.items():
                 call["operationId"] = names[method.upper(), path]
+                # FastAPI makes a title of the endpoint's name, which says less
+                call["summary"] = " ".join(call["description"].split()).split(". ")[0].rstrip(".")
                 scope = REQUIRED_SCOPE[f"{method.upper()} {path}"]
                 if scope is not None:
                     call["security"] = [{"key": []}]

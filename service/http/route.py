@@ -9,8 +9,7 @@ from typing import Any
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
 
-from gpu import InvalidValue
-from service.errors import ServiceError
+from service.errors import InvalidField, ServiceError
 from service.http.access import REQUIRED_SCOPE, access_of
 from service.http.body import context_of, limit_of
 from service.http.compression import compressed
@@ -60,7 +59,5 @@ def _enter(request: Request, call: str) -> None:
 def _refuse_unknown(request: Request, known: list[str]) -> None:
     for name in request.query_params:
         if name not in known:
-            accepted = ", ".join(known) or "no query parameters"
-            raise InvalidValue(
-                name, request.query_params[name], f"absent: this call takes {accepted}"
-            )
+            message = f"unknown parameter; expected {', '.join(known) or 'none'}"
+            raise InvalidField(name, None, request.query_params[name], message)

@@ -17,7 +17,11 @@ from service.storage.api_keys import Scope
 
 Key = (
     Annotated[str, Field(json_schema_extra={"minLength": 1})]
-    | Annotated[int, Field(json_schema_extra={"minimum": -(2**63), "maximum": 2**63 - 1})]
+    | Annotated[
+        int,
+        # FastAPI writes the limits as floating-point numbers, which the highest is not
+        Field(json_schema_extra={"format": "int64", "minimum": -(2**63), "maximum": 2**63 - 1}),
+    ]
 )
 Weight = Annotated[
     float, Field(json_schema_extra={"minimum": LEAST_WEIGHT, "maximum": LARGEST_WEIGHT})
@@ -251,7 +255,7 @@ class TopAnswer(_Published):
     ties: list[int] = Field(description=_TIES)
 
 
-class _Neighbor(Body):
+class Neighbor(Body):
     vertex: Key
     weight: float = Field(1.0, description="only of a weighted graph")
 
@@ -263,7 +267,7 @@ class NeighborsAnswer(Body):
     version: int
     direction: Literal["out", "in"]
     degree: int = Field(description="number of all neighbours")
-    neighbors: list[_Neighbor]
+    neighbors: list[Neighbor]
 
 
 class SubgraphAnswer(Body):
@@ -286,7 +290,7 @@ class PersonalizedRequest(Body):
     queries: list[KeyedQuery] = Field(min_length=1, max_length=MAX_QUERIES)
 
 
-class _Answer(Body):
+class PersonalizedAnswer(Body):
     ranks: list[VertexRank] = Field(description="best first")
     error_bound: float
     settled: int = Field(description="number of first places that are proven correct")
@@ -299,7 +303,7 @@ class _Answer(Body):
     trace: Trace | None = Field(None, description="what each step did, if it was asked for")
 
 
-class PersonalizedAnswer(_Answer):
+class PersonalizedRanks(PersonalizedAnswer):
     vertex: Key
     version: int
     revision: int
@@ -308,7 +312,7 @@ class PersonalizedAnswer(_Answer):
 class PersonalizedAnswers(Body):
     version: int
     revision: int
-    answers: list[_Answer] = Field(description="in the order of the queries")
+    answers: list[PersonalizedAnswer] = Field(description="in the order of the queries")
 
 
 class SetAnswer(Body):
@@ -322,7 +326,7 @@ class SetMembers(SetAnswer):
     vertices: list[Key] = Field(description="in order of first appearance")
 
 
-class WatchedAnswer(_Answer):
+class WatchedAnswer(PersonalizedAnswer):
     name: str
     version: int
     revision: int

@@ -20,6 +20,7 @@ _EXPECTED = {
     "bool_type": "true or false",
     "string_type": "a string",
     "literal_error": "{expected}",
+    "missing": "a value, since it has no default",
 }
 """What a value must be, by type of the error; of other types pydantic's words are told."""
 

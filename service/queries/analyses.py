@@ -16,7 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from gpu import PROGRAMS, Answer, InvalidValue, VertexProgram
-from service.errors import UnknownVertex
+from service.errors import InvalidField, UnknownVertex
 from service.formats.values import EXPECTED_KEY, is_key
 from service.vertex_keys import ARROW_TYPES, KeyKind, VertexKeys
 
@@ -40,7 +40,8 @@ def checked_parameters(
 
     prefix  of the fields in errors
 
-    Raises InvalidValue for an unknown program or parameter, and for a value of another kind.
+    Raises InvalidValue for an unknown program and for a value of another kind, InvalidField for an
+    unknown parameter and for a missing one.
     """
     if program not in PROGRAMS:
         raise InvalidValue("program", program, f"one of {', '.join(PROGRAMS)}")
@@ -48,7 +49,8 @@ def checked_parameters(
     for name, value in given.items():
         if name not in declared:
             taken = ", ".join(declared) or "no parameters"
-            raise InvalidValue(f"{prefix}{name}", value, f"absent: {program} takes {taken}")
+            message = f"unknown parameter; {program} takes {taken}"
+            raise InvalidField(f"{prefix}{name}", None, value, message)
     return {
         name: _checked(f"{prefix}{name}", given.get(name, default), default)
         if name != _VERTEX
@@ -58,6 +60,8 @@ def checked_parameters(
 
 
 def _checked_key(field: str, value: Any, kind: KeyKind) -> str | int:
+    if value is None:
+        raise InvalidField(field, None, None, f"expected the key of a vertex: {EXPECTED_KEY[kind]}")
     if not is_key(value, kind):
         raise InvalidValue(field, value, f"the key of a vertex: {EXPECTED_KEY[kind]}")
     key: str | int = value

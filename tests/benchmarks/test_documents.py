@@ -10,7 +10,7 @@ import pytest
 from benchmarks import harness, plots, tables
 from gpu import STRATEGIES
 
-DOCUMENTS = sorted(harness.DOCUMENTS.glob("*.md"))
+DOCUMENTS = tables.documents()
 RECORDS = sorted(harness.RESULTS.glob("*.json"))
 
 
@@ -24,7 +24,13 @@ def test_every_recorded_figure_is_shown() -> None:
     shown = {
         match["name"] for path in DOCUMENTS for match in tables.MARKS.finditer(path.read_text())
     }
-    assert shown == {path.stem for path in RECORDS}
+    assert shown - {tables.OVERVIEW} == {path.stem for path in RECORDS}
+
+
+@pytest.mark.parametrize("path", [harness.ROOT / "README.md", harness.DOCUMENTS / "index.md"])
+def test_the_first_pages_have_the_figures_of_the_overview(path: Path) -> None:
+    shown = [match["name"] for match in tables.MARKS.finditer(path.read_text("utf-8"))]
+    assert shown == [tables.OVERVIEW]
 
 
 @pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.stem)

@@ -24,13 +24,15 @@ DOCUMENTS = ROOT / "docs"
 
 
 class _Page(HTMLParser):
-    """What a page has: its anchors, its links, and what a browser loads for it."""
+    """What a page has: its anchors, its links and their texts, and what a browser loads for it."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
         self.anchors: set[str] = set()
         self.links: list[str] = []
         self.loaded: list[str] = []
+        self.texts: list[str] = []
+        self._is_in_link = False
         self.feed(text)
 
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
@@ -38,9 +40,17 @@ class _Page(HTMLParser):
         self.anchors |= {given[name] for name in ("id", "name") if name in given}
         if tag == "a" and "href" in given:
             self.links.append(given["href"])
+            self._is_in_link = True
         self.loaded += [given[name] for name in ("src", "data") if given.get(name)]
         if tag == "link" and given.get("rel") not in ("canonical", "prev", "next"):
             self.loaded.append(given.get("href", ""))
+
+    def handle_endtag(self, tag: str) -> None:
+        self._is_in_link = self._is_in_link and tag != "a"
+
+    def handle_data(self, data: str) -> None:
+        if self._is_in_link:
+            self.texts.append(data.strip())
 
 
 @pytest.fixture(scope="module")
@@ -104,6 +114,12 @@ def test_every_link_leads_to_a_page_and_an_anchor(site: Path, pages: dict[Path, 
                 assert unquote(anchor) in pages[target].anchors, where
                 checked += 1
     assert checked > 100
+
+
+def test_no_link_is_called_by_the_name_of_a_file(site: Path, pages: dict[Path, _Page]) -> None:
+    for path, page in pages.items():
+        named = [text for text in page.texts if text.endswith(".md")]
+        assert not named, path.relative_to(site)
 
 
 def test_nothing_is_loaded_from_other_hosts(site: Path, pages: dict[Path, _Page]) -> None:

@@ -251,13 +251,25 @@ def test_ranks_become_frames_without_a_copy() -> None:
         (pa.table({"a": [1, None], "b": [1, 2]}), {}, "a: row 1: expected a key, got null"),
         (pa.table({"a": ["x"], "b": [1]}), {}, "b: expected the type of the keys in a, string"),
         (pd.DataFrame({"a": [object()], "b": [1]}), {}, "edges: the frame cannot be read"),
+        ([("a", "b"), ("a", None)], {}, r"edges: edge 1: expected two keys, got \('a', None\)"),
         (PAIRS, {"personalization": {"z": 1}}, "personalization: 'z' is not a vertex"),
+        (PAIRS, {"personalization": {"a": -1}}, "that is not negative for 'a', got -1"),
+        (PAIRS, {"personalization": {"a": float("nan")}}, "for 'a', got nan"),
+        (PAIRS, {"personalization": {"a": "1"}}, "for 'a', got '1'"),
+        (PAIRS, {"personalization": {"a": 0}}, "above 0 for one vertex at least"),
         (PAIRS, {"personalization": ["a"]}, "expected a mapping or a frame, got list"),
     ],
 )
 def test_what_cannot_be_used_is_named(edges: Any, options: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         liverank.pagerank(edges, **options)
+
+
+def test_the_top_has_no_negative_number_of_places() -> None:
+    ranking = liverank.pagerank(PAIRS, backend="cpu")
+    assert ranking.top(0) == {}
+    with pytest.raises(InvalidInput, match="k: expected a number of at least 0, got -1"):
+        ranking.top(-1)
 
 
 TRIPLES = [("a", "b", 2.0), ("b", "c", 0.5), ("c", "a", 1.0), ("d", "a", 7.0), ("a", "e", 0.125)]

@@ -147,6 +147,8 @@ def _type(schema: Schema) -> str:
         return "array of " + _type(schema.get("items", {}))
     if kind == "object" and isinstance(schema.get("additionalProperties"), dict):
         return "object of " + _type(schema["additionalProperties"])
+    if schema.get("format") == "int64":
+        return "64-bit integer"
     return str(kind) + _limits(schema)
 
 

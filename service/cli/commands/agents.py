@@ -33,10 +33,10 @@ def mcp(
     graph: Graph = "default",
     url: Url = DEFAULT_URL,
 ) -> None:
-    """Gives language models tools for the graphs of a server, over the Model Context Protocol.
+    """Gives language models tools for the graphs of a server.
 
-    Over stdio, its API key is LIVERANK_API_KEY. Over HTTP, each client sends its own, as
-    Authorization: Bearer <key>. Needs liverank[mcp].
+    It speaks the Model Context Protocol. Over stdio, its API key is LIVERANK_API_KEY. Over HTTP,
+    each client sends its own, as Authorization: Bearer <key>. Needs liverank[mcp].
     """
     from liverank.errors import needs
 

@@ -91,7 +91,10 @@ def reset_keys(
         Path, typer.Option(metavar="<path>", exists=True, help="Directory of a stopped server.")
     ],
 ) -> None:
-    """Removes all API keys, so that the server starts without, even if keys.json was lost."""
+    """Removes all API keys: the server then starts without.
+
+    That works even if keys.json was lost.
+    """
     from service.storage.api_keys import FILE, ApiKeyStore
     from service.storage.lock import locked
 

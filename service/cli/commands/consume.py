@@ -77,8 +77,9 @@ def consume(
         typer.Option(min=0.1, help="End after this many seconds without a message."),
     ] = None,
 ) -> None:
-    """Consumes a stream of a broker into a graph, each message once: it resumes at the
-    position that the graph stores.
+    """Consumes a stream of a message broker into a graph.
+
+    Each message counts once: it resumes at the position that the graph stores.
 
     RabbitMQ has no positions: there, each message counts at least once.
     """

@@ -53,9 +53,10 @@ def export(
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
-    """Exports the ranks of all vertices, or all edges, as the server streams them.
+    """Exports the ranks of all vertices, or all edges.
 
-    The ranks are all of one revision, the edges all of one version, while batches are applied.
+    The server streams them while batches are applied. The ranks are all of one revision, the edges
+    all of one version.
 
     \b
     Examples:

@@ -160,11 +160,11 @@ def replay(
     plot: Plot = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON line per batch.")] = False,
 ) -> None:
-    """Sends a temporal edge list as a stream: 90 % first, then batch after batch.
+    """Sends a temporal edge list as a stream of batches.
 
-    A file with insertions and deletions starts with the events of its first time. --plot draws the
-    latency, the time of the solve and the error bound of each batch. Times are sent to a graph with
-    a half-life or a window.
+    The first 90 % are one batch, the rest follows batch after batch. A file with insertions and
+    deletions starts with the events of its first time. --plot draws the latency, the time of the
+    solve and the error bound of each batch. Times are sent to a graph with a half-life or a window.
 
     \b
     Examples:

@@ -50,7 +50,10 @@ def rmat(
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
-    """A graph with hubs, like links between people or pages (R-MAT, as in Graph500)."""
+    """A graph with hubs, by R-MAT as in Graph500.
+
+    Links between people or pages are like that.
+    """
     from gpu import generate
 
     draw = partial(generate.rmat, scale, edges_per_vertex, seed=seed)
@@ -66,7 +69,10 @@ def grid(
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
-    """A grid of vertices connected to their four neighbours, like streets."""
+    """A grid of vertices, like streets.
+
+    Each is connected to its four neighbours.
+    """
     from gpu import generate
 
     draw = partial(generate.grid, rows, columns, keep=keep, seed=seed)
@@ -97,7 +103,10 @@ def preferential_attachment(
         bool, typer.Option("--json", help="JSON for machines; with --graph a line per batch.")
     ] = False,
 ) -> None:
-    """A scale-free graph in which each vertex links to earlier ones (copy model)."""
+    """A scale-free graph, by the copy model.
+
+    Each vertex links to earlier ones.
+    """
     if (out is None) == (graph is None):
         raise typer.BadParameter("expected either --out or --graph")
     from gpu import generate
@@ -125,7 +134,7 @@ def uniform(
     backend: Drawn = "auto",
     as_json: Json = False,
 ) -> None:
-    """A graph of uniformly chosen distinct edges, G(n, m)."""
+    """Distinct edges, chosen uniformly: G(n, m)."""
     from gpu import generate
 
     def draw() -> Edges:
@@ -146,7 +155,10 @@ def chains(
     backend: Drawn = "auto",
     as_json: Json = False,
 ) -> None:
-    """Long paths with few branches, like k-mer graphs of genomes."""
+    """Long paths with few branches.
+
+    The k-mer graphs of genomes are like that.
+    """
     from gpu import generate
 
     def draw() -> Edges:
@@ -173,7 +185,10 @@ def temporal(
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
-    """A stream for `replay` in which vertices arrive, and lose their edges when they leave."""
+    """Events for `replay`: vertices arrive and leave.
+
+    One that leaves loses its edges.
+    """
     from gpu import generate
     from service.cli import display
     from service.cli.generate import write_events

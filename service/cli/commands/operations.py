@@ -138,8 +138,9 @@ def demo(
         ),
     ] = None,
 ) -> None:
-    """Shows the service and the ranks of a changing graph, on one machine: in the terminal, and
-    on the dashboard, whose address it prints.
+    """Shows the service and the ranks of a changing graph.
+
+    All of it runs here: in the terminal, and on the dashboard, whose address it prints.
     """
     from service.cli.demo import run_demo
 
@@ -175,7 +176,10 @@ def remove(
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
-    """Removes vertices and their edges from a graph; keys of no vertex are counted as unknown."""
+    """Removes vertices and their edges from a graph.
+
+    Keys of no vertex are counted as unknown.
+    """
     from service.cli import display
 
     with client_of(url) as client:
@@ -259,7 +263,10 @@ def backup(
     data: Data = None,
     as_json: Json = False,
 ) -> None:
-    """Copies all graphs of a data directory, also while a server uses it, and verifies the copy."""
+    """Copies all graphs of a data directory and verifies the copy.
+
+    A server may use the directory meanwhile.
+    """
     from service.settings import Settings
     from service.storage.backup import backup as copy
 

@@ -156,7 +156,10 @@ def ppr(
     format: Format = None,  # noqa: A002
     as_json: Json = False,
 ) -> None:
-    """Asks a server for personalized PageRank: the ranks as seen from a few vertices."""
+    """Asks a server for ranks as seen from a few vertices.
+
+    This is personalized PageRank: the walk starts and restarts at these vertices.
+    """
     from service.cli import display
 
     check_ranks_out(out, format)

@@ -10,9 +10,9 @@ from typing import Annotated, Any, TypeVar
 import orjson
 from fastapi import APIRouter, Query, Request, Response
 
-from gpu import PUBLISHED_METHODS, TARGETS, Form, InvalidValue, Personalized
+from gpu import PUBLISHED_METHODS, TARGETS, Form, Personalized
 from service.catalog import Graph
-from service.errors import FormatError
+from service.errors import FormatError, InvalidField
 from service.formats.media_types import ARROW_STREAM, JSON
 from service.formats.seeds import SeedColumns, decode_seeds
 from service.http.body import parse_body, read_body
@@ -25,8 +25,8 @@ from service.http.route import Route
 from service.http.routes.ranks import ranked_vertices
 from service.http.schemas import (
     MAX_QUERIES,
-    PersonalizedAnswer,
     PersonalizedAnswers,
+    PersonalizedRanks,
     PersonalizedRequest,
 )
 from service.queries.exports import answers_stream
@@ -73,7 +73,7 @@ _OF_ARROW = " (of a body in Arrow; in JSON each query has its own)"
 
 @router.get(
     "/graphs/{graph}/personalized/{vertex:key}",
-    response_model=PersonalizedAnswer,
+    response_model=PersonalizedRanks,
     responses=problems(404, 422, 429, 504, 507),
 )
 async def personalized(
@@ -194,7 +194,7 @@ def _parsed(
     content_type = request.headers.get("content-type", "").split(";")[0].strip().lower()
     if content_type != ARROW_STREAM:
         for name, value in given.items():
-            raise InvalidValue(name, value, "absent: in JSON each query has its own")
+            raise InvalidField(name, None, value, "in JSON each query has its own")
         return QueryRequest(parse_body(PersonalizedRequest, body, _members).queries, timeout)
     limit = request.app.state.settings.max_body_bytes
     seeds = decode_seeds(body, graph.options.keys, limit)

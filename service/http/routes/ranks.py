@@ -88,8 +88,7 @@ async def ranks_of_vertices(request: Request, graph: OpenGraph, view: PublishedV
 def vertices_in(request: Request, body: bytes, kind: KeyKind) -> pa.Array:
     """The keys in the body of a request. It is that of a batch with vertices only: one parser."""
     content_type = request.headers.get("content-type")
-    limit = request.app.state.settings.max_body_bytes
-    return decode_vertices(content_type, body, kind, limit)
+    return decode_vertices(content_type, body, kind)
 
 
 @router.get("/graphs/{graph}/top", response_model=TopAnswer, responses=problems(404, 422, 504))

@@ -44,10 +44,9 @@ async def put_set(request: Request, graph: OpenGraph, name: Name) -> Response:
     """Creates the set, or gives it other vertices. This is a batch, with a version."""
     check_name(name, "name")
     content_type, kind = request.headers.get("content-type"), graph.options.keys
-    limit = request.app.state.settings.max_body_bytes
 
     def decode(body: bytes) -> tuple[Batch, int]:
-        vertices = decode_vertices(content_type, body, kind, limit)
+        vertices = decode_vertices(content_type, body, kind)
         change = SetChange(vertices, vertices[:0], "replace")
         return _batch(request, graph, name, change), len(vertices.unique())
 

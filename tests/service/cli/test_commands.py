@@ -44,6 +44,17 @@ def test_help_names_every_command_and_imports_nothing_heavy() -> None:
         assert f"\n  {name} " in done.stdout
 
 
+@pytest.mark.parametrize("group", [(), ("generate",), ("keys",), ("export",)])
+def test_no_summary_of_a_command_is_cut_off_in_80_columns(
+    group: tuple[str, ...], run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    _, out, _ = run(*group, "--help")
+    usage, *rest = out.splitlines()
+    assert usage.startswith("Usage:")
+    assert [line for line in rest if line.endswith("...")] == []
+
+
 def test_what_asks_a_server_imports_neither_engine_nor_web_framework_even_when_it_fails() -> None:
     heavy = {"numba", "numpy", "pyarrow", "fastapi", "uvicorn"}
     done = imported_by(["top", "--url", "http://127.0.0.1:9"], heavy)

@@ -295,6 +295,15 @@ def test_what_cannot_run_is_refused_by_name(
     assert server.http.get(f"{path}/analyses").json() == {"analyses": []}
 
 
+def test_a_missing_or_unknown_parameter_is_told(server: Server) -> None:
+    calls = "/graphs/default/analyses"
+    missing = problem(server.http.post(f"{calls}/levels"), 422)
+    expected = "parameters.source: expected the key of a vertex: a non-empty string"
+    assert missing["detail"] == expected
+    unknown = problem(server.http.post(f"{calls}/cores", json={"parameters": {"k": 3}}), 422)
+    assert unknown["detail"] == "parameters.k: unknown parameter; cores takes no parameters"
+
+
 def test_lengths_that_decay_are_refused(server: Server) -> None:
     path = server.new_graph(half_life=60.0)
     server.http.post(f"{path}/batches", json={"insert": [["a", "b"]]}).raise_for_status()

@@ -39,6 +39,21 @@ def test_operation_ids_are_short_names_each_of_one_call() -> None:
         assert len(name) <= 20
 
 
+def test_the_summary_of_a_call_is_the_first_sentence_of_its_description() -> None:
+    assert (
+        CALLS["rank_of_vertex"]["summary"] == "The rank of one vertex; the key may contain slashes"
+    )
+    assert CALLS["create_key"]["summary"] == "Creates a key"
+    for call in CALLS.values():
+        assert " ".join(call["description"].split()).startswith(call["summary"])
+
+
+def test_schemas_have_public_names() -> None:
+    """Client generators make class names of them."""
+    private = [name for name in DOCUMENT["components"]["schemas"] if name.startswith("_")]
+    assert not private
+
+
 def test_every_error_is_a_problem_document() -> None:
     """FastAPI declares its own for parameters, unless an endpoint declares 422."""
     assert "HTTPValidationError" not in DOCUMENT["components"]["schemas"]

@@ -17,8 +17,8 @@ from gpu import PUBLISHED_METHODS
 from service.errors import NotAnsweredInTime
 from service.formats.seeds import SeedColumns
 from service.http.schemas import (
-    PersonalizedAnswer,
     PersonalizedAnswers,
+    PersonalizedRanks,
 )
 from service.pipeline.pipeline import Pipeline
 from service.pipeline.writer import Writer
@@ -129,7 +129,7 @@ def test_queries_that_wait_together_are_answered_together(server: Server, path: 
             )
         )
     for answer in answers:
-        PersonalizedAnswer.model_validate(answer)
+        PersonalizedRanks.model_validate(answer)
         error = _error(answer["ranks"], _exact(EDGES, {answer["vertex"]: 1.0}))
         assert error <= answer["error_bound"] + 1e-11
 
@@ -271,7 +271,7 @@ def test_the_query_of_one_vertex_has_damping_set_and_unknown(server: Server, pat
     asked = server.http.post(f"{path}/personalized", json={"queries": [query]}).json()
     (expected,) = asked["answers"]
     found = ask("v1", damping=0.3, among="three")
-    PersonalizedAnswer.model_validate_json(found.content)
+    PersonalizedRanks.model_validate_json(found.content)
     head = {"vertex": "v1", "version": asked["version"], "revision": asked["revision"]}
     assert found.json() == {**head, **expected}
     nothing = ask("nobody", unknown="ignore").json()
@@ -352,7 +352,7 @@ def test_queries_with_a_damping_of_their_own_among_some_vertices(
 def test_a_query_in_the_published_form_has_a_trace(method: str, server: Server, path: str) -> None:
     asked: dict[str, Any] = {"method": method, "form": "published", "k": 60, "target_error": 0.1}
     answer = server.http.get(f"{path}/personalized/v5", params={**asked, "trace": True})
-    read = PersonalizedAnswer.model_validate_json(answer.content)
+    read = PersonalizedRanks.model_validate_json(answer.content)
     assert _error(answer.json()["ranks"], _exact(EDGES, {"v5": 1})) <= read.error_bound + 1e-11
     assert read.trace is not None
     assert read.iterations == len(read.trace.steps) == read.trace.pushes + read.trace.sweeps

@@ -98,7 +98,7 @@ def test_a_batch_that_is_wrong_anywhere_changes_nothing(
         (
             b'{"dampening": 0.5}',
             "dampening",
-            "known members are damping, dangling, strategy, target_error, ",
+            "unknown member; expected damping, dangling, strategy, target_error, ",
         ),
         (b'{"damping": 0.5, "damping": 0.6}', "damping", "duplicate member"),
         (b"[0.5]", "body", "object"),
@@ -242,6 +242,17 @@ def test_a_query_parameter_that_a_call_does_not_have_is_refused(server: Server) 
     document = problem(answer, 422)
     assert (document["field"], document["value"]) == ("min_versoin", "3")
     assert document["detail"] == (
-        "min_versoin: '3' is not allowed; it must be absent: "
-        "this call takes k, offset, among, min_version, min_position, timeout"
+        "min_versoin: unknown parameter; "
+        "expected k, offset, among, min_version, min_position, timeout"
     )
+
+
+def test_a_missing_member_is_named(server: Server) -> None:
+    answer = server.http.post("/graphs/default/personalized", json={})
+    document = problem(answer, 422)
+    assert document["detail"] == "queries: expected a value, since it has no default"
+
+
+def test_titles_have_one_style(server: Server) -> None:
+    assert problem(server.http.get("/nothing"), 404)["title"] == "Not found"
+    assert problem(server.http.get("/graphs/nowhere"), 404)["title"] == "Unknown graph"

@@ -8,7 +8,8 @@ from urllib.parse import quote
 
 import pytest
 
-from service.http.schemas import PersonalizedAnswer, RankAnswer, RanksAnswer, TopAnswer
+from service.formats.json_body import LARGE_BODY
+from service.http.schemas import PersonalizedRanks, RankAnswer, RanksAnswer, TopAnswer
 from tests.service.server import Server
 
 
@@ -72,10 +73,21 @@ def test_many_ranks_in_order_and_null_where_unknown(server: Server, path: str) -
     assert server.http.post(f"{path}/ranks", json={"vertices": []}).json()["ranks"] == []
 
 
-def test_a_question_about_vertices_holds_no_edges(server: Server, path: str) -> None:
-    answer = server.http.post(f"{path}/ranks", json={"insert": [["a", "b"]]})
-    assert answer.status_code == 422
-    assert answer.json()["field"] == "insert"
+@pytest.mark.parametrize("call", ["POST ranks", "POST subgraph", "PUT sets/some"])
+def test_a_list_of_vertices_has_no_other_member_and_is_json(
+    call: str, server: Server, path: str
+) -> None:
+    method, name = call.split()
+    few: list[str] = []
+    many = ["vertex"] * (LARGE_BODY // 8)
+    for vertices in (few, many):
+        body = {"vertices": vertices, "insert": [["a", "b"]]}
+        answer = server.http.request(method, f"{path}/{name}", json=body)
+        assert answer.status_code == 422
+        assert answer.json()["detail"] == "insert: unknown member; expected vertices"
+    header = {"Content-Type": "text/csv"}
+    answer = server.http.request(method, f"{path}/{name}", content="source,target", headers=header)
+    assert (answer.status_code, answer.json()["accepted"]) == (415, ["application/json"])
 
 
 def test_top_is_sorted_and_pages_meet_without_a_gap(server: Server, path: str) -> None:
@@ -112,7 +124,7 @@ def test_top_beyond_the_end_is_empty(server: Server, path: str) -> None:
 
 def test_personalized_ranks_are_seen_from_the_vertex(server: Server, path: str) -> None:
     answer = server.http.get(f"{path}/personalized/leaf%207", params={"k": 5})
-    read = PersonalizedAnswer.model_validate_json(answer.content)
+    read = PersonalizedRanks.model_validate_json(answer.content)
     assert {place.vertex for place in read.ranks[:3]} == {"leaf 7", "hub", "a/b c?ü"}
     assert (read.vertex, read.version) == ("leaf 7", 1)
     # leaf → hub → end, then back to the leaf: 1, α, α².

@@ -8,7 +8,6 @@ import pytest
 from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 from starlette.types import Message
 
-from gpu import InvalidValue
 from service.errors import InvalidField
 from service.http import route as routes
 from service.http.limits import RequestContext
@@ -110,7 +109,7 @@ def test_a_value_that_cannot_be_used_is_named(
 
 
 def test_a_query_parameter_that_is_not_there_is_refused(route: Route) -> None:
-    with pytest.raises(InvalidValue, match="absent: this call takes share, number") as caught:
+    with pytest.raises(InvalidField, match="unknown parameter; expected share, number") as caught:
         run(answered(route, "numbr=3"))
     assert caught.value.field == "numbr"
 

@@ -78,10 +78,14 @@ async function connect(wanted = "") {
     await server.start();
     if (attempt !== attempts) return; // the user has chosen another graph meanwhile
     const names = graphs.map(({ graph }) => graph);
-    const name = [wanted, named(), "default", names[0]].find((one) => names.includes(one));
+    const asked = wanted || named();
+    const name = [asked, named(), "default", names[0]].find((one) => names.includes(one));
     keyPanel.close();
     if (name === undefined) await retryLater("There is no graph that this key can read yet.", wanted);
-    else open(name, graphs);
+    else {
+      open(name, graphs);
+      showMissing(asked, name);
+    }
   } catch (error) {
     if (attempt !== attempts) return;
     if (error instanceof Problem && error.isAboutKey) askForKey(error);
@@ -143,6 +147,13 @@ function open(name, graphs) {
   for (const task of [watchChanges, watchServer, tick]) {
     task(name, signal).catch((error) => signal.aborted || failed(error));
   }
+}
+
+/** Says that another graph is shown than the one asked for, if it is. */
+function showMissing(asked, name) {
+  const notice = find("missing");
+  notice.hidden = !asked || asked === name;
+  notice.textContent = notice.hidden ? "" : `There is no graph ${asked} that can be read here: this is ${name}.`;
 }
 
 const choose = (name) => connect(name);
