@@ -1,4 +1,5 @@
-"""Personalized queries: alone, to a settled top-k, many at once, watched; and push against pull.
+"""Personalized queries: alone, until places are proven, many at once, watched; and push against
+pull. And what it takes to prove the first places of the global ranks after a batch.
 
 R-MAT is numbered by descending degree. Sources are drawn among the vertices with out-edges: from
 any other there is nothing to compute. The graph is ranked at the start and after each batch, as a
@@ -14,6 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from benchmarks import harness
 from benchmarks.inputs import Drawn, drawn_rmat, grid
@@ -24,10 +26,14 @@ from gpu.operations.backend import Backend
 from gpu.pagerank.workspace import ContributionBuffers
 from gpu.personalized.iterate import PersonalizedIterate
 from gpu.personalized.seeds import Seeds
+from service.queries.view import View
+from service.vertex_keys import VertexTable
 
 TARGET = 1e-6
 WATCHED, WATCHED_TARGET, BATCH = 100, 1e-4, 1_000
 MANY = 1_024
+FIRST = 10
+"""Places that are to be proven."""
 TRACED = 7
 """Iterations of the traced query."""
 
@@ -77,12 +83,14 @@ class Bench:
             "median_iterations": float(np.median([answer.iterations for answer in answers])),
             "median_settled": float(np.median([answer.settled for answer in answers])),
             "all_settled": float(np.mean([answer.settled >= first.k for answer in answers])),
+            "set_settled": float(np.mean([answer.settled_set for answer in answers])),
             "largest_bound": max(answer.error_bound for answer in answers),
         }
         print(
             f"{self.name} {kind} {first.method}: median {figures['median_ms']:.2f} ms, p90"
             f" {figures['p90_ms']:.2f}, {figures['median_iterations']} iterations, bound"
-            f" {figures['largest_bound']:.1e}, settled {figures['median_settled']}",
+            f" {figures['largest_bound']:.1e}, settled {figures['median_settled']}, sets"
+            f" {figures['set_settled']:.0%}",
             flush=True,
         )
         return figures
@@ -100,15 +108,20 @@ def _query(source: int, **options: Any) -> PersonalizedQuery:
 
 
 def singles(bench: Bench, random: np.random.Generator, count: int) -> list[Figures]:
-    """Queries one after the other, to a target error and to a settled top-k."""
+    """Queries one after the other, to a target error, and until places are proven: as a set, and in
+    their order.
+    """
     sources = bench.drawn(random, count)
     some = sources[: max(1, count // 10)]
-    settled = [_query(v, k=10, target="settled-top-k") for v in sources[: max(1, count // 5)]]
+    fewer = sources[: max(1, count // 5)]
     return [
         bench.row("any source", [_query(v) for v in sources]),
         bench.row("any source", [_query(v, method="pull") for v in some]),
         bench.row("any source", [_query(v, target_error=1e-4) for v in some]),
-        bench.row("settled-top-k", settled),
+        *(
+            bench.row(target, [_query(v, k=FIRST, target=target) for v in fewer])
+            for target in ("settled-set", "settled-top-k")
+        ),
     ]
 
 
@@ -186,6 +199,44 @@ def watched(bench: Bench, random: np.random.Generator, graph: Drawn, batches: in
     return figures
 
 
+def first_places(bench: Bench, graph: Drawn, batches: int) -> Figures:
+    """What it takes to prove which vertices have the first places of the global ranks, beyond the
+    update by a batch: as a read of them does, the first of its version; and by a recomputation that
+    goes on until they are proven, where the one after the batch before did too.
+    """
+    engine, device, keys = bench.engine, bench.backend.device, VertexTable("integer")
+    keys.assign(pa.array(np.arange(engine.id_limit)))
+
+    def read() -> bool:
+        counts = (engine.vertices, engine.edges, dict[str, int]())
+        view = View(1, 1, result.error_bound, *counts, ranks, keys.state)
+        return view.top(FIRST).settled_set
+
+    reads: list[tuple[float, bool]] = []
+    solves: list[tuple[float, bool]] = []
+    for _ in range(batches + 1):
+        engine.apply(EdgeBatch(*graph.draw(BATCH)))
+        result = engine.update()
+        ranks = engine.publish()
+        reads.append(timed(device, read))
+    for _ in range(batches + 1):
+        engine.apply(EdgeBatch(*graph.draw(BATCH)))
+        engine.update()
+        spent, settled = timed(device, lambda: engine.update(settle=FIRST, target="settled-set"))
+        solves.append((spent, bool(settled.settled_set)))
+    figures: Figures = {"graph": bench.name, "first": FIRST, "target_error": TARGET}
+    figures |= {"batch_size": BATCH, "batches": batches}
+    for name, seen in (("read", reads[1:]), ("recomputed", solves[1:])):
+        times = [milliseconds for milliseconds, _ in seen]
+        figures |= {
+            f"{name}_median_ms": float(np.median(times)),
+            f"{name}_largest_ms": max(times),
+            f"{name}_proven": float(np.mean([proven for _, proven in seen])),
+        }
+    print(f"first places: {figures}", flush=True)
+    return figures
+
+
 def trace(bench: Bench, source: int) -> list[Figures]:
     """What each iteration from one source costs as a push of all residuals, and as a sweep."""
     graph, pool = bench.engine.internals.graph, bench.engine.internals.queries.pool
@@ -246,6 +297,7 @@ def main() -> None:
         figures["many"] = many(bench, generator, arguments.many)
         figures["trace"] = trace(bench, bench.drawn(generator, 1, 10)[0])
         figures["watched"] = watched(bench, generator, graph, arguments.batches)
+        figures["first_places"] = first_places(bench, graph, arguments.batches)
     print(harness.record("personalized", arguments.backend, figures, arguments.results))
 
 

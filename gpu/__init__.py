@@ -23,11 +23,11 @@ from gpu.graph.staging import StagingBuffer
 from gpu.operations.programs import VertexProgram
 from gpu.out_of_core.programs import OutOfCoreAnswer, OutOfCorePrograms
 from gpu.out_of_core.ranking import OutOfCoreRanking, OutOfCoreRanks
-from gpu.pagerank.places import proven_descents, rank_error
+from gpu.pagerank.places import SettledTarget, proven_descents, rank_error
 from gpu.pagerank.ranks import RankChanges, RankReference, Ranks
 from gpu.pagerank.strategies import STRATEGIES, Solve
 from gpu.personalized.batch import QueryBatch
-from gpu.personalized.resolve import METHODS, PUBLISHED_METHODS, TARGETS, ResolvedQuery
+from gpu.personalized.resolve import METHODS, PUBLISHED_METHODS, TARGETS, ResolvedQuery, Target
 from gpu.personalized.watched import Registration
 from gpu.programs.algorithms import Algorithm
 from gpu.programs.answer import Answer, Receipt
@@ -101,6 +101,7 @@ __all__ = [
     "Registration",
     "ResolvedQuery",
     "Result",
+    "SettledTarget",
     "ShardLost",
     "ShardedCapture",
     "ShardedEngine",
@@ -108,6 +109,7 @@ __all__ = [
     "Solve",
     "StagingBuffer",
     "Storage",
+    "Target",
     "Trace",
     "TraceStep",
     "UnknownVertex",

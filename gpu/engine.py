@@ -28,6 +28,7 @@ from gpu.operations.update import GraphUpdate
 from gpu.pagerank.first_places import RankTies
 from gpu.pagerank.frontier import TouchedVertices
 from gpu.pagerank.global_iterate import GlobalIterate
+from gpu.pagerank.places import SettledTarget
 from gpu.pagerank.ranks import Ranks
 from gpu.pagerank.solver import solver_of, warm_up_acceleration
 from gpu.pagerank.strategies import STRATEGIES, Solve, forms_of, strategy_named
@@ -171,7 +172,12 @@ class Engine:
         return update
 
     def update(
-        self, strategy: str = "auto", form: Form | None = None, trace: bool = False, settle: int = 0
+        self,
+        strategy: str = "auto",
+        form: Form | None = None,
+        trace: bool = False,
+        settle: int = 0,
+        target: SettledTarget = "settled-top-k",
     ) -> Result:
         """Brings the ranks up to date with everything applied since the last update.
 
@@ -180,20 +186,16 @@ class Engine:
                   ``accelerated`` where vertices were removed, which published ones do not know
         trace     whether the result says what each iteration did
         settle    first places to be proven too, by ``auto`` alone: see gpu.pagerank.settle
+        target    what is to be proven of them: ``settled-top-k``, each of these places; or
+                  ``settled-set``, which vertices have them. Raises InvalidValue for any other
         """
-        form = Solve(strategy, form, settle=settle).checked(self.options).form or "accelerated"
+        asked = Solve(strategy, form, trace, settle, target).checked(self.options)
+        form = asked.form or "accelerated"
         if self._graph.ids.free_count:
             form = "accelerated"
         with self._device():
             self._timer.begin()
-            if self.vertices == 0:
-                self._touched = TouchedVertices()
-                self._record_ranked(0.0)
-                for stage in ("mark", "solve", "certify"):
-                    self._timer.end(stage)
-                settled = 0 if settle else None
-                return Result(strategy, 0, 0, 0.0, True, 0.0, 0.0, form=form, settled=settled)
-            solver = solver_of(self._iterate, strategy_named(strategy), form, trace, settle)
+            solver = solver_of(self._iterate, strategy_named(strategy), form, asked)
             solver.mark(self._touched)
             self._timer.end("mark")
             solved = solver.solve()
@@ -205,7 +207,7 @@ class Engine:
         done = (strategy, solved.iterations, solved.touched_vertices, self._error_bound)
         times = seconds["mark"], seconds["solve"], seconds["certify"]
         steps = solver.trace(solved)
-        return Result(*done, solved.converged, *times, form, steps, solved.settled)
+        return Result(*done, solved.converged, *times, form, steps, *solved.settled)
 
     def _record_ranked(self, error_bound: float, ties: RankTies | None = None) -> None:
         """What `publish` needs, which the next batch may change."""

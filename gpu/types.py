@@ -286,8 +286,9 @@ class Result:
     certify_seconds   time of the certificate in the published form
     form              the form that ran
     trace             what the solve did, if it was asked for and there are vertices
-    settled           how many of the first places are proven, if that was asked for; it converged
-                      if these are all that were. See Ranks.ties_of for equal ranks among them
+    settled           how many of the first places are proven, if places were to be; it converged
+                      if what was to be proven is. See Ranks.ties_of for equal ranks among them
+    settled_set       whether it is proven which vertices have these places, if they were to be
     """
 
     strategy: str
@@ -301,6 +302,7 @@ class Result:
     form: Form = "accelerated"
     trace: Trace | None = None
     settled: int | None = None
+    settled_set: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,7 +315,9 @@ class PersonalizedQuery:
     method        ``hybrid``, ``push`` or ``pull`` (gpu.personalized.query); of the published form
                   also ``pushopt`` (gpu.personalized.published)
     target_error  L1, in (0, 2]; None for the graph's own
-    target        ``error``, or ``settled-top-k``, which ends as soon as the k places are proven
+    target        ``error``; or ``settled-top-k``, which ends as soon as the k places are proven, at
+                  the target error at the latest; or ``settled-set``, as soon as it is proven which
+                  vertices have them, in any order
     damping       α in (0, 1); None for the graph's own
     among         integer[a], ids: only these are answered and settled, while teleport and ranks
                   are those of the whole graph; None for all vertices

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, fields
 from math import isfinite
 from typing import get_args
 
-from gpu import Dangling, Form, InvalidValue, Options, Solve, Storage
+from gpu import Dangling, Form, InvalidValue, Options, SettledTarget, Solve, Storage
 from service.formats.times import MAX_AHEAD, Clock, TimeRule
 from service.pipeline.window import WindowOptions
 from service.vertex_keys import KeyKind
@@ -107,7 +107,8 @@ class GraphOptions:
         form: Form | None = None,
         trace: bool = False,
         settle: int = 0,
+        target: SettledTarget = "settled-top-k",
     ) -> Solve:
         """How to rank; None for what the graph does. Raises InvalidValue."""
         strategy = self.strategy if strategy is None else strategy
-        return Solve(strategy, form, trace, settle).checked(self.engine_options())
+        return Solve(strategy, form, trace, settle, target).checked(self.engine_options())

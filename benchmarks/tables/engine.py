@@ -258,27 +258,36 @@ def out_of_core(document: Record) -> str:
 
 
 def personalized(document: Record) -> str:
-    """Single queries, a row for each kind and method; then many at once, and watched ones."""
+    """Single queries, a row for each kind and method; then many at once, watched ones, and the
+    first places of the global ranks.
+    """
     figures = document["figures"]
     lines = heading(
         "| graph | sources | method | k | target | queries | ms (median) | (p90) | (largest)"
-        " | iterations | settled | all k settled | largest bound |"
+        " | iterations | settled | all k settled | as a set | largest bound |"
     )
     lines += [
         f"| {row['graph']} | {row['kind']} | `{row['method']}` | {row['k']}"
         f" | {row['target_error']:g} | {row['queries']:,} | {row['median_ms']:.2f}"
         f" | {row['p90_ms']:.2f} | {row['largest_ms']:.2f} | {row['median_iterations']:.0f}"
-        f" | {row['median_settled']:.0f} | {row['all_settled']:.0%} | {row['largest_bound']:.1e} |"
+        f" | {row['median_settled']:.0f} | {row['all_settled']:.0%}"
+        f" | {_share(row.get('set_settled'))} | {row['largest_bound']:.1e} |"
         for row in figures["rows"]
     ]
-    for figure in (figures.get("many"), figures.get("watched")):
-        if figure:
+    parts = {"many": "Many at once", "watched": "Watched", "first_places": "First places"}
+    for part, title in parts.items():
+        if figure := figures.get(part):
             shown = "; ".join(
                 f"{name.replace('_', ' ')} {value if isinstance(value, str) else f'{value:,.4g}'}"
                 for name, value in figure.items()
             )
-            lines += ["", f"{'Watched' if 'watched' in figure else 'Many at once'}: {shown}."]
+            lines += ["", f"{title}: {shown}."]
     return "\n".join(lines) + "\n"
+
+
+def _share(part: float | None) -> str:
+    """None in records of older versions."""
+    return "" if part is None else f"{part:.0%}"
 
 
 def solver(document: Record) -> str:

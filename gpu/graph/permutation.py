@@ -118,6 +118,9 @@ class VertexPermutation:
             return tops
         found = []
         for column, (positions, best) in enumerate(tops):
+            if len(best) == 0:
+                found.append((positions, best))
+                continue
             if len(best) < 2 or (best[-1] == best[-2] and len(best) < len(values)):
                 # others may tie for the last place
                 found.append(self.top_k(values[:, column].copy(), len(best)))

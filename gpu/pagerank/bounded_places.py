@@ -16,7 +16,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from gpu.pagerank.places import SettledTarget
 from gpu.types import Ranking
+
+CHECK, _RARE_CHECK = 0.25, 1e-3
+"""Places are looked at again when their bounds are _RARE_CHECK as wide as they were; sooner, from
+CHECK on, if the gaps between them say that it may be enough.
+"""
 
 _EQUAL = 1e-6
 """How far values may be apart, relative to the larger one, that rounding alone separates: in blocks
@@ -163,12 +169,23 @@ class BoundedPlaces:
                 boundaries[end if together else first :] = False
         return boundaries[:k], tied[:k]
 
-    def narrowest_gap(self, k: int) -> float:
-        """The least that a gap behind one of the first k places is of what would be certified,
-        where nothing ties.
+    def deciding(self, k: int, target: SettledTarget) -> NDArray[np.int64]:
+        """int64[…]: the places, from 0 on, behind which there has to be a proven gap for `target`
+        to be proven of the first k. None of them is before another one of the same tie; what
+        follows a tie that goes on behind place k decides too, and is not among them.
         """
+        gaps = np.flatnonzero(~np.append(self.tied_to_next, False)[:k])
+        return gaps[-1:] if target == "settled-set" else gaps
+
+    def narrowest_gap(self, k: int, target: SettledTarget) -> float:
+        """The least that a deciding gap is of what would be certified."""
         gaps = self.values - np.append(self.values[1:], 0.0)
         widths = np.maximum(gaps + self.behind - self.lower, gaps)
         parts = gaps / np.maximum(widths, np.finfo(float).tiny)
-        parts[:-1][self.tied_to_next] = 1.0
-        return float(np.min(parts[:k], initial=1.0))
+        return float(np.min(parts[self.deciding(k, target)], initial=1.0))
+
+    def next_check(self, k: int, target: SettledTarget, size: float) -> float:
+        """What `size`, which bounds are as wide as, should be when these places are looked at
+        again because `target` was not proven: about what suffices if the gaps stay.
+        """
+        return size * min(max(self.narrowest_gap(k, target), _RARE_CHECK), CHECK)

@@ -19,7 +19,7 @@ from gpu.pagerank.bounded_places import BoundedPlaces, Tie
 from gpu.pagerank.certificate import STORAGE_ROUNDOFF
 from gpu.pagerank.global_iterate import GlobalIterate
 from gpu.pagerank.identical_lists import IdenticalLists
-from gpu.pagerank.places import QUOTIENT_ROUNDOFF, without
+from gpu.pagerank.places import QUOTIENT_ROUNDOFF, ProvenPlaces, SettledTarget, without
 from gpu.pagerank.vertices import GraphVertices
 from gpu.types import Ranking
 
@@ -55,22 +55,24 @@ class RankTies:
 
 @dataclass(frozen=True, slots=True)
 class FirstPlaces:
-    """The first places, at least so many as asked for if there are.
+    """The first places, as many as asked for if there are.
 
-    settled   how many of these are proven
+    proven    what is proven about these places
     ties      among them; None if there are none
-    open_gap  the smallest difference of ranks one after the other that is not proven, but for
-              ranks that tie; infinite if there is none
+    open_gap  the smallest deciding difference of ranks one after the other that is not proven, but
+              for ranks that tie; infinite if there is none
     """
 
-    settled: int
+    proven: ProvenPlaces
     ties: RankTies | None
     open_gap: float
 
     @classmethod
-    def of(cls, iterate: GlobalIterate, found: GraphVertices, k: int) -> FirstPlaces:
-        """Of the first k places, of an iterate whose residual is known."""
-        graph, certificate = iterate.graph, iterate.certificate
+    def of(
+        cls, iterate: GlobalIterate, found: GraphVertices, k: int, target: SettledTarget
+    ) -> FirstPlaces:
+        """Of the first k places, of an iterate whose residual is known. target: what decides."""
+        certificate = iterate.certificate
         residuals, mass = iterate.workspace.residual.values, float(certificate.mass)
         leading = found.merged(found.leading(iterate.values, residuals, k + 1), k + 1)
         values = np.asarray(leading.values, np.float64)
@@ -97,13 +99,10 @@ class FirstPlaces:
         boundaries, tied = bounded.certified(len(values))
         if ties is not None:
             ties = replace(ties, proven=np.isin(np.arange(len(ties.values)), tied))
-        open_gaps = (bounded.values[:-1] - bounded.values[1:])[
-            ~boundaries[:-1] & ~bounded.tied_to_next
-        ]
-        wanted = min(k, graph.ids.count)
-        proven = boundaries[:wanted]
-        settled = wanted if proven.all() else int(np.argmin(proven))
-        return cls(settled, ties, float(open_gaps.min(initial=np.inf)))
+        gaps = np.append(bounded.values[:-1] - bounded.values[1:], np.inf)
+        deciding = bounded.deciding(k, target)
+        open_gap = float(gaps[deciding[~boundaries[deciding]]].min(initial=np.inf))
+        return cls(ProvenPlaces.of(boundaries[:k], tied[:k]), ties, open_gap)
 
 
 def _bounded(

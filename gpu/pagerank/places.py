@@ -10,13 +10,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gpu.operations.device import Array
 from gpu.types import Ranking
+
+SettledTarget = Literal["settled-top-k", "settled-set"]
+SETTLED_TARGETS: tuple[SettledTarget, ...] = get_args(SettledTarget)
+"""What is to be proven of the first k places: which vertex has each of them; or which vertices have
+them, in any order.
+"""
 
 QUOTIENT_ROUNDOFF = 2.0**-50
 """Of both ranks, which are quotients, and of their comparison, relative to the larger one."""
@@ -61,6 +67,12 @@ class ProvenPlaces(NamedTuple):
         if tied is not None:
             ties = tuple(np.flatnonzero(tied[borders[:-1]] >= 0).tolist())
         return cls(settled, bool(boundaries[-1]), groups, ties)
+
+    def meet(self, target: SettledTarget) -> bool:
+        """Whether what the target asks is proven of all of these places."""
+        if target == "settled-set":
+            return self.settled_set
+        return self.settled == sum(self.groups)
 
     def first(self, k: int) -> ProvenPlaces:
         """What is proven about the first k of these places."""

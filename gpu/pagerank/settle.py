@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from gpu.pagerank.first_places import FirstPlaces
 from gpu.pagerank.global_iterate import GlobalIterate
+from gpu.pagerank.places import SettledTarget
 from gpu.pagerank.strategies import Solved
 from gpu.pagerank.sweeps import sweep_to_target
 from gpu.pagerank.vertices import GraphVertices
@@ -22,28 +23,30 @@ def settle_places(
     iterate: GlobalIterate,
     solved: Solved,
     k: int,
+    target: SettledTarget,
     vertices: GraphVertices | None = None,
 ) -> Solved:
-    """Sweeps on, after a solve, until the first k places are proven, rounding limits the bound, or
-    there are no more sweeps.
+    """Sweeps on, after a solve, until the target is proven of the first k places, rounding limits
+    the bound, or there are no more sweeps.
 
     vertices  of the graph; by default those of a graph on one device
 
     Equal ranks are proven to be if their vertices have identical in-lists, and never for other
-    reasons. Returns all that was done, with the number of first places that are proven, and ties
-    among them; it converged if these are k, or all.
+    reasons. Returns all that was done, with what is proven of the first places, and ties among
+    them; it converged if the target is.
     """
     options, iterations, touched = iterate.options, solved.iterations, solved.touched_vertices
     vertices = vertices or GraphVertices(iterate.graph)
     least = LEAST_SINGLE_ERROR if options.storage == "float32" else 0.0
-    wanted, goes_on = min(k, iterate.graph.ids.count), True
+    goes_on = True
     while True:
-        places = FirstPlaces.of(iterate, vertices, k)
+        places = FirstPlaces.of(iterate, vertices, k, target)
+        met = places.proven.meet(target)
         bound, sweeps_left = iterate.error_bound, options.max_iterations - iterations
-        target = max(_next_bound(places.open_gap, bound), least)
-        if places.settled == wanted or not goes_on or sweeps_left <= 0 or target >= bound:
+        next_bound = max(_next_bound(places.open_gap, bound), least)
+        if met or not goes_on or sweeps_left <= 0 or next_bound >= bound:
             break
-        iterate.options = replace(options, target_error=target)
+        iterate.options = replace(options, target_error=next_bound)
         try:
             swept = sweep_to_target(iterate, sweeps_left)
         finally:
@@ -51,7 +54,7 @@ def settle_places(
         iterations += swept.sweeps
         touched = iterate.graph.ids.count
         goes_on = swept.converged
-    return Solved(iterations, touched, places.settled == wanted, places.settled, places.ties)
+    return Solved(iterations, touched, met, places.proven, places.ties)
 
 
 def _next_bound(open_gap: float, bound: float) -> float:

@@ -9,11 +9,12 @@ from gpu.operations.published import Marks
 from gpu.pagerank import components, frontier
 from gpu.pagerank.frontier import TouchedVertices
 from gpu.pagerank.global_iterate import GlobalIterate
+from gpu.pagerank.places import ProvenPlaces
 from gpu.pagerank.published import PublishedSolver
 from gpu.pagerank.push import push_to_target
 from gpu.pagerank.schedule import SWEEP_KINDS
 from gpu.pagerank.settle import settle_places
-from gpu.pagerank.strategies import TABLE, Solved, Strategy
+from gpu.pagerank.strategies import TABLE, Solve, Solved, Strategy
 from gpu.pagerank.sweeps import iterate_to_tolerance, sweep_to_target
 from gpu.trace import Trace
 from gpu.types import Form
@@ -25,9 +26,9 @@ USELESS_BOUND = 0.5
 class AcceleratedSolver:
     """One solve: `mark`, then `solve`; then the residual is that of the new ranks."""
 
-    def __init__(self, iterate: GlobalIterate, strategy: Strategy, settle: int) -> None:
-        """settle  see Engine.update"""
-        self._iterate, self._strategy, self._settle = iterate, strategy, settle
+    def __init__(self, iterate: GlobalIterate, strategy: Strategy, asked: Solve) -> None:
+        """asked  for the places to settle"""
+        self._iterate, self._strategy, self._asked = iterate, strategy, asked
         self._affected: Marks | Array | None = None
         self._count = iterate.graph.ids.count
 
@@ -74,7 +75,7 @@ class AcceleratedSolver:
         if swept.sweeps:
             touched = iterate.graph.ids.count
         solved = Solved(rounds + swept.sweeps, touched, swept.converged)
-        return self._settled(solved) if self._settle else solved
+        return self._settled(solved) if self._asked.settle else solved
 
     def _update_residual(self) -> None:
         """Computes r from y: at every vertex if it is unknown, else now and then at some."""
@@ -84,7 +85,7 @@ class AcceleratedSolver:
             self._iterate.recompute_slice()
 
     def _settled(self, solved: Solved) -> Solved:
-        return settle_places(self._iterate, solved, self._settle)
+        return settle_places(self._iterate, solved, self._asked.settle, self._asked.target)
 
     def certify(self) -> float:
         """The error bound."""
@@ -96,18 +97,41 @@ class AcceleratedSolver:
         return None if steps is None else Trace.of(self._count, solved.iterations, steps)
 
 
+class EmptySolver:
+    """The solve of a graph without vertices."""
+
+    def __init__(self, asked: Solve) -> None:
+        self._asked = asked
+
+    def mark(self, touched: TouchedVertices) -> None:
+        """There is nothing to start from."""
+
+    def solve(self) -> Solved:
+        """All places that there are are proven."""
+        proven = ProvenPlaces(0, True, ()) if self._asked.settle else None
+        return Solved(0, 0, True, proven)
+
+    def certify(self) -> float:
+        """The error bound."""
+        return 0.0
+
+    def trace(self, _: Solved) -> None:
+        """Nothing was done."""
+
+
 def solver_of(
-    iterate: GlobalIterate, strategy: Strategy, form: Form, traced: bool, settle: int
-) -> AcceleratedSolver | PublishedSolver:
+    iterate: GlobalIterate, strategy: Strategy, form: Form, asked: Solve
+) -> AcceleratedSolver | PublishedSolver | EmptySolver:
     """What runs a strategy in a form that it has.
 
-    traced  whether its `trace` says what it did
-    settle  see Engine.update
+    asked  whether its `trace` says what it did, and for the places to settle
     """
-    iterate.trace = [] if traced else None
+    iterate.trace = [] if asked.trace else None
+    if iterate.graph.ids.count == 0:
+        return EmptySolver(asked)
     if form == "published":
         return PublishedSolver(iterate, strategy)
-    return AcceleratedSolver(iterate, strategy, settle)
+    return AcceleratedSolver(iterate, strategy, asked)
 
 
 def warm_up_acceleration(iterate: GlobalIterate) -> None:

@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple, get_args
 
 from gpu.errors import InvalidValue
 from gpu.pagerank.first_places import RankTies
+from gpu.pagerank.places import SETTLED_TARGETS, ProvenPlaces, SettledTarget
 from gpu.types import Form, Options
 
 
@@ -53,14 +54,21 @@ STRATEGIES: tuple[str, ...] = tuple(TABLE)
 class Solved:
     """What a run of a strategy did; its ranks are in the iterate. See gpu.types.Result.
 
-    ties  vertices to publish with equal ranks, if places were to be settled
+    proven  about the first places, if they were to be settled
+    ties    vertices to publish with equal ranks, if places were to be settled
     """
 
     iterations: int
     touched_vertices: int
     converged: bool
-    settled: int | None = None
+    proven: ProvenPlaces | None = None
     ties: RankTies | None = None
+
+    @property
+    def settled(self) -> tuple[int, bool] | tuple[None, None]:
+        """The last two members of the result."""
+        proven = self.proven
+        return (None, None) if proven is None else (proven.settled, proven.settled_set)
 
 
 def strategy_named(name: str) -> Strategy:
@@ -85,15 +93,18 @@ class Solve(NamedTuple):
     form: Form | None = None
     trace: bool = False
     settle: int = 0
+    target: SettledTarget = "settled-top-k"
 
     def checked(self, options: Options) -> Solve:
         """The same with the form that runs on a graph with these options. Raises InvalidValue for
-        an unknown strategy, for a form that the strategy does not have, and for places to settle by
-        a strategy that stops without regard to the bound.
+        an unknown strategy or target, for a form that the strategy does not have, and for places to
+        settle by a strategy that stops without regard to the bound.
         """
         strategy = strategy_named(self.strategy)
         if self.settle < 0:
             raise InvalidValue("settle", self.settle, "a number of places, not negative")
+        if self.target not in SETTLED_TARGETS:
+            raise InvalidValue("target", self.target, "one of " + ", ".join(SETTLED_TARGETS))
         if self.settle and strategy.affected != "residual":
             reason = "'auto' or 'residual' where places are to be settled"
             raise InvalidValue("strategy", self.strategy, reason)

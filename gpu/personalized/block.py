@@ -6,6 +6,10 @@ own, with the same certificate and the same deflation. y is float64. Contributio
 and what is rounded off stays in the residual, so only the rounding of that residual to float32
 limits a block: it is part of the bound, which can reach LEAST_TARGET. A tighter target is met by
 single queries.
+
+A query that ends when places are proven has its answer then, and its column stays. To look for
+places is a pass over all columns, and the block goes on for those that are left. So it looks when
+all of these may be proven, or when they are few.
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ from numpy.typing import NDArray
 
 from gpu.errors import OutOfMemory
 from gpu.graph.dynamic_graph import DynamicGraph
+from gpu.graph.vertex_ids import NO_IDS
 from gpu.operations.select import TopK
 from gpu.operations.sweeps import SweepResult
 from gpu.pagerank.bounded_places import BoundedPlaces
@@ -62,6 +67,8 @@ class Block:
         self.queries = queries
         self.iterations = 0
         self._targets = np.array([query.target_error for query in queries])
+        # of queries that ended because their places are proven
+        self._proven: dict[int, Personalized] = {}
         self._trial = context.trial(self.options, float(self._targets.min()))
         self._stall = StallRule(self.options.damping)
         self._allocate()
@@ -74,7 +81,6 @@ class Block:
             query.form == "accelerated"
             and not query.trace
             and query.method != "push"
-            and query.target == "error"
             and query.target_error >= LEAST_TARGET
         )
 
@@ -155,6 +161,9 @@ class Block:
         # of each seed of each column; and a bound on ‖carry‖₁ of each column
         self._carry = backend.device.to_device(np.zeros(len(self._places)))
         self._carried = np.zeros(count)
+        # of the errors of y; none if the error alone ends a query
+        ended_by_places = np.array([query.target != "error" for query in self.queries])
+        self._next_check = np.where(ended_by_places, np.inf, -np.inf)
         self._trial.forget_bounds()
         self._stall.reset()
         self._add_at_seeds(self._rhs_scale)
@@ -197,6 +206,9 @@ class Block:
         self._sweep(deflation, coefficients)
         bounds = self.error_bounds
         ended = (bounds <= self._targets) | self._stall.stalled(bounds)
+        ended[list(self._proven)] = True
+        self._check_places(~ended)
+        ended[list(self._proven)] = True
         self.unfinished = ~ended
         self.done = bool(ended.all()) or self.iterations >= self.options.max_iterations
         if self.done:
@@ -271,38 +283,54 @@ class Block:
             sweeps = np.log(bounds / self._targets) / np.log(before / bounds)
         return bool((~(sweeps[self.unfinished] <= _ALONE_SWEEPS * count)).any())
 
-    def answers(self) -> list[Personalized]:
-        """The places now, each with a certificate that holds at any time; of `unfinished` queries
-        too.
-        """
-        certificate, bounds = self._certificate, self.error_bounds
-        masses = np.where(certificate.mass > 0.0, certificate.mass, 1.0)
-        return [
-            Personalized(
-                vertices=places.vertices[: query.k],
-                # a negative entry is so by less than the error
-                ranks=np.maximum(places.values[: query.k], 0.0) / masses[column],
-                error_bound=min(2.0, float(bounds[column])),
-                **ProvenPlaces.of(*places.certified(query.k))._asdict(),
-                method="pull",
-                iterations=self.iterations,
-            )
-            for column, (query, places) in enumerate(zip(self.queries, self._found(), strict=True))
-        ]
+    def _check_places(self, running: NDArray[np.bool_]) -> None:
+        """Takes the answers of those queries whose target is proven. running: bool[queries]"""
+        errors: Ranking = self._certificate.solution_error
+        due = running & (errors <= self._next_check)
+        together = bool((due == running).all()) or running.sum() <= _STRAGGLERS
+        if not (due.any() and together):
+            return
+        columns = np.flatnonzero(due).tolist()
+        for column, places in zip(columns, self._found(columns), strict=True):
+            query = self.queries[column]
+            assert query.target != "error"
+            proven = ProvenPlaces.of(*places.certified(query.k))
+            if proven.meet(query.target):
+                self._proven[column] = self._answer(column, places)
+            size = float(errors[column])
+            self._next_check[column] = places.next_check(query.k, query.target, size)
 
-    def _found(self) -> list[BoundedPlaces]:
-        """The places of each query and one more, or all there are."""
-        errors = self._certificate.solution_error
-        found = [
+    def answers(self) -> list[Personalized]:
+        """The places now, or when they were proven, each with a certificate that holds at any time;
+        of `unfinished` queries too.
+        """
+        columns = [column for column in range(len(self.queries)) if column not in self._proven]
+        found = zip(columns, self._found(columns), strict=True)
+        answers = self._proven | {column: self._answer(column, places) for column, places in found}
+        return [answers[column] for column in range(len(self.queries))]
+
+    def _answer(self, column: int, places: BoundedPlaces) -> Personalized:
+        k, mass = self.queries[column].k, float(self._certificate.mass[column])
+        return Personalized(
+            vertices=places.vertices[:k],
+            # a negative entry is so by less than the error
+            ranks=np.maximum(places.values[:k], 0.0) / (mass if mass > 0.0 else 1.0),
+            error_bound=min(2.0, float(self.error_bounds[column])),
+            **ProvenPlaces.of(*places.certified(k))._asdict(),
+            method="pull",
+            iterations=self.iterations,
+        )
+
+    def _found(self, columns: Sequence[int]) -> list[BoundedPlaces]:
+        """The places of these queries, ascending, and one more of each, or all there are."""
+        errors, tops, found = self._certificate.solution_error, self._top_k(columns), []
+        queries = [self.queries[column] for column in columns]
+        for column, query in zip(columns, queries, strict=True):
+            ids, values = tops[column]
             # nothing is behind the last of all
-            BoundedPlaces.by_gaps(
-                ids, values, float(errors[column]), values[-1] if len(ids) > query.k else -np.inf
-            )
-            for column, (query, (ids, values)) in enumerate(
-                zip(self.queries, self._top_k(), strict=True)
-            )
-        ]
-        alike = np.unique(np.concatenate([each.alike(each.values) for each in found]))
+            others = values[-1] if len(ids) > query.k else -np.inf
+            found.append(BoundedPlaces.by_gaps(ids, values, float(errors[column]), others))
+        alike = np.unique(np.concatenate([NO_IDS, *(each.alike(each.values) for each in found)]))
         if len(alike) == 0:
             return found
         classes = self._vertices.identical_to(alike)
@@ -311,7 +339,7 @@ class Block:
                 ties_of(classes, places.vertices, query.seeds, query.among),
                 partial(self._highest_but, column),
             )
-            for column, (query, places) in enumerate(zip(self.queries, found, strict=True))
+            for column, query, places in zip(columns, queries, found, strict=True)
         ]
 
     def _highest_but(self, column: int, excluded: NDArray[np.int64]) -> float:
@@ -327,25 +355,28 @@ class Block:
             highest = float(values.max()) if len(values) else -np.inf
         return found.highest(highest) + float(self._certificate.solution_error[column])
 
-    def _top_k(self) -> list[TopK]:
-        """Ids and values of the places of each query and one more, or all there are."""
+    def _top_k(self, columns: Sequence[int]) -> list[TopK]:
+        """Ids and values of the places of each of these queries and one more, or all there are;
+        nothing of the others.
+        """
         graph, found = self.graph, self._vertices
-        wanted = np.array(
-            [min(query.k + 1, query.count(graph.ids)) for query in self.queries], np.int64
-        )
+        wanted = np.zeros(len(self.queries), np.int64)
+        for column in columns:
+            query = self.queries[column]
+            wanted[column] = min(query.k + 1, query.count(graph.ids))
         counts = np.minimum(wanted, graph.vertices - len(graph.free))
-        for column, query in enumerate(self.queries):
-            if query.among is not None:
-                counts[column] = 0
+        among_some = [column for column in columns if self.queries[column].among is not None]
+        counts[among_some] = 0
         tops = [(np.empty(0, np.int64), np.empty(0))] * len(counts)
         if counts.any():
             with without(self._values, graph.free):
                 tops = found.top_k_columns(self._values, counts)
-        for column, query in enumerate(self.queries):
-            if query.among is not None:
-                rows = found.rows_of(query.among)[0]
-                values = self._values[rows, column]
-                most = min(int(wanted[column]), len(values))
-                places, best = graph.backend.select.top_k(values, most)
-                tops[column] = found.ids_of(rows[graph.backend.device.to_device(places)]), best
+        for column in among_some:
+            among = self.queries[column].among
+            assert among is not None
+            rows = found.rows_of(among)[0]
+            values = self._values[rows, column]
+            most = min(int(wanted[column]), len(values))
+            places, best = graph.backend.select.top_k(values, most)
+            tops[column] = found.ids_of(rows[graph.backend.device.to_device(places)]), best
         return found.merged_columns(tops, wanted)

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from gpu.operations.device import Array
 from gpu.operations.select import residual_bound
 from gpu.pagerank.bounded_places import BoundedPlaces
-from gpu.pagerank.places import ProvenPlaces, without
+from gpu.pagerank.places import ProvenPlaces, SettledTarget, without
 from gpu.pagerank.ranked_graph import RankedGraph
 from gpu.pagerank.vertices import LeadingEntries
 from gpu.personalized.iterate import PersonalizedIterate
@@ -40,27 +40,31 @@ from gpu.types import Ranking
 class CertifiedTopK:
     """The first places of an iterate.
 
-    vertices   int64[k], ids, largest y first, ties by id
-    values     float64[k], y; the mean of a tie's vertices for each of them
-    proven     what is proven about these places
-    others     the largest y of all other vertices, or more; -inf if there are none
-    sufficient_residual  about what ‖r‖₁ has to fall to for all k to be certified, if the gaps
-                         between them stay: bounds are as wide as ‖r‖₁ is large
+    vertices    int64[k], ids, largest y first, ties by id
+    values      float64[k], y; the mean of a tie's vertices for each of them
+    proven      what is proven about these places
+    others      the largest y of all other vertices, or more; -inf if there are none
+    next_check  what ‖r‖₁, which bounds are as wide as, should be when the places are looked at
+                again, if the target is not proven
     """
 
     vertices: NDArray[np.int64]
     values: Ranking
     proven: ProvenPlaces
     others: float
-    sufficient_residual: float
+    next_check: float
 
 
 def certified_top_k(
-    iterate: PersonalizedIterate, k: int, among: NDArray[np.int64] | None = None
+    iterate: PersonalizedIterate,
+    k: int,
+    among: NDArray[np.int64] | None = None,
+    target: SettledTarget = "settled-top-k",
 ) -> CertifiedTopK:
     """The first k places, or all if there are fewer.
 
-    among  int64[a], distinct ids, ascending: only these have places; None for all vertices
+    among   int64[a], distinct ids, ascending: only these have places; None for all vertices
+    target  what `next_check` is for
     """
     graph, found = iterate.graph, iterate.vertices
     certificate, damping = iterate.certificate, iterate.options.damping
@@ -116,7 +120,7 @@ def certified_top_k(
         ties = ties_of(found.identical_to(alike), vertices, iterate.seeds, among)
         bounded = bounded.with_ties(ties, highest_but)
     boundaries, tied = bounded.certified(k)
-    sufficient = float(l1) * bounded.narrowest_gap(k)
+    next_check = bounded.next_check(k, target, float(l1))
 
     listed, listed_values = bounded.vertices[:k], bounded.values[:k]
     missing = min(k, count) - len(listed)
@@ -133,7 +137,7 @@ def certified_top_k(
         left = best_values[~np.isin(vertices, listed)]
         others = float(left.max(initial=max(best_values[-1], 0.0)))
     proven = ProvenPlaces.of(boundaries, tied)
-    return CertifiedTopK(listed, listed_values, proven, others, sufficient)
+    return CertifiedTopK(listed, listed_values, proven, others, next_check)
 
 
 def _leading_entries(

@@ -28,6 +28,7 @@ from typing import Literal
 import numpy as np
 
 from gpu.operations.update import GraphUpdate
+from gpu.pagerank.bounded_places import CHECK
 from gpu.pagerank.certificate import StallRule
 from gpu.pagerank.vertices import GraphVertices
 from gpu.personalized.certified_top_k import CertifiedTopK, certified_top_k
@@ -44,11 +45,6 @@ _ROUND_SWEEPS = 0.1
 _JUDGED_SWEEPS = 0.1
 _PULL_REDUCTION = 0.5
 """What a sweep is expected to leave of ‖r‖₁. Push must be as good, over _JUDGED_SWEEPS of work."""
-
-_CHECK, _RARE_CHECK = 0.25, 1e-3
-"""`settled-top-k` checks the places again when ‖r‖₁ is _RARE_CHECK of what it was; sooner, from
-_CHECK on, if the gaps between them say that it may be enough.
-"""
 
 _CORRECTED_SWEEPS = 4
 """Seed correction is given up if this many sweeps with it were no better than plain ones can be."""
@@ -212,8 +208,8 @@ class Query:
         """The bound that a push may run to without a check of the places."""
         if self.query.target == "error":
             return self.query.target_error
-        bound = min(self.iterate.error_bound, 2.0 / _CHECK)
-        return max(self.query.target_error, _CHECK * bound)
+        bound = min(self.iterate.error_bound, 2.0 / CHECK)
+        return max(self.query.target_error, CHECK * bound)
 
     def _push_is_slow(self, work: float) -> bool:
         """Whether the recorded work reduced ‖r‖₁ by less than sweeps would have."""
@@ -272,16 +268,14 @@ class Query:
     # ---- the end ----
 
     def _check_target(self) -> None:
-        iterate, ids = self.iterate, self.iterate.graph.ids
+        iterate, target = self.iterate, self.query.target
         residual_l1 = float(iterate.certificate.residual_l1)
         if iterate.error_bound <= self.query.target_error:
             self.done = True
-        elif self.query.target == "settled-top-k" and residual_l1 <= self._next_check:
-            self._places = certified_top_k(iterate, self.query.k, self.query.among)
-            wanted = min(self.query.k, self.query.count(ids))
-            self.done = self.done or self._places.proven.settled >= wanted
-            soon = min(residual_l1 * _CHECK, self._places.sufficient_residual)
-            self._next_check = max(residual_l1 * _RARE_CHECK, soon)
+        elif target != "error" and residual_l1 <= self._next_check:
+            self._places = certified_top_k(iterate, self.query.k, self.query.among, target)
+            self.done = self.done or self._places.proven.meet(target)
+            self._next_check = self._places.next_check
 
     def places(self) -> CertifiedTopK:
         """The places now."""

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from gpu.errors import InvalidValue, UnknownVertex
 from gpu.graph.vertex_ids import VertexIds
+from gpu.pagerank.places import SettledTarget
 from gpu.personalized.seeds import Seeds
 from gpu.types import REMOVED, Form, Options, PersonalizedQuery
 
@@ -22,10 +23,10 @@ PublishedMethod = Literal["hybrid", "push", "pushopt", "pull"]
 PUBLISHED_METHODS: tuple[PublishedMethod, ...] = get_args(PublishedMethod)
 """See gpu.personalized.published."""
 
-Target = Literal["error", "settled-top-k"]
+Target = Literal["error", SettledTarget]
 TARGETS: tuple[Target, ...] = get_args(Target)
-"""When a query ends: its error bound is at most ``target_error``; or its first k places are
-certified, at the latest then.
+"""When a query ends: its error bound is at most ``target_error``; or what the others ask is proven
+of its first k places, at the latest then.
 """
 
 
@@ -41,7 +42,7 @@ class ResolvedQuery:
     k: int
     method: str
     target_error: float
-    target: str
+    target: Target
     options: Options
     among: NDArray[np.int64] | None
     form: Form = "accelerated"
@@ -53,10 +54,11 @@ class ResolvedQuery:
         UnknownVertex.
         """
         options, target_error = cls.checked_options(options, query)
+        target: Target = query.target  # type: ignore[assignment]  # checked
         _require_vertices("seeds", np.asarray(query.seeds, np.int64), ids)
         seeds = Seeds.of(ids.limit, query.seeds, query.weights)
         among = None if query.among is None else checked_among(ids, query.among)
-        fields = (query.k, query.method, target_error, query.target, options, among)
+        fields = (query.k, query.method, target_error, target, options, among)
         return cls(seeds, *fields, query.form, query.trace)
 
     @staticmethod

@@ -24,6 +24,7 @@ from gpu.graph.decay import half_lives
 from gpu.graph.permutation import VertexPermutation
 from gpu.graph.reading import Direction, EdgeBlock, Neighbours
 from gpu.graph.vertex_ids import NO_IDS, VertexIds
+from gpu.pagerank.places import SettledTarget
 from gpu.pagerank.ranks import Ranks
 from gpu.pagerank.strategies import Solve
 from gpu.personalized.resolve import AnyQuery, ResolvedQuery, checked_among, resolve
@@ -134,7 +135,12 @@ class ShardedEngine:
         return change
 
     def update(
-        self, strategy: str = "auto", form: Form | None = None, trace: bool = False, settle: int = 0
+        self,
+        strategy: str = "auto",
+        form: Form | None = None,
+        trace: bool = False,
+        settle: int = 0,
+        target: SettledTarget = "settled-top-k",
     ) -> Result:
         """Brings the ranks up to date with everything applied since the last update.
 
@@ -142,8 +148,9 @@ class ShardedEngine:
         ShardLost. After any other error than the first, there are no ranks until an update
         succeeds.
         """
-        Solve(strategy, form, settle=settle).checked(self.options)
-        result: Result = self._workers.everywhere("update", strategy, form, trace, settle)[0]
+        asked = (strategy, form, trace, settle, target)
+        Solve(*asked).checked(self.options)
+        result: Result = self._workers.everywhere("update", *asked)[0]
         self._error_bound = result.error_bound
         return result
 

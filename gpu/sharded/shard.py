@@ -22,8 +22,9 @@ from gpu.operations.device import Array
 from gpu.pagerank.first_places import RankTies
 from gpu.pagerank.frontier import TouchedVertices
 from gpu.pagerank.global_iterate import GlobalIterate
-from gpu.pagerank.places import replaced, without
-from gpu.pagerank.strategies import TABLE, Solve, Solved, strategy_named
+from gpu.pagerank.places import SettledTarget, replaced, without
+from gpu.pagerank.solver import EmptySolver
+from gpu.pagerank.strategies import TABLE, Solve, strategy_named
 from gpu.personalized.resolve import ResolvedQuery
 from gpu.sharded.communicator import Communicator
 from gpu.sharded.graph import ShardGraph, ShardUpdate
@@ -172,20 +173,26 @@ class Shard:
             self._follow()
 
     def update(
-        self, strategy: str = "auto", form: Form | None = None, trace: bool = False, settle: int = 0
+        self,
+        strategy: str = "auto",
+        form: Form | None = None,
+        trace: bool = False,
+        settle: int = 0,
+        target: SettledTarget = "settled-top-k",
     ) -> Result:
         """Brings the ranks up to date; see Engine.update. Raises InvalidValue. If it raises any
         other error, there are no ranks until it succeeds.
         """
         options, ids = self._iterate.options, self.graph.ids
-        form = Solve(strategy, form, settle=settle).checked(options).form or "accelerated"
+        asked = Solve(strategy, form, trace, settle, target).checked(options)
+        form = asked.form or "accelerated"
         if ids.free_count:
             form = "accelerated"
         row, times = strategy_named(strategy), [perf_counter()] * 4
         self._ranked, self._free, self._ties = 0, self.graph.free[:0], None
         ended_early = self._follow(needed=row.start == "previous" and form == "accelerated")
         self._solving = True
-        solved, error_bound, steps = Solved(0, 0, True, 0 if settle else None), 0.0, None
+        solved, error_bound, steps = EmptySolver(asked).solve(), 0.0, None
         if ids.count:
             if ended_early:
                 # with different right-hand sides, if shards ended at different steps
@@ -193,7 +200,7 @@ class Shard:
                 self._iterate.unguessable = 0
                 if row.affected in ("reachable", "frontier"):
                     row = TABLE["naive-dynamic"]  # there are no ranks to go on from
-            solver = shard_solver(self._iterate, self._vertices, row, form, trace, settle)
+            solver = shard_solver(self._iterate, self._vertices, row, form, asked)
             touched = TouchedVertices()
             if row.affected in ("reachable", "frontier"):
                 touched = self._touched.exchanged(self.graph.numbering)
@@ -220,7 +227,8 @@ class Shard:
             certify_seconds=certify_seconds,
             form=form,
             trace=steps,
-            settled=solved.settled,
+            settled=solved.settled[0],
+            settled_set=solved.settled[1],
         )
 
     def _record_ranked(self, ties: RankTies | None = None) -> None:

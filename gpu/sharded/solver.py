@@ -6,7 +6,7 @@ from gpu.pagerank.global_iterate import GlobalIterate
 from gpu.pagerank.published import PublishedSolver
 from gpu.pagerank.settle import settle_places
 from gpu.pagerank.solver import AcceleratedSolver
-from gpu.pagerank.strategies import Solved, Strategy
+from gpu.pagerank.strategies import Solve, Solved, Strategy
 from gpu.sharded.own_vertices import OwnVertices
 from gpu.types import Form
 
@@ -15,9 +15,9 @@ class ShardSolver(AcceleratedSolver):
     """See AcceleratedSolver."""
 
     def __init__(
-        self, iterate: GlobalIterate, vertices: OwnVertices, strategy: Strategy, settle: int
+        self, iterate: GlobalIterate, vertices: OwnVertices, strategy: Strategy, asked: Solve
     ) -> None:
-        super().__init__(iterate, strategy, settle)
+        super().__init__(iterate, strategy, asked)
         self._vertices = vertices
 
     def _update_residual(self) -> None:
@@ -25,19 +25,15 @@ class ShardSolver(AcceleratedSolver):
             self._iterate.recompute_residual()
 
     def _settled(self, solved: Solved) -> Solved:
-        return settle_places(self._iterate, solved, self._settle, self._vertices)
+        k, target = self._asked.settle, self._asked.target
+        return settle_places(self._iterate, solved, k, target, self._vertices)
 
 
 def shard_solver(
-    iterate: GlobalIterate,
-    vertices: OwnVertices,
-    strategy: Strategy,
-    form: Form,
-    traced: bool,
-    settle: int,
+    iterate: GlobalIterate, vertices: OwnVertices, strategy: Strategy, form: Form, asked: Solve
 ) -> ShardSolver | PublishedSolver:
     """What runs a strategy: see gpu.pagerank.solver.solver_of."""
-    iterate.trace = [] if traced else None
+    iterate.trace = [] if asked.trace else None
     if form == "published":
         return PublishedSolver(iterate, strategy)
-    return ShardSolver(iterate, vertices, strategy, settle)
+    return ShardSolver(iterate, vertices, strategy, asked)

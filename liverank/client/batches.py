@@ -338,8 +338,9 @@ class BatchCalls:
     ) -> Call[Receipt]:
         """Ranks the graph again, with `static` unless another strategy is given; its version does
         not change. With the target `settled-top-k` it ranks with `auto`, and goes on until the
-        first k places (10) are proven: `Receipt.settled` says how many are. `TopRanks.ties` then
-        names those that are proven to have equal ranks.
+        first k places (10) are proven: `Receipt.settled` says how many are. With `settled-set`, it
+        goes on until it is proven which vertices have them, in any order: `Receipt.settled_set`.
+        `TopRanks.ties` then names those that are proven to have equal ranks.
         """
         path = path_of("graphs", graph, "recompute")
         query = given(strategy=strategy, form=form, trace=trace, target=target, k=k)

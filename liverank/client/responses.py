@@ -144,8 +144,8 @@ class Trace(msgspec.Struct, frozen=True):
 
 
 class Receipt(msgspec.Struct, frozen=True):
-    """The result of a batch; docs/api.md explains the members. seconds: by stage; settled: of
-    `recompute`, the first places that are proven, if that was its target.
+    """The result of a batch; docs/api.md explains the members. seconds: by stage; settled and
+    settled_set: of `recompute`, what is proven of the first places, if that was its target.
     """
 
     version: int
@@ -169,6 +169,7 @@ class Receipt(msgspec.Struct, frozen=True):
     expired: int = 0
     form: Form = "accelerated"
     settled: int | None = None
+    settled_set: bool | None = None
     trace: Trace | None = None
 
 

@@ -173,6 +173,9 @@ class Receipt(Body):
     converged: bool
     seconds: Seconds
     settled: int | None = Field(None, description="first places that are proven, if asked for")
+    settled_set: bool | None = Field(
+        None, description="whether the vertices of the k places are proven, in any order; likewise"
+    )
     trace: Trace | None = Field(None, description="what the solve did, if it was asked for")
 
 

@@ -94,6 +94,7 @@ def receipt_of(applied: AppliedBatch, ranked: RankedView, submitted: float | Non
     }
     if result.settled is not None:
         document["settled"] = result.settled
+        document["settled_set"] = result.settled_set
     if result.trace is not None:
         document["trace"] = result.trace
     return orjson.dumps(document)

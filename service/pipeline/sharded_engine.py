@@ -35,6 +35,7 @@ from gpu import (
     Registration,
     ResolvedQuery,
     Result,
+    SettledTarget,
     ShardedCapture,
     ShardedEngine,
     ShardLost,
@@ -179,10 +180,16 @@ class ShardedGraphEngine(Engine):
         return
 
     def update(
-        self, strategy: str = "auto", form: Form | None = None, trace: bool = False, settle: int = 0
+        self,
+        strategy: str = "auto",
+        form: Form | None = None,
+        trace: bool = False,
+        settle: int = 0,
+        target: SettledTarget = "settled-top-k",
     ) -> Result:
         began = perf_counter()
-        result: Result = self._call(lambda shards: shards.update(strategy, form, trace, settle))
+        asked = (strategy, form, trace, settle, target)
+        result: Result = self._call(lambda shards: shards.update(*asked))
         self._stage_ended = perf_counter()
         solved = self._stage_ended - began
         self._seconds = {"mark": 0.0, "solve": solved, "certify": 0.0}

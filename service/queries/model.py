@@ -179,7 +179,8 @@ class KeyedQuery(WatchedQuery):
     trace: bool = Field(default=False, description="whether the answer has a `trace`")
     target: str = Field(
         default="error",
-        description="`error`, or `settled-top-k`: stop once the k places are proven",
+        description="`error`; `settled-top-k`: stop once the k places are proven; `settled-set`: "
+        "once it is proven which vertices have them, in any order",
         json_schema_extra=ONE_OF_TARGETS,
     )
 

@@ -55,6 +55,7 @@ _QUERIES = (
     *("offset=3", "offset=-1", "offset=99999999999999999999", "min_version=0", "min_version=x"),
     *("min_position=s::1", "min_position=s:1", "min_position=%ff::", "min_position="),
     *("timeout=0.01", "timeout=nan", "timeout=-1", "method=push", "method=x", "target_error=1e-3"),
+    *("target=settled-set", "target=settled-top-k", "target=error", "target=x"),
     *("target_error=inf", "strategy=static", "strategy=auto", "strategy=x", "wait=durable"),
     *("rank=later", "rank=now", "rank=x", "on_conflict=add", "on_conflict=replace"),
     *("on_conflict=x", "among=a", "among=", "among=%ff", "form=published", "form=accelerated"),

@@ -19,6 +19,7 @@ from service.cli.commands.options import (
     Trace,
     Url,
     client_of,
+    settled_target,
     size,
 )
 from service.cli.errors import CommandError
@@ -215,7 +216,7 @@ def recompute(
     graph: Graph = "default",
     strategy: Annotated[
         Strategy | None,
-        typer.Option(help="Strategy of the solve; default: static, or auto with --settled."),
+        typer.Option(help="Strategy of the solve; default: static, or auto to prove places."),
     ] = None,
     form: Form = None,
     trace: Trace = False,
@@ -223,20 +224,29 @@ def recompute(
         int | None,
         typer.Option(min=1, metavar="K", help="Go on until the first K places are proven."),
     ] = None,
+    settled_set: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="K",
+            help="Go on until it is proven which vertices have the first K places, in any order.",
+        ),
+    ] = None,
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
     """Has a server rank a graph again; its version does not change."""
     from service.cli import display
 
+    target = settled_target(settled, settled_set)
     with client_of(url) as client:
         receipt = client.recompute(
             graph,
             strategy=strategy,
             form=form,
             trace=trace or None,
-            target="settled-top-k" if settled else None,
-            k=settled,
+            target=target,
+            k=settled or settled_set,
         )
     if as_json:
         display.print_json(receipt)
@@ -249,6 +259,7 @@ def recompute(
                 ("iterations", f"{receipt.iterations:,}"),
                 ("error bound", f"{receipt.error_bound:.1e}"),
                 *([] if receipt.settled is None else [("proven places", f"{receipt.settled:,}")]),
+                *([("proven set", "yes" if receipt.settled_set else "no")] if settled_set else []),
                 ("time", display.milliseconds(receipt.seconds["total"])),
             ]
         )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from liverank.choices import Form as FormName
+from liverank.choices import Target
 from service.cli.errors import CommandError
 from service.sizes import parse_size
 
@@ -215,6 +216,15 @@ def graph_options(parameters: Mapping[str, Any]) -> dict[str, Any]:
         **{name: parameters[name] for name in _GRAPH_OPTIONS},
         **{name: parameters.get(name) for name in _TIME_OPTIONS},
     )
+
+
+def settled_target(order: object, members: object) -> Target | None:
+    """The target of --settled and --settled-set; None without them. Raises CommandError."""
+    if order and members:
+        raise CommandError("expected --settled or --settled-set, got both")
+    if order:
+        return "settled-top-k"
+    return "settled-set" if members else None
 
 
 def client_of(url: str) -> Client:

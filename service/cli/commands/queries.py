@@ -19,6 +19,7 @@ from service.cli.commands.options import (
     Url,
     check_ranks_out,
     client_of,
+    settled_target,
     write_ranks,
 )
 from service.cli.errors import CommandError
@@ -142,6 +143,13 @@ def ppr(
     settled: Annotated[
         bool, typer.Option("--settled", help="Stop as soon as the places are proven.")
     ] = False,
+    settled_set: Annotated[
+        bool,
+        typer.Option(
+            "--settled-set",
+            help="Stop as soon as it is proven which vertices have the places, in any order.",
+        ),
+    ] = False,
     damping: Annotated[float | None, typer.Option(help="Default: the graph's.")] = None,
     among: Annotated[
         str | None, typer.Option(metavar="SET", help="Show only the vertices of this named set.")
@@ -166,7 +174,7 @@ def ppr(
     options: dict[str, Any] = {
         "method": method,
         "target_error": target_error,
-        "target": "settled-top-k" if settled else "error",
+        "target": settled_target(settled, settled_set) or "error",
         "unknown": "ignore" if ignore_unknown else "error",
         "damping": damping,
         "among": among,
@@ -185,6 +193,10 @@ def ppr(
     display.output().print(display.rank_table(answer.ranks))
     for line in display.tie_lines(answer):
         display.output().print(line)
+    if settled:
+        display.output().print(f"proven places: {answer.settled:,} of {len(answer.ranks):,}")
+    if settled_set:
+        display.output().print(f"proven set: {'yes' if answer.settled_set else 'no'}")
     if answer.ignored:
         unknown = ", ".join(display.printable(key) for key in answer.ignored)
         display.output().print(f"unknown: {unknown}")

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 import orjson
 from fastapi import APIRouter, Header, Query, Request, Response
 
-from gpu import STRATEGIES, Form, InvalidValue, OnConflict
+from gpu import STRATEGIES, Form, InvalidValue, OnConflict, Target
 from service.formats.decode import decode_batch
 from service.formats.media_types import EXPORTED
 from service.formats.source_ranges import MAX_LENGTH, SourceRange
@@ -166,16 +166,21 @@ async def recompute(
     form: FormQuery = None,
     trace: Traced = False,
     target: Annotated[
-        Literal["error", "settled-top-k"],
-        Query(description="`settled-top-k`: go on until the first k places are proven too"),
+        Target,
+        Query(
+            description="`settled-top-k`: go on until the first k places are proven too; "
+            "`settled-set`: until it is proven which vertices have them, in any order"
+        ),
     ] = "error",
-    k: Annotated[int | None, Query(ge=1, le=MAX_K, description="of settled-top-k; 10")] = None,
+    k: Annotated[
+        int | None, Query(ge=1, le=MAX_K, description="of settled-top-k and settled-set; 10")
+    ] = None,
 ) -> Response:
-    """Ranks again, by `static`, or `auto` for `settled-top-k`: same version, next revision."""
+    """Ranks again, by `static`, or `auto` to prove places: same version, next revision."""
     if target == "error":
         if k is not None:
             raise InvalidValue("k", k, "left out, because target is 'error'")
         chosen = graph.options.solve(strategy or "static", form, trace)
     else:
-        chosen = graph.options.solve(strategy or "auto", form, trace, k or 10)
+        chosen = graph.options.solve(strategy or "auto", form, trace, k or 10, target)
     return encoded_response(await asyncio.wrap_future(graph.pipeline.recompute(chosen)))

@@ -86,6 +86,31 @@ def test_it_ends_when_the_places_are_proven_and_tells_no_equal_ranks_apart(
     assert error <= tied.error_bound + 1e-15
 
 
+@pytest.mark.parametrize("dangling", POLICIES)
+def test_a_set_is_proven_whatever_its_order(dangling: Dangling, backend: Backend) -> None:
+    engine = _loaded(Options(dangling=dangling, target_error=1e-3), _edges(1), backend)
+    exact = _exact(engine)
+    order = np.argsort(-exact, kind="stable")
+    equal = int(np.argmax(exact[order[:-1]] - exact[order[1:]] <= 1e-14))
+    engine.update("auto")
+    # with all of them, though no bound tells two apart; each place alone, and both
+    for k in (equal, equal + 2):
+        result = engine.update("auto", settle=k, target="settled-set")
+        vertices, ranks = engine.publish().top(k + 1)
+        assert (result.settled_set, result.converged) == (True, True)
+        assert (result.settled or 0) <= equal
+        assert set(vertices[:k].tolist()) == set(order[:k].tolist())
+        gap = exact[order[k - 1]] - exact[order[k]]
+        assert ranks[k - 1] - ranks[k] > result.error_bound >= 1e-3 * min(gap, 1e-3)
+    assert engine.update("auto", settle=k, target="settled-set").iterations == 0
+    ordered = engine.update("auto", settle=k)
+    assert (ordered.settled, ordered.settled_set, ordered.converged) == (equal, True, False)
+    # the last place divides the two
+    divided = engine.update("auto", settle=equal + 1, target="settled-set")
+    assert (divided.settled_set, divided.converged) == (False, False)
+    assert divided.error_bound <= 1e-11
+
+
 def test_removed_vertices_have_no_place(backend: Backend) -> None:
     engine = _loaded(Options(), _edges(1), backend)
     engine.update("auto")
@@ -98,10 +123,16 @@ def test_removed_vertices_have_no_place(backend: Backend) -> None:
 
 def test_all_places_of_a_small_graph(backend: Backend) -> None:
     engine = Engine(Options(), backend)
-    assert engine.update("auto", settle=3).settled == 0
+    nothing = engine.update("auto", settle=3, target="settled-set")
+    assert (nothing.settled, nothing.settled_set, nothing.converged) == (0, True, True)
     engine.apply(EdgeBatch.of([(0, 1), (1, 2), (0, 2)]))
     result = engine.update("auto", settle=7)
-    assert (result.settled, result.converged) == (3, True)
+    assert (result.settled, result.settled_set, result.converged) == (3, True, True)
+    # the set of all vertices needs no proof
+    engine.apply(EdgeBatch.of([(3, 2), (4, 2), (5, 2)]))
+    result = engine.update("auto", settle=6, target="settled-set")
+    assert (result.settled, result.settled_set, result.converged) == (2, True, True)
+    assert engine.update("auto").settled_set is None
 
 
 def test_single_precision_ends_at_its_least_error(backend: Backend) -> None:
@@ -111,6 +142,11 @@ def test_single_precision_ends_at_its_least_error(backend: Backend) -> None:
     assert result.settled is not None
     assert result.settled < VERTICES
     assert result.error_bound <= 1e-4
+
+
+def test_what_is_to_be_proven_is_named(backend: Backend) -> None:
+    with pytest.raises(InvalidValue, match=r"target.* settled-top-k, settled-set"):
+        Engine(Options(), backend).update(settle=2, target="error")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("strategy", "settle"), [("static", 3), ("auto", -1)])

@@ -124,6 +124,20 @@ def test_planted_ties_are_proven_and_near_ties_are_not(
     _assert_proven(engine, result)
 
 
+@pytest.mark.parametrize("dangling", POLICIES)
+def test_the_set_that_divides_a_tie_is_proven(dangling: Dangling, backend: Backend) -> None:
+    engine = _loaded(Options(dangling=dangling, target_error=1e-3), backend)
+    right = _exact(engine)[1]
+    for first, is_tie in ((right.index(TWINS[0]), True), (right.index(COPIES[0]), False)):
+        result = engine.update(settle=first + 1, target="settled-set")
+        _assert_proven(engine, result)
+        assert (result.settled_set, result.converged) == (is_tie, is_tie)
+        assert (result.error_bound > 1e-12) == is_tie
+        if is_tie:
+            members = engine.publish().top(first + 1)[0].tolist()
+            assert set(members) == set(right[: first + 1])
+
+
 def _ties_are_unknown(engine: Engine) -> bool:
     return bool((engine.publish().ties_of(np.arange(engine.vertices)) == -1).all())
 
@@ -144,9 +158,9 @@ def test_ties_end_a_solve(storage: Storage, backend: Backend) -> None:
     exact, right = _exact(engine)
     assert right == list(range(leaves + 2))
     gap = float(exact[leaves] - exact[leaves + 1])
-    places = FirstPlaces.of(iterate, GraphVertices(graph), leaves + 2)
+    places = FirstPlaces.of(iterate, GraphVertices(graph), leaves + 2, "settled-top-k")
     assert iterate.error_bound > gap
-    assert places.settled < leaves + 1
+    assert places.proven.settled < leaves + 1
     assert places.open_gap == pytest.approx(gap, abs=0.5 * iterate.error_bound)
     assert places.open_gap > 0.0
     for k in (1, 7, leaves, leaves + 1, leaves + 2):

@@ -52,6 +52,7 @@ LEFT_OUT = {
     "personalized/test_many.py::test_queries_that_stay_near": "pushes as they cost one device",
     "personalized/test_many.py::test_trials_end": "changes parts of the engine",
     "pagerank/test_published.py::test_sweeps_take_a_solve_over": "changes parts of the engine",
+    "personalized/test_settled_set.py::test_a_block_ends_when": "changes parts of the engine",
     "personalized/test_ties.py::test_nothing_ties_without_memory": "changes parts of the engine",
     "sharded": "shards, which start their own",
     "test_device_errors.py": "errors of an emulated device",

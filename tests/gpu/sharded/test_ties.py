@@ -18,6 +18,7 @@ from gpu.sharded.sweeps import ShardedSweeps
 from gpu.types import Dangling, VertexOrder
 from tests.gpu.graphs import FAMILIES
 from tests.gpu.planted_ties import (
+    COPIES,
     SEEDS,
     TWINS,
     VERTICES,
@@ -72,6 +73,31 @@ def test_the_places_of_ties_are_proven(
             assert ((ours < 0) == (theirs < 0)).all()
         engine.update()
         assert (engine.publish().ties_of(vertices) == -1).all()
+
+
+@pytest.mark.parametrize("shards", [2, 3])
+def test_sets_are_proven_as_on_one_device(shards: int, backend: Backend) -> None:
+    options, batch = Options(target_error=1e-3), planted(5, False)
+    one = Engine(options, CPU)
+    one.apply(batch)
+    exact = exact_ranks(one, np.full(VERTICES, 1 / np.longdouble(VERTICES)))
+    restarts = np.full(VERTICES, 1 / np.longdouble(VERTICES))
+    right = in_right_order(exact, kinds(one, restarts))
+    with ShardedEngine(options, workers=ThreadWorkers(options, shards, backend)) as engine:
+        engine.apply(batch)
+        for k, is_proven in (
+            (right.index(TWINS[0]) + 1, True),
+            (right.index(COPIES[0]) + 1, False),
+            (right.index(COPIES[0]) + 2, True),
+        ):
+            expected, result = (
+                each.update(settle=k, target="settled-set") for each in (one, engine)
+            )
+            assert (result.settled_set, result.converged) == (is_proven, is_proven)
+            assert (expected.settled_set, expected.converged) == (is_proven, is_proven)
+            assert result.settled == expected.settled
+            if is_proven:
+                assert set(engine.publish().top(k)[0].tolist()) == set(right[:k])
 
 
 def test_an_interrupted_solve_leaves_no_ties() -> None:
@@ -165,3 +191,14 @@ def test_ties_of_personalized_queries_are_proven(method: str) -> None:
                 expected.vertices[: answer.settled].tolist()
             )
         assert answer.ties
+        right = answer.vertices.tolist()
+        for k, is_proven in (
+            (right.index(TWINS[0]) + 1, True),
+            (right.index(COPIES[0]) + 1, False),
+            (right.index(COPIES[0]) + 2, True),
+        ):
+            query = PersonalizedQuery(SEEDS, None, k, method, 1e-12, "settled-set")
+            (answer,) = engine.personalized_many([query])
+            assert answer.settled_set == is_proven
+            assert (answer.error_bound > 1e-12) == is_proven
+            assert not is_proven or set(answer.vertices.tolist()) == set(right[:k])

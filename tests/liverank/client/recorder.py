@@ -34,6 +34,7 @@ RECEIPT: dict[str, Any] = {
     "form": "accelerated",
     "trace": None,
     "settled": None,
+    "settled_set": None,
 }
 TOP: dict[str, Any] = {"version": 1, "revision": 2, "error_bound": 0.0, "ranks": []} | {
     "rank_error": 0.0,

@@ -225,6 +225,12 @@ def test_the_server_of_the_environment_is_asked(
     assert (settled["settled"], settled["strategy"]) == (1, "auto")
     _, table, _ = run("recompute", "--graph", "listed", "--settled", "1")
     assert ["proven", "places", "1"] in [line.split() for line in table.splitlines()]
+    either = ("recompute", "--graph", "listed", "--settled-set", "3")
+    receipt = json.loads(run(*either, "--json")[1])
+    assert (receipt["settled_set"], receipt["strategy"]) == (True, "auto")
+    assert ["proven", "set", "yes"] in [line.split() for line in run(*either)[1].splitlines()]
+    code, _, error = run(*either, "--settled", "3")
+    assert (code, error) == (1, "liverank: expected --settled or --settled-set, got both\n")
 
     for command in (["top", "--k", 2], ["ppr", "b", "--k", 2], ["ppr", "a=2", "b", "--k", 2]):
         out = tmp_path / "ranks.ndjson"
@@ -249,6 +255,12 @@ def test_several_seeds_have_weights_behind_the_last_equals_sign(
         assert entry["rank"] == pytest.approx(expected[entry["vertex"]], abs=1e-9)
     code, out, _ = run("ppr", "b", "c", "--k", 1, "--settled", *server)
     assert (code, json.loads(out)["settled"]) == (0, 1)
+    code, out, _ = run("ppr", "b", "c", "--k", 2, "--settled-set", *server)
+    assert (code, json.loads(out)["settled_set"]) == (0, True)
+    proofs = {"--settled": "proven places: 1 of 1", "--settled-set": "proven set: yes"}
+    for option, line in proofs.items():
+        code, table, _ = run("ppr", "b", "c", "--k", 1, option, *server[:-1])
+        assert (code, table.splitlines()[-2]) == (0, line)
     with Client(url) as client:
         client.put_set("weighted", "chosen", ["a", "d"])
     options = ("--damping", 0.5, "--among", "chosen", "--ignore-unknown")

@@ -206,10 +206,20 @@ def test_recompute_goes_on_until_the_places_are_proven(server: Server) -> None:
     # a and f to h are equal for another reason, and the graph has no further place
     tied = server.http.post(f"{path}/recompute", params={**settle, "k": 5}).json()
     assert (tied["settled"], tied["converged"]) == (4, False)
+    # but both are in the set, if that is asked
+    either = server.http.post(f"{path}/recompute", params={"target": "settled-set", "k": 3}).json()
+    assert (either["strategy"], either["settled_set"], either["converged"]) == ("auto", True, True)
+    for k, is_proven in ((5, False), (8, True)):
+        params: dict[str, str | int] = {"target": "settled-set", "k": k}
+        either = server.http.post(f"{path}/recompute", params=params).json()
+        assert (either["settled"], either["settled_set"]) == (4, is_proven)
+        assert either["converged"] == is_proven
+        read = server.http.get(f"{path}/top", params={"k": k}).json()
+        assert (read["settled"], read["settled_set"]) == (4, is_proven)
     # a batch publishes ranks of which no ties are known
     server.http.post(f"{path}/batches", json={"insert": [["a", "e"]]})
     assert server.http.get(f"{path}/top", params={"k": 4}).json()["ties"] == []
-    assert "settled" not in server.http.post(f"{path}/recompute").json()
+    assert not {"settled", "settled_set"} & server.http.post(f"{path}/recompute").json().keys()
     wrong: list[tuple[dict[str, str | int], str]] = [
         ({"k": 2}, "k"),
         ({**settle, "strategy": "static"}, "strategy"),

@@ -114,7 +114,7 @@ def test_an_unknown_target_in_the_path_form_is_named(server: Server, path: str) 
     answer = server.http.get(f"{path}/personalized/v0", params={"target": "best"})
     document = problem(answer, 422)
     assert document["detail"] == (
-        "target: 'best' is not allowed; it must be one of error, settled-top-k"
+        "target: 'best' is not allowed; it must be one of error, settled-top-k, settled-set"
     )
 
 

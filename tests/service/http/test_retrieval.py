@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import igraph
 import numpy as np
 import pyarrow as pa
@@ -56,3 +58,32 @@ def test_places_among_passages_from_many_seeds_are_those_of_igraph(
             ):
                 assert vertices == keys[best].tolist()
                 np.testing.assert_allclose(found, ranks[best], atol=1e-8)
+
+
+@pytest.mark.parametrize("target", ["settled-set", "settled-top-k"])
+def test_which_vertices_are_first_is_proven_before_their_order(
+    server: Server, target: Literal["settled-set", "settled-top-k"]
+) -> None:
+    graph = server.new_graph().rsplit("/", 1)[1]
+    # b and c are equal by symmetry, and have no source in common; z is behind them
+    edges = ["ap", "aq", "pb", "qc", "ba", "ca", "bz", "cz"]
+    with Client(str(server.http.base_url)) as client:
+        client.send(graph, insert=[(edge[0], edge[1]) for edge in edges])
+        client.put_set(graph, "some", [*"abcz"])
+        for k, among, is_set in (
+            (5, None, True),
+            (4, None, False),
+            (3, "some", True),
+            (2, "some", False),
+        ):
+            query = PersonalizedQuery({"a": 1.0}, k, target=target, target_error=1e-9, among=among)
+            (one,) = client.personalized_many(graph, [query]).answers
+            other = client.personalized(
+                graph, "a", k, target=target, target_error=1e-9, among=among
+            )
+            (row,) = client.personalized_table(
+                graph, {"seed": ["a"]}, k, target=target, target_error=1e-9, among=among
+            ).answers
+            assert one.settled_set == other.settled_set == row.settled_set == is_set
+            for error_bound in (one.error_bound, other.error_bound, row.error_bound):
+                assert (error_bound > 1e-9) == (is_set and target == "settled-set")

@@ -59,6 +59,7 @@ QUERIES = [
     {"seeds": {"a": 1.0, "lone": 3.0}, "k": 3, "method": "pull", "trace": True, "damping": 0.5},
     {"seeds": {"d": 1.0}, "k": 2, "method": "push", "among": ["b", "c", "lone"], "damping": 0.5},
     {"seeds": {"b": 1.0}, "k": 2, "target": "settled-top-k"},
+    {"seeds": {"b": 1.0}, "k": 2, "target": "settled-set"},
     {"seeds": {"a": 1.0}, "form": "published", "method": "pushopt", "target_error": 0.1},
     {"seeds": {"nobody": 1.0}, "unknown": "ignore"},
 ]
@@ -188,6 +189,8 @@ def test_solves_are_traced_and_end_when_places_are_proven(sharded: Server) -> No
     receipt = sharded.http.post(f"{PATH}/recompute?target=settled-top-k&k=2").json()
     assert receipt["settled"] == 2
     assert sharded.http.get(f"{PATH}/top?k=2").json()["settled"] == 2
+    receipt = sharded.http.post(f"{PATH}/recompute?target=settled-set&k=2").json()
+    assert (receipt["settled_set"], receipt["converged"]) == (True, True)
 
 
 def test_the_shards_are_described(sharded: Server) -> None:
