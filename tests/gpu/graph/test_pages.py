@@ -400,9 +400,9 @@ def _taken_from_queries(graph: DynamicGraph) -> None:
     for _ in range(4):
         graph.sweep_view(1.0, of_query=True)
     assert graph.in_pages.kept
-    with patch.object(type(graph.backend.device), "memory_available", return_value=1 << 20):
-        with pytest.raises(OutOfMemory):
-            graph.in_pages.require("a batch", 1 << 40)
+    short = patch.object(type(graph.backend.device), "memory_available", return_value=1 << 20)
+    with short, pytest.raises(OutOfMemory):
+        graph.in_pages.require("a batch", 1 << 40)
 
 
 def test_a_batch_that_pages_have_no_memory_to_follow_stands() -> None:
