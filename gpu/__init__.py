@@ -16,7 +16,6 @@ from gpu.errors import (
     OutOfMemory,
     ShardLost,
     UnknownVertex,
-    Unsupported,
 )
 from gpu.graph.reading import CapturedEdges, EdgeBlock, EdgeReader, Neighbours
 from gpu.graph.staging import StagingBuffer
@@ -113,7 +112,6 @@ __all__ = [
     "Trace",
     "TraceStep",
     "UnknownVertex",
-    "Unsupported",
     "VertexProgram",
     "limit_device_memory",
     "proven_descents",

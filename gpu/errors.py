@@ -6,7 +6,6 @@ EngineError
 ├── DeviceLost            the device answers no more, and cannot in this process
 ├── OutOfMemory           the request does not fit; the graph is as it was
 ├── BackendUnavailable    this machine cannot run the backend that was asked for
-├── Unsupported           a sharded graph cannot do this yet
 └── ShardLost             the process of a shard ended
     └── ClusterUnavailable   the Dask cluster cannot be reached, or cannot run the shards
 """
@@ -71,15 +70,6 @@ class BackendUnavailable(EngineError):
         self.backend = backend
         self.reason = reason
         super().__init__(f"backend {backend!r} is not available: {reason}")
-
-
-class Unsupported(EngineError, ValueError):
-    """`field` holds `value`, which a graph with several shards does not have."""
-
-    def __init__(self, field: str, value: object, supported: str) -> None:
-        self.field = field
-        self.value = value
-        super().__init__(f"{field}: {value!r} does not work with shards; {supported} does")
 
 
 class ShardLost(EngineError):

@@ -20,7 +20,6 @@ from gpu import (
     InvalidValue,
     OutOfMemory,
     ShardLost,
-    Unsupported,
 )
 from service import analysis_errors, errors, shard_errors
 
@@ -102,6 +101,7 @@ _TYPES: dict[type[Exception], ProblemType] = {
         (errors.BatchLost, 500, "batch-lost", "Batch lost"),
         (errors.RankingFailed, 500, "ranking-failed", "Ranking failed"),
         (shard_errors.RankingDelayed, 503, "ranking-delayed", "Ranking delayed"),
+        (shard_errors.Unsupported, 422, "unsupported", "Not supported with shards"),
         (errors.OutcomeDelayed, 503, "outcome-delayed", "Outcome delayed"),
         (errors.RetiredVersion, 410, "retired-version", "Retired version"),
         (errors.StorageFull, 507, "storage-full", "Storage full"),
@@ -113,7 +113,6 @@ _TYPES: dict[type[Exception], ProblemType] = {
         (MemoryError, 507, "out-of-memory", "Out of memory"),
         (DeviceLost, 503, "device-lost", "Device lost"),
         (ShardLost, 503, "shard-lost", "Shard lost"),
-        (Unsupported, 422, "unsupported", "Not supported with shards"),
         (BackendUnavailable, 503, "backend-unavailable", "Backend unavailable"),
     )
 }

@@ -1,4 +1,4 @@
-"""What can go wrong with graphs in shards, beside the engine's Unsupported and ShardLost."""
+"""What can go wrong with graphs in shards, beside the engine's ShardLost."""
 
 from __future__ import annotations
 
@@ -14,3 +14,12 @@ class RankingDelayed(ServiceError):
             f"version {version} is committed, but not ranked yet: {reason}. The graph recovers and "
             "ranks it: request the batch by its version, or send it again with its idempotency key"
         )
+
+
+class Unsupported(ServiceError, ValueError):
+    """`field` holds `value`, which a graph in shards does not have."""
+
+    def __init__(self, field: str, value: object, supported: str) -> None:
+        self.field = field
+        self.value = value
+        super().__init__(f"{field}: {value!r} does not work with shards; {supported} does")

@@ -109,9 +109,9 @@ class DynamicGraph:
             self.incoming.longest,
         )
 
-    def sweep_view(self, largest_sum: float) -> GraphView:
+    def sweep_view(self, largest_sum: float, of_query: bool = False) -> GraphView:
         """The view for a sweep in float64: see RankedGraph."""
-        return self.in_pages.view(self.view, largest_sum)
+        return self.in_pages.view(self.view, largest_sum, of_query)
 
     def in_rows(self) -> Rows:
         """All in-lists, grouped for the kernels of sweeps."""

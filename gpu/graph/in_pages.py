@@ -5,10 +5,15 @@ to build and to follow batches. They are built before a sweep that follows a bat
 since a graph that is solved once would not gain what they cost; kept through batches; and dropped
 when the graph is rebuilt, a page finds no room, or memory is needed. Whoever does not sweep in
 float64 reads rows.
+
+A sum by pages and one by rows differ in their last bits. So that reads do not change the ranks that
+are published, solves have pages when batches and their own sweeps ask for them, whatever queries
+swept; queries also use those of solves. (Memory that queries hold can still refuse pages.)
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import frexp
 
 import numpy as np
@@ -40,18 +45,28 @@ as 36 sweeps by rows on R-MAT 24, 26 on R-MAT 26 (benchmarks/results/gather-cuda
 """
 
 
-class InPages:
-    """The pages of one graph, or none.
+@dataclass(slots=True)
+class _Demand:
+    """What solves ask for, or queries.
 
-    wanted  whether the next sweep is to build them, if they are worth it
+    wanted   whether the next sweep is to build pages, if they are worth it
+    refused  edges of the graph when its sample, or memory, was against them
+    by_rows  sweeps since the graph had no edges, was rebuilt, or gave up its pages
     """
+
+    wanted: bool = False
+    refused: int = 0
+    by_rows: int = 0
+
+
+class InPages:
+    """The pages of one graph, or none."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self._lists: PagedLists | None = None
-        self._refused = 0  # edges of the graph when its sample, or memory, was against them
-        self._swept_by_rows = 0  # since it had no edges, was rebuilt, or gave up its pages
-        self.wanted = False
+        self._for_solves = False  # whether solves use them too
+        self._solves, self._queries = _Demand(), _Demand()
 
     def memory(self) -> dict[str, int]:
         """Bytes of the pages, if there are any, by purpose."""
@@ -62,26 +77,40 @@ class InPages:
         """Whether there are pages."""
         return self._lists is not None
 
-    def view(self, graph: GraphView, largest_sum: float) -> GraphView:
+    def want(self) -> None:
+        """Has the next sweep build them, if they are worth it."""
+        self._solves.wanted = self._queries.wanted = True
+
+    def view(self, graph: GraphView, largest_sum: float, of_query: bool = False) -> GraphView:
         """The graph with its pages, which are built if they are wanted and worth it; without pages
-        if there are none.
+        if there are none for a sweep of a query, or of a solve.
 
         largest_sum  upper bound on the sum of sizes of contributions to a vertex
         """
-        self.wanted |= not self.kept and self._swept_by_rows >= SWEEPS_BY_ROWS
-        if self._may_build(graph):
-            self._build(graph)
-        self.wanted = False
-        self._swept_by_rows += not self.kept
+        demand = self._queries if of_query else self._solves
+        if not self._has(of_query):
+            demand.wanted |= demand.by_rows >= SWEEPS_BY_ROWS
+            if self._may_build(graph, demand):
+                self._build(graph, demand)
+        demand.wanted = False
+        if not self._has(of_query):
+            demand.by_rows += 1
+            return graph
         return self._paged(graph, largest_sum)
 
-    def _may_build(self, graph: GraphView) -> bool:
-        """Whether pages are wanted, and were not refused when the graph was about as large."""
-        return self.wanted and self._is_large(graph) and graph.edges >= 2 * self._refused
+    def _has(self, of_query: bool) -> bool:
+        return self.kept and (of_query or self._for_solves)
 
-    def _build(self, graph: GraphView) -> None:
-        self._lists = self._built(graph)
-        self._refused = 0 if self._lists else graph.edges
+    def _may_build(self, graph: GraphView, demand: _Demand) -> bool:
+        """Whether pages are wanted, and were not refused when the graph was about as large."""
+        return demand.wanted and self._is_large(graph) and graph.edges >= 2 * demand.refused
+
+    def _build(self, graph: GraphView, demand: _Demand) -> None:
+        lists = self._built(graph)
+        demand.refused = 0 if lists else graph.edges
+        if lists:
+            self._lists = lists
+            self._for_solves |= demand is self._solves
 
     def _paged(self, graph: GraphView, largest_sum: float) -> GraphView:
         """The graph with the pages that there are."""
@@ -94,34 +123,44 @@ class InPages:
         """Follows a batch. vertices: of the graph after it."""
         operations, lists = self._backend.pages, self._lists
         if operations is None or lists is None:
-            self.wanted = True
+            self.want()
             return
         try:
             followed = vertices <= lists.room and operations.follow(lists, changes)
         except MemoryError:
             followed = False
         if not followed:
-            self.drop()
-            self.wanted = True
+            self._give_up()
+            self.want()
+        self._solves.wanted |= not self._for_solves
 
     def drop(self) -> None:
         """Gives up the pages and their memory, until a batch, or many sweeps."""
-        self._lists, self._refused, self.wanted = None, 0, False
-        self._swept_by_rows = 0
+        self._give_up()
+        self._solves = _Demand()
+
+    def _give_up(self) -> None:
+        if self._for_solves:
+            self._solves = _Demand()
+        self._lists, self._for_solves, self._queries = None, False, _Demand()
 
     def require(self, purpose: str, needed: int, times: int = 1) -> None:
         """As DeviceOperations.require; drops the pages if there is not enough memory with them."""
         device = self._backend.device
         if self._lists and needed * times > device.memory_available():
-            self.drop()
+            self._give_up()
         device.require(purpose, needed, times)
 
     def _built(self, graph: GraphView) -> PagedLists | None:
-        """The pages of a graph, or None if they are not worth it or memory would not suffice."""
+        """The pages of a graph, or None if they are not worth it or memory would not suffice. Those
+        that queries had built are as good.
+        """
         operations, least = self._backend.pages, self._backend.costs.pages.least_random
         try:
             if operations is None or self.random_reads(graph.incoming) < least:
                 return None
+            if self._lists:
+                return self._lists
             entries = int(self._backend.device.sum(graph.incoming.row_lengths))
             needed = operations.bytes_needed(graph.vertices, entries)
             self._backend.device.require("in-lists in pages", needed, _SAFE_FACTOR)

@@ -22,7 +22,7 @@ from gpu.operations.csr import loop_dtype, strength_dtype
 from gpu.operations.device import Array
 from gpu.operations.graph import SortedKeys
 from gpu.operations.rebuild import Entries
-from gpu.operations.update import INSERT, EdgeCounts
+from gpu.operations.update import INSERT, NEIGHBOUR, EdgeCounts
 from gpu.types import VertexOrder
 
 CHUNK = 1 << 24
@@ -274,5 +274,5 @@ class _Deletions:
         loops = xp.flatnonzero(self.loops)
         return (
             xp.concatenate([self.keys >> 32, loops]),
-            xp.concatenate([self.keys >> 1 & 0x7FFFFFFF, loops]),
+            xp.concatenate([self.keys >> 1 & NEIGHBOUR, loops]),
         )

@@ -63,7 +63,7 @@ class OrthominState:
 
     direction   float64[n], p
     last_image  float64[n], q: the image of p under A = I - αP̄ᵀ, less its mean
-    image       float64[n], the image of the newest step
+    image       float64[n], q̂ from `orthomin_products` to `orthomin_update`
     weights     float32[n], W
     """
 

@@ -11,7 +11,10 @@ from numpy.typing import NDArray
 from gpu.operations.device import Array
 
 DELETE, INSERT = 0, 1
-"""Operations, the lowest bit of a key (see GraphOperations.sorted_keys)."""
+"""Operations, the lowest bit of a key (see GraphOperations)."""
+
+NEIGHBOUR = 0x7FFFFFFF
+"""Which bits of a key, without its lowest one, are the neighbour."""
 
 SCAN_TILE = 1024
 """Items of one block in a prefix sum on ``cuda``."""

@@ -91,7 +91,7 @@ class WindowedGraph:
             self.incoming.longest,
         )
 
-    def sweep_view(self, largest_sum: float) -> GraphView:  # noqa: ARG002
+    def sweep_view(self, largest_sum: float, of_query: bool = False) -> GraphView:  # noqa: ARG002
         """The view: pages are not streamed."""
         return self.view
 

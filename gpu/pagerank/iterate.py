@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from typing import ClassVar
 
 from gpu.operations.csr import GraphView
 from gpu.operations.residual import PushLimits, PushResult, ResidualDelta
@@ -38,7 +39,10 @@ class Iterate(ABC):
     certificate  ‖r‖₁, Σr, Σy and the error bound that follows
     stale        whether r is unknown
     residual_id  stands for the residual as it is: a new object after each change
+    of_query     whether it is of a query
     """
+
+    of_query: ClassVar[bool] = False
 
     def __init__(self, graph: RankedGraph, options: Options, certificate: Certificate) -> None:
         self.graph = graph
@@ -91,7 +95,7 @@ class Iterate(ABC):
             return self.graph.view
         # an edge takes at most r, rounded up by 1/256; a guess sums to at most ‖r‖₁ / (1-α)
         largest_sum = 2.0 * self.certificate.residual_l1 / (1.0 - self.options.damping)
-        return self.graph.sweep_view(float(largest_sum))
+        return self.graph.sweep_view(float(largest_sum), self.of_query)
 
     def perturb(self, update: GraphUpdate) -> None:
         """Makes r the residual of y in the graph after a batch."""

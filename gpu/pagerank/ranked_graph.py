@@ -83,10 +83,11 @@ class RankedGraph(Protocol):
     @property
     def view(self) -> GraphView: ...
 
-    def sweep_view(self, largest_sum: float) -> GraphView:
+    def sweep_view(self, largest_sum: float, of_query: bool = False) -> GraphView:
         """The view for a sweep in float64, with pages where they are worth it.
 
         largest_sum  upper bound on the sum of sizes of contributions to a vertex
+        of_query     whether a query sweeps, and not a solve
         """
 
     def in_rows(self) -> Rows:

@@ -8,14 +8,15 @@ from math import inf, log
 
 from gpu.operations.sweeps import GAIN_SWEEPS
 from gpu.pagerank.global_iterate import GlobalIterate
+from gpu.pagerank.momentum import Momentum
 
-_VERTEX_COST, _ACCELERATED_VERTEX_COST = 2.0, 5.5
-"""Cost of a sweep for each vertex, in edges: on an H200 an accelerated one took 1.24 times as long
-on R-MAT with 16 edges a vertex, 1.53 times on a grid with 4; on one core 1.0 to 1.4 times.
+_VERTEX_COST, _ORTHOMIN_VERTEX_COST = 2.0, 5.5
+"""Cost of a sweep for each vertex, in edges: on an H200 one of Orthomin took 1.24 times as long on
+R-MAT with 16 edges a vertex, 1.53 times on a grid with 4; on one core 1.0 to 1.4 times.
 """
 
-_ACCELERATED_OVERHEAD = 1.3
-"""Cost of an accelerated sweep over hardly any edges, in other sweeps."""
+_ORTHOMIN_OVERHEAD = 1.3
+"""Cost of a sweep of Orthomin over hardly any edges, in other sweeps."""
 
 _PLAIN_COST = 2.5
 """Cost of a plain sweep, in mean-corrected ones. It takes no longer, but the first few after
@@ -73,11 +74,17 @@ class SweepSchedule:
     kind  the next sweep's
     """
 
-    def __init__(self, iterate: GlobalIterate, kinds: Sequence[SweepKind] = SWEEP_KINDS) -> None:
+    def __init__(
+        self,
+        iterate: GlobalIterate,
+        kinds: Sequence[SweepKind] = SWEEP_KINDS,
+        momentum: Momentum | None = None,
+    ) -> None:
+        """momentum  whether accelerated sweeps are those; None if none are"""
         first = SweepKind(mean_corrected=True, accelerated=False)
         self._first = first if first in kinds else kinds[0]
         self._other = next((kind for kind in kinds if kind != self._first), None)
-        self._cost = relative_cost(self._other, iterate) if self._other else 1.0
+        self._iterate, self._momentum = iterate, momentum
         self._target = iterate.options.target_error
         # no kind is slower for long
         self._least_gain = -log(iterate.options.damping)
@@ -87,6 +94,15 @@ class SweepSchedule:
         self._sweeps = 0
         self._bounds: list[float] = []
         self.kind = self._first
+
+    @property
+    def _cost(self) -> float:
+        """Of a sweep of the other kind, as it would be now."""
+        if self._other is None:
+            return 1.0
+        if self._other.accelerated and self._momentum is not None and self._momentum.chosen:
+            return 1.0  # it reads and writes what a mean-corrected one does
+        return relative_cost(self._other, self._iterate)
 
     @property
     def bounds(self) -> Sequence[float]:
@@ -148,11 +164,11 @@ class SweepSchedule:
 
 
 def relative_cost(kind: SweepKind, iterate: GlobalIterate) -> float:
-    """Cost of a sweep of this kind, in mean-corrected ones."""
+    """Cost of a sweep of this kind, in mean-corrected ones; accelerated by Orthomin if it is."""
     if not kind.accelerated:
         return _PLAIN_COST
     graph, overhead = iterate.graph, iterate.graph.backend.costs.sweep_overhead
     vertices = graph.ids.limit  # of all shards, which have to choose alike
     cost = graph.arcs + _VERTEX_COST * vertices + overhead
-    accelerated = graph.arcs + _ACCELERATED_VERTEX_COST * vertices
-    return (accelerated + _ACCELERATED_OVERHEAD * overhead) / cost
+    accelerated = graph.arcs + _ORTHOMIN_VERTEX_COST * vertices
+    return (accelerated + _ORTHOMIN_OVERHEAD * overhead) / cost

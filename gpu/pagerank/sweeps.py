@@ -107,9 +107,9 @@ def _sweep(
     other where that is cheaper (gpu.pagerank.components). Returns the number of sweeps, whether the
     goal was met, and the last kind.
     """
-    schedule = SweepSchedule(iterate, kinds)
-    stall = StallRule(iterate.options.damping)
-    dense, sweeps = _DenseSweeps(iterate), 0
+    momentum, stall = Momentum(iterate), StallRule(iterate.options.damping)
+    schedule = SweepSchedule(iterate, kinds, momentum)
+    dense, sweeps = _DenseSweeps(iterate, momentum), 0
     components, bounds = ComponentSolver(iterate, goal), list[float]()
     if from_nothing:
         sweeps, useful = dense.guess(schedule.kind, most_sweeps)
@@ -171,7 +171,7 @@ class _DenseSweeps:
     closed_class_residual  what shifts have put into the residual of every vertex of a closed class
     """
 
-    def __init__(self, iterate: GlobalIterate) -> None:
+    def __init__(self, iterate: GlobalIterate, momentum: Momentum) -> None:
         self._iterate = iterate
         sweeps, storage = iterate.graph.backend.sweeps, iterate.options.storage
         dtype = sweeps.contribution_dtypes[storage]
@@ -182,7 +182,7 @@ class _DenseSweeps:
             iterate.scratch("following contributions", dtype, iterate.graph.columns),
         )
         self._correction = iterate.mean_correction
-        self._orthomin, self._momentum = Orthomin(iterate), Momentum(iterate)
+        self._orthomin, self._momentum = Orthomin(iterate), momentum
         self.closed_class_residual = 0.0
         self._mean_corrected = self._plain_next = False
 

@@ -8,6 +8,8 @@ dropped when it exceeds its array or a sweep begins; then the iterate is `dense`
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 
 from gpu.graph.dynamic_graph import DynamicGraph
@@ -34,6 +36,8 @@ class PersonalizedIterate(Iterate):
     vertices   those of the graph, or of a shard
     positions  int32[s], the rows of the seeds that are here
     """
+
+    of_query: ClassVar[bool] = True
 
     def __init__(
         self,

@@ -9,6 +9,7 @@ from gpu.graph.arcs import Arcs, weight_exceeded
 from gpu.graph.permutation import VertexPermutation
 from gpu.operations.backend import Backend
 from gpu.operations.device import Array
+from gpu.operations.update import NEIGHBOUR
 from gpu.sharded.communicator import Communicator
 from gpu.sharded.numbering import Numbering
 from gpu.types import EdgeBatch
@@ -32,7 +33,7 @@ def exceeded_weight(
     arcs, batch  of the slice of this shard; first: place of its first insertion in the batch
     """
     xp, device = backend.xp, backend.device
-    columns = (keys >> 1 & 0x7FFFFFFF).astype(np.int32)
+    columns = (keys >> 1 & NEIGHBOUR).astype(np.int32)
     own = numbering.positions_of(keys >> 32) << 32 | numbering.positions_at(columns, xp)
     edge = int(device.to_host(communicator.united(own, xp)).min())
     source, target = permutation.ids_of(np.array([edge >> 32, edge & 0xFFFFFFFF])).tolist()

@@ -32,7 +32,7 @@ class ShardInPages(InPages):
 
     def offer(self, graph: GraphView) -> tuple[bool, bool]:
         """Whether this shard has pages, and whether it has or would build them."""
-        return self.kept, self.kept or self._may_build(graph)
+        return self.kept, self.kept or self._may_build(graph, self._solves)
 
     def agree(self, kept: float, offered: float) -> None:
         """How many shards have pages, and how many have or would build them. Those that not all can
@@ -43,18 +43,25 @@ class ShardInPages(InPages):
         if self.kept and not self._agreed:
             self.drop()
 
-    def view(self, graph: GraphView, largest_sum: float) -> GraphView:
-        """See InPages; the largest sum of all shards. Either all have pages, or none."""
+    def view(
+        self,
+        graph: GraphView,
+        largest_sum: float,
+        of_query: bool = False,  # noqa: ARG002
+    ) -> GraphView:
+        """See InPages; the largest sum of all shards. Either all have pages, or none; a query
+        builds those that the next solve would have built.
+        """
         if not self._agreed:
             return graph
         if not self._all_built:
             if not self.kept:
-                self._build(graph)
+                self._build(graph, self._solves)
             (built,) = self._communicator.sums([self.kept])
             self._agreed = self._all_built = built == self._communicator.size
             if not self._agreed:
-                self._lists, self._refused = None, graph.edges
-        self.wanted = False
+                self._lists, self._solves.refused = None, graph.edges
+        self._solves.wanted = False
         return self._paged(graph, largest_sum)
 
     def changes(self, plan: BatchPlan, counts: Counts) -> EdgeChanges:

@@ -14,8 +14,9 @@ from gpu.operations.csr import Csr
 from gpu.operations.device import Array
 from gpu.operations.graph import SortedKeys
 from gpu.operations.rebuild import Deduplicated
+from gpu.operations.update import NEIGHBOUR
 from gpu.sharded.planned import Direction
-from gpu.sharded.routing import NEIGHBOUR, chunks
+from gpu.sharded.routing import chunks
 
 Rows = tuple[int, int]
 """First row and end of rows."""

@@ -16,11 +16,9 @@ from gpu.graph.permutation import VertexPermutation
 from gpu.operations.backend import Backend
 from gpu.operations.device import Array
 from gpu.operations.graph import SortedKeys
-from gpu.operations.update import INSERT
+from gpu.operations.update import INSERT, NEIGHBOUR
 from gpu.sharded.communicator import Communicator
 from gpu.sharded.numbering import Numbering
-
-NEIGHBOUR = 0x7FFFFFFF
 
 CHUNK = 1 << 21
 """Operations whose keys are made, or numbered, at once."""

@@ -120,18 +120,17 @@ class ShardedWatched:
             registration.close()
 
     def keep(self, registration: Registration) -> None:
-        """Watches a solved query, in place of another of its name. Raises OutOfMemory,
-        ShardLost.
+        """Watches a solved query, in place of another of its name. Raises OutOfMemory, ShardLost;
+        then that one stays.
         """
         assert isinstance(registration, ShardedRegistration)
         name = registration.name
         answers: dict[str, Renewed] = self._call("keep", registration.number)
-        self._entries[name] = _Entry(registration.asked, None)
+        if name not in answers:  # the shards have forgotten it
+            self.watch(name, registration.asked)
+            return
+        self._entries[name] = _Entry(registration.asked, answers[name].answer)
         self._restricted.discard(name)
-        if name in answers:
-            self._entries[name].answer = answers[name].answer
-        else:
-            self.refresh()
 
     def restrict(self, name: str, among: NDArray[np.int64]) -> None:
         """See Watched.restrict."""

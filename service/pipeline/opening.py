@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpu import Unsupported
 from service.pipeline.analyses import Analyses, AnalysisLimits, Versions
 from service.pipeline.capture import Captured, source_positions_of
 from service.pipeline.checkpointer import Checkpointer, CheckpointLimits, StoredCheckpoint
@@ -29,6 +28,7 @@ from service.pipeline.window import WindowOptions
 from service.pipeline.work_queue import WorkQueue
 from service.pipeline.writer import Writer
 from service.queries.scheduler import QueryScheduler
+from service.shard_errors import Unsupported
 from service.storage import checkpoint as checkpoints
 from service.storage import watched_file
 from service.storage.journal import Journal

@@ -41,10 +41,10 @@ from gpu import (
     ShardLost,
     Snapshot,
     StagingBuffer,
-    Unsupported,
 )
 from gpu import Capture as EngineCapture
 from service.errors import NotReady
+from service.shard_errors import Unsupported
 
 log = logging.getLogger("liverank.shards")
 

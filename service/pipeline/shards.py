@@ -10,8 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from gpu import BackendName, Cluster, Engine, Options, Unsupported
+from gpu import BackendName, Cluster, Engine, Options
 from service.pipeline.sharded_engine import ONE_DEVICE, ShardedGraphEngine
+from service.shard_errors import Unsupported
 
 log = logging.getLogger("liverank.shards")
 

@@ -94,10 +94,19 @@ class WatchedQueries:
         self.queries = queries
         self._found[name] = found
         if registration is not None:
-            self._engine.keep(registration)
+            self._keep(name, registration)
         self._follow(name)
         self._engine.refresh_watched()
         self.results = self._collect()
+
+    def _keep(self, name: str, registration: Registration) -> None:
+        try:
+            self._engine.keep(registration)
+        except Exception as error:
+            # the engine has another query of the name, or none: this one is to be solved again
+            self._found[name] = error
+            if not isinstance(error, MemoryError):
+                raise
 
     def remove(self, queries: Mapping[str, WatchedQuery], name: str) -> None:
         """queries: from `without_query`."""

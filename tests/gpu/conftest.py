@@ -6,13 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from pathlib import Path
-from unittest.mock import patch
 
 import pytest
 
-from gpu import Unsupported
 from tests.gpu.sharded.outcomes import Outcomes, attach
-from tests.gpu.sharded.suite import LEFT_OUT, Suite, take_own_cores
+from tests.gpu.sharded.suite import LEFT_OUT, NotInShards, Suite, take_own_cores
 
 SUITE = pytest.StashKey[Suite]()
 
@@ -52,17 +50,10 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
     if suite is None:
         return (yield)
     suite.begin()
-    recorded, create = suite.refusals, Unsupported.__init__
-
-    def record(error: Unsupported, *arguments: object) -> None:
-        create(error, *arguments)  # type: ignore[arg-type]
-        recorded.append(str(error))
-
-    with patch.object(Unsupported, "__init__", record):
-        try:
-            return (yield)
-        finally:
-            suite.end()
+    try:
+        return (yield)
+    finally:
+        suite.end()
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -74,7 +65,7 @@ def pytest_runtest_makereport(
     suite = _suite(item.config)
     if suite is None:
         return report
-    refused = isinstance(call.excinfo.value, Unsupported) if call.excinfo else bool(suite.refusals)
+    refused = isinstance(call.excinfo.value, NotInShards) if call.excinfo else bool(suite.refusals)
     if refused and call.when != "teardown":
         reason = suite.refusals[0] if suite.refusals else str(call.excinfo.value)  # type: ignore[union-attr]
         report.outcome = "skipped"

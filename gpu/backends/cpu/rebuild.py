@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpu.backends.cpu.apply_kernels import ITEMS, packed_slots
-from gpu.backends.cpu.resolve_kernels import NEIGHBOUR, NO_KEY, UNITS, summed_weight
+from gpu.backends.cpu.resolve_kernels import NO_KEY, UNITS, summed_weight
 from gpu.backends.cpu.rows import CHUNK_WORK, chunk_rows, first_from
 from gpu.backends.cpu.strengths import scale_rows, sum_weights
 from gpu.backends.cpu.sweeps import sum_depth
@@ -15,7 +15,7 @@ from gpu.operations.csr import Csr, Rows
 from gpu.operations.device import Array, DeviceOperations
 from gpu.operations.graph import GraphOperations, SortedKeys
 from gpu.operations.rebuild import Deduplicated, Entries, RebuildOperations, Slots
-from gpu.operations.update import INSERT
+from gpu.operations.update import INSERT, NEIGHBOUR
 
 
 @sequential

@@ -13,10 +13,9 @@ import numpy as np
 
 from gpu.backends.cpu.rows import first_from
 from gpu.jit.compile import helper, kernel, sequential
-from gpu.operations.update import COUNTERS, LAST_PLACE, LOOP_REWEIGHTED
+from gpu.operations.update import COUNTERS, LAST_PLACE, LOOP_REWEIGHTED, NEIGHBOUR
 
 NO_KEY = np.iinfo(np.int64).max
-NEIGHBOUR = 0x7FFFFFFF
 
 UNITS = 1 << 13
 """Units of work, rows and entries, that a core takes at a time."""

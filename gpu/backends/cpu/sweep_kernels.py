@@ -27,6 +27,9 @@ SUMS = 5
 
 RESIDUAL_L1, RESIDUAL_SUM, MASS, NEXT_RESIDUAL_SUM, LARGEST_STEP = range(SUMS)
 
+_VECTORISED = 256
+"""Vertices of a block that is summed after it was changed, while it is in the fastest cache."""
+
 
 @helper
 def contribution_of(value, residual, degree, diagonal, single):  # type: ignore[no-untyped-def]
@@ -301,43 +304,48 @@ def orthomin_step(  # type: ignore[no-untyped-def]
     contributions,
     sums,
 ):
-    """p = δ - β·p', q = q̂ - β·q', y += α·p, r -= α·q, and the contributions of the new r."""
+    """p = δ - β·p', q = q̂ - β·q', y += α·p, r -= α·q, and the contributions of the new r; Δy in
+    place of q̂. A block is changed first and summed then: in one loop with the sums, which have to
+    keep their order, nothing would be vectorised.
+    """
+    kept = beta if has_previous else 0.0
     residual_l1 = 0.0
     residual_sum = 0.0
     mass = 0.0
     next_residual_sum = 0.0
     largest = 0.0
-    for vertex in range(first, last):
-        v = unsigned(vertex)
-        d = degree[v]
-        diagonal = diagonal_of(d, loop[v], damping)
-        isolated = is_isolated(d, loop[v], in_lengths[v])
-        if isolated:
-            p = mean / diagonal
-        else:
-            p = _next_value(0.0, r[v], contributions[v], d, diagonal, False)
-        q = image[v]
-        if has_previous:
-            p -= beta * direction[v]
-            q -= beta * last_image[v]
-        old = values[v]
-        new = old + alpha * p
-        step = new - old
-        residual = r[v] - alpha * q + diagonal * (alpha * p - step)
-        direction[v] = p
-        last_image[v] = q
-        values[v] = new
-        r[v] = residual
-        contributions[v] = 0.0
-        residual_l1 += abs(residual)
-        residual_sum += residual
-        mass += step
-        if not isolated:
+    while first < last:
+        end = min(first + _VECTORISED, last)
+        for vertex in range(first, end):
+            v = unsigned(vertex)
+            d = degree[v]
+            diagonal = diagonal_of(d, loop[v], damping)
+            isolated = is_isolated(d, loop[v], in_lengths[v])
+            sent = _next_value(0.0, r[v], contributions[v], d, diagonal, False)
+            p = (mean / diagonal if isolated else sent) - kept * direction[v]
+            q = image[v] - kept * last_image[v]
+            old = values[v]
+            new = old + alpha * p
+            step = new - old
+            residual = r[v] - alpha * q + diagonal * (alpha * p - step)
+            direction[v] = p
+            last_image[v] = q
+            values[v] = new
+            r[v] = residual
+            image[v] = step
             contribution = contribution_of(new, residual, d, diagonal, False)
-            contributions[v] = contribution
-            next_residual_sum += next_residual_of(residual, contribution, d, damping)
-        largest = max(largest, abs(step))
-    stripe = first // STRIPE
+            contributions[v] = np.float32(0.0) if isolated else contribution
+        for vertex in range(first, end):
+            v = unsigned(vertex)
+            d = degree[v]
+            residual_l1 += abs(r[v])
+            residual_sum += r[v]
+            mass += image[v]
+            largest = max(largest, abs(image[v]))
+            following = next_residual_of(r[v], contributions[v], d, damping)
+            next_residual_sum += 0.0 if is_isolated(d, loop[v], in_lengths[v]) else following
+        first = end
+    stripe = (last - 1) // STRIPE
     sums[stripe, RESIDUAL_L1] = residual_l1
     sums[stripe, RESIDUAL_SUM] = residual_sum
     sums[stripe, MASS] = mass

@@ -12,7 +12,7 @@ from gpu import EdgeBatch, Engine, Options, generate, verify
 from gpu.backends import backend_named
 from gpu.operations.backend import Backend
 from gpu.pagerank.momentum import Momentum
-from gpu.pagerank.schedule import SWEEP_KINDS
+from gpu.pagerank.schedule import SWEEP_KINDS, SweepSchedule, relative_cost
 from gpu.pagerank.sweeps import sweep_to_target
 from gpu.pagerank.workspace import ContributionBuffers
 from tests.gpu.graphs import random_graph
@@ -157,6 +157,28 @@ def test_a_grid_is_solved_with_momentum_in_fewer_sweeps(directed: bool) -> None:
     iterate.reset()
     alone = [kind for kind in SWEEP_KINDS if not kind.accelerated]
     assert result.iterations < 0.6 * sweep_to_target(iterate, 200, alone).sweeps
+
+
+@pytest.mark.parametrize("kept", [0.2, 0.3])
+def test_it_is_charged_what_it_costs(kept: float) -> None:
+    """Not what Orthomin costs: then it begins later, or ends where it still gains."""
+    options = Options(directed=False, dangling="self-loop", target_error=1e-3)
+    sources, targets = generate.grid(128, 128)
+    chosen = np.random.default_rng(1).random(len(sources)) < kept
+    batch = EdgeBatch(sources[chosen], targets[chosen], vertices=128 * 128)
+
+    def iterations() -> int:
+        engine = Engine(options, _cpu())
+        engine.apply(batch)
+        result = engine.update("auto")
+        assert result.converged
+        assert ORTHOMIN not in engine.internals.iterate._scratch
+        return result.iterations
+
+    found = iterations()
+    as_orthomin = property(lambda schedule: relative_cost(schedule._other, schedule._iterate))
+    with patch.object(SweepSchedule, "_cost", as_orthomin):
+        assert found < iterations()
 
 
 def test_a_graph_that_is_not_like_an_undirected_one_has_no_momentum(

@@ -33,13 +33,16 @@ def _iterate(target: float = 1e-8, vertices: int = 200_000) -> Any:
 
 
 def _sweeps(
-    left: Callable[[SweepKind, int], float], iterate: Any, kinds: Sequence[SweepKind] = SWEEP_KINDS
+    left: Callable[[SweepKind, int], float],
+    iterate: Any,
+    kinds: Sequence[SweepKind] = SWEEP_KINDS,
+    momentum: Any = None,
 ) -> list[SweepKind]:
     """The kinds of all sweeps from a bound of 1 to the target.
 
     left  what the i-th sweep since the last change, from 0 on, leaves of the bound
     """
-    schedule, bound, since = SweepSchedule(iterate, kinds), 1.0, 0
+    schedule, bound, since = SweepSchedule(iterate, kinds, momentum), 1.0, 0
     swept = []
     while bound > iterate.options.target_error:
         swept.append(schedule.kind)
@@ -83,6 +86,22 @@ def test_what_a_kind_gained_is_remembered() -> None:
     swept = _sweeps(lambda kind, _: 0.75 if kind.accelerated else 0.7, _iterate(1e-12))
     turns = [kind for kind, _ in groupby(swept)]
     assert turns == [CORRECTED, ACCELERATED, CORRECTED]
+
+
+@pytest.mark.parametrize("target", [0.1, 1e-3, 1e-8])
+def test_sweeps_with_momentum_cost_no_more(target: float) -> None:
+    def left(kind: SweepKind, _: int) -> float:
+        return 0.7 if kind.accelerated else 0.75
+
+    momentum = SimpleNamespace(chosen=True)
+    swept = _sweeps(left, _iterate(target), momentum=momentum)
+    assert [kind for kind, _ in groupby(swept)] == [CORRECTED, ACCELERATED]
+    assert swept.count(CORRECTED) == 2
+    # Orthomin gains too little for its two passes
+    momentum.chosen = False
+    by_orthomin = _sweeps(left, _iterate(target), momentum=momentum)
+    assert by_orthomin == _sweeps(left, _iterate(target))
+    assert [kind for kind, _ in groupby(by_orthomin)] == [CORRECTED, ACCELERATED, CORRECTED]
 
 
 def test_a_short_solve_has_no_time_for_trials() -> None:

@@ -2,9 +2,8 @@
 
 Tests name `Engine`; in their modules it becomes `SuiteEngine`, whose shards are in worker processes
 of one local Dask cluster, as in production: they exchange data by TCP, and have memory of their
-own. A test that asks for what shards do not have sees Unsupported, or that ShardedEngine has no
-such method, and is reported as skipped with that text; so is one that looks at parts of an engine,
-which are in other processes here.
+own. A test that asks for what shards do not have sees NotInShards, and is reported as skipped with
+that text; so is one that looks at parts of an engine, which are in other processes here.
 
 A test that draws graphs or batches draws as many as on the emulated device; more with ``--all``.
 """
@@ -23,7 +22,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from gpu import BackendName, Engine, Options, Ranks, ShardedEngine, Snapshot, Unsupported
+from gpu import BackendName, Engine, Options, Ranks, ShardedEngine, Snapshot
 from gpu.backends import backend_named
 from gpu.graph.reading import Direction, EdgeBlock, Neighbours
 from gpu.operations.backend import Backend
@@ -78,6 +77,10 @@ class _SharedWorkers(DaskWorkers):
     def close(self) -> None:
         self._loop.call_soon_threadsafe(self._watching.cancel)
         self._shards.clear()
+
+
+class NotInShards(Exception):
+    """A test asks for what Engine has and ShardedEngine has not."""
 
 
 class Suite:
@@ -177,7 +180,9 @@ class SuiteEngine(ShardedEngine):
             pytest.skip(f"looks at parts: {name}")
         if not hasattr(Engine, name) and name != "programs":
             raise AttributeError(name)
-        raise Unsupported("call", name, "what ShardedEngine has")
+        refusal = NotInShards(f"ShardedEngine has no {name}")
+        self.suite.refusals.append(str(refusal))
+        raise refusal
 
     @property
     def id_limit(self) -> int:

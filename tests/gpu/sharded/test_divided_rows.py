@@ -206,7 +206,7 @@ def test_a_sweep_by_pages_is_finished_in_parts_to_the_same_bits(*, deflated: boo
     generator = np.random.default_rng(8)
     graph = DynamicGraph(paging(), "uniform", "given")
     graph.apply(skewed(generator, 6_000, VERTICES))
-    graph.in_pages.wanted = True
+    graph.in_pages.want()
     view, rows, sweeps = graph.sweep_view(1.0), graph.in_rows(), graph.backend.sweeps
     assert view.pages is not None
     first = generator.random((2, VERTICES))

@@ -28,7 +28,6 @@ from gpu import (
     Options,
     ShardedEngine,
     ShardLost,
-    Unsupported,
 )
 from gpu.backends import backend_named
 from gpu.backends.cpu.device import CpuDevice
@@ -171,12 +170,12 @@ def test_a_group_of_gpus_is_formed_again_after_an_error_of_one(
 
             def fails(shard: Any, *arguments: Any) -> Any:
                 if shard._communicator.rank == 1:
-                    raise Unsupported("shard", 1, "another one")
+                    raise BackendUnavailable("cuda", "another shard")
                 return update(shard, *arguments)
 
             update = Shard.update
             patch.setattr(Shard, "update", fails)
-            with pytest.raises(Unsupported, match="another one"):
+            with pytest.raises(BackendUnavailable, match="another shard"):
                 engine.update()
         before = emulated_nccl.Communicator.created[:]
         assert [each.aborted for each in before] == [True, True]
@@ -193,7 +192,7 @@ def test_joining_a_group_that_one_shard_does_not_join_ends(
 
     def joins(size: int, identity: Any, rank: int) -> emulated_nccl.Communicator:
         if rank == 1:
-            raise Unsupported("shard", 1, "another one")
+            raise BackendUnavailable("cuda", "another shard")
         assert late.wait(60.0)
         return emulated_nccl.Communicator(size, identity, rank)
 
@@ -203,7 +202,7 @@ def test_joining_a_group_that_one_shard_does_not_join_ends(
         created.clear()
         with monkeypatch.context() as patch:
             patch.setattr(sys.modules["cupy.cuda"].nccl, "NcclCommunicator", joins)
-            with pytest.raises(Unsupported, match="another one"):
+            with pytest.raises(BackendUnavailable, match="another shard"):
                 engine.update()
         engine.apply(EdgeBatch.of(insert=[(0, 1), (1, 2)]))
         assert engine.update().error_bound <= 1e-9

@@ -87,8 +87,8 @@ def test_what_one_shard_sends_is_what_others_take(
     def swept(shard: Shard) -> float:
         view, iterate = shard.graph.sweep_view, shard._iterate
 
-        def coarser(largest_sum: float) -> GraphView:
-            return view(coarse * largest_sum)
+        def coarser(largest_sum: float, of_query: bool = False) -> GraphView:
+            return view(coarse * largest_sum, of_query)
 
         shard.graph.sweep_view = coarser  # type: ignore[method-assign]
         shard._follow()

@@ -113,7 +113,7 @@ def test_one_shard_builds_its_own_again(paging: Backend) -> None:
             follow(pages, *arguments)
             if pages is workers.shards[1].graph.in_pages:
                 pages.drop()
-                pages.wanted = True
+                pages.want()
 
         with patch.object(ShardInPages, "follow", without_room):
             engine.apply(EdgeBatch.of(insert=[(3, 4)]))

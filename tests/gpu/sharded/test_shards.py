@@ -24,7 +24,6 @@ from gpu import (
     ShardedEngine,
     ShardLost,
     UnknownVertex,
-    Unsupported,
     verify,
 )
 from gpu.backends import backend_named
@@ -388,7 +387,6 @@ def test_too_many_vertices_for_the_columns_are_refused() -> None:
         DeviceLost("reset"),
         OutOfMemory("a batch", 10, 5),
         BackendUnavailable("cuda", "no device"),
-        Unsupported("storage", "float32", "'float64'"),
         ShardLost(1, 2, "tls://127.0.0.1:5"),
     ],
     ids=lambda error: type(error).__name__,

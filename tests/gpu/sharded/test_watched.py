@@ -24,6 +24,7 @@ from gpu.backends import backend_named
 from gpu.pagerank.workspace import Workspace
 from gpu.personalized.query import Query
 from gpu.personalized.watched import Entry, Watched
+from gpu.sharded.queries import ShardQueries
 from gpu.types import Personalized
 from tests.gpu.graphs import exact_ranks
 from tests.gpu.sharded.test_personalized import FREE, assert_certified, both, weighted_or_not
@@ -310,6 +311,33 @@ def test_after_an_error_watched_queries_are_solved_again(during: str) -> None:
             assert_certified(one, failing, engine.watched("later"))
         registration.close()
         assert engine.update().error_bound <= 1e-6
+
+
+def test_a_first_solve_that_shards_forgot_is_done_again() -> None:
+    """Also where the shards have another query of its name by then, and not by halves."""
+    second = replace(ring_query(1), k=2)
+    with rings("a") as (workers, one, engine):
+        registration = engine.register("a", second)
+        new = engine.register("new", second)
+        for each in (registration, new):
+            while not each.done:
+                each.step()
+        failing = PersonalizedQuery(np.array([5]), None, 4, "pull", 1e-9)
+        with failing_sweep(workers), pytest.raises(MemoryError, match="the third sweep"):
+            engine.personalized_many([failing])
+        engine.refresh_watched()
+        late = patch.object(ShardQueries, "register", side_effect=TimeoutError("no answer"))
+        for each in (registration, new):
+            with late, pytest.raises(TimeoutError, match="no answer"):
+                engine.keep(each)
+        assert_certified(one, ring_query(0), engine.watched("a"))
+        with pytest.raises(KeyError):
+            engine.watched("new")
+        for each in (registration, new):
+            engine.keep(each)
+            each.close()
+            assert_certified(one, second, engine.watched(each.name))
+        assert_all_right(one, engine)
 
 
 def test_memory_that_is_short_on_one_shard_concerns_one_query() -> None:

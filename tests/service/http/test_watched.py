@@ -8,9 +8,11 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
+from gpu.personalized.watched import Registration, Watched
 from service.errors import StorageFailed
 from service.http.schemas import RankAnswer, Receipt, WatchedAnswer
 from tests.service.graphs import engine_of, writer_of
@@ -86,6 +88,29 @@ def test_what_does_not_fit_is_refused_with_figures(
     detail = problem(answer, 507)["detail"]
     assert "the watched query 'large' needs" in detail
     assert "bytes; 100 are available" in detail
+
+
+@pytest.mark.parametrize(("error", "status"), [(MemoryError(), 200), (OSError("broken"), 500)])
+def test_a_solved_query_that_cannot_be_kept_is_solved_again(
+    server: Server, path: str, error: Exception, status: int
+) -> None:
+    old, new = ({"seeds": {vertex: 1}, "k": 3} for vertex in ("v0", "v1"))
+    server.http.put(f"{path}/watched/it", json=old).raise_for_status()
+    keep, failures = Watched.keep, [error]
+
+    def failing_once(watched: Watched, registration: Registration) -> None:
+        if failures:
+            raise failures.pop()
+        keep(watched, registration)
+
+    with patch.object(Watched, "keep", failing_once):
+        assert server.http.put(f"{path}/watched/it", json=new).status_code == status
+    server.http.post(f"{path}/batches", json={"insert": [["v1", "v2"]]}).raise_for_status()
+    answer = server.http.get(f"{path}/watched/it").json()
+    expected = server.http.post(f"{path}/personalized", json={"queries": [new]}).json()
+    assert answer["seeds"] == {"v1": 1.0}
+    vertices = [rank["vertex"] for rank in answer["ranks"]]
+    assert vertices == [rank["vertex"] for rank in expected["answers"][0]["ranks"]]
 
 
 def test_an_abandoned_registration_leaves_the_watched_query_unchanged(

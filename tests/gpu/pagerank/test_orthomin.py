@@ -1,0 +1,133 @@
+"""Steps of Orthomin(1) against NumPy: what changes, and what each reports."""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from gpu import EdgeBatch, Engine, Options
+from gpu.operations.backend import Backend
+from gpu.operations.sweeps import OrthominStep, SweepResult
+from gpu.pagerank.schedule import SWEEP_KINDS
+from gpu.pagerank.sweeps import sweep_to_target
+
+ACCELERATED = [kind for kind in SWEEP_KINDS if kind.accelerated]
+
+
+def as_floats(contributions: NDArray[Any]) -> NDArray[np.float64]:
+    """Contributions, also if they are the bits of bfloat16."""
+    if contributions.dtype == np.uint16:
+        contributions = (contributions.astype(np.uint32) << 16).view(np.float32)
+    return contributions.astype(np.float64)
+
+
+class Model:
+    """The same steps on dense arrays."""
+
+    def __init__(self, engine: Engine) -> None:
+        graph = engine.internals.graph
+        to_host = graph.backend.device.to_host
+        rows, sources, weights = graph.backend.rebuild.entries(graph.incoming.csr)
+        self.transposed = np.zeros((graph.vertices, graph.vertices))
+        sent = 1.0 if weights is None else to_host(weights)
+        self.transposed[to_host(rows), to_host(sources)] = sent
+        self.degree = to_host(graph.degree).astype(np.float64)
+        self.loop = to_host(graph.loop).astype(np.float64)
+        self.damping = engine.options.damping
+        divisor = np.where(self.degree > 0, self.degree, 1.0)
+        self.diagonal = 1.0 - self.damping * self.loop / divisor
+        self.isolated = (self.degree == self.loop) & ~self.transposed.any(axis=1)
+        self.steps = 0
+
+    def check(
+        self,
+        before: dict[str, NDArray[Any]],
+        after: dict[str, NDArray[Any]],
+        mean: float,
+        has_previous: bool,
+        step: OrthominStep,
+        result: SweepResult,
+    ) -> None:
+        sent = as_floats(before["contributions"])
+        delta = np.where(self.degree > 0, sent * self.degree, before["residual"])
+        image = self.diagonal * delta - self.damping * (self.transposed @ sent) - mean
+        p = np.where(self.isolated, mean / self.diagonal, delta)
+        q = np.where(self.isolated, 0.0, image)
+        if has_previous:
+            p -= step.beta * before["direction"]
+            q -= step.beta * before["last_image"]
+        values = before["values"] + step.alpha * p
+        change = values - before["values"]
+        residual = before["residual"] - step.alpha * q
+        for name, expected in (
+            ("direction", p),
+            ("last_image", q),
+            ("values", values),
+            ("residual", residual),
+        ):
+            assert np.abs(after[name] - expected).max() <= 1e-14, name
+        follows = as_floats(after["contributions"])
+        assert not follows[self.isolated | (self.degree == 0)].any()
+        stays = after["residual"] - (1.0 - self.damping) * follows * self.degree
+        stays[self.isolated | (self.degree == 0)] = 0.0
+        size = np.abs(after["residual"]).sum()
+        assert result.residual_l1 == pytest.approx(size, rel=1e-12)
+        assert abs(result.residual_sum - after["residual"].sum()) <= 1e-12 * size
+        assert abs(result.next_residual_sum - stays.sum()) <= 1e-12 * size
+        assert abs(result.mass - change.sum()) <= 1e-14 * len(values)
+        assert result.largest_step == pytest.approx(np.abs(change).max(), rel=1e-6, abs=1e-15)
+        self.steps += 1
+
+
+@pytest.mark.parametrize("vertices", [5, 256, 257, 700])
+@pytest.mark.parametrize(
+    "options",
+    [
+        Options(),
+        Options(dangling="self-loop"),
+        Options(weighted=True),
+        Options(dangling="self-loop", weighted=True, directed=False),
+    ],
+    ids=["uniform", "self-loop", "weighted", "undirected"],
+)
+def test_a_step_is_what_its_definition_says(
+    backend: Backend, options: Options, vertices: int
+) -> None:
+    random = np.random.default_rng(vertices)
+    # a fifth of the vertices have no edges
+    sources, targets = random.integers(0, max(2, 4 * vertices // 5), (2, 2 * vertices))
+    weights = (
+        random.uniform(0.1, 5.0, len(sources)).astype(np.float32) if options.weighted else None
+    )
+    engine = Engine(options, backend)
+    engine.apply(EdgeBatch(sources, targets, vertices=vertices, weights=weights))
+    iterate, model = engine.internals.iterate, Model(engine)
+    iterate.reset()
+    kind = type(backend.sweeps)
+    take, to_host = kind.orthomin_step, backend.device.to_host
+
+    def observed(operations: Any, *arguments: Any) -> tuple[OrthominStep, SweepResult]:
+        _, _, values, residual, contributions, state, _, mean, _, has_previous = arguments
+        arrays = {
+            "values": values,
+            "residual": residual,
+            "contributions": contributions,
+            "direction": state.direction,
+            "last_image": state.last_image,
+        }
+        before = {name: to_host(array).copy() for name, array in arrays.items()}
+        taken = take(operations, *arguments)
+        after = {name: to_host(array).copy() for name, array in arrays.items()}
+        model.check(before, after, mean, has_previous, *taken)
+        return taken
+
+    with (
+        patch.object(kind, "most_fused", lambda *_: 1),
+        patch.object(kind, "orthomin_step", observed),
+    ):
+        sweep_to_target(iterate, 12, ACCELERATED)
+    assert model.steps >= 3
