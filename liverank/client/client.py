@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
 from contextlib import aclosing, closing
 from functools import partial
 from types import TracebackType
@@ -20,6 +20,8 @@ from liverank.client.batches import Batch, Edges, batch_call, new_key
 from liverank.client.call import Asynchronous, Call, Synchronous, T
 from liverank.client.calls import Calls
 from liverank.client.connection import (
+    START_SECONDS,
+    Patience,
     Retries,
     http_options,
     refusal_of,
@@ -50,14 +52,20 @@ class Client(Synchronous, Calls):
         *,
         api_key: str | None = None,
         transport: httpx.BaseTransport | None = None,
+        start_seconds: float = START_SECONDS,
+        waiting: Callable[[str], object] | None = None,
     ) -> None:
         """url: None: LIVERANK_URL, or http://127.0.0.1:8080 if it is not set
         api_key: sent with every call; None: LIVERANK_API_KEY, if it is set; empty: none
+        start_seconds: how long a call is repeated while the server is starting, which takes minutes
+        where kernels are compiled or large graphs recovered
+        waiting: called with the server's reason before each of these repetitions
 
         Raises InvalidInput for an address that does not begin with http:// or https://.
         """
         options = http_options(url, api_key)
         self.url: str = options["base_url"]
+        self._patience = Patience(start_seconds, waiting)
         self._http = httpx.Client(**options, transport=transport)
 
     def __enter__(self) -> Self:
@@ -76,7 +84,7 @@ class Client(Synchronous, Calls):
         self._http.close()
 
     def _run(self, call: Call[T]) -> T:
-        attempts = tenacity.Retrying(**Retries(call).options())
+        attempts = tenacity.Retrying(**Retries(call, self._patience).options())
         try:
             response = attempts(self._http.request, **request_options(call))
         except httpx.TransportError as error:
@@ -104,7 +112,7 @@ class Client(Synchronous, Calls):
     def _open(self, call: Call[Any], timeout: httpx.Timeout = TIMEOUT) -> httpx.Response:
         """The response of a stream, of which nothing is read yet. Raises ClientError."""
         request = self._http.build_request(**request_options(call) | {"timeout": timeout})
-        attempts = tenacity.Retrying(**Retries(call).options())
+        attempts = tenacity.Retrying(**Retries(call, self._patience).options())
         try:
             response: httpx.Response = attempts(self._send_stream, request)
         except httpx.TransportError as error:
@@ -165,10 +173,13 @@ class AsyncClient(Asynchronous, Calls):
         *,
         api_key: str | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
+        start_seconds: float = START_SECONDS,
+        waiting: Callable[[str], object] | None = None,
     ) -> None:
         """The arguments of Client."""
         options = http_options(url, api_key)
         self.url: str = options["base_url"]
+        self._patience = Patience(start_seconds, waiting)
         self._http = httpx.AsyncClient(**options, transport=transport)
 
     async def __aenter__(self) -> Self:
@@ -187,7 +198,7 @@ class AsyncClient(Asynchronous, Calls):
         await self._http.aclose()
 
     async def _run(self, call: Call[T]) -> T:
-        attempts = tenacity.AsyncRetrying(**Retries(call).options())
+        attempts = tenacity.AsyncRetrying(**Retries(call, self._patience).options())
         try:
             response: httpx.Response = await attempts(self._http.request, **request_options(call))
         except httpx.TransportError as error:
@@ -215,7 +226,7 @@ class AsyncClient(Asynchronous, Calls):
     async def _open(self, call: Call[Any], timeout: httpx.Timeout = TIMEOUT) -> httpx.Response:
         """The response of a stream, of which nothing is read yet. Raises ClientError."""
         request = self._http.build_request(**request_options(call) | {"timeout": timeout})
-        attempts = tenacity.AsyncRetrying(**Retries(call).options())
+        attempts = tenacity.AsyncRetrying(**Retries(call, self._patience).options())
         try:
             response: httpx.Response = await attempts(self._send_stream, request)
         except httpx.TransportError as error:

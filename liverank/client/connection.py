@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from ipaddress import ip_address
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx
 import msgspec
@@ -28,7 +28,12 @@ QUEUE_SECONDS = 600.0
 """How long to retry while the queue of the graph is full (429)."""
 
 BUSY_SECONDS = 30.0
-"""How long to retry while the server is busy, starting or stopping (503 with Retry-After)."""
+"""How long to retry while the server is busy (503 with Retry-After)."""
+
+START_SECONDS = 30.0
+"""How long to retry while the server is starting or stopping, unless the client says otherwise."""
+
+NOT_READY = "urn:liverank:problem:not-ready"
 
 _UNSENT = (httpx.ConnectError, httpx.ConnectTimeout)
 
@@ -83,13 +88,21 @@ def request_options(call: Call[Any]) -> dict[str, Any]:
     return options
 
 
+class Patience(NamedTuple):
+    """What a client does while the server is starting: see Client."""
+
+    start_seconds: float = START_SECONDS
+    waiting: Callable[[str], object] | None = None
+
+
 class Retries:
     """When one call is sent again, for tenacity: after a refusal that says when, and after a lost
     connection if the call is repeatable or was not sent.
     """
 
-    def __init__(self, call: Call[Any]) -> None:
+    def __init__(self, call: Call[Any], patience: Patience) -> None:
         self._call = call
+        self._patience = patience
         self._lost = 0
 
     def options(self) -> dict[str, Any]:
@@ -98,6 +111,7 @@ class Retries:
             "retry": self._is_useful,
             "wait": self._pause,
             "stop": self._is_enough,
+            "before_sleep": self._tell,
             "retry_error_callback": _outcome,
         }
 
@@ -128,9 +142,19 @@ class Retries:
     def _is_enough(self, state: tenacity.RetryCallState) -> bool:
         if _error(state) is not None:
             return self._lost > len(RETRY_PAUSES)
-        full = _outcome(state).status_code == httpx.codes.TOO_MANY_REQUESTS
         waited = (state.seconds_since_start or 0.0) + state.upcoming_sleep
-        return waited > (QUEUE_SECONDS if full else BUSY_SECONDS)
+        return waited > self._seconds_to_retry(_outcome(state))
+
+    def _seconds_to_retry(self, refusal: httpx.Response) -> float:
+        if refusal.status_code == httpx.codes.TOO_MANY_REQUESTS:
+            return QUEUE_SECONDS
+        return BUSY_SECONDS if _reason_not_ready(refusal) is None else self._patience.start_seconds
+
+    def _tell(self, state: tenacity.RetryCallState) -> None:
+        if self._patience.waiting is not None and _error(state) is None:
+            reason = _reason_not_ready(_outcome(state))
+            if reason is not None:
+                self._patience.waiting(reason)
 
 
 def result_of(call: Call[T], response: httpx.Response) -> T:
@@ -172,6 +196,12 @@ def _outcome(state: tenacity.RetryCallState) -> httpx.Response:
 def _seconds(retry_after: str) -> float:
     """1 for a date, which proxies may send."""
     return float(retry_after) if retry_after.isdecimal() else 1.0
+
+
+def _reason_not_ready(response: httpx.Response) -> str | None:
+    """Why the server is not ready; None if that is not why it refused."""
+    problem = _problem_of(response)
+    return str(problem.get("detail", "")) if problem.get("type") == NOT_READY else None
 
 
 def _problem_of(response: httpx.Response) -> Mapping[str, Any]:

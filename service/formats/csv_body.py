@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import io
 import re
+from codecs import BOM_UTF8
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,7 +15,7 @@ from service.errors import FormatError
 from service.formats.attributes import Attributes
 from service.formats.columns import EdgeColumns
 from service.formats.tables import batch_of, check_names
-from service.formats.times import EXPECTED_TIME
+from service.formats.times import EXPECTED_TEXTS, EXPECTED_TIME, parsed_times
 from service.formats.values import ENDS, EXPECTED_KEY, decode_text, described, is_key
 from service.formats.weights import EXPECTED_WEIGHT
 from service.vertex_keys import ARROW_TYPES, KeyKind
@@ -57,11 +57,10 @@ def _numbers(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 def _times(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """The times as numbers or timestamps; empty cells are null. Raises FormatError."""
-    for kind in (pa.float64(), pa.timestamp("ns", "UTC"), pa.timestamp("ns")):
-        with contextlib.suppress(pa.ArrowInvalid):
-            return _texts(column).cast(kind)
-    expected = f"{EXPECTED_TIME}, or ISO 8601 timestamps in all rows"
-    return _parsed(column, "time", expected, pa.float64())
+    found = parsed_times(_texts(column))
+    if found is not None:
+        return found
+    return _parsed(column, "time", f"{EXPECTED_TIME}, {EXPECTED_TEXTS}", pa.float64())
 
 
 _READERS = {"weight": _numbers, "time": _times}
@@ -91,7 +90,8 @@ def _find_error(body: bytes, kind: KeyKind, attributes: Attributes) -> None:
     """Raises FormatError for a missing header, or for the first row with a wrong number of columns
     or without a key; returns if there is none.
     """
-    reader = csv.reader(io.StringIO(decode_text(body, "body"), newline=""))
+    text = decode_text(body.removeprefix(BOM_UTF8), "body")  # as Arrow's reader
+    reader = csv.reader(io.StringIO(text, newline=""))
     rows = (row for row in reader if row)
     header = next(rows, None)
     if header is None:

@@ -20,6 +20,9 @@ has times
 - without a header, in the last of three or more columns, if all its values are 10⁸ or more (Unix
   times since 1973), or if they are not negative and increase without ever decreasing.
 
+Times are numbers, in any unit, or in all rows timestamps, which become Unix seconds: ISO 8601 in
+text and NDJSON, UTC if they have no zone.
+
 Weights are read from the column that the caller names; in a Matrix Market file it is `values`.
 Other columns are not read.
 """
@@ -47,10 +50,10 @@ from service.formats.edge_list import (
     WantedColumns,
     end_columns,
     has_empty,
-    numbers_of,
+    times_of,
     unread_columns,
 )
-from service.formats.edge_text import read_matrix_market, read_text
+from service.formats.edge_text import read_matrix_market, read_text, without_mark
 from service.formats.weights import EXPECTED_WEIGHT, is_weight
 
 _CODECS = {
@@ -75,14 +78,16 @@ def read_edge_list(path: Path, wanted: WantedColumns = AS_RECOGNISED) -> EdgeLis
 
     Raises EdgeListError for a file that is missing, damaged, empty or in another format.
     """
-    content = _whole(path)
+    content, name = _whole(path), path.name.lower()
+    is_named = ".gr.bin" in name or ".links.bin" in name
+    if not is_named:
+        content = without_mark(path, content)
     if not content or content.isspace():
         raise EdgeListError(path, None, f"the file is empty; {ACCEPTED}")
-    name = path.name.lower()
     if ".gr.bin" in name:
         wanted.refuse_weight(path, "a .gr.bin file")
         return _read_pairs(path, content)
-    if ".links.bin" in name:
+    if is_named:
         wanted.refuse_weight(path, "a .links.bin file")
         return _read_links(path, content)
     if content.startswith(b"%%MatrixMarket"):
@@ -159,7 +164,7 @@ def _edges_of(path: Path, table: pa.Table, wanted: WantedColumns) -> EdgeList:
     time, weight = wanted.places(path, header, len(names))
     times = weights = None
     if time is not None:
-        times = numbers_of(table.column(time).combine_chunks())
+        times = times_of(table.column(time).combine_chunks())
         if times is None:
             message = f"expected times, finite numbers or timestamps, in column {names[time]!r}"
             raise EdgeListError(path, None, message)

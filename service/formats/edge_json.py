@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import re
-from codecs import BOM_UTF8
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,9 +14,8 @@ import pyarrow.json
 
 from service.formats.edge_list import ACCEPTED, EdgeListError, end_columns
 
-_START = rb"(?:%b)?\s*" % BOM_UTF8
-_OBJECTS = re.compile(_START + rb'\{\s*"[^"]*"\s*:')
-_ARRAY = re.compile(_START + rb'\[\s*(?:\[\s*["\d-]|\{\s*")')
+_OBJECTS = re.compile(rb'\s*\{\s*"[^"]*"\s*:')
+_ARRAY = re.compile(rb'\s*\[\s*(?:\[\s*["\d-]|\{\s*")')
 _NO_OBJECT = re.compile(rb"(?m)^[ \t\r]*[^{\s]")
 
 
@@ -33,7 +31,6 @@ def is_json(path: Path, content: bytes) -> bool:
 
 def read_json_rows(path: Path, content: bytes) -> pa.Table:
     """The objects as rows, their members as columns. Raises EdgeListError."""
-    content = content.removeprefix(BOM_UTF8)
     if other := _NO_OBJECT.search(content):
         raise _no_object(path, content.count(b"\n", 0, other.end()) + 1, content)
     try:

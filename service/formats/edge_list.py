@@ -10,6 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from service.formats.tables import holds_strings
+from service.formats.times import parsed_times, unix_seconds
+
 SOURCE_NAMES = ("source", "src", "from", "srcid", "fromnodeid", "source_id", "from_id")
 TARGET_NAMES = ("target", "dst", "to", "dstid", "tonodeid", "target_id", "to_id", "destination")
 _TIME_NAMES = ("t", "time", "timestamp")
@@ -148,15 +151,18 @@ def has_empty(keys: pa.Array) -> bool:
 
 
 def numbers_of(column: pa.Array) -> NDArray[np.float64] | None:
-    """The column as finite numbers, timestamps as Unix seconds; None if that is impossible."""
-    scale = 1.0
+    """The column as finite numbers; None if that is impossible."""
     try:
-        if pa.types.is_timestamp(column.type):
-            column, scale = column.cast(pa.timestamp("us")).cast(pa.int64()), 1e6
-        numbers = column.cast(pa.float64(), safe=False)
+        values = unix_seconds(column)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         return None
-    if numbers.null_count:
-        return None
-    values: NDArray[np.float64] = numbers.to_numpy() / scale
     return values if np.isfinite(values).all() else None
+
+
+def times_of(column: pa.Array) -> NDArray[np.float64] | None:
+    """Numbers, timestamps, or texts of either, as finite numbers, timestamps in Unix seconds; None
+    if that is impossible.
+    """
+    if holds_strings(column.type):
+        column = parsed_times(column.cast(pa.string()))
+    return None if column is None or column.null_count else numbers_of(column)

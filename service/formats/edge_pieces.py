@@ -35,13 +35,22 @@ from service.formats.edge_list import (
     has_empty,
     unread_columns,
 )
-from service.formats.edge_text import TextLayout, first_row, layout_of, weights_of_rows
+from service.formats.edge_text import (
+    TextLayout,
+    first_row,
+    layout_of,
+    weights_of_rows,
+    without_mark,
+)
 
 PIECE_BYTES = 1 << 22
 """Of text that is parsed at once."""
 
 PIECE_ROWS = 1 << 17
 """Of a Parquet file, and pairs of a .gr.bin file."""
+
+_HEAD_BYTES = 16
+"""Of a file: more than a byte order mark and the name of a format."""
 
 _PIECEWISE = "expected a text edge list, Parquet, Arrow or .gr.bin file for a memory budget"
 
@@ -80,15 +89,19 @@ def read_edge_pieces(
     with reading(path), ExitStack() as opened:
         file = opened.enter_context(path.open("rb"))
         source = opened.enter_context(uncompressed(file))
-        head = source.read(8)
+        head = source.read(_HEAD_BYTES)
         if not head:
             raise EdgeListError(path, None, f"the file is empty; {ACCEPTED}")
         if ".gr.bin" in path.name.lower():
             wanted.refuse_weight(path, "a .gr.bin file")
             yield from _pairs(path, source, head)
-        elif ".links.bin" in path.name.lower() or head.startswith(b"%%Matrix"):
+            return
+        if ".links.bin" in path.name.lower():
             raise EdgeListError(path, None, _PIECEWISE)
-        elif head.startswith(b"PAR1"):
+        head = without_mark(path, head)
+        if head.startswith(b"%%Matrix"):
+            raise EdgeListError(path, None, _PIECEWISE)
+        if head.startswith(b"PAR1"):
             if source is not file:
                 raise EdgeListError(path, None, "a compressed Parquet file is not read by pieces")
             yield from _parquet(path, integers, wanted)

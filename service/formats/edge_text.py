@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
+from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE, BOM_UTF32_BE
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,13 +25,16 @@ from service.formats.edge_list import (
     end_columns,
     has_empty,
     numbers_of,
+    times_of,
     unread_columns,
 )
+from service.formats.times import EXPECTED_TEXTS, parsed_times
 from service.formats.weights import EXPECTED_WEIGHT, is_weight
 
 _EARLIEST_UNIX_TIME = 1e8
 # Blank lines and comments before the first row.
 _PREAMBLE = re.compile(rb"(?:[ \t\r]*(?:[#%][^\n]*)?\n)*(?:[ \t]*[#%][^\n]*\Z)?")
+_OTHER_MARKS = (BOM_UTF16_LE, BOM_UTF16_BE, BOM_UTF32_BE)  # of UTF-32 LE, the first is a part
 _COMMENT = re.compile(rb"(?m)^[ \t]*[#%].*\n?")
 
 
@@ -194,11 +198,11 @@ def read_text(path: Path, content: bytes, wanted: WantedColumns) -> EdgeList:
     columns = dict(zip(types, rows.read(types), strict=True))
     sources, targets = keys_of(rows, ends, *(columns[end] for end in ends))
     weights = None if weight is None else weights_of_rows(rows, weight, columns[weight])
-    times = None if time is None else numbers_of(columns[time])
+    times = None if time is None else times_of(columns[time])
     if guessed and not _look_like_times(times):
         time = times = None
     if time is not None and times is None:
-        raise rows.bad_cell(time, "a number, the time,", _is_number)
+        raise _wrong_time(rows, time)
     unread = unread_columns(layout.names, *ends, time, weight)
     return EdgeList(sources, targets, times, unread=unread, weights=weights)
 
@@ -213,6 +217,13 @@ def weights_of_rows(rows: TextRows, place: int, column: pa.Array) -> NDArray[np.
             lambda cell: _is_number(cell) and is_weight(float(cell)),
         )
     return weights
+
+
+def _wrong_time(rows: TextRows, place: int) -> EdgeListError:
+    """The error that names the first row whose time is not like that of the first row."""
+    _, first = next(rows.numbered())
+    is_good = _is_timestamp if _is_timestamp(rows.split(first)[place]) else _is_number
+    return rows.bad_cell(place, f"a time, a finite number {EXPECTED_TEXTS},", is_good)
 
 
 def _read_events(rows: TextRows) -> EdgeList:
@@ -285,6 +296,18 @@ def read_matrix_market(path: Path, content: bytes, wanted: WantedColumns) -> Edg
     return EdgeList(sources, targets, vertices=vertices, unread=unread, weights=weights)
 
 
+def without_mark(path: Path, content: bytes) -> bytes:
+    """What begins a file, without the byte order mark of UTF-8. Raises EdgeListError for that of
+    another encoding.
+    """
+    if content.startswith(_OTHER_MARKS):
+        message = (
+            "the text is UTF-16 or UTF-32, expected UTF-8: iconv -f UTF-16 -t UTF-8 converts it"
+        )
+        raise EdgeListError(path, None, message)
+    return content.removeprefix(BOM_UTF8)
+
+
 def first_row(content: bytes, position: int) -> int:
     """The position of the first line from `position` on that is neither blank nor a comment."""
     match = _PREAMBLE.match(content, position)
@@ -343,6 +366,11 @@ def _is_number(cell: str) -> bool:
         return bool(np.isfinite(float(cell)))
     except ValueError:
         return False
+
+
+def _is_timestamp(cell: str) -> bool:
+    found = parsed_times(pa.array([cell]))
+    return found is not None and pa.types.is_timestamp(found.type)
 
 
 def _shown(text: str) -> str:

@@ -1,7 +1,8 @@
-"""Times of edges in request bodies."""
+"""Times of edges, in request bodies and in files."""
 
 from __future__ import annotations
 
+import contextlib
 import math
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -9,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from gpu import MOST_HALF_LIVES
 from service.errors import FormatError
@@ -22,6 +24,7 @@ clock ``event``, one wrong time far ahead would make all other edges too old.
 """
 
 EXPECTED_TIME = "a finite number, in Unix seconds"
+EXPECTED_TEXTS = "or ISO 8601 timestamps in all rows"
 UNTIMED = (
     "the edges of the graph have no times: send them without, or create a graph with the option "
     "half_life or window"
@@ -29,6 +32,8 @@ UNTIMED = (
 NEEDS_TIME = f"the graph has the clock event: give every insertion a time, {EXPECTED_TIME}"
 
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+
+_KINDS_OF_TEXTS = (pa.float64(), pa.timestamp("ns", "UTC"), pa.timestamp("ns"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,20 +74,38 @@ def times_of(values: list[Any], field: str, rule: TimeRule | None, prefix: str =
 def time_column(column: pa.ChunkedArray, field: str, rule: TimeRule | None) -> pa.Array:
     """float64 times from a column of numbers or timestamps. Raises FormatError."""
     kind = column.type
-    is_timestamp = pa.types.is_timestamp(kind)
-    if not (is_timestamp or pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+    if not (pa.types.is_timestamp(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind)):
         raise FormatError(field, None, f"expected a column of numbers or timestamps, got {kind}")
     if column.null_count:
         index = column.is_null().index(True).as_py()
         message = f"expected {EXPECTED_TIME}, got null; give every insertion a time, or none"
         raise FormatError(field, index, message)
-    if is_timestamp:
-        # whole seconds first: nanoseconds since 1970 exceed the precision of a float64
-        whole, part = np.divmod(column.cast(pa.int64()).to_numpy(), _PER_SECOND[kind.unit])
-        seconds = whole + part / _PER_SECOND[kind.unit]
-    else:
-        seconds = pc.cast(column, pa.float64(), safe=False).to_numpy()
-    return _checked(seconds, seconds.tolist() if is_timestamp else column, field, rule, "")
+    seconds = unix_seconds(column)
+    values = seconds.tolist() if pa.types.is_timestamp(kind) else column
+    return _checked(seconds, values, field, rule, "")
+
+
+def unix_seconds(column: pa.Array | pa.ChunkedArray) -> NDArray[np.float64]:
+    """Numbers, unchanged, or timestamps of any unit and zone, none of them null. Raises
+    pa.ArrowInvalid or pa.ArrowNotImplementedError for a column of another type.
+    """
+    if not pa.types.is_timestamp(column.type):
+        return np.asarray(pc.cast(column, pa.float64(), safe=False))
+    # whole seconds first: nanoseconds since 1970 exceed the precision of a float64
+    per_second = _PER_SECOND[column.type.unit]
+    whole, part = np.divmod(np.asarray(column.cast(pa.int64())), per_second)
+    seconds: NDArray[np.float64] = whole + part / per_second
+    return seconds
+
+
+def parsed_times(texts: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray | None:
+    """Texts as numbers, or as ISO 8601 timestamps: all with a zone, or all without. None if they
+    are neither.
+    """
+    for kind in _KINDS_OF_TEXTS:
+        with contextlib.suppress(pa.ArrowInvalid):
+            return texts.cast(kind)
+    return None
 
 
 def _checked(

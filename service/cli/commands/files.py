@@ -9,6 +9,7 @@ import typer
 from liverank.choices import Strategy
 from service.cli.commands.options import (
     DEFAULT_URL,
+    DEFAULT_WAIT,
     Backend,
     Clock,
     Damping,
@@ -35,6 +36,7 @@ from service.cli.commands.options import (
     Trace,
     Undirected,
     Url,
+    Wait,
     Weights,
     Window,
     check_plot_out,
@@ -82,6 +84,7 @@ def load(
     ] = None,
     form: Form = None,
     url: Url = DEFAULT_URL,
+    wait: Wait = DEFAULT_WAIT,
     as_json: Json = False,
 ) -> None:
     """Sends an edge list to a server and waits until it is ranked.
@@ -99,7 +102,7 @@ def load(
 
     options = graph_options(locals()) | given(strategy=strategy, form=form)
     edges, timed = read_edges(file, time, weights), time is not None
-    with client_of(url) as client:
+    with client_of(url, wait) as client:
         present = ingest.prepare_graph(client, graph, edges, options, timed)
         receipt, loaded = _load(client, graph, ingest.as_in_graph(edges, present), timed)
     display.notice_left_out(loaded.unused_columns, **loaded.not_new)
@@ -157,6 +160,7 @@ def replay(
     undirected: Undirected = False,
     graph: Graph = "default",
     url: Url = DEFAULT_URL,
+    wait: Wait = DEFAULT_WAIT,
     plot: Plot = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON line per batch.")] = False,
 ) -> None:
@@ -179,7 +183,7 @@ def replay(
     edges = read_edges(file, time_column, weights)
     display.notice_left_out(edges.unread)
     plan = ingest.plan_replay(edges, batch_size, batches)
-    with client_of(url) as client:
+    with client_of(url, wait) as client:
         present_options = ingest.prepare_graph(client, graph, plan.initial, options)
         timed = ingest.has_times(present_options)
         later = [ingest.as_in_graph(batch, present_options) for batch in plan.batches]

@@ -12,9 +12,11 @@ import typer
 from liverank.choices import Strategy
 from service.cli.commands.options import (
     DEFAULT_URL,
+    DEFAULT_WAIT,
     Backend,
     Json,
     Url,
+    Wait,
     client_of,
     given,
     send_batches,
@@ -99,6 +101,7 @@ def preferential_attachment(
         Strategy | None, typer.Option(help="With --graph. Default: the graph's.")
     ] = None,
     url: Url = DEFAULT_URL,
+    wait: Wait = DEFAULT_WAIT,
     as_json: Annotated[
         bool, typer.Option("--json", help="JSON for machines; with --graph a line per batch.")
     ] = False,
@@ -122,7 +125,7 @@ def preferential_attachment(
     if out is not None:
         _write(out, vertices, lambda: draw().edge_list(), as_json)
     elif graph is not None:
-        _send(graph, draw(), batch_size, url, strategy, as_json)
+        _send(graph, draw(), batch_size, url, wait, strategy, as_json)
 
 
 @group.command("uniform")
@@ -228,6 +231,7 @@ def _send(
     drawn: generate.PreferentialAttachment,
     size: int,
     url: str,
+    wait: float,
     strategy: Strategy | None,
     as_json: bool,
 ) -> None:
@@ -239,7 +243,7 @@ def _send(
 
     total, batches = arrivals(drawn, size)
     nothing = pa.array([], pa.int64())
-    with client_of(url) as client:
+    with client_of(url, wait) as client:
         options = ingest.prepare_graph(client, graph, EdgeList(nothing, nothing))
         keyed = (ingest.as_in_graph(batch, options) for batch in batches)
         send_batches(client, graph, keyed, total, given(strategy=strategy), as_json)

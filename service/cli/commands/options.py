@@ -55,6 +55,7 @@ Time = Annotated[
     ),
 ]
 Url = Annotated[str, typer.Option(envvar="LIVERANK_URL", help="The server.")]
+Wait = Annotated[float, typer.Option(min=0, help="Seconds to wait for a server that is starting.")]
 Graph = Annotated[str, typer.Option(help="The graph's name.")]
 Form = Annotated[
     FormName | None,
@@ -155,6 +156,8 @@ Plot = Annotated[
 ]
 
 DEFAULT_URL = "http://127.0.0.1:8080"
+DEFAULT_WAIT = 600.0
+"""A first start compiles kernels, for minutes on a small machine."""
 
 
 def check_scratch(scratch: Path | None, memory: int | None) -> None:
@@ -227,10 +230,20 @@ def settled_target(order: object, members: object) -> Target | None:
     return "settled-set" if members else None
 
 
-def client_of(url: str) -> Client:
+def client_of(url: str, wait: float | None = None) -> Client:
+    """wait: see Wait; None: the client's own. What it waits for is said on stderr, once."""
     from liverank import Client
 
-    return Client(url)
+    told = set[str]()
+
+    def tell(reason: str) -> None:
+        if reason not in told:
+            told.add(reason)
+            from service.cli.display import notices
+
+            notices().print(f"waiting for {url}: {reason}")
+
+    return Client(url, waiting=tell, **given(start_seconds=wait))
 
 
 def read_edges(file: Path, time_column: str | None = None, weights: str | None = None) -> EdgeList:

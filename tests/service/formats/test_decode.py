@@ -153,6 +153,14 @@ KEYS = (
 PAIRS = st.lists(st.lists(KEYS, min_size=2, max_size=2) | st.lists(KEYS, max_size=3), max_size=3)
 
 
+def test_a_byte_order_mark_of_csv_is_no_text() -> None:
+    body = "\ufeffsource,target\n1,2\n".encode()
+    assert lists(decode_batch("text/csv", body, "integer"))[:2] == [[1], [2]]
+    wrong = "\ufeffsource,target\n1,0x2\n".encode()
+    expected = 'target[0]: expected an integer from -2⁶³ to 2⁶³-1, got the string "0x2"'
+    assert refusal("text/csv", wrong, "integer") == expected
+
+
 @pytest.mark.parametrize("kind", ["string", "integer"])
 def test_both_parsers_of_json_agree(kind: KeyKind, monkeypatch: pytest.MonkeyPatch) -> None:
     clean = (

@@ -114,6 +114,17 @@ def test_a_number_among_strings_is_a_string(tmp_path: Path) -> None:
     assert read(path)[0].to_pylist() == ["1"] * 200 + ["x"]
 
 
+@pytest.mark.parametrize("content", ["source,target\n1,2\n3,4\n", "1 2\n3 4\n", "# a\n1 2\n3 4"])
+def test_a_byte_order_mark_is_no_text(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "edges.csv"
+    path.write_text(content, "utf-8-sig")
+    sources, targets, _, _ = read(path)
+    assert (sources.to_pylist(), targets.to_pylist()) == ([1, 3], [2, 4])
+    path.write_text(content, "utf-16")
+    with pytest.raises(EdgeListError, match="the text is UTF-16 or UTF-32, expected UTF-8"):
+        read(path)
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
@@ -125,6 +136,7 @@ def test_a_number_among_strings_is_a_string(tmp_path: Path) -> None:
         ("events.txt", "1 + 1 2\n2 - 1 2\n", "a list of events is not read by pieces"),
         ("edges.ndjson", '{"source": 1, "target": 2}\n', "expected a text edge list, Parquet, "),
         ("m.mtx", "%%MatrixMarket matrix coordinate pattern general\n", "for a memory budget"),
+        ("marked.mtx", "\ufeff%%MatrixMarket matrix coordinate pattern general\n", "memory budget"),
         ("x.links.bin", "0000", "for a memory budget"),
         ("odd.gr.bin", "01234567012", "expected pairs of int32, got 3 bytes behind the last"),
         ("zero.dat", "ab\0\0cdef\n", "unknown binary format"),
