@@ -26,6 +26,7 @@ from service.storage.files import (
     DIRECTORY_MODE,
     FILE_MODE,
     make_directory,
+    rename_synced,
     storage_errors,
     sync_directory,
 )
@@ -48,9 +49,10 @@ class CopiedGraph:
 
 
 def backup(data: Path, target: Path) -> list[CopiedGraph]:
-    """Copies the graphs of the data directory `data` to the new directory `target`.
+    """Copies the graphs of the data directory `data` to the directory `target`, which must be new
+    or empty.
 
-    Raises StorageFailed; `target` then does not exist.
+    Raises StorageFailed; `target` is then unchanged.
     """
     with storage_errors(data):
         names = sorted(path.name for path in _graphs(data))
@@ -72,9 +74,6 @@ def restore(source: Path, data: Path) -> list[CopiedGraph]:
         graphs = sorted(_graphs(source), key=lambda path: path.name)
     for graph in graphs:
         _verify(graph)
-    with storage_errors(data):
-        if data.is_dir() and not any(data.iterdir()):
-            data.rmdir()
 
     def copy_all(temporary: Path) -> list[CopiedGraph]:
         _copy_api_keys(source, temporary)
@@ -94,8 +93,9 @@ def _graphs(data: Path) -> list[Path]:
 
 def _whole(target: Path, write: Callable[[Path], list[CopiedGraph]]) -> list[CopiedGraph]:
     """Writes a directory beside `target`, and renames it once all of it is on disk."""
-    if target.exists():
-        raise StorageFailed(target, "exists already; expected a new directory")
+    with storage_errors(target):
+        if target.exists() and (not target.is_dir() or any(target.iterdir())):
+            raise StorageFailed(target, "exists already; expected a new or empty directory")
     temporary = target.with_name(f".{target.name}.partial")
     with storage_errors(target):
         shutil.rmtree(temporary, ignore_errors=True)
@@ -104,8 +104,7 @@ def _whole(target: Path, write: Callable[[Path], list[CopiedGraph]]) -> list[Cop
             (temporary / "graphs").mkdir()
             copied = write(temporary)
             _sync_all(temporary)
-            temporary.rename(target)
-            sync_directory(target.parent)
+            rename_synced(temporary, target)
         except BaseException:
             shutil.rmtree(temporary, ignore_errors=True)
             raise

@@ -157,7 +157,7 @@ def test_a_damaged_backup_is_refused_before_anything_is_written(
 
 
 def test_nothing_is_written_over(saved: Path, tmp_path: Path) -> None:
-    with pytest.raises(StorageFailed, match="data: exists already; expected a new directory"):
+    with pytest.raises(StorageFailed, match="data: exists already; expected a new or empty"):
         restore(saved, tmp_path / "data")
     with pytest.raises(StorageFailed, match="saved: exists already"):
         backup(tmp_path / "data", saved)
