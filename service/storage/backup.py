@@ -31,8 +31,9 @@ from service.storage.files import (
     sync_directory,
 )
 from service.storage.graph_store import MANIFEST
-from service.storage.head import Head
+from service.storage.head import Head, read_head
 from service.storage.journal import Journal, head_path
+from service.storage.readable_rows import read_only
 from service.storage.verification import fault_of
 
 _ATTEMPTS = 5
@@ -145,13 +146,21 @@ def _copy(source: Path, temporary: Path, name: str) -> CopiedGraph:
 
 
 def _copy_journal(source: Path, target: Path) -> None:
-    uri = f"{source.absolute().as_uri()}?mode=rw"
+    """Raises StorageFailed if the journal ends early. Its files stay as they are: closing it would
+    remove the part of its write-ahead log behind a damage, which a server can salvage.
+    """
+    stated = read_head(head_path(source))  # first: batches may follow
     with (
-        closing(sqlite3.connect(uri, uri=True)) as old,
+        storage_errors(source),
+        read_only(source) as old,
         closing(sqlite3.connect(target)) as new,
     ):
         old.backup(new)
     copied = Journal(target)
+    if stated is not None and stated[0] > copied.version:
+        copied.close()
+        reason = f"ends at batch {copied.version}, but its head file is at {stated[0]}"
+        raise StorageFailed(source, f"{reason}: a server salvages it when it starts")
     head = Head(head_path(target))
     # both slots
     head.write(copied.version, copied.chain)
