@@ -210,6 +210,18 @@ class Catalog:
         self._check_ready()
         return sorted(self._graphs.values(), key=lambda graph: graph.name)
 
+    def stopped(self) -> dict[str, str]:
+        """The graphs that are not served, or take no more batches, with the reasons, by name.
+
+        Raises NotReady.
+        """
+        self._check_ready()
+        found = {name: str(error) for name, (_, error) in list(self._stopped.items())}
+        for graph in self.graphs():
+            if (fault := graph.pipeline.fault) is not None:
+                found[graph.name] = f"its pipeline has failed, restart the server: {fault!r}"
+        return dict(sorted(found.items()))
+
     def get(self, name: str) -> Graph:
         """Raises UnknownGraph, NotReady, GraphStopped."""
         self._check_ready()
