@@ -210,6 +210,18 @@ class Catalog:
         self._check_ready()
         return sorted(self._graphs.values(), key=lambda graph: graph.name)
 
+    def stopped(self) -> dict[str, str]:
+        """The graphs that are not served, or take no more batches, with the reasons, by name.
+
+        Raises NotReady.
+        """
+        self._check_ready()
+        found = {name: str(error) for name, (_, error) in list(self._stopped.items())}
+        for graph in self.graphs():
+            if (fault := graph.pipeline.fault) is not None:
+                found[graph.name] = f"its pipeline has failed, restart the server: {fault!r}"
+        return dict(sorted(found.items()))
+
     def get(self, name: str) -> Graph:
         """Raises UnknownGraph, NotReady, GraphStopped."""
         self._check_ready()
@@ -262,7 +274,9 @@ class Catalog:
         return graph, False
 
     def drop(self, name: str) -> None:
-        """Closes the graph and removes its files. Raises UnknownGraph, NotReady, StorageFailed."""
+        """Closes the graph and removes its files. Raises UnknownGraph, NotReady, StorageFailed; the
+        graph is then closed, and may be dropped again.
+        """
         self._check_ready()
         with self._changing:
             graph = self._stopped[name][0] if name in self._stopped else self.get(name)
@@ -270,8 +284,13 @@ class Catalog:
             self._stopped.pop(name, None)
             log.info("dropping graph %r", name)
             graph.pipeline.close(UnknownGraph(name))
+            try:
+                self._store.remove(name)
+            except StorageFailed as error:
+                reason = f"is closed, but its files could not be removed; drop it again: {error}"
+                self._stopped[name] = graph, GraphStopped(f"graph {name!r}", reason)
+                raise
             self._observe(name).dropped()
-            self._store.remove(name)
 
     def _check_ready(self) -> None:
         if self._not_ready is not None:

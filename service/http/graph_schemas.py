@@ -188,8 +188,17 @@ class RecoveringGraph(Body):
     since: float = Field(description="when shards were lost, Unix seconds")
 
 
+class StoppedGraph(Body):
+    graph: str
+    reason: str
+
+
 class Ready(Body):
     status: Literal["ready"]
+    stopped: list[StoppedGraph] = Field(
+        [],
+        description="graphs that are not served, or take no more batches; omitted if none",
+    )
     recovering: list[RecoveringGraph] = Field(
         [], description="graphs whose shards were lost; omitted if there are none"
     )

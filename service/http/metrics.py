@@ -255,8 +255,17 @@ class _GraphState(Collector):
     def collect(self) -> Iterator[Metric]:
         ready = self._catalog.not_ready is None
         graphs = self._catalog.graphs() if ready else []
+        stopped = self._catalog.stopped() if ready else {}
         yield GaugeMetricFamily("liverank_ready", "1 once the graphs can be used", float(ready))
         yield GaugeMetricFamily("liverank_graphs", "Number of graphs", len(graphs))
+        ended = GaugeMetricFamily(
+            "liverank_stopped",
+            "1 for a graph that is not served, or takes no more batches",
+            labels=["graph"],
+        )
+        for name in sorted({*stopped, *(graph.name for graph in graphs)}):
+            ended.add_metric([name], float(name in stopped))
+        yield ended
         yield GaugeMetricFamily(
             "liverank_receiving_bytes",
             "Bytes of request bodies being received or parsed",

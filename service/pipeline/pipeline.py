@@ -66,7 +66,10 @@ Result = TypeVar("Result")
 
 
 class Pipeline:
-    """The pipeline of an open graph. Any thread may call any method."""
+    """The pipeline of an open graph. Any thread may call any method.
+
+    fault  the error that ended it; None while it works, and once it is closed
+    """
 
     def __init__(
         self,
@@ -120,6 +123,7 @@ class Pipeline:
         self._writer: Future[Writer] = Future()
         self._last: Writer | None = None
         self._engine: Engine | None = None
+        self.fault: Exception | None = None
         self._thread = threading.Thread(target=self._run, name=f"liverank-{graph}", daemon=True)
         self._thread.start()
 
@@ -315,7 +319,7 @@ class Pipeline:
         except Exception as error:
             if self._last is not None:  # otherwise callers that wait for the writer get the error
                 log.exception("graph %s: its pipeline failed and has ended", self.graph)
-            reason = error
+            reason = self.fault = error
             self.shards.failed(error)
             self._queue.close(error)
             for future in (self._mapped, self._writer):

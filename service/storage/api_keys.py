@@ -22,6 +22,7 @@ import logging
 import secrets
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from hmac import compare_digest
@@ -201,10 +202,17 @@ class ApiKeyStore:
             replace_file(self._required, b"API keys are in use: see `liverank keys reset`\n")
 
     def _replace(self, keys: dict[str, ApiKey]) -> None:
+        is_first = not _exists(self._required)
         self._require()
         rows = [asdict(key) for key in keys.values()]
         document = json.dumps({"format": FILE_FORMAT, "keys": rows}, indent=2)
-        replace_file(self.path, document.encode())
+        try:
+            replace_file(self.path, document.encode())
+        except StorageFailed:
+            if is_first:  # a server without this key would not start
+                with suppress(OSError):
+                    self._required.unlink()
+            raise
         self._keys = keys
 
 

@@ -26,12 +26,14 @@ from service.storage.files import (
     DIRECTORY_MODE,
     FILE_MODE,
     make_directory,
+    rename_synced,
     storage_errors,
     sync_directory,
 )
 from service.storage.graph_store import MANIFEST
-from service.storage.head import Head
+from service.storage.head import Head, read_head
 from service.storage.journal import Journal, head_path
+from service.storage.readable_rows import read_only
 from service.storage.verification import fault_of
 
 _ATTEMPTS = 5
@@ -48,9 +50,10 @@ class CopiedGraph:
 
 
 def backup(data: Path, target: Path) -> list[CopiedGraph]:
-    """Copies the graphs of the data directory `data` to the new directory `target`.
+    """Copies the graphs of the data directory `data` to the directory `target`, which must be new
+    or empty.
 
-    Raises StorageFailed; `target` then does not exist.
+    Raises StorageFailed; `target` is then unchanged.
     """
     with storage_errors(data):
         names = sorted(path.name for path in _graphs(data))
@@ -72,9 +75,6 @@ def restore(source: Path, data: Path) -> list[CopiedGraph]:
         graphs = sorted(_graphs(source), key=lambda path: path.name)
     for graph in graphs:
         _verify(graph)
-    with storage_errors(data):
-        if data.is_dir() and not any(data.iterdir()):
-            data.rmdir()
 
     def copy_all(temporary: Path) -> list[CopiedGraph]:
         _copy_api_keys(source, temporary)
@@ -94,8 +94,9 @@ def _graphs(data: Path) -> list[Path]:
 
 def _whole(target: Path, write: Callable[[Path], list[CopiedGraph]]) -> list[CopiedGraph]:
     """Writes a directory beside `target`, and renames it once all of it is on disk."""
-    if target.exists():
-        raise StorageFailed(target, "exists already; expected a new directory")
+    with storage_errors(target):
+        if target.exists() and (not target.is_dir() or any(target.iterdir())):
+            raise StorageFailed(target, "exists already; expected a new or empty directory")
     temporary = target.with_name(f".{target.name}.partial")
     with storage_errors(target):
         shutil.rmtree(temporary, ignore_errors=True)
@@ -104,8 +105,7 @@ def _whole(target: Path, write: Callable[[Path], list[CopiedGraph]]) -> list[Cop
             (temporary / "graphs").mkdir()
             copied = write(temporary)
             _sync_all(temporary)
-            temporary.rename(target)
-            sync_directory(target.parent)
+            rename_synced(temporary, target)
         except BaseException:
             shutil.rmtree(temporary, ignore_errors=True)
             raise
@@ -146,13 +146,21 @@ def _copy(source: Path, temporary: Path, name: str) -> CopiedGraph:
 
 
 def _copy_journal(source: Path, target: Path) -> None:
-    uri = f"{source.absolute().as_uri()}?mode=rw"
+    """Raises StorageFailed if the journal ends early. Its files stay as they are: closing it would
+    remove the part of its write-ahead log behind a damage, which a server can salvage.
+    """
+    stated = read_head(head_path(source))  # first: batches may follow
     with (
-        closing(sqlite3.connect(uri, uri=True)) as old,
+        storage_errors(source),
+        read_only(source) as old,
         closing(sqlite3.connect(target)) as new,
     ):
         old.backup(new)
     copied = Journal(target)
+    if stated is not None and stated[0] > copied.version:
+        copied.close()
+        reason = f"ends at batch {copied.version}, but its head file is at {stated[0]}"
+        raise StorageFailed(source, f"{reason}: a server salvages it when it starts")
     head = Head(head_path(target))
     # both slots
     head.write(copied.version, copied.chain)

@@ -34,7 +34,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service.errors import FileDamaged, StorageFailed
-from service.storage.files import DIRECTORY_MODE, storage_errors, sync_directory, write_synced
+from service.storage.files import (
+    DIRECTORY_MODE,
+    rename_synced,
+    storage_errors,
+    sync_directory,
+    write_synced,
+)
 
 log = logging.getLogger("liverank.checkpoint")
 
@@ -104,9 +110,8 @@ def write(directory: Path, checkpoint: Checkpoint) -> int:
             arrays = {name: array.stated for name, array in written.items()}
             write_synced(temporary / _MANIFEST, [_manifest(checkpoint, arrays)])
             sync_directory(temporary)
-            temporary.rename(target)
-            sync_directory(directory)
             sync_directory(directory.parent)
+            rename_synced(temporary, target)
         except BaseException:
             # its files would take space that the next attempt needs
             shutil.rmtree(temporary, ignore_errors=True)

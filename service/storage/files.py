@@ -90,6 +90,21 @@ def sync_directory(directory: Path) -> None:
         os.close(descriptor)
 
 
+def rename_synced(source: Path, target: Path) -> None:
+    """Renames a file or a directory so that it survives a power loss. `target` must not exist, or
+    be an empty directory.
+
+    Raises OSError; the rename is then undone, or whoever tries again would find `target` in use.
+    """
+    source.rename(target)
+    try:
+        sync_directory(target.parent)
+    except OSError:
+        with suppress(OSError):
+            target.rename(source)
+        raise
+
+
 def make_directory(directory: Path) -> None:
     """Creates a directory, if there is none, and those above it, for their owner alone.
 
@@ -120,7 +135,24 @@ def replace_file(path: Path, content: bytes) -> None:
     """Replaces or creates the file atomically. Raises StorageFailed; it is then unchanged."""
     temporary = path.with_suffix(".writing")
     with storage_errors(path):
+        before = path.read_bytes() if path.exists() else None
         temporary.unlink(missing_ok=True)
         write_synced(temporary, [content])
         temporary.rename(path)
-        sync_directory(path.parent)
+        try:
+            sync_directory(path.parent)
+        except OSError:
+            # what is refused must not come back with the next start
+            with suppress(OSError):
+                _put_back(path, temporary, before)
+            raise
+
+
+def _put_back(path: Path, temporary: Path, content: bytes | None) -> None:
+    """Replaces the file with its earlier content, or removes it; not synced."""
+    if content is None:
+        path.unlink()
+        return
+    temporary.touch(FILE_MODE)
+    temporary.write_bytes(content)
+    temporary.rename(path)

@@ -31,6 +31,7 @@ from service.storage import journal
 from service.storage.files import (
     DIRECTORY_MODE,
     make_directory,
+    rename_synced,
     storage_errors,
     storage_failure,
     sync_directory,
@@ -97,20 +98,18 @@ class GraphStore:
             Journal.create(temporary / journal.FILE)
             write_synced(temporary / MANIFEST, [json.dumps(manifest, indent=2).encode()])
             sync_directory(temporary)
-            temporary.rename(directory)
-            sync_directory(self._graphs)
+            rename_synced(temporary, directory)
         except (OSError, sqlite3.Error) as error:
             shutil.rmtree(temporary, ignore_errors=True)
             raise storage_failure(directory, error) from error
         return directory
 
     def remove(self, name: str) -> None:
-        """Raises StorageFailed."""
+        """Raises StorageFailed; the graph is then still there."""
         directory = self._graphs / name
         temporary = self._temporary(f".dropped-{name}")
         with storage_errors(directory):
-            directory.rename(temporary)
-            sync_directory(self._graphs)
+            rename_synced(directory, temporary)
         # If this fails, the next start removes the rest.
         shutil.rmtree(temporary, ignore_errors=True)
 

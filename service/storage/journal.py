@@ -16,6 +16,10 @@ The tables are those of service.storage.layout. The rules:
 5. Batches are removed only when two checkpoints hold them (`retire`). Their outcomes are removed
    with them, except those of batches with an idempotency key: key, hash and outcome stay
    `KEPT_SECONDS` longer.
+6. After a sync that failed, the whole write-ahead log is written again before anything else is
+   committed: a later sync would succeed without what the first one could not write, which the
+   operating system forgets, and SQLite ignores what follows such a hole. So it is before the first
+   commit, since an earlier process may have left such a log.
 
 The graph's writer writes; `retire`, `sync_receipts` and `outcome` may be called from any thread.
 """
@@ -23,6 +27,7 @@ The graph's writer writes; `retire`, `sync_receipts` and `outcome` may be called
 from __future__ import annotations
 
 import logging
+import os
 import sqlite3
 import threading
 import time
@@ -35,7 +40,7 @@ from typing import Literal
 
 from service.errors import StorageFailed
 from service.storage import layout
-from service.storage.files import storage_errors
+from service.storage.files import SLICE, storage_errors
 from service.storage.head import Head
 from service.storage.layout import Record, State
 
@@ -78,6 +83,7 @@ class Journal:
         self._connections: list[sqlite3.Connection] = []
         self._head: Head | None = None
         self._state: State
+        self._may_have_hole = True
         self.committed_at = 0.0
         if not path.is_file():
             raise StorageFailed(path, "the journal is missing")
@@ -225,18 +231,18 @@ class Journal:
 
     def batches(self, after: int) -> Iterator[tuple[int, float, Record, bytes]]:
         """Version, commit time, record and chain of the batches after version `after`."""
-        rows = self._durable.execute(
-            "SELECT version, committed_at, payload, strategy, idempotency_key, body_hash, chain"
-            " FROM batches WHERE version > ? ORDER BY version",
-            (after,),
-        )
         while True:
+            # one by one: an open query makes commits fail that follow one of the other connection
             with storage_errors(self.path):
-                row = rows.fetchone()
-            if row is None:
+                rows = self._durable.execute(
+                    "SELECT version, committed_at, payload, strategy, idempotency_key, body_hash,"
+                    " chain FROM batches WHERE version > ? ORDER BY version LIMIT 1",
+                    (after,),
+                ).fetchall()
+            if not rows:
                 return
-            version, committed_at, *columns, chain = row
-            yield version, committed_at, Record(*columns), chain
+            ((after, committed_at, *columns, chain),) = rows
+            yield after, committed_at, Record(*columns), chain
 
     def bytes_after(self, version: int) -> int:
         """Bytes of payload of the batches after `version`."""
@@ -326,6 +332,15 @@ class Journal:
         self._state = layout.read_state(self._durable, self.path)
         self._head = Head(head_path(self.path))
 
+    def _write_log_again(self) -> None:
+        """Writes the write-ahead log again, as it is, and syncs it (rule 6). Raises OSError."""
+        with open(self.path.with_name(f"{self.path.name}-wal"), "r+b", buffering=0) as log:
+            place = 0
+            while part := os.pread(log.fileno(), SLICE, place):
+                place += os.pwrite(log.fileno(), part, place)
+            os.fsync(log.fileno())
+        self._may_have_hole = False
+
     def _connect(self, synchronous: Literal["FULL", "NORMAL"]) -> sqlite3.Connection:
         # mode=rw: a journal that has disappeared must not be created empty.
         uri = f"{self.path.absolute().as_uri()}?mode=rw"
@@ -350,14 +365,22 @@ class Journal:
     def _transaction(self, connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
         """For callers that hold `_writing`: SQLite has one writer, and would wait by polling."""
         with storage_errors(self.path):
+            if self._may_have_hole:
+                self._write_log_again()
             connection.execute("BEGIN IMMEDIATE")
             try:
                 yield connection
                 connection.execute("COMMIT")
-            except BaseException:
+            except BaseException as error:
+                self._may_have_hole = _is_failed_sync(error)
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
                 raise
+
+
+def _is_failed_sync(error: BaseException) -> bool:
+    code = getattr(error, "sqlite_errorcode", None)
+    return code in (sqlite3.SQLITE_IOERR_FSYNC, sqlite3.SQLITE_IOERR_DIR_FSYNC)
 
 
 def head_path(journal: Path) -> Path:

@@ -1,7 +1,8 @@
 """The states in which a power loss can leave a directory, from a record of what was written.
 
 The record is that of recording_disk.c. A disk keeps what was synced: the content of a file with the
-file, the names in a directory with the directory. Of the rest it may keep anything; here nothing,
+file, the names in a directory with the directory. What a failed sync could not write is lost, also
+to later syncs. Of the rest it may keep anything; here nothing,
 or a random part of the writes with all names.
 """
 
@@ -55,7 +56,14 @@ class File:
         self.write(-1 - size, b"")
 
     def sync(self) -> None:
-        self.synced = bytes(self.content)
+        disk = bytearray(self.synced)
+        for place, data in self.unsynced:
+            _write(disk, place, data)
+        self.synced = bytes(disk)
+        self.unsynced.clear()
+
+    def fail(self) -> None:
+        """What could not be written is forgotten: Linux takes its pages for written."""
         self.unsynced.clear()
 
     def part(self, choose: random.Random) -> bytes:
@@ -100,6 +108,9 @@ class RecordedDisk:
             self.files.setdefault(event.inode, File()).truncate(event.place)
         elif event.kind == "s" and event.inode in self.files:
             self.files[event.inode].sync()
+        elif event.kind == "f":
+            if event.inode in self.files:
+                self.files[event.inode].fail()
         elif event.kind == "s":
             directory = event.inode if event.inode in self.entries else TOP
             self.synced_entries[directory] = dict(self.entries[directory])

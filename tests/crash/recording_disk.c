@@ -3,7 +3,9 @@
    Preloaded into a process. RECORDING_DISK names the file of the record, RECORDING_DISK_DIRECTORY
    the directory. Each event is a header and its payload; files are identified by their inode.
 
-     header   kind (uint8: w write, t truncate, s sync, c create or open, m mkdir, r rename,
+   While a file exists whose name is that of the record with "-fails" behind it, syncs fail with EIO.
+
+     header   kind (uint8: w write, t truncate, s sync, f failed sync, c create or open, m mkdir, r rename,
               u unlink, d rmdir), 7 bytes of padding, inode, offset or size, and the lengths of the
               two parts of the payload (uint64 each)
      payload  w: the data; c, m, u, d: the path; r: the old and the new path */
@@ -76,10 +78,13 @@ static uint64_t inode_of(int file) {
 }
 
 static int synced(int file, int (*original)(int)) {
+  char fails[PATH_MAX];
+  snprintf(fails, sizeof fails, "%s-fails", getenv("RECORDING_DISK"));
   pthread_mutex_lock(&lock);
-  int result = original(file);
   uint64_t inode = inode_of(file);
-  if (result == 0 && inode) record('s', inode, 0, NULL, 0, NULL, 0);
+  int result = inode && access(fails, F_OK) == 0 ? -1 : original(file);
+  if (inode) record(result == 0 ? 's' : 'f', inode, 0, NULL, 0, NULL, 0);
+  if (result) errno = EIO;
   pthread_mutex_unlock(&lock);
   return result;
 }

@@ -61,7 +61,7 @@ def test_a_disk_that_fails_at_any_step_of_a_checkpoint_leaves_the_older_one(
             before = [path.name for path in checkpoints.stored(tmp_path / "checkpoints")]
             fault = Fault(step, disk_error(number), lasts=True)
             with pytest.MonkeyPatch.context() as patch:
-                for name in ("write_synced", "sync_directory"):
+                for name in ("write_synced", "sync_directory", "rename_synced"):
                     patch.setattr(checkpoints, name, fault.around(getattr(checkpoints, name)))
                 for name in ("mkdir", "rename"):
                     patch.setattr(Path, name, _unbound(fault, getattr(Path, name)))

@@ -10,7 +10,7 @@ import shutil
 from pathlib import Path
 
 from tests.crash.conftest import Record
-from tests.crash.recorded_disk import states
+from tests.crash.recorded_disk import RecordedDisk, states
 from tests.service.graphs import batch, send, working
 
 PROGRAM = """
@@ -44,6 +44,42 @@ for number in range(24):
 os._exit(0)
 """
 
+FAILING = """
+import json, os, sys
+from pathlib import Path
+from service.errors import StorageFailed
+from tests.service.graphs import batch, opened, send, submit
+
+directory = Path(sys.argv[1])
+fails = Path(os.environ["RECORDING_DISK"] + "-fails")
+pipeline = opened(directory)
+answers = os.open(directory / "answers", os.O_WRONLY | os.O_CREAT)
+number = 0
+
+def acknowledged():
+    global number
+    receipt = send(pipeline, batch([(str(number), str(number + 1))], key=f"k{number}"))
+    number += 1
+    edges = pipeline.view.edges
+    answer = {"version": receipt["version"], "edges": edges, "revision": receipt["revision"]}
+    os.write(answers, json.dumps(answer).encode() + b"\\n")
+    os.fsync(answers)
+
+acknowledged()
+for restarts in (False, True, False):
+    fails.touch()
+    for _ in range(2):
+        refused = batch([("refused", str(number))])
+        submit(pipeline, refused)
+        assert isinstance(refused.ranked.exception(60), StorageFailed)
+    fails.unlink()
+    if restarts:
+        pipeline = opened(directory)
+    acknowledged()
+    acknowledged()
+os._exit(0)
+"""
+
 STEP = 2
 """Every second sync is tried: all of them take twice as long."""
 
@@ -66,6 +102,26 @@ def test_nothing_acknowledged_is_lost_by_a_power_loss_at_any_sync(
             disk.write_state(state, kept)
             _check(state, acknowledged, f"event {number}, {'part' if kept else 'nothing'} kept")
     assert tried > 100
+
+
+def test_nothing_acknowledged_after_a_failed_sync_is_lost_by_a_power_loss(
+    record: Record, tmp_path: Path
+) -> None:
+    data = tmp_path / "data"
+    events = record(FAILING, data)
+    assert any(event.kind == "f" for event in events)
+    disk = RecordedDisk(data)
+    checked = 0
+    for number, event in enumerate(events):
+        disk.apply(event)
+        answers = disk.current("answers").splitlines()
+        if event.kind == "s" and len(answers) > checked:
+            checked = len(answers)
+            state = tmp_path / "state"
+            shutil.rmtree(state, ignore_errors=True)
+            disk.write_state(state, None)
+            _check(state, [json.loads(answers[-1])], f"event {number}")
+    assert checked == 7
 
 
 def _check(state: Path, acknowledged: list[dict[str, int]], where: str) -> None:

@@ -30,9 +30,10 @@ async def alive() -> Response:
 async def ready(request: Request, catalog: OpenCatalog) -> Response:
     """200 once kernels are compiled and graphs recovered; until then 503 with the reason.
 
-    Graphs that recover from the loss of shards are listed, and consumers of external sources that
-    have reported that they do not consume; the server is ready nevertheless. With API keys in use,
-    only requests with one get these lists and the reason, which name graphs and files.
+    Graphs that have stopped are listed, graphs that recover from the loss of shards, and consumers
+    of external sources that have reported that they do not consume; the server is ready
+    nevertheless. With API keys in use, only requests with one get these lists and the reason, which
+    name graphs and files.
     """
     access = access_of(request)
     trusted = access.trusts(request)
@@ -40,9 +41,18 @@ async def ready(request: Request, catalog: OpenCatalog) -> Response:
         raise NotReady(catalog.not_ready if trusted else "the reason is shown to API keys only")
     document: dict[str, Any] = {"status": "ready"}
     key = access.identify(request) if trusted and access.keys else None
-    graphs = [
-        graph for graph in catalog.graphs() if trusted and (key is None or key.allows(graph.name))
+
+    def shown(graph: str) -> bool:
+        return trusted and (key is None or key.allows(graph))
+
+    stopped = [
+        {"graph": name, "reason": reason}
+        for name, reason in catalog.stopped().items()
+        if shown(name)
     ]
+    if stopped:
+        document["stopped"] = stopped
+    graphs = [graph for graph in catalog.graphs() if shown(graph.name)]
     lost = [(graph.name, loss) for graph in graphs if (loss := graph.pipeline.shards.loss)]
     if lost:
         document["recovering"] = [{"graph": name, **asdict(loss)} for name, loss in lost]

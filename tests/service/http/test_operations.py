@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from gpu import Engine
+from service.pipeline.writer import Writer
 from tests.service.server import Server, running, wait_for
 
 
@@ -45,6 +46,37 @@ def test_a_graph_that_cannot_be_recovered_is_named_and_nothing_is_served(tmp_pat
         assert "recovering graph 'default' failed" in detail
         assert "journal.db: file is not a database; there is nothing to recover from" in detail
         assert server.http.get("/livez").status_code == 200
+
+
+def test_graphs_that_have_stopped_are_listed_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fault(*_: Any) -> None:
+        raise ZeroDivisionError("a fault")
+
+    with running(tmp_path) as server:
+        server.http.put("/graphs/damaged").raise_for_status()
+    (tmp_path / "graphs" / "damaged" / "watched.json").write_text("{")
+    with running(tmp_path) as server:
+        http = server.http
+        (damaged,) = http.get("/readyz").json()["stopped"]
+        assert damaged["graph"] == "damaged"
+        assert damaged["reason"] in http.get("/graphs/damaged").json()["detail"]
+        assert 'liverank_stopped{graph="default"} 0.0' in http.get("/metrics").text
+        with monkeypatch.context() as patch:
+            patch.setattr(Writer, "_apply", fault)
+            answer = http.post("/graphs/default/batches", json={"insert": [["a", "b"]]})
+        assert answer.status_code == 500
+        wait_for(lambda: len(http.get("/readyz").json()["stopped"]) == 2)
+        stopped = {one["graph"]: one["reason"] for one in http.get("/readyz").json()["stopped"]}
+        assert stopped["damaged"] == damaged["reason"]
+        assert stopped["default"].endswith("restart the server: ZeroDivisionError('a fault')")
+        for name in stopped:
+            assert f'liverank_stopped{{graph="{name}"}} 1.0' in http.get("/metrics").text
+        assert http.get("/graphs/default").json()["version"] == 0
+    with running(tmp_path) as server:
+        wait_for(lambda: server.http.get("/graphs/default").json()["version"] == 1)
+        assert [one["graph"] for one in server.http.get("/readyz").json()["stopped"]] == ["damaged"]
 
 
 def test_a_second_server_on_the_same_data_is_refused(tmp_path: Path) -> None:

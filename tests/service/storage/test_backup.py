@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from service.cli.main import main
 from service.errors import StorageFailed
 from service.storage.api_keys import ApiKeyStore
 from service.storage.backup import CopiedGraph, backup, restore
-from tests.service.graphs import batch, send, working
+from tests.service.graphs import batch, edges_of, send, working
 from tests.service.server import Server, running, wait_for
 
 GRAPH = "/graphs/default"
@@ -156,8 +157,30 @@ def test_a_damaged_backup_is_refused_before_anything_is_written(
     assert not (tmp_path / "again").exists()
 
 
+def test_a_journal_that_ends_early_is_not_copied_and_can_be_salvaged_afterwards(
+    saved: Path, tmp_path: Path
+) -> None:
+    data, graph = tmp_path / "crashed", tmp_path / "crashed" / "graphs" / "default"
+    with working(saved / "graphs" / "default") as pipeline:
+        for number in range(2, 6):
+            send(pipeline, batch([("a", f"only {number}")]))
+        shutil.copytree(saved, data)
+    log = graph / "journal.db-wal"
+    content = bytearray(log.read_bytes())
+    content[content.index(b"only 3")] ^= 1
+    log.write_bytes(content)
+    with pytest.raises(StorageFailed, match=r"journal\.db: ends at batch 2, but .* is at 5"):
+        backup(data, tmp_path / "again")
+    assert not (tmp_path / "again").exists()
+    assert log.read_bytes() == content
+    with working(graph) as pipeline:
+        assert edges_of(pipeline) >= {("a", f"only {number}") for number in (2, 4, 5)}
+        assert pipeline.view.version == 5
+    assert backup(data, tmp_path / "again")[0].version == 5
+
+
 def test_nothing_is_written_over(saved: Path, tmp_path: Path) -> None:
-    with pytest.raises(StorageFailed, match="data: exists already; expected a new directory"):
+    with pytest.raises(StorageFailed, match="data: exists already; expected a new or empty"):
         restore(saved, tmp_path / "data")
     with pytest.raises(StorageFailed, match="saved: exists already"):
         backup(tmp_path / "data", saved)

@@ -87,6 +87,18 @@ def test_batches_and_rejections_are_fsynced_and_receipts_are_not(path: Path) -> 
     journal.close()
 
 
+def test_batches_are_read_while_others_commit(path: Path) -> None:
+    journal = Journal(path)
+    journal.append([record(b"a"), record(b"b"), record(b"c")], 1)
+    batches = journal.batches(0)
+    _, _, _, chain = next(batches)
+    journal.add_receipts([(1, b"{}")])  # as a checkpoint does while a graph in shards recovers
+    journal.retire(1, chain)
+    journal.reject(2, b"{}")
+    assert [version for version, *_ in batches] == [2, 3]
+    journal.close()
+
+
 def test_a_missing_journal_is_not_created(tmp_path: Path) -> None:
     with pytest.raises(StorageFailed, match="the journal is missing"):
         Journal(tmp_path / "journal.db")

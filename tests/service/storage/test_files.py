@@ -1,0 +1,137 @@
+"""A directory that cannot be synced after a rename: what is refused is not there, and can be tried
+again.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+import pytest
+
+from service.catalog import Catalog
+from service.errors import GraphStopped, StorageFailed, UnknownGraph
+from service.settings import Settings
+from service.storage import checkpoint as checkpoints
+from service.storage.api_keys import ApiKeyStore
+from service.storage.backup import backup, restore
+from service.storage.files import replace_file
+from service.storage.graph_store import GraphStore
+from tests.service.graphs import batch, send, working
+
+Failing = Callable[[Path, Callable[[], bool]], AbstractContextManager[None]]
+
+
+@pytest.fixture
+def failing(monkeypatch: pytest.MonkeyPatch) -> Failing:
+    """The disk refuses to sync a directory while a condition holds."""
+    original = os.fsync
+
+    @contextmanager
+    def fail(directory: Path, condition: Callable[[], bool]) -> Iterator[None]:
+        refused = []
+
+        def fsync(descriptor: int) -> None:
+            if os.path.samestat(os.fstat(descriptor), directory.stat()) and condition():
+                refused.append(descriptor)
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            original(descriptor)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fsync", fsync)
+            with pytest.raises(StorageFailed, match="Input/output error"):
+                yield
+        assert refused
+
+    return fail
+
+
+def test_a_checkpoint_that_was_refused_is_taken_the_next_time(
+    tmp_path: Path, failing: Failing
+) -> None:
+    directory = tmp_path / "checkpoints"
+    with working(tmp_path) as pipeline:
+        send(pipeline, batch([("a", "b")]))
+        with failing(directory, lambda: bool(checkpoints.stored(directory))):
+            pipeline.checkpoint().result(60)
+        assert list(directory.iterdir()) == []
+        assert pipeline.checkpoint().result(60).version == 1
+
+
+def test_a_graph_that_was_refused_can_be_created(tmp_path: Path, failing: Failing) -> None:
+    store = GraphStore(tmp_path)
+    store.open()
+    graphs = tmp_path / "graphs"
+    with failing(graphs, lambda: (graphs / "g").exists()):
+        store.create("g", {})
+    assert store.directories() == []
+    assert store.create("g", {}) == graphs / "g"
+    with failing(graphs, lambda: not (graphs / "g").exists()):
+        store.remove("g")
+    assert store.directories() == [graphs / "g"]
+    store.remove("g")
+    assert store.directories() == []
+    store.close()
+
+
+def test_a_graph_whose_files_stay_says_so_until_it_is_dropped_again(
+    tmp_path: Path, failing: Failing
+) -> None:
+    catalog = Catalog(Settings(data=tmp_path, backend="cpu"))
+    catalog.open()
+    graphs = tmp_path / "graphs"
+    try:
+        catalog.create("g", {})
+        with failing(graphs, lambda: not (graphs / "g").exists()):
+            catalog.drop("g")
+        for refused in (lambda: catalog.get("g"), lambda: catalog.create("g", {})):
+            with pytest.raises(GraphStopped, match="drop it again"):
+                refused()
+        assert [graph.name for graph in catalog.graphs()] == ["default"]
+        catalog.drop("g")
+        with pytest.raises(UnknownGraph):
+            catalog.get("g")
+        assert catalog.create("g", {})[1]
+    finally:
+        catalog.close()
+
+
+@pytest.mark.parametrize("before", [None, b"before"])
+def test_a_file_that_was_not_replaced_is_the_one_before(
+    tmp_path: Path, failing: Failing, before: bytes | None
+) -> None:
+    file = tmp_path / "file"
+    if before is not None:
+        replace_file(file, before)
+    with failing(tmp_path, lambda: file.exists() and file.read_bytes() == b"after"):
+        replace_file(file, b"after")
+    assert (file.read_bytes() if file.exists() else None) == before
+    if before is not None:
+        assert file.stat().st_mode & 0o777 == 0o600
+    replace_file(file, b"after")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_key_that_nobody_was_told_is_not_required(tmp_path: Path, failing: Failing) -> None:
+    store = ApiKeyStore(tmp_path)
+    with failing(tmp_path, (tmp_path / "keys.json").exists):
+        store.create("first", "admin", None)
+    assert not ApiKeyStore(tmp_path, may_be_missing=False)
+
+
+def test_a_backup_that_was_refused_is_not_there(tmp_path: Path, failing: Failing) -> None:
+    data = tmp_path / "data"
+    store = GraphStore(data)
+    store.open()
+    with working(store.create("g", {})) as pipeline:
+        send(pipeline, batch([("a", "b")]))
+    store.close()
+    saved, again = tmp_path / "saved", tmp_path / "again"
+    again.mkdir()
+    with failing(tmp_path, saved.exists):
+        backup(data, saved)
+    assert not saved.exists()
+    assert backup(data, saved) == restore(saved, again)
