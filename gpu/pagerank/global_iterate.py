@@ -327,7 +327,7 @@ class GlobalIterate(Iterate):
         """
         certificate = self.certificate
         scale = certificate.mass * (1.0 - self.options.damping)
-        if (certificate.residual_l1 - abs(certificate.residual_sum)) / scale > worth:
+        if certificate.residual_l1 - abs(certificate.residual_sum) > worth * scale or scale <= 0.0:
             return self.error_bound
         xp, residuals = self.graph.backend.xp, self.workspace.residual.values
         mean = certificate.residual_sum / self._ranked

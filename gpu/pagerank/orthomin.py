@@ -150,7 +150,9 @@ class Orthomin:
         )
         iterate.record_accelerated(buffers, result, -alpha * self._mean)
         certificate.after_sweep(result, abs(alpha) * self._image_error)
-        effective = result.residual_l1 / certificate.mass <= damping * residual_l1 / mass
+        # of y/Σy; where weights differ by tens of orders of magnitude, a step may leave no Σy
+        least = damping * residual_l1 * certificate.mass
+        effective = certificate.mass > 0.0 and result.residual_l1 * mass <= least
         self._fresh = not effective
         return AcceleratedResult(
             result, closed_class_residual - alpha * self._closed_class_image, effective

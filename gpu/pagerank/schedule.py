@@ -46,6 +46,9 @@ took up to 11 sweeps of 37 more to a target four times as loose.
 _LEAST_SWEEPS = 2
 """Fewer sweeps to the target than this cannot gain by a trial."""
 
+_LARGEST_BOUND = 1e100
+"""In place of larger bounds and of an infinite one, which says that Σy is not positive."""
+
 
 @dataclass(frozen=True, slots=True)
 class SweepKind:
@@ -127,10 +130,11 @@ class SweepSchedule:
     def record(self, bound: float) -> None:
         """Records the bound after a sweep that another of its kind follows."""
         self._sweeps += 1
-        self._bounds.append(bound)
+        self._bounds.append(min(bound, _LARGEST_BOUND))
 
     def switch(self, bound: float) -> bool:
         """Records the bound after a sweep. Whether `kind` changed."""
+        bound = min(bound, _LARGEST_BOUND)
         self.record(bound)
         swept = len(self._bounds) - 1
         if self._other is None or swept < self.least_bounds:

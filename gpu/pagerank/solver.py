@@ -15,12 +15,15 @@ from gpu.pagerank.push import push_to_target
 from gpu.pagerank.schedule import SWEEP_KINDS
 from gpu.pagerank.settle import settle_places
 from gpu.pagerank.strategies import TABLE, Solve, Solved, Strategy
-from gpu.pagerank.sweeps import iterate_to_tolerance, sweep_to_target
+from gpu.pagerank.sweeps import Swept, iterate_to_tolerance, sweep_to_target
 from gpu.trace import Trace
 from gpu.types import Form
 
 USELESS_BOUND = 0.5
 """An error bound above it means that the old ranks are no better than none."""
+
+
+_PLAIN = [kind for kind in SWEEP_KINDS if not kind.accelerated and not kind.mean_corrected]
 
 
 class AcceleratedSolver:
@@ -72,10 +75,22 @@ class AcceleratedSolver:
         if not from_nothing:  # else pushing would give closed classes a part in the residual
             rounds, touched = push_to_target(iterate)
         swept = sweep_to_target(iterate, most - rounds, from_nothing=from_nothing)
+        if self._has_lost_all():
+            again = sweep_to_target(iterate, most, _PLAIN, from_nothing=True)
+            swept = Swept(swept.sweeps + again.sweeps, again.converged)
         if swept.sweeps:
             touched = iterate.graph.ids.count
         solved = Solved(rounds + swept.sweeps, touched, swept.converged)
         return self._settled(solved) if self._asked.settle else solved
+
+    def _has_lost_all(self) -> bool:
+        """Whether nothing is proven, and the ranks are no distribution: the acceleration has left
+        little but rounding of Σy, as it can where weights differ by tens of orders of magnitude.
+        """
+        iterate = self._iterate
+        if iterate.error_bound <= 2.0:
+            return False
+        return iterate.graph.total(iterate.values < 0) > 0
 
     def _update_residual(self) -> None:
         """Computes r from y: at every vertex if it is unknown, else now and then at some."""

@@ -211,3 +211,22 @@ def test_weights_at_the_ends_of_float32_are_certified(storage: Storage, backend:
             result = engine.update(strategy)
             assert np.isfinite(engine.publish().to_numpy()).all(), (strategy, exponents)
             _assert_certified(engine, result.error_bound)
+
+
+FAR_APART = [
+    *((1, 0, 3.4028234e38), (1, 3, 1.1754944e-38), (2, 0, 3.4028234e38), (3, 0, 3.4028234e38)),
+    *((3, 2, 1.5321426e34), (0, 0, 134855.27)),
+]
+"""Acceleration leaves no Σy of it."""
+
+
+def test_ranks_stay_a_distribution_where_the_weights_of_a_vertex_are_far_apart(
+    backend: Backend,
+) -> None:
+    engine = Engine(Options(weighted=True, vertex_order="given"), backend)
+    engine.apply(EdgeBatch.of(FAR_APART))
+    result, ranks = engine.update(), engine.publish().to_numpy()
+    assert (ranks >= 0.0).all()
+    assert ranks.sum() == pytest.approx(1.0)
+    assert result.error_bound < 1.0
+    _assert_certified(engine, result.error_bound)
