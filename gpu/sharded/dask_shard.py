@@ -1,8 +1,7 @@
 """Shards in the worker processes of a Dask cluster: the side of a worker, which holds shards.
 
 On CPUs, shards send each other messages from worker to worker, which a handler receives that each
-worker is given. A message has the number of the call and its own within the call, so that one of an
-interrupted call is never taken for one of a later call. GPUs exchange data by NCCL.
+worker is given. GPUs exchange data by NCCL.
 
 A shard is the result of a Dask task and stays on its worker. Dask frees it when the client that has
 the future releases it, disconnects or ends.
@@ -21,22 +20,18 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
-import numpy as np
-from numpy.typing import NDArray
-
 from gpu.backends import backend_named
 from gpu.errors import EXIT_DEVICE_LOST, BackendUnavailable, DeviceLost
 from gpu.operations.backend import Backend
-from gpu.sharded.communicator import HostCommunicator, Interrupted
+from gpu.sharded.communicator import Interrupted
+from gpu.sharded.messages import DaskCommunicator
 from gpu.sharded.nccl import NcclCommunicator, unique_id
+from gpu.sharded.peers import ASK_SECONDS, Key, Peers
 from gpu.sharded.shard import Shard
 from gpu.sharded.warm_up import warm_up
 from gpu.types import BackendName, Options
 
 log = logging.getLogger("liverank.shards")
-
-MESSAGE_SECONDS = 600.0
-"""How long a shard waits for the others: a load is the longest step."""
 
 _JOIN_SECONDS = 1.0
 """How long joining a group of NCCL may go on when it is interrupted."""
@@ -46,129 +41,28 @@ THREADS = "threads"
 late: Numba may start with the main module of a script, and then refuses another number.
 """
 
-_Key = tuple[int, int, int]
-"""The call, the exchange within it, and the shard that sends."""
-
-
-class _Mailbox:
-    """Messages that have arrived, and those that are waited for. Only for the worker's event
-    loop.
-    """
-
-    def __init__(self) -> None:
-        self._messages: dict[_Key, asyncio.Future[Any]] = {}
-        self._call = 0
-
-    def begin(self, call: int) -> None:
-        """Forgets messages of earlier calls."""
-        self._call = call
-        self._messages = {key: each for key, each in self._messages.items() if key[0] >= call}
-
-    def put(self, key: _Key, message: Any) -> None:
-        if key[0] >= self._call and not (waiting := self._slot(key)).done():
-            waiting.set_result(message)
-
-    async def take(self, key: _Key) -> Any:
-        message = await self._slot(key)
-        self._messages.pop(key, None)
-        return message
-
-    def interrupt(self) -> None:
-        """Has all who wait for a message of this call raise Interrupted."""
-        for key, each in self._messages.items():
-            if key[0] == self._call and not each.done():
-                each.set_exception(Interrupted())
-
-    def _slot(self, key: _Key) -> asyncio.Future[Any]:
-        if key not in self._messages:
-            self._messages[key] = asyncio.get_running_loop().create_future()
-        return self._messages[key]
-
-
-class DaskCommunicator(HostCommunicator):
-    """One worker's channels to the others.
-
-    worker     distributed.Worker
-    name       of the graph
-    addresses  of all workers, by rank
-    """
-
-    def __init__(self, worker: Any, name: str, rank: int, addresses: Sequence[str]) -> None:
-        self.rank, self.size = rank, len(addresses)
-        self.mailbox = _Mailbox()
-        self._worker, self._name, self._addresses = worker, name, addresses
-        self._call = self._exchanges = 0
-
-    def begin(self, call: int) -> None:
-        """Starts a call; its number is the same on all shards, and higher than earlier ones."""
-        self._call, self._exchanges = call, 0
-
-        async def begin() -> None:
-            self.mailbox.begin(call)
-
-        self._run(begin())
-
-    def interrupt(self) -> None:
-        """Ends the waiting for other shards, which raises Interrupted there. Any thread may call
-        it.
-        """
-        self._loop.call_soon_threadsafe(self.mailbox.interrupt)
-
-    def exchange(self, parts: Sequence[NDArray[np.generic]]) -> list[NDArray[np.generic]]:
-        self._exchanges += 1
-        received: list[NDArray[np.generic]] = self._run(self._exchange(parts))
-        return received
-
-    async def _exchange(self, parts: Sequence[NDArray[np.generic]]) -> list[NDArray[np.generic]]:
-        from distributed.protocol import to_serialize
-
-        message = (self._call, self._exchanges)
-        peers = [peer for peer in range(self.size) if peer != self.rank]
-        sending = [
-            self._worker.rpc(self._addresses[peer]).liverank_receive(
-                to=self._addresses[peer],
-                name=self._name,
-                key=[*message, self.rank],
-                message=to_serialize(np.ascontiguousarray(parts[peer])),
-                # a shard waits for what others send; their replies would cost as much again
-                reply=False,
-            )
-            for peer in peers
-        ]
-        receiving = [self.mailbox.take((*message, peer)) for peer in peers]
-        done = await asyncio.gather(*receiving, *sending)
-        received = dict(zip(peers, done, strict=False))
-        received[self.rank] = parts[self.rank]
-        return [received[rank] for rank in range(self.size)]
-
-    @property
-    def _loop(self) -> Any:
-        return self._worker.loop.asyncio_loop
-
-    def _run(self, steps: Any) -> Any:
-        try:
-            return asyncio.run_coroutine_threadsafe(steps, self._loop).result(MESSAGE_SECONDS)
-        except TimeoutError as error:
-            waited = f"shard {self.rank} waited {MESSAGE_SECONDS:.0f} s for the others"
-            raise TimeoutError(waited) from error
-
 
 class HostedShard:
     """A shard with a thread of its own, so that shards of several graphs do not wait for each
     other.
 
     communicator  of the shard
+    peers         the workers of the other shards
+    loop          the event loop of this worker
     threads       most threads of its loops on a CPU; None: all
     """
 
     def __init__(
         self,
         communicator: DaskCommunicator | NcclCommunicator,
+        peers: Peers,
+        loop: asyncio.AbstractEventLoop,
         options: Options,
         backend: Backend,
         threads: int | None = None,
     ) -> None:
         self.communicator = communicator
+        self._peers, self._loop = peers, loop
         self._device = backend.device
         on_gpu = backend.name == "cuda"
         self._prepare = _use_own_stream if on_gpu else partial(_use_threads, threads)
@@ -177,17 +71,22 @@ class HostedShard:
         self._shard = self._thread.submit(Shard, communicator, options, backend).result()
 
     def call(self, number: int, method: str, arguments: Sequence[Any]) -> Any:
-        """Calls a method of the shard. The process ends if its device is lost."""
-        return self._thread.submit(self._call, number, method, arguments).result()
+        """Calls a method of the shard. The process ends if its device is lost. Raises
+        ClusterUnavailable if another worker cannot be reached meanwhile: then the shard may still
+        be waiting, until `interrupt`.
+        """
+        calling = self._thread.submit(self._call, number, method, arguments)
+        self._wait_for(calling)
+        return calling.result()
 
     def connect(self, identity: Any) -> None:
         """See NcclCommunicator. Raises Interrupted soon after `interrupt`: then NCCL may keep the
-        thread, and the shard has another one.
+        thread, and the shard has another one. Raises ClusterUnavailable as `call`.
         """
         assert isinstance(self.communicator, NcclCommunicator)
         self._ended = ended = Future[None]()
         joining = self._thread.submit(self.communicator.connect, identity)
-        wait([joining, ended], return_when=FIRST_COMPLETED)
+        self._wait_for(joining, ended)
         try:
             joining.result(_JOIN_SECONDS)
         except TimeoutError:
@@ -202,6 +101,15 @@ class HostedShard:
         with suppress(InvalidStateError):
             self._ended.set_result(None)
         self.communicator.interrupt()
+
+    def _wait_for(self, *results: Future[Any]) -> None:
+        """Returns when one is there. Raises ClusterUnavailable: see Peers.ask."""
+        while not wait(results, ASK_SECONDS, FIRST_COMPLETED).done:
+            asking = asyncio.run_coroutine_threadsafe(self._peers.ask(), self._loop)
+            if asking in wait([*results, asking], return_when=FIRST_COMPLETED).done:
+                asking.result()
+            else:
+                asking.cancel()
 
     def _new_thread(self) -> ThreadPoolExecutor:
         return ThreadPoolExecutor(1, "liverank-shard", self._prepare)
@@ -243,6 +151,13 @@ async def _receive(to: str, name: str, key: list[int], message: Any) -> dict[str
     assert isinstance(communicator, DaskCommunicator)
     communicator.mailbox.put((call, exchange, sender), message)
     return {"status": "OK"}
+
+
+async def _lost(to: str, name: str, receiver: int, keys: list[list[int]]) -> dict[str, list[Key]]:
+    communicator = hosted.communicator if (hosted := _shards.get((to, name))) else None
+    if not isinstance(communicator, DaskCommunicator):
+        return {"lost": []}
+    return {"lost": communicator.lost(keys, receiver)}
 
 
 class Capability(NamedTuple):
@@ -310,13 +225,16 @@ def start_shard(
     communicator: DaskCommunicator | NcclCommunicator
     if backend == "cuda":
         communicator = NcclCommunicator(rank, len(addresses))
+        peers = Peers(worker, name, rank, addresses)
     else:
         communicator = DaskCommunicator(worker, name, rank, addresses)
-        worker.handlers["liverank_receive"] = _receive
+        peers = communicator.peers
+    worker.handlers |= {"liverank_receive": _receive, "liverank_lost": _lost}
     on = backend_named(backend)
     on.device.limit_memory(device_memory)
     threads = worker.state.total_resources.get(THREADS)
-    hosted = HostedShard(communicator, options, on, None if threads is None else int(threads))
+    most = None if threads is None else int(threads)
+    hosted = HostedShard(communicator, peers, worker.loop.asyncio_loop, options, on, most)
     _shards[worker.address, name] = hosted
     return hosted
 

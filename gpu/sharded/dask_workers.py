@@ -84,7 +84,6 @@ class DaskWorkers(Workers):
         self._name = uuid4().hex
         self._calls, self._closed = 0, False
         self._connected = backend != "cuda"
-        self._notify: Callable[[], None] | None = None
         on_gpus = backend == "cuda"
         self._turn: AbstractContextManager[Any]
         self._turn = _turns[self._scheduler] if on_gpus else nullcontext()
@@ -101,9 +100,7 @@ class DaskWorkers(Workers):
 
     def on_loss(self, notify: Callable[[], None]) -> None:
         async def listen() -> None:
-            self._notify = notify
-            if self._lost.done():
-                notify()
+            self._lost.add_done_callback(lambda _: notify())
 
         self._run(listen())
 
@@ -227,15 +224,20 @@ class DaskWorkers(Workers):
             log.warning("a call of %d shards was not ended: %r", self.size, unanswered)
         errors = [await future.exception() for _, future in calls if future.status == "error"]
         for each in errors:
-            if isinstance(each, EngineError):
+            if isinstance(each, EngineError) and not isinstance(each, ShardLost):
                 return each
         # a shard that cannot reach another finds out before the scheduler is asked
         await asyncio.wait({self._lost}, timeout=2 * WATCH_SECONDS)
         if self._lost.done():
             return self._lost.result().with_traceback(None)
         others = [each for each in errors if not isinstance(each, Interrupted)]
-        ended = next(iter(others or errors), error)
-        return ended or TimeoutError("the shards did not end the call")
+        ended = next(iter(others or errors), error) or TimeoutError("the call was not ended")
+        if isinstance(ended, OSError):
+            reason = f"is cut: {ended}"
+            ended = ClusterUnavailable(self._scheduler, reason).with_traceback(None)
+        if isinstance(ended, ShardLost):
+            self._lose(ended)
+        return ended
 
     async def _end(self, calls: list[tuple[str, Any]]) -> None:
         while True:
@@ -282,9 +284,11 @@ class DaskWorkers(Workers):
     async def _watch(self) -> None:
         while (loss := await self._loss()) is None:
             await asyncio.sleep(WATCH_SECONDS)
-        self._lost.set_result(loss)
-        if self._notify is not None:
-            self._notify()
+        self._lose(loss)
+
+    def _lose(self, loss: ShardLost) -> None:
+        if not self._lost.done():
+            self._lost.set_result(loss)
 
     async def _loss(self) -> ShardLost | None:
         try:

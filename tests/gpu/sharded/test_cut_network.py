@@ -1,0 +1,181 @@
+"""Workers that do not reach each other while the scheduler reaches all of them."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from time import monotonic, sleep
+from typing import Any
+
+import dask
+import pytest
+
+from gpu import Cluster, ClusterUnavailable, EdgeBatch, ShardedEngine, ShardLost
+from gpu.sharded import dask_shard
+from gpu.sharded.dask_shard import HostedShard
+from gpu.sharded.messages import DaskCommunicator
+from gpu.sharded.shard import Shard
+from tests.gpu.sharded import emulated_nccl
+from tests.gpu.sharded.test_existing_cluster import engine_on, existing, on_emulated_gpus
+
+__all__ = ["existing"]  # a fixture
+
+pytestmark = pytest.mark.filterwarnings("default")
+"""Dask's own warnings are not ours."""
+
+EDGES = EdgeBatch.of(insert=[(0, 1), (1, 2)])
+CUT = (
+    r"the Dask cluster at tls://\S+ is cut: shard {} at tls://\S+ does not reach shard {} at tls://"
+)
+
+
+@pytest.fixture(autouse=True)
+def asked_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dask_shard, "ASK_SECONDS", 0.1)
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left() -> Iterator[None]:
+    """Workers free the shards of a graph that was lost."""
+    yield
+    begun = monotonic()
+    while dask_shard._shards and monotonic() - begun < 20.0:
+        gc.collect()
+        sleep(0.05)
+    assert not dask_shard._shards
+
+
+@pytest.fixture
+def hole() -> Iterator[str]:
+    """The address of a worker that accepts a connection, and never says anything."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as server:
+        yield f"tls://127.0.0.1:{server.getsockname()[1]}"
+
+
+def hosted(engine: ShardedEngine, rank: int) -> HostedShard:
+    """A shard of the engine, whose workers are in this process."""
+    name = engine._workers._name  # type: ignore[attr-defined]
+    return next(
+        each
+        for (_, graph), each in list(dask_shard._shards.items())
+        if graph == name and each.communicator.rank == rank
+    )
+
+
+def assert_lost(engine: ShardedEngine, noticed: threading.Event, match: str) -> None:
+    assert noticed.wait(10.0)
+    for call in (engine.check_alive, engine.update):
+        with pytest.raises(ClusterUnavailable, match=match):
+            call()
+
+
+@pytest.mark.parametrize("on", ["cpu", "cuda"])
+def test_a_worker_that_another_does_not_reach_is_lost(
+    existing: Cluster, monkeypatch: pytest.MonkeyPatch, hole: str, on: Any
+) -> None:
+    on_emulated_gpus(monkeypatch, ["first", "second"])
+    ending, noticed = threading.Event(), threading.Event()
+    update = Shard.update
+
+    def waits(shard: Any, *arguments: Any) -> Any:
+        if shard._communicator.rank == 1:
+            ending.wait(60.0)
+        return update(shard, *arguments)
+
+    with engine_on(existing, backend=on) as engine:
+        engine.apply(EDGES)
+        engine.on_loss(noticed.set)
+        hosted(engine, 0)._peers._addresses[1] = hole
+        monkeypatch.setattr(Shard, "update", waits)
+        threading.Timer(3.0, ending.set).start()
+        soon, begun = dask.config.set({"distributed.comm.timeouts.connect": "1s"}), monotonic()
+        with soon, pytest.raises(ClusterUnavailable, match=CUT.format(0, 1) + ".*imed out"):
+            engine.update()
+        assert monotonic() - begun < 30.0
+        assert_lost(engine, noticed, CUT.format(0, 1))
+    assert bool(emulated_nccl.Communicator.created) == (on == "cuda")
+
+
+def test_a_message_that_was_lost_with_its_connection_is_noticed(
+    existing: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send, noticed, lost = DaskCommunicator._send, threading.Event(), []
+
+    async def loses(self: Any, peer: int, message: Any, part: Any) -> None:
+        if self.rank == 1 and message[1] == 2 and not lost:
+            connection = await self._worker.rpc.connect(self._addresses[peer])
+            self._carriers[*message, peer] = connection
+            connection.abort()  # as the kernel does when nothing is acknowledged
+            self._worker.rpc.reuse(self._addresses[peer], connection)
+            lost.append(message)
+        else:
+            await send(self, peer, message, part)
+
+    with engine_on(existing) as engine:
+        engine.apply(EDGES)
+        engine.on_loss(noticed.set)
+        monkeypatch.setattr(DaskCommunicator, "_send", loses)
+        with pytest.raises(ClusterUnavailable, match=CUT.format(0, 1) + ".* message was lost"):
+            engine.update("static")
+        assert lost
+        assert_lost(engine, noticed, "message was lost")
+
+
+def test_what_arrived_before_its_connection_ended_is_not_lost(existing: Cluster) -> None:
+    with engine_on(existing) as engine:
+        engine.apply(EDGES)
+        sender, receiver = hosted(engine, 0), hosted(engine, 1)
+        communicator = sender.communicator
+        assert isinstance(communicator, DaskCommunicator)
+        message, carrier = max(communicator._carriers.items())
+
+        async def ask() -> None:
+            carrier.abort()
+            assert communicator.lost([[*message[:2], 0]], 1) == [(*message[:2], 0)]
+            await receiver._peers.ask()
+
+        asyncio.run_coroutine_threadsafe(ask(), receiver._loop).result(30.0)
+
+
+def test_a_shard_that_takes_long_is_waited_for(
+    existing: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    update, asked = Shard.update, []
+    ask = dask_shard.Peers.ask
+
+    async def asks(peers: Any) -> None:
+        asked.append(peers)
+        await ask(peers)
+
+    def slow(shard: Any, *arguments: Any) -> Any:
+        if shard._communicator.rank == 1:
+            sleep(1.0)
+        return update(shard, *arguments)
+
+    with engine_on(existing) as engine:
+        engine.apply(EDGES)
+        monkeypatch.setattr(Shard, "update", slow)
+        monkeypatch.setattr(dask_shard.Peers, "ask", asks)
+        assert engine.update().error_bound <= 1e-9
+        assert len(asked) > 2
+        engine.check_alive()
+
+
+def test_connections_that_the_caller_loses_are_a_loss(
+    existing: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with engine_on(existing) as engine:
+
+        async def fails(*_: Any, **__: Any) -> None:
+            raise OSError("Timed out trying to connect to tls://worker")
+
+        monkeypatch.setattr(engine._workers._client, "scatter", fails)  # type: ignore[attr-defined]
+        large = EdgeBatch.of(insert=[(at, at + 1) for at in range(10_000)])
+        with pytest.raises(ShardLost, match=r"the Dask cluster at \S+ is cut: Timed out"):
+            engine.apply(large)
+        with pytest.raises(ShardLost, match="is cut"):
+            engine.check_alive()
