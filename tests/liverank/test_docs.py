@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,14 @@ def test_the_examples_run_one_after_the_other(
     assert any(line.startswith("3 ") for line in printed), "the vertex that entered the top"
     assert printed[-1] == "1100 0"
     assert sum(names["ranks"].values()) == pytest.approx(1)
+
+
+def test_exactly_the_extras_for_users_are_explained() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    for_developers = {"docs", "bench", "fuzz", "test"}
+    table = TEXT.split("| install |")[1].split("\n\n")[0]
+    named = set(re.findall(r"\[(\w+)\]['`]", table))
+    assert named == set(project["optional-dependencies"]) - for_developers
 
 
 def test_exactly_the_arguments_of_pagerank_are_explained() -> None:
