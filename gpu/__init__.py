@@ -17,6 +17,7 @@ from gpu.errors import (
     ShardLost,
     UnknownVertex,
 )
+from gpu.first_solve import warm_up_solve
 from gpu.graph.reading import CapturedEdges, EdgeBlock, EdgeReader, Neighbours
 from gpu.graph.staging import StagingBuffer
 from gpu.operations.programs import VertexProgram
@@ -116,4 +117,5 @@ __all__ = [
     "limit_device_memory",
     "proven_descents",
     "rank_error",
+    "warm_up_solve",
 ]

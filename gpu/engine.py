@@ -26,7 +26,7 @@ from gpu.internals import Internals
 from gpu.operations.backend import Backend
 from gpu.operations.update import GraphUpdate
 from gpu.pagerank.first_places import RankTies
-from gpu.pagerank.frontier import TouchedVertices
+from gpu.pagerank.frontier import TouchedVertices, warm_up_lists
 from gpu.pagerank.global_iterate import GlobalIterate
 from gpu.pagerank.places import SettledTarget
 from gpu.pagerank.ranks import Ranks
@@ -396,4 +396,5 @@ class Engine:
                 engine.apply(dated(options, batch, 20.0 * index))
                 for form in forms_of(strategy_named(strategy), options):
                     engine.update(strategy, form)
+            warm_up_lists(engine._iterate, strategy_named("dynamic-frontier"))
             warm_up_acceleration(engine._iterate)

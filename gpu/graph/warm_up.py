@@ -12,6 +12,9 @@ from gpu.graph.permutation import cache_lines_per_edge
 from gpu.operations.backend import Backend, PageRule
 from gpu.types import Dangling, EdgeBatch, Options, VertexOrder
 
+SAMPLE_VERTICES = (4, 1 << 15)
+"""Of a small and of a large graph, which run different kernels."""
+
 
 def sample_options(options: Options) -> Options:
     """Those of graphs to compile with."""
@@ -19,11 +22,10 @@ def sample_options(options: Options) -> Options:
 
 
 def sample_batches(options: Options) -> Iterator[tuple[EdgeBatch, EdgeBatch]]:
-    """The edges of a small and of a large graph, which run different kernels, and a batch that
-    changes many of its vertices. The edges are v → 2v and v → 2v+1, so that every vertex is near
-    every other.
+    """The edges of a small and of a large graph, and a batch that changes many of its vertices. The
+    edges are v → 2v and v → 2v+1, so that every vertex is near every other.
     """
-    for vertices in (4, 1 << 15):
+    for vertices in SAMPLE_VERTICES:
         sources = np.repeat(np.arange(vertices, dtype=np.int64), 2)
         edges = EdgeBatch(sources, np.arange(2 * vertices) % vertices)
         changes = EdgeBatch(sources, np.full_like(sources, 1))

@@ -14,7 +14,7 @@ from gpu.pagerank.published import PublishedSolver
 from gpu.pagerank.push import push_to_target
 from gpu.pagerank.schedule import SWEEP_KINDS
 from gpu.pagerank.settle import settle_places
-from gpu.pagerank.strategies import TABLE, Solve, Solved, Strategy
+from gpu.pagerank.strategies import Solve, Solved, Strategy
 from gpu.pagerank.sweeps import Swept, iterate_to_tolerance, sweep_to_target
 from gpu.trace import Trace
 from gpu.types import Form
@@ -150,8 +150,7 @@ def solver_of(
 
 
 def warm_up_acceleration(iterate: GlobalIterate) -> None:
-    """Compiles what only a slow solve runs."""
-    frontier.warm_up_lists(iterate, TABLE["dynamic-frontier"])
+    """Compiles what only slow sweeps run."""
     if iterate.options.storage == "float64":
         iterate.reset()
         sweep_to_target(iterate, 4, [kind for kind in SWEEP_KINDS if kind.accelerated])

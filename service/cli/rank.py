@@ -19,6 +19,7 @@ from gpu import (
     OutOfCoreRanking,
     Solve,
     Trace,
+    warm_up_solve,
 )
 from liverank.client import RankedVertex
 from liverank.tables import Tabular
@@ -100,12 +101,16 @@ class LoadedEdges(NamedTuple):
     superseded: int
 
 
+def _kind_of_keys(edges: EdgeList) -> KeyKind:
+    return "integer" if pa.types.is_integer(edges.sources.type) else "string"
+
+
 def apply_edges(engine: Engine, edges: EdgeList) -> LoadedEdges:
     """Applies the graph of the edge list, after all its operations, to a new engine. Raises
     EngineError.
     """
     final = final_graph(replace(edges, directed=engine.options.directed))
-    keys = KeyTable("integer" if pa.types.is_integer(final.sources.type) else "string")
+    keys = KeyTable(_kind_of_keys(final))
     sources, targets = keys.assign(final.sources), keys.assign(final.targets)
     if final.vertices is not None:
         keys.assign(final.vertices)
@@ -123,9 +128,11 @@ def rank_edges(
     top  how many places to return; None: all
     """
     decays = options.half_life is not None
-    engine = Engine(replace(options, weighted=decays or edges.weights is not None), backend)
-    engine.warm_up()
-    engine.warm_up_others()
+    options = replace(options, weighted=decays or edges.weights is not None)
+    warm_up_solve(options, backend, solve)
+    keys = KeyTable(_kind_of_keys(edges))
+    keys.keys(keys.assign(edges.sources[:1]))  # compiles what keys need
+    engine = Engine(options, backend)
     started = time.perf_counter()
     keys, change, superseded = apply_edges(engine, edges)
     built = time.perf_counter()
