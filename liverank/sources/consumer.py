@@ -25,7 +25,7 @@ from liverank.sources.messages import (
     Message,
     Reader,
 )
-from liverank.sources.settling import settled
+from liverank.sources.settling import loses_newest_time, settled
 
 log = logging.getLogger("liverank.consume")
 
@@ -121,26 +121,36 @@ class Consumer:
     async def _take_edges(
         self, reader: Reader, partition: str, messages: Sequence[Message], end: str
     ) -> None:
-        """Moves the partition to `end`; splits what the server refuses until it is one message."""
+        """Moves the partition to `end`; splits what the server refuses until it is one message, and
+        what cannot be one batch.
+        """
         try:
             changes = reader.read_all(messages)
         except InvalidMessage:
             valid = [each for each in messages if await self._is_valid(reader, partition, each)]
             changes, messages = reader.read_all(valid), valid
+        if len(messages) > 1 and loses_newest_time(changes, self._directed):
+            await self._take_halves(reader, partition, messages, end)
+            return
         body = settled(changes, self._target.on_conflict, self._directed)
         try:
             await self._send(partition, body, JSON, end)
         except _Refused as refusal:
             if len(messages) > 1:
-                middle = len(messages) // 2
-                first, second = messages[:middle], messages[middle:]
-                await self._take_edges(reader, partition, first, first[-1].position)
-                await self._take_edges(reader, partition, second, end)
+                await self._take_halves(reader, partition, messages, end)
                 return
             if not messages:
                 raise CannotContinue(f"the server refuses an empty batch: {refusal}") from None
             await self._keep(partition, messages[0], str(refusal))
             await self._send(partition, b"{}", JSON, end)
+
+    async def _take_halves(
+        self, reader: Reader, partition: str, messages: Sequence[Message], end: str
+    ) -> None:
+        middle = len(messages) // 2
+        first, second = messages[:middle], messages[middle:]
+        await self._take_edges(reader, partition, first, first[-1].position)
+        await self._take_edges(reader, partition, second, end)
 
     async def _is_valid(self, reader: Reader, partition: str, message: Message) -> bool:
         """Passes on a message that is not."""

@@ -2,6 +2,13 @@
 
 The columns of EDGE_COLUMNS are always there, others only if the batch has them: `remove`,
 `weights`, `times` and, as JSON, `on_conflict`, `sets`, `expiry` (true) and `range`.
+
+    a payload that begins with ``{`` is JSON: `keys` (``string`` or ``integer``), and the others as
+    members, of which absent columns are empty; else it is an Arrow IPC stream of one row, a list in
+    each column, with the JSON of the others in the metadata of its schema
+    keys      string or int64, weights float32, times float64: see service.formats.columns
+    sets      {name: {"add": [key, …], "remove": [key, …], "whole": null, "replace" or "drop"}}
+    range     [source, partition, from or null, to]
 """
 
 from __future__ import annotations

@@ -1,4 +1,26 @@
-"""Engine, keys and published view of a graph, to a checkpoint and back."""
+"""Engine, keys and published view of a graph, to a checkpoint and back.
+
+Arrays of a checkpoint:
+
+    those of gpu.snapshot.Snapshot
+    keys-seed, keys-slots, keys-offsets, keys-arena    see service.vertex_keys.table
+    keys-numbers       int32[limit], the number of the key of each id, -1 where it is free; left out
+                       if no vertex was removed, since ids are the numbers then
+    sets               int64[…], ids, ascending in each set, one set after the other; left out
+                       without sets
+    window-edges, window-times    uint64[e] and float64[e], source · 2³² + target + 1 by ids, and
+                       Unix seconds; of an undirected edge the lower id comes first
+    window-isolated    int64[…], ids that lost their last edges by age, and have not left yet
+
+Numbers:
+
+    engine             those of gpu.snapshot.Snapshot
+    keys               ``string`` or ``integer``
+    memory             bytes by purpose, as they were published
+    sets               the number of members by name, in the order of the array
+    sources            the fields of SourcePosition; left out if there are none
+    newest-time        the clock of a window; null before the first edge
+"""
 
 from __future__ import annotations
 

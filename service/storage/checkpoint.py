@@ -4,7 +4,9 @@
         <array>.bin      the numbers of one array, little-endian
         manifest.json    first line: SHA-256 of all that follows; then JSON: format, version,
                          revision, chain of the journal at that version, numbers, and for each array
-                         its dtype, length and SHA-256
+                         its dtype (as of NumPy), length in elements and SHA-256 of the file
+
+What the arrays and the numbers are is said in service.pipeline.capture.
 
 A graph in shards has the same files. Its lists arrive in pieces, which are written one after the
 other, so that they need not fit into the memory of the server: see gpu.sharded.capture.

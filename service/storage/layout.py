@@ -7,14 +7,14 @@ A SQLite database (WAL); `application_id` marks a journal of liverank, `user_ver
                committed_at     Unix time, seconds
                strategy         the requested strategy
                idempotency_key  null without one
-               body_hash        SHA-256 of the request's body
+               body_hash        SHA-256 of the request's body; see service.pipeline.batch
                payload          the columns of keys (service.formats.payload)
-               chain            SHA-256 of all the above and of the previous batch's chain
+               chain            SHA-256 of all the above and the previous batch's chain: see `link`
     requests   version          of a batch with an idempotency key, retired or not
                idempotency_key  unique
                body_hash        as above
                retired_at       Unix time at which the batch was removed; null before
-               checksum         CRC-32 of all the above
+               checksum         CRC-32 of all the above: see `checksum`
     outcomes   version          of a batch with an outcome
                status           ranked: body is the receipt; rejected: body is the problem document;
                                 lost: the batch could not be read back; body gives the reason
@@ -130,7 +130,13 @@ class State:
 
 
 def link(chain: bytes, version: int, committed_at: float, record: Record) -> bytes:
-    """The chain of a batch, from the chain of the previous one."""
+    """The chain of a batch, from the chain of the previous one.
+
+    SHA-256 of, little-endian and without padding: the previous chain (32 bytes; zeros before the
+    first batch), version (int64), committed_at (float64), then strategy, key, body_hash and
+    payload, each as its length in bytes (int64) and its bytes, texts as UTF-8. The key is preceded
+    by ``=``, which counts; without a key the length is 0.
+    """
     strategy, key = record.strategy.encode(), record.idempotency_key
     owner = b"" if key is None else b"=" + key.encode()
     head = (
@@ -149,7 +155,10 @@ def link(chain: bytes, version: int, committed_at: float, record: Record) -> byt
 
 
 def checksum(*values: object) -> int:
-    """CRC-32 of the columns of a row, each with its type and length."""
+    """CRC-32 of the columns of a row, one after the other: ``TYPE LENGTH `` in ASCII, with the
+    space at the end, and LENGTH bytes. TYPE is that of Python: ``bytes``, as they are, or ``int``,
+    ``float``, ``str`` or ``NoneType``, as the UTF-8 of `repr`.
+    """
     total = 0
     for value in values:
         content = value if isinstance(value, bytes) else repr(value).encode()

@@ -84,6 +84,7 @@ def take(
     messages: list[Message],
     letters: list[Letter] | None = None,
     form: Form = "edge",
+    options: GraphOptions = OPTIONS,
 ) -> None:
     async def keep(letter: Letter) -> None:
         assert letters is not None
@@ -95,7 +96,7 @@ def take(
             positions = {} if server.position is None else {"": server.position}
             target = Target("g", "s", form)
             kept = None if letters is None else keep
-            await Consumer(client, target, OPTIONS, positions, kept).take("", messages)
+            await Consumer(client, target, options, positions, kept).take("", messages)
 
     asyncio.run(run())
 
@@ -346,3 +347,26 @@ def test_a_consumer_reports_what_it_waits_for(monkeypatch: pytest.MonkeyPatch) -
     assert reason is not None
     assert "the queue is full" in reason
     assert reports == [("consuming", None), ("retrying", reason), ("consuming", None)]
+
+
+def test_a_group_is_split_where_its_newest_time_would_be_lost() -> None:
+    edges = [
+        ("a", "insert", 1.0),
+        ("b", "insert", 9.0),
+        ("b", "delete", None),
+        ("c", "insert", 2.0),
+    ]
+    messages = []
+    for number, (target, operation, time) in enumerate(edges):
+        edge = {"source": "x", "target": target, "operation": operation}
+        body = json.dumps(edge if time is None else {**edge, "time": time}).encode()
+        messages.append(Message(str(number), body, 0.0))
+    server = FakeServer()
+    take(server, messages, options=msgspec.structs.replace(OPTIONS, window=5.0))
+    first, second = server.taken
+    assert first["insert"] == {"source": ["x", "x"], "target": ["a", "b"], "time": [1.0, 9.0]}
+    assert second == {
+        "delete": {"source": ["x"], "target": ["b"]},
+        "insert": {"source": ["x"], "target": ["c"], "time": [2.0]},
+    }
+    assert server.position == "3"

@@ -23,7 +23,7 @@ from liverank.sources.messages import (
     Message,
     Reader,
 )
-from liverank.sources.settling import settled
+from liverank.sources.settling import loses_newest_time, settled
 
 OPTIONS = GraphOptions(0.85, "uniform", "auto", 1e-6, "float64", "string")
 TIME = 1_700_000_000.0
@@ -91,6 +91,37 @@ def test_a_settled_batch_does_what_its_changes_do_one_after_the_other(
     batch = rows(settled(changes, on_conflict, directed))
     apply(found, batch, on_conflict, directed)
     assert found == expected
+
+
+timed_changes = st.lists(
+    st.builds(EdgeChange, vertices, vertices, operations, st.none(), st.integers(1, 9).map(float))
+)
+
+
+@given(timed_changes, st.sampled_from(["replace", "add"]), st.booleans())
+def test_a_settled_batch_makes_the_same_vertices_and_moves_the_clock(
+    changes: list[EdgeChange], on_conflict: OnConflict, directed: bool
+) -> None:
+    for change in changes:
+        if change.operation == "delete":
+            change.time = None
+    inserted = [change for change in changes if change.operation == "insert"]
+    document = json.loads(settled(changes, on_conflict, directed))
+    insert = document.get("insert", {"source": [], "target": [], "time": []})
+    ends = [*insert["source"], *insert["target"], *document.get("vertices", [])]
+    assert set(ends) == {end for change in inserted for end in (change.source, change.target)}
+    assert len(document.get("vertices", [])) == len(set(document.get("vertices", [])))
+    newest = max((change.time for change in inserted if change.time is not None), default=None)
+    is_lost = max(insert["time"], default=None) != newest
+    assert loses_newest_time(changes, directed) == is_lost
+    for edge in zip(insert["source"], insert["target"], strict=True):
+        assert edge in [(change.source, change.target) for change in inserted]
+
+
+def test_of_repeats_only_the_last_is_sent_unless_an_earlier_one_is_younger() -> None:
+    for times, sent in (([1.0, 2.0], [2.0]), ([2.0, 1.0], [2.0, 1.0])):
+        changes = [EdgeChange("a", "b", "insert", None, time) for time in times]
+        assert json.loads(settled(changes, "replace", True))["insert"]["time"] == sent
 
 
 def test_no_changes_are_an_empty_batch() -> None:
