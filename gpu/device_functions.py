@@ -6,8 +6,11 @@ same small part of Python, so that a function which works on one backend works o
 - numbers: integers are 64 bits wide, floats are double; `/` gives a float
 - ``+ - * / // %``, comparisons, ``and``, ``or``, ``not``, ``a if condition else b``
 - ``min``, ``max``, ``abs``, ``int``, ``float``, and of `math` what MATH lists, ``inf`` and ``pi``
-- local variables, ``if`` and ``return``; numbers that are global to the function, as they are when
-  the program is made
+- local variables that have a value on every path, ``if`` and ``return``; numbers that are global to
+  the function, as they are when the program is made
+
+Nothing fails when they run. ``n // 0`` and ``n % 0`` are 0; other results that Python refuses are
+infinite or not a number; an ``int`` that 64 bits have no room for is any integer.
 
 Why not cupyx.jit, which translates more of Python: it compiles whole kernels, while these functions
 are parts of kernels in C++ that synchronise the device and balance rows; and it needs CuPy, which
@@ -76,8 +79,8 @@ def device_function(
     known   the arguments that it may have, by name
     Raises InvalidValue, which names the line, for what is not in the module's list.
     """
-    if not inspect.isfunction(function):
-        raise InvalidValue(field, function, "a function defined by def")
+    if not inspect.isfunction(function) or hasattr(function, "__wrapped__"):
+        raise InvalidValue(field, function, "a function defined by def, not wrapped by a decorator")
     try:
         text = textwrap.dedent(inspect.getsource(function))
         (definition,) = ast.parse(text).body
@@ -113,6 +116,7 @@ class _Translator:
         self._field = field
         self._arguments = arguments
         self._variables: dict[str, Kind] = {}
+        self._valued: set[str] = set()  # the variables that have a value here, whatever the path
         self._constants = constants
 
     def function(self, definition: ast.FunctionDef) -> str:
@@ -123,6 +127,7 @@ class _Translator:
             raise self._refusal(definition, "expected a return at the end of every path")
         while True:  # a variable that is a float somewhere is a float everywhere
             before = dict(self._variables)
+            self._valued.clear()
             text = self._block(body, "    ")
             if before == self._variables:
                 break
@@ -148,9 +153,15 @@ class _Translator:
                 return indent + self._assigned(node, name, self._expression(combined))
             case ast.If(test=test, body=body, orelse=orelse):
                 text = f"{indent}if ({self._expression(test)[0]}) {{\n"
+                before = set(self._valued)
                 text += self._block(body, indent + "    ")
+                after, self._valued = self._valued, before
                 if orelse:
                     text += f"{indent}}} else {{\n{self._block(orelse, indent + '    ')}"
+                if _returns(orelse):
+                    self._valued = after
+                elif not _returns(body):
+                    self._valued = self._valued & after
                 return f"{text}{indent}}}\n"
         raise self._refusal(node)
 
@@ -163,6 +174,7 @@ class _Translator:
                 )
         else:
             self._variables[name] = _joined(self._variables.get(name, kind), kind)
+            self._valued.add(name)
         return f"{name}_ = {text};\n"
 
     def _expression(self, node: ast.expr) -> _Typed:
@@ -220,6 +232,8 @@ class _Translator:
         return f"({value.hex()})", "float"
 
     def _name(self, node: ast.expr, name: str) -> _Typed:
+        if name in self._variables and name not in self._valued:
+            raise self._refusal(node, "expected a variable that has a value on every path")
         kind = self._arguments.get(name) or self._variables.get(name)
         if kind is not None:
             return f"{name}_", kind

@@ -19,12 +19,12 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gpu.device_functions import DeviceFunction, Kind, device_function
 from gpu.errors import InvalidValue
 from gpu.operations.csr import GraphView, Rows
 from gpu.operations.device import Array
+from gpu.operations.program_parameters import SOURCE, Limits, kind_of, parameter_values
 from gpu.operations.rebuild import Entries
 
 ValueType = Literal["int32", "int64", "float32", "float64"]
@@ -59,7 +59,7 @@ _VALUES: dict[str, tuple[str, ...]] = {
 
 _RESERVED = {"vertices", *(name for each in _ARGUMENTS.values() for name in each)} | {
     *(name for each in _VALUES.values() for name in each),
-    *("after", "mode", "program", "self"),
+    *("after", "mode", "program", "schedule", "self"),
 }
 
 
@@ -75,6 +75,7 @@ def _sum(a: Any, b: Any) -> Any:
     return a + b
 
 
+_MERGE = "'min', 'max', 'sum', or a function of a and b"
 _MERGES: dict[str, Callable[..., Any]] = {"min": _smaller, "max": _larger, "sum": _sum}
 
 LOOKING_PART = 16
@@ -108,7 +109,9 @@ class VertexProgram:
     scatter       (old, new) → bool
     aggregate     (value) → float, for every vertex; may name what `initial` may
     aggregator    how these are combined
-    parameters    the parameters with their default values: integers or floats
+    parameters    the parameters with their default values: integers or floats. One that is named
+                  ``source`` is the id of a vertex
+    limits        the least and the largest value of parameters that may not have every one
     every_vertex  whether all vertices are active in each superstep, until `scatter` is true for
                   none, and `apply` runs for all. Only then there is an aggregate
     monotone      whether values only ever get better, messages from better values are no worse, and
@@ -123,7 +126,8 @@ class VertexProgram:
     loops         whether a vertex with a loop sends to itself; only where every vertex is active
     supersteps    at most
 
-    Raises InvalidValue for functions that do not fit.
+    Raises InvalidValue for functions that do not fit, and for a merge that is not associative and
+    commutative, as far as three numbers show it.
     """
 
     name: str
@@ -137,6 +141,7 @@ class VertexProgram:
     aggregate: Callable[..., Any] = _nothing
     aggregator: Merge = "sum"
     parameters: Mapping[str, float] = field(default_factory=dict)
+    limits: Limits = field(default_factory=dict)
     every_vertex: bool = False
     monotone: bool = False
     first_wins: bool = False
@@ -161,18 +166,23 @@ class VertexProgram:
             raise InvalidValue("first_wins", True, "False unless monotone, in direction 'out'")
         if not self.every_vertex and self.loops:
             raise InvalidValue("loops", True, "False unless every_vertex is True")
-        if self.supersteps < 1:
-            raise InvalidValue("supersteps", self.supersteps, "at least 1")
+        if not isinstance(self.supersteps, int) or self.supersteps < 1:
+            raise InvalidValue("supersteps", self.supersteps, "an integer, at least 1")
         object.__setattr__(self, "identity", _identity(self.identity, self.dtype))
         given: dict[str, Kind] = {"vertices": "int"}
         for name, value in self.parameters.items():
             if name in _RESERVED or not name.isidentifier():
                 raise InvalidValue("parameters", name, "a name that functions do not get otherwise")
             given[name] = kind_of(name, value)
+            if name == SOURCE and given[name] != "int":
+                raise InvalidValue(f"parameters.{name}", value, "an integer: the id of a vertex")
+        self.parameter_values({})  # the defaults are checked as others are
         functions = {}
         for name, others in _ARGUMENTS.items():
             function = getattr(self, name)
-            if name == "merge" and function in _MERGES:
+            if name == "merge" and isinstance(function, str):
+                if function not in _MERGES:
+                    raise InvalidValue(f"{self.name}.merge", function, _MERGE)
                 function = _MERGES[function]
             known: dict[str, Kind] = dict.fromkeys(_VALUES[name], KINDS[self.dtype])
             known |= others | given
@@ -185,8 +195,36 @@ class VertexProgram:
             if name == "apply" and self.monotone and set(functions[name].arguments) - alone:
                 raise InvalidValue(f"{self.name}.apply", function, "one of old and gathered alone")
             if name == "merge" and functions[name].arguments[:2] != ("a", "b"):
-                raise InvalidValue(f"{self.name}.merge", self.merge, "a function of a and b")
+                raise InvalidValue(f"{self.name}.merge", self.merge, _MERGE)
         object.__setattr__(self, "functions", functions)
+        self._check_merge()
+
+    def _check_merge(self) -> None:
+        """Raises InvalidValue where three numbers show that messages may not be merged in any order
+        and grouping, as all backends do.
+        """
+        merge, numbers = self.functions["merge"], {**self.parameters, "vertices": 3}
+        given = [numbers[name] for name in merge.arguments[2:]]
+
+        def merged(a: float, b: float) -> float:
+            found = merge.python(a, b, *given)
+            return int(found) if KINDS[self.dtype] == "int" else float(found)
+
+        a, b, c = (1, 2, 5) if KINDS[self.dtype] == "int" else (0.25, 0.5, 2.0)
+        try:
+            laws = {
+                f"commutative: of {a} and {b}": (merged(a, b), merged(b, a)),
+                f"associative: of {a}, {b} and {c}": (
+                    merged(merged(a, b), c),
+                    merged(a, merged(b, c)),
+                ),
+            }
+        except (ArithmeticError, ValueError):
+            return  # it is not for such numbers
+        for law, (one, other) in laws.items():
+            if not (math.isclose(one, other, rel_tol=1e-9) or math.isnan(one) or math.isnan(other)):
+                requirement = f"{law} it makes {one} or {other}"
+                raise InvalidValue(f"{self.name}.merge", self.merge, requirement)
 
     @property
     def digest(self) -> str:
@@ -226,23 +264,7 @@ class VertexProgram:
 
     def parameter_values(self, given: Mapping[str, float]) -> dict[str, float]:
         """See the function of this name."""
-        return parameter_values(self.name, self.parameters, given)
-
-
-def parameter_values(
-    program: str, defaults: Mapping[str, float], given: Mapping[str, float]
-) -> dict[str, float]:
-    """All parameters, the given ones in place of their defaults. Raises InvalidValue for others and
-    for another kind of number.
-    """
-    for name in given:
-        if name not in defaults:
-            known = ", ".join(defaults) or "no parameter"
-            raise InvalidValue(f"{program}({name})", given[name], f"one of: {known}")
-    return {
-        name: _as_kind(name, given.get(name, default), kind_of(name, default))
-        for name, default in defaults.items()
-    }
+        return parameter_values(self.name, self.parameters, given, self.limits)
 
 
 def _identity(value: float, dtype: ValueType) -> float:
@@ -256,21 +278,6 @@ def _identity(value: float, dtype: ValueType) -> float:
     if not (limits.min <= value <= limits.max and value == int(value)):
         raise InvalidValue("identity", value, f"an {dtype}")
     return int(value)
-
-
-def kind_of(name: str, value: object) -> Kind:
-    """The kind of a parameter. Raises InvalidValue."""
-    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
-        raise InvalidValue(name, value, "an integer or a float")
-    return "int" if isinstance(value, int | np.integer) else "float"
-
-
-def _as_kind(name: str, value: Any, kind: Kind) -> float:
-    if kind_of(name, value) == "float" and kind == "int":
-        raise InvalidValue(name, value, "an integer")
-    if kind == "int" and not -(2**63) <= value < 2**63:
-        raise InvalidValue(name, value, "an integer of 64 bits")
-    return int(value) if kind == "int" else float(value)
 
 
 class ProgramGraph(NamedTuple):
@@ -365,16 +372,3 @@ class ProgramOperations(ABC):
         values  dtype[n] of a finished monotone program
         edges   sources and targets, int32[m], and their weights, float32[m] or None
         """
-
-
-def parameter_record(parameters: Mapping[str, float], vertices: int) -> NDArray[np.void]:
-    """The number of vertices and the parameters as one record: int64 and float64 members."""
-    values = {"vertices": vertices, **parameters}
-    dtype = [
-        (name, np.int64 if kind_of(name, value) == "int" else np.float64)
-        for name, value in values.items()
-    ]
-    record = np.zeros((), dtype)
-    for name, value in values.items():
-        record[name] = value
-    return record

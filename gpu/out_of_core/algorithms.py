@@ -18,7 +18,7 @@ from gpu.errors import InvalidValue
 from gpu.graph.rows import row_sums
 from gpu.operations.backend import Backend
 from gpu.operations.device import Array
-from gpu.out_of_core.budget import sort_bytes
+from gpu.out_of_core.budget import Budget
 from gpu.out_of_core.core_numbers import WindowedCores
 from gpu.out_of_core.edge_values import sorted_by_id
 from gpu.out_of_core.labels import WindowedLabels
@@ -38,25 +38,18 @@ from gpu.programs.algorithms import (
     TRIANGLES,
     Computed,
     Parts,
-    check_epsilon,
-    check_iterations,
     clustering_of,
     densest_part,
 )
-from gpu.programs.truss import NO_TRIANGLES, SUPPORT, TRUSSNESS, check_limits
+from gpu.programs.truss import NO_TRIANGLES, SUPPORT, TRUSSNESS
 from gpu.programs.views import distinct
 
 
 class Packed(NamedTuple):
-    """A graph in a file, and how much of it is in memory.
-
-    slots       of one buffer
-    most_edges  that are sorted at once
-    """
+    """A graph in a file, and what there is for it in memory."""
 
     edges: PackedEdges
-    slots: int
-    most_edges: int
+    budget: Budget
 
 
 class Surroundings(NamedTuple):
@@ -93,9 +86,9 @@ class Streamed(NamedTuple):
 def _count(around: Surroundings) -> tuple[Array, NDArray[np.int64], WindowedTriangles, int]:
     """Triangles on the device and neighbours on the host, by position; what counted them; edges."""
     spool, rank = oriented(around.packed.edges, around.folder)
-    edges, slots, _ = around.repack(spool, WindowedTriangles.BUFFERS, 0)
+    edges, budget = around.repack(spool, WindowedTriangles.BUFFERS, 0)
     with edges.file:
-        counting = WindowedTriangles(around.backend, edges, slots)
+        counting = WindowedTriangles(around.backend, edges, budget.window_slots)
         try:
             triangles = counting.count()
         finally:
@@ -141,8 +134,9 @@ class _Support(NamedTuple):
 
     def by_id(self, around: Surroundings, more: int = 0) -> tuple[NDArray[Any], ...]:
         """See gpu.out_of_core.edge_values."""
-        edges, _, most_edges = self.packed
-        return sorted_by_id(edges, self.triangles, self.ids, most_edges, around.folder, more)
+        edges, budget = self.packed
+        most = budget.bucket_edges
+        return sorted_by_id(edges, self.triangles, self.ids, most, around.folder, more)
 
 
 @contextmanager
@@ -152,7 +146,8 @@ def _counted(around: Surroundings, buffers: int) -> Iterator[_Support]:
     longest = int((given.row_lengths + given.out_lengths).max())
     packed = around.repack(spool, buffers, longest)
     with packed.edges.file, ScratchColumns(1, around.folder) as triangles:
-        counting = WindowedTriangles(around.backend, packed.edges, packed.slots)
+        slots = packed.budget.window_slots
+        counting = WindowedTriangles(around.backend, packed.edges, slots)
         total = largest = of_row = 0
         try:
             for window, counts in counting.count_by_edge():
@@ -180,16 +175,16 @@ def _support(around: Surroundings) -> Streamed:
 
 
 def _trussness(around: Surroundings, binary: int, iterations: int, partitions: int) -> Streamed:
-    check_limits(binary, iterations, partitions)
     with _counted(around, WindowedTrusses.BUFFERS) as found:
-        edges, slots, most_edges = found.packed
+        edges, budget = found.packed
         each = 2 * WindowedTrusses.COUNT_BYTES  # half of the budget is for windows
-        most = most_edges * sort_bytes(weighted=False) // each
+        most = budget.streamed // each
         if found.of_row > most:
-            least = around.memory + each * (found.of_row - most)
+            least = around.memory + each * found.of_row - budget.streamed
             requirement = f"at least {least:,} bytes for the triangles of each vertex"
             raise InvalidValue("memory", around.memory, requirement)
         most = max(1, min(most, -(-(found.total + edges.slots) // partitions)))
+        slots = budget.window_slots
         trusses = WindowedTrusses(around.backend, edges, found.triangles, slots, most)
         try:
             while not trusses.finished and trusses.iterations < iterations:
@@ -216,11 +211,11 @@ def _neighbours(around: Surroundings, repeats: bool = False) -> Iterator[Windowe
 
     repeats  whether an edge in each direction is there twice
     """
-    edges, slots, _ = around.packed
+    edges, budget = around.packed
     if edges.directed:
-        edges, slots, _ = around.repack(neighbours(edges, around.folder, repeats), 2, 0)
+        edges, budget = around.repack(neighbours(edges, around.folder, repeats), 2, 0)
     try:
-        graph = WindowedGraph(around.backend, edges, slots)
+        graph = WindowedGraph(around.backend, edges, budget.window_slots)
         try:
             yield graph
         finally:
@@ -240,7 +235,6 @@ def _cores(around: Surroundings) -> Streamed:
 
 
 def _densest(around: Surroundings, epsilon: float) -> Streamed:
-    check_epsilon(epsilon)
     with _neighbours(around) as graph:
         peeling = WindowedPeeling(graph)
         computed = _ended(densest_part(peeling, epsilon, graph.vertices, graph.backend.device))
@@ -248,7 +242,6 @@ def _densest(around: Surroundings, epsilon: float) -> Streamed:
 
 
 def _labels(around: Surroundings, iterations: int) -> Streamed:
-    check_iterations(iterations)
     with _neighbours(around, repeats=True) as graph:
         own = np.arange(graph.vertices, dtype=np.int32)
         ids = around.packed.edges.ids if len(around.packed.edges.ids) else own

@@ -103,7 +103,7 @@ class OutOfCorePrograms(OutOfCoreEdges):
         with self.backend.device.detecting_loss():
             if isinstance(program, Algorithm):
                 self._require(self._packed_edges, each, budget, doing)
-                packed = Packed(self._packed_edges, budget.window_slots, budget.bucket_edges)
+                packed = Packed(self._packed_edges, budget)
                 return self._compute(program, values, packed, each, pack_seconds)
             graph = self._windowed(self._packed_edges, each, budget, doing)
             return run_windowed(graph, program, values, checked, pack_seconds)
@@ -133,7 +133,7 @@ class OutOfCorePrograms(OutOfCoreEdges):
             finally:
                 spool.close()
             packing = time.perf_counter() - begun
-            return Packed(edges, budget.window_slots, budget.bucket_edges)
+            return Packed(edges, budget)
 
         around = Surroundings(self.backend, self._memory, packed, self._scratch, repack)
         computed, processed, stream = streamed.run(around, **parameters)
@@ -216,7 +216,8 @@ class _AnswerOfEdges(Answer):
 
 
 def _runs(program: VertexProgram | Algorithm) -> bool:
-    return isinstance(program, VertexProgram) or program in ALGORITHMS
+    known = isinstance(program, Algorithm) and program in ALGORITHMS
+    return known or isinstance(program, VertexProgram)
 
 
 def run_windowed(

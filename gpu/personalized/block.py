@@ -205,16 +205,22 @@ class Block:
             self._add_at_seeds(-amounts)
         self._sweep(deflation, coefficients)
         bounds = self.error_bounds
-        ended = (bounds <= self._targets) | self._stall.stalled(bounds)
-        ended[list(self._proven)] = True
+        missed = ~(bounds <= self._targets)
+        missed[list(self._proven)] = False
+        ended = self._stall.stalled(bounds) | ~missed
         self._check_places(~ended)
-        ended[list(self._proven)] = True
+        missed[list(self._proven)] = False
+        ended |= ~missed
         self.unfinished = ~ended
-        self.done = bool(ended.all()) or self.iterations >= self.options.max_iterations
-        if self.done:
-            self.unfinished[:] = False
+        if self.iterations >= self.options.max_iterations:
+            self.done, self.unfinished[:] = True, False
+        elif ended.all():
+            # what stalled has less rounding alone, and may do without the correction
+            self.done, self.unfinished = True, missed
         else:
             self.done = self._stragglers_are_slow(before, bounds)
+            if self.done:
+                self.unfinished = missed
         if deflation is not None and self._trial.fails(bounds, ended, self.done):
             self._start_again()
 

@@ -49,6 +49,11 @@ _PULL_REDUCTION = 0.5
 _CORRECTED_SWEEPS = 4
 """Seed correction is given up if this many sweeps with it were no better than plain ones can be."""
 
+_NOTHING_GAINED = 2.0
+"""A query whose correction is given up with a bound above this starts again, by plain sweeps alone:
+their bound is below it after the first. It is above it where the correction left little of β.
+"""
+
 
 class QueryContext:
     """What the queries of one graph share.
@@ -98,7 +103,7 @@ class Query:
         self.query = query
         self.iterations = 0
         self._pool = context.pool
-        self._pushed = self._pulled = False
+        self._pushed = self._pulled = self._plain = False
         workspace = context.pool.take(list_every_vertex=query.method == "push")
         self.iterate = PersonalizedIterate(
             context.graph, workspace, query.options, query.seeds, context.vertices
@@ -166,6 +171,11 @@ class Query:
         if 2 * self.iterations <= self.iterate.options.max_iterations:
             self.iterate.restart()
             self._begin()
+
+    def _start_plain(self) -> None:
+        self.iterate.restart()
+        self._begin()
+        self._plain = self.pulling = True
 
     # ---- push ----
 
@@ -235,6 +245,8 @@ class Query:
         self._pulled = True
         self.iterations += 1
         corrected = self._corrected
+        if not (corrected or self._plain) and iterate.error_bound > _NOTHING_GAINED:
+            self._start_plain()
         deflation = self._trial.deflation() if corrected else None
         along_seeds = SEED_CORRECTION if corrected else None
         iterate.sweep(self._pool.buffers(), deflation or along_seeds)
@@ -259,6 +271,8 @@ class Query:
     @property
     def _corrected(self) -> bool:
         """Whether the next sweep makes Σr = 0."""
+        if self._plain:
+            return False
         if len(self._bounds) <= _CORRECTED_SWEEPS:
             return True
         # a plain sweep leaves at most α of ‖r‖₁

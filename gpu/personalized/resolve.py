@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from gpu.columns import ids_of
 from gpu.errors import InvalidValue, UnknownVertex
 from gpu.graph.vertex_ids import VertexIds
 from gpu.pagerank.places import SettledTarget
@@ -55,8 +56,9 @@ class ResolvedQuery:
         """
         options, target_error = cls.checked_options(options, query)
         target: Target = query.target  # type: ignore[assignment]  # checked
-        _require_vertices("seeds", np.asarray(query.seeds, np.int64), ids)
-        seeds = Seeds.of(ids.limit, query.seeds, query.weights)
+        vertices = ids_of("seeds", query.seeds)
+        _require_vertices("seeds", vertices, ids)
+        seeds = Seeds.of(ids.limit, vertices, query.weights)
         among = None if query.among is None else checked_among(ids, query.among)
         fields = (query.k, query.method, target_error, target, options, among)
         return cls(seeds, *fields, query.form, query.trace)
@@ -66,8 +68,8 @@ class ResolvedQuery:
         """The graph's options with the damping of the query, and its target error. Raises
         InvalidValue for anything in the query but its vertices.
         """
-        if query.k < 1:
-            raise InvalidValue("k", query.k, "at least 1")
+        if not isinstance(query.k, int | np.integer) or query.k < 1:
+            raise InvalidValue("k", query.k, "an integer, at least 1")
         if query.form not in get_args(Form):
             raise InvalidValue("form", query.form, "'accelerated' or 'published'")
         published = query.form == "published"
@@ -127,7 +129,7 @@ def resolve(ids: VertexIds, options: Options, queries: Sequence[AnyQuery]) -> li
 
 def checked_among(ids: VertexIds, among: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
     """int64[…], distinct, ascending. Raises InvalidValue, UnknownVertex."""
-    vertices = np.asarray(among, np.int64)
+    vertices: NDArray[np.int64] = ids_of("among", among)
     if len(vertices) == 0:
         raise InvalidValue("among", [], "at least one vertex")
     _require_vertices("among", vertices, ids)

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from gpu.errors import InvalidValue
 from gpu.graph.dynamic_graph import DynamicGraph
 from gpu.operations.csr import GraphView
 from gpu.operations.device import Array, DeviceOperations
-from gpu.operations.programs import ProgramGraph, ProgramState, parameter_values
+from gpu.operations.program_parameters import Limits, parameter_values
+from gpu.operations.programs import ProgramGraph, ProgramState
 from gpu.programs.builtin import PEEL
 from gpu.programs.undirected import Undirected, neighbour_lists
 from gpu.programs.views import absent_positions, distinct, ids_by_position
@@ -40,8 +40,8 @@ class Computed(NamedTuple):
 
 
 Parts = Generator[tuple[int, int], None, Computed]
-"""An algorithm that runs: yields supersteps and edges so far, first when its parameters are checked
-and then between two parts of its work, and returns what it found.
+"""An algorithm that runs: yields supersteps and edges so far, first before its work, then between
+two parts of it, and returns what it found.
 """
 
 
@@ -53,15 +53,17 @@ class Algorithm:
     compute     (graph, **parameters) → Parts. Between two parts the arrays of the graph may be
                 replaced by copies
     parameters  with their default values
+    limits      see VertexProgram
     """
 
     name: str
     compute: Callable[..., Parts]
     parameters: Mapping[str, float] = field(default_factory=dict)
+    limits: Limits = field(default_factory=dict)
 
     def parameter_values(self, given: Mapping[str, float]) -> dict[str, float]:
         """See VertexProgram."""
-        return parameter_values(self.name, self.parameters, given)
+        return parameter_values(self.name, self.parameters, given, self.limits)
 
 
 def _triangles(graph: DynamicGraph) -> tuple[Undirected, Array]:
@@ -191,15 +193,8 @@ def _densest(graph: DynamicGraph, epsilon: float) -> Parts:
     """Bahmani, Kumar and Vassilvitskii, "Densest subgraph in streaming and MapReduce" (VLDB 2012),
     algorithm 1: each pass removes all vertices of at most 2(1+ε) times the density.
     """
-    check_epsilon(epsilon)
     yield 0, 0
     return (yield from densest_part(_Peeling(graph), epsilon, graph.vertices, graph.backend.device))
-
-
-def check_epsilon(epsilon: float) -> None:
-    """Raises InvalidValue."""
-    if not 0.0 <= epsilon < np.inf:
-        raise InvalidValue("epsilon", epsilon, "a number from 0 on")
 
 
 def densest_part(
@@ -223,7 +218,6 @@ def _labels(graph: DynamicGraph, iterations: int) -> Parts:
     vertices take the most frequent label of their neighbours, the lowest of several, at once. An
     edge in each direction counts twice.
     """
-    check_iterations(iterations)
     yield 0, 0
     xp = graph.backend.xp
     entries = graph.backend.rebuild.entries
@@ -246,12 +240,6 @@ def _labels(graph: DynamicGraph, iterations: int) -> Parts:
     return Computed(labels, done, done * len(rows), {"communities": float(communities)})
 
 
-def check_iterations(iterations: int) -> None:
-    """Raises InvalidValue."""
-    if iterations < 1:
-        raise InvalidValue("iterations", iterations, "at least 1")
-
-
 def most_frequent(xp: Any, keys: Array, labels: Array) -> Array:
     """int32[n]: the most frequent label of each row, the lowest of several.
 
@@ -265,8 +253,9 @@ def most_frequent(xp: Any, keys: Array, labels: Array) -> Array:
     begins = xp.flatnonzero(xp.concatenate([xp.ones(1, bool), keys[1:] != keys[:-1]]))
     counts = xp.diff(xp.concatenate([begins, xp.full(1, len(keys), begins.dtype)]))
     runs = keys[begins]
-    # the largest count of a row first; stable, so that of equal ones the lowest label is first
-    order = xp.argsort((runs >> 32 << 32) + (len(keys) - counts), kind="stable")
+    # the largest count of a row first; stable, so that of equal ones the lowest label is first. A
+    # count is of at most two entries a vertex, while all entries may be more than 32 bits hold
+    order = xp.argsort((runs >> 32 << 32) + (counts.max() - counts), kind="stable")
     runs = runs[order]
     rows = runs >> 32
     first = xp.concatenate([xp.ones(1, bool), rows[1:] != rows[:-1]])
@@ -283,10 +272,10 @@ CLUSTERING = Algorithm("clustering", _clustering)
 CORES = Algorithm("cores", _cores)
 """The core number, int32: the largest k so that the vertex is in a subgraph of degrees ≥ k."""
 
-DENSEST = Algorithm("densest", _densest, {"epsilon": 0.1})
+DENSEST = Algorithm("densest", _densest, {"epsilon": 0.1}, {"epsilon": (0.0, np.inf)})
 """1 for the vertices of a subgraph whose density, edges over vertices, is at least that of the
 densest one divided by 2(1+ε); 0 for others.
 """
 
-LABELS = Algorithm("labels", _labels, {"iterations": 10})
+LABELS = Algorithm("labels", _labels, {"iterations": 10}, {"iterations": (1, np.inf)})
 """The community of each vertex, int32: the id that its members agreed on."""

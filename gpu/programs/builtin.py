@@ -122,6 +122,7 @@ PAGERANK = VertexProgram(
     scatter=_moved,
     aggregate=_dangling,
     parameters={"damping": 0.85, "tolerance": 1e-10},
+    limits={"damping": (0.0, 1.0), "tolerance": (0.0, math.inf)},
     every_vertex=True,
     loops=True,
     supersteps=1000,

@@ -148,10 +148,11 @@ class Programs:
         copied: int,
     ) -> ProgramRun:
         """copied: bytes of a copy of the graph, if one may be needed"""
-        if isinstance(program, str):
-            if program not in PROGRAMS:
-                raise InvalidValue("program", program, f"one of {', '.join(PROGRAMS)}")
+        if isinstance(program, str) and program in PROGRAMS:
             program = PROGRAMS[program]
+        if not isinstance(program, VertexProgram | Algorithm):
+            known = ", ".join(PROGRAMS)
+            raise InvalidValue("program", program, f"a VertexProgram, or one of {known}")
         parameters = program.parameter_values(given)
         order = self._checked(program, mode, parameters)
         by = self._schedule(program, schedule)
@@ -198,7 +199,8 @@ class Programs:
     def _continues(
         self, program: VertexProgram, parameters: Mapping[str, float], after: Answer
     ) -> bool:
-        if after.program is not program or after.parameters != parameters:
+        known = isinstance(after, Answer)
+        if not known or after.program is not program or after.parameters != parameters:
             raise InvalidValue("after", after, "an answer of this program and these parameters")
         same = after in self._answers and after.permutation is self._graph.permutation
         return program.continues and same and not after.since.stale

@@ -67,16 +67,21 @@ class ProgramRun(ABC):
 
     def step(self, seconds: float) -> None:
         """Continues by one part of the work, about this long if the program can be divided so: by
-        one superstep at least, 1,024 at most. Raises OutOfMemory, DeviceLost.
+        one superstep at least, 1,024 at most. Raises OutOfMemory, DeviceLost; it then ends with
+        this error.
         """
         if self.done:
             return
         device = self.shared.graph.backend.device
-        with device.detecting_loss():
-            self._work.timer.begin()
-            self._computed = self._advance(seconds)
-            self._work.timer.end("run")
-            took = self._work.timer.seconds()["run"]
+        try:
+            with device.detecting_loss():
+                self._work.timer.begin()
+                self._computed = self._advance(seconds)
+                self._work.timer.end("run")
+                took = self._work.timer.seconds()["run"]
+        except Exception as error:
+            self.fail(error)
+            raise
         self.seconds += took
         self._took(took, seconds)
 
@@ -147,10 +152,9 @@ class RunningAlgorithm(ProgramRun):
     """An Algorithm that runs."""
 
     def __init__(self, work: Work, algorithm: Algorithm) -> None:
-        """Raises InvalidValue."""
         super().__init__(work)
         self._parts: Parts = algorithm.compute(work.shared.graph, **work.parameters)
-        next(self._parts)  # checks the parameters
+        next(self._parts)  # to the beginning of its work
 
     def _advance(self, seconds: float) -> Computed | None:  # noqa: ARG002
         try:

@@ -23,7 +23,6 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from gpu.errors import InvalidValue
 from gpu.graph.dynamic_graph import DynamicGraph
 from gpu.operations.backend import Backend
 from gpu.operations.csr import Csr
@@ -131,17 +130,7 @@ class _Trusses:
         self.finished = fallen == 0
 
 
-def check_limits(binary: int, iterations: int, partitions: int) -> None:
-    """Raises InvalidValue."""
-    if binary not in (0, 1):
-        raise InvalidValue("binary", binary, "0 or 1")
-    for name, value in (("iterations", iterations), ("partitions", partitions)):
-        if value < 1:
-            raise InvalidValue(name, value, "at least 1")
-
-
 def _trussness(graph: DynamicGraph, binary: int, iterations: int, partitions: int) -> Parts:
-    check_limits(binary, iterations, partitions)
     yield 0, 0
     edges = Undirected.of(graph)
     by_id = edges.by_id(graph)
@@ -163,7 +152,10 @@ SUPPORT = Algorithm("support", _support)
 """The number of triangles of each edge, int32."""
 
 TRUSSNESS = Algorithm(
-    "trussness", _trussness, {"binary": 1, "iterations": 2**31 - 1, "partitions": 1}
+    "trussness",
+    _trussness,
+    {"binary": 1, "iterations": 2**31 - 1, "partitions": 1},
+    {"binary": (0, 1), "iterations": (1, np.inf), "partitions": (1, np.inf)},
 )
 """The trussness of each edge, int32: λ + 2. An upper bound of it if the iterations do not suffice.
 

@@ -40,8 +40,8 @@ def checked_parameters(
 
     prefix  of the fields in errors
 
-    Raises InvalidValue for an unknown program and for a value of another kind, InvalidField for an
-    unknown parameter and for a missing one.
+    Raises InvalidValue for an unknown program and for a value of another kind or outside its
+    limits, InvalidField for an unknown parameter and for a missing one.
     """
     if program not in PROGRAMS:
         raise InvalidValue("program", program, f"one of {', '.join(PROGRAMS)}")
@@ -51,12 +51,19 @@ def checked_parameters(
             taken = ", ".join(declared) or "no parameters"
             message = f"unknown parameter; {program} takes {taken}"
             raise InvalidField(f"{prefix}{name}", None, value, message)
-    return {
+    values = {
         name: _checked(f"{prefix}{name}", given.get(name, default), default)
         if name != _VERTEX
         else _checked_key(f"{prefix}{name}", given.get(name), kind)
         for name, default in declared.items()
     }
+    numbers = {name: value for name, value in values.items() if not isinstance(value, str)}
+    numbers.pop(_VERTEX, None)
+    try:
+        PROGRAMS[program].parameter_values(numbers)
+    except InvalidValue as error:
+        raise InvalidValue(f"{prefix}{error.field}", error.value, error.requirement) from None
+    return values
 
 
 def _checked_key(field: str, value: Any, kind: KeyKind) -> str | int:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from gpu.backends.cpu.program_loops import LEAST_MESSAGES, NEXT, RECEIVED, ProgramLoops
 from gpu.backends.cpu.rows import CHUNK_WORK, chunk_rows
 from gpu.operations.device import Array
+from gpu.operations.program_parameters import parameter_record
 from gpu.operations.programs import (
     AGGREGATE_IDENTITY,
     LOOKING_PART,
@@ -18,7 +19,6 @@ from gpu.operations.programs import (
     ProgramOperations,
     ProgramState,
     VertexProgram,
-    parameter_record,
 )
 
 

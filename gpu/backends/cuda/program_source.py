@@ -8,12 +8,12 @@ import numpy as np
 
 from gpu.backends.cuda.kernels.loader import program_parts
 from gpu.device_functions import CPP, Kind
+from gpu.operations.program_parameters import kind_of
 from gpu.operations.programs import (
     AGGREGATE_IDENTITY,
     KINDS,
     LOOKING_PART,
     VertexProgram,
-    kind_of,
 )
 
 KERNELS = ("initialise", "supports_any")
@@ -38,13 +38,14 @@ _HELPERS = """
 template <typename T> __device__ __forceinline__ T smaller(T a, T b) { return b < a ? b : a; }
 template <typename T> __device__ __forceinline__ T larger(T a, T b) { return b > a ? b : a; }
 
-// as Python's: rounded downwards
+// as Python's: rounded downwards; 0 where b is, as Numba has it
 __device__ __forceinline__ long long floor_quotient(long long a, long long b) {
+    if (b == 0) return 0;
     const long long quotient = a / b;
     return a % b != 0 && (a < 0) != (b < 0) ? quotient - 1 : quotient;
 }
 __device__ __forceinline__ long long floor_remainder(long long a, long long b) {
-    return a - floor_quotient(a, b) * b;
+    return b == 0 ? 0 : a - floor_quotient(a, b) * b;
 }
 """
 
@@ -118,4 +119,6 @@ def _wrapped(program: VertexProgram, name: str, value: str) -> str:
 def _number(value: float) -> str:
     if np.isinf(value):
         return f"({'-' if value < 0 else ''}POSITIVE_INFINITY)"
-    return f"({int(value)}LL)" if float(value).is_integer() and abs(value) > 2**52 else repr(value)
+    if isinstance(value, float):
+        return repr(value)
+    return f"({value}LL)" if value > -(2**63) else f"({value + 1}LL - 1)"

@@ -21,13 +21,13 @@ from gpu.backends.cuda.program_source import (
 )
 from gpu.operations.csr import Rows
 from gpu.operations.device import Array
+from gpu.operations.program_parameters import parameter_record
 from gpu.operations.programs import (
     Mode,
     ProgramGraph,
     ProgramOperations,
     ProgramState,
     VertexProgram,
-    parameter_record,
 )
 
 _ROWS = np.dtype([("first", np.int64, len(BIN_LANES) + 1)])

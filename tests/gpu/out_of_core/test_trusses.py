@@ -145,7 +145,7 @@ def test_the_least_budget_of_trussness_has_the_triangles_of_each_vertex(backend:
         assert found
         needed = int(found[1].replace(",", ""))
         with (
-            patch.object(graph, "_memory", needed - 128),
+            patch.object(graph, "_memory", needed - 1),
             pytest.raises(InvalidValue, match=message),
         ):
             graph.run("trussness")

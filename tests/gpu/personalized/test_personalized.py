@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import get_args
+from typing import Any, get_args
 
 import networkx as nx
 import numpy as np
 import pytest
 
-from gpu import EdgeBatch, Engine, PersonalizedQuery
+from gpu import EdgeBatch, Engine, InvalidValue, Options, PersonalizedQuery
+from gpu.backends import backend_named
 from gpu.generate import rmat
 from gpu.operations.backend import Backend
 from gpu.personalized.resolve import METHODS
 from gpu.types import Dangling
-from tests.gpu.graphs import FAMILIES, Model, random_batch, random_graph
+from tests.gpu.graphs import FAMILIES, Model, exact_ranks, random_batch, random_graph
 from tests.gpu.personalized.certified import assert_certified, engine_of, queries_of, solved_by
 
 POLICIES: tuple[Dangling, ...] = get_args(Dangling)
@@ -77,6 +78,38 @@ def test_seeds_without_a_way_out_keep_all_rank(backend: Backend) -> None:
             assert answer.error_bound < 1e-12
     # a loop does not let go
     assert engine.personalized(np.array([2]), k=1).ranks.tolist() == [1.0]
+
+
+@pytest.mark.parametrize("directed", [True, False], ids=["directed", "undirected"])
+def test_a_high_damping_is_met_where_correction_leaves_little_of_the_seeds(
+    backend: Backend, directed: bool
+) -> None:
+    engine = Engine(Options(damping=0.99, directed=directed, max_iterations=3000), backend)
+    edges = [(1, 0), (2, 1), (0, 0), (1, 1)] if directed else [(0, 1), (1, 2), (0, 0), (1, 1)]
+    engine.apply(EdgeBatch.of(edges))
+    restarts = np.array([[0.0, 1.0, 0.0], [1.0, 0.0, 0.0]][not directed])
+    exact, _ = exact_ranks(engine, restarts)
+    seeds = np.flatnonzero(restarts)
+    query = PersonalizedQuery(seeds, k=3, method="pull", target_error=1e-3)
+    alone = [engine.personalized(seeds, k=3, method=each, target_error=1e-3) for each in METHODS]
+    for answer in (*alone, *engine.personalized_many([query] * 32)):
+        assert answer.error_bound <= 1e-3
+        assert np.abs(answer.ranks - exact[answer.vertices]).sum() <= 1e-3
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"seeds": [1.5]}, r"seeds: 'float64\[1\]' .* integer array"),
+        ({"seeds": [[0, 1]]}, r"seeds: 'int64\[1, 2\]' .* one-dimensional"),
+        ({"seeds": [0], "among": [0.5, 2.0]}, r"among: 'float64\[2\]' .* integer array"),
+        ({"seeds": [0], "k": 1.5}, r"k: 1\.5 .* an integer, at least 1"),
+    ],
+)
+def test_fractions_of_vertices_are_refused(asked: dict[str, Any], message: str) -> None:
+    engine = engine_of((3, np.array([[0, 1], [1, 2]])), backend_named("cpu"))
+    with pytest.raises(InvalidValue, match=message):
+        engine.personalized_many([PersonalizedQuery(**asked)])
 
 
 def test_weights_add_up_and_those_of_zero_are_no_seeds(backend: Backend) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -140,6 +141,23 @@ def test_a_run_for_whose_copy_there_is_no_memory_fails_and_the_batch_stands(
     with pytest.raises(OutOfMemory, match="a program and a copy of the graph needs"):
         engine.programs.begin("levels")
     assert len(engine.run("levels").values) == 30  # needs no copy
+
+
+def test_a_run_whose_step_fails_has_ended_with_this_error(backend: Backend) -> None:
+    engine = _engine(backend)
+    run = engine.programs.begin("cores")
+    error = OutOfMemory("core numbers", 2, 1)
+    with (
+        patch.object(type(backend.cores), "core_numbers", side_effect=error),
+        pytest.raises(OutOfMemory),
+    ):
+        run.step(0.0)
+    assert run.done
+    run.step(0.0)
+    with pytest.raises(OutOfMemory):
+        run.answer()
+    engine.programs.close(run)
+    assert engine.run("cores").receipt.finished
 
 
 @pytest.mark.parametrize(

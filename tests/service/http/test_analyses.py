@@ -273,6 +273,7 @@ def test_keys_that_are_integers_are_values_too(server: Server) -> None:
         ("levels", {"parameters": {"source": "nobody"}}, 404, "parameters.source"),
         ("components", {"parameters": {"source": "a"}}, 422, "parameters.source"),
         ("pagerank", {"parameters": {"damping": "0.5"}}, 422, "parameters.damping"),
+        ("pagerank", {"parameters": {"damping": 2}}, 422, "parameters.damping"),
         ("labels", {"parameters": {"iterations": 1.5}}, 422, "parameters.iterations"),
         ("labels", {"parameters": {"iterations": 0}}, 422, "parameters.iterations"),
         ("labels", {"parameters": {"iterations": 10**400}}, 422, "parameters.iterations"),
