@@ -1,0 +1,70 @@
+"""In-lists in pages where queries sweep too: solves have them when they would without."""
+
+from __future__ import annotations
+
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+
+from gpu import EdgeBatch
+from gpu.errors import OutOfMemory
+from gpu.graph import in_pages
+from gpu.graph.dynamic_graph import DynamicGraph
+from gpu.operations.csr import PagedLists
+from tests.gpu.graph.test_pages import RANDOM_EDGES, VERTICES, paging, skewed
+
+
+def test_solves_have_no_pages_because_of_queries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(in_pages, "SWEEPS_BY_ROWS", 3)
+    graph = DynamicGraph(paging(), "uniform", "given")
+    graph.apply(skewed(np.random.default_rng(15), RANDOM_EDGES))
+
+    def lists(of_query: bool) -> PagedLists | None:
+        paged = graph.sweep_view(1.0, of_query).pages
+        return paged and paged.lists
+
+    assert [lists(of_query=True) for _ in range(3)] == [None] * 3
+    built = lists(of_query=True)
+    assert built is not None
+    # they take them over when they would build their own
+    assert [lists(of_query=False) for _ in range(3)] == [None] * 3
+    assert lists(of_query=False) is built
+    # and queries use those of solves
+    graph.in_pages.drop()
+    graph.apply(EdgeBatch.of([(0, VERTICES - 1)]))
+    assert lists(of_query=False) is lists(of_query=True) is not None
+    # nor are they without them, where memory refused a query, or a batch needed that of its pages
+    for shortage in (_refused_to_a_query, _taken_from_queries):
+        graph.in_pages.drop()
+        assert lists(of_query=False) is None
+        shortage(graph)
+        assert not graph.in_pages.kept
+        assert [lists(of_query=False) for _ in range(2)] == [None] * 2
+        assert lists(of_query=False) is not None
+    # a sample that is against them for a solve leaves queries theirs
+    graph.in_pages.drop()
+    graph.in_pages.want()
+    assert lists(of_query=True) is not None
+    with patch.object(type(graph.in_pages), "random_reads", return_value=-1.0):
+        assert lists(of_query=False) is None
+    assert lists(of_query=True) is not None
+    graph.apply(EdgeBatch.of([(1, VERTICES - 1)]))
+    assert lists(of_query=False) is None  # until the graph has grown
+    graph.apply(skewed(np.random.default_rng(16), 2 * RANDOM_EDGES))
+    assert lists(of_query=False) is not None
+
+
+def _refused_to_a_query(graph: DynamicGraph) -> None:
+    with patch.object(type(graph.in_pages), "random_reads", side_effect=MemoryError):
+        for _ in range(4):
+            graph.sweep_view(1.0, of_query=True)
+
+
+def _taken_from_queries(graph: DynamicGraph) -> None:
+    for _ in range(4):
+        graph.sweep_view(1.0, of_query=True)
+    assert graph.in_pages.kept
+    short = patch.object(type(graph.backend.device), "memory_available", return_value=1 << 20)
+    with short, pytest.raises(OutOfMemory):
+        graph.in_pages.require("a batch", 1 << 40)
