@@ -7,6 +7,8 @@ def main() -> None:
     """Runs the command line, or says what to install for it."""
     try:
         from service.cli import main as command
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
     except ModuleNotFoundError as missing:
         raise SystemExit(
             f"liverank: the command needs {missing.name}, which is not installed: "

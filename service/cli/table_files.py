@@ -42,6 +42,8 @@ def check_path(path: Path, kinds: Iterable[str], format: str | None = None) -> N
         raise CommandError(f"{path}: {kind} files are compressed internally; omit {path.suffix}")
     if not path.parent.is_dir():
         raise CommandError(f"{path}: there is no directory {path.parent}")
+    if path != STANDARD and path.is_dir():
+        raise CommandError(f"{path}: expected the name of a file, got that of a directory")
 
 
 def write_table(path: Path, table: pa.Table, format: str | None = None) -> None:  # noqa: A002
@@ -100,11 +102,17 @@ def written(path: Path, compression: str | None) -> Iterator[pa.NativeFile]:
     Raises OSError.
     """
     if path != STANDARD:
-        with (
-            whole_file(path) as partial,
-            pa.output_stream(str(partial), compression=compression) as stream,
-        ):
-            yield stream
+        try:
+            with (
+                whole_file(path) as partial,
+                pa.output_stream(str(partial), compression=compression) as stream,
+            ):
+                yield stream
+        except OSError as error:
+            if error.errno is None or error.filename is not None:
+                raise
+            # one of Arrow, which names no file
+            raise OSError(error.errno, os.strerror(error.errno), str(path)) from error
         return
     with pa.PythonFile(os.fdopen(os.dup(sys.stdout.fileno()), "wb"), "w") as stdout:
         if compression is None:

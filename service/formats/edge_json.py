@@ -7,11 +7,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.json
 
+from service.formats.arrow_readers import read_table
 from service.formats.edge_list import ACCEPTED, EdgeListError, end_columns
 
 _OBJECTS = re.compile(rb'\s*\{\s*"[^"]*"\s*:')
@@ -51,11 +53,12 @@ def _parsed(content: bytes, texts: Sequence[str] = ()) -> pa.Table:
     schema = pa.schema([(name, pa.string()) for name in texts])
     # one block, since a column has the type of its values in the first
     size = min(len(content) + 1, 2**31 - 1)
-    return pyarrow.json.read_json(
-        pa.BufferReader(content),
+    read = partial(
+        pyarrow.json.read_json,
         read_options=pyarrow.json.ReadOptions(block_size=size),
         parse_options=pyarrow.json.ParseOptions(explicit_schema=schema),
     )
+    return read_table(read, content)
 
 
 def _with_keys(path: Path, content: bytes, table: pa.Table) -> pa.Table:

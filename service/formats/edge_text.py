@@ -7,6 +7,7 @@ import re
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE, BOM_UTF32_BE
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 from numpy.typing import NDArray
 
+from service.formats.arrow_readers import read_table
 from service.formats.edge_list import (
     ACCEPTED,
     SOURCE_NAMES,
@@ -83,8 +85,8 @@ class TextRows:
 
     def _parsed(self, rows: bytes, types: dict[int, pa.DataType]) -> list[pa.Array]:
         names = [f"f{number}" for number in types]
-        table = pyarrow.csv.read_csv(
-            pa.BufferReader(rows),
+        read = partial(
+            pyarrow.csv.read_csv,
             read_options=pyarrow.csv.ReadOptions(
                 column_names=[f"f{number}" for number in range(self.columns)]
             ),
@@ -98,7 +100,7 @@ class TextRows:
                 strings_can_be_null=False,
             ),
         )
-        return [column.combine_chunks() for column in table.columns]
+        return [column.combine_chunks() for column in read_table(read, rows).columns]
 
     def split(self, line: bytes) -> list[str]:
         text = line.decode("utf-8", "replace").strip("\r\n")

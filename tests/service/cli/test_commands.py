@@ -36,6 +36,17 @@ def imported_by(arguments: list[str], heavy: set[str]) -> subprocess.CompletedPr
     return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
 
 
+def test_ctrl_c_while_the_command_is_imported_has_its_exit_code() -> None:
+    program = (
+        "import sys\nfrom service.cli.__main__ import main\n"
+        "class Interrupt:\n"
+        "    def find_spec(self, *_): raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupt())\nmain()"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")
+
+
 def test_help_names_every_command_and_imports_nothing_heavy() -> None:
     heavy = {"numba", "numpy", "pyarrow", "fastapi", "httpx", "uvicorn"}
     done = imported_by(["--help"], heavy)

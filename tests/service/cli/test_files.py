@@ -7,6 +7,7 @@ import csv
 import gzip
 import json
 import re
+import resource
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -217,6 +218,26 @@ def test_a_file_that_cannot_be_written_is_refused_first(
     code, out, error = run("generate", "grid", "--out", tmp_path / name)
     assert (code, out) == (1, "")
     assert error == f"liverank: {tmp_path}/{complaint.format(folder=tmp_path)}\n"
+
+
+def test_a_folder_is_no_file_to_write(run: Any, triangle: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "ranks.csv"
+    folder.mkdir()
+    code, out, error = run("rank", triangle, "--out", folder)
+    assert (code, out) == (1, "")
+    assert error == f"liverank: {folder}: expected the name of a file, got that of a directory\n"
+
+
+@pytest.mark.parametrize("name", ["g.txt", "g.csv.gz", "g.parquet"])
+def test_a_write_that_fails_names_the_file(run: Any, tmp_path: Path, name: str) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
+    try:
+        code, _, error = run("generate", "rmat", "--scale", 13, "--out", tmp_path / name)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert (code, error) == (1, f"liverank: [Errno 27] File too large: '{tmp_path / name}'\n")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_bad_figure_is_named(run: Any, tmp_path: Path) -> None:

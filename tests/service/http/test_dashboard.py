@@ -4,100 +4,20 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import httpx
-import pytest
-from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, Request, Route, expect, sync_playwright
+from playwright.sync_api import Browser, Page, Route, expect
 
-from tests.service.server import Server, running
+from tests.service.http.dashboard_pages import STAR, new_graph, opened, send
+from tests.service.server import Server
 
-ARGUMENTS = (
-    *("--no-sandbox", "--disable-gpu", "--disable-background-networking"),
-    *("--disable-component-update", "--disable-sync", "--no-first-run"),
-)
 HOSTILE = "<img src=x onerror=\"document.title='owned'\">"
 CURRENT = '.graph-entry[aria-current="true"] strong'
 LARGEST = 2**63 - 1
-KEY = "the-key-of-the-dashboard-tests-0123456789"
-
-expect.set_options(timeout=60_000)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    chromium = shutil.which("chromium")
-    if chromium is None:
-        pytest.skip("chromium is not installed: apt-get install chromium")
-    with sync_playwright() as playwright:
-        yield playwright.chromium.launch(executable_path=chromium, args=ARGUMENTS)
-
-
-@dataclass
-class Opened:
-    """A page, and what it did wrong: console errors, exceptions, requests to other origins."""
-
-    page: Page
-    origin: str
-    expected: tuple[str, ...] = ()
-    faults: list[str] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.page.on("console", lambda message: self._logged(message.type, message.text))
-        self.page.on("pageerror", lambda error: self.faults.append(str(error)))
-        self.page.on("request", self._requested)
-
-    def _logged(self, kind: str, text: str) -> None:
-        if kind in ("error", "warning") and not any(part in text for part in self.expected):
-            self.faults.append(text)
-
-    def _requested(self, request: Request) -> None:
-        if not request.url.startswith((self.origin, "data:", "blob:")):
-            self.faults.append(f"a request to {request.url}")
-
-
-@contextmanager
-def opened(
-    browser: Browser,
-    server: Server,
-    graph: str = "",
-    *,
-    expected: tuple[str, ...] = (),
-    go: bool = True,
-    **context: Any,
-) -> Iterator[Opened]:
-    """The page, which must end without faults. expected: parts of console errors to ignore"""
-    with browser.new_context(**context) as of_test:
-        url = server.url("")
-        opened = Opened(of_test.new_page(), url, expected)
-        if go:
-            opened.page.goto(f"{url}#{graph}")
-        yield opened
-        assert opened.faults == []
-
-
-def new_graph(server: Server, *edges: tuple[Any, Any], **options: Any) -> str:
-    """The name of a graph with these edges."""
-    name = server.new_graph(**options).rsplit("/", 1)[1]
-    if edges:
-        send(server, name, *edges)
-    return name
-
-
-def send(server: Server, graph: str, *edges: tuple[Any, Any]) -> None:
-    answer = server.http.post(f"/graphs/{graph}/batches", json={"insert": edges})
-    assert answer.status_code == 200, answer.text
-
-
-STAR = [(f"leaf-{number:02d}", "hub") for number in range(30)]
 
 
 @contextmanager
@@ -320,115 +240,3 @@ def test_sources_are_shown_where_the_server_has_them(browser: Browser, server: S
         expect(page.locator("#consumers .health").first).to_have_attribute("data-state", "waiting")
         expect(page.locator("#consumers > div").last).to_contain_text("consuming")
         expect(page.locator("#sources")).to_contain_text("and 5 more")
-
-
-# API keys
-
-
-@pytest.fixture(scope="module")
-def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    folder: Path = tmp_path_factory.mktemp("guarded")
-    with running(folder, api_key=KEY) as server:
-        server.http.headers["Authorization"] = f"Bearer {KEY}"
-        server.http.post("/graphs/default/batches", json={"insert": [["other", "graph"]]})
-        server.http.put("/graphs/mine").raise_for_status()
-        server.http.post("/graphs/mine/batches", json={"insert": STAR})
-        yield server
-
-
-def test_a_key_for_one_graph_is_enough_and_is_kept_nowhere(
-    browser: Browser, guarded: Server
-) -> None:
-    body = {"name": "wall", "scope": "read", "graphs": ["mine"]}
-    made = guarded.http.post("/keys", json=body).json()
-    refused = ("status of 401", "status of 403")  # Chromium reports these responses as errors
-    with opened(browser, guarded, expected=refused) as found:
-        page = found.page
-        expect(page.locator("#key-panel")).to_be_visible()
-        expect(page.locator("#content")).to_be_hidden()
-        assert page.evaluate("document.activeElement.id") == "key-field"
-        page.keyboard.type("lvr_wrong")
-        page.keyboard.press("Enter")
-        expect(page.locator("#key-error")).to_contain_text("the API key is wrong or was revoked")
-        assert page.locator("#key-field").input_value() == ""
-        page.keyboard.type(made["key"])
-        page.keyboard.press("Enter")
-        expect(page.locator("#top tbody tr").first).to_contain_text("hub")
-        expect(page.locator("#connection")).to_have_attribute("data-state", "live")
-        assert page.locator(".graph-entry strong").all_text_contents() == ["mine"]
-        expect(page.locator("#server")).to_contain_text("needs a key for all graphs")
-        guarded.http.post("/graphs/mine/batches", json={"insert": [["hub", "spoke"]]})
-        expect(page.locator("#top tbody tr", has_text="spoke")).to_be_visible()
-
-        state = page.evaluate(
-            "[location.href, document.cookie, {...localStorage}, {...sessionStorage}]"
-        )
-        assert made["key"] not in json.dumps(state)
-        assert page.context.cookies() == []
-        guarded.http.delete(f"/keys/{made['id']}")
-        expect(page.locator("#key-error")).to_contain_text("revoked")
-        expect(page.locator("#content")).to_be_hidden()
-
-
-def test_the_graph_is_named_where_graphs_cannot_be_listed(
-    browser: Browser, guarded: Server
-) -> None:
-    with opened(browser, guarded, expected=("status of 401", "status of 403"), go=False) as found:
-        page = found.page
-        forbidden = json.dumps({"detail": "not here"})
-        page.route("**/graphs", lambda route: route.fulfill(status=403, body=forbidden))
-        page.goto(f"{guarded.url('')}#mine")
-        expect(page.locator("#key-panel")).to_be_visible()
-        page.locator("#key-field").fill(KEY)
-        page.locator("#graph-field").fill("mine")
-        page.locator("#key-form .primary").click()
-        expect(page.locator("#top tbody tr").first).to_contain_text("hub")
-
-
-# Accessibility
-
-
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_axe_finds_nothing_serious(browser: Browser, server: Server, theme: Any) -> None:
-    graph = new_graph(server, *STAR, ("hub", "leaf-00"))
-    with opened(browser, server, graph, color_scheme=theme, reduced_motion="reduce") as found:
-        page = found.page
-        page.locator("#top .vertex").first.click()
-        expect(page.locator("#vertex .graph-node").first).to_be_visible()
-        send(server, graph, ("leaf-01", "leaf-02"))
-        expect(page.locator("#feed li.empty")).to_have_count(0)
-        page.locator("#key-button").click()
-        expect(page.locator("#key-panel")).to_be_visible()
-        assert serious(page) == []
-
-
-def serious(page: Page) -> list[str]:
-    found = Axe().run(page).response["violations"]
-    return [
-        f"{violation['id']}: {node['html']} {node['failureSummary']}"
-        for violation in found
-        if violation["impact"] in ("serious", "critical")
-        for node in violation["nodes"]
-    ]
-
-
-def test_a_phone_shows_all_of_it_and_the_theme_is_remembered(
-    browser: Browser, server: Server
-) -> None:
-    graph = new_graph(server, *STAR, ("x" * 300, "hub"), ("hub", "x" * 300))
-    phone = {"width": 390, "height": 844}
-    with opened(browser, server, graph, viewport=phone, color_scheme="light") as found:
-        page = found.page
-        page.locator("#top .vertex", has_text="xxx").click()
-        expect(page.locator("#vertex .graph-node").first).to_be_visible()
-        expect(page.locator("#server")).to_contain_text("ready")
-        assert page.evaluate("document.documentElement.scrollWidth") == 390
-        background = "getComputedStyle(document.body).backgroundColor"
-        light = page.evaluate(background)
-        page.locator("#theme-button").click()
-        page.locator("#theme-button").click()
-        expect(page.locator("#theme-button")).to_have_text("Theme: dark")
-        assert page.evaluate(background) != light
-        page.reload()
-        expect(page.locator("#theme-button")).to_have_text("Theme: dark")
-        assert urlsplit(page.url).fragment == graph

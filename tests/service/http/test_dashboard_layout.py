@@ -1,0 +1,59 @@
+"""The dashboard for every reader: accessibility, narrow screens and themes."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, expect
+
+from tests.service.http.dashboard_pages import STAR, new_graph, opened, send
+from tests.service.server import Server
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_axe_finds_nothing_serious(browser: Browser, server: Server, theme: Any) -> None:
+    graph = new_graph(server, *STAR, ("hub", "leaf-00"))
+    with opened(browser, server, graph, color_scheme=theme, reduced_motion="reduce") as found:
+        page = found.page
+        page.locator("#top .vertex").first.click()
+        expect(page.locator("#vertex .graph-node").first).to_be_visible()
+        send(server, graph, ("leaf-01", "leaf-02"))
+        expect(page.locator("#feed li.empty")).to_have_count(0)
+        page.locator("#key-button").click()
+        expect(page.locator("#key-panel")).to_be_visible()
+        assert serious(page) == []
+
+
+def serious(page: Page) -> list[str]:
+    found = Axe().run(page).response["violations"]
+    return [
+        f"{violation['id']}: {node['html']} {node['failureSummary']}"
+        for violation in found
+        if violation["impact"] in ("serious", "critical")
+        for node in violation["nodes"]
+    ]
+
+
+def test_a_phone_shows_all_of_it_and_the_theme_is_remembered(
+    browser: Browser, server: Server
+) -> None:
+    graph = new_graph(server, *STAR, ("x" * 300, "hub"), ("hub", "x" * 300))
+    phone = {"width": 390, "height": 844}
+    with opened(browser, server, graph, viewport=phone, color_scheme="light") as found:
+        page = found.page
+        page.locator("#top .vertex", has_text="xxx").click()
+        expect(page.locator("#vertex .graph-node").first).to_be_visible()
+        expect(page.locator("#server")).to_contain_text("ready")
+        assert page.evaluate("document.documentElement.scrollWidth") == 390
+        background = "getComputedStyle(document.body).backgroundColor"
+        light = page.evaluate(background)
+        page.locator("#theme-button").click()
+        page.locator("#theme-button").click()
+        expect(page.locator("#theme-button")).to_have_text("Theme: dark")
+        assert page.evaluate(background) != light
+        page.reload()
+        expect(page.locator("#theme-button")).to_have_text("Theme: dark")
+        assert urlsplit(page.url).fragment == graph
