@@ -16,6 +16,7 @@ from service.errors import StorageFailed
 from service.storage import backup as backups
 from service.storage.api_keys import ApiKeyStore
 from service.storage.backup import CopiedGraph, backup, restore
+from service.storage.files import rename_synced
 from tests.service.graphs import batch, edges_of, send, working
 from tests.service.server import Server, running, wait_for
 
@@ -215,7 +216,7 @@ def test_an_empty_directory_stays_empty_if_a_copy_fails(
     again = tmp_path / "again"
     again.mkdir()
     moved: list[str] = []
-    original = backups.rename_synced
+    original = rename_synced
 
     def rename(source: Path, target: Path) -> None:
         moved.append(target.name)
