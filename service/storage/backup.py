@@ -13,7 +13,7 @@ import os
 import shutil
 import sqlite3
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,6 +35,8 @@ from service.storage.head import Head, read_head
 from service.storage.journal import Journal, head_path
 from service.storage.readable_rows import read_only
 from service.storage.verification import fault_of
+
+_PARTIAL = ".partial"
 
 _ATTEMPTS = 5
 """Attempts to copy a graph: a checkpoint may be replaced while it is copied."""
@@ -93,23 +95,53 @@ def _graphs(data: Path) -> list[Path]:
 
 
 def _whole(target: Path, write: Callable[[Path], list[CopiedGraph]]) -> list[CopiedGraph]:
-    """Writes a directory beside `target`, and renames it once all of it is on disk."""
+    """Writes a directory beside `target`, or in it if it exists, since it may be a volume, and
+    renames it, or what it has, once all of it is on disk.
+    """
     with storage_errors(target):
-        if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        exists = target.exists()
+        if exists and not _is_empty(target):
             raise StorageFailed(target, "exists already; expected a new or empty directory")
-    temporary = target.with_name(f".{target.name}.partial")
-    with storage_errors(target):
+        temporary = target / _PARTIAL if exists else target.with_name(f".{target.name}{_PARTIAL}")
         shutil.rmtree(temporary, ignore_errors=True)
         try:
             make_directory(temporary)
             (temporary / "graphs").mkdir()
             copied = write(temporary)
             _sync_all(temporary)
-            rename_synced(temporary, target)
+            if exists:
+                _move_up(temporary)
+            else:
+                rename_synced(temporary, target)
         except BaseException:
             shutil.rmtree(temporary, ignore_errors=True)
             raise
     return copied
+
+
+def _is_empty(target: Path) -> bool:
+    """Whether a directory has only what an interrupted copy, or its file system, put there."""
+    return target.is_dir() and {path.name for path in target.iterdir()} <= {_PARTIAL, "lost+found"}
+
+
+def _move_up(directory: Path) -> None:
+    """Moves all that the directory has to the one above, and removes it. Raises OSError; all of it
+    is then back.
+    """
+    moved: list[Path] = []
+    try:
+        # the graphs last: without them it is no data directory, and with them it must have the keys
+        for path in sorted(directory.iterdir(), key=lambda path: path.name == "graphs"):
+            rename_synced(path, directory.parent / path.name)
+            moved.append(path)
+        directory.rmdir()
+        sync_directory(directory.parent)
+    except OSError:
+        with suppress(OSError):
+            directory.mkdir(exist_ok=True)
+            for path in moved:
+                (directory.parent / path.name).rename(path)
+        raise
 
 
 def _copy_api_keys(data: Path, temporary: Path) -> None:

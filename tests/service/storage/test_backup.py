@@ -13,8 +13,10 @@ import pytest
 
 from service.cli.main import main
 from service.errors import StorageFailed
+from service.storage import backup as backups
 from service.storage.api_keys import ApiKeyStore
 from service.storage.backup import CopiedGraph, backup, restore
+from service.storage.files import rename_synced
 from tests.service.graphs import batch, edges_of, send, working
 from tests.service.server import Server, running, wait_for
 
@@ -189,11 +191,44 @@ def test_nothing_is_written_over(saved: Path, tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "saved"]
 
 
-def test_an_empty_directory_can_be_restored_to(saved: Path, tmp_path: Path) -> None:
-    (tmp_path / "again").mkdir()
-    (copied,) = restore(saved, tmp_path / "again")
+def test_an_empty_directory_is_filled_and_stays_the_same_one(saved: Path, tmp_path: Path) -> None:
+    """It may be a volume, which cannot be replaced, in a directory that cannot be written."""
+    ApiKeyStore(saved).create("operator", "admin", None)
+    again = tmp_path / "again"
+    for left in ("lost+found", ".partial/graphs/half"):
+        (again / left).mkdir(parents=True)
+    before = again.stat().st_ino
+    (copied,) = restore(saved, again)
     assert (copied.graph, copied.version) == ("default", 1)
     assert copied == CopiedGraph("default", 1, copied.bytes)
+    assert again.stat().st_ino == before
+    names = sorted(path.name for path in again.iterdir())
+    assert names == ["graphs", "keys.json", "keys.required", "lost+found"]
+    with working(again / "graphs" / "default") as pipeline:
+        assert pipeline.view.version == 1
+
+
+@pytest.mark.parametrize("step", [1, 2, 3])
+def test_an_empty_directory_stays_empty_if_a_copy_fails(
+    saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    ApiKeyStore(saved).create("operator", "admin", None)
+    again = tmp_path / "again"
+    again.mkdir()
+    moved: list[str] = []
+    original = rename_synced
+
+    def rename(source: Path, target: Path) -> None:
+        moved.append(target.name)
+        if len(moved) == step:
+            raise OSError(28, "No space left on device")
+        original(source, target)
+
+    monkeypatch.setattr(backups, "rename_synced", rename)
+    with pytest.raises(StorageFailed, match="again: No space left on device"):
+        restore(saved, again)
+    assert list(again.iterdir()) == []
+    assert step < 3 or moved[-1] == "graphs"
 
 
 def test_backup_and_restore_print_what_they_copied(

@@ -51,7 +51,8 @@ def payload_of(content: bytes) -> dict[str, Any]:
         return dict(json.loads(content))
     table = pa.ipc.open_stream(content).read_all()
     (row,) = table.to_pylist()
-    return row | {name.decode(): json.loads(text) for name, text in table.schema.metadata.items()}
+    others = {name.decode(): json.loads(text) for name, text in table.schema.metadata.items()}
+    return {**row, **others}
 
 
 def batches() -> list[Sent]:
