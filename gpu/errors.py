@@ -78,8 +78,7 @@ class ShardLost(EngineError):
     def __init__(self, shard: int, shards: int, address: str) -> None:
         self.shard = shard
         super().__init__(
-            f"shard {shard} of {shards} at {address} is lost: create the engine again and load the "
-            "graph"
+            f"shard {shard} of {shards} at {address} is lost: its process ended or is out of reach"
         )
 
 

@@ -26,6 +26,7 @@ from gpu.backends.cuda.kernels import loader
 ROOT = Path(__file__).parents[1]
 
 ENGINE_MAY_IMPORT = {"gpu", "numpy", "numba", "llvmlite", "cupy", "cuda", "dask", "distributed"}
+ENGINE_MAY_IMPORT |= {"cryptography"}  # which dates certificates, as Dask needs it to make them
 
 ENGINE_ORDER = [
     {"errors", "trace"},

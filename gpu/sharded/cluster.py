@@ -13,6 +13,8 @@ import os
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from gpu.backends import backend_named
@@ -147,8 +149,8 @@ def existing_workers(
     those with GPUs, one a GPU. ``auto`` is ``cuda`` if a worker has a GPU.
 
     Raises BackendUnavailable without Dask; ClusterUnavailable, within seconds, if the scheduler
-    cannot be reached or refuses the connection, or if there are too few workers; InvalidValue for
-    certificates that cannot be read.
+    cannot be reached or refuses the connection, if certificates cannot be used, or if there are too
+    few workers.
 
     device_memory  see gpu.limit_device_memory, which raises InvalidValue
     """
@@ -230,7 +232,7 @@ def _client_of(cluster: Cluster) -> Any:
         given |= {"tls_client_cert": cluster.cert, "tls_client_key": cluster.key}
     security = Security(require_encryption=not cluster.insecure, **given)
     if cluster.address.startswith("tls://"):
-        _check_certificates(security)
+        _check_certificates(cluster.address, security)
     try:
         timeout = CONNECT_SECONDS
         return Client(cluster.address, security=security, timeout=timeout, set_as_default=False)
@@ -242,22 +244,39 @@ def _client_of(cluster: Cluster) -> Any:
         raise ClusterUnavailable(cluster.address, f"cannot be reached: {reasons}") from error
 
 
-def _check_certificates(security: Any) -> None:
-    """Raises InvalidValue."""
+def _check_certificates(address: str, security: Any) -> None:
+    """Raises ClusterUnavailable: the files are read at each recovery, maybe while they are being
+    replaced.
+    """
     files = {
         "the authority": security.tls_ca_file,
         "the certificate": security.tls_client_cert,
         "the key": security.tls_client_key or security.tls_client_cert,
     }
-    named = {name: path for name, path in files.items() if "\n" not in str(path)}
     try:
         for name, path in files.items():
             if not path or ("\n" not in path and not os.access(path, os.R_OK)):
                 raise FileNotFoundError(f"{name} cannot be read")
         security.get_connection_args("client")
-    except (OSError, ssl.SSLError) as error:
-        requirement = f"PEM files of this client and of the cluster's authority: {error}"
-        raise InvalidValue("cluster certificates", named, requirement) from error
+        _check_date(security.tls_client_cert)
+    except (OSError, ssl.SSLError, ValueError) as error:
+        named = ", ".join(
+            f"{name}: {path}" for name, path in files.items() if "\n" not in str(path)
+        )
+        reason = f"cannot be reached: of the certificates of this client, {error} ({named})"
+        raise ClusterUnavailable(address, reason) from error
+
+
+def _check_date(certificate: str) -> None:
+    """Raises ValueError if a certificate, a PEM file or its text, has expired: a scheduler only
+    closes the connection then.
+    """
+    from cryptography import x509
+
+    text = certificate if "\n" in certificate else Path(certificate).read_text()
+    until = x509.load_pem_x509_certificates(text.encode())[0].not_valid_after_utc
+    if until < datetime.now(UTC):
+        raise ValueError(f"the certificate has expired: it was valid until {until:%Y-%m-%d}")
 
 
 def _reasons(error: BaseException | None) -> str:

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any, get_args
@@ -15,6 +16,9 @@ from typing import Any, get_args
 import dask
 import numpy as np
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 from distributed import LocalCluster
 from distributed.security import Security
 
@@ -292,8 +296,23 @@ def test_certificates_that_cannot_be_used_are_named(
 ) -> None:
     if change.get("key") == "key-of-another":
         change = {"key": certified(tmp_path, Security.temporary())["key"]}
-    with pytest.raises(InvalidValue, match=what):
+    # not InvalidValue: a server that recovers while they are being replaced tries again
+    with pytest.raises(ClusterUnavailable, match=f"cannot be reached: .*(?:{what})"):
         engine_on(replace(existing, **change))
+
+
+def test_a_certificate_that_has_expired_is_named(existing: Cluster, tmp_path: Path) -> None:
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "liverank")])
+    builder = x509.CertificateBuilder(name, name, key.public_key(), 1)
+    builder = builder.not_valid_before(datetime(2020, 1, 1)).not_valid_after(datetime(2020, 2, 3))
+    kind = serialization.Encoding.PEM
+    private = (serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    (tmp_path / "key.pem").write_bytes(key.private_bytes(kind, *private))
+    (tmp_path / "cert.pem").write_bytes(builder.sign(key, hashes.SHA256()).public_bytes(kind))
+    own: dict[str, Any] = {each: str(tmp_path / f"{each}.pem") for each in ("cert", "key")}
+    with pytest.raises(ClusterUnavailable, match=r"valid until 2020-02-03 \(.*cert\.pem"):
+        engine_on(replace(existing, **own))
 
 
 def test_a_cluster_without_tls_is_refused_by_name() -> None:
