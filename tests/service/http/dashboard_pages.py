@@ -70,4 +70,7 @@ def send(server: Server, graph: str, *edges: tuple[Any, Any]) -> None:
     assert answer.status_code == 200, answer.text
 
 
+CURRENT = '.graph-entry[aria-current="true"] strong'
+"""Where the page shows the name of its graph."""
+
 STAR = [(f"leaf-{number:02d}", "hub") for number in range(30)]

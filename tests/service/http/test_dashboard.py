@@ -12,11 +12,10 @@ from typing import Any
 import httpx
 from playwright.sync_api import Browser, Page, Route, expect
 
-from tests.service.http.dashboard_pages import STAR, new_graph, opened, send
+from tests.service.http.dashboard_pages import CURRENT, STAR, new_graph, opened, send
 from tests.service.server import Server
 
 HOSTILE = "<img src=x onerror=\"document.title='owned'\">"
-CURRENT = '.graph-entry[aria-current="true"] strong'
 LARGEST = 2**63 - 1
 
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from playwright.sync_api import Browser, expect
 
-from tests.service.http.test_dashboard import CURRENT, browser, new_graph, opened
+from tests.service.http.dashboard_pages import CURRENT, new_graph, opened
 from tests.service.server import Server
-
-__all__ = ["browser"]
 
 
 def test_a_graph_that_is_not_there_is_named(browser: Browser, server: Server) -> None:
