@@ -55,7 +55,7 @@ class Pages:
         backend = self.graph.backend
         always = replace(backend.costs, pages=PageRule(1, 0.0, 0.0))
         self._pages = InPages(replace(backend, costs=always))
-        self._pages.wanted = True
+        self._pages.want()
         if not (lists := self.view(1.0).pages):
             raise RuntimeError("expected pages, got none: too little memory")
         self.sources = int(lists.lists.page_sources.sum(dtype=np.int64))
