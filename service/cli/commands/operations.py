@@ -270,7 +270,7 @@ def recompute(
 
 @app.command()
 def backup(
-    target: Annotated[Path, typer.Argument(metavar="TARGET", help="New or empty.")],
+    target: Annotated[Path, typer.Argument(metavar="TARGET", help="A directory: new or empty.")],
     data: Data = None,
     as_json: Json = False,
 ) -> None:
