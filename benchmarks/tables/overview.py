@@ -41,7 +41,7 @@ def _solves(document: Record) -> list[Line]:
     target = batch["target_error"]
     return [
         (
-            f"{_millions(batch)}: 1,000 inserted and deleted by the engine, until ranks are"
+            f"{_millions(batch)}: 1,000 inserted or deleted by the engine, until ranks are"
             f" published whose error is proven to be at most {target:g}",
             where,
             f"{batch['median_ms']:.1f} ms",
@@ -65,7 +65,8 @@ def _out_of_core(document: Record) -> Line:
     figures = document["figures"]
     budget = figures["budgets"][0]
     seconds = next(row["seconds"] for row in budget.values() if isinstance(row, dict))
-    what = f"{_millions(figures)} within {budget['memory'] / 2**30:.0f} GiB: ranks from nothing"
+    memory = f"{budget['memory'] / 2**30:.0f} GiB of the GPU's memory"
+    what = f"{_millions(figures)} within {memory}: ranks from nothing"
     measured = (
         f"{seconds:.1f} s, once edges are sorted, which takes {figures['pack_seconds']:.0f} s"
     )
@@ -74,11 +75,13 @@ def _out_of_core(document: Record) -> Line:
 
 def _peers(document: Record) -> Line:
     solves = document["figures"]["solves"]
+    graphs = len({row["graph"] for row in solves})
     measured = []
     for peer in dict.fromkeys(row["peer"] for row in solves):
-        times = [row["times_as_fast"] for row in solves if row["peer"] == peer]
-        measured.append(f"{peer} {min(times):.1f} to {max(times):.1f}")
-    graphs = len({row["graph"] for row in solves})
+        rows = [row for row in solves if row["peer"] == peer]
+        times, on = [row["times_as_fast"] for row in rows], {row["graph"] for row in rows}
+        where = "" if len(on) == graphs else f" ({', '.join(sorted(on))} alone)"
+        measured.append(f"{peer} {min(times):.1f} to {max(times):.1f}{where}")
     what = f"{graphs} graphs: ranks from nothing, at the error of others or less, on one core"
     return what, place(document), f"times as fast as {', '.join(measured)}"
 

@@ -13,7 +13,7 @@ from gpu.device_functions import Kind
 from gpu.errors import InvalidValue
 
 Limits = Mapping[str, tuple[float, float]]
-"""The least and the largest value of the parameters that may not have every one."""
+"""The least and the largest value of the parameters that may not take every value."""
 
 SOURCE = "source"
 """The parameter that is the id of a vertex."""

@@ -111,7 +111,7 @@ class VertexProgram:
     aggregator    how these are combined
     parameters    the parameters with their default values: integers or floats. One that is named
                   ``source`` is the id of a vertex
-    limits        the least and the largest value of parameters that may not have every one
+    limits        the least and the largest value of parameters that may not take every value
     every_vertex  whether all vertices are active in each superstep, until `scatter` is true for
                   none, and `apply` runs for all. Only then there is an aggregate
     monotone      whether values only ever get better, messages from better values are no worse, and

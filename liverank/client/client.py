@@ -55,11 +55,11 @@ class Client(Synchronous, Calls):
         start_seconds: float = START_SECONDS,
         waiting: Callable[[str], object] | None = None,
     ) -> None:
-        """url: None: LIVERANK_URL, or http://127.0.0.1:8080 if it is not set
-        api_key: sent with every call; None: LIVERANK_API_KEY, if it is set; empty: none
-        start_seconds: how long a call is repeated while the server is starting, which takes minutes
-        where kernels are compiled or large graphs recovered
-        waiting: called with the server's reason before each of these repetitions
+        """url            None: LIVERANK_URL, or http://127.0.0.1:8080 if it is not set
+        api_key        sent with every call; None: LIVERANK_API_KEY, if it is set; empty: none
+        start_seconds  how long a call is repeated while the server is starting, which may take
+                       minutes where kernels are compiled or large graphs recovered
+        waiting        called with the server's reason before each of these repetitions
 
         Raises InvalidInput for an address that does not begin with http:// or https://.
         """

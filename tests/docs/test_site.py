@@ -21,6 +21,7 @@ from tools.reference.pages import PAGES
 from tools.reference.pages import page as reference_page
 
 DOCUMENTS = ROOT / "docs"
+MARKDOWN = [*sorted(DOCUMENTS.rglob("*.md")), ROOT / "README.md", ROOT / "CHANGELOG.md"]
 
 
 class _Page(HTMLParser):
@@ -147,6 +148,13 @@ def test_every_link_of_a_document_outside_the_site_leads_somewhere(name: str) ->
         assert target.exists(), link
         if anchor:
             assert anchor in _slugs(target), link
+
+
+@pytest.mark.parametrize("path", MARKDOWN, ids=lambda path: path.name)
+def test_every_row_is_in_a_table_with_a_head(path: Path) -> None:
+    text = re.sub(r"^```.*?^```$", "", path.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
+    for rows in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
+        assert re.match(r"\|.*\n\|( :?-+:? \|)+\n\|", rows), rows
 
 
 def _slugs(document: Path) -> set[str]:

@@ -270,7 +270,7 @@ def recompute(
 
 @app.command()
 def backup(
-    target: Annotated[Path, typer.Argument(metavar="TARGET", help="A new directory.")],
+    target: Annotated[Path, typer.Argument(metavar="TARGET", help="A directory: new or empty.")],
     data: Data = None,
     as_json: Json = False,
 ) -> None:
@@ -297,7 +297,7 @@ def restore(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Verifies a backup and copies it to a new data directory."""
+    """Verifies a backup and makes a data directory of it."""
     from service.settings import Settings
     from service.storage.backup import restore as copy
 

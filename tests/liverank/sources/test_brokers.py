@@ -247,7 +247,7 @@ def test_help_needs_no_broker(
 ) -> None:
     monkeypatch.setitem(sys.modules, "faststream", None)
     for given, code, expected in (
-        (["--help"], 0, "Consumes a stream of a broker"),
+        (["--help"], 0, "Consumes a stream of a message broker"),
         (["redis", "edges"], 1, "pip install 'liverank[sources]'"),
     ):
         with pytest.raises(SystemExit) as end:

@@ -314,8 +314,6 @@ def test_a_stream_that_decompresses_to_too_much_is_refused(small: Server) -> Non
     answer = small.http.post("/graphs/g/batches", content=body, headers=ARROW)
     assert answer.status_code == 413
     assert answer.json()["detail"].startswith("body decodes to ")
-    answer = small.http.post("/graphs/g/ranks", content=body, headers=ARROW)
-    assert answer.status_code == 413
 
 
 def test_a_stream_whose_dictionary_is_used_too_often_is_refused(small: Server) -> None:
