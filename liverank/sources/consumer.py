@@ -93,6 +93,8 @@ class Consumer:
         self._client = client
         self._target = target
         self._directed = options.directed
+        # nothing else depends on the newest time, and splitting costs a request for each part
+        self._by_event = options.window is not None and options.clock == "event"
         self._dead_letter = dead_letter
         self._reader = None
         if target.form != "batch":
@@ -129,7 +131,8 @@ class Consumer:
         except InvalidMessage:
             valid = [each for each in messages if await self._is_valid(reader, partition, each)]
             changes, messages = reader.read_all(valid), valid
-        if len(messages) > 1 and loses_newest_time(changes, self._directed):
+        is_incomplete = self._by_event and loses_newest_time(changes, self._directed)
+        if len(messages) > 1 and is_incomplete:
             await self._take_halves(reader, partition, messages, end)
             return
         body = settled(changes, self._target.on_conflict, self._directed)
