@@ -126,21 +126,21 @@ def _is_empty(target: Path) -> bool:
 
 def _move_up(directory: Path) -> None:
     """Moves all that the directory has to the one above, and removes it. Raises OSError; all of it
-    is then back.
+    is then back, as it is after Ctrl-C.
     """
-    moved: list[Path] = []
+    # the graphs last: without them it is no data directory, and with them it must have the keys
+    paths = sorted(directory.iterdir(), key=lambda path: path.name == "graphs")
     try:
-        # the graphs last: without them it is no data directory, and with them it must have the keys
-        for path in sorted(directory.iterdir(), key=lambda path: path.name == "graphs"):
+        for path in paths:
             rename_synced(path, directory.parent / path.name)
-            moved.append(path)
         directory.rmdir()
         sync_directory(directory.parent)
-    except OSError:
+    except BaseException:
         with suppress(OSError):
             directory.mkdir(exist_ok=True)
-            for path in moved:
-                (directory.parent / path.name).rename(path)
+            for path in paths:
+                if not path.exists():
+                    (directory.parent / path.name).rename(path)
         raise
 
 

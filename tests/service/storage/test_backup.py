@@ -231,6 +231,29 @@ def test_an_empty_directory_stays_empty_if_a_copy_fails(
     assert step < 3 or moved[-1] == "graphs"
 
 
+@pytest.mark.parametrize("step", [1, 2, 3])
+def test_an_empty_directory_stays_empty_if_a_copy_is_interrupted(
+    saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    ApiKeyStore(saved).create("operator", "admin", None)
+    again = tmp_path / "again"
+    again.mkdir()
+    moved: list[str] = []
+    original = rename_synced
+
+    def rename(source: Path, target: Path) -> None:
+        original(source, target)
+        moved.append(target.name)
+        if len(moved) == step:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(backups, "rename_synced", rename)
+    with pytest.raises(KeyboardInterrupt):
+        restore(saved, again)
+    assert list(again.iterdir()) == []
+    assert len(moved) == step
+
+
 def test_backup_and_restore_print_what_they_copied(
     saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
