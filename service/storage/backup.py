@@ -28,6 +28,7 @@ from service.storage.files import (
     make_directory,
     rename_synced,
     storage_errors,
+    storage_failure,
     sync_directory,
 )
 from service.storage.graph_store import MANIFEST
@@ -40,6 +41,15 @@ _PARTIAL = ".partial"
 
 _ATTEMPTS = 5
 """Attempts to copy a graph: a checkpoint may be replaced while it is copied."""
+
+
+_OF_WRITING = {
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_IOERR_WRITE,
+    sqlite3.SQLITE_IOERR_TRUNCATE,
+    sqlite3.SQLITE_IOERR_FSYNC,
+}
+"""Errors of a copied journal that are those of the copy: the journal itself is only read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +197,12 @@ def _copy_journal(source: Path, target: Path) -> None:
         read_only(source) as old,
         closing(sqlite3.connect(target)) as new,
     ):
-        old.backup(new)
+        try:
+            old.backup(new)
+        except sqlite3.Error as error:
+            if getattr(error, "sqlite_errorcode", None) in _OF_WRITING:
+                raise storage_failure(target, error) from error
+            raise
     copied = Journal(target)
     if stated is not None and stated[0] > copied.version:
         copied.close()

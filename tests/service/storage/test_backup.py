@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sqlite3
 import threading
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from service.cli.main import main
-from service.errors import StorageFailed
+from service.errors import StorageFailed, StorageFull
 from service.storage import backup as backups
 from service.storage.api_keys import ApiKeyStore
 from service.storage.backup import CopiedGraph, backup, restore
@@ -179,6 +180,23 @@ def test_a_journal_that_ends_early_is_not_copied_and_can_be_salvaged_afterwards(
         assert edges_of(pipeline) >= {("a", f"only {number}") for number in (2, 4, 5)}
         assert pipeline.view.version == 5
     assert backup(data, tmp_path / "again")[0].version == 5
+
+
+def test_a_disk_that_is_full_is_that_of_the_copy(
+    saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect = sqlite3.connect
+
+    def small(path: Any, *arguments: Any, **options: Any) -> sqlite3.Connection:
+        connection = connect(path, *arguments, **options)
+        if "again" in str(path):
+            connection.execute("PRAGMA max_page_count = 1")
+        return connection
+
+    monkeypatch.setattr(sqlite3, "connect", small)
+    with pytest.raises(StorageFull, match=r"again.*journal\.db: database or disk is full"):
+        backup(saved, tmp_path / "again")
+    assert not (tmp_path / "again").exists()
 
 
 def test_nothing_is_written_over(saved: Path, tmp_path: Path) -> None:
