@@ -131,8 +131,7 @@ class Consumer:
         except InvalidMessage:
             valid = [each for each in messages if await self._is_valid(reader, partition, each)]
             changes, messages = reader.read_all(valid), valid
-        is_incomplete = self._by_event and loses_newest_time(changes, self._directed)
-        if len(messages) > 1 and is_incomplete:
+        if len(messages) > 1 and self._by_event and loses_newest_time(changes, self._directed):
             await self._take_halves(reader, partition, messages, end)
             return
         body = settled(changes, self._target.on_conflict, self._directed)
