@@ -57,8 +57,7 @@ class Client(Synchronous, Calls):
     ) -> None:
         """url: None: LIVERANK_URL, or http://127.0.0.1:8080 if it is not set
         api_key: sent with every call; None: LIVERANK_API_KEY, if it is set; empty: none
-        start_seconds: how long a call is repeated while the server is starting, which takes minutes
-        where kernels are compiled or large graphs recovered
+        start_seconds: how long a call is repeated while the server starts, which may take minutes
         waiting: called with the server's reason before each of these repetitions
 
         Raises InvalidInput for an address that does not begin with http:// or https://.
