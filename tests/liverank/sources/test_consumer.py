@@ -380,3 +380,19 @@ def test_a_group_is_split_where_its_newest_time_would_be_lost(clock: Clock) -> N
         "delete": {"source": ["x"], "target": ["b"]},
         "insert": {"source": ["x"], "target": ["c"], "time": [2.0]},
     }
+
+
+def test_a_group_whose_times_increase_is_split_once() -> None:
+    messages = []
+    for number in range(64):
+        edge = {"source": "x", "target": str(number)}
+        for change in ({"time": float(number)}, {"operation": "delete"}):
+            body = json.dumps({**edge, **change}).encode()
+            messages.append(Message(str(len(messages)), body, 0.0))
+    server = FakeServer()
+    options = msgspec.structs.replace(OPTIONS, window=5.0, clock="event")
+    take(server, messages, options=options)
+    first, second = server.taken
+    assert first["insert"] == {"source": ["x"], "target": ["63"], "time": [63.0]}
+    assert second == {"delete": {"source": ["x"], "target": ["63"]}}
+    assert server.position == "127"
