@@ -369,7 +369,7 @@ class FileDamaged(StorageFailed):
 
 
 class GraphStopped(StorageFailed):
-    """One graph cannot be opened, because of its own data."""
+    """One graph is not served, because of its own files."""
 
 
 class StorageFull(StorageFailed):

@@ -90,7 +90,7 @@ class AcceleratedSolver:
         iterate = self._iterate
         if iterate.error_bound <= 2.0:
             return False
-        return iterate.graph.total(iterate.values < 0) > 0
+        return iterate.graph.total(~(iterate.values >= 0)) > 0
 
     def _update_residual(self) -> None:
         """Computes r from y: at every vertex if it is unknown, else now and then at some."""

@@ -50,8 +50,9 @@ _CORRECTED_SWEEPS = 4
 """Seed correction is given up if this many sweeps with it were no better than plain ones can be."""
 
 _NOTHING_GAINED = 2.0
-"""A query whose correction is given up with a bound above this starts again, by plain sweeps alone:
-their bound is below it after the first. It is above it where the correction left little of β.
+"""A query whose correction is given up with a bound above this, which proves nothing, starts again,
+by plain sweeps alone: k of them have a bound of at most 2αᵏ / (1 - αᵏ). It is above it where the
+correction left little of β.
 """
 
 

@@ -72,8 +72,8 @@ class HostedShard:
 
     def call(self, number: int, method: str, arguments: Sequence[Any]) -> Any:
         """Calls a method of the shard. The process ends if its device is lost. Raises
-        ClusterUnavailable if another worker cannot be reached meanwhile: then the shard may still
-        be waiting, until `interrupt`.
+        ClusterUnavailable if another worker cannot be reached meanwhile: then the shard goes on
+        until it waits for others, which `interrupt` ends.
         """
         calling = self._thread.submit(self._call, number, method, arguments)
         self._wait_for(calling)
@@ -106,7 +106,7 @@ class HostedShard:
         """Returns when one is there. Raises ClusterUnavailable: see Peers.ask."""
         while not wait(results, ASK_SECONDS, FIRST_COMPLETED).done:
             asking = asyncio.run_coroutine_threadsafe(self._peers.ask(), self._loop)
-            if asking in wait([*results, asking], return_when=FIRST_COMPLETED).done:
+            if wait([*results, asking], return_when=FIRST_COMPLETED).done == {asking}:
                 asking.result()
             else:
                 asking.cancel()

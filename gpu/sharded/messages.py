@@ -27,11 +27,11 @@ class Mailbox:
 
     def __init__(self) -> None:
         self._messages: dict[Key, asyncio.Future[Any]] = {}
-        self._call = 0
+        self._call, self._interrupted = 0, False
 
     def begin(self, call: int) -> None:
         """Forgets messages of earlier calls."""
-        self._call = call
+        self._call, self._interrupted = call, False
         self._messages = {key: each for key, each in self._messages.items() if key[0] >= call}
 
     def put(self, key: Key, message: Any) -> None:
@@ -39,6 +39,8 @@ class Mailbox:
             waiting.set_result(message)
 
     async def take(self, key: Key) -> Any:
+        if self._interrupted:
+            raise Interrupted
         message = await self._slot(key)
         self._messages.pop(key, None)
         return message
@@ -50,7 +52,10 @@ class Mailbox:
         }
 
     def interrupt(self) -> None:
-        """Has all who wait for a message of this call raise Interrupted."""
+        """Has all who wait for a message of this call raise Interrupted, also those who do later:
+        a shard that computes may not know yet that its call was ended.
+        """
+        self._interrupted = True
         for key in self.missing():
             self._messages[key].set_exception(Interrupted())
 
@@ -87,8 +92,8 @@ class DaskCommunicator(HostCommunicator):
         self._run(begin())
 
     def interrupt(self) -> None:
-        """Ends the waiting for other shards, which raises Interrupted there. Any thread may call
-        it.
+        """Ends the waiting for other shards in this call, now and later, which raises Interrupted
+        there. Any thread may call it.
         """
         self._loop.call_soon_threadsafe(self.mailbox.interrupt)
 

@@ -93,6 +93,8 @@ class Consumer:
         self._client = client
         self._target = target
         self._directed = options.directed
+        # nothing else depends on the newest time, and splitting costs a request for each part
+        self._by_event = options.window is not None and options.clock == "event"
         self._dead_letter = dead_letter
         self._reader = None
         if target.form != "batch":
@@ -129,26 +131,28 @@ class Consumer:
         except InvalidMessage:
             valid = [each for each in messages if await self._is_valid(reader, partition, each)]
             changes, messages = reader.read_all(valid), valid
-        if len(messages) > 1 and loses_newest_time(changes, self._directed):
-            await self._take_halves(reader, partition, messages, end)
+        if len(messages) > 1 and self._by_event and loses_newest_time(changes, self._directed):
+            # behind the newest time, so that only a shorter rest may have to be split again
+            count = max(len(messages) // 2, 1 + _newest(reader, messages))
+            await self._take_parts(reader, partition, messages, count, end)
             return
         body = settled(changes, self._target.on_conflict, self._directed)
         try:
             await self._send(partition, body, JSON, end)
         except _Refused as refusal:
             if len(messages) > 1:
-                await self._take_halves(reader, partition, messages, end)
+                await self._take_parts(reader, partition, messages, len(messages) // 2, end)
                 return
             if not messages:
                 raise CannotContinue(f"the server refuses an empty batch: {refusal}") from None
             await self._keep(partition, messages[0], str(refusal))
             await self._send(partition, b"{}", JSON, end)
 
-    async def _take_halves(
-        self, reader: Reader, partition: str, messages: Sequence[Message], end: str
+    async def _take_parts(
+        self, reader: Reader, partition: str, messages: Sequence[Message], count: int, end: str
     ) -> None:
-        middle = len(messages) // 2
-        first, second = messages[:middle], messages[middle:]
+        """Takes the first `count` messages, then the others."""
+        first, second = messages[:count], messages[count:]
         await self._take_edges(reader, partition, first, first[-1].position)
         await self._take_edges(reader, partition, second, end)
 
@@ -226,6 +230,17 @@ class Consumer:
         }
         await self._dead_letter(letter)
         log.warning("%s is passed on: %s", place, reason)
+
+
+def _newest(reader: Reader, messages: Sequence[Message]) -> int:
+    """The place of the last message with the newest time."""
+    times = (
+        (change.time, number)
+        for number, message in enumerate(messages)
+        for change in reader.read(message)
+        if change.time is not None
+    )
+    return max(times)[1]
 
 
 def encoded(letter: Letter) -> bytes:

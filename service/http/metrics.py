@@ -53,7 +53,6 @@ class HttpMetrics:
         self.in_progress = Gauge(
             "liverank_http_requests_in_progress", "HTTP requests in progress", registry=registry
         )
-        registry.register(_DeprecatedName(self.in_progress, "liverank_http_requests_at_work"))
         self._requests = Counter(
             "liverank_http_requests",
             "HTTP responses by call and status",
@@ -125,19 +124,6 @@ class BatchMetrics:
         for metric in of_graph:
             metric.remove_by_labels({"graph": graph})
         self.stages.forget(graph)
-
-
-class _DeprecatedName(Collector):
-    """A gauge under its name in the previous release."""
-
-    def __init__(self, gauge: Gauge, name: str) -> None:
-        self._gauge = gauge
-        self._name = name
-
-    def collect(self) -> Iterator[Metric]:
-        for family in self._gauge.collect():
-            value = family.samples[0].value
-            yield GaugeMetricFamily(self._name, f"Deprecated: use {family.name}", value)
 
 
 class StageHistograms(Collector):

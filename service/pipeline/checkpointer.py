@@ -115,10 +115,15 @@ class Checkpointer:
             self._wake.notify()
 
     def request(self) -> Future[TakenCheckpoint]:
-        """A checkpoint of the current version or a later one. May fail with StorageFailed."""
+        """A checkpoint of the current version or a later one. May fail with StorageFailed.
+
+        Raises the reason given to `close`.
+        """
         future: Future[TakenCheckpoint] = Future()
         future.set_running_or_notify_cancel()
         with self._wake:
+            if self._closed is not None:
+                raise self._closed
             self._requested.append(future)
             self._wake.notify()
         return future

@@ -265,7 +265,9 @@ class Pipeline:
         return self.call(lambda writer: writer.positions.newest)
 
     def checkpoint(self) -> Future[TakenCheckpoint]:
-        """A checkpoint of what is committed now. Raises NotReady while the graph is recovered."""
+        """A checkpoint of what is committed now. Raises NotReady while the graph is recovered, and
+        the reason given to `close`.
+        """
         return self._writer_or_not_ready().checkpointer.request()
 
     def close(self, reason: Exception) -> None:

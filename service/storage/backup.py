@@ -28,6 +28,7 @@ from service.storage.files import (
     make_directory,
     rename_synced,
     storage_errors,
+    storage_failure,
     sync_directory,
 )
 from service.storage.graph_store import MANIFEST
@@ -40,6 +41,15 @@ _PARTIAL = ".partial"
 
 _ATTEMPTS = 5
 """Attempts to copy a graph: a checkpoint may be replaced while it is copied."""
+
+
+_OF_WRITING = {
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_IOERR_WRITE,
+    sqlite3.SQLITE_IOERR_TRUNCATE,
+    sqlite3.SQLITE_IOERR_FSYNC,
+}
+"""Errors of a copied journal that are those of the copy: the journal itself is only read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,21 +136,21 @@ def _is_empty(target: Path) -> bool:
 
 def _move_up(directory: Path) -> None:
     """Moves all that the directory has to the one above, and removes it. Raises OSError; all of it
-    is then back.
+    is then back, as it is after Ctrl-C.
     """
-    moved: list[Path] = []
+    # the graphs last: without them it is no data directory, and with them it must have the keys
+    paths = sorted(directory.iterdir(), key=lambda path: path.name == "graphs")
     try:
-        # the graphs last: without them it is no data directory, and with them it must have the keys
-        for path in sorted(directory.iterdir(), key=lambda path: path.name == "graphs"):
+        for path in paths:
             rename_synced(path, directory.parent / path.name)
-            moved.append(path)
         directory.rmdir()
         sync_directory(directory.parent)
-    except OSError:
+    except BaseException:
         with suppress(OSError):
             directory.mkdir(exist_ok=True)
-            for path in moved:
-                (directory.parent / path.name).rename(path)
+            for path in paths:
+                if not path.exists():
+                    (directory.parent / path.name).rename(path)
         raise
 
 
@@ -187,7 +197,12 @@ def _copy_journal(source: Path, target: Path) -> None:
         read_only(source) as old,
         closing(sqlite3.connect(target)) as new,
     ):
-        old.backup(new)
+        try:
+            old.backup(new)
+        except sqlite3.Error as error:
+            if getattr(error, "sqlite_errorcode", None) in _OF_WRITING:
+                raise storage_failure(target, error) from error
+            raise
     copied = Journal(target)
     if stated is not None and stated[0] > copied.version:
         copied.close()

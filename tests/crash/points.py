@@ -51,7 +51,7 @@ CHECKPOINTING: dict[str, Point] = {
     **_around("gpu.engine:Engine.capture", "the capture for a checkpoint"),
     "before a checkpoint is written": Point(f"{_CHECKPOINT}:write", "before"),
     **_around(f"{_CHECKPOINT}:write_synced", "a file of a checkpoint"),
-    "around the rename of a checkpoint": Point(f"{_CHECKPOINT}:rename_synced", "before"),
+    "before a checkpoint is renamed": Point(f"{_CHECKPOINT}:rename_synced", "before"),
     "after a checkpoint's directory is synced": Point(f"{_CHECKPOINT}:rename_synced", "after"),
     "before retention": Point("service.pipeline.checkpointer:Checkpointer._retain", "before"),
     "before old checkpoints go": Point(f"{_CHECKPOINT}:remove_old", "before"),
@@ -93,7 +93,7 @@ SHARDS_RECOVERING: dict[str, Point] = {
 CATALOGUE: dict[str, Point] = {
     **_around("service.catalog:Catalog._create", "a graph is created"),
     "after its journal is created": Point(f"{_JOURNAL}.create", "after"),
-    "while a graph's directory is renamed": Point(f"{_STORE}:rename_synced", "before"),
+    "before a graph's directory is renamed": Point(f"{_STORE}:rename_synced", "before"),
     "after a graph's directory is renamed": Point(f"{_STORE}:rename_synced", "after"),
     **_around(f"{_STORE}:GraphStore.remove", "a graph is removed"),
     "before its files are removed": Point("shutil:rmtree", "before"),

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.filterwarnings("default")
 SECONDS = 60.0
 """Until the point must have been passed."""
 
-POINTS = [*SHARDS_CHECKPOINTING, "around the rename of a checkpoint", *SHARDS_RECOVERING]
+POINTS = [*SHARDS_CHECKPOINTING, "before a checkpoint is renamed", *SHARDS_RECOVERING]
 
 
 @pytest.fixture(scope="module")

@@ -308,7 +308,6 @@ def orthomin_step(  # type: ignore[no-untyped-def]
     place of q̂. A block is changed first and summed then: in one loop with the sums, which have to
     keep their order, nothing would be vectorised.
     """
-    kept = beta if has_previous else 0.0
     residual_l1 = 0.0
     residual_sum = 0.0
     mass = 0.0
@@ -322,8 +321,11 @@ def orthomin_step(  # type: ignore[no-untyped-def]
             diagonal = diagonal_of(d, loop[v], damping)
             isolated = is_isolated(d, loop[v], in_lengths[v])
             sent = _next_value(0.0, r[v], contributions[v], d, diagonal, False)
-            p = (mean / diagonal if isolated else sent) - kept * direction[v]
-            q = image[v] - kept * last_image[v]
+            # without a previous step anything may be there, also what is no number
+            kept = beta * direction[v] if has_previous else 0.0
+            kept_image = beta * last_image[v] if has_previous else 0.0
+            p = (mean / diagonal if isolated else sent) - kept
+            q = image[v] - kept_image
             old = values[v]
             new = old + alpha * p
             step = new - old

@@ -6,9 +6,11 @@ import asyncio
 import gc
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
+from concurrent.futures import Future
 from contextlib import closing
 from time import monotonic, sleep
+from types import SimpleNamespace
 from typing import Any
 
 import dask
@@ -165,6 +167,45 @@ def test_a_shard_that_takes_long_is_waited_for(
         assert engine.update().error_bound <= 1e-9
         assert len(asked) > 2
         engine.check_alive()
+
+
+def test_a_shard_that_computes_when_its_call_is_ended_waits_for_no_other(
+    existing: Cluster, monkeypatch: pytest.MonkeyPatch, hole: str
+) -> None:
+    ending, update = threading.Event(), Shard.update
+
+    def waits(shard: Any, *arguments: Any) -> Any:
+        if shard._communicator.rank == 0:
+            ending.wait(60.0)
+        return update(shard, *arguments)
+
+    with engine_on(existing) as engine:
+        engine.apply(EDGES)
+        thread = hosted(engine, 0)._thread
+        hosted(engine, 0)._peers._addresses[1] = hole  # messages still arrive
+        monkeypatch.setattr(Shard, "update", waits)
+        soon = dask.config.set({"distributed.comm.timeouts.connect": "1s"})
+        with soon, pytest.raises(ClusterUnavailable, match=CUT.format(0, 1)):
+            engine.update()
+        ending.set()
+        thread.submit(int).result(20.0)
+
+
+def test_a_call_that_ends_while_a_question_fails_is_not_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ended, failed = Future[None](), Future[None]()
+
+    def both(steps: Coroutine[Any, Any, None], _: Any) -> Future[None]:
+        steps.close()
+        ended.set_result(None)
+        failed.set_exception(ClusterUnavailable("tls://scheduler", "is cut"))
+        return failed
+
+    monkeypatch.setattr(dask_shard, "asyncio", SimpleNamespace(run_coroutine_threadsafe=both))
+    shard: Any = object.__new__(HostedShard)
+    shard._loop, shard._peers = None, Peers(None, "graph", 0, ["tls://here"])
+    shard._wait_for(ended)
 
 
 def test_connections_that_the_caller_loses_are_a_loss(

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 import tenacity
 
+from liverank.choices import Clock
 from liverank.client import AsyncClient
 from liverank.client.responses import GraphOptions
 from liverank.sources import consumer as consuming
@@ -349,7 +350,8 @@ def test_a_consumer_reports_what_it_waits_for(monkeypatch: pytest.MonkeyPatch) -
     assert reports == [("consuming", None), ("retrying", reason), ("consuming", None)]
 
 
-def test_a_group_is_split_where_its_newest_time_would_be_lost() -> None:
+@pytest.mark.parametrize("clock", ["event", "wall"])
+def test_a_group_is_split_where_its_newest_time_would_be_lost(clock: Clock) -> None:
     edges = [
         ("a", "insert", 1.0),
         ("b", "insert", 9.0),
@@ -362,11 +364,35 @@ def test_a_group_is_split_where_its_newest_time_would_be_lost() -> None:
         body = json.dumps(edge if time is None else {**edge, "time": time}).encode()
         messages.append(Message(str(number), body, 0.0))
     server = FakeServer()
-    take(server, messages, options=msgspec.structs.replace(OPTIONS, window=5.0))
+    take(server, messages, options=msgspec.structs.replace(OPTIONS, window=5.0, clock=clock))
+    assert server.position == "3"
+    if clock == "wall":
+        (only,) = server.taken
+        assert only == {
+            "delete": {"source": ["x"], "target": ["b"]},
+            "insert": {"source": ["x", "x"], "target": ["a", "c"], "time": [1.0, 2.0]},
+            "vertices": ["b"],
+        }
+        return
     first, second = server.taken
     assert first["insert"] == {"source": ["x", "x"], "target": ["a", "b"], "time": [1.0, 9.0]}
     assert second == {
         "delete": {"source": ["x"], "target": ["b"]},
         "insert": {"source": ["x"], "target": ["c"], "time": [2.0]},
     }
-    assert server.position == "3"
+
+
+def test_a_group_whose_times_increase_is_split_once() -> None:
+    messages = []
+    for number in range(64):
+        edge = {"source": "x", "target": str(number)}
+        for change in ({"time": float(number)}, {"operation": "delete"}):
+            body = json.dumps({**edge, **change}).encode()
+            messages.append(Message(str(len(messages)), body, 0.0))
+    server = FakeServer()
+    options = msgspec.structs.replace(OPTIONS, window=5.0, clock="event")
+    take(server, messages, options=options)
+    first, second = server.taken
+    assert first["insert"] == {"source": ["x"], "target": ["63"], "time": [63.0]}
+    assert second == {"delete": {"source": ["x"], "target": ["63"]}}
+    assert server.position == "127"

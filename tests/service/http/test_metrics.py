@@ -170,7 +170,7 @@ def test_answers_are_counted_by_call_and_status(server: Server) -> None:
     assert "made-up" not in server.http.get("/metrics").text
     assert "PURGE" not in server.http.get("/metrics").text
     # The scrape itself is in progress.
-    assert value(server, "liverank_http_requests_at_work") == 1
+    assert value(server, "liverank_http_requests_in_progress") == 1
     assert value(server, "liverank_receiving_bytes") == 0
 
 

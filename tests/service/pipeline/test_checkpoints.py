@@ -347,6 +347,13 @@ def test_a_checkpoint_where_nothing_changed_is_the_one_there_is(tmp_path: Path) 
         assert names(tmp_path) == ["1-2"]
 
 
+def test_a_closed_graph_refuses_to_take_a_checkpoint(tmp_path: Path) -> None:
+    with working(tmp_path) as pipeline:
+        send(pipeline, batch([("a", "b")]))
+    with pytest.raises(NotReady, match="the test ends"):
+        pipeline.checkpoint()
+
+
 def test_batches_that_a_failed_solve_left_are_ranked_before_a_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sqlite3
 import threading
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from service.cli.main import main
-from service.errors import StorageFailed
+from service.errors import StorageFailed, StorageFull
 from service.storage import backup as backups
 from service.storage.api_keys import ApiKeyStore
 from service.storage.backup import CopiedGraph, backup, restore
@@ -181,6 +182,23 @@ def test_a_journal_that_ends_early_is_not_copied_and_can_be_salvaged_afterwards(
     assert backup(data, tmp_path / "again")[0].version == 5
 
 
+def test_a_disk_that_is_full_is_that_of_the_copy(
+    saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect = sqlite3.connect
+
+    def small(path: Any, *arguments: Any, **options: Any) -> sqlite3.Connection:
+        connection = connect(path, *arguments, **options)
+        if "again" in str(path):
+            connection.execute("PRAGMA max_page_count = 1")
+        return connection
+
+    monkeypatch.setattr(sqlite3, "connect", small)
+    with pytest.raises(StorageFull, match=r"again.*journal\.db: database or disk is full"):
+        backup(saved, tmp_path / "again")
+    assert not (tmp_path / "again").exists()
+
+
 def test_nothing_is_written_over(saved: Path, tmp_path: Path) -> None:
     with pytest.raises(StorageFailed, match="data: exists already; expected a new or empty"):
         restore(saved, tmp_path / "data")
@@ -229,6 +247,29 @@ def test_an_empty_directory_stays_empty_if_a_copy_fails(
         restore(saved, again)
     assert list(again.iterdir()) == []
     assert step < 3 or moved[-1] == "graphs"
+
+
+@pytest.mark.parametrize("step", [1, 2, 3])
+def test_an_empty_directory_stays_empty_if_a_copy_is_interrupted(
+    saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    ApiKeyStore(saved).create("operator", "admin", None)
+    again = tmp_path / "again"
+    again.mkdir()
+    moved: list[str] = []
+    original = rename_synced
+
+    def rename(source: Path, target: Path) -> None:
+        original(source, target)
+        moved.append(target.name)
+        if len(moved) == step:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(backups, "rename_synced", rename)
+    with pytest.raises(KeyboardInterrupt):
+        restore(saved, again)
+    assert list(again.iterdir()) == []
+    assert len(moved) == step
 
 
 def test_backup_and_restore_print_what_they_copied(
