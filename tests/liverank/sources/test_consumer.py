@@ -383,7 +383,7 @@ def test_a_group_is_split_where_its_newest_time_would_be_lost(clock: Clock) -> N
 
 
 def test_a_group_whose_times_increase_is_split_once() -> None:
-    messages = []
+    messages = list[Message]()
     for number in range(64):
         edge = {"source": "x", "target": str(number)}
         for change in ({"time": float(number)}, {"operation": "delete"}):

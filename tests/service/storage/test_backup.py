@@ -188,7 +188,7 @@ def test_a_disk_that_is_full_is_that_of_the_copy(
     connect = sqlite3.connect
 
     def small(path: Any, *arguments: Any, **options: Any) -> sqlite3.Connection:
-        connection = connect(path, *arguments, **options)
+        connection: sqlite3.Connection = connect(path, *arguments, **options)
         if "again" in str(path):
             connection.execute("PRAGMA max_page_count = 1")
         return connection
