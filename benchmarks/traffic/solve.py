@@ -222,11 +222,8 @@ MODELS: dict[str, Model] = {
     "multivector: sweep_many_short<true, false>": _sweep_many_short(0),
     "multivector: sweep_many_short<true, true>": _sweep_many_short(_DEFLATION),
     # a value
-    "select: top_k_histogram": per_item(8, "count"),
-    "select: top_k_list": per_item(8, "count"),
-    # a row of values
-    "select: top_k_columns_histogram": per_item(8 * COLUMNS, "rows"),
-    "select: top_k_columns_list": per_item(8 * COLUMNS, "rows"),
+    "select: group_maxima<double>": per_item(8, "size"),
+    "select: list_largest<double>": per_item(8, "size"),
     # y, r, degree, loop
     "select: highest_bound": per_item(16 + _OWN, "count"),
     "frontier: expand_forward": _expand_forward,

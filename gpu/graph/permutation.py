@@ -79,13 +79,6 @@ class VertexPermutation:
         """integer[k]: the ids at positions, both on the device."""
         return _mapped(self._backend.xp, positions, self.ids)
 
-    def sorted_by_id(self, positions: Array) -> Array:
-        """Distinct positions on the device, in the order of their ids."""
-        xp = self._backend.xp
-        if self.is_identity:
-            return xp.sort(positions)
-        return positions[xp.argsort(self.to_ids(positions))]
-
     def by_id(self, values: Array) -> Array:
         """An array over positions as one over ids: a copy, or the same array for the identity."""
         if self.is_identity:
@@ -100,35 +93,7 @@ class VertexPermutation:
         """Ids and values of the k largest of values[n] over positions, on the host; ties by id.
         0 ≤ k ≤ n.
         """
-        places, best = self._backend.select.top_k(values, k)
-        if self.is_identity or k == 0:
-            return places, best
-        above = int(np.count_nonzero(best > best[-1]))
-        # of the vertices that tie for the last places, those with the lowest ids
-        tied = self.ids_of(self._backend.xp.flatnonzero(values == best[-1]))
-        last = np.sort(np.partition(tied, k - above - 1)[: k - above])
-        first = self.ids_of(places[:above])
-        ids = np.concatenate([first[np.lexsort((first, -best[:above]))], last])
-        return ids, best
-
-    def top_k_columns(self, values: Array, counts: NDArray[np.int64]) -> list[TopK]:
-        """`top_k` of the first len(counts) columns of float64[n, columns] over positions."""
-        tops = self._backend.select.top_k_columns(values, counts)
-        if self.is_identity:
-            return tops
-        found = []
-        for column, (positions, best) in enumerate(tops):
-            if len(best) == 0:
-                found.append((positions, best))
-                continue
-            if len(best) < 2 or (best[-1] == best[-2] and len(best) < len(values)):
-                # others may tie for the last place
-                found.append(self.top_k(values[:, column].copy(), len(best)))
-                continue
-            ids = self.ids_of(positions)
-            by_rank = np.lexsort((ids, -best))
-            found.append((ids[by_rank], best[by_rank]))
-        return found
+        return self._backend.select.top_k(values, k, self.to_ids)
 
     @property
     def nbytes(self) -> int:

@@ -3,29 +3,88 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gpu.operations.csr import GraphView
-from gpu.operations.device import Array
+from gpu.operations.device import Array, DeviceOperations
 
 TopK = tuple[NDArray[np.int64], NDArray[np.float64]]
-"""Positions and values, largest first, on the host."""
+"""Ids and values, largest first, on the host."""
+
+Candidates = tuple[Array, Array]
+"""Positions and values, in the same order, on the device."""
+
+_MOST_COPIED = 1 << 12
+"""Candidates beyond twice those asked for that are copied to the host; of more, which are equal for
+the most part, the first are chosen on the device.
+"""
 
 
 class SelectOperations(ABC):
     """Selection from vectors over the vertices."""
 
-    @abstractmethod
-    def top_k(self, values: Array, k: int) -> TopK:
-        """The k largest of values[n]; ties by position. 0 ≤ k ≤ n."""
+    def __init__(self, device: DeviceOperations) -> None:
+        self._device = device
+
+    def top_k(self, values: Array, k: int, to_ids: Callable[[Array], Array] | None = None) -> TopK:
+        """The k largest of values[n], ties by id. 0 ≤ k ≤ n.
+
+        to_ids  returns the ids of positions, both on the device; None: positions are ids
+        """
+        return self.top_k_columns(values.reshape(-1, 1), np.array([k]), to_ids)[0]
+
+    def top_k_columns(
+        self,
+        values: Array,
+        counts: NDArray[np.int64],
+        to_ids: Callable[[Array], Array] | None = None,
+    ) -> list[TopK]:
+        """`top_k` of each of the first len(counts) columns of values[n, columns]; 0 ≤ counts ≤ n.
+        A matrix is float64.
+        """
+        to_host, xp = self._device.to_host, self._device.xp
+        asked = np.flatnonzero(counts)
+        found = [(np.empty(0, np.int64), np.empty(0)) for _ in counts]
+        if len(asked) == 0:
+            return found
+        candidates = self._largest(values, counts)
+        for column in asked.tolist():
+            if len(candidates[column][0]) > 2 * counts[column] + _MOST_COPIED:
+                candidates[column] = self._chosen(*candidates[column], int(counts[column]), to_ids)
+        positions, entries = (
+            xp.concatenate(each) for each in zip(*(candidates[each] for each in asked), strict=True)
+        )
+        ids = to_host(positions if to_ids is None else to_ids(positions)).astype(np.int64)
+        largest = to_host(entries).astype(np.float64)
+        ends = np.cumsum([len(candidates[column][0]) for column in asked])
+        for column, own, best in zip(
+            asked.tolist(), np.split(ids, ends[:-1]), np.split(largest, ends[:-1]), strict=True
+        ):
+            order = np.lexsort((own, -best))[: counts[column]]
+            found[column] = own[order], best[order]
+        return found
+
+    def _chosen(
+        self, positions: Array, values: Array, k: int, to_ids: Callable[[Array], Array] | None
+    ) -> Candidates:
+        """The first k of these by value, ties by id, in any order."""
+        xp, last = self._device.xp, len(values) - k
+        kth_largest = xp.partition(values, last)[last]
+        above, tied = positions[values > kth_largest], positions[values == kth_largest]
+        ids = tied if to_ids is None else to_ids(tied)
+        tied = tied[xp.argsort(ids)[: k - len(above)]]
+        chosen = xp.concatenate([values[values > kth_largest], values[values == kth_largest]])[:k]
+        return xp.concatenate([above, tied]), chosen
 
     @abstractmethod
-    def top_k_columns(self, values: Array, counts: NDArray[np.int64]) -> list[TopK]:
-        """`top_k` of each of the first len(counts) columns of float64[n, columns];
-        0 ≤ counts ≤ n.
+    def _largest(self, values: Array, counts: NDArray[np.int64]) -> list[Candidates]:
+        """Of each of the first len(counts) columns of values[n, columns] all entries that are at
+        least as large as the largest but counts[column] - 1, and perhaps others; anything where
+        that is 0. 0 ≤ counts ≤ n, and not all are 0.
         """
 
     @abstractmethod

@@ -137,7 +137,9 @@ class BoundedPlaces:
             upper[places] = upper[places].min()
         order = np.lexsort((vertices, -values))
         others = self.others
-        if highest_other is not None:
+        # otherwise no vertex of a tie is among the others, but for the last place's
+        goes_on = labels[order[-1]] >= 0 or any(len(tie.members) > len(tie.places) for tie in ties)
+        if highest_other is not None and goes_on:
             listed = [self.vertices, *(tie.members for tie in ties)]
             others = highest_other(np.unique(np.concatenate(listed)))
         return BoundedPlaces(

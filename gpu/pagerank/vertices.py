@@ -51,9 +51,13 @@ class GraphVertices:
         """
         return self.graph.permutation.positions_of(ids).astype(np.int32), slice(None)
 
+    def to_ids(self, rows: Array) -> Array:
+        """integer[r] on the device."""
+        return self.graph.permutation.to_ids(rows)
+
     def ids_of(self, rows: Array) -> NDArray[np.int64]:
         """int64[r] on the host."""
-        return self.graph.permutation.ids_of(rows)
+        return np.asarray(self.graph.backend.device.to_host(self.to_ids(rows)), np.int64)
 
     def values_at(self, values: Array, ids: NDArray[np.int64]) -> Ranking:
         """float64[k] on the host: values[n] by row, of these vertices."""
@@ -61,15 +65,15 @@ class GraphVertices:
 
     def sorted_by_id(self, rows: Array) -> Array:
         """Distinct rows, in the order of their ids."""
-        return self.graph.permutation.sorted_by_id(rows)
+        return rows[self.graph.backend.xp.argsort(self.to_ids(rows))]
 
     def top_k(self, values: Array, k: int) -> TopK:
         """Ids and values of the k largest of values[n] by row, on the host; ties by id."""
-        return self.graph.permutation.top_k(values, k)
+        return self.graph.backend.select.top_k(values, k, self.to_ids)
 
     def top_k_columns(self, values: Array, counts: NDArray[np.int64]) -> list[TopK]:
         """`top_k` of the first len(counts) columns of values[n, columns], each of its count."""
-        return self.graph.permutation.top_k_columns(values, counts)
+        return self.graph.backend.select.top_k_columns(values, counts, self.to_ids)
 
     def leading(self, values: Array, residuals: Array, most: int) -> LeadingEntries:
         """Of y and r by row the entries with the largest y that are here, at most so many."""

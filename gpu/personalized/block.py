@@ -351,14 +351,16 @@ class Block:
     def _highest_but(self, column: int, excluded: NDArray[np.int64]) -> float:
         """An upper bound on the exact values of a query's vertices without these."""
         among, found = self.queries[column].among, self._vertices
-        values, rows = self._values[:, column], found.rows_of(excluded)[0]
-        if among is not None:
+        rows, xp = found.rows_of(excluded)[0], self.graph.backend.xp
+        if among is None:
+            # a copy, since reductions of a column that is not contiguous are slow
+            values = self._values[:, column].copy()
+            values[self.graph.free] = -np.inf
+        else:
             places = found.rows_of(among)[0]
-            values = values[places]
-            rows = self.graph.backend.xp.flatnonzero(self.graph.backend.xp.isin(places, rows))
-        free = self.graph.free if among is None else rows[:0]
-        with without(values, free), without(values, rows):
-            highest = float(values.max()) if len(values) else -np.inf
+            values, rows = self._values[places, column], xp.flatnonzero(xp.isin(places, rows))
+        values[rows] = -np.inf
+        highest = float(values.max()) if len(values) else -np.inf
         return found.highest(highest) + float(self._certificate.solution_error[column])
 
     def _top_k(self, columns: Sequence[int]) -> list[TopK]:

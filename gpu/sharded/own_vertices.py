@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu.operations.backend import Backend
 from gpu.operations.device import Array
 from gpu.operations.select import TopK
 from gpu.pagerank.identical_lists import IdenticalLists
@@ -32,8 +31,8 @@ class OwnVertices(GraphVertices):
     def rows_of(self, ids: NDArray[np.int64]) -> tuple[Array, Array]:
         return self.graph.own_rows(ids)
 
-    def ids_of(self, rows: Array) -> NDArray[np.int64]:
-        return self.graph.permutation.ids_of(self.graph.numbering.positions_of(rows))
+    def to_ids(self, rows: Array) -> Array:
+        return self.graph.permutation.to_ids(self.graph.numbering.positions_of(rows))
 
     def values_at(self, values: Array, ids: NDArray[np.int64]) -> Ranking:
         to_host = self.graph.backend.device.to_host
@@ -42,19 +41,6 @@ class OwnVertices(GraphVertices):
         own[to_host(here)] = to_host(values[rows])
         # exact: of what is summed up, all but one are 0
         return np.array(self.sums(own.tolist())) if len(ids) else own
-
-    def sorted_by_id(self, rows: Array) -> Array:
-        ids = self.graph.permutation.to_ids(self.graph.numbering.positions_of(rows))
-        return rows[self.graph.backend.xp.argsort(ids)]
-
-    def top_k(self, values: Array, k: int) -> TopK:
-        return highest_rows(self.graph.backend, values, k, self.ids_of)
-
-    def top_k_columns(self, values: Array, counts: NDArray[np.int64]) -> list[TopK]:
-        return [
-            self.top_k(values[:, column].copy(), count)
-            for column, count in enumerate(counts.tolist())
-        ]
 
     def sums(self, values: Sequence[float]) -> list[float]:
         return self._communicator.sums(values)
@@ -85,21 +71,3 @@ class OwnVertices(GraphVertices):
         device, xp = self.graph.backend.device, self.graph.backend.xp
         own = device.to_device(table.reshape(-1))
         return device.to_host(self._communicator.united(own, xp)).reshape(-1, table.shape[1])
-
-
-def highest_rows(
-    backend: Backend, values: Array, k: int, ids_of: Callable[[Array], NDArray[np.int64]]
-) -> TopK:
-    """Ids and values of the k largest of values[n] by row, on the host; ties by id. 0 ≤ k ≤ n.
-
-    ids_of  the ids of rows
-    """
-    rows, highest = backend.select.top_k(values, k)
-    if k:
-        # of those that tie for the last place, the ones with the lowest ids
-        above = rows[highest > highest[-1]]
-        ties = backend.device.to_host(backend.xp.flatnonzero(values == highest[-1]))
-        rows = np.concatenate([above, ties[np.argsort(ids_of(ties))[: k - len(above)]]])
-    ids = ids_of(rows)
-    order = np.lexsort((ids, -highest))
-    return ids[order], highest[order]

@@ -28,7 +28,7 @@ from gpu.pagerank.strategies import TABLE, Solve, strategy_named
 from gpu.personalized.resolve import ResolvedQuery
 from gpu.sharded.communicator import Communicator
 from gpu.sharded.graph import ShardGraph, ShardUpdate
-from gpu.sharded.own_vertices import OwnVertices, highest_rows
+from gpu.sharded.own_vertices import OwnVertices
 from gpu.sharded.queries import Answered, ShardQueries
 from gpu.sharded.reading import ShardEdgeReader, ShardLists
 from gpu.sharded.shard_lists import CapturedLists, RestoredLists
@@ -369,9 +369,7 @@ class Shard:
         """The k own vertices with the highest ranks of the last `update`."""
         with self._published() as values:
             most = min(k, len(values) - len(self._free))
-            return Leading(
-                *highest_rows(self.graph.backend, values, most, self._ids_of), self._mass
-            )
+            return Leading(*self.graph.backend.select.top_k(values, most, self._to_ids), self._mass)
 
     @contextmanager
     def _published(self) -> Iterator[Array]:
@@ -384,5 +382,5 @@ class Shard:
         with without(values, self._free), replaced(values, rows, equal):
             yield values
 
-    def _ids_of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        return self._permutation.ids_of(self.graph.numbering.positions_of(rows))
+    def _to_ids(self, rows: Array) -> Array:
+        return self._permutation.to_ids(self.graph.numbering.positions_of(rows))

@@ -198,7 +198,6 @@ HUB_KERNELS = {
 def test_the_operations_launch_what_is_modelled() -> None:
     with (
         patch("gpu.graph.packed_csr.LOADED_AT_ONCE", 4_000),
-        patch("gpu.backends.cuda.select._SORTED", 0),
         # sweeps of the graphs that are profiled are not fused
         patch("gpu.backends.cuda.sweeps._FUSED_EDGES", 0),
         patch("benchmarks.profile.launches.NEGLIGIBLE", 0.0),

@@ -23,6 +23,6 @@ def test_the_stream_launches_every_kernel_of_either_kind(request: pytest.Fixture
     if not request.config.getoption("--all"):
         pytest.skip("takes minutes: run with --all, as with every new kernel")
     # the smallest graph with a row for several warps
-    with patch.object(sanitize, "SCALE", 12), patch("gpu.backends.cuda.select._SORTED", 0):
+    with patch.object(sanitize, "SCALE", 12):
         left = sanitize.run(emulated_backend(), backend_named("cpu"))
     assert left == FOR_DEVICE_COLUMNS

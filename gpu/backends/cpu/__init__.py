@@ -43,7 +43,7 @@ def cpu_backend() -> Backend:
         rounds=CpuRounds(),
         sweeps=CpuSweeps(),
         multivector=CpuMultivector(),
-        select=CpuSelect(),
+        select=CpuSelect(device),
         generate=CpuGenerate(device),
         programs=CpuPrograms(),
         program_windows=CpuProgramWindows(),

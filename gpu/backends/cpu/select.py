@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from gpu.jit.compile import sequential
 from gpu.operations.csr import GraphView
 from gpu.operations.device import Array
-from gpu.operations.select import SelectOperations, TopK, residual_bound
+from gpu.operations.select import Candidates, SelectOperations, residual_bound
 
 _GROUP = 64
 """Values of which only the largest is looked at in `_at_most_kth_largest`."""
@@ -17,23 +17,14 @@ _GROUP = 64
 class CpuSelect(SelectOperations):
     """See SelectOperations."""
 
-    def top_k(self, values: Array, k: int) -> TopK:
-        if k == 0:
-            return np.empty(0, np.int64), np.empty(0)
-        candidates = np.flatnonzero(values >= _at_most_kth_largest(values, k))
-        if len(candidates) > 2 * k:
-            rank = len(candidates) - k
-            kth_largest = np.partition(values[candidates], rank)[rank]
-            candidates = candidates[values[candidates] >= kth_largest]
-        # a stable sort of ascending positions orders equal values by position
-        best = candidates[np.argsort(-values[candidates], kind="stable")[:k]]
-        return best, values[best].astype(np.float64)
-
-    def top_k_columns(self, values: Array, counts: NDArray[np.int64]) -> list[TopK]:
-        return [
-            self.top_k(np.ascontiguousarray(values[:, column]), count)
-            for column, count in enumerate(counts.tolist())
-        ]
+    def _largest(self, values: Array, counts: NDArray[np.int64]) -> list[Candidates]:
+        found = []
+        for column, count in enumerate(counts.tolist()):
+            entries = np.ascontiguousarray(values[:, column])
+            least = _at_most_kth_largest(entries, count) if count else np.inf
+            positions = np.flatnonzero(entries >= least)
+            found.append((positions, entries[positions]))
+        return found
 
     def list_changed(
         self, values: Array, mass: float, earlier: Array, threshold: float, capacity: int

@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu.backends.cuda.kernels.loader import (
-    COLUMN_TOP_BINS,
-    COLUMN_TOP_SHIFT,
-    COLUMNS,
-    TOP_BINS,
-    TOP_SHIFT,
-    VALUES,
-    WARP,
-)
+from gpu.backends.cuda.kernels.loader import BLOCK, VALUES
 from gpu.backends.cuda.launcher import Launcher
 from gpu.operations.csr import GraphView
 from gpu.operations.device import Array
-from gpu.operations.select import SelectOperations, TopK, residual_bound
+from gpu.operations.select import Candidates, SelectOperations, residual_bound
 
-_SORTED = 1 << 14
-"""Up to this many values are sorted rather than counted."""
+_LEAST_GROUPS, _SPREAD = 1 << 10, 8
+"""Groups of values whose maxima are compared: at least so many, and so many for each value asked
+for, of which few then share a group.
+"""
 
-_MOST_LISTED = 1 << 20
-_COLUMN_LISTED = 1 << 14
-"""Room in the list of the largest values; if more are as large, all are sorted."""
+_ROOM = 4
+"""Room in a list of values, for each one asked for and beside that for _LEAST_GROUPS."""
 
 _WAVES = 4
 """Blocks of a pass over a vector, at most, in units of those that are resident at once."""
@@ -34,91 +29,74 @@ class CudaSelect(SelectOperations):
     """See SelectOperations."""
 
     def __init__(self, launch: Launcher) -> None:
+        super().__init__(launch.device)
         self._launch = launch
-        self._device = launch.device
 
-    def top_k(self, values: Array, k: int) -> TopK:
-        if k == 0:
-            return np.empty(0, np.int64), np.empty(0)
-        if len(values) <= _SORTED or values.dtype != np.float64:
-            return self._top_k_sorted(values, k)
-        xp, count = self._launch.xp, np.int64(len(values))
-        blocks = self._launch.resident_blocks(len(values), _WAVES)
-        highest = _magnitude(float(values.max()), TOP_SHIFT)
-        counts = xp.zeros(TOP_BINS, np.uint64)
-        self._launch("select", "top_k_histogram", blocks, values, count, np.int64(highest), counts)
-        reached = np.cumsum(self._device.to_host(counts).astype(np.int64))
-        last = int(np.searchsorted(reached, k))
-        if last >= min(TOP_BINS - 1, highest) or reached[last] > _MOST_LISTED:
-            return self._top_k_positive(values, k)
-        listed, found = xp.empty(int(reached[last]), np.int32), xp.zeros(1, np.uint64)
-        least, room = np.int64(highest - last), np.int64(len(listed))
-        self._launch("select", "top_k_list", blocks, values, count, least, room, listed, found)
-        return self._top_k_among(values, xp.sort(listed), k)
+    def _largest(self, values: Array, counts: NDArray[np.int64]) -> list[Candidates]:
+        most = int(counts.max())
+        room = _ROOM * most + _LEAST_GROUPS
+        maxima = self._group_maxima(values, max(_LEAST_GROUPS, _SPREAD * most))
+        sizes, positions, entries = self._at_least(values, maxima, counts, room)
+        found = []
+        for column, size in enumerate(sizes[: len(counts)].tolist()):
+            if size <= room:
+                found.append((positions[column, :size], entries[column, :size]))
+            else:
+                found.append(self._all_as_large(values[:, column], int(counts[column])))
+        return found
 
-    def _top_k_positive(self, values: Array, k: int) -> TopK:
-        # a personalized vector near its seeds has few positive values, perhaps fewer than k
-        xp = self._launch.xp
-        positive = xp.flatnonzero(values > 0.0)
-        zeros = xp.flatnonzero(values == 0.0)[: max(0, k - len(positive))]
-        if len(positive) + len(zeros) < k:
-            return self._top_k_sorted(values, k)
-        return self._top_k_among(values, xp.concatenate([positive, zeros]), k)
+    def _all_as_large(self, values: Array, k: int) -> Candidates:
+        """All of values[n] that are at least as large as the k-th largest, however many."""
+        column = self._launch.xp.ascontiguousarray(values).reshape(-1, 1)
+        count = np.array([k])
+        maxima = self._group_maxima(column, len(values))
+        sizes, _, _ = self._at_least(column, maxima, count, 0)
+        _, positions, entries = self._at_least(column, maxima, count, int(sizes[0]))
+        return positions[0], entries[0]
 
-    def _top_k_among(self, values: Array, places: Array, k: int) -> TopK:
-        best, largest = self._top_k_sorted(values[places], k)
-        return self._device.to_host(places[self._device.to_device(best)]).astype(np.int64), largest
+    def _group_maxima(self, values: Array, least: int) -> Array:
+        """uint64[columns, groups]: the largest value of each group of each column, as ordered bits
+        (see select.cu), ascending. There are at least so many groups.
+        """
+        columns = values.shape[1]
+        maxima = self._launch.xp.zeros((columns, -(-least // BLOCK) * BLOCK), np.uint64)
+        self._over(values, maxima, "group_maxima")
+        maxima.sort(axis=-1)
+        return maxima
 
-    def _top_k_sorted(self, values: Array, k: int) -> TopK:
-        # a stable sort of the negated values orders equal ones by position
-        best = self._launch.xp.argsort(-values, kind="stable")[:k]
-        positions = self._device.to_host(best).astype(np.int64)
-        return positions, self._device.to_host(values[best]).astype(np.float64)
-
-    def top_k_columns(self, values: Array, counts: NDArray[np.int64]) -> list[TopK]:
-        xp, rows = self._launch.xp, np.int64(len(values))
-        highest = _magnitude(float(values.max()), COLUMN_TOP_SHIFT)
-        histogram = xp.zeros((COLUMN_TOP_BINS, COLUMNS), np.uint64)
-        blocks = self._launch.resident_blocks(len(values) * WARP, _WAVES)
-        self._launch(
-            "select", "top_k_columns_histogram", blocks, values, rows, np.int64(highest), histogram
-        )
-        reached = np.cumsum(self._device.to_host(histogram).astype(np.int64), axis=0)
-        wanted = np.zeros(COLUMNS, np.int64)
+    def _at_least(
+        self, values: Array, maxima: Array, counts: NDArray[np.int64], room: int
+    ) -> tuple[NDArray[np.int64], Array, Array]:
+        """Of each column the values that are at least as large as its maximum number counts[column]
+        from the end: how many, int64[columns]; and int32[columns, room] with the positions of that
+        many, in any order, and the values there.
+        """
+        xp, columns = self._launch.xp, values.shape[1]
+        wanted = np.zeros(columns, np.int64)
         wanted[: len(counts)] = counts
-        last = np.argmax(reached >= wanted, axis=0)
-        sizes = reached[last, np.arange(COLUMNS)]
-        fits = (sizes >= wanted) & (sizes <= _COLUMN_LISTED) & (last < highest)
-        # a column of which nothing is wanted, or that is sorted, lists nothing
-        least = np.where(fits & (wanted > 0), highest - last, np.iinfo(np.int64).max)
-        # zeroed, since shorter lists are copied with what follows them
-        listed = xp.zeros((COLUMNS, _COLUMN_LISTED), np.int32)
-        listed_values = xp.zeros((COLUMNS, _COLUMN_LISTED))
+        sizes = xp.zeros(columns, np.uint64)
+        positions = xp.empty((columns, room), np.int32)
+        entries = xp.empty((columns, room), values.dtype)
+        lists = (self._device.to_device(wanted), np.int64(room), positions, entries, sizes)
+        self._over(values, maxima, "list_largest", *lists)
+        return self._device.to_host(sizes).astype(np.int64), positions, entries
+
+    def _over(self, values: Array, maxima: Array, kernel: str, *arguments: Any) -> None:
+        """Launches a kernel over values[n, columns]; each thread stays in one group."""
+        columns, groups = maxima.shape
+        each = columns * groups // BLOCK
+        blocks = self._launch.resident_blocks(values.size, _WAVES)
         self._launch(
             "select",
-            "top_k_columns_list",
-            blocks,
+            f"{kernel}<{VALUES[values.dtype.name]}>",
+            each * max(1, blocks // each),
             values,
-            rows,
-            self._device.to_device(least),
-            np.int64(_COLUMN_LISTED),
-            listed,
-            listed_values,
-            xp.zeros(COLUMNS, np.uint64),
+            np.int64(values.size),
+            np.int64(columns),
+            np.int64(groups),
+            maxima,
+            *arguments,
         )
-        longest = max(1, int(sizes[fits].max(initial=0)))
-        ids_here = self._device.to_host(listed[:, :longest].copy())
-        values_here = self._device.to_host(listed_values[:, :longest].copy())
-        best: list[TopK] = []
-        for column, count in enumerate(counts.tolist()):
-            if not fits[column] and count > 0:
-                best.append(self.top_k(values[:, column].copy(), count))
-                continue
-            ids = ids_here[column, : sizes[column] if count else 0].astype(np.int64)
-            largest = values_here[column, : len(ids)]
-            order = np.lexsort((ids, -largest))[:count]
-            best.append((ids[order], largest[order]))
-        return best
 
     def list_changed(
         self, values: Array, mass: float, earlier: Array, threshold: float, capacity: int
@@ -174,9 +152,4 @@ class CudaSelect(SelectOperations):
             highest,
             weighted=graph.weighted,
         )
-        return float(highest.max())
-
-
-def _magnitude(value: float, shift: int) -> int:
-    """magnitude_of in select.cu."""
-    return int(np.float64(value).view(np.int64)) >> shift if value > 0.0 else 0
+        return float(self._device.to_host(highest).max())

@@ -16,8 +16,6 @@ from gpu.backends.cuda.kernels.loader import (
     BIN_LANES,
     BIN_LIMITS,
     OVERFLOW_FACTOR,
-    TOP_BINS,
-    TOP_SHIFT,
     WARP,
 )
 from gpu.graph.dynamic_graph import DynamicGraph
@@ -323,38 +321,59 @@ def test_ranges_of_rows_hold_no_more_than_they_may(backend: Backend) -> None:
     assert len(ranges) <= 2 * 20_000 // 3_000
 
 
-def test_a_histogram_has_every_value_in_its_bin(backend: Backend) -> None:
-    if backend.name != "cuda":
-        pytest.skip("values are counted on a device only")
-    highest = int(np.array(0.5).view(np.int64)) >> TOP_SHIFT
-    below = np.array([0, 0, 1, 5, TOP_BINS - 2, TOP_BINS - 1, TOP_BINS, TOP_BINS + 1, highest])
-    values = ((highest - below) << TOP_SHIFT).view(np.float64)
-    counts = backend.xp.zeros(TOP_BINS + 1, np.uint64)
-    backend.select._launch(  # type: ignore[attr-defined]
-        "select",
-        "top_k_histogram",
-        1,
-        backend.device.to_device(values),
-        np.int64(len(values)),
-        np.int64(highest),
-        counts,
-    )
-    expected = np.bincount(np.minimum(below, TOP_BINS - 1), minlength=TOP_BINS + 1)
-    assert backend.device.to_host(counts).tolist() == expected.tolist()
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("kind", ["spread", "tied", "negative", "descending", "of one group"])
+def test_the_largest_are_found(kind: str, dtype: type, backend: Backend) -> None:
+    random, count = np.random.default_rng(4), 20_000
+    values = random.random(count) * np.exp(-20.0 * random.random(count))
+    if kind == "tied":
+        values = np.round(random.random(count), 3)
+    elif kind == "negative":
+        values = np.where(random.random(count) < 1e-3, random.random(count), -random.random(count))
+        values[::7], values[1::7], values[2::7] = -np.inf, 0.0, -0.0
+    elif kind == "descending":
+        values = np.sort(values)[::-1]
+    elif kind == "of one group":
+        values[:: 1 << 10] += 1.0
+    values = values.astype(dtype)
+    ids = random.permutation(count).astype(np.int32)
+    for k in (0, 1, 5, 100, 9_000, count):
+        expected = np.lexsort((ids, -values))[:k]
+        found, best = backend.select.top_k(
+            backend.device.to_device(values), k, backend.device.to_device(ids).__getitem__
+        )
+        assert found.tolist() == ids[expected].tolist()
+        assert best.tolist() == values[expected].tolist()
+        assert (found.dtype, best.dtype) == (np.int64, np.float64)
 
 
-def test_columns_whose_largest_values_are_few_are_not_sorted(backend: Backend) -> None:
-    if backend.name != "cuda":
-        pytest.skip("values are counted on a device only")
-    random = np.random.default_rng(4)
-    columns = backend.multivector.column_count(8)
-    values = random.random((2_000, columns)) * np.exp(-20.0 * random.random((2_000, columns)))
-    counts = np.full(columns, 5)
-    with patch.object(type(backend.select), "top_k") as sorted_alone:
-        found = backend.select.top_k_columns(backend.device.to_device(values), counts)
-    sorted_alone.assert_not_called()
-    for column, (places, _) in enumerate(found):
-        assert places.tolist() == np.argsort(-values[:, column], kind="stable")[:5].tolist()
+@pytest.mark.parametrize("rows", [60, 5_000])
+def test_the_largest_of_columns_are_found(rows: int, backend: Backend) -> None:
+    random, columns = np.random.default_rng(5), backend.multivector.column_count(8)
+    values = random.random((rows, columns)) * np.exp(-20.0 * random.random((rows, columns)))
+    values[:, 2] = 0.0
+    values[3::11, 2] = 1.0
+    counts = np.array([5, 1, 40, 0, rows, 50, 60])
+    for column, (ids, best) in enumerate(
+        backend.select.top_k_columns(backend.device.to_device(values), counts)
+    ):
+        expected = np.argsort(-values[:, column], kind="stable")[: counts[column]]
+        assert ids.tolist() == expected.tolist()
+        assert best.tolist() == values[expected, column].tolist()
+
+
+def test_of_many_equal_entries_few_are_copied(backend: Backend) -> None:
+    values, copied = backend.device.to_device(np.ones(50_000)), []
+    to_host = type(backend.device).to_host
+
+    def copy(device: Any, array: Any) -> Any:
+        copied.append(len(array))
+        return to_host(device, array)
+
+    with patch.object(type(backend.device), "to_host", copy):
+        ids, _ = backend.select.top_k(values, 3, lambda positions: 49_999 - positions)
+    assert ids.tolist() == [0, 1, 2]
+    assert max(copied) < 10_000
 
 
 def test_the_ranks_of_a_subscription_are_refused_with_their_size(backend: Backend) -> None:

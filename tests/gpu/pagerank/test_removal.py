@@ -21,8 +21,8 @@ from gpu import (
     UnknownVertex,
 )
 from gpu.generate import rmat
-from gpu.graph.permutation import VertexPermutation
 from gpu.operations.backend import Backend
+from gpu.pagerank.vertices import GraphVertices
 from gpu.personalized.block import Block
 from gpu.personalized.resolve import METHODS
 from gpu.types import Dangling, Storage
@@ -275,13 +275,13 @@ def test_the_first_places_are_found_without_a_copy(backend: Backend) -> None:
         block.step()
     values = np.array(backend.device.to_host(block._values))
     searched = []
-    top_k_columns = VertexPermutation.top_k_columns
+    top_k_columns = GraphVertices.top_k_columns
 
-    def search(permutation: VertexPermutation, matrix: Any, counts: Any) -> Any:
+    def search(vertices: GraphVertices, matrix: Any, counts: Any) -> Any:
         searched.append(matrix)
-        return top_k_columns(permutation, matrix, counts)
+        return top_k_columns(vertices, matrix, counts)
 
-    with patch.object(VertexPermutation, "top_k_columns", search):
+    with patch.object(GraphVertices, "top_k_columns", search):
         answers = block.answers()
     assert searched[0] is block._values
     assert np.array_equal(backend.device.to_host(block._values), values)

@@ -87,10 +87,6 @@ BUCKETS = (32 - BUCKET_BITS) << BUCKET_BITS
 RANGE_ITEMS = 16
 """Ids that a thread of `keys_of_range` takes."""
 
-TOP_SHIFT, TOP_BINS = 46, 4096
-COLUMN_TOP_SHIFT, COLUMN_TOP_BINS = 50, 256
-"""Histograms of select.cu: bits that do not count (64 and 4 bins double a value), and bins."""
-
 LONG_ROW = 2048
 """A longer row of listed.cu is divided into parts of this many entries."""
 
@@ -149,10 +145,8 @@ _FILES: dict[str, tuple[str, ...]] = {
         "add_compensated",
     ),
     "select": (
-        "top_k_histogram",
-        "top_k_list",
-        "top_k_columns_histogram",
-        "top_k_columns_list",
+        *_each_value("group_maxima"),
+        *_each_value("list_largest"),
         *_each_value("list_changed"),
         "highest_bound",
     ),
@@ -334,10 +328,6 @@ def _constants(weighted: bool) -> str:
         "BUCKET_BITS": BUCKET_BITS,
         "BUCKETS": BUCKETS,
         "RANGE_ITEMS": RANGE_ITEMS,
-        "TOP_SHIFT": TOP_SHIFT,
-        "TOP_BINS": TOP_BINS,
-        "COLUMN_TOP_SHIFT": COLUMN_TOP_SHIFT,
-        "COLUMN_TOP_BINS": COLUMN_TOP_BINS,
         "ALIGNMENT": ALIGNMENT,
         "SCAN_TILE": SCAN_TILE,
         "DELETE": DELETE,

@@ -1,85 +1,51 @@
 // The largest of many values, without sorting them, and bounds on the others (gpu.operations.select).
 //
-// A histogram selection: count the values by magnitude, find the magnitude that at least k values reach, and list those values.
-// The bits of a positive double are ordered as it is, so its upper bits are its magnitude. A histogram has its bins downward
-// from the magnitude `highest`; the last one has all that is smaller, zero and negative.
+// The values are divided into groups, by their position modulo the number of groups. The k-th largest of the groups' maxima is at
+// most the k-th largest value, and not far below it while few of the first k share a group. What is as large is listed. With as
+// many groups as values it is the k-th largest itself.
 //
-// Launch: BLOCK threads a block, grid-stride loops. Traffic: 8 bytes a value, twice.
+// Values are a matrix of a few columns, row by row; a vector has one. Each thread stays in one column and one group: the number
+// of threads is a multiple of columns · groups.
+//
+// Launch: BLOCK threads a block, grid-stride loops. Traffic: each value once in each of the two passes.
 
-using uint32 = unsigned int;
-
-static_assert(COLUMNS == WARP, "each lane takes a column");
-
-template <int SHIFT>
-__device__ __forceinline__ int64 magnitude_of(double value) {
-    return value > 0.0 ? __double_as_longlong(value) >> SHIFT : 0;
+// Bits that are ordered as values are, and above 0: of negative ones all are flipped. Zeros are equal.
+__device__ __forceinline__ uint64 ordered_bits(double value) {
+    const uint64 bits = (uint64)__double_as_longlong(value + 0.0), sign = 1ull << 63;
+    return bits & sign ? ~bits : bits | sign;
 }
 
-template <int SHIFT, int COUNT>
-__device__ __forceinline__ int histogram_bin(double value, int64 highest) {
-    const int64 below = highest - magnitude_of<SHIFT>(value);
-    return below < 0 ? 0 : below < COUNT ? (int)below : COUNT - 1;
+// maxima: uint64[columns, groups], zero before.
+template <class Value>
+__global__ void __launch_bounds__(BLOCK) group_maxima(
+    const Value* __restrict__ values, int64 size, int64 columns, int64 groups, uint64* maxima) {
+    const int64 first = (int64)blockIdx.x * BLOCK + threadIdx.x, threads = (int64)gridDim.x * BLOCK;
+    if (first >= size) return;
+    double largest = values[first];
+#pragma unroll 4
+    for (int64 at = first + threads; at < size; at += threads) largest = fmax(largest, (double)values[at]);
+    atomicMax(maxima + first % columns * groups + first / columns % groups, ordered_bits(largest));
 }
 
-// counts: int64[TOP_BINS], zero before.
-__global__ void __launch_bounds__(BLOCK) top_k_histogram(
-    const double* __restrict__ values, int64 count, int64 highest, uint64* counts) {
-    __shared__ uint32 seen[TOP_BINS];
-    for (int bin = threadIdx.x; bin < TOP_BINS; bin += BLOCK) seen[bin] = 0;
-    __syncthreads();
-    uint32 smallest = 0;  // usually most values: counted without atomics
-    for (int64 at = (int64)blockIdx.x * BLOCK + threadIdx.x; at < count; at += (int64)gridDim.x * BLOCK) {
-        const int bin = histogram_bin<TOP_SHIFT, TOP_BINS>(values[at], highest);
-        if (bin == TOP_BINS - 1) ++smallest;
-        else atomicAdd(&seen[bin], 1u);
-    }
-    if (smallest > 0) atomicAdd(&seen[TOP_BINS - 1], smallest);
-    __syncthreads();
-    for (int bin = threadIdx.x; bin < TOP_BINS; bin += BLOCK)
-        if (seen[bin] > 0) atomicAdd(counts + bin, (uint64)seen[bin]);
-}
-
-// Lists every value whose magnitude is at least `least`. found: uint64, zero before.
-__global__ void __launch_bounds__(BLOCK) top_k_list(
-    const double* __restrict__ values, int64 count, int64 least, int64 capacity, int* __restrict__ listed, uint64* found) {
-    for (int64 at = (int64)blockIdx.x * BLOCK + threadIdx.x; at < count; at += (int64)gridDim.x * BLOCK) {
-        if (magnitude_of<TOP_SHIFT>(values[at]) < least) continue;
-        const int64 place = (int64)atomicAdd(found, 1ull);
-        if (place < capacity) listed[place] = (int)at;
-    }
-}
-
-// The same for a matrix of COLUMNS columns: each lane counts one column. counts: int64[COLUMN_TOP_BINS, COLUMNS], zero before.
-__global__ void __launch_bounds__(BLOCK) top_k_columns_histogram(
-    const double* __restrict__ values, int64 rows, int64 highest, uint64* counts) {
-    __shared__ uint32 seen[COLUMN_TOP_BINS * COLUMNS];
-    for (int place = threadIdx.x; place < COLUMN_TOP_BINS * COLUMNS; place += BLOCK) seen[place] = 0;
-    __syncthreads();
-    const int lane = threadIdx.x % WARP;
-    const int64 warps = (int64)gridDim.x * WARPS;
-    for (int64 row = ((int64)blockIdx.x * BLOCK + threadIdx.x) / WARP; row < rows; row += warps) {
-        const int bin = histogram_bin<COLUMN_TOP_SHIFT, COLUMN_TOP_BINS>(values[row * COLUMNS + lane], highest);
-        if (bin < COLUMN_TOP_BINS - 1) atomicAdd(&seen[bin * COLUMNS + lane], 1u);
-    }
-    __syncthreads();
-    for (int place = threadIdx.x; place < COLUMN_TOP_BINS * COLUMNS; place += BLOCK)
-        if (seen[place] > 0) atomicAdd(counts + place, (uint64)seen[place]);
-}
-
-// Lists the rows of every value whose magnitude is at least `least` of its column. listed: int32[COLUMNS, capacity]; found:
-// uint64[COLUMNS], zero before.
-__global__ void __launch_bounds__(BLOCK) top_k_columns_list(
-    const double* __restrict__ values, int64 rows, const int64* __restrict__ least, int64 capacity,
-    int* __restrict__ listed, double* __restrict__ listed_values, uint64* found) {
-    const int lane = threadIdx.x % WARP;
-    const int64 own_least = least[lane], warps = (int64)gridDim.x * WARPS;
-    for (int64 row = ((int64)blockIdx.x * BLOCK + threadIdx.x) / WARP; row < rows; row += warps) {
-        const double value = values[row * COLUMNS + lane];
-        if (magnitude_of<COLUMN_TOP_SHIFT>(value) < own_least) continue;
-        const int64 place = (int64)atomicAdd(found + lane, 1ull);
-        if (place >= capacity) continue;
-        listed[lane * capacity + place] = (int)row;
-        listed_values[lane * capacity + place] = value;
+// Lists the values of each column that are at least as large as the maximum that is `wanted` from the end of the ascending ones;
+// none where that is 0. wanted: int64[columns]; positions: int32[columns, room], entries: of the same shape; found:
+// uint64[columns], zero before.
+template <class Value>
+__global__ void __launch_bounds__(BLOCK) list_largest(
+    const Value* __restrict__ values, int64 size, int64 columns, int64 groups, const uint64* __restrict__ maxima,
+    const int64* __restrict__ wanted, int64 room, int* __restrict__ positions, Value* __restrict__ entries, uint64* found) {
+    const int64 first = (int64)blockIdx.x * BLOCK + threadIdx.x, threads = (int64)gridDim.x * BLOCK;
+    const int64 column = first % columns;
+    if (first >= size || wanted[column] == 0) return;
+    const uint64 least = maxima[(column + 1) * groups - wanted[column]];
+#pragma unroll 4
+    for (int64 at = first; at < size; at += threads) {
+        const Value value = values[at];
+        if (ordered_bits(value) < least) continue;
+        const int64 place = (int64)atomicAdd(found + column, 1ull);
+        if (place >= room) continue;
+        positions[column * room + place] = (int)(at / columns);
+        entries[column * room + place] = value;
     }
 }
 
