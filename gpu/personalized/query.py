@@ -209,7 +209,8 @@ class Query:
         if self.query.method == "push":
             self.done = pushed.end == "floor" or self.iterations >= self._most_rounds
             return
-        stuck = pushed.end == "work" and pushed.rounds == 0
+        # not all edges were used, so the next work-list alone is too long
+        stuck = pushed.end == "work" and pushed.delta.additions <= slice_edges
         slow = self._push_is_slow(costs.of_push(pushed))
         self.pulling = iterate.dense or stuck or slow or pushed.end == "floor"
         if self.pulling and iterate.certificate.mass > 0.0 and not self._trial.expected:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any, get_args
+from unittest.mock import patch
 
 import networkx as nx
 import numpy as np
@@ -12,6 +13,7 @@ from gpu import EdgeBatch, Engine, InvalidValue, Options, PersonalizedQuery
 from gpu.backends import backend_named
 from gpu.generate import rmat
 from gpu.operations.backend import Backend
+from gpu.personalized.iterate import PersonalizedIterate
 from gpu.personalized.resolve import METHODS
 from gpu.types import Dangling
 from tests.gpu.graphs import FAMILIES, Model, exact_ranks, random_batch, random_graph
@@ -190,3 +192,21 @@ def test_tight_targets_are_met_on_larger_graphs() -> None:
     # pushing so far is slow, and ends where it should too
     (answer,) = engine.personalized_many([PersonalizedQuery(np.array([0]), None, 5, "push", 1e-3)])
     assert answer.error_bound <= 1e-3
+
+
+def test_a_work_list_that_is_too_long_is_not_tried_twice(backend: Backend) -> None:
+    sources, targets = rmat(10, 16, seed=1)
+    engine = Engine(backend=backend)
+    engine.apply(EdgeBatch(sources, targets, vertices=1 << 10))
+    pushes: list[Any] = []
+    push = PersonalizedIterate.push_to
+
+    def record(iterate: PersonalizedIterate, *arguments: Any) -> Any:
+        pushes.append(push(iterate, *arguments))
+        return pushes[-1]
+
+    with patch.object(PersonalizedIterate, "push_to", record):
+        (answer,) = engine.personalized_many([PersonalizedQuery(np.array([7]), None, 5)])
+    assert answer.method == "hybrid"
+    assert pushes[-1].end == "work"
+    assert all(pushed.rounds > 0 for pushed in pushes)

@@ -1,8 +1,8 @@
 // The largest of many values, without sorting them, and bounds on the others (gpu.operations.select).
 //
-// The values are divided into groups, by their position modulo the number of groups. The k-th largest of the groups' maxima is at
-// most the k-th largest value, and not far below it while few of the first k share a group. What is as large is listed. With as
-// many groups as values it is the k-th largest itself.
+// The values are divided into groups, by their position modulo the number of groups. The k-th largest of the groups' maxima is
+// at most the k-th largest value, and not far below it while few of the first k share a group. What is as large is listed. With
+// as many groups as values it is the k-th largest itself.
 //
 // Values are a matrix of a few columns, row by row; a vector has one. Each thread stays in one column and one group: the number
 // of threads is a multiple of columns · groups.
@@ -27,7 +27,7 @@ __global__ void __launch_bounds__(BLOCK) group_maxima(
     atomicMax(maxima + first % columns * groups + first / columns % groups, ordered_bits(largest));
 }
 
-// Lists the values of each column that are at least as large as the maximum that is `wanted` from the end of the ascending ones;
+// Lists the values of each column that are at least as large as its maximum number `wanted` from the end of the ascending ones;
 // none where that is 0. wanted: int64[columns]; positions: int32[columns, room], entries: of the same shape; found:
 // uint64[columns], zero before.
 template <class Value>
