@@ -55,9 +55,10 @@ class SelectOperations(ABC):
         for column in asked.tolist():
             if len(candidates[column][0]) > 2 * counts[column] + _MOST_COPIED:
                 candidates[column] = self._chosen(*candidates[column], int(counts[column]), to_ids)
-        positions, entries = (
-            xp.concatenate(each) for each in zip(*(candidates[each] for each in asked), strict=True)
-        )
+        positions, entries = candidates[asked[0]]
+        if len(asked) > 1:
+            listed = zip(*(candidates[column] for column in asked), strict=True)
+            positions, entries = (xp.concatenate(each) for each in listed)
         ids = to_host(positions if to_ids is None else to_ids(positions)).astype(np.int64)
         largest = to_host(entries).astype(np.float64)
         ends = np.cumsum([len(candidates[column][0]) for column in asked])

@@ -25,7 +25,7 @@ from gpu.graph.dynamic_graph import DynamicGraph
 from gpu.graph.vertex_ids import NO_IDS
 from gpu.operations.select import TopK
 from gpu.operations.sweeps import SweepResult
-from gpu.pagerank.bounded_places import BoundedPlaces
+from gpu.pagerank.bounded_places import CHECK, BoundedPlaces
 from gpu.pagerank.certificate import Certificate, StallRule, gather_roundoff
 from gpu.pagerank.deflation import Deflation
 from gpu.pagerank.iterate import transition_error
@@ -162,11 +162,16 @@ class Block:
         self._carry = backend.device.to_device(np.zeros(len(self._places)))
         self._carried = np.zeros(count)
         # of the errors of y; none if the error alone ends a query
-        ended_by_places = np.array([query.target != "error" for query in self.queries])
-        self._next_check = np.where(ended_by_places, np.inf, -np.inf)
+        self._next_check = np.array([self._first_check(query) for query in self.queries])
         self._trial.forget_bounds()
         self._stall.reset()
         self._add_at_seeds(self._rhs_scale)
+
+    def _first_check(self, query: ResolvedQuery) -> float:
+        if query.target == "error":
+            return -np.inf
+        # the seeds alone prove no places, unless none is behind the last one
+        return CHECK if query.k < query.count(self.graph.ids) else np.inf
 
     def _add_at_seeds(self, amounts: Ranking) -> None:
         """Adds amounts·s to the residuals, and what earlier additions carried over."""

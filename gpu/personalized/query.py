@@ -120,6 +120,9 @@ class Query:
             self.query.method == "hybrid" and self._seeds_are_many()
         )
         self._forget_progress()
+        if self.query.k < self.query.count(self.iterate.graph.ids):
+            # the seeds alone prove no places
+            self._next_check = CHECK * float(self.iterate.certificate.residual_l1)
 
     def _seeds_are_many(self) -> bool:
         """Whether pushing each seed once costs more than a work-list may."""

@@ -18,7 +18,7 @@ from service.queries.positions import Positions
 from service.queries.watched import WatchedResult
 from service.vertex_keys import VertexKeys
 
-CACHED_PLACES = (1024, 2**17)
+CACHED_PLACES = (128, 2**17)
 """Bounds on the top places that a view caches: fewer would cost the same pass over all ranks, more
 a Python object for each vertex of a large graph.
 """

@@ -72,14 +72,15 @@ class CudaSelect(SelectOperations):
         many, in any order, and the values there.
         """
         xp, columns = self._launch.xp, values.shape[1]
-        wanted = np.zeros(columns, np.int64)
-        wanted[: len(counts)] = counts
-        sizes = xp.zeros(columns, np.uint64)
+        wanted = np.zeros((2, columns), np.uint64)
+        wanted[0, : len(counts)] = counts
+        # how many are wanted, and how many are found
+        numbers = self._device.to_device(wanted)
         positions = xp.empty((columns, room), np.int32)
         entries = xp.empty((columns, room), values.dtype)
-        lists = (self._device.to_device(wanted), np.int64(room), positions, entries, sizes)
+        lists = (numbers[0], np.int64(room), positions, entries, numbers[1])
         self._over(values, maxima, "list_largest", *lists)
-        return self._device.to_host(sizes).astype(np.int64), positions, entries
+        return self._device.to_host(numbers[1]).astype(np.int64), positions, entries
 
     def _over(self, values: Array, maxima: Array, kernel: str, *arguments: Any) -> None:
         """Launches a kernel over values[n, columns]; each thread stays in one group."""
