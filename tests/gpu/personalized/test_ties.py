@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import get_args
+from typing import Any, get_args
 from unittest.mock import patch
 
 import numpy as np
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from gpu import EdgeBatch, Engine, Options, Personalized, PersonalizedQuery
 from gpu.operations.backend import Backend
+from gpu.operations.lists import Fingerprints
 from gpu.pagerank import identical_lists
 from gpu.pagerank.identical_lists import MOST_SOURCES, identical_in_lists
 from gpu.personalized.resolve import METHODS
@@ -192,13 +193,59 @@ def test_what_is_compared(backend: Backend) -> None:
     assert identical_in_lists(graph, np.array([7])).members == []
 
 
+@pytest.mark.parametrize(
+    ("most", "classes"),
+    [
+        (40, [[0, 1], [2, 3], [4, 5], [6, 7]]),
+        (39, [[0, 1], [2, 3], [4, 5]]),
+        (24, [[0, 1], [2, 3], [4, 5]]),
+        (23, [[0, 1], [2, 3]]),
+        (11, [[0, 1]]),
+        (7, [[0, 1]]),  # other lists are too long for this many vertices
+        (3, []),
+    ],
+)
+def test_lists_that_take_the_fewest_entries_are_looked_for(
+    most: int, classes: list[list[int]], backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, edges = Engine(backend=backend), []
+    for number in range(4):
+        # number + 1 sources have 4 out-edges each, of which 2 lead to others
+        for source in range(10 * number + 10, 10 * number + 11 + number):
+            edges += [(source, 2 * number), (source, 2 * number + 1)]
+            edges += [(source, 100), (source, 101)]
+    engine.apply(EdgeBatch.of(edges))
+    monkeypatch.setattr(identical_lists, "_MOST_ENTRIES", most)
+    found = identical_in_lists(engine.internals.graph, np.array([7, 4, 2, 0]))
+    assert sorted(each.tolist() for each in found.members) == classes
+
+
+def test_vertices_with_equal_hashes_are_compared(backend: Backend) -> None:
+    engine = Engine(Options(vertex_order="degree"), backend)
+    edges = [(source, target) for target in range(6) for source in (10 + target // 2, 20)]
+    engine.apply(EdgeBatch.of(edges))
+    graph, lists = engine.internals.graph, type(backend.lists)
+    fingerprints = lists.fingerprints
+
+    def colliding(*arguments: Any) -> Fingerprints:
+        return fingerprints(*arguments)._replace(hashes=np.full(6, 7))
+
+    asked = np.array([4, 1, 0, 2, 3, 5])
+    assert len(identical_in_lists(graph, asked).members) == 3
+    with patch.object(lists, "fingerprints", colliding):
+        found = identical_in_lists(graph, asked)
+    # one of them stands for all: no other class is found, and none that is not one
+    assert [each.tolist() for each in found.members] == [[4, 5]]
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_nothing_ties_without_memory_to_compare(method: str, backend: Backend) -> None:
     engine = Engine(backend=backend)
     engine.apply(EdgeBatch.of([(0, leaf) for leaf in range(1, 5)] + [(1, 0)]))
     query = PersonalizedQuery(np.array([0]), None, 5, method, 1e-3)
-    with patch.object(identical_lists, "entries_of", side_effect=MemoryError):
-        (answer,) = engine.personalized_many([query])
-    assert answer.ties == ()
-    _assert_ties(engine, query, answer)
+    for operation in ("fingerprints", "with_same_list"):
+        with patch.object(type(backend.lists), operation, side_effect=MemoryError):
+            (answer,) = engine.personalized_many([query])
+        assert answer.ties == ()
+        _assert_ties(engine, query, answer)
     assert engine.personalized_many([query])[0].ties == (1,)

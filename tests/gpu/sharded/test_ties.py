@@ -156,12 +156,14 @@ def test_the_same_lists_are_found_as_on_one_device(
     options = Options(vertex_order="degree", weighted=True)
     batch = planted(6, True)
     everything = np.arange(VERTICES)
-    for most in (1 << 18, 40):
+    # of 600 entries lists of 8 are compared, and that of the twins takes more; of 200 lists of 2
+    for most, is_found in ((1 << 20, True), (1000, True), (600, False), (200, False)):
         monkeypatch.setattr(identical_lists, "_MOST_ENTRIES", most)
         one, workers = Engine(options, CPU), ThreadWorkers(options, shards, backend)
         one.apply(batch)
         workers.call("apply", [(batch if rank == 0 else EdgeBatch(),) for rank in range(shards)])
         expected = identical_lists.identical_in_lists(one.internals.graph, everything)
+        assert [each.tolist() for each in expected.members] == [list(TWINS)] * is_found
         found = workers.together(
             [
                 OwnVertices(shard.graph, communicator).identical_to
@@ -170,7 +172,7 @@ def test_the_same_lists_are_found_as_on_one_device(
             [(everything,)] * shards,
         )
         for each in found:
-            assert sorted(map(list, each.members)) == sorted(map(list, expected.members))
+            assert [*map(list, each.members)] == [*map(list, expected.members)]
 
 
 @pytest.mark.parametrize("method", METHODS)
