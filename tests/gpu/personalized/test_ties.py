@@ -18,12 +18,15 @@ from gpu.personalized.resolve import METHODS
 from gpu.types import Dangling
 from tests.gpu.planted_ties import (
     COPIES,
+    FOUND,
     LOOPED,
     NEARLY,
     OTHER_LOOP,
+    PAIRS,
     SEEDS,
     TWINS,
     VERTICES,
+    asked_of_pairs,
     exact_ranks,
     in_right_order,
     kinds,
@@ -175,15 +178,16 @@ def test_what_is_compared(backend: Backend) -> None:
         3: np.append(many, 9),
         4: many[:3],
         5: many[:3],
+        6: many[:4],
     }
     sources = np.concatenate(list(lists.values()))
     targets = np.repeat(list(lists), [len(each) for each in lists.values()])
     engine = Engine(backend=backend)
     engine.apply(EdgeBatch(sources, targets))
     graph = engine.internals.graph
-    asked = np.array([0, 2, 3, 5, 7])
+    asked = np.array([0, 2, 3, 5, 6, 7])
     found = identical_in_lists(graph, asked)
-    # by one of them, each class is found whole; 7 has no in-edges
+    # by one of them, each class is found whole; 6 is alone, and 7 has no in-edges
     assert sorted(each.tolist() for each in found.members) == [[0, 1], [4, 5]]
     labels = found.labels(np.array([0, 1, 2, 3, 4, 5, 7]))
     assert labels[0] == labels[1] >= 0
@@ -193,31 +197,17 @@ def test_what_is_compared(backend: Backend) -> None:
     assert identical_in_lists(graph, np.array([7])).members == []
 
 
-@pytest.mark.parametrize(
-    ("most", "classes"),
-    [
-        (40, [[0, 1], [2, 3], [4, 5], [6, 7]]),
-        (39, [[0, 1], [2, 3], [4, 5]]),
-        (24, [[0, 1], [2, 3], [4, 5]]),
-        (23, [[0, 1], [2, 3]]),
-        (11, [[0, 1]]),
-        (7, [[0, 1]]),  # other lists are too long for this many vertices
-        (3, []),
-    ],
-)
+@pytest.mark.parametrize(("most", "others", "classes"), FOUND)
 def test_lists_that_take_the_fewest_entries_are_looked_for(
-    most: int, classes: list[list[int]], backend: Backend, monkeypatch: pytest.MonkeyPatch
+    most: int, others: int, classes: int, backend: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine, edges = Engine(backend=backend), []
-    for number in range(4):
-        # number + 1 sources have 4 out-edges each, of which 2 lead to others
-        for source in range(10 * number + 10, 10 * number + 11 + number):
-            edges += [(source, 2 * number), (source, 2 * number + 1)]
-            edges += [(source, 100), (source, 101)]
-    engine.apply(EdgeBatch.of(edges))
+    engine = Engine(backend=backend)
+    engine.apply(EdgeBatch.of(PAIRS))
     monkeypatch.setattr(identical_lists, "_MOST_ENTRIES", most)
-    found = identical_in_lists(engine.internals.graph, np.array([7, 4, 2, 0]))
-    assert sorted(each.tolist() for each in found.members) == classes
+    found = identical_in_lists(engine.internals.graph, asked_of_pairs(others))
+    assert sorted(each.tolist() for each in found.members) == [
+        [2 * number, 2 * number + 1] for number in range(classes)
+    ]
 
 
 def test_vertices_with_equal_hashes_are_compared(backend: Backend) -> None:
