@@ -18,10 +18,7 @@ def entries_of(backend: Backend, csr: Csr, positions: Array) -> Entries:
     """The entries of some rows, integer[k] positions, one row after the other. In place of rows
     they have the numbers of these, from 0 on.
     """
-    chosen = Csr(
-        csr.row_starts[positions], csr.row_lengths[positions], csr.column_indices, csr.weights
-    )
-    return backend.rebuild.entries(chosen)
+    return backend.rebuild.entries(csr.at(positions))
 
 
 def rows_of(backend: Backend, csr: Csr, positions: Array) -> Entries:

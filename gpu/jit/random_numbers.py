@@ -10,6 +10,8 @@ the same functions for the device.
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -26,15 +28,18 @@ _FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _30, _27, _31, _32 = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)
 
+Mixed = TypeVar("Mixed", np.uint64, NDArray[np.uint64])
 
-def _mix(state: np.uint64) -> np.uint64:
+
+def mixed(state: Mixed) -> Mixed:
+    """The output function of SplitMix64, of a number or of each in an array."""
     state = (state ^ (state >> _30)) * _FIRST
     state = (state ^ (state >> _27)) * _SECOND
     return state ^ (state >> _31)
 
 
-mix = inlined(_mix)
-"""uint64 → uint64, in compiled code: the output function of SplitMix64."""
+mix = inlined(mixed)
+"""The same of a number, in compiled code."""
 
 
 @inlined
@@ -49,7 +54,7 @@ def below(number, limit):  # type: ignore[no-untyped-def]
 def sequence_start(seed: int, sequence: int) -> np.uint64:
     """The state before the first number of a sequence."""
     with np.errstate(over="ignore"):  # SplitMix64 is arithmetic modulo 2⁶⁴
-        return np.uint64(_mix(np.uint64(seed % 2**64) + np.uint64(sequence) * GOLDEN_GAMMA))
+        return np.uint64(mixed(np.uint64(seed % 2**64) + np.uint64(sequence) * GOLDEN_GAMMA))
 
 
 @kernel(grain=1 << 14)

@@ -18,6 +18,7 @@ from gpu.operations.forward_push import ForwardPushOperations
 from gpu.operations.frontier import FrontierOperations
 from gpu.operations.generate import GenerateOperations
 from gpu.operations.graph import GraphOperations
+from gpu.operations.lists import ListOperations
 from gpu.operations.multivector import MultivectorOperations
 from gpu.operations.pages import PageOperations
 from gpu.operations.program_windows import ProgramWindowOperations
@@ -93,6 +94,7 @@ class Backend:
     sweeps: SweepOperations
     multivector: MultivectorOperations
     select: SelectOperations
+    lists: ListOperations
     generate: GenerateOperations
     programs: ProgramOperations
     program_windows: ProgramWindowOperations

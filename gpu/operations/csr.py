@@ -30,6 +30,10 @@ class Csr(NamedTuple):
     column_indices: Array
     weights: Array | None = None
 
+    def at(self, rows: Array) -> Csr:
+        """Some rows, integer[k], in this order."""
+        return self._replace(row_starts=self.row_starts[rows], row_lengths=self.row_lengths[rows])
+
 
 class SlackCsr(NamedTuple):
     """A Csr whose rows have room to grow.

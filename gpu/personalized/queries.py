@@ -69,9 +69,12 @@ class Queries:
         self.watched.perturb(update)
 
     def warm_up(self) -> None:
-        """Compiles what single queries need, on a graph that has vertex 0."""
+        """Compiles what single queries need, and what ties do, on a graph that has vertex 0, and
+        edges that lead to vertex 2.
+        """
         for method in METHODS:
             self._solve([PersonalizedQuery(np.array([0]), k=1, method=method)])
+        self.context.vertices.identical_to(np.array([2]))
 
     def warm_up_others(self) -> None:
         """Compiles what queries in a block and the published form need, on a graph that has

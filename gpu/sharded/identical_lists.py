@@ -1,13 +1,14 @@
 """Vertices of all shards with identical in-lists: gpu.pagerank.identical_lists over shards.
 
 Columns name a vertex differently on each shard, so lists are compared as positions. What one step
-reads is at most MOST_ENTRIES entries of all shards together, which every shard gets and looks at on
-the host, so that all take the same decisions.
+reads of all shards together is at most what one device would read; every shard gets that and looks
+at it on the host, so that all take the same decisions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,14 +16,8 @@ from numpy.typing import NDArray
 from gpu.graph.rows import entries_of
 from gpu.operations.csr import Csr
 from gpu.operations.device import Array
-from gpu.pagerank.identical_lists import (
-    MOST_SOURCES,
-    IdenticalLists,
-    affordable_lists,
-    first_of_each_kind,
-    returned_parts,
-    starts_of,
-)
+from gpu.operations.lists import NO_PART, returned_parts
+from gpu.pagerank.identical_lists import IdenticalLists, affordable_lists, longest_compared
 from gpu.sharded.graph import ShardGraph
 
 United = Callable[[NDArray[np.float64]], NDArray[np.float64]]
@@ -37,18 +32,41 @@ def identical_in_lists(
     """The classes that these vertices belong to: int64[c], distinct ids, the same on all shards."""
     search = _Search(graph, united)
     lengths, parts = search.figures(graph.permutation.positions_of(vertices))
-    compared = np.flatnonzero((lengths > 0) & (lengths <= MOST_SOURCES))
-    compared = compared[affordable_lists(lengths[compared])]
+    longest = longest_compared(len(vertices))
+    compared = np.flatnonzero((lengths > 0) & (lengths <= longest) & (parts != NO_PART))
     if len(compared) == 0:
         return IdenticalLists([])
     lengths, parts = lengths[compared], parts[compared]
     positions = graph.permutation.positions_of(vertices[compared])
     table = united(search.lists(graph.incoming.csr, positions, np.arange(len(compared))))
     table = _by_list(table)
-    starts = starts_of(lengths)
-    first = first_of_each_kind([table[:, _SOURCE], table[:, _WEIGHT]], starts, lengths, parts)
-    members = search.members(table, starts[first], lengths[first], parts[first])
-    return IdenticalLists([each for each in members if len(each) > 1])
+    starts = _starts_of(lengths)
+    first = _first_of_each_kind([table[:, _SOURCE], table[:, _WEIGHT]], starts, lengths, parts)
+    pairs = search.with_same_list(table, starts[first], lengths[first], parts[first])
+    return IdenticalLists.of(*pairs, graph.permutation)
+
+
+def _starts_of(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Where each list starts, one after the other."""
+    return np.cumsum(lengths) - lengths
+
+
+def _first_of_each_kind(
+    columns: Sequence[NDArray[Any]],
+    starts: NDArray[np.int64],
+    lengths: NDArray[np.int64],
+    returned: NDArray[np.int64],
+) -> NDArray[np.int64]:
+    """The number of the first of each kind of list.
+
+    columns   of the entries of lists, each of these in ascending order
+    returned  see `returned_parts`
+    """
+    kinds: dict[tuple[object, ...], int] = {}
+    for number, (start, length) in enumerate(zip(starts, lengths, strict=True)):
+        parts = [column[start : start + length].tobytes() for column in columns]
+        kinds.setdefault((int(returned[number]), *parts), number)
+    return np.array(list(kinds.values()), np.int64)
 
 
 def _by_list(table: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -67,14 +85,15 @@ class _Search:
         rows, here = self.graph.own_rows_at(positions)
         return rows, self.graph.backend.device.to_host(here)
 
-    def figures(self, positions: Array) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    def figures(self, positions: Array) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """int64[k], the length of each in-list, and what loops return: see `returned_parts`."""
         rows, here = self._own(positions)
-        to_host, csr = self.graph.backend.device.to_host, self.graph.incoming.csr
-        own = (here, to_host(csr.row_lengths[rows]), to_host(returned_parts(self.graph, rows)))
-        table = self.united(np.column_stack(own).astype(np.float64))
-        table = table[np.argsort(table[:, 0])]
-        return table[:, 1].astype(np.int64), table[:, 2]
+        graph, to_host = self.graph, self.graph.backend.device.to_host
+        parts = returned_parts(graph.loop[rows], graph.degree[rows])
+        own = (here, to_host(graph.incoming.csr.row_lengths[rows]), to_host(parts))
+        table = self.united(np.column_stack(own).astype(np.float64)).astype(np.int64)
+        _, lengths, parts = table[np.argsort(table[:, 0])].T
+        return lengths, parts
 
     def lists(self, csr: Csr, positions: Array, numbers: NDArray[np.int64]) -> NDArray[np.float64]:
         """float64[…, 3]: of the lists of those positions that are here, a row an entry: the number
@@ -89,41 +108,37 @@ class _Search:
         columns = (numbers[here][to_host(entries.rows)], to_host(neighbours), weights)
         return np.column_stack(columns).astype(np.float64)
 
-    def members(
+    def with_same_list(
         self,
         table: NDArray[np.float64],
         starts: NDArray[np.int64],
         lengths: NDArray[np.int64],
-        parts: NDArray[np.float64],
-    ) -> list[NDArray[np.int64]]:
-        """The ids of all vertices with each of these lists of the table, ascending; none where the
-        search would read too much. They are out-neighbours of the source with the fewest out-edges.
+        parts: NDArray[np.int64],
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Of all vertices with one of these lists of the table the number of that, and the
+        position; none where the search would read too much. They are out-neighbours of the source
+        with the fewest out-edges.
         """
         graph, device = self.graph, self.graph.backend.device
         sources, degrees = self._fewest_out_edges(table, starts, lengths)
-        kinds = np.flatnonzero(affordable_lists(degrees))
+        kinds = np.flatnonzero(affordable_lists(lengths * degrees))
         own = self.lists(graph.outgoing.csr, device.to_device(sources[kinds]), kinds)
         reached = self.united(own[:, :2]).astype(np.int64)
         reached = reached[np.lexsort((reached[:, 1], reached[:, 0]))]
         kind, positions = reached.T
         found_lengths, found_parts = self.figures(device.to_device(positions))
-        # NaN is not equal to itself: such a vertex has no class
         alike = (found_lengths == lengths[kind]) & (found_parts == parts[kind])
-        totals = lengths * np.bincount(kind[alike], minlength=len(lengths))
-        alike &= affordable_lists(totals)[kind]
         kind, positions = kind[alike], positions[alike]
 
         numbers = np.arange(len(kind))
         own = _by_list(self.lists(graph.incoming.csr, device.to_device(positions), numbers))
         numbers, own_lengths = np.unique(own[:, 0].astype(np.int64), return_counts=True)
-        expected = np.repeat(starts[kind[numbers]] - starts_of(own_lengths), own_lengths)
+        expected = np.repeat(starts[kind[numbers]] - _starts_of(own_lengths), own_lengths)
         differs = (own[:, 1:] != table[expected + np.arange(len(own)), 1:]).any(axis=1)
         identical = numbers[~np.isin(numbers, own[differs, 0])]
         pairs = np.column_stack((kind[identical], positions[identical])).astype(np.float64)
         kind, positions = self.united(pairs).astype(np.int64).T
-        ids = graph.permutation.ids_of(device.to_device(positions))
-        order = np.lexsort((ids, kind))
-        return np.split(ids[order], np.searchsorted(kind[order], np.arange(1, len(lengths))))
+        return kind, positions
 
     def _fewest_out_edges(
         self, table: NDArray[np.float64], starts: NDArray[np.int64], lengths: NDArray[np.int64]

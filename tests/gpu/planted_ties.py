@@ -16,6 +16,37 @@ TWINS, NEARLY, LOOPED, OTHER_LOOP, COPIES = (60, 61, 62), 63, (64, 65), 66, (67,
 VERTICES = 69
 SEEDS = np.array([1, 2])
 
+PAIRS = [
+    (10 * number + place, target)
+    for number in range(1, 5)
+    for place in range(number)
+    for target in (2 * number - 2, 2 * number - 1, 100, 101)
+]
+"""Edges to four pairs of vertices: the first pair has one source, the last one four. Each source
+has four out-edges, so that 4, 8, 12 and 16 entries may be read.
+"""
+
+FOUND = [
+    (40, 0, 4),
+    (39, 0, 3),
+    (24, 0, 3),
+    (23, 0, 2),
+    (11, 0, 1),
+    (3, 0, 0),
+    # lists of as many sources are too long for so many vertices
+    (48, 8, 4),
+    (47, 8, 3),
+    (24, 8, 2),
+    (23, 8, 1),
+    (11, 8, 1),
+]
+"""The most entries to read, how many others are asked for too, and how many pairs are found."""
+
+
+def asked_of_pairs(others: int) -> NDArray[np.int64]:
+    """One of each pair, and some of their sources, to which no edges lead."""
+    return np.array([7, 4, 2, 0, *sorted({source for source, _ in PAIRS})[:others]])
+
 
 def planted(seed: int, weighted: bool, directed: bool = True) -> EdgeBatch:
     """A random core, and vertices that only these edges lead to: TWINS have the same sources, the

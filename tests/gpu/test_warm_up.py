@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from unittest.mock import patch
 
 import pytest
+
+from gpu import Engine, Options
+from gpu.backends.cpu.lists import CpuLists
 
 PROGRAM = """
 import pkgutil
@@ -56,3 +60,12 @@ def test_a_warm_up_compiles_every_loop_for_all_cores_and_for_one(
         [sys.executable, "-c", program], check=True, capture_output=True, text=True
     )
     assert {name.removesuffix("_on_all_cores") for name in answer.stdout.split()} == needless
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_warm_up_looks_for_ties(weighted: bool) -> None:
+    # a device has other kernels for weighted graphs
+    found = CpuLists.with_same_list
+    with patch.object(CpuLists, "with_same_list", autospec=True, side_effect=found) as called:
+        Engine(Options(weighted=weighted), "cpu").warm_up()
+    assert called.called

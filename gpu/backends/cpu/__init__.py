@@ -13,6 +13,7 @@ from gpu.backends.cpu.forward_push import CpuForwardPush
 from gpu.backends.cpu.frontier import CpuFrontier
 from gpu.backends.cpu.generate import CpuGenerate
 from gpu.backends.cpu.graph import CpuGraph
+from gpu.backends.cpu.lists import CpuLists
 from gpu.backends.cpu.multivector import CpuMultivector
 from gpu.backends.cpu.program_windows import CpuProgramWindows
 from gpu.backends.cpu.programs import CpuPrograms
@@ -30,12 +31,13 @@ def cpu_backend() -> Backend:
     """The backend on all cores."""
     device = CpuDevice()
     graph = CpuGraph(device)
+    rebuild = CpuRebuild(device, graph)
     return Backend(
         name="cpu",
         costs=Costs(pushed_edge=8.0, sweep_overhead=1e4, sparse_part=16, exchange=5e5),
         device=device,
         graph=graph,
-        rebuild=CpuRebuild(device, graph),
+        rebuild=rebuild,
         frontier=CpuFrontier(),
         published=CpuPublished(),
         forward_push=CpuForwardPush(),
@@ -44,6 +46,7 @@ def cpu_backend() -> Backend:
         sweeps=CpuSweeps(),
         multivector=CpuMultivector(),
         select=CpuSelect(device),
+        lists=CpuLists(rebuild),
         generate=CpuGenerate(device),
         programs=CpuPrograms(),
         program_windows=CpuProgramWindows(),

@@ -22,6 +22,7 @@ from gpu.backends.cuda.kernels.binaries import binary_of, binary_of_source
 from gpu.backends.cuda.kernels.loader import COOPERATIVE, file_of
 from gpu.backends.cuda.kernels.page_shape import page_shape
 from gpu.backends.cuda.launcher import Launcher
+from gpu.backends.cuda.lists import CudaLists
 from gpu.backends.cuda.multivector import CudaMultivector
 from gpu.backends.cuda.pages import CudaPages
 from gpu.backends.cuda.program_windows import CudaProgramWindows
@@ -58,6 +59,7 @@ def make_backend(device: Device) -> Backend:
         sweeps=CudaSweeps(launcher, device.pages),
         multivector=CudaMultivector(launcher),
         select=CudaSelect(launcher),
+        lists=CudaLists(launcher),
         generate=CudaGenerate(launcher),
         programs=CudaPrograms(launcher),
         program_windows=CudaProgramWindows(launcher),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import get_args
+from typing import Any, get_args
 from unittest.mock import patch
 
 import numpy as np
@@ -11,18 +11,22 @@ from numpy.typing import NDArray
 
 from gpu import EdgeBatch, Engine, Options, Personalized, PersonalizedQuery
 from gpu.operations.backend import Backend
+from gpu.operations.lists import Fingerprints
 from gpu.pagerank import identical_lists
 from gpu.pagerank.identical_lists import MOST_SOURCES, identical_in_lists
 from gpu.personalized.resolve import METHODS
 from gpu.types import Dangling
 from tests.gpu.planted_ties import (
     COPIES,
+    FOUND,
     LOOPED,
     NEARLY,
     OTHER_LOOP,
+    PAIRS,
     SEEDS,
     TWINS,
     VERTICES,
+    asked_of_pairs,
     exact_ranks,
     in_right_order,
     kinds,
@@ -174,15 +178,16 @@ def test_what_is_compared(backend: Backend) -> None:
         3: np.append(many, 9),
         4: many[:3],
         5: many[:3],
+        6: many[:4],
     }
     sources = np.concatenate(list(lists.values()))
     targets = np.repeat(list(lists), [len(each) for each in lists.values()])
     engine = Engine(backend=backend)
     engine.apply(EdgeBatch(sources, targets))
     graph = engine.internals.graph
-    asked = np.array([0, 2, 3, 5, 7])
+    asked = np.array([0, 2, 3, 5, 6, 7])
     found = identical_in_lists(graph, asked)
-    # by one of them, each class is found whole; 7 has no in-edges
+    # by one of them, each class is found whole; 6 is alone, and 7 has no in-edges
     assert sorted(each.tolist() for each in found.members) == [[0, 1], [4, 5]]
     labels = found.labels(np.array([0, 1, 2, 3, 4, 5, 7]))
     assert labels[0] == labels[1] >= 0
@@ -192,13 +197,45 @@ def test_what_is_compared(backend: Backend) -> None:
     assert identical_in_lists(graph, np.array([7])).members == []
 
 
+@pytest.mark.parametrize(("most", "others", "classes"), FOUND)
+def test_lists_that_take_the_fewest_entries_are_looked_for(
+    most: int, others: int, classes: int, backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = Engine(backend=backend)
+    engine.apply(EdgeBatch.of(PAIRS))
+    monkeypatch.setattr(identical_lists, "_MOST_ENTRIES", most)
+    found = identical_in_lists(engine.internals.graph, asked_of_pairs(others))
+    assert sorted(each.tolist() for each in found.members) == [
+        [2 * number, 2 * number + 1] for number in range(classes)
+    ]
+
+
+def test_vertices_with_equal_hashes_are_compared(backend: Backend) -> None:
+    engine = Engine(Options(vertex_order="degree"), backend)
+    edges = [(source, target) for target in range(6) for source in (10 + target // 2, 20)]
+    engine.apply(EdgeBatch.of(edges))
+    graph, lists = engine.internals.graph, type(backend.lists)
+    fingerprints = lists.fingerprints
+
+    def colliding(*arguments: Any) -> Fingerprints:
+        return fingerprints(*arguments)._replace(hashes=np.full(6, 7))
+
+    asked = np.array([4, 1, 0, 2, 3, 5])
+    assert len(identical_in_lists(graph, asked).members) == 3
+    with patch.object(lists, "fingerprints", colliding):
+        found = identical_in_lists(graph, asked)
+    # one of them stands for all: no other class is found, and none that is not one
+    assert [each.tolist() for each in found.members] == [[4, 5]]
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_nothing_ties_without_memory_to_compare(method: str, backend: Backend) -> None:
     engine = Engine(backend=backend)
     engine.apply(EdgeBatch.of([(0, leaf) for leaf in range(1, 5)] + [(1, 0)]))
     query = PersonalizedQuery(np.array([0]), None, 5, method, 1e-3)
-    with patch.object(identical_lists, "entries_of", side_effect=MemoryError):
-        (answer,) = engine.personalized_many([query])
-    assert answer.ties == ()
-    _assert_ties(engine, query, answer)
+    for operation in ("fingerprints", "with_same_list"):
+        with patch.object(type(backend.lists), operation, side_effect=MemoryError):
+            (answer,) = engine.personalized_many([query])
+        assert answer.ties == ()
+        _assert_ties(engine, query, answer)
     assert engine.personalized_many([query])[0].ties == (1,)

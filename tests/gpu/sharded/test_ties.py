@@ -7,6 +7,7 @@ from typing import Any, get_args
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from gpu import EdgeBatch, Engine, Options, PersonalizedQuery, ShardedEngine, verify
 from gpu.backends import backend_named
@@ -19,9 +20,12 @@ from gpu.types import Dangling, VertexOrder
 from tests.gpu.graphs import FAMILIES
 from tests.gpu.planted_ties import (
     COPIES,
+    FOUND,
+    PAIRS,
     SEEDS,
     TWINS,
     VERTICES,
+    asked_of_pairs,
     exact_ranks,
     in_right_order,
     kinds,
@@ -149,28 +153,42 @@ def test_ties_are_settled_by_accelerated_sweeps(
         assert np.abs(ranks.to_numpy() - exact).sum() <= result.error_bound + uncertain
 
 
-@pytest.mark.parametrize("shards", [1, 2, 3])
-def test_the_same_lists_are_found_as_on_one_device(
-    shards: int, backend: Backend, monkeypatch: pytest.MonkeyPatch
+def assert_found(
+    classes: list[list[int]],
+    batch: EdgeBatch,
+    asked: NDArray[np.int64],
+    shards: int,
+    backend: Backend,
 ) -> None:
+    """By one device, and by each of the shards."""
     options = Options(vertex_order="degree", weighted=True)
-    batch = planted(6, True)
-    everything = np.arange(VERTICES)
-    for most in (1 << 18, 40):
-        monkeypatch.setattr(identical_lists, "_MOST_ENTRIES", most)
-        one, workers = Engine(options, CPU), ThreadWorkers(options, shards, backend)
-        one.apply(batch)
-        workers.call("apply", [(batch if rank == 0 else EdgeBatch(),) for rank in range(shards)])
-        expected = identical_lists.identical_in_lists(one.internals.graph, everything)
-        found = workers.together(
-            [
-                OwnVertices(shard.graph, communicator).identical_to
-                for shard, communicator in zip(workers.shards, workers.communicators, strict=True)
-            ],
-            [(everything,)] * shards,
-        )
-        for each in found:
-            assert sorted(map(list, each.members)) == sorted(map(list, expected.members))
+    one, workers = Engine(options, CPU), ThreadWorkers(options, shards, backend)
+    one.apply(batch)
+    workers.call("apply", [(batch if rank == 0 else EdgeBatch(),) for rank in range(shards)])
+    found = workers.together(
+        [
+            OwnVertices(shard.graph, communicator).identical_to
+            for shard, communicator in zip(workers.shards, workers.communicators, strict=True)
+        ],
+        [(asked,)] * shards,
+    )
+    expected = identical_lists.identical_in_lists(one.internals.graph, asked)
+    for each in (expected, *found):
+        assert sorted(members.tolist() for members in each.members) == classes
+
+
+@pytest.mark.parametrize("shards", [1, 2, 3])
+def test_the_same_lists_are_found_as_on_one_device(shards: int, backend: Backend) -> None:
+    assert_found([list(TWINS)], planted(6, True), np.arange(VERTICES), shards, backend)
+
+
+@pytest.mark.parametrize(("most", "others", "classes"), FOUND)
+def test_lists_that_take_the_fewest_entries_are_looked_for(
+    most: int, others: int, classes: int, backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(identical_lists, "_MOST_ENTRIES", most)
+    pairs = [[2 * number, 2 * number + 1] for number in range(classes)]
+    assert_found(pairs, EdgeBatch.of(PAIRS), asked_of_pairs(others), 3, backend)
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -3,14 +3,6 @@
 // Numbers are SplitMix64's, counter-based: see gpu.jit.random_numbers. So a graph does not depend on the launch shape, nor on
 // the order in which threads run.
 
-constexpr uint64 GOLDEN_GAMMA = 0x9e3779b97f4a7c15ull;
-
-__device__ __forceinline__ uint64 mix(uint64 state) {
-    state = (state ^ state >> 30) * 0xbf58476d1ce4e5b9ull;
-    state = (state ^ state >> 27) * 0x94d049bb133111ebull;
-    return state ^ state >> 31;
-}
-
 // numbers: uint64[count], numbers skipped, skipped + 1, … of the sequence from `start`.
 // Launch: BLOCK threads a block, grid-stride. Traffic: 8 bytes a number.
 __global__ void __launch_bounds__(BLOCK) random_numbers(

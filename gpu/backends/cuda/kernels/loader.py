@@ -20,6 +20,7 @@ from gpu.backends.cuda.kernels.counts import (
 from gpu.backends.cuda.kernels.page_shape import PAGE_SHAPE, PageShape
 from gpu.operations.csr import ALIGNMENT
 from gpu.operations.generate import FEISTEL_ROUNDS
+from gpu.operations.lists import NO_PART
 from gpu.operations.published import AFFECTED, PRUNED
 from gpu.operations.residual import LISTED, PUSH_ENDS, QUEUED, SOLVE_SHIFT, SPARED_GROWTH
 from gpu.operations.rounds import LEVELS
@@ -151,6 +152,7 @@ _FILES: dict[str, tuple[str, ...]] = {
         "highest_bound",
     ),
     "forward_push": ("take", *(f"push<{flag}>" for flag in _FLAGS), "unlock", "pull", "detect"),
+    "lists": ("fingerprints", "find_same"),
     "frontier": ("expand_forward", "expand_backward"),
     "cores": ("core_numbers", "lower_cores"),
     "triangles": (
@@ -249,7 +251,8 @@ HEADERS: dict[str, tuple[str, ...]] = {
     "fused": (*_SWEEPS, "sweep_step.cuh", "orthomin_step.cuh"),
     **dict.fromkeys(("perturb", "push", "rounds"), ("common.cuh", "work_lists.cuh")),
     "multivector": ("common.cuh", "columns.cuh"),
-    **dict.fromkeys(("select", "frontier", "generate", "triangles", "cores"), ("common.cuh",)),
+    **dict.fromkeys(("select", "frontier", "triangles", "cores"), ("common.cuh",)),
+    **dict.fromkeys(("generate", "lists"), ("common.cuh", "random_numbers.cuh")),
     **dict.fromkeys(
         ("resolve_update", "apply_update", "rebuild", "weights"),
         ("common.cuh", "scan.cuh", "permutation.cuh"),
@@ -290,6 +293,8 @@ def source(name: str, pages: PageShape = PAGE_SHAPE) -> str:
         own = [*_integers(pages.constants), _enumeration("PageCount", PAGE_COUNTS)]
     elif file == "rounds":
         own = _integers({"LEVELS": LEVELS})
+    elif file == "lists":
+        own = _integers({"NO_PART": NO_PART})
     return "\n".join([_constants(is_weighted(name)), *own, *texts])
 
 
