@@ -204,6 +204,7 @@ def run(server: Server, seconds: float, overload_seconds: float) -> dict[str, An
     alone = figures["alone"]["read_ms"]["p50"]
     figures["stream"] = measure(server, seconds, 1, BATCHES_PER_SECOND, alone)
     figures["overload"] = overload = measure(server, overload_seconds, WRITERS, None, alone)
+    overload["writers"] = WRITERS
     overload["memory_growth"] = growth(overload["memory"])
     overload["read_p50_over_alone"] = round(overload["read_ms"]["p50"] / alone, 2)
     return figures

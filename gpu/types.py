@@ -53,7 +53,8 @@ class Options:
     tolerance           τ: the published strategies stop when no normalised rank moved by more
     frontier_tolerance  τ_f: a relative change above it makes a vertex's out-neighbours affected
     prune_tolerance     τ_p: a relative change up to it makes a vertex leave the affected set
-    max_iterations      the most sweeps of one solve
+    max_iterations      the most sweeps of one solve. One that has to start again, because
+                        acceleration left nothing but rounding, takes up to twice as many
     directed            whether an edge leads from its source to its target only. False makes {a,b}
                         the same edge as {b,a}, which is followed either way and counts once
                         (``networkx.Graph``); a loop is followed and counted once

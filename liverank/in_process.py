@@ -124,7 +124,7 @@ def pagerank(
     dangling         a vertex without out-edges leads to all vertices, or (with personalization)
                      back to its vertices: `uniform`; or every vertex has a `self-loop`
     target_error     the proven L1 error at which the solve stops; above 0, at most 2
-    max_iterations   the most sweeps over all vertices
+    max_iterations   the most sweeps over all vertices, or twice as many: see gpu.Options
     backend          auto: CUDA if there is a device
 
     Raises InvalidInput for edges that cannot be used, gpu.EngineError for options that cannot and

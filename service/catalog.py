@@ -219,7 +219,7 @@ class Catalog:
         found = {name: str(error) for name, (_, error) in list(self._stopped.items())}
         for graph in self.graphs():
             if (fault := graph.pipeline.fault) is not None:
-                found[graph.name] = f"its work ended by a fault, restart the server: {fault!r}"
+                found[graph.name] = f"a fault ended its work; restart the server: {fault!r}"
         return dict(sorted(found.items()))
 
     def get(self, name: str) -> Graph:

@@ -286,7 +286,7 @@ def personalized(document: Record) -> str:
 
 
 def _share(part: float | None) -> str:
-    """None in records of older versions."""
+    """A percentage; empty for None, which older records have."""
     return "" if part is None else f"{part:.0%}"
 
 

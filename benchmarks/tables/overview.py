@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from benchmarks.harness import load, place
+from benchmarks.overload import WRITERS
 from benchmarks.tables.common import Record, Row, heading
+
+Line = tuple[str, str, str]
+"""What, where, and how much."""
 
 
 def overview() -> str:
@@ -22,10 +26,6 @@ def overview() -> str:
     lines = heading("| what | on | measured |")
     lines += [f"| {what} | {where} | {measured} |" for what, where, measured in rows]
     return "\n".join(lines)
-
-
-Line = tuple[str, str, str]
-"""What, where, and how much."""
 
 
 def _solves(document: Record) -> list[Line]:
@@ -64,7 +64,7 @@ def _personalized(document: Record) -> Line:
 def _out_of_core(document: Record) -> Line:
     figures = document["figures"]
     budget = figures["budgets"][0]
-    seconds = next(row["seconds"] for row in budget.values() if isinstance(row, dict))
+    seconds = budget["page-locked"]["seconds"]
     memory = f"{budget['memory'] / 2**30:.0f} GiB of the GPU's memory"
     what = f"{_millions(figures)} within {memory}: ranks from nothing"
     measured = (
@@ -108,7 +108,9 @@ def _overload(document: Record) -> Line:
     figures = document["figures"]["overload"]
     times = figures["read_ms"]
     measured = f"{times['p50']:.1f} ms (median), {times['p99']:.1f} ms (99 %)"
-    return "reads of ranks while 300 clients write as fast as they can", place(document), measured
+    writers = figures.get("writers", WRITERS)  # older records do not say
+    what = f"reads of ranks while {writers} clients write as fast as they can"
+    return what, place(document), measured
 
 
 def _crash(document: Record) -> Line:

@@ -176,6 +176,9 @@ class VertexProgram:
             given[name] = kind_of(name, value)
             if name == SOURCE and given[name] != "int":
                 raise InvalidValue(f"parameters.{name}", value, "an integer: the id of a vertex")
+        for name in self.limits:
+            if name not in self.parameters:
+                raise InvalidValue("limits", name, "a parameter of the program")
         self.parameter_values({})  # the defaults are checked as others are
         functions = {}
         for name, others in _ARGUMENTS.items():

@@ -176,7 +176,8 @@ class BoundedPlaces:
         to be proven of the first k. None of them is before another one of the same tie; what
         follows a tie that goes on behind place k decides too, and is not among them.
         """
-        gaps = np.flatnonzero(~np.append(self.tied_to_next, False)[:k])
+        ends = ~np.append(self.tied_to_next, False)
+        gaps = np.flatnonzero(ends[: min(k, len(self.vertices))])
         return gaps[-1:] if target == "settled-set" else gaps
 
     def narrowest_gap(self, k: int, target: SettledTarget) -> float:

@@ -230,6 +230,9 @@ def warm_up_lists(iterate: GlobalIterate, strategy: Strategy) -> None:
     flags.fill(1)
     everything = graph.backend.xp.arange(graph.vertices, dtype=np.int32)
     solve_affected(iterate, strategy, everything, flags)
+    # a short list is expanded by a loop of its own
+    graph.backend.frontier.expand_forward(graph.view, everything[:1], flags)
+    flags.fill(0)
 
 
 def _flags(iterate: GlobalIterate) -> Array:

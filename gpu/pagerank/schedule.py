@@ -83,7 +83,7 @@ class SweepSchedule:
         kinds: Sequence[SweepKind] = SWEEP_KINDS,
         momentum: Momentum | None = None,
     ) -> None:
-        """momentum  whether accelerated sweeps are those; None if none are"""
+        """momentum  that of the solve, which says whether accelerated sweeps use it; None: never"""
         first = SweepKind(mean_corrected=True, accelerated=False)
         self._first = first if first in kinds else kinds[0]
         self._other = next((kind for kind in kinds if kind != self._first), None)
@@ -134,8 +134,8 @@ class SweepSchedule:
 
     def switch(self, bound: float) -> bool:
         """Records the bound after a sweep. Whether `kind` changed."""
-        bound = min(bound, _LARGEST_BOUND)
         self.record(bound)
+        bound = self._bounds[-1]
         swept = len(self._bounds) - 1
         if self._other is None or swept < self.least_bounds:
             return False

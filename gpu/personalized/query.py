@@ -51,8 +51,8 @@ _CORRECTED_SWEEPS = 4
 
 _NOTHING_GAINED = 2.0
 """A query whose correction is given up with a bound above this, which proves nothing, starts again,
-by plain sweeps alone: k of them have a bound of at most 2αᵏ / (1 - αᵏ). It is above it where the
-correction left little of β.
+by plain sweeps alone: k of them have a bound of at most 2αᵏ / (1 - αᵏ). The bound is that
+large where the correction left little of β.
 """
 
 
@@ -177,6 +177,7 @@ class Query:
             self._begin()
 
     def _start_plain(self) -> None:
+        """Starts again, without correction from then on: after later batches too."""
         self.iterate.restart()
         self._begin()
         self._plain = self.pulling = True

@@ -4,6 +4,7 @@ own kernels. All but label propagation ignore direction and loops; all ignore we
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
@@ -272,7 +273,7 @@ CLUSTERING = Algorithm("clustering", _clustering)
 CORES = Algorithm("cores", _cores)
 """The core number, int32: the largest k so that the vertex is in a subgraph of degrees ≥ k."""
 
-DENSEST = Algorithm("densest", _densest, {"epsilon": 0.1}, {"epsilon": (0.0, np.inf)})
+DENSEST = Algorithm("densest", _densest, {"epsilon": 0.1}, {"epsilon": (0.0, sys.float_info.max)})
 """1 for the vertices of a subgraph whose density, edges over vertices, is at least that of the
 densest one divided by 2(1+ε); 0 for others.
 """

@@ -263,7 +263,7 @@ def _check_certificates(address: str, security: Any) -> None:
         named = ", ".join(
             f"{name}: {path}" for name, path in files.items() if "\n" not in str(path)
         )
-        reason = f"cannot be reached: of the certificates of this client, {error} ({named})"
+        reason = f"cannot be reached: this client's certificates cannot be used: {error} ({named})"
         raise ClusterUnavailable(address, reason) from error
 
 

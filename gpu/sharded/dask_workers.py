@@ -232,9 +232,10 @@ class DaskWorkers(Workers):
             return self._lost.result().with_traceback(None)
         others = [each for each in errors if not isinstance(each, Interrupted)]
         ended = next(iter(others or errors), error) or TimeoutError("the call was not ended")
-        if isinstance(ended, OSError):
-            reason = f"is cut: {ended}"
-            ended = ClusterUnavailable(self._scheduler, reason).with_traceback(None)
+        if _is_cut(ended, in_shard=bool(errors)):
+            cut = ClusterUnavailable(self._scheduler, f"is cut: {ended}")
+            cut.__cause__ = ended
+            ended = cut
         if isinstance(ended, ShardLost):
             self._lose(ended)
         return ended
@@ -299,3 +300,12 @@ class DaskWorkers(Workers):
             if address not in living:
                 return ShardLost(rank, self.size, address)
         return None
+
+
+def _is_cut(error: BaseException, in_shard: bool) -> bool:
+    """Whether a call failed because of a connection. A shard may also raise an OSError for a full
+    disk; here only connections do.
+    """
+    from distributed.comm import CommClosedError
+
+    return isinstance(error, (CommClosedError, TimeoutError) if in_shard else OSError)

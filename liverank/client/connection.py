@@ -33,7 +33,7 @@ BUSY_SECONDS = 30.0
 START_SECONDS = 30.0
 """How long to retry while the server is starting or stopping, unless the client says otherwise."""
 
-NOT_READY = "urn:liverank:problem:not-ready"
+_NOT_READY = "urn:liverank:problem:not-ready"
 
 _UNSENT = (httpx.ConnectError, httpx.ConnectTimeout)
 
@@ -104,6 +104,8 @@ class Retries:
         self._call = call
         self._patience = patience
         self._lost = 0
+        # of all refusals: time that passed for one of them is not held against another
+        self._limit = 0.0
 
     def options(self) -> dict[str, Any]:
         """Arguments of tenacity's Retrying and AsyncRetrying."""
@@ -143,7 +145,8 @@ class Retries:
         if _error(state) is not None:
             return self._lost > len(RETRY_PAUSES)
         waited = (state.seconds_since_start or 0.0) + state.upcoming_sleep
-        return waited > self._seconds_to_retry(_outcome(state))
+        self._limit = max(self._limit, self._seconds_to_retry(_outcome(state)))
+        return waited > self._limit
 
     def _seconds_to_retry(self, refusal: httpx.Response) -> float:
         if refusal.status_code == httpx.codes.TOO_MANY_REQUESTS:
@@ -201,7 +204,7 @@ def _seconds(retry_after: str) -> float:
 def _reason_not_ready(response: httpx.Response) -> str | None:
     """Why the server is not ready; None if that is not why it refused."""
     problem = _problem_of(response)
-    return str(problem.get("detail", "")) if problem.get("type") == NOT_READY else None
+    return str(problem.get("detail", "")) if problem.get("type") == _NOT_READY else None
 
 
 def _problem_of(response: httpx.Response) -> Mapping[str, Any]:

@@ -6,12 +6,14 @@ import csv
 import io
 import re
 from codecs import BOM_UTF8
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
 from service.errors import FormatError
+from service.formats.arrow_readers import read_table
 from service.formats.attributes import Attributes
 from service.formats.columns import EdgeColumns
 from service.formats.tables import batch_of, check_names
@@ -29,17 +31,18 @@ def decode_csv(body: bytes, kind: KeyKind, attributes: Attributes) -> EdgeColumn
     types |= dict.fromkeys(("operation", *_READERS), pa.string())
     if kind == "integer" and (b"0x" in body or b"0X" in body):  # the reader parses 0xff as 255
         _find_error(body, kind, attributes)
+    read = partial(
+        pyarrow.csv.read_csv,
+        parse_options=pyarrow.csv.ParseOptions(newlines_in_values=True),
+        convert_options=pyarrow.csv.ConvertOptions(
+            # a row that removes a vertex has an empty target
+            column_types=types,
+            null_values=[""] if b"remove" in body else [],
+            strings_can_be_null=False,
+        ),
+    )
     try:
-        table = pyarrow.csv.read_csv(
-            pa.BufferReader(body),
-            parse_options=pyarrow.csv.ParseOptions(newlines_in_values=True),
-            convert_options=pyarrow.csv.ConvertOptions(
-                # a row that removes a vertex has an empty target
-                column_types=types,
-                null_values=[""] if b"remove" in body else [],
-                strings_can_be_null=False,
-            ),
-        )
+        table = read_table(read, body)
     except pa.ArrowInvalid as error:
         _find_error(body, kind, attributes)
         raise FormatError("body", None, f"not CSV: {error}") from error

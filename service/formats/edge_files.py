@@ -49,8 +49,8 @@ from service.formats.edge_list import (
     EdgeListError,
     WantedColumns,
     end_columns,
+    file_times,
     has_empty,
-    times_of,
     unread_columns,
 )
 from service.formats.edge_text import read_matrix_market, read_text, without_mark
@@ -164,7 +164,7 @@ def _edges_of(path: Path, table: pa.Table, wanted: WantedColumns) -> EdgeList:
     time, weight = wanted.places(path, header, len(names))
     times = weights = None
     if time is not None:
-        times = times_of(table.column(time).combine_chunks())
+        times = file_times(table.column(time).combine_chunks())
         if times is None:
             message = f"expected times, finite numbers or timestamps, in column {names[time]!r}"
             raise EdgeListError(path, None, message)

@@ -1,5 +1,5 @@
 """Files of JSON → tables: an object for each edge, one a line (NDJSON). Keys are strings or 64-bit
-integers, as they stand in the file.
+integers, as they are written in the file.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def read_json_rows(path: Path, content: bytes) -> pa.Table:
 
 
 def _parsed(content: bytes, texts: Sequence[str] = ()) -> pa.Table:
-    """texts: columns that are strings; the types of others are found out"""
+    """texts: columns that are strings; the types of others are inferred"""
     schema = pa.schema([(name, pa.string()) for name in texts])
     # one block, since a column has the type of its values in the first
     size = min(len(content) + 1, 2**31 - 1)
@@ -62,8 +62,8 @@ def _parsed(content: bytes, texts: Sequence[str] = ()) -> pa.Table:
 
 
 def _with_keys(path: Path, content: bytes, table: pa.Table) -> pa.Table:
-    """The table with keys as they stand in the content: Arrow reads strings like dates as times,
-    and integers of more than 64 bits as inexact numbers. Raises EdgeListError.
+    """The table with the keys as they are written: Arrow reads strings like dates as times, and
+    integers of more than 64 bits as inexact numbers. Raises EdgeListError.
     """
     names = table.column_names
     ends = end_columns([name.lower() for name in names])

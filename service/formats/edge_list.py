@@ -151,7 +151,7 @@ def has_empty(keys: pa.Array) -> bool:
 
 
 def numbers_of(column: pa.Array) -> NDArray[np.float64] | None:
-    """The column as finite numbers; None if that is impossible."""
+    """The column as finite numbers, timestamps as Unix seconds; None if that is impossible."""
     try:
         values = unix_seconds(column)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
@@ -159,7 +159,7 @@ def numbers_of(column: pa.Array) -> NDArray[np.float64] | None:
     return values if np.isfinite(values).all() else None
 
 
-def times_of(column: pa.Array) -> NDArray[np.float64] | None:
+def file_times(column: pa.Array) -> NDArray[np.float64] | None:
     """Numbers, timestamps, or texts of either, as finite numbers, timestamps in Unix seconds; None
     if that is impossible.
     """

@@ -25,9 +25,9 @@ from service.formats.edge_list import (
     EdgeListError,
     WantedColumns,
     end_columns,
+    file_times,
     has_empty,
     numbers_of,
-    times_of,
     unread_columns,
 )
 from service.formats.times import EXPECTED_TEXTS, parsed_times
@@ -200,7 +200,7 @@ def read_text(path: Path, content: bytes, wanted: WantedColumns) -> EdgeList:
     columns = dict(zip(types, rows.read(types), strict=True))
     sources, targets = keys_of(rows, ends, *(columns[end] for end in ends))
     weights = None if weight is None else weights_of_rows(rows, weight, columns[weight])
-    times = None if time is None else times_of(columns[time])
+    times = None if time is None else file_times(columns[time])
     if guessed and not _look_like_times(times):
         time = times = None
     if time is not None and times is None:
@@ -224,8 +224,11 @@ def weights_of_rows(rows: TextRows, place: int, column: pa.Array) -> NDArray[np.
 def _wrong_time(rows: TextRows, place: int) -> EdgeListError:
     """The error that names the first row whose time is not like that of the first row."""
     _, first = next(rows.numbered())
-    is_good = _is_timestamp if _is_timestamp(rows.split(first)[place]) else _is_number
-    return rows.bad_cell(place, f"a time, a finite number {EXPECTED_TEXTS},", is_good)
+    wanted = _time_type(rows.split(first)[place])
+    expected = f"a time, a finite number {EXPECTED_TEXTS},"
+    return rows.bad_cell(
+        place, expected, lambda cell: wanted is not None and _time_type(cell) == wanted
+    )
 
 
 def _read_events(rows: TextRows) -> EdgeList:
@@ -370,9 +373,12 @@ def _is_number(cell: str) -> bool:
         return False
 
 
-def _is_timestamp(cell: str) -> bool:
+def _time_type(cell: str) -> pa.DataType | None:
+    """float64 for a finite number, or the type of a timestamp, which has a zone or none."""
+    if _is_number(cell):
+        return pa.float64()
     found = parsed_times(pa.array([cell]))
-    return found is not None and pa.types.is_timestamp(found.type)
+    return found.type if found is not None and pa.types.is_timestamp(found.type) else None
 
 
 def _shown(text: str) -> str:

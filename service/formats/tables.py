@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.json
 
 from service.errors import FormatError
+from service.formats.arrow_readers import read_table
 from service.formats.attributes import Attributes
 from service.formats.columns import EdgeColumns
 from service.formats.times import time_column
@@ -135,8 +136,8 @@ def combined(column: pa.ChunkedArray) -> pa.Array:
 def json_table(body: bytes, schema: pa.Schema, newlines_in_values: bool) -> pa.Table:
     """JSON objects as a table. Raises pa.ArrowException, UnicodeDecodeError."""
     # one block, since a value must not be longer than a block
-    table = pyarrow.json.read_json(
-        pa.BufferReader(body),
+    read = partial(
+        pyarrow.json.read_json,
         read_options=pyarrow.json.ReadOptions(block_size=min(len(body) + 1, _MAX_BLOCK)),
         parse_options=pyarrow.json.ParseOptions(
             explicit_schema=schema,
@@ -144,6 +145,7 @@ def json_table(body: bytes, schema: pa.Schema, newlines_in_values: bool) -> pa.T
             newlines_in_values=newlines_in_values,
         ),
     )
+    table = read_table(read, body)
     table.validate(full=True)
     return table
 

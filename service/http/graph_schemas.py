@@ -71,7 +71,7 @@ class GraphRequest(Body):
     )
     max_iterations: int = Field(
         500,
-        description="of one solve",
+        description="of one solve, or twice as many where one has to start again",
         json_schema_extra={"minimum": 1, "maximum": 1_000_000},
     )
     half_life: float | None = Field(

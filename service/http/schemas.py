@@ -174,7 +174,9 @@ class Receipt(Body):
     seconds: Seconds
     settled: int | None = Field(None, description="first places that are proven, if asked for")
     settled_set: bool | None = Field(
-        None, description="whether the vertices of the k places are proven, in any order; likewise"
+        None,
+        description="whether it is proven which vertices have the first k places, in any order;"
+        " if asked for",
     )
     trace: Trace | None = Field(None, description="what the solve did, if it was asked for")
 

@@ -68,7 +68,7 @@ Result = TypeVar("Result")
 class Pipeline:
     """The pipeline of an open graph. Any thread may call any method.
 
-    fault  the error that ended it; None while it works, and once it is closed
+    fault  the error that ended it; None while it works, or if it was closed without one
     """
 
     def __init__(

@@ -57,8 +57,11 @@ def checked_parameters(
         else _checked_key(f"{prefix}{name}", given.get(name), kind)
         for name, default in declared.items()
     }
-    numbers = {name: value for name, value in values.items() if not isinstance(value, str)}
-    numbers.pop(_VERTEX, None)
+    numbers = {
+        name: value
+        for name, value in values.items()
+        if name != _VERTEX and not isinstance(value, str)
+    }
     try:
         PROGRAMS[program].parameter_values(numbers)
     except InvalidValue as error:

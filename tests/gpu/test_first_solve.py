@@ -50,6 +50,8 @@ for name, _ in sorted(compiled() - before):
         ("half_life=1.0", "'static'"),
         ("storage='float32'", "'static'"),
         ("form='published'", "'static'"),
+        ("", "'dynamic-frontier'"),
+        ("", "'auto', settle=10"),
     ],
 )
 def test_a_first_solve_compiles_nothing(options: str, solve: str) -> None:

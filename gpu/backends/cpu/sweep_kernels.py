@@ -321,7 +321,7 @@ def orthomin_step(  # type: ignore[no-untyped-def]
             diagonal = diagonal_of(d, loop[v], damping)
             isolated = is_isolated(d, loop[v], in_lengths[v])
             sent = _next_value(0.0, r[v], contributions[v], d, diagonal, False)
-            # without a previous step anything may be there, also what is no number
+            # without a previous step both arrays are uninitialised, and may hold NaN
             kept = beta * direction[v] if has_previous else 0.0
             kept_image = beta * last_image[v] if has_previous else 0.0
             p = (mean / diagonal if isolated else sent) - kept

@@ -10,7 +10,8 @@ import pytest
 
 from gpu import EdgeBatch, Engine, Options, Personalized, PersonalizedQuery
 from gpu.operations.backend import Backend
-from gpu.pagerank.bounded_places import BoundedPlaces, Tie
+from gpu.pagerank.bounded_places import CHECK, BoundedPlaces, Tie
+from gpu.pagerank.places import SETTLED_TARGETS, SettledTarget
 from gpu.personalized.block import Block
 from gpu.personalized.resolve import METHODS, TARGETS
 from gpu.types import Dangling, VertexOrder
@@ -194,6 +195,21 @@ def test_a_batch_between_two_steps_is_followed(backend: Backend) -> None:
     assert set(answer.vertices.tolist()) == set(right[:k])
 
 
+@pytest.mark.parametrize("target", TARGETS)
+def test_queries_go_on_when_all_their_places_are_removed(target: str, backend: Backend) -> None:
+    engine, right = loaded("uniform", backend)
+    last = right[-1]
+    queries = [PersonalizedQuery(SEEDS, None, 3, "pull", 1e-7, target, among=np.array([last]))] * 4
+    job = engine.submit(queries)
+    job.step()
+    engine.apply(EdgeBatch(remove=np.array([last])))
+    while not job.done:
+        job.step()
+    for answer in job.answers():
+        assert answer.vertices.tolist() == []
+    engine.close(job)
+
+
 @pytest.mark.parametrize(
     ("k", "tied", "in_order", "of_the_set"),
     [
@@ -224,3 +240,9 @@ def test_the_next_check_of_a_set_follows_its_last_gap_alone() -> None:
     assert places.narrowest_gap(3, "settled-set") == pytest.approx(0.1)
     assert places.narrowest_gap(3, "settled-top-k") == pytest.approx(1e-7)
     assert places.narrowest_gap(2, "settled-set") == 1.0
+
+
+@pytest.mark.parametrize("target", SETTLED_TARGETS)
+def test_without_places_no_gap_decides(target: SettledTarget) -> None:
+    places = BoundedPlaces.by_gaps(np.empty(0, np.int64), np.empty(0), 1e-3, 0.1)
+    assert places.next_check(3, target, 2.0) == 2.0 * CHECK

@@ -31,6 +31,7 @@ def _path(backend: Backend) -> Engine:
         ("pagerank", "tolerance", -1e-9),
         ("densest", "epsilon", math.nan),
         ("densest", "epsilon", -0.5),
+        ("densest", "epsilon", math.inf),
         ("labels", "iterations", 0),
         ("trussness", "binary", 2),
         ("trussness", "partitions", 0),
@@ -175,6 +176,7 @@ def test_variables_that_have_a_value_on_every_path_are_taken(backend: Backend) -
         ({"parameters": {"source": 0, "cap": math.nan}}, "cap: nan .* a number"),
         ({"parameters": {"source": 0, "cap": 2**63}}, "cap: .* an integer of 64 bits"),
         ({"limits": {"source": (1, 2)}}, "source: 0 .* from 1 to 2"),
+        ({"limits": {"root": (1, 2)}}, "limits: 'root' .* a parameter of the program"),
         ({"supersteps": 2.5}, "supersteps: 2.5 .* an integer"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 import socket
 import threading
@@ -218,7 +219,27 @@ def test_connections_that_the_caller_loses_are_a_loss(
 
         monkeypatch.setattr(engine._workers._client, "scatter", fails)  # type: ignore[attr-defined]
         large = EdgeBatch.of(insert=[(at, at + 1) for at in range(10_000)])
-        with pytest.raises(ShardLost, match=r"the Dask cluster at \S+ is cut: Timed out"):
+        with pytest.raises(
+            ShardLost, match=r"the Dask cluster at \S+ is cut: Timed out"
+        ) as failure:
             engine.apply(large)
+        assert isinstance(failure.value.__cause__, OSError)
         with pytest.raises(ShardLost, match="is cut"):
             engine.check_alive()
+
+
+def test_an_error_of_a_shard_is_not_a_cut(
+    existing: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with engine_on(existing) as engine:
+        engine.apply(EDGES)
+        with monkeypatch.context() as failing:
+            failing.setattr(Shard, "update", full)
+            with pytest.raises(OSError, match="No space left on device") as failure:
+                engine.update()
+        assert failure.value.errno == errno.ENOSPC
+        engine.check_alive()
+        assert engine.update().converged

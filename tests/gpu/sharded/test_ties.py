@@ -84,8 +84,8 @@ def test_sets_are_proven_as_on_one_device(shards: int, backend: Backend) -> None
     options, batch = Options(target_error=1e-3), planted(5, False)
     one = Engine(options, CPU)
     one.apply(batch)
-    exact = exact_ranks(one, np.full(VERTICES, 1 / np.longdouble(VERTICES)))
     restarts = np.full(VERTICES, 1 / np.longdouble(VERTICES))
+    exact = exact_ranks(one, restarts)
     right = in_right_order(exact, kinds(one, restarts))
     with ShardedEngine(options, workers=ThreadWorkers(options, shards, backend)) as engine:
         engine.apply(batch)

@@ -21,6 +21,11 @@ def starting(reason: str) -> httpx.Response:
     return httpx.Response(503, json=problem, headers={"Retry-After": "1"})
 
 
+def busy() -> httpx.Response:
+    problem = problem_of(TooBusy("requests", 1))
+    return httpx.Response(503, json=problem, headers={"Retry-After": "0"})
+
+
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_a_call_waits_while_the_server_starts(
     asynchronous: bool, monkeypatch: pytest.MonkeyPatch
@@ -64,14 +69,14 @@ def test_a_call_waits_while_the_server_starts(
     with pytest.raises(ServerError, match="not ready: recovering graph 'g'"):
         top(*map(starting, reasons))
     assert (told, now) == (expected, [100.0])
+    # one that is busy as soon as it has started was not busy all the time
+    assert top(*map(starting, reasons[:60]), busy(), answer(TOP)).ranks == []
+    assert (told, now) == (expected[:60], [60.0])
 
 
 def test_a_server_that_is_busy_is_not_one_that_is_starting() -> None:
     told = list[str]()
-    busy = httpx.Response(
-        503, json=problem_of(TooBusy("requests", 1)), headers={"Retry-After": "0"}
-    )
-    transport = httpx.MockTransport(Recorder(busy, answer(TOP)))
+    transport = httpx.MockTransport(Recorder(busy(), answer(TOP)))
     with Client("http://liverank.test", transport=transport, waiting=told.append) as client:
         assert client.top("g").ranks == []
     assert told == []

@@ -131,6 +131,21 @@ def test_what_is_no_time_is_named(times: tuple[str, str], line: int, got: str, r
     assert refusal(read, files["edges.ndjson"], "e.ndjson") == message
 
 
+@pytest.mark.parametrize(
+    "times",
+    [
+        ("2023-11-14T22:13:20Z", "2023-11-14T22:13:21"),
+        ("2023-11-14", "2023-11-14T22:13:20Z"),
+    ],
+)
+def test_a_time_with_a_zone_among_others_without_is_named(
+    times: tuple[str, str], read: Read
+) -> None:
+    expected = "expected a time, a finite number or ISO 8601 timestamps in all rows, in column 3"
+    message = f"e.csv, line 3: {expected}, got {times[1]!r}"
+    assert refusal(read, rows_of(*times)["edges.csv"], "e.csv") == message
+
+
 def test_timestamps_are_no_weights(read: Read) -> None:
     content = rows_of("2023-11-14")["edges.csv"]
     assert "got '2023-11-14'" in refusal(read, content, "e.csv", weight="time")

@@ -1,4 +1,4 @@
-"""Keys of NDJSON files stay as they stand in the file, or are refused."""
+"""Keys of NDJSON files stay as they are written, or are refused."""
 
 from __future__ import annotations
 
@@ -8,16 +8,13 @@ import pytest
 
 from service.formats.edge_files import read_edge_list
 from service.formats.edge_list import EdgeList, EdgeListError
+from tests.service.formats.edges_of_files import pairs
 
 
 def read(directory: Path, content: str) -> EdgeList:
     path = directory / "edges.ndjson"
     path.write_text(content, encoding="utf-8", newline="")
     return read_edge_list(path)
-
-
-def pairs(edges: EdgeList) -> list[tuple[object, object]]:
-    return list(zip(edges.sources.to_pylist(), edges.targets.to_pylist(), strict=True))
 
 
 DATE, TIME = "2020-01-02", "2020-01-02 03:04:05"

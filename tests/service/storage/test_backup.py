@@ -227,9 +227,30 @@ def test_an_empty_directory_is_filled_and_stays_the_same_one(saved: Path, tmp_pa
 
 
 @pytest.mark.parametrize("step", [1, 2, 3])
-def test_an_empty_directory_stays_empty_if_a_copy_fails(
-    saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
+@pytest.mark.parametrize(
+    ("error", "expected", "message", "renames"),
+    [
+        (
+            OSError(28, "No space left on device"),
+            StorageFailed,
+            "again: No space left on device",
+            False,
+        ),
+        (KeyboardInterrupt(), KeyboardInterrupt, None, True),
+    ],
+    ids=["fails", "is interrupted"],
+)
+def test_an_empty_directory_stays_empty_if_a_copy_does_not_end(
+    saved: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    error: BaseException,
+    expected: type[BaseException],
+    message: str | None,
+    renames: bool,
+    step: int,
 ) -> None:
+    """renames: whether the last file is renamed before the error"""
     ApiKeyStore(saved).create("operator", "admin", None)
     again = tmp_path / "again"
     again.mkdir()
@@ -238,38 +259,18 @@ def test_an_empty_directory_stays_empty_if_a_copy_fails(
 
     def rename(source: Path, target: Path) -> None:
         moved.append(target.name)
-        if len(moved) == step:
-            raise OSError(28, "No space left on device")
-        original(source, target)
+        ends = len(moved) == step
+        if renames or not ends:
+            original(source, target)
+        if ends:
+            raise error
 
     monkeypatch.setattr(backups, "rename_synced", rename)
-    with pytest.raises(StorageFailed, match="again: No space left on device"):
-        restore(saved, again)
-    assert list(again.iterdir()) == []
-    assert step < 3 or moved[-1] == "graphs"
-
-
-@pytest.mark.parametrize("step", [1, 2, 3])
-def test_an_empty_directory_stays_empty_if_a_copy_is_interrupted(
-    saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
-) -> None:
-    ApiKeyStore(saved).create("operator", "admin", None)
-    again = tmp_path / "again"
-    again.mkdir()
-    moved: list[str] = []
-    original = rename_synced
-
-    def rename(source: Path, target: Path) -> None:
-        original(source, target)
-        moved.append(target.name)
-        if len(moved) == step:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(backups, "rename_synced", rename)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(expected, match=message):
         restore(saved, again)
     assert list(again.iterdir()) == []
     assert len(moved) == step
+    assert step < 3 or moved[-1] == "graphs"
 
 
 def test_backup_and_restore_print_what_they_copied(
