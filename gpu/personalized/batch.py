@@ -30,7 +30,7 @@ from gpu.personalized.resolve import ResolvedQuery
 from gpu.types import Personalized
 
 _TRIAL_STEPS = 2
-"""Steps of push, each of a tenth of a sweep at most, that a query gets before it joins a block."""
+"""Steps of push that a query gets before it joins a block, each of a tenth of a sweep at most."""
 
 _FAILED_TRIALS, _FOR_AN_ANSWER = 8, 2
 """This many trials without an answer, and so many more for each with one, end a batch's trials: a

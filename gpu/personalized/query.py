@@ -13,9 +13,9 @@ phases of the solver in different order:
                 Ψ = pushed_edge · (out-edges of the next work-list) - 0.1 · (m + n)
 
             (a tenth of a sweep, since a sweep pushes everything). Push goes on while Ψ < 0 and
-            while it pays: as long as the work of each tenth of a sweep reduces ‖r‖₁ by what a tenth
-            of a sweep does where pull is good. Costs are measured once for each backend, so no
-            clock decides how a query is solved.
+            while it pays: as long as its work reduces ‖r‖₁ by what that part of a sweep does where
+            pull is good, over a tenth of a sweep at first, then over as much as has paid so far.
+            Costs are measured once for each backend, so no clock decides how a query is solved.
 
 A query runs in steps of at most about a sweep, so that the owner of the device can do something
 else between them. A batch between two steps perturbs the residual, and the query continues.
@@ -44,7 +44,9 @@ _ROUND_SWEEPS = 0.1
 
 _JUDGED_SWEEPS = 0.1
 _PULL_REDUCTION = 0.5
-"""What a sweep is expected to leave of ‖r‖₁. Push must be as good, over _JUDGED_SWEEPS of work."""
+"""What a sweep is expected to leave of ‖r‖₁. Push must be as good, over _JUDGED_SWEEPS of work or
+more.
+"""
 
 _CORRECTED_SWEEPS = 4
 """Seed correction is given up if this many sweeps with it were no better than plain ones can be."""
@@ -139,6 +141,7 @@ class Query:
         residual_l1 = float(self.iterate.certificate.residual_l1)
         self._threshold = 0.5 * residual_l1
         self._judged = (0.0, residual_l1)  # work since, ‖r‖₁ then
+        self._followed = 0  # edges, by pushes
         self._next_check = np.inf
         self._places: CertifiedTopK | None = None
         self._bounds: list[float] = []
@@ -190,13 +193,15 @@ class Query:
         round_edges = iterate.graph.arcs + 1
         if self.query.method == "hybrid":
             round_edges = int(_ROUND_SWEEPS * slice_edges)
-            slice_edges = int(_JUDGED_SWEEPS * slice_edges) + 1
+            least = int(_JUDGED_SWEEPS * slice_edges) + 1
+            slice_edges = min(slice_edges, max(least, self._followed))
         pushed = iterate.push_to(self._push_target(), self._threshold, round_edges, slice_edges)
         if pushed is None:
             self.done, self.pulling = self.query.method == "push", True
             return
         self._pushed = self._pushed or pushed.rounds > 0
         self.iterations += pushed.rounds
+        self._followed += pushed.delta.additions
         self._threshold = pushed.threshold
         if self.query.trace:
             self._steps.append(

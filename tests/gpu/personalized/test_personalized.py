@@ -11,7 +11,7 @@ import pytest
 
 from gpu import EdgeBatch, Engine, InvalidValue, Options, PersonalizedQuery
 from gpu.backends import backend_named
-from gpu.generate import rmat
+from gpu.generate import grid, rmat
 from gpu.operations.backend import Backend
 from gpu.personalized.iterate import PersonalizedIterate
 from gpu.personalized.resolve import METHODS
@@ -210,3 +210,24 @@ def test_a_work_list_that_is_too_long_is_not_tried_twice(backend: Backend) -> No
     assert answer.method == "hybrid"
     assert pushes[-1].end == "work"
     assert all(pushed.rounds > 0 for pushed in pushes)
+
+
+def test_pushes_that_pay_are_judged_less_often() -> None:
+    engine = Engine(backend="cpu")
+    engine.apply(EdgeBatch(*grid(256, 256)))
+    pushed: list[int] = []
+    push = PersonalizedIterate.push_to
+
+    def record(iterate: PersonalizedIterate, *arguments: Any) -> Any:
+        result = push(iterate, *arguments)
+        pushed.append(result.delta.additions)
+        return result
+
+    with patch.object(PersonalizedIterate, "push_to", record):
+        (answer,) = engine.personalized_many(
+            [PersonalizedQuery(np.array([32_896]), k=5, target_error=1e-2)]
+        )
+    assert answer.method == "push"
+    assert sum(pushed) > 8 * pushed[0]
+    # the last one may have reached the target before
+    assert all(2 * later > sum(pushed[:place]) for place, later in enumerate(pushed[:-1]))
