@@ -56,8 +56,10 @@ class GraphVertices:
         return self.graph.permutation.to_ids(rows)
 
     def ids_of(self, rows: Array) -> NDArray[np.int64]:
-        """int64[r] on the host."""
-        return np.asarray(self.graph.backend.device.to_host(self.to_ids(rows)), np.int64)
+        """int64[r] on the host, of rows on the host or the device."""
+        backend = self.graph.backend
+        ids = self.to_ids(backend.xp.asarray(rows))
+        return np.asarray(backend.device.to_host(ids), np.int64)
 
     def values_at(self, values: Array, ids: NDArray[np.int64]) -> Ranking:
         """float64[k] on the host: values[n] by row, of these vertices."""

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu.backends.cuda.kernels.loader import BLOCK, VALUES
+from gpu.backends.cuda.kernels.loader import BLOCK, COLUMNS, VALUES
 from gpu.backends.cuda.launcher import Launcher
 from gpu.operations.csr import GraphView
 from gpu.operations.device import Array
@@ -17,6 +17,9 @@ _LEAST_GROUPS, _SPREAD = 1 << 10, 8
 """Groups of values whose maxima are compared: at least so many, and so many for each value asked
 for, of which few then share a group.
 """
+
+_WANTED = f"V{8 * COLUMNS}"
+"""Wanted of select.cu."""
 
 _ROOM = 4
 """Room in a list of values, for each one asked for and beside that for _LEAST_GROUPS."""
@@ -72,15 +75,15 @@ class CudaSelect(SelectOperations):
         many, in any order, and the values there.
         """
         xp, columns = self._launch.xp, values.shape[1]
-        wanted = np.zeros((2, columns), np.uint64)
-        wanted[0, : len(counts)] = counts
-        # how many are wanted, and how many are found
-        numbers = self._device.to_device(wanted)
+        wanted = np.zeros(COLUMNS, np.uint64)
+        wanted[: len(counts)] = counts
+        sizes = xp.zeros(columns, np.uint64)
         positions = xp.empty((columns, room), np.int32)
         entries = xp.empty((columns, room), values.dtype)
-        lists = (numbers[0], np.int64(room), positions, entries, numbers[1])
+        # by value: a copy to the device would take as long as a launch
+        lists = (wanted.view(_WANTED).reshape(()), np.int64(room), positions, entries, sizes)
         self._over(values, maxima, "list_largest", *lists)
-        return self._device.to_host(numbers[1]).astype(np.int64), positions, entries
+        return self._device.to_host(sizes).astype(np.int64), positions, entries
 
     def _over(self, values: Array, maxima: Array, kernel: str, *arguments: Any) -> None:
         """Launches a kernel over values[n, columns]; each thread stays in one group."""

@@ -27,17 +27,21 @@ __global__ void __launch_bounds__(BLOCK) group_maxima(
     atomicMax(maxima + first % columns * groups + first / columns % groups, ordered_bits(largest));
 }
 
+// How many values of each column are wanted.
+struct Wanted {
+    uint64 of[COLUMNS];
+};
+
 // Lists the values of each column that are at least as large as its maximum number `wanted` from the end of the ascending ones;
-// none where that is 0. wanted: uint64[columns]; positions: int32[columns, room], entries: of the same shape; found:
-// uint64[columns], zero before.
+// none where that is 0. positions: int32[columns, room], entries: of the same shape; found: uint64[columns], zero before.
 template <class Value>
 __global__ void __launch_bounds__(BLOCK) list_largest(
     const Value* __restrict__ values, int64 size, int64 columns, int64 groups, const uint64* __restrict__ maxima,
-    const uint64* __restrict__ wanted, int64 room, int* __restrict__ positions, Value* __restrict__ entries, uint64* found) {
+    const Wanted wanted, int64 room, int* __restrict__ positions, Value* __restrict__ entries, uint64* found) {
     const int64 first = (int64)blockIdx.x * BLOCK + threadIdx.x, threads = (int64)gridDim.x * BLOCK;
     const int64 column = first % columns;
-    if (first >= size || wanted[column] == 0) return;
-    const uint64 least = maxima[(column + 1) * groups - wanted[column]];
+    if (first >= size || wanted.of[column] == 0) return;
+    const uint64 least = maxima[(column + 1) * groups - wanted.of[column]];
 #pragma unroll 4
     for (int64 at = first; at < size; at += threads) {
         const Value value = values[at];
