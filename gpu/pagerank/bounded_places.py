@@ -137,8 +137,10 @@ class BoundedPlaces:
             upper[places] = upper[places].min()
         order = np.lexsort((vertices, -values))
         others = self.others
-        # otherwise no vertex of a tie is among the others, but for the last place's
-        goes_on = labels[order[-1]] >= 0 or any(len(tie.members) > len(tie.places) for tie in ties)
+        # otherwise no vertex of a tie is among the others, which include those of the last value
+        last = self.values == self.values[-1]
+        goes_on = any(len(tie.members) > len(tie.places) for tie in ties)
+        goes_on |= bool((labels[last] >= 0).any())
         if highest_other is not None and goes_on:
             listed = [self.vertices, *(tie.members for tie in ties)]
             others = highest_other(np.unique(np.concatenate(listed)))

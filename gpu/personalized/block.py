@@ -107,10 +107,11 @@ class Block:
         multivector = graph.backend.multivector
         columns = multivector.column_count(queries)
         contribution = np.dtype(multivector.contribution_dtype).itemsize
-        # and the partial sums of long rows; a flag for each vertex; the rows of free ids
+        # and the partial sums of long rows; a flag for each vertex and a copy of a column; the rows
+        # of free ids
         vectors = (8 + 4) * graph.vertices + 2 * contribution * graph.columns
         matrices = columns * (vectors + graph.arcs // 80)
-        return matrices + graph.vertices + 8 * columns * graph.ids.free_count
+        return matrices + 9 * graph.vertices + 8 * columns * graph.ids.free_count
 
     def _allocate(self) -> None:
         graph, backend, count = self.graph, self.graph.backend, len(self.queries)

@@ -141,7 +141,7 @@ class Query:
         residual_l1 = float(self.iterate.certificate.residual_l1)
         self._threshold = 0.5 * residual_l1
         self._judged = (0.0, residual_l1)  # work since, ‖r‖₁ then
-        self._followed = 0  # edges, by pushes
+        self._paid = 0  # work of pushes, in pushed edges
         self._next_check = np.inf
         self._places: CertifiedTopK | None = None
         self._bounds: list[float] = []
@@ -194,14 +194,15 @@ class Query:
         if self.query.method == "hybrid":
             round_edges = int(_ROUND_SWEEPS * slice_edges)
             least = int(_JUDGED_SWEEPS * slice_edges) + 1
-            slice_edges = min(slice_edges, max(least, self._followed))
+            slice_edges = min(slice_edges, max(least, self._paid))
         pushed = iterate.push_to(self._push_target(), self._threshold, round_edges, slice_edges)
         if pushed is None:
             self.done, self.pulling = self.query.method == "push", True
             return
         self._pushed = self._pushed or pushed.rounds > 0
         self.iterations += pushed.rounds
-        self._followed += pushed.delta.additions
+        work = costs.of_push(pushed)
+        self._paid += int(work / costs.pushed_edge)
         self._threshold = pushed.threshold
         if self.query.trace:
             self._steps.append(
@@ -218,9 +219,9 @@ class Query:
         if self.query.method == "push":
             self.done = pushed.end == "floor" or self.iterations >= self._most_rounds
             return
-        # not all edges were used, so the next work-list alone is too long
-        stuck = pushed.end == "work" and pushed.delta.additions <= slice_edges
-        slow = self._push_is_slow(costs.of_push(pushed))
+        # not all work was used, so the next work-list alone is too long
+        stuck = pushed.end == "work" and work <= slice_edges * costs.pushed_edge
+        slow = self._push_is_slow(work)
         self.pulling = iterate.dense or stuck or slow or pushed.end == "floor"
         if self.pulling and iterate.certificate.mass > 0.0 and not self._trial.expected:
             iterate.correct_at_seeds()

@@ -15,7 +15,7 @@ from gpu.operations.select import Candidates, SelectOperations, residual_bound
 
 _LEAST_GROUPS, _SPREAD = 1 << 10, 8
 """Groups of values whose maxima are compared: at least so many, and so many for each value asked
-for, of which few then share a group.
+for, of which few then share a group; at most as many as values.
 """
 
 _WANTED = f"V{8 * COLUMNS}"
@@ -36,9 +36,9 @@ class CudaSelect(SelectOperations):
         self._launch = launch
 
     def _largest(self, values: Array, counts: NDArray[np.int64]) -> list[Candidates]:
-        most = int(counts.max())
-        room = _ROOM * most + _LEAST_GROUPS
-        maxima = self._group_maxima(values, max(_LEAST_GROUPS, _SPREAD * most))
+        rows, most = len(values), int(counts.max())
+        room = min(rows, _ROOM * most + _LEAST_GROUPS)
+        maxima = self._group_maxima(values, min(rows, max(_LEAST_GROUPS, _SPREAD * most)))
         sizes, positions, entries = self._at_least(values, maxima, counts, room)
         found = []
         for column, size in enumerate(sizes[: len(counts)].tolist()):
@@ -64,7 +64,8 @@ class CudaSelect(SelectOperations):
         columns = values.shape[1]
         maxima = self._launch.xp.zeros((columns, -(-least // BLOCK) * BLOCK), np.uint64)
         self._over(values, maxima, "group_maxima")
-        maxima.sort(axis=-1)
+        # CuPy sorts a vector in place, and a matrix by way of indices
+        (maxima[0] if columns == 1 else maxima).sort(axis=-1)
         return maxima
 
     def _at_least(

@@ -363,6 +363,26 @@ def test_the_largest_of_columns_are_found(rows: int, backend: Backend) -> None:
         assert best.tolist() == values[expected, column].tolist()
 
 
+def test_all_entries_are_found_with_little_room(backend: Backend) -> None:
+    if backend.name != "cuda":
+        pytest.skip("a CPU has no lists of a fixed length")
+    values, taken = np.random.default_rng(6).random(20_000), []
+    empty = backend.xp.empty
+
+    def take(shape: Any, *arguments: Any, **options: Any) -> Any:
+        taken.append(int(np.prod(shape)))
+        return empty(shape, *arguments, **options)
+
+    with (
+        patch.object(backend.xp, "empty", take),
+        patch.object(type(backend.select), "_all_as_large") as again,
+    ):
+        ids, _ = backend.select.top_k(backend.device.to_device(values), len(values))
+    again.assert_not_called()
+    assert ids.tolist() == np.argsort(-values).tolist()
+    assert 0 < max(taken) <= len(values)
+
+
 def test_of_many_equal_entries_few_are_copied(backend: Backend) -> None:
     values, copied = backend.device.to_device(np.ones(50_000)), []
     to_host = type(backend.device).to_host

@@ -216,7 +216,7 @@ def test_pushes_that_pay_are_judged_less_often() -> None:
     engine = Engine(backend="cpu")
     engine.apply(EdgeBatch(*grid(256, 256)))
     pushed: list[int] = []
-    push = PersonalizedIterate.push_to
+    push: Any = PersonalizedIterate.push_to
 
     def record(iterate: PersonalizedIterate, *arguments: Any) -> Any:
         result = push(iterate, *arguments)

@@ -7,6 +7,7 @@ from typing import get_args
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from gpu import EdgeBatch, Engine, Options, Personalized, PersonalizedQuery
 from gpu.operations.backend import Backend
@@ -231,6 +232,25 @@ def test_which_gaps_decide(
         places = places.with_ties([Tie(np.array(tied), np.array(tied))])
     assert places.deciding(k, "settled-top-k").tolist() == in_order
     assert places.deciding(k, "settled-set").tolist() == of_the_set
+
+
+def test_of_the_last_value_before_ties_are_ordered_their_vertices_are_left_out() -> None:
+    ids, values = np.arange(3), np.array([10.0, 6.0, 5.0])
+    # what bounds the others is the tie's own second vertex
+    places = BoundedPlaces(ids, values, values - 0.1, np.array([10.5, 6.5, 10.5]), 10.5)
+    left_out: list[list[int]] = []
+
+    def highest_other(excluded: NDArray[np.int64]) -> float:
+        left_out.append(excluded.tolist())
+        return 1.0
+
+    tied = places.with_ties([Tie(np.array([0, 2]), np.array([0, 2]))], highest_other)
+    assert tied.vertices.tolist() == [0, 2, 1]
+    assert tied.others == 1.0
+    assert left_out == [[0, 1, 2]]
+    # no vertex of a tie has the last value, and all are listed
+    places.with_ties([Tie(np.array([0, 1]), np.array([0, 1]))], highest_other)
+    assert len(left_out) == 1
 
 
 def test_the_next_check_of_a_set_follows_its_last_gap_alone() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,8 +20,9 @@ from gpu import (
     UnknownVertex,
 )
 from gpu.backends import backend_named
-from gpu.generate import rmat
+from gpu.generate import grid, rmat
 from gpu.operations.backend import Backend
+from gpu.personalized.iterate import PersonalizedIterate
 from gpu.personalized.resolve import METHODS
 from gpu.sharded.queries import Answered, ShardedQueryBatch
 from gpu.types import Personalized
@@ -336,6 +338,27 @@ def test_queries_are_traced() -> None:
             assert answer.trace is not None
             assert {step.kind for step in answer.trace.steps} == {kind}
             assert answer.trace.steps[-1].error_bound == answer.error_bound
+
+
+def test_pushes_go_on_where_exchanges_use_up_their_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    # a round costs as much as a fortieth of a sweep
+    for module in ("graph", "residual"):
+        monkeypatch.setattr(
+            f"gpu.sharded.{module}.shard_costs", lambda local, _: replace(local, round_overhead=2e3)
+        )
+    pushes: list[Any] = []
+    push: Any = PersonalizedIterate.push_to
+
+    def record(iterate: PersonalizedIterate, *arguments: Any) -> Any:
+        pushes.append(push(iterate, *arguments))
+        return pushes[-1]
+
+    monkeypatch.setattr(PersonalizedIterate, "push_to", record)
+    sources, targets = grid(128, 128)
+    with both(Options(), 2, CPU, EdgeBatch(sources, targets)) as (_, engine):
+        answer = engine.personalized(np.array([8_256]), k=3, target_error=0.5)
+    assert answer.method == "push"
+    assert [pushed.end for pushed in pushes[:4]] == ["work"] * 4
 
 
 def test_tight_targets_are_met_on_larger_graphs() -> None:
