@@ -1,0 +1,87 @@
+"""The largest entries of vectors and of columns, against sorts."""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+
+from gpu.operations.backend import Backend
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("kind", ["spread", "tied", "negative", "descending", "of one group"])
+def test_the_largest_are_found(kind: str, dtype: type, backend: Backend) -> None:
+    random, count = np.random.default_rng(4), 20_000
+    values = random.random(count) * np.exp(-20.0 * random.random(count))
+    if kind == "tied":
+        values = np.round(random.random(count), 3)
+    elif kind == "negative":
+        values = np.where(random.random(count) < 1e-3, random.random(count), -random.random(count))
+        values[::7], values[1::7], values[2::7] = -np.inf, 0.0, -0.0
+    elif kind == "descending":
+        values = np.sort(values)[::-1]
+    elif kind == "of one group":
+        values[:: 1 << 10] += 1.0
+    values = values.astype(dtype)
+    ids = random.permutation(count).astype(np.int32)
+    for k in (0, 1, 5, 100, 9_000, count):
+        expected = np.lexsort((ids, -values))[:k]
+        found, best = backend.select.top_k(
+            backend.device.to_device(values), k, backend.device.to_device(ids).__getitem__
+        )
+        assert found.tolist() == ids[expected].tolist()
+        assert best.tolist() == values[expected].tolist()
+        assert found.dtype == np.int64
+        assert best.dtype == np.float64
+
+
+@pytest.mark.parametrize("rows", [60, 5_000])
+def test_the_largest_of_columns_are_found(rows: int, backend: Backend) -> None:
+    random, columns = np.random.default_rng(5), backend.multivector.column_count(8)
+    values = random.random((rows, columns)) * np.exp(-20.0 * random.random((rows, columns)))
+    values[:, 2] = 0.0
+    values[3::11, 2] = 1.0
+    counts = np.array([5, 1, 40, 0, rows, 50, 60])
+    for column, (ids, best) in enumerate(
+        backend.select.top_k_columns(backend.device.to_device(values), counts)
+    ):
+        expected = np.argsort(-values[:, column], kind="stable")[: counts[column]]
+        assert ids.tolist() == expected.tolist()
+        assert best.tolist() == values[expected, column].tolist()
+
+
+def test_all_entries_are_found_with_little_room(backend: Backend) -> None:
+    if backend.name != "cuda":
+        pytest.skip("a CPU has no lists of a fixed length")
+    values, taken = np.random.default_rng(6).random(20_000), []
+    empty = backend.xp.empty
+
+    def take(shape: Any, *arguments: Any, **options: Any) -> Any:
+        taken.append(int(np.prod(shape)))
+        return empty(shape, *arguments, **options)
+
+    with (
+        patch.object(backend.xp, "empty", take),
+        patch.object(type(backend.select), "_all_as_large") as again,
+    ):
+        ids, _ = backend.select.top_k(backend.device.to_device(values), len(values))
+    again.assert_not_called()
+    assert ids.tolist() == np.argsort(-values).tolist()
+    assert 0 < max(taken) <= len(values)
+
+
+def test_of_many_equal_entries_few_are_copied(backend: Backend) -> None:
+    values, copied = backend.device.to_device(np.ones(50_000)), []
+    to_host = type(backend.device).to_host
+
+    def copy(device: Any, array: Any) -> Any:
+        copied.append(len(array))
+        return to_host(device, array)
+
+    with patch.object(type(backend.device), "to_host", copy):
+        ids, _ = backend.select.top_k(values, 3, lambda positions: 49_999 - positions)
+    assert ids.tolist() == [0, 1, 2]
+    assert max(copied) < 10_000
