@@ -63,9 +63,25 @@ class Bench:
         return milliseconds, answer
 
     def row(self, kind: str, queries: Sequence[PersonalizedQuery]) -> Figures:
-        """Figures of queries made one after the other; the first runs once more before."""
-        self.one(queries[0])
-        seen = [self.one(query) for query in queries]
+        """Figures of queries made one after the other."""
+        return self.rows(kind, [queries])[0]
+
+    def rows(self, kind: str, compared: Sequence[Sequence[PersonalizedQuery]]) -> list[Figures]:
+        """Figures of each of these, whose queries are made in turns, so that a slow moment of the
+        machine falls on all of them; the first of each is made once more before.
+        """
+        for queries in compared:
+            self.one(queries[0])
+        turns = [[self.one(query) for query in turn] for turn in zip(*compared, strict=True)]
+        return [
+            self._figures(kind, queries, seen)
+            for queries, seen in zip(compared, zip(*turns, strict=True), strict=True)
+        ]
+
+    def _figures(
+        self, kind: str, queries: Sequence[PersonalizedQuery], seen: Sequence[tuple[float, Any]]
+    ) -> Figures:
+        """Of these queries, with the milliseconds that each took and its answer."""
         times = np.array([milliseconds for milliseconds, _ in seen])
         answers = [answer for _, answer in seen]
         first = queries[0]
@@ -126,21 +142,21 @@ def singles(bench: Bench, random: np.random.Generator, count: int) -> list[Figur
 
 
 def methods(bench: Bench, random: np.random.Generator, lows: Sequence[int]) -> list[Figures]:
-    """Each method by the source's degree; push only where it ends in reasonable time."""
+    """Each method by the source's degree, in turns; push only where it ends in reasonable time."""
     rows = []
     for low in lows:
         for target in (0.1, TARGET):
-            sources = bench.drawn(random, 6, low)
+            sources = bench.drawn(random, 10, low)
             if not sources:
                 continue
             names = ["hybrid", "pull"]
             if target > TARGET or "grid" in bench.name:
                 names.append("push")
             kind = f"degree from {low}" if len(lows) > 1 else "any source"
-            rows += [
-                bench.row(kind, [_query(v, method=name, target_error=target) for v in sources])
-                for name in names
-            ]
+            rows += bench.rows(
+                kind,
+                [[_query(v, method=n, target_error=target) for v in sources] for n in names],
+            )
     return rows
 
 

@@ -75,11 +75,12 @@ class SelectOperations(ABC):
         """The first k of these by value, ties by id, in any order."""
         xp, last = self._device.xp, len(values) - k
         kth_largest = xp.partition(values, last)[last]
-        above, tied = positions[values > kth_largest], positions[values == kth_largest]
-        ids = tied if to_ids is None else to_ids(tied)
-        tied = tied[xp.argsort(ids)[: k - len(above)]]
-        chosen = xp.concatenate([values[values > kth_largest], values[values == kth_largest]])[:k]
-        return xp.concatenate([above, tied]), chosen
+        above, equal = values > kth_largest, positions[values == kth_largest]
+        larger = positions[above]
+        ids = equal if to_ids is None else to_ids(equal)
+        tied = equal[xp.argsort(ids)[: k - len(larger)]]
+        tied_values = xp.full(len(tied), kth_largest, values.dtype)
+        return xp.concatenate([larger, tied]), xp.concatenate([values[above], tied_values])
 
     @abstractmethod
     def _largest(self, values: Array, counts: NDArray[np.int64]) -> list[Candidates]:
