@@ -64,19 +64,18 @@ class Bench:
 
     def row(self, kind: str, queries: Sequence[PersonalizedQuery]) -> Figures:
         """Figures of queries made one after the other."""
-        return self.rows(kind, [queries])[0]
+        return self.rows((kind, queries))[0]
 
-    def rows(self, kind: str, compared: Sequence[Sequence[PersonalizedQuery]]) -> list[Figures]:
-        """Figures of each of these, whose queries are made in turns, so that a slow moment of the
-        machine falls on all of them; the first of each is made once more before.
+    def rows(self, *compared: tuple[str, Sequence[PersonalizedQuery]]) -> list[Figures]:
+        """Figures of each kind of these, whose queries are made in turns, so that a slow moment of
+        the machine falls on all of them; the first of each is made once more before.
         """
-        for queries in compared:
-            self.one(queries[0])
-        turns = [[self.one(query) for query in turn] for turn in zip(*compared, strict=True)]
-        return [
-            self._figures(kind, queries, seen)
-            for queries, seen in zip(compared, zip(*turns, strict=True), strict=True)
-        ]
+        kinds, queries = zip(*compared, strict=True)
+        for first, *_ in queries:
+            self.one(first)
+        turns = [[self.one(query) for query in turn] for turn in zip(*queries, strict=True)]
+        seen = zip(*turns, strict=True)
+        return [self._figures(*each) for each in zip(kinds, queries, seen, strict=True)]
 
     def _figures(
         self, kind: str, queries: Sequence[PersonalizedQuery], seen: Sequence[tuple[float, Any]]
@@ -134,9 +133,11 @@ def singles(bench: Bench, random: np.random.Generator, count: int) -> list[Figur
         bench.row("any source", [_query(v) for v in sources]),
         bench.row("any source", [_query(v, method="pull") for v in some]),
         bench.row("any source", [_query(v, target_error=1e-4) for v in some]),
-        *(
-            bench.row(target, [_query(v, k=FIRST, target=target) for v in fewer])
-            for target in ("settled-set", "settled-top-k")
+        *bench.rows(
+            *(
+                (target, [_query(v, k=FIRST, target=target) for v in fewer])
+                for target in ("settled-set", "settled-top-k")
+            )
         ),
     ]
 
@@ -154,8 +155,10 @@ def methods(bench: Bench, random: np.random.Generator, lows: Sequence[int]) -> l
                 names.append("push")
             kind = f"degree from {low}" if len(lows) > 1 else "any source"
             rows += bench.rows(
-                kind,
-                [[_query(v, method=n, target_error=target) for v in sources] for n in names],
+                *(
+                    (kind, [_query(v, method=n, target_error=target) for v in sources])
+                    for n in names
+                )
             )
     return rows
 
