@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -29,14 +30,14 @@ def test_shards_receive_what_the_model_says(shards: int) -> None:
     first = workers.communicators[0]
     all_gather = first.all_gather
 
-    def counted(own: Any, into: Any) -> None:
-        gathered.append(int(into.nbytes - own.nbytes))
-        all_gather(own, into)
+    def counted(own: Any, of_all: Any) -> None:
+        gathered.append(int(of_all.nbytes - own.nbytes))
+        all_gather(own, of_all)
 
     with ShardedEngine(options, workers=workers) as engine:
         engine.apply(EdgeBatch(*np.random.default_rng(1).integers(0, vertices, (2, 20_000))))
-        first.all_gather = counted  # type: ignore[method-assign]
-        sweeps = engine.update("static").iterations
+        with patch.object(first, "all_gather", counted):
+            sweeps = engine.update("static").iterations
     assert sweeps <= len(gathered) <= sweeps + 2
     assert set(gathered) == {received_bytes(engine.vertices, shards, itemsize=4)}
 
