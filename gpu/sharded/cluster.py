@@ -127,13 +127,15 @@ def local_workers(
             security=security,
             silence_logs=logging.ERROR,
         )
-    client = Client(cluster, set_as_default=False)
+    client = None
     try:
+        client = Client(cluster, set_as_default=False)
         client.wait_for_workers(shards, timeout=120)
         addresses = sorted(client.nthreads())
         return DaskWorkers(client, addresses, options, on, device_memory, precompile=on == "cuda")
     except BaseException:
-        client.close()
+        if client is not None:
+            client.close()
         cluster.close()
         raise
 

@@ -35,6 +35,17 @@ Spans = tuple[tuple[int, int], ...]
 """(first, end) of the rows of each part: those with the most edges last."""
 
 
+def spans_of(room: int, itemsize: int) -> Spans:
+    """The parts of so many rows, or one where more are not worth it.
+
+    itemsize  bytes of a contribution
+    """
+    firsts = [room // part // _ALIGNMENT * _ALIGNMENT for part in _BOUNDS]
+    if room * itemsize < _LEAST_BYTES or 0 in firsts:
+        return ((0, room),)
+    return tuple((first, end) for end, first in pairwise([room, *firsts, 0]))
+
+
 class DividedRows:
     """The in-lists of one shard in the parts in which they are swept."""
 
@@ -45,16 +56,14 @@ class DividedRows:
         self._parts: tuple[RowPart, ...] = ()
 
     def spans(self, contributions: Array) -> Spans:
-        """The parts of own rows: the same on all shards, and one where more are not worth it.
+        """The parts of own rows, the same on all shards: `spans_of`, or one.
 
         contributions  of the length Numbering.columns
         """
         own = self._columns.own(contributions)
-        room = len(own)
-        firsts = [room // part // _ALIGNMENT * _ALIGNMENT for part in _BOUNDS]
-        if not self._columns.sends_beside or own.nbytes < _LEAST_BYTES or 0 in firsts:
-            return ((0, room),)
-        return tuple((first, end) for end, first in pairwise([room, *firsts, 0]))
+        if not self._columns.sends_beside:
+            return ((0, len(own)),)
+        return spans_of(len(own), own.itemsize)
 
     def parts(self, rows: Rows, spans: Spans) -> tuple[RowPart, ...]:
         """All rows in these parts, which are kept until groups or rows change."""

@@ -56,11 +56,11 @@ class Numbering:
         """
         needed = -(-positions // self.size)
         step = max(_LEAST_ROOM, (1 << max(0, needed - 1).bit_length()) // 16)
-        numbering = Numbering(self.rank, self.size, -(-needed // step) * step)
-        if numbering.columns > _MOST_COLUMNS:
-            most = _MOST_COLUMNS // (self.size + 1) * self.size
-            raise InvalidValue("vertices", positions, f"at most {most} with {self.size} shards")
-        return numbering
+        most = _MOST_COLUMNS // (self.size + 1) // _LEAST_ROOM * _LEAST_ROOM
+        if needed > most:
+            expected = f"at most {most * self.size} with {self.size} shards"
+            raise InvalidValue("vertices", positions, expected)
+        return Numbering(self.rank, self.size, min(most, -(-needed // step) * step))
 
     def owners(self, positions: Array) -> Array:
         """The rank of the shard that owns each."""

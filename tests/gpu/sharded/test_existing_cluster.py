@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from time import monotonic, sleep
-from typing import Any, get_args
+from typing import Any, NoReturn, get_args
 
 import dask
 import numpy as np
@@ -334,6 +334,26 @@ def test_local_shards_on_gpus_need_as_many(monkeypatch: pytest.MonkeyPatch) -> N
     for backend in backends:
         with pytest.raises(BackendUnavailable, match="2 shards need a GPU each, and 1 are visible"):
             local_workers(OPTIONS, 2, backend)
+
+
+def test_a_local_cluster_that_no_client_reaches_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = []
+
+    class Started:
+        def __init__(self, **_: Any) -> None: ...
+
+        def close(self) -> None:
+            ended.append(self)
+
+    def unreachable(*_: Any, **__: Any) -> NoReturn:
+        raise OSError("no scheduler")
+
+    monkeypatch.setattr("distributed.SpecCluster", Started)
+    monkeypatch.setattr("distributed.Client", unreachable)
+    monkeypatch.setattr("gpu.sharded.cluster.warm_up", lambda *_: None)
+    with pytest.raises(OSError, match="no scheduler"):
+        local_workers(Options(), 2, "cpu")
+    assert len(ended) == 1
 
 
 def test_a_lost_worker_is_noticed_between_calls(tmp_path: Path) -> None:

@@ -376,9 +376,16 @@ def test_every_position_has_one_owner_and_one_column(size: int) -> None:
             assert each.room * size <= 1.2 * count + 64 * size
 
 
-def test_too_many_vertices_for_the_columns_are_refused() -> None:
-    with pytest.raises(InvalidValue, match=r"vertices.*with 2 shards"):
-        Numbering(0, 2).for_positions(2**31 - 2)
+@pytest.mark.parametrize("size", [1, 2, 3, 8])
+def test_too_many_vertices_for_the_columns_are_refused(size: int) -> None:
+    with pytest.raises(InvalidValue, match=f"vertices.*with {size} shards") as refused:
+        Numbering(0, size).for_positions(2**31 - 2)
+    most = int(refused.value.requirement.split()[2])
+    assert 2**31 * size / (size + 1) - 64 * size <= most
+    largest = Numbering(size - 1, size).for_positions(most)
+    assert most <= largest.room * size < largest.columns < 2**31
+    with pytest.raises(InvalidValue, match=str(most)):
+        Numbering(0, size).for_positions(most + 1)
 
 
 @pytest.mark.parametrize(
