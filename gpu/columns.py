@@ -52,8 +52,8 @@ def weights_of(values: Any, count: int, beside: str = "insert_sources", first: i
         raise InvalidValue(
             f"weights[{first + place}]",
             array[place].item(),
-            f"a finite number above 0, in the normal range of float32: from {LEAST_WEIGHT:.8g} to "
-            f"{LARGEST_WEIGHT:.8g}",
+            f"a finite number above 0, in the normal range of float32: from {LEAST_WEIGHT} to "
+            f"{LARGEST_WEIGHT}",
         )
     return array.astype(np.float32, copy=False)
 

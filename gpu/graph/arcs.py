@@ -121,7 +121,7 @@ def weight_exceeded(place: int, weight: float) -> InvalidValue:
     return InvalidValue(
         f"weights[{place}]",
         weight,
-        f"a weight that, added to those of the same edge, gives at most {LARGEST_WEIGHT:.8g}",
+        f"a weight that, added to those of the same edge, gives at most {LARGEST_WEIGHT}",
     )
 
 

@@ -13,7 +13,7 @@ from service.errors import FormatError
 from service.formats.values import described
 
 EXPECTED_WEIGHT = (
-    f"a finite number above 0, from {LEAST_WEIGHT:.8g} to {LARGEST_WEIGHT:.8g} (the normal range "
+    f"a finite number above 0, from {LEAST_WEIGHT} to {LARGEST_WEIGHT} (the normal range "
     "of float32)"
 )
 """After "expected"."""

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -138,7 +139,7 @@ def test_weights_out_of_range_are_named_with_their_value(form: str, wrong: float
         columns["weight"] = pa.array(list(map(float, weights)))
         content_type, body, place = ARROW, arrow_stream(**columns), "weight[2]"
     message = refusal(content_type, body)
-    assert message.startswith(f"{place}: expected a finite number above 0, from 1.1754944e-38 to ")
+    assert message.startswith(f"{place}: expected a finite number above 0, from {TINY} to ")
     assert f"got the number {wrong}" in message or f"got the number {float(wrong)}" in message
 
 
@@ -149,7 +150,15 @@ def test_the_limits_are_weights(weight: float) -> None:
     assert columns.weights.to_pylist() == [weight]
 
 
-EXPECTED = "expected a finite number above 0, from 1.1754944e-38 to 3.4028235e+38 (the normal range of float32), got"
+def test_the_limits_that_a_message_names_are_weights() -> None:
+    message = refusal(JSON, b'{"insert": [["a","b",-1]]}')
+    limits = re.findall(r"\d\.\d+e[+-]\d+", message)
+    assert [float(limit) for limit in limits] == [TINY, LARGE]
+
+
+EXPECTED = (
+    f"expected a finite number above 0, from {TINY} to {LARGE} (the normal range of float32), got"
+)
 
 
 @pytest.mark.parametrize(
