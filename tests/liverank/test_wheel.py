@@ -131,27 +131,24 @@ def test_the_client_of_the_core_talks_to_a_server(installed: Installed, server: 
     assert (done.stdout, done.stderr) == ("grace\n", "")
 
 
-@pytest.mark.parametrize(
-    ("line", "error"),
-    [
-        ("place: float = client.top('g').ranks[0].rank", None),
-        ("frame = client.insert('g', liverank.pagerank([('a', 'b')])).inserted + 1", None),
-        ("liverank.pagerank([], damped=1)", 'Unexpected keyword argument "damped"'),
-        (
-            "liverank.AsyncClient().top('g').ranks",
-            '"Coroutine[Any, Any, TopRanks]" has no attribute',
-        ),
-        ("place: str = client.top('g').ranks[0].rank", "Incompatible types in assignment"),
-        ("client.top('g', many=3)", 'Unexpected keyword argument "many"'),
-    ],
-)
-def test_type_checkers_see_the_types_of_the_package(
-    installed: Installed, tmp_path: Path, line: str, error: str | None
-) -> None:
-    file = tmp_path / "snippet.py"
-    file.write_text(
-        f"import liverank\nfrom liverank import Client\n\nwith Client() as client:\n    {line}\n"
-    )
+SNIPPETS = [
+    ("place: float = client.top('g').ranks[0].rank", None),
+    ("frame = client.insert('g', liverank.pagerank([('a', 'b')])).inserted + 1", None),
+    ("liverank.pagerank([], damped=1)", 'Unexpected keyword argument "damped"'),
+    (
+        "liverank.AsyncClient().top('g').ranks",
+        '"Coroutine[Any, Any, TopRanks]" has no attribute',
+    ),
+    ("place: str = client.top('g').ranks[0].rank", "Incompatible types in assignment"),
+    ("client.top('g', many=3)", 'Unexpected keyword argument "many"'),
+]
+"""Lines that use the package, and the error that a type checker has to find, if any."""
+
+
+def test_type_checkers_see_the_types_of_the_package(installed: Installed, tmp_path: Path) -> None:
+    header = "import liverank\nfrom liverank import Client\n\nwith Client() as client:\n"
+    for number, (line, _) in enumerate(SNIPPETS):
+        (tmp_path / f"snippet_{number}.py").write_text(f"{header}    {line}\n")
     checker = [
         sys.executable,
         "-m",
@@ -160,11 +157,19 @@ def test_type_checkers_see_the_types_of_the_package(
         "--config-file=",
         f"--cache-dir={tmp_path}",
     ]
+    # all at once: each run reads the whole package
     done = subprocess.run(
-        [*checker, f"--python-executable={installed.python}", file],
+        [*checker, f"--python-executable={installed.python}", *tmp_path.glob("snippet_*.py")],
         capture_output=True,
         text=True,
         cwd=tmp_path,
     )
-    assert done.returncode == (0 if error is None else 1), done.stdout
-    assert error is None or error in done.stdout
+    assert done.returncode == 1, done.stdout + done.stderr
+    *found, summary = done.stdout.splitlines()
+    expected = {
+        f"snippet_{number}.py": error for number, (_, error) in enumerate(SNIPPETS) if error
+    }
+    assert f"checked {len(SNIPPETS)} source files" in summary
+    assert {line.split(":")[0] for line in found} == set(expected), done.stdout
+    for name, error in expected.items():
+        assert any(line.startswith(f"{name}:5: error: ") and error in line for line in found)
