@@ -333,8 +333,8 @@ class Pipeline:
         self.shards.release()
 
     def _work(self) -> None:
-        """Until the queue is closed. A graph whose shards are lost is opened again. Raises the
-        error that ended it.
+        """Until the queue is closed. A graph whose shards are lost, also while it is opened, is
+        opened again. Raises the error that ended it.
         """
         while self._queue.closed is None or self._last is None:
             try:
@@ -345,7 +345,7 @@ class Pipeline:
                 writer.run()
                 return
             except ShardLost as error:
-                if self._last is None:
+                if self._last is None and not self.shards.may_open_again:
                     raise
                 if self._writer.done():
                     self._writer = Future()
@@ -353,9 +353,10 @@ class Pipeline:
 
     def _open(self) -> Writer:
         mapped = self._mapped_graph()
-        if mapped.view is not None:
-            self._views.publish(mapped.view)
-        self._mapped.set_result(mapped.view is not None)
+        if not self._mapped.done():  # or a shard was lost during an earlier attempt
+            if mapped.view is not None:
+                self._views.publish(mapped.view)
+            self._mapped.set_result(mapped.view is not None)
         self._may_recover.wait()
         if self._queue.closed is not None:
             raise self._queue.closed

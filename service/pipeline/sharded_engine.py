@@ -126,6 +126,10 @@ class ShardedGraphEngine(Engine):
         """Of the shards; as it was asked for, until they have started."""
         return self._started.backend if self._started else self._asked
 
+    @property
+    def has_started(self) -> bool:
+        return self._started is not None
+
     def check_alive(self) -> None:
         """Raises ShardLost if a shard is known to be lost."""
         if self._started is not None:

@@ -19,6 +19,9 @@ log = logging.getLogger("liverank.shards")
 _FIRST_DELAY, _LONGEST_DELAY = 0.1, 60.0
 """Seconds between attempts to recover: doubled with each that fails."""
 
+_OPENING_ATTEMPTS = 8
+"""At a graph that has not been open yet, before the loss of a shard is an error."""
+
 
 @dataclass(frozen=True, slots=True)
 class Loss:
@@ -74,6 +77,15 @@ class Shards:
         """Raises ShardLost if a shard of the present engine is known to be lost."""
         if isinstance(self._engine, ShardedGraphEngine):
             self._engine.check_alive()
+
+    @property
+    def may_open_again(self) -> bool:
+        """Whether the loss of a shard while the graph is opened for the first time is worth another
+        attempt: not if workers have never started, since the settings may be wrong.
+        """
+        engine = self._engine
+        started = isinstance(engine, ShardedGraphEngine) and engine.has_started
+        return (started or self.restarts > 0) and self.restarts + 1 < _OPENING_ATTEMPTS
 
     def lost(self, error: Exception) -> float:
         """Ends the workers that are left. Returns the seconds after which to recover."""

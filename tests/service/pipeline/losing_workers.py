@@ -16,12 +16,13 @@ EDGES = [("a", "b"), ("b", "c"), ("c", "a"), ("d", "a")]
 
 class Cluster:
     """Starts shards. `failing` names the next call during which one is lost, for watched queries by
-    the method of ShardQueries; `absent` is how often workers do not start from now on.
+    the method of ShardQueries; `absent` is how often workers do not start from now on, and
+    `later_absent` how often more from that loss on.
     """
 
     def __init__(self) -> None:
         self.failing: str | None = None
-        self.absent = 0
+        self.absent = self.later_absent = 0
         self.may_start = threading.Event()
         self.may_start.set()
         self.started: list[LosingWorkers] = []
@@ -61,6 +62,7 @@ class LosingWorkers(ThreadWorkers):
         called = arguments[0][0] if method == "watched" else method
         if self._cluster.failing == called:
             self._cluster.failing = None
+            self._cluster.absent += self._cluster.later_absent
             raise ShardLost(1, self.size, "tls://127.0.0.1:1")
         return super().call(method, arguments)
 

@@ -23,6 +23,7 @@ from tests.service.graphs import (
     edges_of,
     opened,
     send,
+    started,
     submit,
     working,
 )
@@ -230,6 +231,47 @@ def test_workers_that_do_not_start_are_an_error_of_the_first_opening(
     cluster.absent = 1
     with pytest.raises(ShardLost, match="the 2 shards did not answer: TimeoutError"):
         opened(tmp_path, shards=2)
+
+
+@pytest.mark.parametrize("method", ["restore", "apply", "update", "values"])
+def test_a_shard_lost_while_its_graph_is_opened_is_no_error(
+    tmp_path: Path, cluster: Cluster, method: str
+) -> None:
+    with working(tmp_path, shards=2) as pipeline:
+        send(pipeline, batch(EDGES))
+        pipeline.checkpoint().result(60)
+        send(pipeline, batch([("a", "c")]))
+    # and workers that do not come at once, as where another process starts them
+    cluster.failing, cluster.later_absent = method, 2
+    with working(tmp_path, shards=2) as again:
+        assert cluster.failing is None
+        assert again.shards.restarts == 3
+        assert again.shards.loss is None
+        assert (again.view.version, again.view.edges) == (2, 5)
+        assert send(again, batch([("c", "d")]))["version"] == 3
+
+
+def test_shards_lost_at_every_opening_are_an_error(
+    tmp_path: Path, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.pipeline.shards._OPENING_ATTEMPTS", 3)
+    with working(tmp_path) as pipeline:
+        send(pipeline, batch(EDGES))
+    cluster.failing, cluster.later_absent = "update", 1000
+    with pytest.raises(ShardLost, match="the 2 shards did not answer: TimeoutError"):
+        opened(tmp_path, shards=2)
+
+
+def test_a_graph_can_be_closed_while_it_is_opened_again(tmp_path: Path, cluster: Cluster) -> None:
+    with working(tmp_path) as pipeline:
+        send(pipeline, batch(EDGES))
+    cluster.failing, cluster.later_absent = "update", 1000
+    opening = started(tmp_path, shards=2)
+    opening.recover()
+    wait_for(lambda: opening.shards.restarts > 1)
+    opening.close(NotReady("the test ends"))
+    with pytest.raises(NotReady, match="the test ends"):
+        opening.wait_until_open()
 
 
 def test_every_strategy_runs_in_both_forms(pipeline: Pipeline) -> None:
