@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -72,3 +74,21 @@ def times_of(values: Any, count: int) -> NDArray[np.float64]:
         place = int(wrong[0])
         raise InvalidValue(f"times[{place}]", array[place].item(), "a finite number of seconds")
     return array.astype(np.float64, copy=False)
+
+
+def check_rows(field: str, rows: Sequence[Any], sizes: tuple[int, ...]) -> int:
+    """The size of all rows. Raises InvalidValue for one of another size, or without integer ids."""
+    size = sizes[0]
+    for index, row in enumerate(rows):
+        try:
+            if index == 0 and len(row) in sizes:
+                size = len(row)
+            is_edge = len(row) == size
+            operator.index(row[0]), operator.index(row[1])
+        except (TypeError, IndexError):
+            is_edge = False
+        if not is_edge:
+            expected = {2: "(source, target)", 3: "(source, target, weight)"}
+            known = expected[size] if index else " or ".join(expected[size] for size in sizes)
+            raise InvalidValue(f"{field}[{index}]", row, f"{known} with integers as ids")
+    return size

@@ -14,7 +14,7 @@ from typing import Any, Literal, cast, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu.columns import ids_of, times_of, weights_of
+from gpu.columns import check_rows, ids_of, times_of, weights_of
 from gpu.errors import InvalidValue
 from gpu.trace import Trace
 
@@ -225,14 +225,17 @@ class EdgeBatch:
         remove: Iterable[int] = (),
         add: Iterable[int] = (),
     ) -> EdgeBatch:
-        """The batch of (source, target) pairs; insertions may be (source, target, weight)."""
-        rows = [tuple(edge) for edge in insert]
-        weights = None
-        if any(len(edge) == 3 for edge in rows):
-            weights = np.array([edge[2] for edge in cast(list[tuple[int, int, float]], rows)])
+        """The batch of (source, target) pairs; insertions may be (source, target, weight).
+
+        Raises InvalidValue, also for ids that are no integers.
+        """
+        rows, deletions = list(insert), list(delete)
+        is_weighted = check_rows("insert", rows, (2, 3)) == 3
+        check_rows("delete", deletions, (2,))
+        weights = np.array([edge[2:] for edge in rows]).ravel() if is_weighted else None
         inserted, deleted = (
             np.array([edge[:2] for edge in pairs], np.int64).reshape(-1, 2).T.copy()
-            for pairs in (rows, list(delete))
+            for pairs in (rows, deletions)
         )
         return cls(
             inserted[0],

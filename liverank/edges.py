@@ -17,6 +17,7 @@ Nothing here needs NumPy or PyArrow for pairs and for graphs.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -108,13 +109,39 @@ def read_edges(data: Any, columns: Columns = NO_NAMES, directed: bool | None = N
     columns   of a frame; `weight` also of a matrix or a graph, and `time` of nothing else
     directed  None: as a graph says itself, and True for everything else
 
-    Raises InvalidInput for data without edges, for keys or weights of another type, and for an
-    undirected graph as a directed one; MissingPackage if a frame needs PyArrow.
+    Raises InvalidInput for data without edges, for keys or weights of another type, for weights and
+    times that are not finite, and for an undirected graph as a directed one; MissingPackage if a
+    frame needs PyArrow.
     """
     edges = _columns(data, columns)
+    _check_finite(edges.weights, columns.weight or "weight")
+    _check_finite(edges.times, columns.time or "time")
     if directed and not edges.directed:
         raise InvalidInput("directed", "expected False or None, since the graph is undirected")
     return edges if directed is None else replace(edges, directed=directed)
+
+
+def _check_finite(column: Any, field: str) -> None:
+    """Raises InvalidInput: JSON has no NaN and no infinity."""
+    if column is None:
+        return
+    if isinstance(column, list):
+        wrong = next((index for index, value in enumerate(column) if not _is_finite(value)), None)
+    else:
+        import numpy as np
+
+        infinite = np.flatnonzero(~np.isfinite(np.asarray(column)))
+        wrong = int(infinite[0]) if len(infinite) else None
+    if wrong is not None:
+        got = as_list(column[wrong : wrong + 1])[0]
+        raise InvalidInput(field, f"edge {wrong}: expected a finite number, got {got!r}")
+
+
+def _is_finite(value: Any) -> bool:
+    try:
+        return math.isfinite(value)
+    except (TypeError, OverflowError):
+        return False
 
 
 def as_list(column: Any) -> list[Any]:

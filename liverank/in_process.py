@@ -127,25 +127,41 @@ def pagerank(
     max_iterations   the most sweeps over all vertices, or twice as many: see gpu.Options
     backend          auto: CUDA if there is a device
 
-    Raises InvalidInput for edges that cannot be used, gpu.EngineError for options that cannot and
-    for a lack of memory, MissingPackage without the extra `engine`.
+    Raises InvalidInput for edges and options that cannot be used, gpu.EngineError for a lack of
+    memory and for a backend that cannot run here, MissingPackage without the extra `engine`.
     """
     with needs("engine"):
-        from gpu import EdgeBatch, Engine, Options
-    columns = read_edges(edges, Columns(source, target, weight), directed)
+        from gpu import InvalidValue
+    try:
+        return _pagerank(
+            read_edges(edges, Columns(source, target, weight), directed),
+            personalization,
+            backend,
+            damping=damping,
+            dangling=dangling,
+            target_error=target_error,
+            max_iterations=max_iterations,
+        )
+    except InvalidValue as error:
+        message = f"expected {error.requirement}, got {error.value!r}"
+        raise InvalidInput(error.field, message) from error
+
+
+def _pagerank(
+    columns: EdgeColumns,
+    personalization: Any,
+    backend: Literal["auto", "cpu", "cuda"],
+    **options: Any,
+) -> Ranking:
+    """Raises InvalidInput, gpu.EngineError."""
+    from gpu import EdgeBatch, Engine, Options
+
     if columns.times is not None:
         raise InvalidInput("edges", "expected edges without times, which need a graph of a server")
     weights = columns.weights
-    options = Options(
-        damping=damping,
-        dangling=dangling,
-        target_error=target_error,
-        max_iterations=max_iterations,
-        weighted=weights is not None,
-        directed=columns.directed,
-    )
     vertices, sources, targets = indexed(columns)
-    engine = Engine(options, backend)
+    weighted = weights is not None
+    engine = Engine(Options(weighted=weighted, directed=columns.directed, **options), backend)
     if weights is not None and len(weights):
         weights = weights.to_numpy() if hasattr(weights, "to_numpy") else as_list(weights)
     else:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import logging
-import re
 import threading
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +19,6 @@ from gpu import (
     BackendName,
     EdgeBatch,
     Engine,
-    InvalidValue,
     Options,
     Storage,
     limit_device_memory,
@@ -33,7 +31,7 @@ from service.errors import (
     TooManyGraphs,
     UnknownGraph,
 )
-from service.graph_options import GraphOptions
+from service.graph_options import GraphOptions, requested_options
 from service.pipeline.admission import QueueLimits
 from service.pipeline.analyses import Analyses, AnalysisLimits
 from service.pipeline.checkpointer import CheckpointLimits
@@ -54,8 +52,6 @@ DEFAULT_GRAPH = "default"
 CLOSE_SECONDS = 5.0
 
 _ONE_KEY: dict[KeyKind, pa.Array] = {"string": pa.array(["a"]), "integer": pa.array([1])}
-
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,15 +233,7 @@ class Catalog:
         Raises InvalidValue for the name or an option, GraphExists, TooManyGraphs, NotReady,
         StorageFailed.
         """
-        if NAME.fullmatch(name) is None:
-            raise InvalidValue(
-                "graph",
-                name,
-                "1 to 64 of the characters A-Z a-z 0-9 . _ - and begin with a letter or digit",
-            )
-        options = GraphOptions(**given)
-        if options.half_life is not None and given.get("weighted") is False:
-            raise InvalidValue("weighted", False, "true, or left out, where half_life is given")
+        options = requested_options(name, given)
         self._check_ready()
         with self._changing:
             self._check_ready()
@@ -318,6 +306,8 @@ class Catalog:
             EdgeTimes.warm_up()
         kernels = Options(storage=options.storage, weighted=options.weighted)
         if kernels not in self._warm:
+            kind = f"weighted={options.weighted} storage={options.storage}"
+            log.info("loading kernels of graphs with %s; a first time compiles them", kind)
             Engine(kernels, self._backend).warm_up()
             self._warm.add(kernels)
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from math import isfinite
-from typing import get_args
+from typing import Any, get_args
 
 from gpu import Dangling, Form, InvalidValue, Options, SettledTarget, Solve, Storage
 from service.formats.times import MAX_AHEAD, Clock, TimeRule
 from service.pipeline.window import WindowOptions
 from service.vertex_keys import KeyKind
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,3 +116,17 @@ class GraphOptions:
         """How to rank; None for what the graph does. Raises InvalidValue."""
         strategy = self.strategy if strategy is None else strategy
         return Solve(strategy, form, trace, settle, target).checked(self.engine_options())
+
+
+def requested_options(name: str, given: Mapping[str, Any]) -> GraphOptions:
+    """The options of a graph that a client names. Raises InvalidValue for the name or an option."""
+    if NAME.fullmatch(name) is None:
+        raise InvalidValue(
+            "graph",
+            name,
+            "1 to 64 of the characters A-Z a-z 0-9 . _ - and begin with a letter or digit",
+        )
+    options = GraphOptions(**given)
+    if options.half_life is not None and given.get("weighted") is False:
+        raise InvalidValue("weighted", False, "true, or left out, where half_life is given")
+    return options

@@ -128,15 +128,16 @@ _HEADERS = {
     "internal-error": {"Connection": "close"},
 }
 
-_HTTP_DETAILS = {
-    HTTPStatus.NOT_FOUND: "no call has this path; /docs lists the calls",
-    HTTPStatus.METHOD_NOT_ALLOWED: "this path does not accept this method; /docs lists the calls",
-}
+_HTTP_DETAILS = {HTTPStatus.NOT_FOUND: "no call has this path; /docs lists the calls"}
 
 
 def problem_types() -> dict[str, HTTPStatus]:
     """The name and status of every type."""
-    known = [*_TYPES.values(), INTERNAL_ERROR, *map(_type_of_status, _HTTP_DETAILS)]
+    known = [
+        *_TYPES.values(),
+        INTERNAL_ERROR,
+        *map(_type_of_status, (*_HTTP_DETAILS, HTTPStatus.METHOD_NOT_ALLOWED)),
+    ]
     return {kind.name: kind.status for kind in known}
 
 

@@ -1,4 +1,4 @@
-"""Starts the command: `liverank` and `python -m service.cli`."""
+"""Starts the command: `liverank`, `python -m liverank` and `python -m service.cli`."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -142,7 +143,7 @@ def prepare_graph(
     timed: bool = False,
 ) -> GraphOptions:
     """The options of the graph. A new graph is created with the file's kind of keys and these
-    options, and weighted if the edges are.
+    options, and weighted if the edges are, and a notice on stderr says so.
 
     timed  whether the times of the edges are to be sent
 
@@ -163,6 +164,7 @@ def prepare_graph(
         keys: KeyKind = "integer" if integers else "string"
         weighted = None if edges.weights is None else True
         information = client.create(graph, keys=keys, weighted=weighted, **(options or {}))
+        print(f"note: graph {graph!r} did not exist and was created", file=sys.stderr)
     else:
         if options:
             client.create(graph, **options)

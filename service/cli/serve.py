@@ -13,6 +13,7 @@ from service.cli.listening import bound_sockets, url_of
 from service.cli.provided_keys import provide_keys
 from service.http.server import server_of
 from service.settings import Settings
+from service.storage.graph_store import GraphStore
 
 log = logging.getLogger("liverank.serve")
 
@@ -49,6 +50,9 @@ def serve(settings: Settings) -> None:
         provide_keys(settings.keys, settings.data, settings.api_key)
     server = server_of(create_app(settings, stop), settings)
     listeners = bound_sockets(settings.host, settings.port)
+    store = GraphStore(settings.data)  # one that cannot be used is told before "listening"
+    store.open()
+    store.close()
     for listener in listeners:
         log.info("listening on %s/, its dashboard; Ctrl-C ends the server", url_of(listener))
     try:

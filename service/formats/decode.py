@@ -81,7 +81,8 @@ def decode_vertices(content_type: str | None, body: bytes, kind: KeyKind) -> pa.
     """
     if _media_type(content_type) != JSON:
         raise UnsupportedFormat(content_type or "", (JSON,))
-    return decode_json(body, kind, Attributes(weighted=False, times=None), ("vertices",)).vertices
+    attributes, members = Attributes(weighted=False, times=None), ("vertices",)
+    return decode_json(body, kind, attributes, members, required=members).vertices
 
 
 def _media_type(content_type: str | None) -> str | None:

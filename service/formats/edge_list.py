@@ -139,7 +139,9 @@ def _place_of(
         return wanted - 1
     if wanted is not None:
         if header is None or wanted.lower() not in header:
-            named = "no header" if header is None else f"the columns {', '.join(header)}"
+            named = f"the columns {', '.join(header or ())}"
+            if header is None:
+                named = f"no header: give the number of the column, from 1 to {columns}"
             message = f"there is no column {wanted!r} for {use}; the file has {named}"
             raise EdgeListError(path, None, message)
         return header.index(wanted.lower())

@@ -43,11 +43,15 @@ interpreter lock; orjson is faster below.
 
 
 def decode_json(
-    body: bytes, kind: KeyKind, attributes: Attributes, members: tuple[str, ...] = _MEMBERS
+    body: bytes,
+    kind: KeyKind,
+    attributes: Attributes,
+    members: tuple[str, ...] = _MEMBERS,
+    required: tuple[str, ...] = (),
 ) -> EdgeColumns:
-    """members: those that the body may have. Raises FormatError."""
+    """members: those that the body may have, or must have. Raises FormatError."""
     if len(body) >= LARGE_BODY:
-        columns = _large_pairs(body, kind, members)
+        columns = _large_pairs(body, kind, members, required)
         if columns is not None:
             return columns
     document = parse_json(body, "body", None)
@@ -56,6 +60,9 @@ def decode_json(
     for name in document:
         if name not in members:
             raise FormatError(name, None, f"unknown member; expected {listed(members)}")
+    for name in required:
+        if name not in document:
+            raise FormatError(name, None, "expected an array of keys, got nothing")
     vertices, remove = (_listed_keys(document, name, kind) for name in ("vertices", "remove"))
     inserted = _edges(document.get("insert", []), kind, "insert", attributes)
     deleted = _edges(document.get("delete", []), kind, "delete", None)
@@ -78,7 +85,9 @@ def decode_json(
     return columns
 
 
-def _large_pairs(body: bytes, kind: KeyKind, members: tuple[str, ...]) -> EdgeColumns | None:
+def _large_pairs(
+    body: bytes, kind: KeyKind, members: tuple[str, ...], required: tuple[str, ...]
+) -> EdgeColumns | None:
     """The batch, if it consists of pairs and is valid; None if orjson has to decide."""
     if not body.startswith(b"{") or b"null" in body:  # Arrow reads null as an absent member
         return None
@@ -92,6 +101,8 @@ def _large_pairs(body: bytes, kind: KeyKind, members: tuple[str, ...]) -> EdgeCo
         return None
     others = types.keys() - set(members)
     if table.num_rows != 1 or any(not table[name].null_count for name in others):
+        return None
+    if any(table[name].null_count for name in required):
         return None
     edges = [combined(table[name]).flatten() for name in ("insert", "delete")]
     if any(pc.any(pc.not_equal(pc.list_value_length(pairs), 2)).as_py() for pairs in edges):

@@ -134,7 +134,7 @@ def _checked(
 
 
 def too_far(rule: TimeRule) -> str:
-    return f"expected a time within 2⁴⁰ half-lives of 0, {rule.farthest:.8g} s"
+    return f"expected a time within 2⁴⁰ half-lives of 0, {rule.farthest} s"
 
 
 def _item(values: Any, index: int) -> object:

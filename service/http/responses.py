@@ -52,10 +52,11 @@ async def _answer_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     status = HTTPStatus(error.status_code)
     headers = dict(error.headers or {})
-    path = request.scope["path"]
+    path, detail = request.scope["path"], error.detail
     if status == HTTPStatus.METHOD_NOT_ALLOWED:
-        headers["Allow"] = _allowed_methods(request, path)
-    return _response(problems.problem_of_status(status, error.detail), headers, path)
+        headers["Allow"] = allowed = _allowed_methods(request, path)
+        detail = f"method: expected {allowed}, got {request.method}; /docs lists the calls"
+    return _response(problems.problem_of_status(status, detail), headers, path)
 
 
 EXCEPTION_HANDLERS: dict[Any, Callable[[Request, Exception], Awaitable[Response]]] = {

@@ -217,7 +217,7 @@ class Rejected(Body):
 class VerticesRequest(Body):
     model_config = like({"vertices": ["ada", "grace"]})
 
-    vertices: list[Key] = Field([], description="in the order of the ranks in the response")
+    vertices: list[Key] = Field(description="in the order of the ranks in the response")
 
 
 class _Published(Body):

@@ -1,6 +1,10 @@
 """Options and batches refuse what cannot be used, naming field and value."""
 
+# ruff: noqa: E501 - tables of cases have a case a line
+
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 import pytest
@@ -103,3 +107,18 @@ def test_a_refused_batch_changes_nothing() -> None:
     with pytest.raises(InvalidValue):
         engine.apply(EdgeBatch.of(insert=[(1, 2), (5, -3)]))
     assert (engine.vertices, engine.edges) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ({"insert": [("a", "b")]}, r"insert\[0\]: \('a', 'b'\) .* \(source, target\) or \(source, target, weight\) with integers"),
+        ({"insert": [(0, 1), (0, 2.5)]}, r"insert\[1\]: \(0, 2.5\) .* \(source, target\) with integers"),
+        ({"insert": [(0, 1, 2.0), (0, 1)]}, r"insert\[1\]: \(0, 1\) .* \(source, target, weight\) with"),
+        ({"insert": [5]}, r"insert\[0\]: 5 .* \(source, target\) or"),
+        ({"delete": [(0, 1, 2.0)]}, r"delete\[0\]: \(0, 1, 2.0\) .* \(source, target\) with integers"),
+    ],
+)  # fmt: skip
+def test_rows_that_are_no_edges_of_ids_are_named(rows: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidValue, match=message):
+        EdgeBatch.of(**rows)

@@ -33,20 +33,21 @@ LATER = {
 """Packages of extras: imported inside functions only, and for type checkers."""
 
 AT_ONCE = {
+    "liverank.__main__": {"service"},
     "liverank.mcp": {"mcp", "mcp_types", "pydantic", "starlette", "uvicorn"},
     "liverank.sources.kafka": {"aiokafka", "faststream"},
     "liverank.sources.nats": {"faststream", "nats"},
     "liverank.sources.rabbitmq": {"aio_pika", "faststream"},
     "liverank.sources.redis": {"faststream", "redis"},
 }
-"""Packages of extras that a module or package imports at once: others import it in functions."""
+"""What a module or package imports at once, also of extras: others import it in functions."""
 
 ORDER = [
     {"errors", "choices"},
     {"edges", "files", "tables"},
     {"client", "in_process"},
     {"networkx_backend", "mcp", "sources"},
-    {""},
+    {"", "__main__"},
 ]
 """Modules and packages, each importing only from the rows above its own."""
 
@@ -93,7 +94,7 @@ def at_once(tree: ast.AST) -> Iterator[ast.AST]:
 
 
 @pytest.mark.parametrize("path", FILES, ids=module_of)
-def test_packages_of_extras_are_imported_late_and_the_service_never(path: Path) -> None:
+def test_packages_of_extras_are_imported_late_and_the_service_by_the_command(path: Path) -> None:
     tree = ast.parse(path.read_text("utf-8"))
     standard = set(sys.stdlib_module_names) | {"liverank"}
     part = late_part_of(module_of(path))

@@ -11,8 +11,9 @@ import orjson
 from fastapi import APIRouter, Path, Request, Response
 
 from gpu import InvalidValue
-from service.catalog import NAME, Catalog, Graph
+from service.catalog import Catalog, Graph
 from service.formats.source_ranges import MAX_LENGTH
+from service.graph_options import NAME, requested_options
 from service.http.body import parse_body, read_body
 from service.http.conditional import response_by_content
 from service.http.dependencies import OpenCatalog, OpenGraph, result_of
@@ -76,6 +77,7 @@ async def create_graph(request: Request, graph: NewName, catalog: OpenCatalog) -
     """
     body = await read_body(request)
     given = parse_body(GraphRequest, body).model_dump(exclude_unset=True) if body else {}
+    requested_options(graph, given)  # a wrong one need not wait for another's compilation
     created, is_new = await _in_order(catalog, catalog.create, graph, given)
     return json_response(_describe(created), 201 if is_new else 200)
 

@@ -5,11 +5,13 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import httpx
 import igraph
 import networkx as nx
+import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
@@ -45,6 +47,25 @@ def test_deletions_have_no_weights() -> None:
         pytest.raises(InvalidInput, match="delete: expected pairs: a deletion has no weight"),
     ):
         client.send("g", delete=[("a", "b", 0.5)])
+
+
+@pytest.mark.parametrize(
+    ("edges", "names", "message"),
+    [
+        ([("a", "b", 1.0), ("b", "c", math.nan)], {}, "weight: edge 1: expected a finite number, got nan"),
+        ([("a", "b", np.float32("inf"))], {}, "weight: edge 0: .*inf"),
+        ([("a", "b", [1])], {}, r"weight: edge 0: expected a finite number, got \[1\]"),
+        ([("a", "b", None, -math.inf)], {}, "time: edge 0: expected a finite number, got -inf"),
+        (pa.table({"source": ["a"], "target": ["b"], "w": [math.nan]}), {"weight": "w"}, "w: edge 0: .* got nan"),
+        (pa.table({"source": [1], "target": [2], "when": [math.inf]}), {"time": "when"}, "when: edge 0: .* got inf"),
+        (nx.DiGraph([("a", "b", {"w": math.nan})]), {"weight": "w"}, "w: edge 0: .* got nan"),
+        (igraph.Graph([(0, 1)], edge_attrs={"w": [math.inf]}), {"weight": "w", "directed": False}, "w: edge 0: .* got inf"),
+        (scipy.sparse.coo_array(([math.nan], ([0], [1])), (2, 2)), {"weight": "data"}, "data: edge 0: .* got nan"),
+    ],
+)  # fmt: skip
+def test_weights_and_times_are_finite(edges: Any, names: dict[str, Any], message: str) -> None:
+    with client_of(Recorder()) as client, pytest.raises(InvalidInput, match=message):
+        client.insert("g", edges, **names)
 
 
 @pytest.mark.parametrize("kind", ["triples", "pandas", "polars", "arrow", "networkx", "sparse"])

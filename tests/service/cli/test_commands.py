@@ -101,9 +101,10 @@ def test_exactly_the_documented_exit_codes_are_in_the_help(run: Any) -> None:
     assert re.findall(r"\b(\d+) (?=[a-z])", codes) == documented
 
 
-def test_the_module_runs_as_the_command_does() -> None:
+@pytest.mark.parametrize("module", ["liverank", "service.cli"])
+def test_the_module_runs_as_the_command_does(module: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "service.cli", "generate", "--help"], capture_output=True, text=True
+        [sys.executable, "-m", module, "generate", "--help"], capture_output=True, text=True
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert "rmat" in done.stdout

@@ -43,7 +43,7 @@ def test_serve_responds_until_it_is_stopped(tmp_path: Path) -> None:
     assert process.returncode in (0, -signal.SIGTERM)
 
 
-def serve_ending_by_itself(*arguments: str) -> tuple[int, list[str]]:
+def serve_ending_by_itself(*arguments: str, listens: bool = False) -> tuple[int, list[str]]:
     """Exit code, and the lines on stderr that the command itself writes."""
     done = subprocess.run(
         [sys.executable, "-m", "service.cli", "serve", "--backend", "cpu", *arguments],
@@ -52,6 +52,7 @@ def serve_ending_by_itself(*arguments: str) -> tuple[int, list[str]]:
         timeout=120,
     )
     assert "Traceback" not in done.stderr
+    assert ("listening on" in done.stderr) == listens
     own = [line for line in done.stderr.splitlines() if line.startswith("liverank: ")]
     return done.returncode, own
 
@@ -80,7 +81,7 @@ def test_serve_ends_where_a_graph_cannot_be_recovered(tmp_path: Path) -> None:
     journal = tmp_path / "graphs" / "default" / "journal.db"
     journal.write_bytes(b"no database" * 1000)
     journal.with_suffix(".head").unlink()
-    code, lines = serve_ending_by_itself("--data", str(tmp_path), "--port", "0")
+    code, lines = serve_ending_by_itself("--data", str(tmp_path), "--port", "0", listens=True)
     reason = "file is not a database; the number of its batches is unknown: restore a backup"
     assert (code, lines) == (1, [f"liverank: {journal}: {reason}"])
 

@@ -40,7 +40,10 @@ def test_the_time_column_can_be_given(read: Read) -> None:
         assert edges.times.tolist() == [5.0, 3.0]
     message = "edges.txt: there is no column 4 for the time; the file has 3"
     assert refusal(read, "1 2 3\n", time=4) == message
-    message = "edges.txt: there is no column 'when' for the time; the file has no header"
+    message = (
+        "edges.txt: there is no column 'when' for the time; the file has no header: give the "
+        "number of the column, from 1 to 3"
+    )
     assert refusal(read, "1 2 3\n", time="when") == message
 
 

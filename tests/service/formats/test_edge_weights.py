@@ -79,7 +79,7 @@ EXPECTED = (
         ("source,target,w\na,b,1\na,c,\n", "e.csv", "w", f"e.csv, line 3: {EXPECTED} 3, got ''"),
         ("source,target\na,b\n", "e.csv", "w", "e.csv: there is no column 'w' for the weight; the file has the columns source, target"),
         ("a b\n", "e.txt", 3, "e.txt: there is no column 3 for the weight; the file has 2"),
-        ("a b 1\n", "e.txt", "w", "e.txt: there is no column 'w' for the weight; the file has no header"),
+        ("a b 1\n", "e.txt", "w", "e.txt: there is no column 'w' for the weight; the file has no header: give the number of the column, from 1 to 3"),
         ("0 + a b\n", "e.txt", 3, "e.txt: there is no column 3 for the weight in a list of events"),
         (b"\1\0\0\0\2\0\0\0", "e.gr.bin", "w", "e.gr.bin: there is no column 'w' for the weight in a .gr.bin file"),
         ("%%MatrixMarket matrix coordinate pattern general\n3 3 1\n1 2\n", "m.mtx", "values", "m.mtx: there is no column 'values' for the weight; the file has the columns row, column"),

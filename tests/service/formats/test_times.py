@@ -307,7 +307,7 @@ def test_times_are_within_so_many_half_lives_of_0() -> None:
     body = orjson.dumps({"insert": [["a", "b", 1, far], ["b", "c", 1, -far]]})
     assert times(decoded(JSON, body, rule, weighted=True)) == [far, -far]
     body = orjson.dumps({"insert": [["a", "b", 1, 0], ["b", "c", 1, -far - 1]]})
-    message = "insert[1]: time: expected a time within 2⁴⁰ half-lives of 0, 1.0995116e+09 s, got the number -1099"
+    message = "insert[1]: time: expected a time within 2⁴⁰ half-lives of 0, 1099511627.776 s, got the number -1099"
     assert refusal(JSON, body, rule, weighted=True).startswith(message)
-    message = "time: expected a time within 2⁴⁰ half-lives of 0, 1.0995116e+09 s; it is 1700000000.000 now"
+    message = "time: expected a time within 2⁴⁰ half-lives of 0, 1099511627.776 s; it is 1700000000.000 now"
     assert refusal(*PLAIN[0], TimeRule.of("wall", 1e-3, NOW), weighted=True) == message

@@ -376,7 +376,7 @@ def test_a_subgraph_has_the_edges_among_its_vertices(server: Server, path: str) 
     assert len(answer["edges"]) == len(expected)
     assert sorted(answer["vertices"]) == sorted(members - {"nobody"})
     assert answer["unknown"] == ["nobody"]
-    empty = server.http.post(f"{path}/subgraph", json={}).json()
+    empty = server.http.post(f"{path}/subgraph", json={"vertices": []}).json()
     assert (empty["vertices"], empty["edges"]) == ([], [])
 
 

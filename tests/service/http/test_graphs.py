@@ -167,3 +167,18 @@ def test_a_graph_may_keep_its_ranks_as_float32(server: Server) -> None:
         .json()["detail"]
         .endswith("exists with storage 'float32', not 'float64'")
     )
+
+
+def test_a_wrong_name_or_option_is_refused_while_another_graph_is_created(server: Server) -> None:
+    compiled = threading.Event()
+    server.catalog.changes.submit(compiled.wait, 60)
+    try:
+        for path, options, field in (
+            ("/graphs/-wrong", {}, "graph"),
+            ("/graphs/new", {"damping": 2}, "damping"),
+            ("/graphs/new", {"half_life": 60, "weighted": False}, "weighted"),
+        ):
+            answer = server.http.put(path, json=options, timeout=10)
+            assert (answer.status_code, answer.json()["field"]) == (422, field)
+    finally:
+        compiled.set()

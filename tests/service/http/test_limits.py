@@ -360,3 +360,5 @@ def test_a_405_response_lists_the_allowed_methods(server: Server) -> None:
     ):
         answer = server.http.request("PATCH", path)
         assert (answer.status_code, answer.headers["allow"]) == (405, methods)
+        detail = f"method: expected {methods}, got PATCH; /docs lists the calls"
+        assert answer.json()["detail"] == detail

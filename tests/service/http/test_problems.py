@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from gpu import STRATEGIES
+from service.formats.json_body import LARGE_BODY
 from service.http.schemas import Problem
 from service.queries.view import View
 from tests.service.server import Server
@@ -256,3 +257,13 @@ def test_a_missing_member_is_named(server: Server) -> None:
 def test_titles_have_one_style(server: Server) -> None:
     assert problem(server.http.get("/nothing"), 404)["title"] == "Not found"
     assert problem(server.http.get("/graphs/nowhere"), 404)["title"] == "Unknown graph"
+
+
+@pytest.mark.parametrize("size", [2, LARGE_BODY])
+@pytest.mark.parametrize("call", ["PUT sets/mine", "POST ranks", "POST subgraph"])
+def test_a_body_of_vertices_without_them_is_refused(server: Server, call: str, size: int) -> None:
+    method, path = call.split()
+    body = b"{}".ljust(size)
+    answer = server.http.request(method, f"/graphs/default/{path}", content=body)
+    assert (answer.status_code, answer.json()["field"]) == (422, "vertices")
+    assert answer.json()["detail"] == "vertices: expected an array of keys, got nothing"
