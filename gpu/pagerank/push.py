@@ -43,8 +43,8 @@ def push_to_target(iterate: GlobalIterate) -> tuple[int, int]:
     rounds = vertices = 0
     while goal > 0.0 and _remaining(iterate) > goal * certificate.mass:
         if residual.floor == np.inf:
-            # at most `room` entries can be above ‖r‖₁ / room
-            floor = certificate.residual_l1 / len(residual.candidates)
+            # at most `room` entries can be above ‖r‖₁ / room; a shard without vertices has none
+            floor = certificate.residual_l1 / max(1, len(residual.candidates))
             graph.backend.residual.select_candidates(residual, max(_FIRST_FLOOR * unit, floor))
             budget -= graph.ids.limit
         pushed = iterate.push(

@@ -216,6 +216,7 @@ class Watched:
             if (
                 query is None
                 or entry.outdated
+                or self._lacks_places(entry)
                 or query.iterate.error_bound > entry.asked.target_error
             ):
                 try:
@@ -226,6 +227,11 @@ class Watched:
                 perturbed.append(entry)
             entry.perturbed = entry.outdated = False
         self._renew_bounds(perturbed)
+
+    def _lacks_places(self, entry: Entry) -> bool:
+        """Whether vertices that joined have places that no vertex had."""
+        asked = entry.asked
+        return len(entry.places) < min(asked.k, asked.count(self._context.graph.ids))
 
     def _renew_bounds(self, entries: Sequence[Entry]) -> None:
         """Makes the bounds of answers whose places stay those of the graph after a batch."""

@@ -52,8 +52,9 @@ def test_watched_queries_stay_within_their_bounds(
 
 
 def _assert_grown(engine: Engine, query: PersonalizedQuery, answer: Personalized) -> None:
-    """As _assert_certified, where vertices newer than the places have no rank yet."""
+    """As _assert_certified, of at most k places."""
     exact = exact_ranks(engine, query)
+    assert len(answer.vertices) == min(query.k, engine.vertices)
     found = np.zeros(engine.vertices)
     found[answer.vertices] = answer.ranks
     assert np.abs(found - exact).sum() <= answer.error_bound + 1e-11

@@ -113,6 +113,21 @@ def test_pushes_meet_the_target_alone(shards: int, backend: Backend) -> None:
         assert max(rounds) > 1
 
 
+def test_a_shard_without_vertices_takes_part_in_pushes(backend: Backend) -> None:
+    options = Options(damping=0.01, vertex_order="degree")
+    workers = ThreadWorkers(options, 3, without_latency(backend))
+    with ShardedEngine(options, workers=workers) as engine:
+        for batch in (
+            EdgeBatch(vertices=2),
+            EdgeBatch.of(insert=[(0, 0), (0, 1), (1, 0), (1, 1)], remove=[1]),
+        ):
+            engine.apply(batch)
+            result = engine.update()
+            assert result.error_bound <= options.target_error
+            np.testing.assert_allclose(engine.top(3)[1], [0.5, 0.5], atol=1e-6)
+        assert [shard.graph.vertices for shard in workers.shards] == [1, 1, 0]
+
+
 def test_a_push_stops_as_it_is_told(backend: Backend) -> None:
     options = Options(target_error=1e-6)
     # where a sweep is dearer, pushes go on until there are more candidates than a list holds

@@ -53,7 +53,7 @@ def some_batch(generator: np.random.Generator, one: Engine, weighted: bool) -> E
 
 
 def assert_follows(one: Engine, query: PersonalizedQuery, answer: Personalized) -> None:
-    """The places are certified; vertices that joined after the last solve may be missing."""
+    """The answer has all places that there are, and is within its bound."""
     assert query.target_error is not None
     assert answer.error_bound <= query.target_error
     weights = np.ones(len(query.seeds)) if query.weights is None else query.weights
@@ -62,8 +62,11 @@ def assert_follows(one: Engine, query: PersonalizedQuery, answer: Personalized) 
     error = np.abs(answer.ranks - exact[answer.vertices]).sum()
     assert error <= answer.error_bound + 1e-11
     assert not np.isin(answer.vertices, one.free_ids()).any()
+    count = one.vertices
     if query.among is not None:
         assert np.isin(answer.vertices, query.among).all()
+        count = len(np.setdiff1d(query.among, one.free_ids()))
+    assert len(answer.vertices) == min(query.k, count)
 
 
 @pytest.mark.parametrize("seed", range(8))
