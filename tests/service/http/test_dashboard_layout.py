@@ -57,3 +57,20 @@ def test_a_phone_shows_all_of_it_and_the_theme_is_remembered(
         page.reload()
         expect(page.locator("#theme-button")).to_have_text("Theme: dark")
         assert urlsplit(page.url).fragment == graph
+
+
+def test_on_a_phone_tab_goes_down_the_page(browser: Browser, server: Server) -> None:
+    graph = new_graph(server, *STAR)
+    with opened(browser, server, graph, viewport={"width": 390, "height": 844}) as found:
+        page = found.page
+        expect(page.locator("#top .vertex").first).to_be_visible()
+        tops: list[float] = []
+        page.locator("#theme-button").focus()
+        while True:
+            page.keyboard.press("Tab")
+            if page.evaluate("document.activeElement === document.body"):
+                break
+            panel = "(document.activeElement.closest('.card') ?? document.activeElement)"
+            tops.append(page.evaluate(f"{panel}.getBoundingClientRect().top + scrollY"))
+        assert len(set(tops)) > 3
+        assert tops == sorted(tops)

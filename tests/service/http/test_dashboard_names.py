@@ -27,3 +27,15 @@ def test_a_graph_that_is_there_is_shown_without_a_notice(browser: Browser, serve
     with opened(browser, server, graph) as found:
         expect(found.page.locator(CURRENT)).to_have_text(graph)
         expect(found.page.locator("#missing")).to_be_hidden()
+
+
+def test_a_server_without_graphs_and_keys_is_not_said_to_have_a_key(
+    browser: Browser, server: Server
+) -> None:
+    with opened(browser, server, go=False) as found:
+        page = found.page
+        page.route("**/graphs", lambda route: route.fulfill(json={"graphs": []}))
+        page.goto(server.url(""))
+        expect(page.locator("#notice")).to_contain_text(
+            "There is no graph that can be read here yet."
+        )

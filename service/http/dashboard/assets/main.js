@@ -81,7 +81,7 @@ async function connect(wanted = "") {
     const asked = wanted || named();
     const name = [asked, named(), "default", names[0]].find((one) => names.includes(one));
     keyPanel.close();
-    if (name === undefined) await retryLater("There is no graph that this key can read yet.", wanted);
+    if (name === undefined) await retryLater("There is no graph that can be read here yet.", wanted);
     else {
       open(name, graphs);
       showMissing(asked, name);
