@@ -11,6 +11,9 @@ So
 
     y_v - N_v·(r⁻_v + α(Σr⁻ - r⁻_v))  ≤  y*_v  ≤  y_v + N_v·(r⁺_v + α(Σr⁺ - r⁺_v)).
 
+r is rounded: in L1 it may be off by half the uncertainty U of the certificate. If all that is at v,
+it adds (1 - α)·U/2 there beside α·U/2 for Σr. So Σr⁺ and Σr⁻ are taken larger by max(U, U/2α).
+
 The order of y* is that of the ranks. Place i is certified, and all before it, if its lower bound is
 above the upper bounds of all vertices behind it. In the same way the first i places are a certified
 set, in any order, if the least of their lower bounds is above those. Ranks that are equal because
@@ -78,8 +81,8 @@ def certified_top_k(
     if chosen is not None:
         values, residuals = values[chosen], residuals[chosen]
     l1, total = certificate.residual_l1, certificate.residual_sum
-    positive = 0.5 * (l1 + total) + certificate.uncertainty
-    negative = 0.5 * (l1 - total) + certificate.uncertainty
+    slack = certificate.uncertainty * max(1.0, 0.5 / damping)
+    positive, negative = 0.5 * (l1 + total) + slack, 0.5 * (l1 - total) + slack
     wanted = min(k + 1, count)
     own = _leading_entries(iterate, chosen, values, residuals, wanted)
     best = found.merged(own, wanted)
