@@ -48,9 +48,13 @@ LEFT_OUT = {
     "pagerank/test_storage.py::test_a_large_rank_has_no": "pushes as they cost one device",
     "pagerank/test_trace.py::test_iterations_that_are_not": "changes parts of the engine",
     "pagerank/test_trace.py::test_a_solve_by_lists": "changes parts of the engine",
+    "personalized/test_certified_top_k.py": "changes parts of the engine",
     "personalized/test_many.py::test_queries_that_stay_near": "pushes as they cost one device",
     "personalized/test_many.py::test_trials_end": "changes parts of the engine",
     "pagerank/test_published.py::test_sweeps_take_a_solve_over": "changes parts of the engine",
+    "personalized/test_personalized.py::test_a_work_list_that_is_too": "records calls made here",
+    "personalized/test_personalized.py::test_pushes_that_pay": "records calls made here",
+    "personalized/test_published_personalized.py::test_a_hybrid_ch": "changes parts of the engine",
     "personalized/test_settled_set.py::test_a_block_ends_when": "changes parts of the engine",
     "personalized/test_ties.py::test_nothing_ties_without_memory": "changes parts of the engine",
     "sharded": "shards, which start their own",
@@ -58,7 +62,7 @@ LEFT_OUT = {
     "test_warm_up.py": "compilation",
 }
 """Folders, files and tests of tests/gpu that drive no engine which shards could replace. Changes to
-parts of an engine would not reach the workers.
+parts of an engine would not reach the workers, and their calls are not seen here.
 """
 
 _PARTS = ("internals", "_queries")
