@@ -14,6 +14,7 @@ struct Span {
     int64 size;
 
     T& operator[](uint64 index) const { return data[index]; }
+    operator Span<const T>() const { return {data, size}; }
     T* begin() const { return data; }
     T* end() const { return data + size; }
 };

@@ -6,9 +6,11 @@
 //     a struct with `fields`   a tuple of what these are (a NamedTuple of gpu.operations)
 //
 // Several overloads share a name; the first whose parameters fit is called, without the interpreter lock. If none fits, the call
-// raises TypeError and says what it was given. A function returns nothing, a number, or a std::tuple of numbers.
+// raises TypeError and says what it was given. A function returns nothing, a number, or a std::tuple of numbers; std::bad_alloc
+// becomes MemoryError.
 #pragma once
 #include <algorithm>
+#include <new>
 #include <string>
 #include <tuple>
 #include <type_traits>
@@ -222,15 +224,20 @@ struct Overload<function> {
         // in braces, since these are evaluated from left to right
         std::tuple<std::remove_cvref_t<Types>...> values{Parameter<std::remove_cvref_t<Types>>::take(at)...};
         PyThreadState* state = PyEval_SaveThread();
-        if constexpr (std::is_void_v<Result>) {
-            std::apply(function, values);
+        try {
+            if constexpr (std::is_void_v<Result>) {
+                std::apply(function, values);
+                PyEval_RestoreThread(state);
+                Py_IncRef(&_Py_NoneStruct);
+                return &_Py_NoneStruct;
+            } else {
+                const Result value = std::apply(function, values);
+                PyEval_RestoreThread(state);
+                return result(value);
+            }
+        } catch (const std::bad_alloc&) {
             PyEval_RestoreThread(state);
-            Py_IncRef(&_Py_NoneStruct);
-            return &_Py_NoneStruct;
-        } else {
-            const Result value = std::apply(function, values);
-            PyEval_RestoreThread(state);
-            return result(value);
+            return PyErr_NoMemory();
         }
     }
 };
