@@ -47,3 +47,18 @@ struct Weighted {
     using Loop = float;
     using Degree = double;
 };
+
+template <class Kind>
+using Lists = Csr<typename Kind::Weights>;
+template <class Kind>
+using Loops = Span<const typename Kind::Loop>;
+template <class Kind>
+using Degrees = Span<const typename Kind::Degree>;
+
+// z of a deflated sweep, empty if it is not deflated: gpu.operations.sweeps.DeflationVector.
+struct Deflation {
+    using fields = Fields<Span<const double>, Span<const double>, double>;
+
+    Span<const double> values, residual;
+    double rhs_scale;
+};

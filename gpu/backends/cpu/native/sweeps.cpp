@@ -13,23 +13,8 @@ enum SweepSum { RESIDUAL_L1, RESIDUAL_SUM, MASS, NEXT_RESIDUAL_SUM, LARGEST_STEP
 constexpr int64 VECTORISED = 256;
 
 template <class Kind>
-using InLists = Csr<typename Kind::Weights>;
-template <class Kind>
-using Loops = Span<const typename Kind::Loop>;
-template <class Kind>
-using Degrees = Span<const typename Kind::Degree>;
-
-// z of a deflated sweep: gpu.operations.sweeps.DeflationVector. Empty if the sweep is not deflated.
-struct Deflation {
-    using fields = Fields<Span<const double>, Span<const double>, double>;
-
-    Span<const double> values, residual;
-    double rhs_scale;
-};
-
-template <class Kind>
 void compute_residual(
-    Span<const int64> groups, Span<const int> order, InLists<Kind> incoming, Loops<Kind> loop, Degrees<Kind> degree,
+    Span<const int64> groups, Span<const int> order, Lists<Kind> incoming, Loops<Kind> loop, Degrees<Kind> degree,
     Span<const double> values, Span<const float> contributions, double rhs_scale, double damping, Span<double> residuals,
     Span<double> sums) {
     pool::parallel(groups.size - 1, CHUNKS, [&](int64 first_group, int64 last_group) {
@@ -60,7 +45,7 @@ KERNEL("compute_residual", compute_residual<Unweighted>, compute_residual<Weight
 
 template <class Kind>
 void sweep(
-    Span<const int64> groups, Span<const int> order, InLists<Kind> incoming, Loops<Kind> loop, Degrees<Kind> degree,
+    Span<const int64> groups, Span<const int> order, Lists<Kind> incoming, Loops<Kind> loop, Degrees<Kind> degree,
     Span<const float> contributions, double damping, double shift, Deflation deflation, double coefficient, float fresh,
     float kept, Span<double> values, Span<double> r, Span<float> new_contributions, Span<double> sums) {
     const bool deflated = deflation.values.size > 0;
@@ -102,7 +87,7 @@ KERNEL("sweep", sweep<Unweighted>, sweep<Weighted>);
 // q̂ = A·δ - mean, and the inner products in the order of OrthominStep.of.
 template <class Kind>
 void orthomin_image(
-    Span<const int64> groups, Span<const int> order, InLists<Kind> incoming, Loops<Kind> loop, Degrees<Kind> degree,
+    Span<const int64> groups, Span<const int> order, Lists<Kind> incoming, Loops<Kind> loop, Degrees<Kind> degree,
     Span<const float> contributions, double damping, double mean, Span<const double> values, Span<const double> r, double floor,
     bool has_previous, Span<double> weights, Span<const double> last_image, Span<double> image, Span<double> products) {
     enum Product { NEW_NEW, NEW_R, NEW_LAST, LAST_LAST, LAST_R, PRODUCTS };
@@ -207,5 +192,60 @@ void orthomin_step(
     });
 }
 KERNEL("orthomin_step", orthomin_step<Unweighted>, orthomin_step<Weighted>);
+
+// The start from in-degrees (gpu.pagerank.start): what (β + α·c·i) / (1 - αℓ/d) sends to other vertices, of β and of c; and the
+// edges.
+template <class Kind>
+void sum_in_degrees(Span<const int> in_lengths, Loops<Kind> loop, Degrees<Kind> degree, double damping, Span<double> sums) {
+    pool::parallel(degree.size, STRIPE, [&](int64 first, int64 last) {
+        double constant = 0.0, linear = 0.0, edges = 0.0;
+        for (int64 v = first; v < last; ++v) {
+            const auto d = degree[v];
+            edges += in_lengths[v];
+            if (d > 0) {
+                double sent = 1.0;
+                // else there would be two divisions a vertex for 1
+                if (loop[v] != 0) sent = (1.0 - static_cast<double>(loop[v]) / d) / diagonal_of(d, loop[v], damping);
+                constant += sent;
+                linear += sent * damping * in_lengths[v];
+            }
+        }
+        double* own = sums.data + SUMS * (first / STRIPE);
+        own[0] = constant;
+        own[1] = linear;
+        own[2] = edges;
+    });
+}
+KERNEL("sum_in_degrees", sum_in_degrees<Unweighted>, sum_in_degrees<Weighted>);
+
+template <class Kind>
+void start_from_in_degrees(
+    Span<const int> in_lengths, Loops<Kind> loop, Degrees<Kind> degree, double damping, double rhs_scale, double mean,
+    Span<double> values, Span<double> r, Span<float> contributions, Span<double> sums) {
+    pool::parallel(degree.size, STRIPE, [&](int64 first, int64 last) {
+        double residual_sum = 0.0, mass = 0.0, next_residual_sum = 0.0;
+        for (int64 v = first; v < last; ++v) {
+            const auto d = degree[v];
+            const double diagonal = diagonal_of(d, loop[v], damping);
+            if (is_isolated(d, loop[v], in_lengths[v])) {
+                values[v] = rhs_scale / diagonal;
+                r[v] = 0.0;
+                contributions[v] = 0.0f;
+                mass += values[v];
+                continue;
+            }
+            values[v] = 0.0;
+            r[v] = rhs_scale;
+            contributions[v] = contribution_of(rhs_scale + damping * mean * in_lengths[v], d, diagonal);
+            residual_sum += rhs_scale;
+            next_residual_sum += next_residual(rhs_scale, contributions[v], d, damping);
+        }
+        double* own = sums.data + SUMS * (first / STRIPE);
+        own[RESIDUAL_L1] = own[RESIDUAL_SUM] = residual_sum;
+        own[MASS] = mass;
+        own[NEXT_RESIDUAL_SUM] = next_residual_sum;
+    });
+}
+KERNEL("start_from_in_degrees", start_from_in_degrees<Unweighted>, start_from_in_degrees<Weighted>);
 
 }  // namespace
