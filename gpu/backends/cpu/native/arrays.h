@@ -36,14 +36,29 @@ struct Csr {
     Weights weights;
 };
 
+// The same, to be written.
+template <class Weights>
+struct MutableCsr {
+    using fields = Fields<Span<int64>, Span<int>, Span<int>, Weights>;
+
+    Span<int64> row_starts;
+    Span<int> row_lengths;
+    Span<int> column_indices;
+    Weights weights;
+};
+
 // What a graph without weights has, and one with: see gpu.operations.csr.GraphView.
 struct Unweighted {
+    static constexpr bool weighted = false;
     using Weights = Nothing;
+    using MutableWeights = Nothing;
     using Loop = uint8;
     using Degree = int;
 };
 struct Weighted {
+    static constexpr bool weighted = true;
     using Weights = Span<const float>;
+    using MutableWeights = Span<float>;
     using Loop = float;
     using Degree = double;
 };
