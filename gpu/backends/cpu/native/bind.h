@@ -219,24 +219,28 @@ struct Overload<function> {
         return given.count() == leaves && (Parameter<std::remove_cvref_t<Types>>::fits(at) && ...);
     }
 
+    template <bool QUICK>
     static PyObject* call(const Arguments& given) {
         [[maybe_unused]] const Argument* at = given.begin();
         // in braces, since these are evaluated from left to right
         std::tuple<std::remove_cvref_t<Types>...> values{Parameter<std::remove_cvref_t<Types>>::take(at)...};
-        PyThreadState* state = PyEval_SaveThread();
+        PyThreadState* state = QUICK ? nullptr : PyEval_SaveThread();
+        const auto end = [&] {
+            if (!QUICK) PyEval_RestoreThread(state);
+        };
         try {
             if constexpr (std::is_void_v<Result>) {
                 std::apply(function, values);
-                PyEval_RestoreThread(state);
+                end();
                 Py_IncRef(&_Py_NoneStruct);
                 return &_Py_NoneStruct;
             } else {
                 const Result value = std::apply(function, values);
-                PyEval_RestoreThread(state);
+                end();
                 return result(value);
             }
         } catch (const std::bad_alloc&) {
-            PyEval_RestoreThread(state);
+            end();
             return PyErr_NoMemory();
         }
     }
@@ -248,13 +252,13 @@ struct Name {
     constexpr Name(const char (&name)[SIZE]) { std::copy_n(name, SIZE, text); }
 };
 
-template <Name name, auto... functions>
+template <Name name, bool QUICK, auto... functions>
 PyObject* call(PyObject*, PyObject* const* arguments, std::ptrdiff_t count) {
     Arguments given;
     for (std::ptrdiff_t place = 0; place < count; ++place)
         if (!given.add(arguments[place])) return nullptr;
     PyObject* returned = nullptr;
-    if (((Overload<functions>::fits(given) && (returned = Overload<functions>::call(given), true)) || ...)) return returned;
+    if (((Overload<functions>::fits(given) && (returned = Overload<functions>::template call<QUICK>(given), true)) || ...)) return returned;
     return PyErr_Format(PyExc_TypeError, "%s does not take (%s)", name.text, given.description().c_str());
 }
 
@@ -264,9 +268,9 @@ inline std::vector<PyMethodDef>& methods() {
 }
 
 // Registers the overloads of a name when the library is loaded.
-template <Name name, auto... functions>
+template <Name name, bool QUICK, auto... functions>
 struct Kernel {
-    Kernel() { methods().push_back({name.text, call<name, functions...>, METH_FASTCALL, nullptr}); }
+    Kernel() { methods().push_back({name.text, call<name, QUICK, functions...>, METH_FASTCALL, nullptr}); }
 };
 
 }  // namespace bind
@@ -274,4 +278,6 @@ struct Kernel {
 #define KERNEL_PLACE(prefix, line) prefix##line
 #define KERNEL_AT(line) KERNEL_PLACE(kernel_, line)
 // KERNEL("name", function, …): the overloads of a name
-#define KERNEL(name, ...) static const bind::Kernel<name, __VA_ARGS__> KERNEL_AT(__LINE__)
+#define KERNEL(name, ...) static const bind::Kernel<name, false, __VA_ARGS__> KERNEL_AT(__LINE__)
+// One that keeps the interpreter lock: it takes less time than getting the lock back beside busy threads.
+#define QUICK_KERNEL(name, ...) static const bind::Kernel<name, true, __VA_ARGS__> KERNEL_AT(__LINE__)

@@ -1,4 +1,6 @@
 // Graphs drawn from counter-based random numbers (gpu.operations.generate).
+#include <algorithm>
+
 #include "bind.h"
 #include "pool.h"
 #include "random.h"
@@ -82,5 +84,25 @@ void permuted_pairs(uint64 start, uint64 vertices, int64 bits, int64 rounds, Spa
     });
 }
 KERNEL("permuted_pairs", permuted_pairs);
+
+// Each edge descends `scale` levels into the quarter of the matrix that its random number of the level names (gpu.generate.rmat).
+void draw_rmat(
+    uint64 start, int64 scale, Span<const uint64> thresholds, Span<int64> sources, Span<int64> targets) {
+    pool::parallel(sources.size, 1 << 10, [&](int64 first, int64 last) {
+        for (int64 edge = first; edge < last; ++edge) {
+            int64 source = 0, target = 0;
+            for (int64 level = 0; level < scale; ++level) {
+                const uint64 number = random_number(start, edge * scale + level);
+                const bool lower = number >= thresholds[1];
+                const bool right = (number >= thresholds[0] && !lower) || number >= thresholds[2];
+                source = source * 2 + lower;
+                target = target * 2 + right;
+            }
+            sources[edge] = source;
+            targets[edge] = target;
+        }
+    });
+}
+KERNEL("draw_rmat", draw_rmat);
 
 }  // namespace

@@ -139,6 +139,17 @@ void copy_rows(
 }
 KERNEL("copy_rows", copy_rows<Nothing, Nothing>, copy_rows<ConstFloats, Floats>);
 
+// Copies the rows one after the other, each aligned.
+template <class T>
+void pack_entries(Span<const int64> starts, Span<const int> lengths, Span<const T> entries, Span<T> packed) {
+    int64 place = 0;
+    for (int64 row = 0; row < lengths.size; ++row) {
+        std::copy_n(entries.data + starts[row], lengths[row], packed.data + place);
+        place += packed_slots(lengths[row]);
+    }
+}
+KERNEL("pack_entries", pack_entries<int>, pack_entries<float>);
+
 // The entries of each row from before[row] on.
 template <class Weights, class NewWeights>
 void list_entries(
