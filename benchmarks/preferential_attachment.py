@@ -26,7 +26,7 @@ from gpu.generate import preferential_attachment
 from gpu.generate.baselines import barabasi_albert, copy_model
 from gpu.generate.degrees import DegreeDistribution
 from gpu.jit.compile import sequential
-from gpu.jit.random_numbers import ATTACHMENT_SEQUENCE, sequence_start, threshold
+from gpu.random_numbers import ATTACHMENT_SEQUENCE, sequence_start, threshold
 from gpu.operations.backend import Backend
 from gpu.operations.device import Array
 

@@ -20,6 +20,7 @@ from gpu.errors import (
 from gpu.first_solve import warm_up_solve
 from gpu.graph.reading import CapturedEdges, EdgeBlock, EdgeReader, Neighbours
 from gpu.graph.staging import StagingBuffer
+from gpu.native import kernels as kernels
 from gpu.operations.programs import VertexProgram
 from gpu.out_of_core.programs import OutOfCoreAnswer, OutOfCorePrograms
 from gpu.out_of_core.ranking import OutOfCoreRanking, OutOfCoreRanks

@@ -27,7 +27,7 @@ except ImportError:  # run as a script
     Hook = object
 
 ENGINE = Path(__file__).resolve().parent
-NATIVE = ENGINE / "backends" / "cpu" / "native"
+NATIVE = ENGINE / "native"
 FLAGS = ["-std=c++20", "-O3", "-fPIC", "-fvisibility=hidden", "-pthread", "-Wall", "-Wextra"]
 # a multiplication and an addition round twice, also where one instruction does both: the same bits
 # on every machine

@@ -27,9 +27,8 @@ from numpy.typing import NDArray
 from gpu.graph.dynamic_graph import DynamicGraph
 from gpu.graph.permutation import VertexPermutation
 from gpu.graph.staging import StagingBuffer
-from gpu.jit.compile import sequential
+from gpu.native import kernels
 from gpu.operations.backend import Backend
-from gpu.operations.csr import ALIGNMENT
 from gpu.operations.device import Array
 from gpu.pagerank.global_iterate import GlobalIterate
 from gpu.pagerank.ranks import Ranks
@@ -107,7 +106,7 @@ class Capture:
             slots["weights"] = host.pop("weights")
         for name, entries in slots.items():
             packed = np.zeros(self._packed, entries.dtype)
-            _pack(starts, host["length"], entries, ALIGNMENT, packed)
+            kernels.pack_entries(starts, host["length"], entries, packed)
             host[name] = packed
         return Snapshot(host, dict(self._numbers))
 
@@ -122,23 +121,6 @@ class Capture:
 
     def _to_host(self, array: Array) -> NDArray[Any]:
         return array if isinstance(array, np.ndarray) else self._device.to_host(array)
-
-
-@sequential
-def _pack(
-    starts: NDArray[np.int64],
-    lengths: NDArray[np.int32],
-    entries: NDArray[Any],
-    alignment: int,
-    packed: NDArray[Any],
-) -> None:
-    """Copies the rows one after the other, each aligned."""
-    place = 0
-    for row in range(len(lengths)):
-        first = starts[row]
-        for entry in range(lengths[row]):
-            packed[place + entry] = entries[first + entry]
-        place += (lengths[row] + alignment - 1) // alignment * alignment
 
 
 def ranks_of(snapshot: Snapshot, backend: Backend) -> Ranks:

@@ -36,7 +36,6 @@ from service.pipeline.admission import QueueLimits
 from service.pipeline.analyses import Analyses, AnalysisLimits
 from service.pipeline.checkpointer import CheckpointLimits
 from service.pipeline.consumers import Consumers
-from service.pipeline.edge_times import EdgeTimes
 from service.pipeline.observer import Observer
 from service.pipeline.pipeline import Pipeline
 from service.process_limits import check_process_limits
@@ -302,8 +301,6 @@ class Catalog:
 
     def _warm_up(self, options: GraphOptions) -> None:
         """Compiles what batches of graphs with these options need, once there is one."""
-        if options.window is not None:
-            EdgeTimes.warm_up()
         kernels = Options(storage=options.storage, weighted=options.weighted)
         if kernels not in self._warm:
             kind = f"weighted={options.weighted} storage={options.storage}"

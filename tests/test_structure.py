@@ -30,7 +30,8 @@ ENGINE_MAY_IMPORT |= {"cryptography"}  # which dates certificates, as Dask needs
 
 ENGINE_ORDER = [
     {"errors", "trace"},
-    {"columns", "jit", "device_functions"},
+    {"columns", "jit", "native", "device_functions"},
+    {"random_numbers"},
     {"types"},
     {"operations", "verify"},
     {"graph", "backends", "stage_timer"},

@@ -6,7 +6,7 @@ from operator import attrgetter
 
 import numpy as np
 
-from gpu.backends.cpu.native import kernels
+from gpu.native import kernels
 from gpu.operations.csr import SlackCsr
 from gpu.operations.device import Array, DeviceOperations
 from gpu.operations.graph import GraphOperations, SortedKeys

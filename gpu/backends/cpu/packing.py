@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu.backends.cpu.native import kernels
+from gpu.native import kernels
 
 _DIGIT_BITS = 11
 """Keys are sorted by this many bits at a time: the ends of so many lists stay in cache."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu.backends.cpu.native import kernels
 from gpu.backends.cpu.rows import CHUNK_WORK, chunk_rows
 from gpu.backends.cpu.sweeps import sum_depth
+from gpu.native import kernels
 from gpu.operations.csr import Csr, Rows
 from gpu.operations.device import Array, DeviceOperations
 from gpu.operations.graph import GraphOperations, SortedKeys

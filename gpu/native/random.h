@@ -1,4 +1,4 @@
-// SplitMix64 as a function of a counter: see gpu.jit.random_numbers.
+// SplitMix64 as a function of a counter: see gpu.random_numbers.
 #pragma once
 #include "arrays.h"
 

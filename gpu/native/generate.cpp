@@ -7,7 +7,7 @@
 
 namespace {
 
-// Numbers of a sequence: SplitMix64 (Steele, Lea and Flood, OOPSLA 2014, figure 16). See gpu.jit.random_numbers.
+// Numbers of a sequence: SplitMix64 (Steele, Lea and Flood, OOPSLA 2014, figure 16). See gpu.random_numbers.
 void fill_random(uint64 start, int64 skipped, Span<uint64> numbers) {
     pool::parallel(numbers.size, 1 << 14, [&](int64 first, int64 last) {
         for (int64 index = first; index < last; ++index) numbers[index] = random_number(start, skipped + index);

@@ -4,8 +4,8 @@ so a graph does not depend on which thread draws which edge, nor in what order.
     start = sequence_start(seed, sequence)
     number i = mix(start + (i + 1)·γ)  (mod 2⁶⁴)
 
-This is SplitMix64 (Steele, Lea and Flood, OOPSLA 2014, figure 16). kernels/random_numbers.cuh has
-the same functions for the device.
+This is SplitMix64 (Steele, Lea and Flood, OOPSLA 2014, figure 16). The kernels have the same
+functions: native/random.h and backends/cuda/kernels/random_numbers.cuh.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu.jit.compile import inlined, kernel
+from gpu.native import kernels
 
 # Independent sequences of one seed: each purpose draws from its own.
 EDGE_SEQUENCE, LABEL_SEQUENCE, KEEP_SEQUENCE = 1, 2, 3
@@ -25,8 +25,7 @@ LIFETIME_SEQUENCE, NEIGHBOUR_SEQUENCE = 10, 11
 
 GOLDEN_GAMMA = np.uint64(0x9E3779B97F4A7C15)
 _FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
-_30, _27, _31, _32 = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(32)
-_LOW = np.uint64(0xFFFFFFFF)
+_30, _27, _31 = np.uint64(30), np.uint64(27), np.uint64(31)
 
 Mixed = TypeVar("Mixed", np.uint64, NDArray[np.uint64])
 
@@ -38,36 +37,16 @@ def mixed(state: Mixed) -> Mixed:
     return state ^ (state >> _31)
 
 
-mix = inlined(mixed)
-"""The same of a number, in compiled code."""
-
-
-@inlined
-def below(number, limit):  # type: ignore[no-untyped-def]
-    """An integer in 0 … limit - 1 from a 64-bit number: ⌊number · limit / 2⁶⁴⌋.
-
-    limit  uint64, below 2³¹
-    """
-    return ((number >> _32) * limit + ((number & _LOW) * limit >> _32)) >> _32
-
-
 def sequence_start(seed: int, sequence: int) -> np.uint64:
     """The state before the first number of a sequence."""
     with np.errstate(over="ignore"):  # SplitMix64 is arithmetic modulo 2⁶⁴
         return np.uint64(mixed(np.uint64(seed % 2**64) + np.uint64(sequence) * GOLDEN_GAMMA))
 
 
-@kernel(grain=1 << 14)
-def fill(first, last, start, skipped, numbers):  # type: ignore[no-untyped-def]
-    """Fills `numbers` with numbers skipped, skipped + 1, … of the sequence from `start`."""
-    for index in range(first, last):
-        numbers[index] = mix(start + np.uint64(skipped + index + 1) * GOLDEN_GAMMA)
-
-
 def random_numbers(seed: int, sequence: int, count: int) -> NDArray[np.uint64]:
     """uint64[count]: numbers 0 … count - 1 of a sequence."""
     numbers = np.empty(count, np.uint64)
-    fill(count, sequence_start(seed, sequence), 0, numbers)
+    kernels.fill_random(sequence_start(seed, sequence), 0, numbers)
     return numbers
 
 

@@ -14,7 +14,7 @@ from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
 from typing import Any
 
-from gpu.backends.cpu.native.level import level
+from gpu.native.level import level
 
 
 def _loaded() -> Any:

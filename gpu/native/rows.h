@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "../../../kernels/vertex.h"
+#include "../kernels/vertex.h"
 #include "arrays.h"
 #include "pool.h"
 
