@@ -89,7 +89,7 @@ template <class Kind>
 void orthomin_image(
     Span<const int64> groups, Span<const int> order, Lists<Kind> incoming, Loops<Kind> loop, Degrees<Kind> degree,
     Span<const float> contributions, double damping, double mean, Span<const double> values, Span<const double> r, double floor,
-    bool has_previous, Span<double> weights, Span<const double> last_image, Span<double> image, Span<double> products) {
+    bool has_previous, Span<float> weights, Span<const double> last_image, Span<double> image, Span<double> products) {
     enum Product { NEW_NEW, NEW_R, NEW_LAST, LAST_LAST, LAST_R, PRODUCTS };
     pull<PRODUCTS>(groups, order, incoming, contributions, products, [&](uint32 v, double incoming_mass, double* own) {
         const auto d = degree[v];
@@ -100,12 +100,12 @@ void orthomin_image(
         }
         const double here = diagonal * step_of(contributions[v], r[v], d) - damping * incoming_mass - mean;
         image[v] = here;
-        if (floor > 0.0) weights[v] = 1.0 / (diagonal * std::max(values[v], floor));
-        const double weighted = weights[v] * here;
+        if (floor > 0.0) weights[v] = static_cast<float>(1.0 / (diagonal * std::max(values[v], floor)));
+        const double weight = weights[v], weighted = weight * here;
         own[NEW_NEW] += weighted * here;
         own[NEW_R] += weighted * r[v];
         if (has_previous) {
-            const double weighted_last = weights[v] * last_image[v];
+            const double weighted_last = weight * last_image[v];
             own[NEW_LAST] += weighted * last_image[v];
             own[LAST_LAST] += weighted_last * last_image[v];
             own[LAST_R] += weighted_last * r[v];

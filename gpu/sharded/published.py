@@ -11,7 +11,6 @@ from typing import ClassVar
 
 import numpy as np
 
-from gpu.backends.cpu.rows import smallest_change
 from gpu.operations.backend import Backend
 from gpu.operations.csr import GraphView, Rows
 from gpu.operations.device import Array
@@ -134,7 +133,6 @@ class ShardedPublished(PublishedOperations):
         values[order] = old + step
         new = values[order].astype(np.float64)
         change, size = xp.abs(new - old), xp.maximum(new, old)
-        change[change <= smallest_change(values) * size] = 0.0
         relative = change / size
         pruned = relative <= rule.prune_tolerance
         if marks is not None:

@@ -14,12 +14,14 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from gpu.backends.cpu.rows import CHUNKS, STRIPE
+from gpu.backends.cpu.rows import STRIPE
 from gpu.jit.atomics import compare_and_swap, exchange, fetch_and_add
 from gpu.jit.compile import by_type, helper, kernel, unsigned
 from gpu.operations.programs import KINDS, VertexProgram
 
 Loop = Callable[..., Any]
+
+CHUNKS = 1
 
 NEXT, RECEIVED = 0, 1
 """Positions in the counts of a superstep: vertices that are active next, and that received."""

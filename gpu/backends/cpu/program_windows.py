@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from gpu.backends.cpu.program_loops import Loop, ProgramLoops, count_at, number_at
+from gpu.backends.cpu.program_loops import CHUNKS, Loop, ProgramLoops, count_at, number_at
 from gpu.backends.cpu.programs import arguments_of_vertex, parameter_tuple
-from gpu.backends.cpu.rows import CHUNKS
 from gpu.jit.atomics import compare_and_swap
 from gpu.jit.compile import unsigned
 from gpu.operations.program_windows import Gathered, ProgramWindowOperations, WindowState
