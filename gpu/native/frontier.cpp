@@ -10,10 +10,13 @@ namespace {
 using namespace vertex;
 
 // Several threads may set the same flag.
-void set(Span<uint8> flags, uint64 v, uint8 value) { std::atomic_ref(flags[v]).store(value, std::memory_order_relaxed); }
+template <class Flag>
+void set(Span<Flag> flags, uint64 v, Flag value) {
+    std::atomic_ref(flags[v]).store(value, std::memory_order_relaxed);
+}
 
 template <class Kind>
-void expand_forward(Span<const int> vertices, Lists<Kind> outgoing, Loops<Kind> loop, Span<uint8> flags) {
+void expand_forward(Span<const int> vertices, Lists<Kind> outgoing, Loops<Kind> loop, Span<int> flags) {
     pool::parallel(vertices.size, STRIPE, [&](int64 first, int64 last) {
         for (int64 place = first; place < last; ++place) {
             const int u = vertices[place];
@@ -28,7 +31,7 @@ KERNEL("expand_forward", expand_forward<Unweighted>, expand_forward<Weighted>);
 // Lists the vertices that had no flag in `fresh` and returns their number.
 template <class Kind>
 int64 expand_forward_few(
-    Span<const int> vertices, Lists<Kind> outgoing, Loops<Kind> loop, Span<uint8> flags, Span<int> fresh) {
+    Span<const int> vertices, Lists<Kind> outgoing, Loops<Kind> loop, Span<int> flags, Span<int> fresh) {
     int64 found = 0;
     const auto reach = [&](int v) {
         if (flags[v]) return;
@@ -47,7 +50,7 @@ KERNEL("expand_forward_few", expand_forward_few<Unweighted>, expand_forward_few<
 template <class Kind>
 void expand_backward(
     Span<const int64> groups, Span<const int> order, Lists<Kind> incoming, Loops<Kind> loop, Span<const uint8> frontier,
-    Span<uint8> flags) {
+    Span<int> flags) {
     pool::parallel(groups.size - 1, CHUNKS, [&](int64 first, int64 last) {
         for (int64 place = groups[first]; place < groups[last]; ++place) {
             const int v = order[place];
@@ -65,7 +68,7 @@ template <class Kind>
 void jacobi_step(
     Span<const int64> groups, Span<const int> order, Lists<Kind> incoming, Loops<Kind> loop, Degrees<Kind> degree,
     Span<const double> values, Span<const double> contributions, double rhs_scale, double damping, Span<double> new_values,
-    Span<uint8> affected, Span<uint8> expanding, double prune_tolerance, double frontier_tolerance,
+    Span<int> affected, Span<uint8> expanding, double prune_tolerance, double frontier_tolerance,
     Span<double> largest_changes) {
     pool::parallel(groups.size - 1, CHUNKS, [&](int64 first_group, int64 last_group) {
         for (int64 group = first_group; group < last_group; ++group) {

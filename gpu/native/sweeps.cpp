@@ -12,10 +12,10 @@ enum SweepSum { RESIDUAL_L1, RESIDUAL_SUM, MASS, NEXT_RESIDUAL_SUM, LARGEST_STEP
 // Vertices of a block that is summed after it was changed, while it is in the fastest cache.
 constexpr int64 VECTORISED = 256;
 
-template <class Kind>
+template <class Kind, class Contribution>
 void compute_residual(
     Span<const int64> groups, Span<const int> order, Lists<Kind> incoming, Loops<Kind> loop, Degrees<Kind> degree,
-    Span<const double> values, Span<const float> contributions, double rhs_scale, double damping, Span<double> residuals,
+    Span<const double> values, Span<const Contribution> contributions, double rhs_scale, double damping, Span<double> residuals,
     Span<double> sums) {
     pool::parallel(groups.size - 1, CHUNKS, [&](int64 first_group, int64 last_group) {
         for (int64 group = first_group; group < last_group; ++group) {
@@ -41,7 +41,9 @@ void compute_residual(
         }
     });
 }
-KERNEL("compute_residual", compute_residual<Unweighted>, compute_residual<Weighted>);
+KERNEL(
+    "compute_residual", compute_residual<Unweighted, double>, compute_residual<Weighted, double>,
+    compute_residual<Unweighted, float>, compute_residual<Weighted, float>);
 
 template <class Kind>
 void sweep(

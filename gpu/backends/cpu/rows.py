@@ -17,7 +17,6 @@ BLOCK = 1024
 """Terms added to one partial sum before it joins the row's, as in rows.h."""
 
 NO_VALUES = np.zeros(0)
-NO_CONTRIBUTIONS = np.zeros(0, np.float32)
 
 
 def chunk_rows(order: NDArray[np.int32], row_lengths: NDArray[np.int32]) -> Rows:

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from gpu.backends.cpu.rows import BLOCK, NO_CONTRIBUTIONS, NO_VALUES, STRIPE
+from gpu.backends.cpu.rows import BLOCK, NO_VALUES, STRIPE
 from gpu.native import kernels
 from gpu.operations.csr import GraphView, Rows
 from gpu.operations.device import Array
@@ -60,7 +60,7 @@ class CpuSweeps(SweepOperations):
             graph.loop,
             graph.degree,
             values,
-            NO_CONTRIBUTIONS if contributions is None else contributions,
+            NO_VALUES if contributions is None else contributions,
             rhs_scale,
             damping,
             residual,
