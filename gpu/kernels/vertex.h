@@ -26,8 +26,9 @@ ON_DEVICE bool is_isolated(Degree degree, Loop loop, int in_length) {
 
 // A contribution that a tiny strength does not make infinite: the rest of the residual stays.
 ON_DEVICE float bounded(float contribution, int) { return contribution; }
-ON_DEVICE float bounded(float contribution, double) {
-    const float above = contribution < -LARGEST_FLOAT ? -LARGEST_FLOAT : contribution;
+template <class Number>
+ON_DEVICE Number bounded(Number contribution, double) {
+    const Number above = contribution < -LARGEST_FLOAT ? -LARGEST_FLOAT : contribution;
     return above > LARGEST_FLOAT ? LARGEST_FLOAT : above;
 }
 
@@ -47,8 +48,8 @@ ON_DEVICE double step_of(float contribution, double residual, Degree degree) {
 
 // What Σr will contain because of v after a sweep, apart from the rounding of y: α·contribution·(d - ℓ) is sent, and
 // r - (1 - αℓ/d)·contribution·d stays.
-template <class Degree>
-ON_DEVICE double next_residual(double residual, float contribution, Degree degree, double damping) {
+template <class Number, class Degree>
+ON_DEVICE double next_residual(double residual, Number contribution, Degree degree, double damping) {
     if (degree == 0) return 0.0;
     return residual - (1.0 - damping) * ((double)contribution * degree);
 }

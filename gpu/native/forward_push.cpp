@@ -25,7 +25,7 @@ KERNEL("take", take<Unweighted>, take<Weighted>);
 template <class Weights>
 std::tuple<int64, int64> push_in_one_pass(
     Span<const int> queue, Csr<Weights> outgoing, Span<double> r, Span<const double> contributions, double threshold,
-    Span<int> next_queue, Span<uint8> queued) {
+    Span<int> next_queue, Span<int> queued) {
     int64 listed = 0, edges = 0;
     const auto test = [&](int v) {
         if (!(r[v] > threshold) || queued[v]) return;

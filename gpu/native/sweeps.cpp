@@ -1,4 +1,6 @@
 // Dense sweeps: gpu.operations.sweeps. Each operation leaves one row of sums for every chunk or stripe.
+#include <type_traits>
+
 #include "bind.h"
 #include "rows.h"
 
@@ -72,11 +74,12 @@ void sweep(
             rest -= coefficient * (deflation.rhs_scale - deflation.residual[v]);
         }
         const double step = new_value - old;
-        float contribution = contribution_of(rest, d, diagonal);
+        // of a weighted graph, the sum of both is rounded when it is stored
+        std::conditional_t<Kind::weighted, double, float> contribution = contribution_of(rest, d, diagonal);
         if (kept != 0.0f) contribution = bounded(fresh * contribution + kept * contributions[v], d);
         values[v] = new_value;
         r[v] = rest;
-        new_contributions[v] = contribution;
+        new_contributions[v] = static_cast<float>(contribution);
         own[RESIDUAL_L1] += std::fabs(rest);
         own[RESIDUAL_SUM] += rest;
         own[MASS] += step;
