@@ -2,6 +2,7 @@
 // are written to a file (gpu.out_of_core.spool).
 #include <cstring>
 #include <tuple>
+#include <type_traits>
 
 #include "batch.h"
 #include "bind.h"
@@ -245,8 +246,8 @@ int64 filled(Span<int> column_indices, int64 slot) {
 template <class Kind>
 std::tuple<int64, int64> write_rows(
     Span<const int64> keys, typename Kind::Weights weights, bool keep_repeats, bool fixed_loops, Span<typename Kind::Loop> loop,
-    Span<int> row_lengths, Span<int> out_lengths, Span<double> sent, Span<int> column_indices,
-    typename Kind::MutableWeights row_weights) {
+    Span<int> row_lengths, Span<int> out_lengths, std::conditional_t<Kind::weighted, Span<double>, Nothing> sent,
+    Span<int> column_indices, typename Kind::MutableWeights row_weights) {
     int64 slot = 0, edges = 0, row = -1;
     for (int64 at = 0; at < keys.size; ++at) {
         const int64 key = keys[at], target = target_of(key), source = source_of(key);
