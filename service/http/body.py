@@ -17,6 +17,7 @@ from service.errors import (
     SlowClient,
     UnsupportedEncoding,
 )
+from service.formats.decode import parsing_bytes
 from service.formats.duplicate_members import duplicate_member, has_members
 from service.formats.media_types import CODINGS
 from service.http.limits import ConcurrencyLimit, RequestContext
@@ -48,7 +49,7 @@ def announced_length(request: Request) -> int:
 
 
 async def read_body(request: Request) -> bytes:
-    """The whole body, decompressed.
+    """The whole body, decompressed. From its end on, what parsing it takes is counted too.
 
     Raises BodyTooLarge as soon as it is known to exceed the limit, compressed or not, TooBusy,
     SlowClient, UnsupportedEncoding, FormatError for a damaged compressed body.
@@ -78,7 +79,11 @@ async def read_body(request: Request) -> bytes:
     except TimeoutError:
         raise SlowClient(length, loop.time() - started) from None
     body = b"".join(chunks)
-    return body if coding == "identity" else await _decompressed(request, body, coding)
+    del chunks
+    if coding != "identity":
+        body = await _decompressed(request, body, coding)
+    limit.hold(context, parsing_bytes(request.headers.get("content-type"), len(body)))
+    return body
 
 
 async def _decompressed(request: Request, body: bytes, coding: str) -> bytes:
@@ -100,7 +105,7 @@ async def _decompressed(request: Request, body: bytes, coding: str) -> bytes:
 
 
 def release_body(request: Request) -> None:
-    """Stops counting the body, which has been parsed, among those being received."""
+    """Stops counting the body, which has been parsed, among those being received or parsed."""
     limit_of(request).release_body(context_of(request))
 
 

@@ -130,11 +130,11 @@ class ConcurrencyLimit:
             self.stopping.set_result(None)
 
     def hold(self, context: RequestContext, count: int) -> None:
-        """Counts `count` more bytes of the request's body. Raises TooBusy unless it is the only
-        body.
+        """Counts `count` more bytes of the request's body, or for parsing it. Raises TooBusy, but
+        not while all others are small: a body that needs more than the limit would else never pass.
         """
-        alone = self.receiving == context.held
-        if not alone and self.receiving + count > self._max_bytes:
+        others = self.receiving - context.held
+        if others > self._max_bytes // 8 and self.receiving + count > self._max_bytes:
             raise TooBusy("bytes of bodies are being received", self._max_bytes)
         self.receiving += count
         context.held += count

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Query, Request, Response
 
 from service.catalog import Graph
 from service.errors import NotAnsweredInTime
-from service.http.body import read_body
+from service.http.body import read_body, release_body
 from service.http.conditional import cache_headers, entity_tag, not_modified, tagged_response
 from service.http.dependencies import Committed, OpenGraph, Timeout, Vertex, result_of
 from service.http.exports import ExportResponse, in_copying_thread, start_export
@@ -97,6 +97,7 @@ async def subgraph(
     """The edges among some vertices, read between two batches."""
     body = await read_body(request)
     vertices = await asyncio.to_thread(vertices_in, request, body, graph.options.keys)
+    release_body(request)
     found = await _answer(graph.pipeline.edges.subgraph(vertices), graph, request, timeout)
     return encoded_response(await asyncio.to_thread(lambda: orjson.dumps(found.document())))
 

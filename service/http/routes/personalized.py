@@ -15,7 +15,7 @@ from service.catalog import Graph
 from service.errors import FormatError, InvalidField
 from service.formats.media_types import ARROW_STREAM, JSON
 from service.formats.seeds import SeedColumns, decode_seeds
-from service.http.body import parse_body, read_body
+from service.http.body import parse_body, read_body, release_body
 from service.http.conditional import entity_tag, not_modified, tagged_response
 from service.http.dependencies import K, OpenGraph, PublishedView, Timeout, Vertex, result_of
 from service.http.negotiation import media_type_for
@@ -177,6 +177,7 @@ async def personalized_many(
     given = {name: value for name, value in members.items() if value is not None}
     body = await read_body(request)
     pending = await _on_thread(len(body), partial(_parsed, request, graph, body, given, timeout))
+    release_body(request)
     graph.pipeline.submit_query(pending)
     found = await result_of(pending.answer, graph, request)
     size = _ROW_BYTES * sum(len(answer.vertices) for answer in found.answers)

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Query, Request, Response
 from gpu import rank_error
 from service.errors import UnknownVertex
 from service.formats.decode import decode_vertices
-from service.http.body import read_body
+from service.http.body import read_body, release_body
 from service.http.conditional import cache_headers, entity_tag, not_modified, tagged_response
 from service.http.dependencies import K, OpenGraph, PublishedView, Vertex
 from service.http.exports import ExportResponse, in_copying_thread, start_export
@@ -82,7 +82,9 @@ async def ranks_of_vertices(request: Request, graph: OpenGraph, view: PublishedV
     def find() -> list[float | None]:
         return view.ranks_of(vertices_in(request, body, graph.options.keys))
 
-    return json_response({**published(view), "ranks": await asyncio.to_thread(find)})
+    ranks = await asyncio.to_thread(find)
+    release_body(request)
+    return json_response({**published(view), "ranks": ranks})
 
 
 def vertices_in(request: Request, body: bytes, kind: KeyKind) -> pa.Array:
