@@ -69,8 +69,17 @@ class ShardsInfo(msgspec.Struct, frozen=True):
     edges: list[int]
 
 
+class ExpiryDelay(msgspec.Struct, frozen=True):
+    """Why, and since when (Unix seconds), edges that are too old stay."""
+
+    reason: str
+    since: float
+
+
 class GraphInfo(msgspec.Struct, frozen=True):
-    """memory: bytes, by purpose; shards: None for a graph on one device."""
+    """memory: bytes, by purpose; shards: None for a graph on one device; expiry_delay: None while
+    edges leave when they are too old.
+    """
 
     graph: str
     version: int
@@ -82,6 +91,7 @@ class GraphInfo(msgspec.Struct, frozen=True):
     options: GraphOptions
     memory: dict[str, int]
     shards: ShardsInfo | None = None
+    expiry_delay: ExpiryDelay | None = None
 
 
 class CheckpointTaken(msgspec.Struct, frozen=True):
