@@ -70,15 +70,21 @@ class ShardsInfo(msgspec.Struct, frozen=True):
 
 
 class ExpiryDelay(msgspec.Struct, frozen=True):
-    """Why, and since when (Unix seconds), edges that are too old stay."""
+    """Edges that are too old stay for now.
+
+    reason, since  why, and since when (Unix seconds)
+    """
 
     reason: str
     since: float
 
 
 class GraphInfo(msgspec.Struct, frozen=True):
-    """memory: bytes, by purpose; shards: None for a graph on one device; expiry_delay: None while
-    edges leave when they are too old.
+    """A graph.
+
+    memory        bytes, by purpose
+    shards        None for a graph on one device
+    expiry_delay  None while edges leave when they are too old
     """
 
     graph: str

@@ -115,7 +115,7 @@ class ShardsInfo(Body):
 
 
 class ExpiryDelay(Body):
-    reason: str
+    reason: str = Field(description="why edges that are too old stay")
     since: float = Field(description="Unix seconds")
 
 
