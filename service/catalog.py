@@ -354,7 +354,7 @@ class Catalog:
             CheckpointLimits(settings.checkpoint_bytes, settings.checkpoint_seconds),
             QueueLimits(settings.max_queue_batches, settings.max_queue_bytes),
             self._observe(directory.name),
-            options.window_options(),
+            options.window_options(settings.max_expiry_share, settings.expiry_hold_seconds),
             AnalysisLimits(settings.max_running_analyses, settings.max_analyses),
             settings.shards,
             settings.dask_cluster,

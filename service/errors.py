@@ -37,6 +37,7 @@
     ├── BatchRejected            a journalled batch could not be applied; its version stays assigned
     ├── BatchLost                a journalled batch could not be read back
     ├── RankingFailed            a batch is committed and applied, but could not be ranked
+    ├── ExpiryFailed             what a batch made too old could not be deleted yet
     ├── OutcomeDelayed           a batch is committed, but its outcome could not be stored yet
     ├── RetiredVersion           the journal no longer holds the outcome of that batch
     ├── StorageFailed            the disk failed, or a file on it is damaged
@@ -335,6 +336,16 @@ class RankingFailed(ServiceError):
         super().__init__(
             f"version {version} is committed and applied, but could not be ranked: {reason}; "
             "the next batch or recomputation ranks it"
+        )
+
+
+class ExpiryFailed(ServiceError):
+    """By the event clock, nothing is committed or ranked before it has succeeded."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(
+            f"what a batch made too old could not be deleted yet: {reason}; further ones are "
+            "refused until it is"
         )
 
 

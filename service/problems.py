@@ -102,6 +102,7 @@ _TYPES: dict[type[Exception], ProblemType] = {
         (errors.RankingFailed, 500, "ranking-failed", "Ranking failed"),
         (shard_errors.RankingDelayed, 503, "ranking-delayed", "Ranking delayed"),
         (shard_errors.Unsupported, 422, "unsupported", "Not supported with shards"),
+        (errors.ExpiryFailed, 503, "expiry-failed", "Expiry failed"),
         (errors.OutcomeDelayed, 503, "outcome-delayed", "Outcome delayed"),
         (errors.RetiredVersion, 410, "retired-version", "Retired version"),
         (errors.StorageFull, 507, "storage-full", "Storage full"),

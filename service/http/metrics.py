@@ -327,6 +327,11 @@ _GRAPH_GAUGES: tuple[tuple[str, str, Callable[[Graph], float]], ...] = (
     ("liverank_vertices", "Number of vertices", lambda graph: graph.pipeline.view.vertices),
     ("liverank_graph_edges", "Number of edges", lambda graph: graph.pipeline.view.edges),
     (
+        "liverank_expiry_delayed",
+        "1 while edges that are too old stay: the description of the graph says why",
+        lambda graph: float(graph.pipeline.expiry_delay is not None),
+    ),
+    (
         "liverank_queue_batches",
         "Batches waiting or in progress",
         lambda graph: graph.pipeline.batches.jobs,

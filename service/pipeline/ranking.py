@@ -20,7 +20,7 @@ from gpu import (
     Solve,
     StagingBuffer,
 )
-from service.errors import OutcomeDelayed, RankingFailed, StorageFailed
+from service.errors import ExpiryFailed, OutcomeDelayed, RankingFailed, StorageFailed
 from service.pipeline.capture import Captured
 from service.pipeline.completions import Completions
 from service.pipeline.device_loss import blame
@@ -58,6 +58,8 @@ class Ranking:
     unranked  applied batches without a receipt
     rejected  batches whose rejection could not be stored, with the problem documents; nothing is
               committed or published before they are
+    overdue   why what the last batch made too old is not deleted yet: no batch is committed and
+              nothing is ranked before it is; None if it is
     group     the ones that `rank_group` ranks next
     """
 
@@ -88,6 +90,7 @@ class Ranking:
         self._revision = max(journal.revision, revision)
         self.unranked = unranked
         self.rejected: list[tuple[int, bytes]] = []
+        self.overdue: str | None = None
         self.group: UnrankedGroup | None = None
 
     def newest(self) -> tuple[int, int]:
@@ -119,7 +122,7 @@ class Ranking:
     def rank_committed(self) -> None:
         """Ranks all committed batches, so that the newest view is one of the current graph.
 
-        Raises StorageFailed; the batches then remain unranked.
+        Raises StorageFailed, ExpiryFailed; the batches then remain unranked.
         """
         self.rank_group()
         if self._views.newest.version < self._journal.version:
@@ -129,9 +132,12 @@ class Ranking:
     def rank(self, solve: Solve, version: int) -> RankedView:
         """Ranks, writes all receipts, then publishes the view and completes the futures.
 
-        Raises StorageFailed; nothing is then published, and the batches remain unranked.
+        Raises StorageFailed, ExpiryFailed; nothing is then published, and the batches remain
+        unranked.
         """
         self.store_rejections()
+        if self.overdue is not None:
+            raise ExpiryFailed(self.overdue)
         revision = self._next_revision()
         ranked = self._solve(solve, version, revision)
         receipts = [receipt_of(one, ranked, one.submitted) for one in self.unranked]
@@ -200,7 +206,7 @@ class Ranking:
 
         found, registration  see WatchedQueries.keep
 
-        Raises StorageFailed; nothing is then changed.
+        Raises StorageFailed, ExpiryFailed; nothing is then changed.
         """
         # it was solved on the current graph, so it is published with ranks of the same graph
         self.rank_committed()
@@ -289,7 +295,7 @@ class Ranking:
 
 def _failure(version: int, error: Exception) -> Exception:
     """What the client of a batch is told that `error` left unranked."""
-    if isinstance(error, ShardLost):
+    if isinstance(error, ShardLost | ExpiryFailed):
         return RankingDelayed(version, error)
     kind = OutcomeDelayed if isinstance(error, StorageFailed) else RankingFailed
     return kind(version, str(error))

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from gpu import PROGRAMS, Answer, InvalidValue, VertexProgram
+from gpu import PROGRAMS, Algorithm, Answer, InvalidValue, VertexProgram
 from service.errors import InvalidField, UnknownVertex
 from service.formats.values import EXPECTED_KEY, is_key
 from service.vertex_keys import ARROW_TYPES, KeyKind, VertexKeys
@@ -99,6 +99,22 @@ def parameters_by_id(graph: str, parameters: Parameters, keys: VertexKeys) -> di
             raise UnknownVertex(graph, key, f"parameters.{_VERTEX}")
         found[_VERTEX] = identity
     return found
+
+
+def tie_order(program: str, keys: VertexKeys) -> NDArray[np.int32] | None:
+    """int32[keys.limit], for the engine: the place of each id in ascending order of the keys, by
+    which the program breaks ties. None: by ids, if the keys are strings or nothing ties.
+    """
+    found = PROGRAMS[program]
+    if keys.kind != "integer" or not (isinstance(found, Algorithm) and found.ordered):
+        return None
+    ids = keys.vertices(0, keys.limit)
+    by_key = ids[np.argsort(keys.keys(ids).to_numpy())]
+    places = np.empty(keys.limit, np.int32)
+    places[by_key] = np.arange(len(ids))
+    free = np.delete(np.arange(keys.limit), ids)
+    places[free] = np.arange(len(ids), keys.limit)
+    return places
 
 
 @dataclass(frozen=True, slots=True)

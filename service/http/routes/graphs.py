@@ -58,6 +58,8 @@ def _describe(graph: Graph) -> dict[str, Any]:
     }
     if shards.count:
         document["shards"] = shards.document()
+    if (delay := graph.pipeline.expiry_delay) is not None:
+        document["expiry_delay"] = asdict(delay)
     return document
 
 
