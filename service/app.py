@@ -96,7 +96,7 @@ def create_app(
     app.state.telemetry = telemetry
     app.state.catalog = catalog
     app.state.open_failed = open_failed
-    app.add_middleware(RequestMiddleware, limit=limit, metrics=metrics.http)
+    app.add_middleware(RequestMiddleware, limit=limit, metrics=metrics.http, settings=settings)
     # not as nested routers, and before FastAPI's own: every request searches the list in order
     app.router.routes[:0] = _ROUTES
     app.add_route("/", dashboard, include_in_schema=False)

@@ -24,7 +24,7 @@ from service.settings import Settings
 def answered(app: ASGIApp, path: str = "/") -> list[Message]:
     metrics = HttpMetrics(CollectorRegistry())
     handled = ExceptionMiddleware(app, EXCEPTION_HANDLERS)  # as in FastAPI's stack
-    middleware = RequestMiddleware(handled, ConcurrencyLimit(Settings()), metrics)
+    middleware = RequestMiddleware(handled, ConcurrencyLimit(Settings()), metrics, Settings())
     sent: list[Message] = []
 
     async def receive() -> Message:
