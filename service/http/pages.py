@@ -68,12 +68,14 @@ class Document:
 
     def __init__(self, make: Callable[[], Any]) -> None:
         self._make = make
-        self._made: asyncio.Task[Response] | None = None
+        self._making = asyncio.Lock()
+        self._response: Response | None = None
 
     async def respond(self, request: Request) -> Response:
-        if self._made is None:
-            self._made = asyncio.create_task(asyncio.to_thread(self._encoded))
-        return _unless_known(request, await asyncio.shield(self._made))
+        async with self._making:
+            if self._response is None:
+                self._response = await asyncio.to_thread(self._encoded)
+        return _unless_known(request, self._response)
 
     def _encoded(self) -> Response:
         return _tagged(orjson.dumps(self._make()), "application/json", {})
@@ -95,9 +97,9 @@ def _unless_known(request: Request, response: Response) -> Response:
 
 
 assets = Files(FOLDER / "assets", _HEADERS)
-_page = Files(FOLDER, _HEADERS)
+_page = _tagged((FOLDER / "index.html").read_bytes(), "text/html", _HEADERS)
 
 
 async def dashboard(request: Request) -> Response:
     """The page; its addresses are relative, so that it works behind a path of a proxy."""
-    return _page.response("index.html", request)
+    return _unless_known(request, _page)
