@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 app = typer.Typer(rich_markup_mode=None)
 
+_BACKLOG = 32
+"""Connections that asyncio accepts at once, before those beyond the limit are closed."""
+
 
 @app.command()
 def mcp(
@@ -77,12 +80,13 @@ def _serve(max_connections: int, client_seconds: float, app: Any, listener: sock
     from service.http.server import Rules, server_of
     from service.process_limits import OTHER_FILES, raised_file_limit
 
-    others = OTHER_FILES + POOLED_CONNECTIONS
+    others = OTHER_FILES + POOLED_CONNECTIONS + 2 * _BACKLOG
     files = raised_file_limit(others + max_connections)
     if (most := max(1, files - others)) < max_connections:
         _say(f"{files} file descriptors (ulimit -n) are enough for {most} connections only")
     rules = Rules(min(most, max_connections), client_seconds, _malformed)
-    server_of(app, rules, log_level="warning", lifespan="on").run([listener])
+    options = {"log_level": "warning", "lifespan": "on", "backlog": _BACKLOG}
+    server_of(app, rules, **options).run([listener])
 
 
 def _malformed(reason: str) -> bytes:
