@@ -125,14 +125,9 @@ def release_body(request: Request) -> None:
     limit_of(request).release_body(context_of(request))
 
 
-async def parsed_body(
-    model: type[Model],
-    body: bytes,
-    members: Callable[[Model], int] | None = None,
-    most: int = MAX_VALUES,
-) -> Model:
+async def parsed_body(model: type[Model], body: bytes, most: int = MAX_VALUES) -> Model:
     """As parse_body, on a thread if the body is long."""
-    return await on_thread(len(body), partial(parse_body, model, body, members, most))
+    return await on_thread(len(body), partial(parse_body, model, body, most=most))
 
 
 def parse_body(
