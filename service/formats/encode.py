@@ -30,6 +30,8 @@ _ESCAPED = r'["\\\x00-\x1f]'
 
 Column: TypeAlias = "pa.Array | NDArray[Any]"
 
+_FEW_ROWS = 1_000
+
 _PIECE_ROWS = 1 << 14
 """Rows of a list in JSON whose text is made at a time: as strings of Arrow, which hold 2 GiB."""
 
@@ -71,28 +73,46 @@ def json_lines(batch: pa.RecordBatch) -> bytes:
     return _concatenated(*parts, "}\n")
 
 
-def json_objects(columns: Mapping[str, Column]) -> orjson.Fragment:
+def json_objects(columns: Mapping[str, Column]) -> Any:
     """A list of objects, one a row, to be a member of a document for orjson.
 
     columns  of strings, or of numbers, of which those that are not finite become null
     """
+    if (rows := _few_rows(*columns.values())) is not None:
+        if len(columns) == 2:  # three times as fast
+            first, second = columns
+            return [{first: one, second: other} for one, other in rows]
+        return [dict(zip(columns, row, strict=True)) for row in rows]
     names = [orjson.dumps(name).decode() + ":" for name in columns]
     return _json_list(list(columns.values()), names, "{", "}")
 
 
-def json_tuples(*columns: Column) -> orjson.Fragment:
+def json_tuples(*columns: Column) -> Any:
     """A list of lists, one a row, as `json_objects`."""
+    if (rows := _few_rows(*columns)) is not None:
+        return list(rows)
     return _json_list(columns, [""] * len(columns), "[", "]")
 
 
-def json_values(column: Column) -> orjson.Fragment:
+def json_values(column: Column) -> Any:
     """A list of values, as `json_objects`."""
+    if (rows := _few_rows(column)) is not None:
+        return [value for (value,) in rows]
     return _json_list([column], [""], "", "")
+
+
+def _few_rows(*columns: Column) -> Iterable[tuple[Any, ...]] | None:
+    """The rows as Python objects if they are so few that orjson is faster."""
+    if len(columns[0]) > _FEW_ROWS:
+        return None
+    values = (c.to_pylist() if isinstance(c, pa.Array) else c.tolist() for c in columns)
+    return zip(*values, strict=True)
 
 
 def _json_list(
     columns: Sequence[Column], names: Sequence[str], begin: str, end: str
 ) -> orjson.Fragment:
+    """Rows in pieces: names and values between `begin` and `end`."""
     pieces = []
     for first in range(0, len(columns[0]), _PIECE_ROWS):
         parts: list[Any] = []
@@ -100,8 +120,7 @@ def _json_list(
             parts += ["," + name if parts else begin + name]
             parts += [_json_texts(column[first : first + _PIECE_ROWS])]
         pieces.append(_concatenated(*parts, end + ","))
-    if pieces:
-        pieces[-1] = pieces[-1][:-1]
+    pieces[-1] = pieces[-1][:-1]
     return orjson.Fragment(b"".join([b"[", *pieces, b"]"]))
 
 

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
-import orjson
 import pyarrow as pa
 from numpy.typing import NDArray
 
@@ -49,8 +48,8 @@ class NeighbourKeys:
     keys: pa.Array
     weights: NDArray[np.float32] | None
 
-    def rows(self) -> orjson.Fragment:
-        """A row for each neighbour, as JSON has it."""
+    def rows(self) -> Any:
+        """A row for each neighbour, for orjson."""
         columns: dict[str, Any] = {"vertex": self.keys}
         if self.weights is not None:
             columns["weight"] = self.weights.astype(np.float64)

@@ -44,6 +44,7 @@ def mcp(
         float,
         typer.Option(
             min=0.1,
+            max=86_400,
             help="With --http: for the head of a request, for its body, and for accepting a "
             "response.",
         ),

@@ -6,7 +6,6 @@ import asyncio
 from typing import Annotated, Any
 
 import numpy as np
-import orjson
 import pyarrow as pa
 from fastapi import APIRouter, Query, Request, Response
 from numpy.typing import NDArray
@@ -36,8 +35,8 @@ def published(view: View) -> dict[str, Any]:
     return {"version": view.version, "revision": view.revision, "error_bound": view.error_bound}
 
 
-def ranked_vertices(vertices: pa.Array, ranks: NDArray[np.float64]) -> orjson.Fragment:
-    """The member `ranks` of a list of places."""
+def ranked_vertices(vertices: pa.Array, ranks: NDArray[np.float64]) -> Any:
+    """The member `ranks` of a list of places, for orjson."""
     return json_objects({"vertex": vertices, "rank": ranks})
 
 

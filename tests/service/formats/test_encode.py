@@ -118,11 +118,13 @@ def test_lines_of_no_rows_are_none() -> None:
 # Lists in JSON: byte for byte what orjson makes of Python objects
 
 
+@pytest.mark.parametrize("few", [0, 1_000])
 @pytest.mark.parametrize("rows", [0, 1, 3, 8, 20])
 @pytest.mark.parametrize("keys", ["plain", "strings", "integers"])
 def test_a_list_in_json_is_that_of_objects(
-    monkeypatch: pytest.MonkeyPatch, keys: str, rows: int
+    monkeypatch: pytest.MonkeyPatch, keys: str, rows: int, few: int
 ) -> None:
+    monkeypatch.setattr(encode, "_FEW_ROWS", few)
     monkeypatch.setattr(encode, "_PIECE_ROWS", 3)
     random = np.random.default_rng(rows)
     ranks = 10.0 ** random.uniform(-20, 20, rows)
