@@ -21,6 +21,7 @@
     ├── BodyTooLarge             a body exceeds the limit
     │   └── DecodedTooLarge      a body exceeds it once it is decompressed
     ├── BatchTooLarge            a batch has more edges and vertices than the limit
+    ├── RequestTooLarge          a request asks for more places, or lists more, than the limit
     ├── Unauthorized             an API key is missing or wrong
     ├── Forbidden                the API key does not allow the call
     ├── ForwardedRequest         without API keys, requests that a proxy forwarded are not answered
@@ -210,6 +211,17 @@ class DecodedTooLarge(BodyTooLarge):
 class BatchTooLarge(ServiceError):
     def __init__(self, edges: int, limit: int) -> None:
         super().__init__(f"batch has {edges:,} edges and vertices; the limit is {limit:,}")
+
+
+class RequestTooLarge(ServiceError):
+    """Lists of a request, or what their lengths multiply to, exceed a limit.
+
+    what   is counted
+    """
+
+    def __init__(self, field: str, count: int, limit: int, what: str) -> None:
+        self.field, self.value = field, count
+        super().__init__(f"{field}: {count:,} {what}; the limit of a request is {limit:,}")
 
 
 class Unauthorized(ServiceError):

@@ -76,6 +76,7 @@ _TYPES: dict[type[Exception], ProblemType] = {
         (errors.NotAcceptable, 406, "not-acceptable", "Not acceptable"),
         (errors.BodyTooLarge, 413, "body-too-large", "Body too large"),
         (errors.BatchTooLarge, 413, "batch-too-large", "Batch too large"),
+        (errors.RequestTooLarge, 413, "request-too-large", "Request too large"),
         (errors.Unauthorized, 401, "unauthorized", "API key required"),
         (errors.Forbidden, 403, "forbidden", "API key not sufficient"),
         (errors.ForwardedRequest, 403, "forwarded-request", "Forwarded request"),

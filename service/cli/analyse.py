@@ -59,12 +59,11 @@ class FileAnalyses:
                 each.program: {
                     "parameters": dict(self.parameters[each.program]),
                     "summary": summaries[each.program],
-                    "values": top["values"] or top["edges"],
+                    "values": each.top(k, "largest").to_pylist(),
                     **each.receipt,
                     **({"streaming": self.streaming[each.program]} if self.streaming else {}),
                 }
                 for each in self.answers
-                for top in [each.top(k, "largest")]
             },
         }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
@@ -28,6 +28,8 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from liverank.client import ApiKeyInfo, GraphInfo, Key, RankedVertex
     from liverank.client.responses import PersonalizedAnswer, TopRanks
     from service.cli.ingest import ReplayedBatch
@@ -85,14 +87,14 @@ def tie_lines(answer: PersonalizedAnswer | TopRanks, offset: int = 0) -> list[st
     ]
 
 
-def value_table(program: str, top: Mapping[str, Sequence[Mapping[str, Any]]]) -> Table:
+def value_table(program: str, top: pa.RecordBatch) -> Table:
     """Vertices or edges, and what a program says about them: see AnalysisAnswer.top."""
-    ends = ("source", "target") if top["edges"] else ("vertex",)
+    *ends, _ = top.schema.names
     table = Table(*ends, program, box=None)
     for column in table.columns[:-1]:
         column.overflow = "fold"
     table.columns[-1].justify = "right"
-    for place in top["edges"] or top["values"]:
+    for place in top.to_pylist():
         keys = (Text(printable(place[end])) for end in ends)
         table.add_row(*keys, f"{place['value']:,.8g}")
     return table

@@ -7,11 +7,10 @@ import logging
 import sys
 
 from service import logs
-from service.app import create_app
+from service.app import create_app, server_of
 from service.cli.errors import CommandError
 from service.cli.listening import bound_sockets, url_of
 from service.cli.provided_keys import provide_keys
-from service.http.server import server_of
 from service.settings import Settings
 from service.storage.graph_store import GraphStore
 
@@ -51,7 +50,7 @@ def serve(settings: Settings) -> None:
 
     if settings.keys is not None:
         provide_keys(settings.keys, settings.data, settings.api_key)
-    server = server_of(create_app(settings, stop), settings)
+    server = server_of(create_app(settings, stop))
     listeners = bound_sockets(settings.host, settings.port)
     store = GraphStore(settings.data)  # one that cannot be used is told before "listening"
     store.open()

@@ -49,7 +49,7 @@ _MEANINGS = {
     408: "The body arrived too slowly",
     409: "Conflict with what exists",
     410: "The journal no longer holds the outcome of that batch",
-    413: "The body exceeds the limit",
+    413: "The body, or what the request asks for, exceeds a limit",
     415: "The content type is not supported",
     421: "Without API keys, the server answers only to loopback names",
     422: "A field, named in the problem, is invalid",

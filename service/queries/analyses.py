@@ -268,12 +268,11 @@ class AnalysisAnswer:
         """All values: of vertices by id, of edges in their order."""
         return pa.table(dict(zip(self.fields, self.columns(0, self.limit), strict=True)))
 
-    def top(self, k: int, order: Order) -> dict[str, list[dict[str, Any]]]:
+    def top(self, k: int, order: Order) -> pa.RecordBatch:
         """The k largest, or smallest, values; ties in order of ids, or of edges. Of a program whose
         values are vertices: the k largest groups, by the vertices that name them.
 
-        ``{"values": [{"vertex", "value"}, …], "edges": [{"source", "target", "value"}, …]}``: one
-        of them is empty
+        Columns: `vertex`, or `source` and `target`, and `value`.
         """
         ends: list[NDArray[Any]]
         values: NDArray[Any]
@@ -288,10 +287,9 @@ class AnalysisAnswer:
                 ids, values = ids[values != self.missing], values[values != self.missing]
             ends = [ids]
         best = _first_places(values, k, order)
-        keys = [self.keys.keys(ids[best].astype(np.int64)).to_pylist() for ids in ends]
-        rows = zip(*keys, values[best].tolist(), strict=True)
-        found = [dict(zip(self.fields, row, strict=True)) for row in rows]
-        return {"values": [], "edges": []} | {"edges" if self.edges else "values": found}
+        keys = [self.keys.keys(ids[best].astype(np.int64)) for ids in ends]
+        kind = pa.float64() if values.dtype.kind == "f" else pa.int64()
+        return pa.record_batch([*keys, pa.array(values[best], kind)], names=list(self.fields))
 
 
 def _first_places(values: NDArray[Any], k: int, order: Order) -> NDArray[np.int64]:

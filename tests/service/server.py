@@ -20,9 +20,8 @@ from typing import Any
 import httpx
 from fastapi import FastAPI
 
-from service.app import create_app
+from service.app import create_app, server_of
 from service.catalog import Catalog
-from service.http.server import server_of
 from service.settings import Settings
 
 _names = itertools.count()
@@ -81,7 +80,7 @@ class Server:
 def running(data: Path, *, wait_until_ready: bool = True, **settings: Any) -> Iterator[Server]:
     chosen = Settings(data=data, backend="cpu", port=0, **settings)
     app = create_app(chosen)
-    server = server_of(app, chosen, log_level="error")
+    server = server_of(app, log_level="error")
     thread = threading.Thread(target=server.run, name="test-server")
     thread.start()
     try:

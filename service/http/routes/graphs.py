@@ -14,7 +14,7 @@ from gpu import InvalidValue
 from service.catalog import Catalog, Graph
 from service.formats.source_ranges import MAX_LENGTH
 from service.graph_options import NAME, requested_options
-from service.http.body import parse_body, read_body
+from service.http.body import parsed_body, read_body
 from service.http.conditional import response_by_content
 from service.http.dependencies import OpenCatalog, OpenGraph, result_of
 from service.http.graph_schemas import (
@@ -78,7 +78,7 @@ async def create_graph(request: Request, graph: NewName, catalog: OpenCatalog) -
     Omitted options have their defaults on creation, and are not compared later.
     """
     body = await read_body(request)
-    given = parse_body(GraphRequest, body).model_dump(exclude_unset=True) if body else {}
+    given = (await parsed_body(GraphRequest, body or b"{}")).model_dump(exclude_unset=True)
     requested_options(graph, given)  # a wrong one need not wait for another's compilation
     created, is_new = await _in_order(catalog, catalog.create, graph, given)
     return json_response(_describe(created), 201 if is_new else 200)
@@ -125,7 +125,7 @@ async def report_consumer(
     """
     if not 1 <= len(source) <= MAX_LENGTH:
         raise InvalidValue("source", source, f"a text of 1 to {MAX_LENGTH} characters")
-    given = parse_body(ConsumerRequest, await read_body(request))
+    given = await parsed_body(ConsumerRequest, await read_body(request))
     graph.consumers.report(source, given.consumer, given.state, given.reason, given.seconds)
     return Response(status_code=204)
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 from typing import Annotated, Any
 
+import numpy as np
 import pyarrow as pa
 from fastapi import APIRouter, Query, Request, Response
+from numpy.typing import NDArray
 
 from gpu import rank_error
 from service.errors import UnknownVertex
 from service.formats.decode import decode_vertices
-from service.http.body import read_body, release_body
+from service.formats.encode import json_objects, json_values
+from service.http.body import count_places, read_body, release_body
 from service.http.conditional import cache_headers, entity_tag, not_modified, tagged_response
 from service.http.dependencies import K, OpenGraph, PublishedView, Vertex
 from service.http.exports import ExportResponse, in_copying_thread, start_export
@@ -32,8 +35,9 @@ def published(view: View) -> dict[str, Any]:
     return {"version": view.version, "revision": view.revision, "error_bound": view.error_bound}
 
 
-def ranked_vertices(vertices: list[Any], ranks: list[float]) -> list[dict[str, Any]]:
-    return [{"vertex": vertex, "rank": rank} for vertex, rank in zip(vertices, ranks, strict=True)]
+def ranked_vertices(vertices: pa.Array, ranks: NDArray[np.float64]) -> Any:
+    """The member `ranks` of a list of places, for orjson."""
+    return json_objects({"vertex": vertices, "rank": ranks})
 
 
 @router.get(
@@ -78,13 +82,14 @@ async def export_ranks(request: Request, graph: OpenGraph, view: PublishedView) 
 async def ranks_of_vertices(request: Request, graph: OpenGraph, view: PublishedView) -> Response:
     """The ranks of many vertices, in order; null for an unknown vertex."""
     body = await read_body(request)
-
-    def find() -> list[float | None]:
-        return view.ranks_of(vertices_in(request, body, graph.options.keys))
-
-    ranks = await asyncio.to_thread(find)
+    vertices = await asyncio.to_thread(vertices_in, request, body, graph.options.keys)
     release_body(request)
-    return json_response({**published(view), "ranks": ranks})
+    count_places(request, len(vertices), "vertices")
+
+    def respond() -> Response:
+        return json_response({**published(view), "ranks": json_values(view.ranks_of(vertices))})
+
+    return await asyncio.to_thread(respond)
 
 
 def vertices_in(request: Request, body: bytes, kind: KeyKind) -> pa.Array:
@@ -93,7 +98,7 @@ def vertices_in(request: Request, body: bytes, kind: KeyKind) -> pa.Array:
     return decode_vertices(content_type, body, kind)
 
 
-@router.get("/graphs/{graph}/top", response_model=TopAnswer, responses=problems(404, 422, 504))
+@router.get("/graphs/{graph}/top", response_model=TopAnswer, responses=problems(404, 413, 422, 504))
 async def top(
     request: Request,
     graph: OpenGraph,
@@ -103,6 +108,7 @@ async def top(
     among: Annotated[str | None, Query(description="name of a set: only its vertices")] = None,
 ) -> Response:
     """The vertices of highest rank, best first; equal ranks in order of first appearance."""
+    count_places(request, min(k, view.vertices), "k")
 
     def respond() -> Response:
         members = None if among is None else view.members(graph.name, among)
