@@ -1,4 +1,4 @@
-"""Where compiled loops are kept between processes if Numba finds no place for them.
+"""What compiling loops costs: how long it took, and where they are kept between processes.
 
 Numba keeps them in ``NUMBA_CACHE_DIR``, beside the sources, or in the user's cache folder. Where
 none of these can be written (a read-only installation, and no home), it raises RuntimeError while
@@ -7,8 +7,9 @@ modules are imported. Then they are kept in a folder of our own: in ``LIVERANK_C
 is to run code, so nobody else may be able to write there. What cannot be kept is compiled by every
 process, and one warning says so.
 
-This depends on internals of Numba: ``CacheImpl._locator_classes``, and that ``load_overload`` and
-``save_overload`` of ``FunctionCache`` raise OSError for what they cannot read or write.
+This depends on internals of Numba: ``CacheImpl._locator_classes``, that ``load_overload`` and
+``save_overload`` of ``FunctionCache`` raise OSError for what they cannot read or write, and the
+event of the lock under which one thread at a time compiles or loads.
 """
 
 from __future__ import annotations
@@ -17,15 +18,18 @@ import logging
 import os
 import stat
 import tempfile
+import threading
 from functools import cache
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
-from numba.core import caching
+from numba.core import caching, event
 
 log = logging.getLogger("liverank.kernels")
 
 _caching: Any = caching  # without annotations
+_event: Any = event
 
 
 @cache
@@ -62,6 +66,43 @@ class _OwnFolder(_caching.UserProvidedCacheLocator):  # type: ignore[misc]
         return cls(function, file) if Path(file).exists() else None
 
 
+_thread = threading.local()
+
+
+class _Clock(_event.Listener):  # type: ignore[misc]
+    """Notes when a thread compiled, or waited until another one had."""
+
+    def on_start(self, _: Any) -> None:
+        _thread.depth = getattr(_thread, "depth", 0) + 1
+        if _thread.depth == 1:
+            _thread.began = perf_counter()
+
+    def on_end(self, _: Any) -> None:
+        _thread.depth -= 1
+        if _thread.depth == 0:
+            _thread.__dict__.setdefault("spans", []).append((_thread.began, perf_counter()))
+
+
+def compiling_seconds(since: float) -> float:
+    """Seconds since a moment of `time.perf_counter` in which this thread compiled or loaded loops,
+    or waited until another one had.
+    """
+    seconds = 0.0
+    for began, ended in reversed(getattr(_thread, "spans", ())):
+        if ended <= since:
+            break
+        seconds += ended - max(began, since)
+    return seconds
+
+
+_compiled = 0
+
+
+def loops_compiled() -> int:
+    """How many loops this process has compiled, and not found in a cache."""
+    return _compiled
+
+
 _loading, _saving = _caching.FunctionCache.load_overload, _caching.FunctionCache.save_overload
 _said = False
 
@@ -74,7 +115,8 @@ def _load(function: Any, signature: Any, context: Any) -> Any:
 
 
 def _save(function: Any, signature: Any, compiled: Any) -> None:
-    global _said
+    global _compiled, _said
+    _compiled += 1
     try:
         _saving(function, signature, compiled)
     except OSError as error:
@@ -88,6 +130,7 @@ def _save(function: Any, signature: Any, compiled: Any) -> None:
             )
 
 
+_event.register("numba:compiler_lock", _Clock())
 _caching.CacheImpl._locator_classes.append(_OwnFolder)
 _caching.FunctionCache.load_overload = _load
 _caching.FunctionCache.save_overload = _save

@@ -7,10 +7,14 @@ import shutil
 import stat
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
+from numba.core.compiler_lock import global_compiler_lock
 
+from gpu import compiling_seconds
 from gpu.jit.cache import _is_private
 
 ROOT = Path(__file__).parents[3]
@@ -103,3 +107,35 @@ def test_only_a_folder_that_nobody_else_can_write_is_private(
     assert _is_private(folder)
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)  # it belongs to another user
     assert not _is_private(folder)
+
+
+def test_a_thread_knows_how_long_it_compiled_or_waited_for_another_that_did() -> None:
+    began, found = time.perf_counter(), dict[str, float]()
+    holding, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with global_compiler_lock, global_compiler_lock:  # which is held again inside of itself
+            holding.set()
+            time.sleep(0.3)
+        found["holder"] = compiling_seconds(began)
+        done.set()
+
+    def wait() -> None:
+        holding.wait()
+        with global_compiler_lock:
+            pass
+        found["waiter"] = compiling_seconds(began)
+        done.wait()
+        found["later"] = compiling_seconds(time.perf_counter())
+
+    threads = [threading.Thread(target=each) for each in (hold, wait)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert 0.3 <= found["holder"] < 5
+    assert 0.2 <= found["waiter"] < 5
+    assert found["later"] == 0
+    assert compiling_seconds(began) == 0  # of this thread
+    program = "import gpu\nassert gpu.loops_compiled() == 0"
+    subprocess.run([sys.executable, "-c", program], check=True)
