@@ -154,7 +154,7 @@ def test_idle_ends_it_while_the_broker_is_away(server: Server, kind: str, scheme
     with consumer(*options, "--on-conflict", "replace", "--idle", 2) as process:
         printed, logged = process.communicate(timeout=60)
     assert (process.returncode, printed) == (1, "")
-    assert f"\nliverank: no message for 2 s: {kind}: " in logged
+    assert f"liverank: no message for 2 s: {kind}: " in logged
 
 
 def test_idle_ends_it_while_the_stream_is_missing(server: Server, nats_broker: Process) -> None:
