@@ -20,6 +20,7 @@ from gpu.errors import (
 from gpu.first_solve import warm_up_solve
 from gpu.graph.reading import CapturedEdges, EdgeBlock, EdgeReader, Neighbours
 from gpu.graph.staging import StagingBuffer
+from gpu.jit.cache import compiling_seconds, loops_compiled
 from gpu.operations.programs import VertexProgram
 from gpu.out_of_core.programs import OutOfCoreAnswer, OutOfCorePrograms
 from gpu.out_of_core.ranking import OutOfCoreRanking, OutOfCoreRanks
@@ -114,7 +115,9 @@ __all__ = [
     "TraceStep",
     "UnknownVertex",
     "VertexProgram",
+    "compiling_seconds",
     "limit_device_memory",
+    "loops_compiled",
     "proven_descents",
     "rank_error",
     "warm_up_solve",

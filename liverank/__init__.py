@@ -8,7 +8,7 @@
 
 `Client` and `AsyncClient` talk to a server and need only the core install. `pagerank` ranks a frame
 or a graph in this process, and `Engine`, with `EdgeBatch` and `Options`, is the engine itself:
-`pip install 'liverank[engine]'`. Everything is imported on first use, so that `import liverank` is
+`pip install -e '.[engine]'`. Everything is imported on first use, so that `import liverank` is
 fast.
 """
 

@@ -36,7 +36,9 @@ class MissingPackage(LiverankError, ImportError):
         self.package = package
         self.extra = extra
         ImportError.__init__(
-            self, f"{package} is not installed: pip install 'liverank[{extra}]'", name=package
+            self,
+            f"{package} is not installed: pip install -e '.[{extra}]' in the clone of liverank",
+            name=package,
         )
 
 

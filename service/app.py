@@ -85,6 +85,8 @@ def create_app(
     telemetry = telemetry_of(metrics, release)
     app = FastAPIOffline(  # /docs must work where no other host can be reached
         title="liverank",
+        description="Batches change a graph; its ranks follow, with a proven bound on their error.",
+        contact={"name": "liverank"},
         version=release,
         summary="PageRank that stays fresh on a graph that never stops changing",
         lifespan=_lifespan,

@@ -32,6 +32,7 @@ from liverank.client import Client, Key
 from service.app import create_app, server_of
 from service.cli import display, ingest
 from service.cli.board import Board
+from service.cli.commands.options import client_of
 from service.cli.errors import CommandError
 from service.cli.listening import bound_sockets, url_of
 from service.formats.edge_files import read_edge_list
@@ -73,7 +74,7 @@ def run_demo(
         tempfile.TemporaryDirectory(prefix="liverank-demo-") as directory,
         _stoppable(),
         running_service(Path(directory), port) as url,
-        Client(url) as client,
+        client_of(url) as client,
     ):
         console.print(f"liverank is up at {url}")
         console.print(f"its dashboard, live: {url}/")

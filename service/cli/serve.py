@@ -8,6 +8,7 @@ import sys
 
 from service import logs
 from service.app import create_app, server_of
+from service.cli import display
 from service.cli.errors import CommandError
 from service.cli.listening import bound_sockets, url_of
 from service.cli.provided_keys import provide_keys
@@ -50,7 +51,13 @@ def serve(settings: Settings) -> None:
 
     if settings.keys is not None:
         provide_keys(settings.keys, settings.data, settings.api_key)
-    server = server_of(create_app(settings, stop))
+    app = create_app(settings, stop)
+
+    def say(_: float) -> None:
+        if (reason := app.state.catalog.not_ready) is not None:
+            log.info("not ready: %s", reason)
+
+    server = server_of(app)
     listeners = bound_sockets(settings.host, settings.port)
     store = GraphStore(settings.data)  # one that cannot be used is told before "listening"
     store.open()
@@ -58,7 +65,8 @@ def serve(settings: Settings) -> None:
     for listener in listeners:
         log.info("listening on %s/, its dashboard; Ctrl-C ends the server", url_of(listener))
     try:
-        server.run(listeners)
+        with display.repeatedly(say):
+            server.run(listeners)
     except KeyboardInterrupt:
         pass
     except SystemExit:

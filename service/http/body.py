@@ -115,6 +115,11 @@ async def _decompressed(request: Request, body: bytes, coding: str) -> bytes:
     return b"".join(pieces)
 
 
+def or_nothing(body: bytes) -> bytes:
+    """An optional body; `{}` for none, also as `null`, which generated clients send."""
+    return b"{}" if body.strip() in (b"", b"null") else body
+
+
 def count_places(request: Request, places: int, field: str) -> None:
     """Counts the places of the answer. Raises as ConcurrencyLimit.answer."""
     limit_of(request).answer(context_of(request), places, field)

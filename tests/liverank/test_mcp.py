@@ -407,7 +407,7 @@ def test_the_command_says_what_to_install(
     with pytest.raises(SystemExit) as end:
         cli.main(["mcp"])
     assert end.value.code == 1
-    assert capsys.readouterr().err.endswith("pip install 'liverank[mcp]'\n")
+    assert capsys.readouterr().err.endswith("pip install -e '.[mcp]' in the clone of liverank\n")
 
 
 # The page

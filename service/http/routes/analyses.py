@@ -20,7 +20,7 @@ from service.http.analysis_schemas import (
     TopValues,
     ValueAnswer,
 )
-from service.http.body import count_places, parsed_body, read_body
+from service.http.body import count_places, or_nothing, parsed_body, read_body
 from service.http.conditional import (
     cache_headers,
     entity_tag,
@@ -57,8 +57,7 @@ async def start_analysis(
     request: Request, catalog: OpenCatalog, graph: OpenGraph, analysis: Program
 ) -> Response:
     """Runs a program on the graph as the committed batches have made it."""
-    body = await read_body(request)
-    given = await parsed_body(AnalysisRequest, body or b"{}")
+    given = await parsed_body(AnalysisRequest, or_nothing(await read_body(request)))
     parameters = checked_parameters(analysis, given.parameters, graph.options.keys)
     loop = asyncio.get_running_loop()
     await loop.run_in_executor(catalog.changes, catalog.warm_up_program, graph, analysis)

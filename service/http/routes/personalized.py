@@ -76,7 +76,7 @@ _OF_ARROW = " (of a body in Arrow; in JSON each query has its own)"
     response_model=PersonalizedRanks,
     responses=problems(404, 413, 422, 429, 504, 507),
 )
-async def personalized(
+async def personalized_one(
     request: Request,
     graph: OpenGraph,
     vertex: Vertex,

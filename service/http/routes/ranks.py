@@ -14,16 +14,17 @@ from gpu import rank_error
 from service.errors import UnknownVertex
 from service.formats.decode import decode_vertices
 from service.formats.encode import json_objects, json_values
+from service.formats.media_types import EXPORTED, JSON
 from service.http.body import count_places, read_body, release_body
 from service.http.conditional import cache_headers, entity_tag, not_modified, tagged_response
 from service.http.dependencies import K, OpenGraph, PublishedView, Vertex
 from service.http.exports import ExportResponse, in_copying_thread, start_export
 from service.http.negotiation import export_form
-from service.http.openapi import body_of, exported, problems
+from service.http.openapi import answered, body_of, exported, problems
 from service.http.responses import FEW_ROWS, json_response
 from service.http.route import Route
 from service.http.schemas import RankAnswer, RanksAnswer, TopAnswer, VerticesRequest
-from service.queries.exports import ranks_export
+from service.queries.exports import ranks_export, top_export
 from service.queries.view import View
 from service.vertex_keys import KeyKind, key_from_text
 
@@ -98,7 +99,11 @@ def vertices_in(request: Request, body: bytes, kind: KeyKind) -> pa.Array:
     return decode_vertices(content_type, body, kind)
 
 
-@router.get("/graphs/{graph}/top", response_model=TopAnswer, responses=problems(404, 413, 422, 504))
+@router.get(
+    "/graphs/{graph}/top",
+    response_model=TopAnswer,
+    responses={**answered(*EXPORTED), **problems(404, 406, 413, 422, 504)},
+)
 async def top(
     request: Request,
     graph: OpenGraph,
@@ -107,12 +112,21 @@ async def top(
     offset: Annotated[int, Query(ge=0, description="places to skip")] = 0,
     among: Annotated[str | None, Query(description="name of a set: only its vertices")] = None,
 ) -> Response:
-    """The vertices of highest rank, best first; equal ranks in order of first appearance."""
+    """The vertices of highest rank, best first; equal ranks in order of first appearance. JSON, or
+    the vertices and ranks alone in a format of the exports.
+    """
+    media_type, coding = export_form(request, (JSON, *EXPORTED))
     count_places(request, min(k, view.vertices), "k")
 
     def respond() -> Response:
         members = None if among is None else view.members(graph.name, among)
         places = view.top(k, offset, members)
+        tag = entity_tag(request, graph, view.state, media_type, coding)
+        if media_type != JSON:
+            table = top_export(view, places)
+            return not_modified(request, tag) or ExportResponse(
+                request, table, media_type, coding, cache_headers(tag)
+            )
         content = {
             **published(view),
             "ranks": ranked_vertices(places.vertices, places.ranks),
@@ -122,7 +136,7 @@ async def top(
             "groups": places.groups,
             "ties": places.ties,
         }
-        return tagged_response(request, entity_tag(request, graph, view.state), content)
+        return tagged_response(request, tag, content)
 
     is_short = among is None and k <= FEW_ROWS and view.top_is_known(k, offset)
     return respond() if is_short else await asyncio.to_thread(respond)
