@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from typing import Any
 
 import duckdb
@@ -469,6 +471,30 @@ def test_parallel_edges_and_loops_of_igraph_count_as_there(directed: bool, weigh
     exact = graph.pagerank(weights="w" if weighted else None)
     found = liverank.pagerank(graph, target_error=1e-12, **options).ranks
     assert np.abs(found - exact).sum() < 1e-9
+
+
+def test_a_pool_of_forked_processes_ranks() -> None:
+    program = """
+import multiprocessing
+import numpy as np
+import liverank
+
+def rank(seed):
+    edges = np.random.default_rng(seed).integers(0, 20_000, (100_000, 2))
+    return liverank.pagerank(edges, backend="cpu").top(3)
+
+here = [rank(seed) for seed in range(3)]
+with multiprocessing.get_context("fork").Pool(2) as pool:
+    print(pool.map(rank, range(3)) == here == [rank(seed) for seed in range(3)])
+"""
+    ended = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert ended.stdout == "True\n"
 
 
 @pytest.mark.parametrize("wrong", [0.0, -1.0, 1e-40])
