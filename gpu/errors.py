@@ -4,6 +4,7 @@ EngineError
 ├── InvalidValue          an option or a batch names a value that cannot be used
 │   └── UnknownVertex     an id is not that of a vertex
 ├── DeviceLost            the device answers no more, and cannot in this process
+├── ConcurrentUse         two threads called an engine at once
 ├── OutOfMemory           the request does not fit; the graph is as it was
 ├── BackendUnavailable    this machine cannot run the backend that was asked for
 └── ShardLost             the process of a shard ended
@@ -47,10 +48,22 @@ class UnknownVertex(InvalidValue):
 
 
 class DeviceLost(EngineError):
-    """A fault on the device has ended its context: only a new process can use it again."""
+    """A fault on the device has ended its context, or a fork has not taken it along: only a new
+    process can use it again.
+    """
 
     def __init__(self, reason: object) -> None:
         super().__init__(f"the device is lost: {reason}")
+
+
+class ConcurrentUse(EngineError, RuntimeError):
+    """Another thread is in a call of the same engine; this call did nothing."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "another thread is in a call of this engine, which is not thread-safe: give it one "
+            "owner or a lock"
+        )
 
 
 class OutOfMemory(EngineError, MemoryError):

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         MissingPackage,
         ServerError,
         ServerUnreachable,
+        UnusedWeights,
     )
     from liverank.in_process import Ranking, pagerank
 
@@ -54,6 +55,7 @@ __all__ = [
     "ServerUnreachable",
     "SetChange",
     "SourceRange",
+    "UnusedWeights",
     "VertexProgram",
     "pagerank",
 ]
@@ -75,6 +77,7 @@ _MODULES = {
         "MissingPackage",
         "ServerError",
         "ServerUnreachable",
+        "UnusedWeights",
     ),
     "liverank.in_process": ("Ranking", "pagerank"),
 }

@@ -7,7 +7,7 @@ LiverankError
 ├── InvalidInput           an argument that cannot be used
 └── MissingPackage         a package of an extra is not installed
 
-The engine raises its own errors: gpu.EngineError.
+The engine raises its own errors: gpu.EngineError. UnusedWeights is a warning.
 """
 
 from __future__ import annotations
@@ -27,6 +27,10 @@ class InvalidInput(LiverankError, ValueError):
     def __init__(self, field: str, message: str) -> None:
         self.field = field
         super().__init__(f"{field}: {message}")
+
+
+class UnusedWeights(UserWarning):
+    """A warning: the data has weights by their name, and was ranked without them."""
 
 
 class MissingPackage(LiverankError, ImportError):
