@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
@@ -109,6 +110,7 @@ def pagerank(
     target_error: float = 1e-6,
     max_iterations: int = 500,
     backend: Literal["auto", "cpu", "cuda"] = "auto",
+    unconverged: Literal["warn", "raise", "ignore"] = "warn",
 ) -> Ranking:
     """The PageRank of a frame of edges, pairs, a sparse matrix or a graph: see liverank.edges.
 
@@ -126,14 +128,20 @@ def pagerank(
     target_error     the proven L1 error at which the solve stops; above 0, at most 2
     max_iterations   the most sweeps over all vertices, or twice as many: see gpu.Options
     backend          auto: CUDA if there is a device
+    unconverged      what to do if max_iterations, or rounding, leave an error bound above
+                     target_error, which is true nevertheless: `warn` of NotConverged, `raise` it,
+                     or `ignore` it, which `converged` of the result says too
 
     Raises InvalidInput for edges and options that cannot be used, gpu.EngineError for a lack of
     memory and for a backend that cannot run here, MissingPackage without the extra `engine`.
     """
     with needs("engine"):
-        from gpu import InvalidValue
+        from gpu import InvalidValue, NotConverged
+    if unconverged not in ("warn", "raise", "ignore"):
+        message = f"expected 'warn', 'raise' or 'ignore', got {unconverged!r}"
+        raise InvalidInput("unconverged", message)
     try:
-        return _pagerank(
+        found = _pagerank(
             read_edges(edges, Columns(source, target, weight), directed),
             personalization,
             backend,
@@ -145,6 +153,13 @@ def pagerank(
     except InvalidValue as error:
         message = f"expected {error.requirement}, got {error.value!r}"
         raise InvalidInput(error.field, message) from error
+    if not found.converged and unconverged != "ignore":
+        goal = f"target_error is {target_error:.1e}"
+        warning = NotConverged(found.iterations, found.error_bound, goal)
+        if unconverged == "raise":
+            raise warning
+        warnings.warn(warning, stacklevel=2)
+    return found
 
 
 def _pagerank(
@@ -161,7 +176,8 @@ def _pagerank(
     weights = columns.weights
     vertices, sources, targets = indexed(columns)
     weighted = weights is not None
-    engine = Engine(Options(weighted=weighted, directed=columns.directed, **options), backend)
+    options |= {"weighted": weighted, "directed": columns.directed}
+    engine = Engine(Options(**options), backend, "ignore")
     if weights is not None and len(weights):
         weights = weights.to_numpy() if hasattr(weights, "to_numpy") else as_list(weights)
     else:

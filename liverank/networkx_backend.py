@@ -120,7 +120,7 @@ class Graph:
                 weighted=edges.weights is not None,
                 directed=self._directed,
             )
-            engine = Engine(options)
+            engine = Engine(options, unconverged="ignore")
             engine.apply(self._batch(edges, slice(None), edges.keys[:0]))
         self._engines[key] = engine
         return rank(engine, self.nodes, seeds)
