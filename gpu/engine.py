@@ -33,7 +33,14 @@ from gpu.pagerank.global_iterate import GlobalIterate
 from gpu.pagerank.places import SettledTarget
 from gpu.pagerank.ranks import Ranks
 from gpu.pagerank.solver import solver_of, warm_up_acceleration
-from gpu.pagerank.strategies import STRATEGIES, Solve, forms_of, strategy_named
+from gpu.pagerank.strategies import (
+    STRATEGIES,
+    Solve,
+    checked_unconverged,
+    forms_of,
+    strategy_named,
+    tell_unconverged,
+)
 from gpu.personalized.batch import QueryBatch
 from gpu.personalized.queries import Queries
 from gpu.personalized.query import QueryContext
@@ -54,6 +61,7 @@ from gpu.types import (
     PersonalizedQuery,
     Ranking,
     Result,
+    Unconverged,
 )
 
 
@@ -62,6 +70,8 @@ class Engine:
 
     options      fixed for the life of the graph
     backend      ``auto``, ``cpu`` or ``cuda``, or a Backend
+    unconverged  what `update` does about ranks that have not converged: ``warn`` of NotConverged,
+                 ``raise`` it when they are up to date, so that `publish` has them, or ``ignore`` it
     edge_reader  reads edges while the graph changes; programs  runs programs
     Raises BackendUnavailable if the backend cannot run.
 
@@ -72,8 +82,12 @@ class Engine:
     """
 
     def __init__(
-        self, options: Options | None = None, backend: BackendName | Backend = "auto"
+        self,
+        options: Options | None = None,
+        backend: BackendName | Backend = "auto",
+        unconverged: Unconverged = "warn",
     ) -> None:
+        self._unconverged = checked_unconverged(unconverged)
         options = self.options = options or Options()
         self._in_use = threading.RLock()  # whose thread may call again: `watch` calls `step`
         self._backend = backend if isinstance(backend, Backend) else backend_named(backend)
@@ -205,6 +219,7 @@ class Engine:
         settle    first places to be proven too, by ``auto`` alone: see gpu.pagerank.settle
         target    what is to be proven of them: ``settled-top-k``, each of these places; or
                   ``settled-set``, which vertices have them. Raises InvalidValue for any other
+        Warns of NotConverged, or raises it: see `unconverged`.
         """
         asked = Solve(strategy, form, trace, settle, target).checked(self.options)
         form = asked.form or "accelerated"
@@ -218,13 +233,18 @@ class Engine:
             solved = solver.solve()
             self._touched = TouchedVertices()
             self._timer.end("solve")
-            self._record_ranked(solver.certify(), solved.ties)
+            solved, bound = solver.certify(solved)
+            self._record_ranked(bound, solved.ties)
             self._timer.end("certify")
             seconds = self._timer.seconds()
         done = (strategy, solved.iterations, solved.touched_vertices, self._error_bound)
         times = seconds["mark"], seconds["solve"], seconds["certify"]
-        steps = solver.trace(solved)
-        return Result(*done, solved.converged, *times, form, steps, *solved.settled)
+        result = Result(
+            *(*done, solved.converged, *times, form, solver.trace(solved)),
+            **solved.outcome,
+        )
+        tell_unconverged(result, self.options.target_error, settle, self._unconverged)
+        return result
 
     def _record_ranked(self, error_bound: float, ties: RankTies | None = None) -> None:
         """What `publish` needs, which the next batch may change."""
@@ -245,7 +265,8 @@ class Engine:
     def publish(self) -> Ranks:
         """An immutable copy of the ranks of the last update."""
         with self._owned():
-            values = self._iterate.values[: self._ranked_vertices].copy()
+            # rounding can have left an entry just below 0: see gpu.pagerank.gate
+            values = self._backend.xp.maximum(self._iterate.values[: self._ranked_vertices], 0.0)
             ranks = Ranks(self._backend, self._ranked_permutation, values, *self._ranked)
             self._backend.device.synchronize()  # readers have streams of their own
         return ranks
@@ -264,7 +285,10 @@ class Engine:
         return ranks_of(snapshot, self._backend)
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Brings an engine that has no vertices to the state of the snapshot."""
+        """Brings an engine that has no vertices to the state of the snapshot. If that has no valid
+        ranks, they are equal, with an error bound of 2, until the next update, which solves anew.
+        """
+        snapshot = snapshot.healed(self.options.damping)
         with self._owned():
             restore(snapshot, self._graph, self._iterate)
             self._record_ranked(snapshot.numbers["error_bound"])
@@ -398,7 +422,7 @@ class Engine:
         """Compiles what batches, `auto`, reads, single queries and restarts need."""
         options = sample_options(self.options)
         for batches in sample_batches(options):
-            engine = Engine(options, self._backend)
+            engine = Engine(options, self._backend, "ignore")
             for batch in batches:
                 engine.apply(batch)
                 engine.update("auto")
@@ -412,7 +436,7 @@ class Engine:
         """Compiles everything else."""
         options, edges = sample_options(self.options), [(0, 0), (0, 1)]
         for batches in sample_batches(options):
-            engine = Engine(options, self._backend)
+            engine = Engine(options, self._backend, "ignore")
             for batch, strategy in zip(batches, ("auto", "dynamic-frontier"), strict=True):
                 engine.apply(batch)
                 engine.update(strategy)

@@ -9,6 +9,8 @@ EngineError
 ├── BackendUnavailable    this machine cannot run the backend that was asked for
 └── ShardLost             the process of a shard ended
     └── ClusterUnavailable   the Dask cluster cannot be reached, or cannot run the shards
+
+NotConverged              a warning, or an error of the same name where that is asked for
 """
 
 from __future__ import annotations
@@ -45,6 +47,22 @@ class InvalidValue(EngineError, ValueError):
 
 class UnknownVertex(InvalidValue):
     """`field` names an id that no vertex has: it is out of range, or free since one was removed."""
+
+
+class NotConverged(UserWarning):
+    """A solve ended before it met what it was for: the ranks hold within `error_bound`, which may
+    be larger than was asked for. Raised, in place of a warning, where that is asked for.
+
+    iterations, error_bound  of the solve
+    """
+
+    def __init__(self, iterations: int, error_bound: float, goal: str) -> None:
+        self.iterations = iterations
+        self.error_bound = error_bound
+        super().__init__(
+            f"not converged after {iterations:,} iterations: the error bound is {error_bound:.1e}, "
+            f"and {goal}"
+        )
 
 
 class DeviceLost(EngineError):

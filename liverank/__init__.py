@@ -18,7 +18,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gpu import EdgeBatch, Engine, Options, VertexProgram
+    from gpu import EdgeBatch, Engine, NotConverged, Options, VertexProgram
     from liverank.client import (
         AsyncClient,
         Batch,
@@ -48,6 +48,7 @@ __all__ = [
     "InvalidInput",
     "LiverankError",
     "MissingPackage",
+    "NotConverged",
     "Options",
     "PersonalizedQuery",
     "Ranking",
@@ -61,7 +62,7 @@ __all__ = [
 ]
 
 _MODULES = {
-    "gpu": ("EdgeBatch", "Engine", "Options", "VertexProgram"),
+    "gpu": ("EdgeBatch", "Engine", "NotConverged", "Options", "VertexProgram"),
     "liverank.client": (
         "AsyncClient",
         "Batch",

@@ -119,6 +119,7 @@ def pagerank(
     target_error: float = 1e-6,
     max_iterations: int = 500,
     backend: Literal["auto", "cpu", "cuda"] = "auto",
+    unconverged: Literal["warn", "raise", "ignore"] = "warn",
 ) -> Ranking:
     """The PageRank of a frame of edges, pairs, a sparse matrix or a graph: see liverank.edges.
 
@@ -138,12 +139,18 @@ def pagerank(
     target_error     the proven L1 error at which the solve stops; above 0, at most 2
     max_iterations   the most sweeps over all vertices, or twice as many: see gpu.Options
     backend          auto: CUDA if there is a device
+    unconverged      what to do if max_iterations, or rounding, leave an error bound above
+                     target_error, which is true nevertheless: `warn` of NotConverged, `raise` it,
+                     or `ignore` it, which `converged` of the result says too
 
     Raises InvalidInput for edges and options that cannot be used, gpu.EngineError for a lack of
     memory and for a backend that cannot run here, MissingPackage without the extra `engine`.
     """
     with needs("engine"):
-        from gpu import InvalidValue
+        from gpu import InvalidValue, NotConverged
+    if unconverged not in ("warn", "raise", "ignore"):
+        message = f"expected 'warn', 'raise' or 'ignore', got {unconverged!r}"
+        raise InvalidInput("unconverged", message)
     named = weight
     if isinstance(named, Unset):
         named = WEIGHT if is_networkx(edges) else None
@@ -153,7 +160,7 @@ def pagerank(
         message = f"{unused} is not used: weight={unused} ranks by it, weight=None without it"
         warnings.warn(message, UnusedWeights, stacklevel=2)
     try:
-        return _pagerank(
+        found = _pagerank(
             columns,
             personalization,
             backend,
@@ -165,6 +172,13 @@ def pagerank(
     except InvalidValue as error:
         message = f"expected {error.requirement}, got {error.value!r}"
         raise InvalidInput(error.field, message) from error
+    if not found.converged and unconverged != "ignore":
+        goal = f"target_error is {target_error:.1e}"
+        warning = NotConverged(found.iterations, found.error_bound, goal)
+        if unconverged == "raise":
+            raise warning
+        warnings.warn(warning, stacklevel=2)
+    return found
 
 
 def _pagerank(
@@ -181,7 +195,8 @@ def _pagerank(
     weights = columns.weights
     vertices, sources, targets = indexed(columns)
     weighted = weights is not None
-    engine = Engine(Options(weighted=weighted, directed=columns.directed, **options), backend)
+    options |= {"weighted": weighted, "directed": columns.directed}
+    engine = Engine(Options(**options), backend, "ignore")
     if weights is not None and len(weights):
         weights = weights.to_numpy() if hasattr(weights, "to_numpy") else as_list(weights)
         weights = weights if columns.vertices is None else in_range(weights)

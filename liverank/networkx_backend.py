@@ -132,7 +132,7 @@ class Graph:
                     weighted=edges.weights is not None,
                     directed=self._directed,
                 )
-                engine = Engine(options)
+                engine = Engine(options, unconverged="ignore")
                 engine.apply(self._batch(edges, slice(None), edges.keys[:0]))
             found = rank(engine, self.nodes, seeds)
             self._engines[key] = engine  # not if that failed: it may be in any state

@@ -186,6 +186,8 @@ class Receipt(msgspec.Struct, frozen=True):
     form: Form = "accelerated"
     settled: int | None = None
     settled_set: bool | None = None
+    fallback: str | None = None
+    refused: str | None = None
     trace: Trace | None = None
 
 

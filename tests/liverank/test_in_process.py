@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import warnings
 from typing import Any
 
 import duckdb
@@ -18,7 +19,7 @@ import pytest
 import scipy.sparse
 
 import liverank
-from liverank import InvalidInput
+from liverank import InvalidInput, NotConverged
 
 PAIRS = [("a", "b"), ("b", "c"), ("c", "a"), ("d", "a"), ("a", "e")]
 COLUMNS = {"source": [one for one, _ in PAIRS], "target": [two for _, two in PAIRS]}
@@ -162,9 +163,24 @@ def test_options_are_those_of_the_engine() -> None:
     graph.add_edges_from((vertex, vertex) for vertex in "abcde")
     ranking = liverank.pagerank(PAIRS, damping=0.5, dangling="self-loop", target_error=1e-9)
     check(ranking, graph, alpha=0.5)
-    rough = liverank.pagerank(nx.gnp_random_graph(200, 0.05, seed=1), max_iterations=1)
+
+
+@pytest.mark.parametrize("seeds", [None, {0: 1.0}])
+def test_too_few_iterations_are_told(seeds: dict[int, float] | None) -> None:
+    graph = nx.gnp_random_graph(200, 0.05, seed=1)
+    few: dict[str, Any] = {"max_iterations": 1, "damping": 0.99, "personalization": seeds}
+    with pytest.warns(NotConverged, match=r"target_error is 1\.0e-06") as told:
+        rough = liverank.pagerank(graph, **few)
+    assert told[0].filename == __file__
     assert not rough.converged
     assert rough.error_bound > 1e-6
+    with pytest.raises(NotConverged) as raised:
+        liverank.pagerank(graph, **few, unconverged="raise")
+    assert raised.value.error_bound == rough.error_bound
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert not liverank.pagerank(graph, **few, unconverged="ignore").converged
+        assert liverank.pagerank(graph).converged
 
 
 @pytest.mark.parametrize(
@@ -172,6 +188,7 @@ def test_options_are_those_of_the_engine() -> None:
     [
         ({"damping": 2}, "damping: expected a number above 0 and below 1, got 2"),
         ({"target_error": float("nan")}, "target_error: expected .*, got nan"),
+        ({"unconverged": "no"}, "unconverged: expected 'warn', 'raise' or 'ignore', got 'no'"),
         ({"backend": "tpu"}, "backend: expected 'auto', 'cpu' or 'cuda', got 'tpu'"),
     ],
 )

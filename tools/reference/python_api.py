@@ -24,7 +24,7 @@ This page is written by `python -m tools.reference`.
 """
 
 _GROUPS = {
-    "In this process": ("pagerank", "Ranking"),
+    "In this process": ("pagerank", "Ranking", "NotConverged"),
     "The client": (
         "Client",
         "AsyncClient",
