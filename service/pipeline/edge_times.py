@@ -129,13 +129,16 @@ class EdgeTimes:
         self._count = kernels.take_times(self._table, self._count, edges)
         self._drop_stale()
 
+    def count_older(self, cutoff: float) -> int:
+        """How many edges have a time below `cutoff`; some may count several times."""
+        return int(kernels.older(self._table, self._heap, cutoff, _NONE))
+
     def expired(self, cutoff: float) -> tuple[Ids, Ids]:
         """Sources and targets of the edges with a time below `cutoff`, in the order of the ids.
         They stay until they are deleted.
         """
-        walk = (self._table, self._heap, cutoff)
-        found = np.empty(kernels.older(*walk, _NONE), np.uint64)
-        kernels.older(*walk, found)
+        found = np.empty(self.count_older(cutoff), np.uint64)
+        kernels.older(self._table, self._heap, cutoff, found)
         edges = np.unique(found) - _ONE
         return (edges >> _SHIFT).astype(np.int64), (edges & _LOWER).astype(np.int64)
 

@@ -34,7 +34,7 @@ LATER = {
 
 AT_ONCE = {
     "liverank.__main__": {"service"},
-    "liverank.mcp": {"mcp", "mcp_types", "pydantic", "starlette", "uvicorn"},
+    "liverank.mcp": {"mcp", "mcp_types", "pydantic", "starlette"},
     "liverank.sources.kafka": {"aiokafka", "faststream"},
     "liverank.sources.nats": {"faststream", "nats"},
     "liverank.sources.rabbitmq": {"aio_pika", "faststream"},
