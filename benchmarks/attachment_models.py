@@ -1,31 +1,58 @@
 """The sequential models that preferential attachment is compared with, on one core.
 
-They draw from Numba's generator and share no code with gpu.generate.preferential_attachment. Both
+They draw from Python's generator and share no code with gpu.generate.preferential_attachment. Both
 begin with a clique of d vertices (for d = 1, one vertex) and return int32[n - d, d]: the vertices
-that each later vertex links to, without repeats.
+that each later vertex links to, without repeats. They are plain loops, which a benchmark compiles:
+see `compiled`.
 """
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu.jit.compile import sequential
+Loop = Callable[..., None]
 
 
-def barabasi_albert(vertices: int, edges_per_vertex: int, seed: int) -> NDArray[np.int32]:
+@cache
+def compiled(loop: Loop) -> Loop:
+    """The loop as machine code. Needs Numba, of the extra ``bench``."""
+    from numba import njit
+
+    function: Loop = njit(loop)
+    return function
+
+
+def barabasi_albert(
+    vertices: int,
+    edges_per_vertex: int,
+    seed: int,
+    compile_loop: Callable[[Loop], Loop] | None = None,
+) -> NDArray[np.int32]:
     """Each edge leads to an earlier vertex with a probability proportional to its degree.
 
     Batagelj and Brandes, "Efficient generation of large random networks" (Physical Review E 71,
     2005), algorithm 5, with parallel edges redrawn. O(edges) time; 12 bytes an edge.
     """
     links = np.empty((vertices - edges_per_vertex, edges_per_vertex), np.int32)
-    _barabasi_albert(vertices, links, seed)
+    d = edges_per_vertex
+    # each vertex occurs as often as it has edges
+    ends = np.empty(d * (d - 1) + 2 * links.size + 1, np.int32)
+    (compile_loop or _as_it_is)(_attach_by_degree)(vertices, links, ends, seed)
     return links
 
 
 def copy_model(
-    vertices: int, edges_per_vertex: int, probability: float, seed: int
+    vertices: int,
+    edges_per_vertex: int,
+    probability: float,
+    seed: int,
+    compile_loop: Callable[[Loop], Loop] | None = None,
 ) -> NDArray[np.int32]:
     """Each edge leads to a uniformly chosen earlier vertex with this probability, else to where one
     of its edges leads.
@@ -34,16 +61,17 @@ def copy_model(
     in section 2.4. O(edges) time; 4 bytes an edge.
     """
     links = np.empty((vertices - edges_per_vertex, edges_per_vertex), np.int32)
-    _copy_model(vertices, probability, links, seed)
+    (compile_loop or _as_it_is)(_attach_by_copies)(vertices, probability, links, seed)
     return links
 
 
-@sequential
-def _barabasi_albert(vertices, links, seed):  # type: ignore[no-untyped-def]
-    np.random.seed(seed)
+def _as_it_is(loop: Loop) -> Loop:
+    return loop
+
+
+def _attach_by_degree(vertices: int, links: Any, ends: Any, seed: int) -> None:
+    random.seed(seed)
     d = links.shape[1]
-    # each vertex occurs as often as it has edges
-    ends = np.empty(d * (d - 1) + 2 * links.size + 1, np.int32)
     count = 0
     for v in range(d):
         for _ in range(d - 1):
@@ -55,7 +83,7 @@ def _barabasi_albert(vertices, links, seed):  # type: ignore[no-untyped-def]
     for v in range(d, vertices):
         chosen = 0
         while chosen < d:
-            target = ends[np.random.randint(0, count)]
+            target = ends[random.randrange(0, count)]
             repeated = False
             for earlier in range(chosen):
                 repeated |= links[v - d, earlier] == target
@@ -68,19 +96,18 @@ def _barabasi_albert(vertices, links, seed):  # type: ignore[no-untyped-def]
             count += 2
 
 
-@sequential
-def _copy_model(vertices, probability, links, seed):  # type: ignore[no-untyped-def]
-    np.random.seed(seed)
+def _attach_by_copies(vertices: int, probability: float, links: Any, seed: int) -> None:
+    random.seed(seed)
     d = links.shape[1]
     for v in range(d, vertices):
         chosen = 0
         while chosen < d:
-            target = np.random.randint(0, v)
-            if np.random.random() >= probability:
+            target = random.randrange(0, v)
+            if random.random() >= probability:
                 if target >= d:
-                    target = links[target - d, np.random.randint(0, d)]
+                    target = links[target - d, random.randrange(0, d)]
                 elif d > 1:
-                    target = (target + 1 + np.random.randint(0, d - 1)) % d
+                    target = (target + 1 + random.randrange(0, d - 1)) % d
             repeated = False
             for earlier in range(chosen):
                 repeated |= links[v - d, earlier] == target
