@@ -29,8 +29,7 @@ class Frontier:
 class JacobiResult:
     """What one `jacobi_step` did.
 
-    largest_change  max |y' - y|; a float32 that moved by at most four units in the last place
-                    counts as unchanged, since rounding alone can cause that for ever
+    largest_change  max |y' - y|
     expanding       int32[…], rows whose relative change is > frontier_tolerance, in any order
     remaining       int32[…], rows that stay affected, in any order
     """

@@ -167,8 +167,6 @@ def solve_affected(
 def _by_states(iterate: GlobalIterate, count: int) -> bool:
     """Whether this many affected vertices, or more, are kept as states of all vertices."""
     graph = iterate.graph
-    if iterate.options.storage not in graph.backend.published.storages:
-        return False
     part = graph.backend.costs.sparse_part
     return part == 0 or count * part > graph.vertices
 

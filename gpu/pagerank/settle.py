@@ -10,7 +10,6 @@ from gpu.pagerank.places import SettledTarget
 from gpu.pagerank.strategies import Solved
 from gpu.pagerank.sweeps import sweep_to_target
 from gpu.pagerank.vertices import GraphVertices
-from gpu.types import LEAST_SINGLE_ERROR
 
 _GAP_PART = 0.5
 """What the next bound is of the smallest gap that is not proven: the ranks still move."""
@@ -37,13 +36,12 @@ def settle_places(
     """
     options, iterations, touched = iterate.options, solved.iterations, solved.touched_vertices
     vertices = vertices or GraphVertices(iterate.graph)
-    least = LEAST_SINGLE_ERROR if options.storage == "float32" else 0.0
     goes_on = True
     while True:
         places = FirstPlaces.of(iterate, vertices, k, target)
         met = places.proven.meet(target)
         bound, sweeps_left = iterate.error_bound, options.max_iterations - iterations
-        next_bound = max(_next_bound(places.open_gap, bound), least)
+        next_bound = _next_bound(places.open_gap, bound)
         if met or not goes_on or sweeps_left <= 0 or next_bound >= bound:
             break
         iterate.options = replace(options, target_error=next_bound)

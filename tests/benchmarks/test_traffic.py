@@ -27,7 +27,7 @@ def test_the_sizes_of_a_graph() -> None:
 
 
 def test_arguments_have_the_names_of_the_kernels_parameters() -> None:
-    kernel = "residual: finish_step<double>"
+    kernel = "residual: finish_step"
     arguments = named(kernel, range(12))
     assert list(arguments)[:2] == ["order", "count"]
     assert (arguments["listing"], arguments["found"]) == (8, 11)
@@ -38,13 +38,13 @@ def test_arguments_have_the_names_of_the_kernels_parameters() -> None:
 def test_a_sweep_needs_what_its_header_says() -> None:
     sizes = Sizes(vertices=1_000, entries=16_000, sending=800, isolated=100)
     # 4 bytes an entry; 16 + 5 + 16 + 16 + 4 a vertex
-    needed = needed_bytes("sweep: sweep<double, false>", sizes, [None] * 21)
+    needed = needed_bytes("sweep: sweep<false>", sizes, [None] * 21)
     assert needed == 4 * 16_000 + 57 * 1_000
 
 
 def test_what_is_gathered_counts_no_more_than_there_is() -> None:
     order, lengths = np.array([0, 2], np.int32), np.array([3, 50, 2], np.int32)
-    step = "residual: jacobi_step<double, false>"
+    step = "residual: jacobi_step<false>"
     for sending, gathered in ((4, 4), (100, 5)):
         sizes = Sizes(vertices=100, entries=55, sending=sending)
         arguments = [order, None, lengths, *[None] * 17]

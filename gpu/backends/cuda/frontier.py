@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from gpu.backends.cuda.device import NULL
-from gpu.backends.cuda.kernels.loader import BIN_LANES, BIN_LIMITS, EDGE_CHUNK, VALUES, WARP
+from gpu.backends.cuda.kernels.loader import BIN_LANES, BIN_LIMITS, EDGE_CHUNK, WARP
 from gpu.backends.cuda.launcher import Launcher, blocks_for, grid_blocks
 from gpu.operations.csr import GraphView, Rows
 from gpu.operations.device import Array
@@ -98,12 +98,12 @@ class CudaFrontier(FrontierOperations):
         new_values: Array,
         frontier: Frontier,
     ) -> JacobiResult:
-        xp, value = self._launch.xp, VALUES[values.dtype.name]
+        xp = self._launch.xp
         divided = str(contributions is None).lower()
         given = NULL if contributions is None else contributions
         sums = self._launch.over_rows(
             "residual",
-            f"jacobi_step<{value}, {divided}>",
+            f"jacobi_step<{divided}>",
             graph.incoming,
             rows,
             graph.loop,
@@ -123,7 +123,7 @@ class CudaFrontier(FrontierOperations):
         found = xp.zeros(2, np.uint64)
         self._launch(
             "residual",
-            f"finish_step<{value}>",
+            "finish_step",
             grid_blocks(rows.count),
             rows.order,
             np.int64(rows.count),
