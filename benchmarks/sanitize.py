@@ -154,7 +154,6 @@ def rank(backend: Backend, options: Options) -> None:
     assert told.changes(engine.publish(), threshold=0.01, most=10).found
     engine.update("dynamic-frontier-prune", "published")
     engine.update("static", "published")
-    small_frontiers(backend, options)
     engine.apply(batch_of(options, time, new, remove=generator.integers(10, 1 << SCALE, 40)))
     check(engine, engine.update("auto").error_bound)
     push_parts(engine)
@@ -219,18 +218,6 @@ def read_edges(engine: Engine, following: EdgeBatch) -> None:
     engine.apply(following)
     blocks = [block.sources << 32 | block.targets for block in captured.blocks()]
     assert sorted(np.concatenate(blocks)) == sorted(sources << 32 | targets)
-
-
-def small_frontiers(backend: Backend, options: Options) -> None:
-    """With these costs a device keeps small frontiers as lists."""
-    lists = replace(backend, costs=replace(backend.costs, sparse_part=1))
-    engine = Engine(options, lists)
-    vertices = np.arange(1 << SCALE)
-    engine.apply(batch_of(options, 0, np.stack([vertices, vertices // 2])))
-    engine.update("static")
-    for strategy, size in (("dynamic-frontier", len(vertices) // 2), ("dynamic-frontier-prune", 9)):
-        engine.apply(batch_of(options, 1, np.stack([vertices[:size], vertices[-size:]])))
-        check(engine, engine.update(strategy).error_bound)
 
 
 def paged(backend: Backend) -> Backend:

@@ -62,29 +62,7 @@ def _orthomin_step(sizes: Sizes, arguments: Arguments) -> float:
     return (4 + _OWN + 8 + 32 + 4 + 16 + last) * sizes.vertices
 
 
-# steps over some rows
-
-
-def _jacobi_step(divided: bool) -> Model:
-    """As a sweep over these rows: y in, y' out, the flag of those that expand or stay."""
-
-    def needed(sizes: Sizes, arguments: Arguments) -> float:
-        order = arguments["order"]
-        entries = total(arguments["row_lengths"][order])
-        gathered = (8 + 4 if divided else 8) * min(sizes.sending, entries)
-        return 4 * entries + (_PLACED + _OWN + 16) * len(order) + gathered
-
-    return needed
-
-
-def _finish_step(_: Sizes, arguments: Arguments) -> float:
-    """Order, y' in, y out, the flags; degree and contribution if they are wanted, a place in a
-    list for most.
-    """
-    each = 4 + 16
-    each += 12 if arguments["contributions"] is not None else 0
-    each += 5 + 4 if arguments["listing"] else 0
-    return each * int(arguments["count"])
+# neighbours of some vertices
 
 
 def _expand_forward(sizes: Sizes, arguments: Arguments) -> float:
@@ -190,9 +168,6 @@ MODELS: dict[str, Model] = {
     # the same; y, r and the contribution out
     "sweep: start_from_in_degrees": per_item(4 + _OWN + 8 + 8 + 2, "vertices"),
     "residual: compute_residual": _compute_residual,
-    "residual: jacobi_step<false>": _jacobi_step(divided=False),
-    "residual: jacobi_step<true>": _jacobi_step(divided=True),
-    "residual: finish_step": _finish_step,
     # degree, y, contribution
     "residual: compute_contributions": per_item(4 + 8 + 8, "vertices"),
     "orthomin: orthomin_image": _orthomin_image,

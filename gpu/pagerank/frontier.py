@@ -225,6 +225,8 @@ def warm_up_lists(iterate: GlobalIterate, strategy: Strategy) -> None:
     for it.
     """
     graph, flags = iterate.graph, _flags(iterate)
+    if graph.backend.costs.sparse_part == 0:
+        return  # there are none
     flags.fill(1)
     everything = graph.backend.xp.arange(graph.vertices, dtype=np.int32)
     solve_affected(iterate, strategy, everything, flags)

@@ -191,7 +191,6 @@ def test_the_operations_run_on_cpu() -> None:
 HUB_KERNELS = {
     "multivector: gather_chunks",
     "multivector: sweep_many<true>",
-    "residual: jacobi_step<true>",
 }
 
 
@@ -219,12 +218,10 @@ def test_the_operations_launch_what_is_modelled() -> None:
 
 
 def _with_a_hub(backend: Backend, launches: Launches) -> None:
-    """What happens in a larger graph: rows of several chunks, a frontier of a few vertices."""
+    """What happens in a larger graph: rows of several chunks, and searches from a few vertices."""
     vertices = 4_096
     spokes = np.arange(vertices)
-    # frontiers as lists, which a device does not keep by itself
-    lists = replace(backend, costs=replace(backend.costs, sparse_part=1))
-    engine = Engine(Options(), lists)
+    engine = Engine(Options(), backend)
     graph = engine.internals.graph
 
     def loaded() -> None:
@@ -236,7 +233,7 @@ def _with_a_hub(backend: Backend, launches: Launches) -> None:
         engine.apply(EdgeBatch.of(insert=[(number, 5)]))
         engine.update("dynamic-frontier-prune")
         engine.apply(EdgeBatch(spokes[1:3000], np.roll(spokes, number)[1:3000]))
-        engine.update("dynamic-frontier")
+        engine.update("dynamic-traversal")
         query = PersonalizedQuery(np.array([7]), k=1, target_error=1e-6)
         block = Block(engine.internals.queries, engine.resolve([query]))
         block.step()

@@ -176,6 +176,8 @@ def test_forms_and_strategies_alternate(dangling: Dangling, backend: Backend) ->
 def test_the_next_solve_does_not_depend_on_the_vertices_that_this_one_expanded(
     form: Form, backend: Backend
 ) -> None:
+    if backend.costs.sparse_part == 0:
+        pytest.skip("it keeps no lists")
     # a solve that ends in its first iteration, with expanding vertices
     options = Options(max_iterations=1, frontier_tolerance=1e-9)
     engine, reference, generator = _started(options, backend, seed=5)

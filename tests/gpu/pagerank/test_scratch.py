@@ -19,6 +19,8 @@ from gpu.pagerank.strategies import TABLE, forms_of
 def test_a_solve_by_any_strategy_takes_no_more_than_was_checked(
     strategy: str, weighted: bool, by_states: bool, backend: Backend
 ) -> None:
+    if not by_states and backend.costs.sparse_part == 0:
+        pytest.skip("it keeps no lists")
     generator = np.random.default_rng(4)
     vertices = 5000
     options = Options(weighted=weighted, frontier_tolerance=1e-9)

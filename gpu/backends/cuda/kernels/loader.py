@@ -97,8 +97,6 @@ _FLAGS = ("false", "true")
 _FILES: dict[str, tuple[str, ...]] = {
     "residual": (
         "compute_residual",
-        *(f"jacobi_step<{divided}>" for divided in _FLAGS),
-        "finish_step",
         "compute_contributions",
         "add_partial_sums<true>",
     ),
