@@ -48,7 +48,7 @@ class Snapshot:
     loop        uint8[n], 1 where the vertex has a loop; weighted: float32[n], its weight or 0
     free        int32[…], ids that are free, ascending; left out if there are none
     exponents, newest  int64[n], of a graph whose weights decay: see gpu.graph.decay.Decay
-    values      float64[n] or float32[n] as Options.storage says, y
+    values      float64[n], y
 
     numbers:
     edges        number of edges, as Engine.edges

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from time import perf_counter
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +20,6 @@ from gpu import (
     EdgeBatch,
     Engine,
     Options,
-    Storage,
     limit_device_memory,
     loops_compiled,
 )
@@ -32,7 +31,7 @@ from service.errors import (
     TooManyGraphs,
     UnknownGraph,
 )
-from service.graph_options import GraphOptions, requested_options
+from service.graph_options import GraphOptions, requested_options, stored_options
 from service.pipeline.admission import QueueLimits
 from service.pipeline.analyses import Analyses, AnalysisLimits
 from service.pipeline.checkpointer import CheckpointLimits
@@ -302,10 +301,12 @@ class Catalog:
 
     def _warm_up(self, options: GraphOptions) -> None:
         """Compiles what batches of graphs with these options need, once there is one."""
-        kernels = Options(storage=options.storage, weighted=options.weighted)
+        kernels = Options(weighted=options.weighted)
         if kernels not in self._warm:
-            kind = f"weighted={options.weighted} storage={options.storage}"
-            log.info("loading kernels of graphs with %s; a first time compiles them", kind)
+            log.info(
+                "loading kernels of graphs with weighted=%s; a first time compiles them",
+                options.weighted,
+            )
             Engine(kernels, self._backend).warm_up()
             self._warm.add(kernels)
 
@@ -346,7 +347,7 @@ class Catalog:
 
     def _open_graph(self, directory: Path) -> Graph:
         try:
-            options = GraphOptions(**read_manifest(directory))
+            options = stored_options(read_manifest(directory))
         except (ValueError, TypeError) as error:
             raise StorageFailed(directory, f"has invalid options: {error}") from error
         settings = self._settings
@@ -370,11 +371,10 @@ class Catalog:
 
 def warm_up(backend: BackendName) -> None:
     """Compiles all kernels, of every kind of graph."""
-    for storage in get_args(Storage):
-        for weighted in (False, True):
-            engine = Engine(Options(storage=storage, weighted=weighted), backend)
-            engine.warm_up()
-            engine.warm_up_others()
+    for weighted in (False, True):
+        engine = Engine(Options(weighted=weighted), backend)
+        engine.warm_up()
+        engine.warm_up_others()
 
 
 def warm_up_reading(kind: KeyKind) -> None:

@@ -1,9 +1,7 @@
 """A backend: one kind of device and the operations that run on it, composed of their contracts.
 
 Strategies and solvers are written once against these. Arrays live where the backend computes.
-Vectors over vertices are flags, or *values*: y, r and scratch for them, all float64[n] or all
-float32[n] as the graph stores them. What a float32 cannot hold stays in r or is part of what an
-operation reports; sums are float64.
+Vectors over vertices are flags, or *values*: y, r and scratch for them, float64[n].
 """
 
 from __future__ import annotations

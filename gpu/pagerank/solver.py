@@ -152,10 +152,9 @@ def solver_of(
 
 def warm_up_acceleration(iterate: GlobalIterate) -> None:
     """Compiles what only slow sweeps run."""
-    if iterate.options.storage == "float64":
-        iterate.reset()
-        sweep_to_target(iterate, 4, [kind for kind in SWEEP_KINDS if kind.accelerated])
-        components.warm_up(iterate)
+    iterate.reset()
+    sweep_to_target(iterate, 4, [kind for kind in SWEEP_KINDS if kind.accelerated])
+    components.warm_up(iterate)
 
 
 def solve_all(iterate: GlobalIterate, strategy: Strategy) -> Solved:

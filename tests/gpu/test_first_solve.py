@@ -48,7 +48,6 @@ for name, _ in sorted(compiled() - before):
         ("directed=False", "'auto'"),
         ("weighted=True", "'residual'"),
         ("half_life=1.0", "'static'"),
-        ("storage='float32'", "'static'"),
         ("form='published'", "'static'"),
         ("", "'dynamic-frontier'"),
         ("", "'auto', settle=10"),

@@ -9,7 +9,7 @@ from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from string import Template
-from typing import Any, get_args
+from typing import Any
 
 import httpx
 import pyarrow
@@ -18,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from starlette.routing import Route as AnyRoute
 
 from benchmarks.tables import MARKS
-from gpu import Engine, Options, Storage
+from gpu import Engine, Options
 from service.app import create_app
 from service.graph_options import GraphOptions
 from service.http.access import LIST_OF_GRAPHS, REQUIRED_SCOPE
@@ -290,8 +290,7 @@ def test_the_image_compiles_the_kernels_of_every_graph(monkeypatch: pytest.Monke
         )
     exec(program, {})
     assert compiled == [
-        (name, Options(storage=storage, weighted=weighted))
-        for storage in get_args(Storage)
+        (name, Options(weighted=weighted))
         for weighted in (False, True)
         for name in ("warm_up", "warm_up_others")
     ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -27,14 +27,7 @@ _SUMS, _LARGEST_STEP = 5, 4
 class CpuSweeps(SweepOperations):
     """See SweepOperations."""
 
-    contribution_dtypes: ClassVar[dict[str, type[np.generic]]] = {
-        "float64": np.float32,
-        "float32": np.float32,
-    }
-    weighted_contribution_dtypes: ClassVar[dict[str, type[np.generic]]] = {
-        "float64": np.float32,
-        "float32": np.float64,
-    }
+    contribution_dtype = np.float32
     takes_momentum = True
 
     def compute_contributions(self, graph: GraphView, values: Array, contributions: Array) -> None:
@@ -47,7 +40,7 @@ class CpuSweeps(SweepOperations):
         graph: GraphView,
         rows: Rows,
         values: Array,
-        contributions: Array | None,
+        contributions: Array,
         rhs_scale: float,
         damping: float,
         residual: Array,
@@ -60,7 +53,7 @@ class CpuSweeps(SweepOperations):
             graph.loop,
             graph.degree,
             values,
-            NO_VALUES if contributions is None else contributions,
+            contributions,
             rhs_scale,
             damping,
             residual,

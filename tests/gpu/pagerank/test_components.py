@@ -202,8 +202,6 @@ def test_a_registry_is_solved_by_components_and_a_grid_is_not(cpu: Backend) -> N
         assert _kinds(_loaded(cpu, both, Options()).update(trace=True)) == {"sweep"}
         undirected = _loaded(cpu, grid, Options(directed=False, target_error=1e-10))
         assert _kinds(undirected.update(trace=True)) == {"sweep"}
-        single = _loaded(cpu, registry, Options(storage="float32"))
-        assert _kinds(single.update(trace=True)) == {"sweep"}
 
 
 def _rings(rings: int, length: int = 5, links: int = 3) -> Edges:

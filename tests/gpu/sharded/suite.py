@@ -45,7 +45,6 @@ LEFT_OUT = {
     "pagerank/test_components.py": "components, by which one device solves",
     "pagerank/test_start.py::test_the_bound_of_the_guess": "changes parts of the engine",
     "pagerank/test_residual.py::test_a_small_batch_touches": "pushes as they cost one device",
-    "pagerank/test_storage.py::test_a_large_rank_has_no": "pushes as they cost one device",
     "pagerank/test_trace.py::test_iterations_that_are_not": "changes parts of the engine",
     "pagerank/test_trace.py::test_a_solve_by_lists": "changes parts of the engine",
     "personalized/test_certified_top_k.py": "changes parts of the engine",
@@ -109,7 +108,7 @@ class Suite:
             self._first = local_workers(Options(), self._shards, self.backend)
         if self.backend == "cpu":
             half_life = None if options.half_life is None else 1.0
-            kind = {name: getattr(options, name) for name in ("dangling", "storage", "weighted")}
+            kind = {name: getattr(options, name) for name in ("dangling", "weighted")}
             _compile(Options(**kind, half_life=half_life))
         return _SharedWorkers(self._first._client, self._first.addresses, options, self.backend)
 
