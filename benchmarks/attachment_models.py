@@ -22,9 +22,10 @@ Loop = Callable[..., None]
 @cache
 def compiled(loop: Loop) -> Loop:
     """The loop as machine code. Needs Numba, of the extra ``bench``."""
-    from numba import njit
+    import numba
 
-    function: Loop = njit(loop)
+    decorator: Any = numba.njit
+    function: Loop = decorator(loop)
     return function
 
 

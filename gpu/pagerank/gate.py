@@ -159,7 +159,7 @@ def stored_fault(arrays: Arrays, numbers: Numbers) -> str | None:
     if not 0.0 <= numbers["error_bound"] <= LARGEST_ERROR:
         return f"its error bound is {numbers['error_bound']:g}"
     least, largest = float(values.min()) / mass, float(values.max()) / mass
-    if not (least >= -_ROUNDING[values.dtype.name] and largest < inf):
+    if not (least >= -_ROUNDING and largest < inf):
         return f"its ranks are from {least:g} to {largest:g}"
     return None
 

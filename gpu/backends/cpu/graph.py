@@ -22,8 +22,10 @@ _plan = attrgetter(
 """Arrays of a BatchPlan, in the order in which batch.cpp has them."""
 
 _INTS, _DOUBLES, _FLOATS = (np.zeros(0, dtype) for dtype in (np.int32, np.float64, np.float32))
-_NO_CHANGES = EdgeChanges(*(_INTS for _ in range(6)))
-_NO_WEIGHTED_CHANGES = EdgeChanges(_INTS, _DOUBLES, *(_INTS for _ in range(4)), _FLOATS, _FLOATS)
+_NO_CHANGES = EdgeChanges(_INTS, _INTS, _INTS, _INTS, _INTS, _INTS)
+_NO_WEIGHTED_CHANGES = _NO_CHANGES._replace(
+    old_degree=_DOUBLES, removed_weights=_FLOATS, added_weights=_FLOATS
+)
 """For the in-lists, which report nothing."""
 
 
