@@ -12,7 +12,7 @@ import numpy as np
 from gpu.errors import InvalidValue, OutOfMemory, UnknownVertex
 from gpu.graph.dynamic_graph import DynamicGraph
 from gpu.graph.sharing import SharedGraph, copied_bytes, detach
-from gpu.operations.programs import Mode, Schedule, VertexProgram
+from gpu.operations.programs import Mode, VertexProgram
 from gpu.operations.update import GraphUpdate
 from gpu.programs.algorithms import (
     CLUSTERING,
@@ -89,12 +89,11 @@ class Programs:
         program: AnyProgram,
         after: Answer | None,
         mode: str,
-        schedule: str,
         given: Mapping[str, float],
     ) -> Answer:
         """Runs a program to its end: see `begin`, which raises the same errors."""
         with self._graph.backend.device.detecting_loss():
-            running = self._begun(program, after, mode, schedule, given, 0)
+            running = self._begun(program, after, mode, given, 0)
             try:
                 while not running.done:
                     running.step(inf)
@@ -107,7 +106,6 @@ class Programs:
         program: AnyProgram,
         after: Answer | None = None,
         mode: str = "synchronous",
-        schedule: str = "vertices",
         given: Mapping[str, float] | None = None,
     ) -> ProgramRun:
         """Begins to run a program on the graph as it is now, to be closed. Batches may come between
@@ -118,19 +116,14 @@ class Programs:
                  values depend on edges alone, the run continues from there, with what insertions
                  changed; it starts again if an edge was deleted along which a value may have come,
                  if vertices were removed, or if edges expired. The receipt says which
-        mode     ``asynchronous``: values change in place within a superstep, for monotone programs
-                 and those with every vertex active; the receipt's counts may vary from run to run
-        schedule ``vertices``: a superstep passes over the edges of active vertices, or gathers by
-                 vertex; ``edges``: it passes over all edges, and leaves out those of others. Of a
-                 sum of floats the rounding then varies from run to run
+        mode     ``asynchronous``: values change in place within a superstep, for monotone programs;
+                 the receipt's counts may vary from run to run
         given    parameters in place of their defaults; ``source`` is the id of a vertex
 
         Raises InvalidValue, UnknownVertex for the source, OutOfMemory.
         """
         with self._graph.backend.device.detecting_loss():
-            return self._begun(
-                program, after, mode, schedule, given or {}, copied_bytes(self._graph)
-            )
+            return self._begun(program, after, mode, given or {}, copied_bytes(self._graph))
 
     def close(self, running: ProgramRun) -> None:
         """Ends it, done or not, and takes its arrays back."""
@@ -143,7 +136,6 @@ class Programs:
         program: AnyProgram,
         after: Answer | None,
         mode: str,
-        schedule: str,
         given: Mapping[str, float],
         copied: int,
     ) -> ProgramRun:
@@ -155,13 +147,12 @@ class Programs:
             raise InvalidValue("program", program, f"a VertexProgram, or one of {known}")
         parameters = program.parameter_values(given)
         order = self._checked(program, mode, parameters)
-        by = self._schedule(program, schedule)
         purpose = "a program and a copy of the graph" if copied else "a program"
         edges = self._graph.arcs if isinstance(program, Algorithm) else 0
         needed = _VERTEX_BYTES * self._graph.vertices + _EDGE_BYTES * edges + copied
         self._graph.backend.device.require(purpose, needed)
         shared = SharedGraph(self._graph)
-        work = Work(shared, program, parameters, order, by, self._timer, self._answers)
+        work = Work(shared, program, parameters, order, self._timer, self._answers)
         running: ProgramRun
         if isinstance(program, Algorithm):
             running = RunningAlgorithm(work, program)
@@ -177,8 +168,7 @@ class Programs:
         """The mode. Raises InvalidValue for what cannot be run."""
         if mode not in get_args(Mode):
             raise InvalidValue("mode", mode, "'synchronous' or 'asynchronous'")
-        in_order = isinstance(program, Algorithm) or not (program.monotone or program.every_vertex)
-        if mode == "asynchronous" and in_order:
+        if mode == "asynchronous" and (isinstance(program, Algorithm) or not program.monotone):
             raise InvalidValue("mode", mode, f"'synchronous' for {program.name}")
         named = program.named if isinstance(program, VertexProgram) else set()
         if self._graph.decay and "weight" in named:
@@ -187,14 +177,6 @@ class Programs:
         if source is not None and len(self._graph.ids.vertices_among(np.array([source]))) == 0:
             raise UnknownVertex("source", source, "the id of a vertex")
         return "asynchronous" if mode == "asynchronous" else "synchronous"
-
-    def _schedule(self, program: VertexProgram | Algorithm, schedule: str) -> Schedule:
-        """The schedule. Raises InvalidValue for what cannot be run."""
-        if schedule not in get_args(Schedule):
-            raise InvalidValue("schedule", schedule, "'vertices' or 'edges'")
-        if schedule == "edges" and isinstance(program, Algorithm):
-            raise InvalidValue("schedule", schedule, f"'vertices' for {program.name}")
-        return "edges" if schedule == "edges" else "vertices"
 
     def _continues(
         self, program: VertexProgram, parameters: Mapping[str, float], after: Answer

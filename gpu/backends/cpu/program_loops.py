@@ -52,7 +52,7 @@ program_apply: Any = None  # (old, gathered, vertex, out_degree, in_degree, supe
 program_scatter: Any = None  # (old, new, parameters)
 program_aggregate: Any = None  # (value, vertex, out_degree, in_degree, parameters)
 identity: Any = 0.0
-every_vertex = is_monotone = sends_back = has_loops = by_edges = False
+every_vertex = is_monotone = sends_back = has_loops = False
 aggregator = 0
 combined: Any = None  # _combined
 
@@ -74,25 +74,21 @@ def _initialise(  # type: ignore[no-untyped-def]
 
 
 def _send(  # type: ignore[no-untyped-def]
-    first, last, groups, active, sources, lists, degree, parameters, values, accumulated, marks,
+    first, last, groups, active, lists, degree, parameters, values, accumulated, marks,
     listed, counts,
 ):  # fmt: skip
     """Active vertices send; what arrives is merged in `accumulated`, and its vertex listed.
 
-    active   int32[…], the active vertices; by edges int32[n], 1 where one is active
-    sources  int32[m] by edges, else nothing
-    groups   of active vertices; by edges of edges, by slot
+    active  int32[…], the active vertices
+    groups  of them
     """
     row_starts, row_lengths, column_indices, weights = lists
     for group in range(first, last):
         for place in range(groups[group], groups[group + 1]):
-            u = unsigned(sources[place] if by_edges else active[place])
-            if by_edges and active[u] == 0:
-                continue
+            u = unsigned(active[place])
             value = values[u]
-            begin = place if by_edges else row_starts[u]
-            end = place + 1 if by_edges else begin + row_lengths[u]
-            for slot in range(unsigned(begin), unsigned(end)):
+            begin = row_starts[u]
+            for slot in range(unsigned(begin), unsigned(begin + row_lengths[u])):
                 weight = number_at(weights, slot)
                 share = weight / number_at(degree, u)
                 message = program_gather(value, weight, share, parameters)
@@ -111,19 +107,16 @@ def _send(  # type: ignore[no-untyped-def]
 
 
 def _send_in_place(  # type: ignore[no-untyped-def]
-    first, last, groups, active, sources, lists, degree, parameters, values, accumulated, marks,  # noqa: ARG001
+    first, last, groups, active, lists, degree, parameters, values, accumulated, marks,  # noqa: ARG001
     listed, counts,
 ):  # fmt: skip
     """Active vertices send their newest values, which change others at once. See `_send`."""
     row_starts, row_lengths, column_indices, weights = lists
     for group in range(first, last):
         for place in range(groups[group], groups[group + 1]):
-            u = unsigned(sources[place] if by_edges else active[place])
-            if by_edges and active[u] == 0:
-                continue
-            begin = place if by_edges else row_starts[u]
-            end = place + 1 if by_edges else begin + row_lengths[u]
-            for slot in range(unsigned(begin), unsigned(end)):
+            u = unsigned(active[place])
+            begin = row_starts[u]
+            for slot in range(unsigned(begin), unsigned(begin + row_lengths[u])):
                 weight = number_at(weights, slot)
                 share = weight / number_at(degree, u)
                 message = program_gather(values[u], weight, share, parameters)
@@ -226,9 +219,9 @@ def _aggregate(  # type: ignore[no-untyped-def]
 
 def _gather(  # type: ignore[no-untyped-def]
     first, last, groups, order, lists, loop, vertex, absent, superstep, aggregate, parameters,
-    values, new_values, accumulated, changed,
+    values, new_values, changed,
 ):  # fmt: skip
-    """All vertices gather from their in-neighbours; by edges from `accumulated`."""
+    """All vertices gather from their in-neighbours."""
     row_starts, row_lengths, column_indices, weights = lists
     ids, degree, in_lengths = vertex
     for group in range(first, last):
@@ -238,11 +231,7 @@ def _gather(  # type: ignore[no-untyped-def]
                 continue
             gathered = identity
             begin = row_starts[v]
-            end = begin if by_edges else begin + row_lengths[v]
-            if by_edges:
-                gathered = accumulated[v]
-                accumulated[v] = identity
-            for slot in range(unsigned(begin), unsigned(end)):
+            for slot in range(unsigned(begin), unsigned(begin + row_lengths[v])):
                 u = unsigned(column_indices[slot])
                 weight = number_at(weights, slot)
                 share = weight / number_at(degree, u)
@@ -283,13 +272,10 @@ def _supports(  # type: ignore[no-untyped-def]
 
 
 class ProgramLoops:
-    """The compiled loops of one program; each is compiled when it is first called.
+    """The compiled loops of one program; each is compiled when it is first called."""
 
-    by_edges  whether they are those of the edge-parallel schedule
-    """
-
-    def __init__(self, program: VertexProgram, by_edges: bool) -> None:
-        self._suffix = program.digest + ("_edges" if by_edges else "")
+    def __init__(self, program: VertexProgram) -> None:
+        self._suffix = program.digest
         dtype = np.dtype(program.dtype)
         self._globals: dict[str, Any] = {
             "identity": dtype.type(program.identity),
@@ -297,7 +283,6 @@ class ProgramLoops:
             "is_monotone": program.monotone,
             "sends_back": program.direction == "both",
             "has_loops": program.loops,
-            "by_edges": by_edges,
             "aggregator": ("sum", "min", "max").index(program.aggregator),
         }
         for name in program.functions:

@@ -114,7 +114,7 @@ class CpuProgramWindows(ProgramWindowOperations):
 
     def _loop(self, program: VertexProgram) -> Loop:
         if program.digest not in self._compiled:
-            loops = ProgramLoops(program, by_edges=False)
+            loops = ProgramLoops(program)
             loops.add_helper("receive", _receive)
             self._compiled[program.digest] = loops.kernel(_gather_window, CHUNKS)
         return self._compiled[program.digest]

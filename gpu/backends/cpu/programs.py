@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpu.backends.cpu.program_loops import LEAST_MESSAGES, NEXT, RECEIVED, ProgramLoops
-from gpu.backends.cpu.rows import CHUNK_WORK, chunk_rows
+from gpu.backends.cpu.rows import chunk_rows
 from gpu.operations.device import Array
 from gpu.operations.program_parameters import parameter_record
 from gpu.operations.programs import (
@@ -26,13 +26,12 @@ class CpuPrograms(ProgramOperations):
     """See ProgramOperations."""
 
     def __init__(self) -> None:
-        self._compiled: dict[tuple[str, bool], ProgramLoops] = {}
+        self._compiled: dict[str, ProgramLoops] = {}
 
-    def _loops(self, program: VertexProgram, by_edges: bool = False) -> ProgramLoops:
-        key = (program.digest, by_edges)
-        if key not in self._compiled:
-            self._compiled[key] = ProgramLoops(program, by_edges)
-        return self._compiled[key]
+    def _loops(self, program: VertexProgram) -> ProgramLoops:
+        if program.digest not in self._compiled:
+            self._compiled[program.digest] = ProgramLoops(program)
+        return self._compiled[program.digest]
 
     def initialise(
         self,
@@ -64,10 +63,12 @@ class CpuPrograms(ProgramOperations):
         supersteps: int,
         state: ProgramState,
     ) -> None:
-        loops = self._loops(program, graph.entries is not None)
+        loops = self._loops(program)
         given = parameter_tuple(parameters, graph.vertices)
-        run = _run_all if program.every_vertex else _run_active
-        run(program, loops, given, graph, mode, supersteps, state)
+        if program.every_vertex:
+            _run_all(program, loops, given, graph, supersteps, state)
+        else:
+            _run_active(program, loops, given, graph, mode, supersteps, state)
 
     def supports_any(
         self,
@@ -115,9 +116,8 @@ def _run_active(
     received, following = np.empty((2, view.vertices), np.int32)
     vertex, active = arguments_of_vertex(program, graph), state.active
     degree = view.degree if "share" in program.named else None
-    directions, by_edges = _directions(graph), graph.entries is not None
-    flags = np.zeros(view.vertices if by_edges else 0, np.int32)
-    looks = program.first_wins and state.fresh and not in_place and not by_edges
+    directions = (view.outgoing, view.incoming)[: 2 if graph.both else 1]
+    looks = program.first_wins and state.fresh and not in_place
     for _ in range(supersteps):
         if state.count == 0:
             break
@@ -134,17 +134,11 @@ def _run_active(
             marks[sending] = 0  # whoever improves their values from here on lists them again
         arrays = (state.values, accumulated, marks)
         listed = following if in_place else received
-        if by_edges:
-            flags[sending] = 1
-        for sources, lists in directions:
-            groups, messages = _groups(lists[1][sending], sending)
+        for lists in directions:
+            groups, messages = _groups(lists.row_lengths[sending], sending)
             state.edges += messages
-            if by_edges:
-                groups = _edge_groups(sources)
-            chosen = (groups, flags if by_edges else sending, sources, lists)
+            chosen = (groups, sending, tuple(lists))
             send(len(groups) - 1, *chosen, degree, given, *arrays, listed, counts)
-        if by_edges:
-            flags[sending] = 0
         if not in_place:
             loops.receive(
                 int(counts[RECEIVED]),
@@ -160,27 +154,6 @@ def _run_active(
         state.count = int(counts[NEXT])
         state.supersteps += 1
     state.active = active
-
-
-def _directions(graph: ProgramGraph) -> list[tuple[Array, tuple[Array, ...]]]:
-    """The lists along which messages go. By edges, the entries take the place of the slots, and
-    their sources come before them.
-    """
-    view, entries = graph.view, graph.entries
-    lists = (view.outgoing, view.incoming)[: 2 if graph.both else 1]
-    if entries is None:
-        return [(np.empty(0, np.int32), tuple(each)) for each in lists]
-    ends = (entries.rows, entries.neighbours)
-    both = ((ends[0], ends[1]), (ends[1], ends[0]))
-    return [
-        (sources, (each.row_starts, each.row_lengths, targets, entries.weights))
-        for each, (sources, targets) in zip(lists, both, strict=False)
-    ]
-
-
-def _edge_groups(sources: NDArray[np.int32]) -> NDArray[np.int64]:
-    """Parts of all edges."""
-    return np.append(np.arange(0, len(sources), CHUNK_WORK), len(sources))
 
 
 def _many(graph: ProgramGraph, active: NDArray[np.int32]) -> bool:
@@ -227,14 +200,13 @@ def _run_all(
     loops: ProgramLoops,
     given: tuple[float, ...],
     graph: ProgramGraph,
-    mode: Mode,
     supersteps: int,
     state: ProgramState,
 ) -> None:
     view, rows = graph.view, graph.in_rows
     assert rows is not None
     values = state.values
-    new_values = values if mode == "asynchronous" else values.copy()
+    new_values = values.copy() if supersteps else values
     count = len(rows.groups) - 1
     vertex, chunks = arguments_of_vertex(program, graph), (rows.groups, rows.order)
     incoming = tuple(view.incoming)
@@ -250,23 +222,12 @@ def _run_all(
             total = float(combine(total, each))
         return total
 
-    by_edges = graph.entries is not None
-    accumulated = np.full(view.vertices if by_edges else 0, program.identity, program.dtype)
-    everywhere, listed = np.ones((2, view.vertices if by_edges else 0), np.int32)
-    degree = view.degree if "share" in program.named else None
     state.aggregate, state.count = aggregated(), graph.vertices
     for _ in range(supersteps):
-        if by_edges:
-            ((sources, lists),) = _directions(graph)
-            parts = _edge_groups(sources)
-            # all are marked, so that nobody is listed
-            merged = (values, accumulated, everywhere, listed, np.zeros(2, np.int64))
-            loops.send(len(parts) - 1, parts, everywhere, sources, lists, degree, given, *merged)
         changed = np.zeros(count, np.uint8)
         numbers = (state.supersteps, state.aggregate, given)
         arrays = (incoming, loop, vertex, graph.absent)
-        both = (values, new_values, accumulated)
-        loops.gather(count, *chunks, *arrays, *numbers, *both, changed)
+        loops.gather(count, *chunks, *arrays, *numbers, values, new_values, changed)
         values, new_values = new_values, values
         state.supersteps += 1
         state.edges += view.edges

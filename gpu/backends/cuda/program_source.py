@@ -26,7 +26,7 @@ ACTIVE_BLOCKS, ALL_BLOCKS = 4, 3
 multiprocessor.
 """
 
-Unit = Literal["vertices", "edges", "window"]
+Unit = Literal["vertices", "window"]
 """What the kernels of a translation unit pass over."""
 
 _VALUES = {"int32": "int", "int64": "long long", "float32": "float", "float64": "double"}
@@ -60,8 +60,7 @@ def program_kernels(program: VertexProgram, unit: Unit = "vertices") -> tuple[st
 
 
 def program_source(program: VertexProgram, weighted: bool, unit: Unit = "vertices") -> str:
-    """The whole text of a translation unit: the kernels of a schedule, or that of windows."""
-    by_edges = unit == "edges"
+    """The whole text of a translation unit: the kernels of whole graphs, or that of windows."""
     value = _VALUES[program.dtype]
     kinds = {"vertices": "int"} | {
         name: kind_of(name, default) for name, default in program.parameters.items()
@@ -74,8 +73,7 @@ def program_source(program: VertexProgram, weighted: bool, unit: Unit = "vertice
         "MONOTONE": program.monotone,
         "BOTH": program.direction == "both",
         "LOOPS": program.loops,
-        "FIRST_WINS": program.first_wins and not by_edges,
-        "BY_EDGES": by_edges,
+        "FIRST_WINS": program.first_wins,
     }
     lines = [
         _HELPERS,

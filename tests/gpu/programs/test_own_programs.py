@@ -172,7 +172,7 @@ def test_variables_that_have_a_value_on_every_path_are_taken(backend: Backend) -
     ("options", "message"),
     [
         ({"parameters": {"source": 0.0}}, r"parameters\.source: 0\.0 .* the id of a vertex"),
-        ({"parameters": {"source": 0, "schedule": 1}}, "parameters: 'schedule'"),
+        ({"parameters": {"source": 0, "mode": 1}}, "parameters: 'mode'"),
         ({"parameters": {"source": 0, "cap": math.nan}}, "cap: nan .* a number"),
         ({"parameters": {"source": 0, "cap": 2**63}}, "cap: .* an integer of 64 bits"),
         ({"limits": {"source": (1, 2)}}, "source: 0 .* from 1 to 2"),
