@@ -234,7 +234,8 @@ class VertexProgram:
         options = (self.dtype, self.identity, self.aggregator, self.every_vertex, self.monotone)
         merge = self.merge if isinstance(self.merge, str) else ""
         others = (merge, self.direction, self.loops, self.first_wins)
-        text = repr((parts, options, others, list(self.parameters)))
+        kinds = [(name, kind_of(name, value)) for name, value in self.parameters.items()]
+        text = repr((parts, options, others, kinds))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     @property
