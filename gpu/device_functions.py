@@ -287,15 +287,10 @@ class _Translator:
                 text = f"{'smaller' if name == 'min' else 'larger'}({text}, ({CPP[kind]}){other})"
             return text, kind
         if len(arguments) == (2 if name == "math.pow" else 1):
-            if name in ("int", "float"):
-                return (
-                    (f"whole({texts[0]})", "int")
-                    if name == "int"
-                    else (
-                        f"((double){texts[0]})",
-                        "float",
-                    )
-                )
+            if name == "int":
+                return f"whole({texts[0]})", "int"
+            if name == "float":
+                return f"((double){texts[0]})", "float"
             if name == "abs":
                 if kinds[0] == "float":
                     return f"fabs({texts[0]})", "float"
@@ -305,10 +300,8 @@ class _Translator:
                 result = MATH[name.removeprefix("math.")]
                 given = ", ".join(f"(double){text}" for text in texts)
                 called = f"{name.removeprefix('math.')}({given})"
-                return (
-                    f"whole({called})" if result == "int" else f"(({CPP[result]}){called})",
-                    result,
-                )
+                cast = "whole" if result == "int" else f"({CPP[result]})"
+                return f"({cast}({called}))", result
         raise self._refusal(node)
 
     def _called(self, function: ast.expr) -> str:
