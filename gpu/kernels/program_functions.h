@@ -1,5 +1,5 @@
-// What functions of vertex programs call, for both backends: gpu.device_functions translates them. The results are Python's. Nothing
-// fails, and nothing is undefined: see there.
+// What functions of vertex programs call, for both backends: gpu.device_functions translates them. The results are Python's.
+// Nothing fails, and nothing is undefined: see there.
 #pragma once
 
 #if defined(__CUDACC__)

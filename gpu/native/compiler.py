@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from importlib.util import find_spec
 
 FLAGS = ["-std=c++20", "-O3", "-fPIC", "-fvisibility=hidden", "-pthread"]
 # a multiplication and an addition round twice, also where one instruction does both: the same bits
@@ -29,11 +30,7 @@ def command() -> list[str]:
     for name in ("c++", "g++", "clang++"):
         if path := shutil.which(name):
             return [path]
-    try:
-        import ziglang  # noqa: F401
-    except ImportError:
-        return []
-    return [sys.executable, "-m", "ziglang", "c++"]
+    return [sys.executable, "-m", "ziglang", "c++"] if find_spec("ziglang") else []
 
 
 def flags(compiler: list[str], module: str, level: int) -> list[str]:

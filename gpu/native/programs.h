@@ -83,9 +83,8 @@ inline void for_each_entry(const Csr<Weights>& lists, uint64 v, const Visit& vis
     for (uint64 slot = begin; slot < end; ++slot) visit(slot, static_cast<uint32>(lists.column_indices[slot]));
 }
 
-// Calls visit(group, first place, end of its places) for each group, groups on all threads. Functions that are visited hold copies of
-// arrays and parameters, and each range has a copy of the function: nobody else can change that, so what it holds stays in registers
-// across writes and atomic operations.
+// Calls visit(group, first place, end of its places) for each group, groups on all threads. What is called holds copies of arrays
+// and parameters, and each range has a copy of it: nobody else can change that, so it stays in registers across atomic operations.
 template <class Visit>
 void for_each_group(Span<const int64> groups, const Visit& visit) {
     pool::parallel(groups.size - 1, CHUNKS, [&](int64 first, int64 last) {
@@ -161,7 +160,8 @@ void send_in_place(
             const Value old_value = newest(values[v]);
             const Value new_value = Program::program_apply(old_value, message, 0, 0.0, 0, 0, 0.0, parameters);
             if (new_value == old_value) return false;
-            if (compare_and_swap(values[v], old_value, new_value)) return Program::program_scatter(old_value, new_value, parameters);
+            if (compare_and_swap(values[v], old_value, new_value))
+                return Program::program_scatter(old_value, new_value, parameters);
         }
     };
     for_each_group(groups, [=](int64, int64 first, int64 last) {
@@ -345,7 +345,8 @@ std::tuple<int64, int64> gather_window(
             for_each_entry(lists, v, [&](uint64 slot, uint64 u) {
                 const auto along = [&](uint64 source) {
                     ++messages;
-                    return message_in<Program>(lists.weights, slot, vertex.degree, source, newest(state.values[source]), parameters);
+                    const auto value = newest(state.values[source]);
+                    return message_in<Program>(lists.weights, slot, vertex.degree, source, value, parameters);
                 };
                 if (Program::EVERY_VERTEX || is_active(u)) {
                     gathered = Program::program_merge(gathered, along(u), parameters);

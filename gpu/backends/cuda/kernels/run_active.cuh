@@ -78,8 +78,8 @@ __device__ __forceinline__ int64 find_marked(bool open, int64 v, const Lists& li
 }
 
 // Supersteps of a program whose vertices are active where something changed. directions: 2 if messages go along in-lists too.
-// items: position in the list << 32 | chunk; the chunks of out-lists, then those of in-lists. counts: zero but for the number of
-// active vertices; each kind has three, used in turn.
+// items: position in the list << 32 | chunk; the chunks of out-lists, then those of in-lists. counts: zero but for the number
+// of active vertices; each kind has three, used in turn.
 template <bool IN_PLACE>
 __global__ void __launch_bounds__(BLOCK, ACTIVE_BLOCKS) run_active(
     const int64* out_starts, const int* out_lengths, const int* out_entries, const float* out_weights, const int64* in_starts,
