@@ -94,9 +94,7 @@ def programs(backend: Backend, options: Options) -> dict[str, list[float]]:
             answers[f"{name} {mode}"] = engine.run(name, after=answers[name], mode=mode)
     for name in ("levels", "distances", "components"):
         for mode in modes:
-            answers[f"{name} {mode}, by edges"] = engine.run(name, mode=mode, schedule="edges")
-    answers["pagerank asynchronous"] = engine.run("pagerank", mode="asynchronous", tolerance=1e-12)
-    answers["pagerank by edges"] = engine.run("pagerank", schedule="edges", tolerance=1e-12)
+            answers[f"{name} {mode}"] = engine.run(name, mode=mode)
     answers["one at a time"] = engine.run("trussness", binary=0, partitions=3)
     return {name: answer.values.round(9).tolist() for name, answer in answers.items()} | windowed(
         backend, options, edges

@@ -396,12 +396,11 @@ class Engine:
         *,
         after: Answer | None = None,
         mode: str = "synchronous",
-        schedule: str = "vertices",
         **parameters: float,
     ) -> Answer:
         """Runs a program on the graph as it is now: see gpu.programs.run.Programs."""
         with self._owned():
-            return self.programs.run(program, after, mode, schedule, parameters)
+            return self.programs.run(program, after, mode, parameters)
 
     def edge_list(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """(sources, targets), int64[edges] each, on the host."""

@@ -14,7 +14,6 @@ import hashlib
 import os
 import platform
 import runpy
-import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -28,28 +27,8 @@ except ImportError:  # run as a script
 
 ENGINE = Path(__file__).resolve().parent
 NATIVE = ENGINE / "native"
-FLAGS = ["-std=c++20", "-O3", "-fPIC", "-fvisibility=hidden", "-pthread", "-Wall", "-Wextra"]
-# a multiplication and an addition round twice, also where one instruction does both: the same bits
-# on every machine
-FLAGS += ["-ffp-contract=off", "-fno-math-errno"]
-ARCHITECTURES = {
-    2: ("-march=x86-64-v2", "-mcpu=x86_64_v2"),
-    3: ("-march=x86-64-v3", "-mcpu=x86_64_v3"),
-}
-
-
-def compiler() -> list[str]:
-    """The command of the C++ compiler; empty if there is none."""
-    if found := os.environ.get("CXX"):
-        return found.split()
-    for name in ("c++", "g++", "clang++"):
-        if path := shutil.which(name):
-            return [path]
-    try:
-        import ziglang  # noqa: F401
-    except ImportError:
-        return []
-    return [sys.executable, "-m", "ziglang", "c++"]
+_COMPILER = runpy.run_path(str(NATIVE / "compiler.py"))
+WARNINGS = ["-Wall", "-Wextra"]
 
 
 def levels() -> list[int]:
@@ -66,7 +45,7 @@ def extensions(folder: Path | None = None) -> list[Path]:
     """
     folder = folder or ENGINE.parent / "build" / "native"
     folder.mkdir(parents=True, exist_ok=True)
-    command = compiler()
+    command = _COMPILER["command"]()
     if not command:
         sys.exit("liverank: no C++ compiler was found; install g++ or clang, or the ziglang wheel")
     headers = [*sorted(NATIVE.glob("*.h")), *sorted((ENGINE / "kernels").glob("*.h"))]
@@ -85,8 +64,7 @@ def _linked(
     workers: ThreadPoolExecutor,
 ) -> Path:
     name = f"_kernels_v{level}" if level else "_kernels"
-    zig = "ziglang" in command
-    flags = [*FLAGS, f"-DMODULE={name}", *([ARCHITECTURES[level][zig]] if level else [])]
+    flags = [*_COMPILER["flags"](command, name, level), *WARNINGS]
 
     def compiled(source: Path) -> Path:
         key = shared.copy()
@@ -118,7 +96,7 @@ class CustomBuildHook(Hook):  # type: ignore[misc]
     """See the module."""
 
     def dependencies(self) -> list[str]:
-        return [] if compiler() else ["ziglang>=0.13"]
+        return [] if _COMPILER["command"]() else ["ziglang>=0.14"]
 
     def initialize(self, version: str, build_data: dict[str, object]) -> None:  # noqa: ARG002
         libraries = extensions()

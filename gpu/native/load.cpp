@@ -241,13 +241,13 @@ int64 filled(Span<int> column_indices, int64 slot) {
     return end;
 }
 
-// Writes rows one after the other, each from a multiple of ALIGNMENT slots on: see gpu.out_of_core.spool. Returns the number of
-// slots, and of edges.
+// Writes rows one after the other, each from a multiple of ALIGNMENT slots on: see gpu.out_of_core.spool. Without weights `sent` is
+// `out_lengths`. Returns the number of slots, and of edges.
 template <class Kind>
 std::tuple<int64, int64> write_rows(
     Span<const int64> keys, typename Kind::Weights weights, bool keep_repeats, bool fixed_loops, Span<typename Kind::Loop> loop,
-    Span<int> row_lengths, Span<int> out_lengths, std::conditional_t<Kind::weighted, Span<double>, Nothing> sent,
-    Span<int> column_indices, typename Kind::MutableWeights row_weights) {
+    Span<int> row_lengths, Span<int> out_lengths, Span<typename Kind::Degree> sent, Span<int> column_indices,
+    typename Kind::MutableWeights row_weights) {
     int64 slot = 0, edges = 0, row = -1;
     for (int64 at = 0; at < keys.size; ++at) {
         const int64 key = keys[at], target = target_of(key), source = source_of(key);

@@ -125,6 +125,10 @@ void run(int64 items, int64 grain, Body body, const void* context) {
     else loop.take_part();
 }
 
+// For borrowed_pool.h.
+static int64 address() { return reinterpret_cast<int64>(&run); }
+
+KERNEL("pool", address);
 KERNEL("threads", threads);
 KERNEL("set_threads", set_threads);
 

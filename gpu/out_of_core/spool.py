@@ -146,7 +146,8 @@ class PackedEdges:
             self.loop,
             self.row_lengths,
             self.out_lengths,
-            *((self._sent, *columns) if weights else (None, *columns, None)),
+            self._sent,
+            *(columns if weights else (*columns, None)),
         )
         self.file.write(self.slots, *(column[:slots] for column in columns))
         self.slots += slots
