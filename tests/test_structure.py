@@ -39,7 +39,6 @@ ENGINE_ORDER = [
     {"personalized", "out_of_core"},
     {"snapshot", "internals", "sharded"},
     {"engine"},
-    {"first_solve"},
     {""},
 ]
 """Packages and modules of the engine by floor: each imports only from floors above it."""
