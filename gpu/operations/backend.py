@@ -75,8 +75,11 @@ class Costs:
 class Backend:
     """One kind of device and the operations that run on it.
 
-    components  None where there are none: on ``cuda``, and where rows are only a part of a graph
-    pages       None where there are none: on ``cpu``
+    components        None where there are none: on ``cuda``, and where rows are only a part of a
+                      graph
+    pages             None where there are none: on ``cpu``
+    compiles_kernels  whether kernels are compiled, or loaded, when they are first needed: all that
+                      a warm-up is for
     """
 
     name: str
@@ -100,6 +103,7 @@ class Backend:
     cores: CoreOperations
     components: ComponentOperations | None = None
     pages: PageOperations | None = None
+    compiles_kernels: bool = True
 
     @property
     def xp(self) -> Any:

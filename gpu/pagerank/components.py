@@ -174,17 +174,3 @@ def _most_cyclic_edges(graph: RankedGraph) -> float:
     incoming, outgoing = graph.incoming.csr.row_lengths, graph.outgoing.csr.row_lengths
     acyclic = graph.total(outgoing[incoming == 0]) + graph.total(incoming[outgoing == 0])
     return max(0.0, graph.arcs - acyclic)
-
-
-def warm_up(iterate: GlobalIterate) -> None:
-    """Compiles what a solve by components runs."""
-    graph, operations = iterate.graph, iterate.graph.backend.components
-    if operations is None or not iterate.options.directed:
-        return
-    operations.reciprocity(graph.view)
-    found = operations.find(graph.view)
-    contributions = iterate.scratch("contributions", length=graph.columns)
-    damping = iterate.options.damping
-    common = graph.view, found, iterate.values, contributions, iterate.rhs_scale, damping
-    operations.solve(*common, residual_goal=0.0, largest_step=0.0, most_sweeps=3)
-    iterate.recompute_residual()

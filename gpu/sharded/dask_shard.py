@@ -38,8 +38,8 @@ _JOIN_SECONDS = 1.0
 """How long joining a group of NCCL may go on when it is interrupted."""
 
 THREADS = "threads"
-"""Dask's resource of a worker: how many its shards use on a CPU. NUMBA_NUM_THREADS would come too
-late: Numba may start with the main module of a script, and then refuses another number.
+"""Dask's resource of a worker: how many its shards use on a CPU. LIVERANK_THREADS would come too
+late if the main module of a script, which is imported first, has run a loop.
 """
 
 

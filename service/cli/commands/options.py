@@ -164,7 +164,7 @@ Plot = Annotated[
 
 DEFAULT_URL = "http://127.0.0.1:8080"
 LOADING_WAIT = 600.0
-"""Of what loads a graph: a first start compiles kernels, for minutes on a small machine."""
+"""Of what loads a graph: a server may recover a large graph, or compile kernels for its GPU."""
 
 
 @contextmanager

@@ -28,12 +28,6 @@ NEVER = CheckpointLimits(1 << 30, 3600.0)
 RING = [("a", "b"), ("b", "c"), ("c", "a"), ("d", "c"), ("e", "c")]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _warm() -> None:
-    # a pipeline without a server compiles nothing beforehand
-    Engine(Options(), "cpu").warm_up()
-
-
 def answers(pipeline: Pipeline) -> dict[str, Any]:
     watched = pipeline.view.watched
     assert watched is not None
@@ -103,6 +97,7 @@ def test_reads_of_watched_queries_are_refused_during_recovery(tmp_path: Path) ->
         may_go_on.wait(60)
 
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Engine, "compiles_kernels", True)  # as on a GPU
         patch.setattr(Engine, "warm_up", wait)
         with running(tmp_path) as server:
             assert compiling.wait(60)
