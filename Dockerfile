@@ -19,22 +19,19 @@ COPY gpu gpu
 COPY liverank liverank
 COPY service service
 # Without pip and the tests of packages. Bytecode is compiled once the times of sources, of which an image keeps whole
-# seconds, are final; they are also part of Numba's cache.
-RUN python3 -m venv --without-pip /opt/liverank \
+# seconds, are final. The kernels of the CPU are compiled here, for old and new processors: by a C++ compiler of BASE if
+# it has one, else by ziglang, which pip fetches for the build alone.
+RUN case "$(uname -m)" in x86_64) export LIVERANK_LEVELS="2 3" ;; esac \
+    && python3 -m venv --without-pip /opt/liverank \
     && python3 -m pip --python /opt/liverank/bin/python install --no-cache-dir --no-compile ".${EXTRAS}" \
     && find /opt/liverank/lib/python3*/site-packages -mindepth 2 -type d \( -name tests -o -name test \) -prune \
         -exec rm -rf {} + \
     && find /opt/liverank/lib/python3*/site-packages -name '*.py' -exec touch -d @1700000000 {} + \
     && /opt/liverank/bin/python -m compileall -q /opt/liverank/lib/python3*/site-packages
-# Kernels are compiled here, so that a fresh container is ready in seconds on a machine with this one's kind of
-# processor; on another kind they are compiled at its first start, as Numba's cache tells kinds apart. It also looks at
-# the place of sources, which is not /source. The CUDA kernels are compiled without a device, for devices of compute
-# capability 8.x, 9.x, 10.x and 12.x.
+# The CUDA kernels are compiled without a device, for devices of compute capability 8.x, 9.x, 10.x and 12.x, so that a
+# fresh container is ready in seconds.
 WORKDIR /
-RUN NUMBA_CACHE_DIR=/opt/liverank/numba \
-    /opt/liverank/bin/python -c "from service.catalog import warm_up, warm_up_keys; warm_up_keys(); warm_up('cpu')" \
-    && date +%s > /opt/liverank/numba/build \
-    && case "${EXTRAS}" in *cuda*) \
+RUN case "${EXTRAS}" in *cuda*) \
         /opt/liverank/bin/python -m gpu.backends.cuda.kernels sm_80 sm_90 sm_100 sm_120 ;; \
     esac
 

@@ -4,10 +4,11 @@ and with everything.
     python -m benchmarks.cold_start
     python -m benchmarks.cold_start --backend cuda --runs 3
 
-cold    nothing is compiled: an installation by pip, started for the first time
-image   what the container has: Numba's cache, and on ``cuda`` the machine code of the kernels, but
-        nothing that CuPy compiles
+cold    nothing is compiled for the GPU: an installation by pip, started for the first time
+image   what the container has: the machine code of the CUDA kernels, but nothing that CuPy compiles
 warm    the second start
+
+On ``cpu`` nothing is compiled at a start: there is no `image`, and `warm` is another `cold`.
 
 Data directories are empty. Each start is timed to /readyz, and from there to the receipt of a first
 batch and to the first personalized answer, which show what is not compiled yet. The steps are those
@@ -67,16 +68,15 @@ def _middle(values: list[Any]) -> Any:
 
 
 class _Caches:
-    """The caches of one machine."""
+    """What is compiled for the GPU of one machine."""
 
     def __init__(self, folder: Path) -> None:
-        self.numba, self.cupy = folder / "numba", folder / "cupy"
-        for path in (self.numba, self.cupy):
-            path.mkdir(parents=True)
+        self.cupy = folder / "cupy"
+        self.cupy.mkdir(parents=True)
 
     @property
     def environment(self) -> dict[str, str]:
-        return {"NUMBA_CACHE_DIR": str(self.numba), "CUPY_CACHE_DIR": str(self.cupy)}
+        return {"CUPY_CACHE_DIR": str(self.cupy)}
 
     @property
     def compiled_by_cupy(self) -> int:

@@ -16,7 +16,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numba
 import numpy as np
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -43,7 +42,6 @@ def machine(backend: str) -> dict[str, Any]:
         "cores": len(os.sched_getaffinity(0)),
         "python": platform.python_version(),
         "numpy": np.__version__,
-        "numba": numba.__version__,
     }
     if backend == "cuda":
         import cupy

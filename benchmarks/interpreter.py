@@ -36,7 +36,7 @@ GROUPS = {
 """Groups of Python's threads, by how their names begin."""
 
 COMPILED = "compiled loops"
-"""Threads that were never seen with the lock: Numba's, on the other cores."""
+"""Threads that were never seen with the lock: those of the kernels, on the other cores."""
 
 WORK = {
     "decoding": r"/service/(formats|pipeline/batch\.py)",

@@ -135,7 +135,7 @@ def read_rate(file: ScratchColumns, slots: int) -> float:
 
 def window_slots(backend: Backend, packed: PackedEdges, memory: int) -> int:
     """Slots of one buffer within the budget."""
-    each = vertex_bytes(backend, OPTIONS.storage)
+    each = vertex_bytes(backend)
     longest = int(packed.row_lengths.max())
     return Budget.divide(memory, 0, len(packed.row_lengths), each, longest).window_slots
 

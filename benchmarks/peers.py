@@ -27,7 +27,6 @@ from statistics import median
 from time import perf_counter, process_time
 from typing import Any
 
-import numba
 import numpy as np
 
 from benchmarks import harness
@@ -36,6 +35,7 @@ from benchmarks.networks import read_graph
 from benchmarks.peer_solvers import DAMPING, PEERS, Edges, Ids, Solve
 from gpu import BackendName, EdgeBatch, Engine, Options, generate
 from gpu.backends import backend_named
+from gpu.native import kernels
 from gpu.operations.backend import Backend
 from gpu.types import Ranking
 
@@ -258,7 +258,7 @@ def main() -> None:
     arguments = parser.parse_args()
 
     backend: BackendName = arguments.backend
-    numba.set_num_threads(arguments.threads)
+    kernels.set_threads(arguments.threads)
     Engine(backend=backend).warm_up()
     figures = {
         "threads": arguments.threads,

@@ -10,6 +10,7 @@ that phase 1 of the paper's algorithm would queue if the vertices of a round beg
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterable
 from functools import partial
 from statistics import median
@@ -19,16 +20,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks import harness
+from benchmarks.attachment_models import barabasi_albert, compiled, copy_model
+from benchmarks.degrees import DegreeDistribution
 from benchmarks.timing import timed
 from gpu.backends import backend_named
 from gpu.backends.cuda import kernels_of
 from gpu.generate import preferential_attachment
-from gpu.generate.baselines import barabasi_albert, copy_model
-from gpu.generate.degrees import DegreeDistribution
-from gpu.jit.compile import sequential
-from gpu.jit.random_numbers import ATTACHMENT_SEQUENCE, sequence_start, threshold
 from gpu.operations.backend import Backend
 from gpu.operations.device import Array
+from gpu.random_numbers import ATTACHMENT_SEQUENCE, sequence_start, threshold
 
 Row = dict[str, Any]
 
@@ -111,8 +111,8 @@ def models(
     n, d = sequential_vertices, EDGES_PER_VERTEX
     cpu = backend_named("cpu")
     drawn: dict[str, Callable[[int], NDArray[np.int32]]] = {
-        "SBA": lambda vertices: barabasi_albert(vertices, d, 3),
-        "SCM": lambda vertices: copy_model(vertices, d, 0.5, 3),
+        "SBA": lambda vertices: barabasi_albert(vertices, d, 3, compiled),
+        "SCM": lambda vertices: copy_model(vertices, d, 0.5, 3, compiled),
     }
     for model, draw in drawn.items():
         draw(1000)  # compiles it
@@ -172,25 +172,22 @@ def threads_per_block(backend: Backend, vertices: int) -> list[Row]:
     return rows
 
 
-@sequential
-def _queued(first, vertices, d, probability, seed):  # type: ignore[no-untyped-def]
-    """The edges of each of `vertices` vertices from `first` on that phase 1 queues."""
-    np.random.seed(seed)
-    sizes = np.zeros(vertices, np.int64)
-    linked_by = np.full(first + vertices, -1, np.int64)
+def _queue(first: int, d: int, probability: float, seed: int, sizes: Any, linked_by: Any) -> None:
+    """The edges of each of the vertices from `first` on that phase 1 queues."""
+    random.seed(seed)
+    vertices = len(sizes)
     for v in range(first, first + vertices):
         for _ in range(d):
             while True:
-                u = np.random.randint(0, v)
-                if np.random.random() >= probability:
+                u = random.randrange(0, v)
+                if random.random() >= probability:
                     if u >= first:
                         sizes[v - first] += 1
                         break
-                    u = np.random.randint(0, d)  # where the edges of a finished vertex lead
+                    u = random.randrange(0, d)  # where the edges of a finished vertex lead
                 if linked_by[u] != v:
                     linked_by[u] = v
                     break
-    return sizes
 
 
 def queued(first: int, vertices: int, d: int, probability: float) -> NDArray[np.int64]:
@@ -201,7 +198,8 @@ def queued(first: int, vertices: int, d: int, probability: float) -> NDArray[np.
     from vertices before lead to the clique: so they do if the round is the first one or p = 0.
     """
     assert first == d or probability == 0.0
-    sizes: NDArray[np.int64] = _queued(first, vertices, d, probability, 1)
+    sizes, linked_by = np.zeros(vertices, np.int64), np.full(first + vertices, -1, np.int64)
+    compiled(_queue)(first, d, probability, 1, sizes, linked_by)
     return sizes
 
 

@@ -30,8 +30,7 @@ from gpu.backends import backend_named
 from gpu.operations.backend import Backend
 from gpu.operations.device import Array
 
-MODES = ("synchronous", "asynchronous", "edge-parallel")
-"""``edge-parallel`` is synchronous, by edges; the others are vertex-parallel."""
+MODES = ("synchronous", "asynchronous")
 
 Columns = tuple[Array, Array]
 Peer = Callable[[], Any]
@@ -140,8 +139,6 @@ def rows(backend: Backend, scale: int, rounds: int, peers: bool) -> Iterator[dic
     degree = backend.device.to_host(xp.bincount(columns[0], minlength=vertices))
 
     def run(engine: Engine, name: str, mode: str, **parameters: Any) -> Callable[[], Answer]:
-        if mode == "edge-parallel":
-            return lambda: engine.run(name, schedule="edges", **parameters)
         return lambda: engine.run(name, mode=mode, **parameters)
 
     runs: dict[str, Callable[[], Any]] = {}
@@ -149,7 +146,7 @@ def rows(backend: Backend, scale: int, rounds: int, peers: bool) -> Iterator[dic
         runs[f"levels {mode}"] = run(directed, "levels", mode, source=source)
         runs[f"distances {mode}"] = run(weighted, "distances", mode, source=source)
         runs[f"components {mode}"] = run(directed, "components", mode)
-        runs[f"pagerank {mode}"] = run(directed, "pagerank", mode, tolerance=1e-6)
+    runs["pagerank synchronous"] = run(directed, "pagerank", MODES[0], tolerance=1e-6)
     for name in ("triangles", "support", "cores", "densest", "labels"):
         runs[f"{name} synchronous"] = run(undirected, name, "synchronous")
     if peers:

@@ -24,7 +24,6 @@ from itertools import combinations
 from time import perf_counter, process_time
 from typing import Any
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
@@ -32,6 +31,7 @@ from benchmarks import harness
 from benchmarks.inputs import Drawn, drawn_grid, drawn_rmat, grid_target, rmat_target
 from gpu import Engine, Options
 from gpu.backends import backend_named
+from gpu.native import kernels
 from gpu.operations.backend import Backend
 from gpu.operations.residual import PushResult
 from gpu.pagerank.workspace import ContributionBuffers
@@ -182,7 +182,7 @@ def main() -> None:
     arguments = parser.parse_args()
     backend = backend_named(arguments.backend)
     if backend.name == "cpu":
-        numba.set_num_threads(1)
+        kernels.set_threads(1)
     Engine(backend=backend).warm_up()
     random = backend.xp.random.default_rng(7)
     figures: dict[str, Any] = {}

@@ -22,13 +22,13 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
-from numba import get_num_threads
 
 from benchmarks.peer_solvers import Edges, igraph_solver, networkit_solver
 from benchmarks.peers import distinct
 from benchmarks.timing import timed
 from gpu import EdgeBatch, Engine, Options
 from gpu.graph.packed_csr import PackedCsr
+from gpu.native import kernels
 from gpu.operations.backend import Backend
 from gpu.operations.csr import Rows
 from gpu.types import Form, Ranking
@@ -148,10 +148,10 @@ def _others(edges: Edges, backend: Backend) -> Iterator[tuple[str, Solve]]:
 
     yield ("cuSPARSE" if backend.name == "cuda" else "SciPy"), multiply
     if backend.name == "cpu" and find_spec("igraph"):
-        igraph = igraph_solver(edges, get_num_threads())
+        igraph = igraph_solver(edges, kernels.threads())
         yield "igraph", lambda: timed(device, lambda: igraph(tolerance))
     if backend.name == "cpu" and find_spec("networkit"):
-        networkit = networkit_solver(edges, get_num_threads())
+        networkit = networkit_solver(edges, kernels.threads())
         yield "NetworKit", lambda: timed(device, lambda: networkit(tolerance))
 
 

@@ -4,8 +4,8 @@
 
 Also with racecheck and initcheck. `--part` runs one of PARTS alone, so that several processes can
 share them. The edges of a dynamic graph (benchmarks.sanitized_edges), and those of generated
-graphs, are compared with those on ``cpu``. Ranks: every strategy, both policies and storages, with
-and without weights and directions, and by pages; their errors are compared with their bounds.
+graphs, are compared with those on ``cpu``. Ranks: every strategy, both policies, with and
+without weights and directions, and by pages; their errors are compared with their bounds.
 Personalized queries of every method, alone, together, watched and among a few vertices. Programs:
 their answers are those on ``cpu``. It fails if a kernel that gpu.backends.cuda.kernels.loader names
 was not launched.
@@ -50,13 +50,11 @@ from gpu.pagerank.sweeps import sweep_to_target
 
 RANKED = (
     Options(directed=False),
-    Options(dangling="self-loop", storage="float32"),
+    Options(dangling="self-loop"),
     Options(dangling="self-loop", weighted=True, directed=False),
-    Options(storage="float32", half_life=9.0),
+    Options(half_life=9.0),
 )
-"""Kinds of graphs that are ranked: each policy with each storage, and each of both with and
-without weights.
-"""
+"""Kinds of graphs that are ranked: each policy with and without weights."""
 
 SCALE = 13
 """Of the ranked graph: log2 of the number of vertices, to which 3 times as many without edges are
@@ -96,9 +94,7 @@ def programs(backend: Backend, options: Options) -> dict[str, list[float]]:
             answers[f"{name} {mode}"] = engine.run(name, after=answers[name], mode=mode)
     for name in ("levels", "distances", "components"):
         for mode in modes:
-            answers[f"{name} {mode}, by edges"] = engine.run(name, mode=mode, schedule="edges")
-    answers["pagerank asynchronous"] = engine.run("pagerank", mode="asynchronous", tolerance=1e-12)
-    answers["pagerank by edges"] = engine.run("pagerank", schedule="edges", tolerance=1e-12)
+            answers[f"{name} {mode}"] = engine.run(name, mode=mode)
     answers["one at a time"] = engine.run("trussness", binary=0, partitions=3)
     return {name: answer.values.round(9).tolist() for name, answer in answers.items()} | windowed(
         backend, options, edges
@@ -143,22 +139,19 @@ def rank(backend: Backend, options: Options) -> None:
             check(engine, engine.update(strategy).error_bound)
         engine.refresh_watched()
     time = 3 * len(STRATEGIES) + 6
-    if options.storage == "float64":
-        # which the schedule does not choose on a graph that converges so fast
-        iterate = engine.internals.iterate
-        iterate.reset()
-        sweep_to_target(iterate, 4, [kind for kind in SWEEP_KINDS if kind.accelerated])
-        check(engine, engine.update("auto").error_bound)
+    # which the schedule does not choose on a graph that converges so fast
+    iterate = engine.internals.iterate
+    iterate.reset()
+    sweep_to_target(iterate, 4, [kind for kind in SWEEP_KINDS if kind.accelerated])
+    check(engine, engine.update("auto").error_bound)
     ranks = engine.publish()
     ranks.top(20)
     told = RankReference(ranks)
     engine.apply(batch_of(options, time, following[:, :9]))
     engine.update("auto")
     assert told.changes(engine.publish(), threshold=0.01, most=10).found
-    if options.storage == "float64":
-        engine.update("dynamic-frontier-prune", "published")
-        engine.update("static", "published")
-        small_frontiers(backend, options)
+    engine.update("dynamic-frontier-prune", "published")
+    engine.update("static", "published")
     engine.apply(batch_of(options, time, new, remove=generator.integers(10, 1 << SCALE, 40)))
     check(engine, engine.update("auto").error_bound)
     push_parts(engine)
@@ -223,20 +216,6 @@ def read_edges(engine: Engine, following: EdgeBatch) -> None:
     engine.apply(following)
     blocks = [block.sources << 32 | block.targets for block in captured.blocks()]
     assert sorted(np.concatenate(blocks)) == sorted(sources << 32 | targets)
-
-
-def small_frontiers(backend: Backend, options: Options) -> None:
-    """With these costs a device keeps small frontiers of float64 ranks as lists, as it always does
-    of float32 ranks.
-    """
-    lists = replace(backend, costs=replace(backend.costs, sparse_part=1))
-    engine = Engine(options, lists)
-    vertices = np.arange(1 << SCALE)
-    engine.apply(batch_of(options, 0, np.stack([vertices, vertices // 2])))
-    engine.update("static")
-    for strategy, size in (("dynamic-frontier", len(vertices) // 2), ("dynamic-frontier-prune", 9)):
-        engine.apply(batch_of(options, 1, np.stack([vertices[:size], vertices[-size:]])))
-        check(engine, engine.update(strategy).error_bound)
 
 
 def paged(backend: Backend) -> Backend:

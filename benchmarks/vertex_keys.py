@@ -45,7 +45,6 @@ def measured(kind: KeyKind, keys: int, edges: int) -> dict[str, Any]:
     column = pa.array(generator.permutation(keys) * 7919)
     if kind == "string":
         column = pc.binary_join_element_wise("user-", column.cast(pa.string()), "")
-    KeyTable(kind).assign(column.slice(0, 10))  # compiles
 
     table = KeyTable(kind)
     before = resident_bytes()

@@ -19,10 +19,9 @@ from gpu.errors import (
     ShardLost,
     UnknownVertex,
 )
-from gpu.first_solve import warm_up_solve
 from gpu.graph.reading import CapturedEdges, EdgeBlock, EdgeReader, Neighbours
 from gpu.graph.staging import StagingBuffer
-from gpu.jit.cache import compiling_seconds, loops_compiled
+from gpu.native import kernels as kernels
 from gpu.operations.programs import VertexProgram
 from gpu.out_of_core.programs import OutOfCoreAnswer, OutOfCorePrograms
 from gpu.out_of_core.ranking import OutOfCoreRanking, OutOfCoreRanks
@@ -119,10 +118,7 @@ __all__ = [
     "TraceStep",
     "UnknownVertex",
     "VertexProgram",
-    "compiling_seconds",
     "limit_device_memory",
-    "loops_compiled",
     "proven_descents",
     "rank_error",
-    "warm_up_solve",
 ]

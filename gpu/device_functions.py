@@ -1,7 +1,7 @@
 """Functions that users write in Python and that run on either backend.
 
-On ``cpu`` Numba compiles the Python function, on ``cuda`` it is translated to C++. Both accept the
-same small part of Python, so that a function which works on one backend works on the other:
+They are translated to C++, once for both backends (gpu.operations.program_source). This small part
+of Python is accepted:
 
 - numbers: integers are 64 bits wide, floats are double; `/` gives a float
 - ``+ - * / // %``, comparisons, ``and``, ``or``, ``not``, ``a if condition else b``
@@ -10,7 +10,8 @@ same small part of Python, so that a function which works on one backend works o
   the function, as they are when the program is made
 
 Nothing fails when they run. ``n // 0`` and ``n % 0`` are 0; other results that Python refuses are
-infinite or not a number; an ``int`` that 64 bits have no room for is any integer.
+infinite or not a number; an integer that 64 bits have no room for is some other integer, the same
+on both backends: see gpu/kernels/program_functions.h.
 
 Why not cupyx.jit, which translates more of Python: it compiles whole kernels, while these functions
 are parts of kernels in C++ that synchronise the device and balance rows; and it needs CuPy, which
@@ -42,7 +43,13 @@ MATH: dict[str, Kind] = {
 }
 """Functions of `math`, and what they return."""
 
-_OPERATORS: dict[type[ast.operator], str] = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*"}
+_OPERATORS: dict[type[ast.operator], tuple[str, str]] = {
+    ast.Add: ("+", "sum_of"),
+    ast.Sub: ("-", "difference_of"),
+    ast.Mult: ("*", "product_of"),
+}
+"""The operators of floats, and the functions of integers in program_functions.h."""
+
 _COMPARISONS: dict[type[ast.cmpop], str] = {
     ast.Eq: "==",
     ast.NotEq: "!=",
@@ -94,12 +101,12 @@ def device_function(
             raise InvalidValue(f"{field}({argument})", argument, f"one of {', '.join(known)}")
     variables = inspect.getclosurevars(function)
     constants = {**variables.globals, **variables.nonlocals}
-    translator = _Translator(field, {each: known[each] for each in names}, constants)
+    translator = _Translator(field, {each: known[each] for each in names}, result, constants)
     body = translator.function(definition)
     parameters = ", ".join(f"{CPP[known[each]]} {each}_" for each in names)
     header = f"__device__ __forceinline__ {CPP[result]} {name}({parameters})"
     cells = tuple(CellType(each.cell_contents) for each in function.__closure__ or ())
-    # Numba reads global numbers when it compiles, which may be after they have changed
+    # with the global numbers of now, as in C++
     module = dict(function.__globals__)
     as_now = FunctionType(function.__code__, module, function.__name__, None, cells)
     return DeviceFunction(as_now, names, f"{header} {{\n{body}}}\n")
@@ -111,9 +118,14 @@ class _Translator:
     """
 
     def __init__(
-        self, field: str, arguments: dict[str, Kind], constants: Mapping[str, Any]
+        self,
+        field: str,
+        arguments: dict[str, Kind],
+        result: Kind,
+        constants: Mapping[str, Any],
     ) -> None:
         self._field = field
+        self._result = result
         self._arguments = arguments
         self._variables: dict[str, Kind] = {}
         self._valued: set[str] = set()  # the variables that have a value here, whatever the path
@@ -144,7 +156,10 @@ class _Translator:
     def _statement(self, node: ast.stmt, indent: str) -> str:
         match node:
             case ast.Return(value=ast.expr() as value):
-                return f"{indent}return {self._expression(value)[0]};\n"
+                text, kind = self._expression(value)
+                if self._result == "int" and kind == "float":
+                    text = f"whole({text})"
+                return f"{indent}return {text};\n"
             case ast.Assign(targets=[ast.Name(id=name)], value=value):
                 return indent + self._assigned(node, name, self._expression(value))
             case ast.AugAssign(target=ast.Name(id=name) as target, op=operator, value=value):
@@ -188,8 +203,9 @@ class _Translator:
                     return self._number(node, getattr(math, name))
             case ast.UnaryOp(op=ast.USub() | ast.UAdd() as operator, operand=operand):
                 text, kind = self._expression(operand)
-                sign = "-" if isinstance(operator, ast.USub) else "+"
-                return f"({sign}{text})", "float" if kind == "float" else "int"
+                if isinstance(operator, ast.UAdd):
+                    return f"(+{text})", "float" if kind == "float" else "int"
+                return (f"(-{text})", kind) if kind == "float" else (f"negative_of({text})", "int")
             case ast.UnaryOp(op=ast.Not(), operand=operand):
                 return f"(!{self._expression(operand)[0]})", "bool"
             case ast.BinOp(left=left, op=operator, right=right):
@@ -248,9 +264,10 @@ class _Translator:
         (first, first_kind), (second, second_kind) = left, self._expression(right_node)
         kind: Kind = "float" if "float" in (first_kind, second_kind) else "int"
         if type(operator) in _OPERATORS:
-            # of conditions, Python's sum is a number
-            casts = f"({CPP[kind]}){first}", f"({CPP[kind]}){second}"
-            return f"({casts[0]} {_OPERATORS[type(operator)]} {casts[1]})", kind
+            sign, function = _OPERATORS[type(operator)]
+            if kind == "int":  # of conditions too: Python's sum of them is a number
+                return f"{function}({first}, {second})", kind
+            return f"((double){first} {sign} (double){second})", kind
         if isinstance(operator, ast.Div):
             return f"((double){first} / (double){second})", "float"
         if isinstance(operator, ast.FloorDiv | ast.Mod) and kind == "int":
@@ -270,16 +287,21 @@ class _Translator:
                 text = f"{'smaller' if name == 'min' else 'larger'}({text}, ({CPP[kind]}){other})"
             return text, kind
         if len(arguments) == (2 if name == "math.pow" else 1):
-            if name in ("int", "float"):
-                kind = "int" if name == "int" else "float"
-                return f"(({CPP[kind]}){texts[0]})", kind
+            if name == "int":
+                return f"whole({texts[0]})", "int"
+            if name == "float":
+                return f"((double){texts[0]})", "float"
             if name == "abs":
-                positive = f"larger({texts[0]}, -{texts[0]})"
-                return (f"fabs({texts[0]})", "float") if kinds[0] == "float" else (positive, "int")
+                if kinds[0] == "float":
+                    return f"fabs({texts[0]})", "float"
+                whole = f"(long long){texts[0]}"
+                return f"larger({whole}, negative_of({texts[0]}))", "int"
             if name.startswith("math."):
                 result = MATH[name.removeprefix("math.")]
                 given = ", ".join(f"(double){text}" for text in texts)
-                return f"(({CPP[result]}){name.removeprefix('math.')}({given}))", result
+                called = f"{name.removeprefix('math.')}({given})"
+                cast = "whole" if result == "int" else f"({CPP[result]})"
+                return f"({cast}({called}))", result
         raise self._refusal(node)
 
     def _called(self, function: ast.expr) -> str:

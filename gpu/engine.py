@@ -23,7 +23,14 @@ from gpu.graph.dynamic_graph import DynamicGraph
 from gpu.graph.estimate import batch_purpose
 from gpu.graph.reading import EdgeReader
 from gpu.graph.staging import StagingBuffer
-from gpu.graph.warm_up import dated, sample_batches, sample_options, warm_up
+from gpu.graph.warm_up import (
+    SAMPLE_VERTICES,
+    dated,
+    sample_batches,
+    sample_options,
+    warm_up,
+    warm_up_pages,
+)
 from gpu.internals import Internals
 from gpu.operations.backend import Backend
 from gpu.operations.update import GraphUpdate
@@ -396,12 +403,11 @@ class Engine:
         *,
         after: Answer | None = None,
         mode: str = "synchronous",
-        schedule: str = "vertices",
         **parameters: float,
     ) -> Answer:
         """Runs a program on the graph as it is now: see gpu.programs.run.Programs."""
         with self._owned():
-            return self.programs.run(program, after, mode, schedule, parameters)
+            return self.programs.run(program, after, mode, parameters)
 
     def edge_list(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """(sources, targets), int64[edges] each, on the host."""
@@ -418,8 +424,17 @@ class Engine:
         held = {"ranks": self._iterate.nbytes, "personalized": self._queries.nbytes}
         return self._graph.memory() | held | {"programs": self.programs.nbytes}
 
+    @property
+    def compiles_kernels(self) -> bool:
+        """Whether the backend compiles or loads kernels when they are first needed: ``cuda`` does.
+        Those of ``cpu`` are compiled when liverank is built, so that warm-ups have nothing to do.
+        """
+        return self._backend.compiles_kernels
+
     def warm_up(self) -> None:
         """Compiles what batches, `auto`, reads, single queries and restarts need."""
+        if not self.compiles_kernels:
+            return
         options = sample_options(self.options)
         for batches in sample_batches(options):
             engine = Engine(options, self._backend, "ignore")
@@ -434,6 +449,8 @@ class Engine:
 
     def warm_up_others(self) -> None:
         """Compiles everything else."""
+        if not self.compiles_kernels:
+            return
         options, edges = sample_options(self.options), [(0, 0), (0, 1)]
         for batches in sample_batches(options):
             engine = Engine(options, self._backend, "ignore")
@@ -448,3 +465,29 @@ class Engine:
                     engine.update(strategy, form)
             warm_up_lists(engine._iterate, strategy_named("dynamic-frontier"))
             warm_up_acceleration(engine._iterate)
+
+    def warm_up_solve(self, solve: Solve | None = None) -> None:
+        """Compiles what a batch to a new graph, one solve of it and the first places need: for
+        programs that rank once and end.
+
+        solve  None: Solve()
+
+        Raises InvalidValue for a solve that does not exist.
+        """
+        solve, options = (solve or Solve()).checked(self.options), sample_options(self.options)
+        if not self.compiles_kernels:
+            return
+        for vertices in SAMPLE_VERTICES:
+            engine = Engine(options, self._backend, "ignore")
+            # v → 2v, v → 2v+1 and v → 1: ranks that differ
+            targets = np.append(np.arange(2 * vertices) % vertices, np.full(vertices, 1))
+            sources = np.append(np.repeat(np.arange(vertices), 2), np.arange(vertices))
+            engine.apply(dated(options, EdgeBatch(sources, targets)))
+            engine.update(*solve)
+            engine.publish().top(1)
+            if solve.form != "published":
+                warm_up_acceleration(engine._iterate)
+        strategy = strategy_named(solve.strategy)
+        if strategy.affected in ("reachable", "frontier"):
+            warm_up_lists(engine._iterate, strategy)
+        warm_up_pages(self._backend, options.dangling, options.weighted)

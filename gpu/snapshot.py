@@ -27,9 +27,8 @@ from numpy.typing import NDArray
 from gpu.graph.dynamic_graph import DynamicGraph
 from gpu.graph.permutation import VertexPermutation
 from gpu.graph.staging import StagingBuffer
-from gpu.jit.compile import sequential
+from gpu.native import kernels
 from gpu.operations.backend import Backend
-from gpu.operations.csr import ALIGNMENT
 from gpu.operations.device import Array
 from gpu.pagerank.gate import healed, stored_fault
 from gpu.pagerank.global_iterate import GlobalIterate
@@ -49,7 +48,7 @@ class Snapshot:
     loop        uint8[n], 1 where the vertex has a loop; weighted: float32[n], its weight or 0
     free        int32[…], ids that are free, ascending; left out if there are none
     exponents, newest  int64[n], of a graph whose weights decay: see gpu.graph.decay.Decay
-    values      float64[n] or float32[n] as Options.storage says, y
+    values      float64[n], y
 
     numbers:
     edges        number of edges, as Engine.edges
@@ -116,7 +115,7 @@ class Capture:
             slots["weights"] = host.pop("weights")
         for name, entries in slots.items():
             packed = np.zeros(self._packed, entries.dtype)
-            _pack(starts, host["length"], entries, ALIGNMENT, packed)
+            kernels.pack_entries(starts, host["length"], entries, packed)
             host[name] = packed
         return Snapshot(host, dict(self._numbers))
 
@@ -131,23 +130,6 @@ class Capture:
 
     def _to_host(self, array: Array) -> NDArray[Any]:
         return array if isinstance(array, np.ndarray) else self._device.to_host(array)
-
-
-@sequential
-def _pack(
-    starts: NDArray[np.int64],
-    lengths: NDArray[np.int32],
-    entries: NDArray[Any],
-    alignment: int,
-    packed: NDArray[Any],
-) -> None:
-    """Copies the rows one after the other, each aligned."""
-    place = 0
-    for row in range(len(lengths)):
-        first = starts[row]
-        for entry in range(lengths[row]):
-            packed[place + entry] = entries[first + entry]
-        place += (lengths[row] + alignment - 1) // alignment * alignment
 
 
 def ranks_of(snapshot: Snapshot, backend: Backend) -> Ranks:

@@ -28,7 +28,7 @@ Strategy = Literal[
     "residual",
 ]
 Dangling = Literal["uniform", "self-loop"]
-Storage = Literal["float64", "float32"]
+Storage = Literal["float64"]
 Form = Literal["accelerated", "published"]
 KeyKind = Literal["string", "integer"]
 Method = Literal["hybrid", "push", "pushopt", "pull"]

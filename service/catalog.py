@@ -10,20 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from time import perf_counter
-from typing import Any, get_args
+from typing import Any
 
-import numpy as np
-import pyarrow as pa
-
-from gpu import (
-    BackendName,
-    EdgeBatch,
-    Engine,
-    Options,
-    Storage,
-    limit_device_memory,
-    loops_compiled,
-)
+from gpu import BackendName, EdgeBatch, Engine, Options, limit_device_memory
 from service.errors import (
     GraphExists,
     GraphStopped,
@@ -32,12 +21,11 @@ from service.errors import (
     TooManyGraphs,
     UnknownGraph,
 )
-from service.graph_options import GraphOptions, requested_options
+from service.graph_options import GraphOptions, requested_options, stored_options
 from service.pipeline.admission import QueueLimits
 from service.pipeline.analyses import Analyses, AnalysisLimits
 from service.pipeline.checkpointer import CheckpointLimits
 from service.pipeline.consumers import Consumers
-from service.pipeline.edge_times import EdgeTimes
 from service.pipeline.observer import Observer
 from service.pipeline.pipeline import Pipeline
 from service.process_limits import check_process_limits
@@ -45,14 +33,11 @@ from service.queries.analyses import Analysis
 from service.settings import Settings
 from service.storage import checkpoint as checkpoints
 from service.storage.graph_store import GraphStore, read_manifest
-from service.vertex_keys import KeyKind, KeyTable
 
 log = logging.getLogger("liverank.catalog")
 
 DEFAULT_GRAPH = "default"
 CLOSE_SECONDS = 5.0
-
-_ONE_KEY: dict[KeyKind, pa.Array] = {"string": pa.array(["a"]), "integer": pa.array([1])}
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +98,8 @@ class Catalog:
         return self._not_ready
 
     def open(self) -> None:
-        """Compiles the kernels and recovers every graph; afterwards the graph ``default`` exists.
+        """Recovers every graph; afterwards the graph ``default`` exists. On a GPU, kernels are
+        compiled or loaded first.
 
         A graph that is stopped by its own data is logged, and the others are served.
 
@@ -141,8 +127,6 @@ class Catalog:
                 for directory in directories:
                     step = f"recovering graph {directory.name!r}"
                     graph = self._graphs[directory.name] = self._open_graph(directory)
-                    # while the writer's thread maps the checkpoint
-                    warm_up_reading(graph.options.keys)
                     if not graph.pipeline.wait_until_mapped():
                         cold.append(graph.name)
                 if not cold and DEFAULT_GRAPH in self._graphs:
@@ -150,12 +134,7 @@ class Catalog:
                 seconds["mapping"] = perf_counter() - began
                 step = "compiling kernels"
                 self._report(step)
-                log.info("loading kernels; a first start compiles them, for about a minute")
-                # those of keys are compiled by Numba on one core, those of a GPU by others
-                with ThreadPoolExecutor(1, "liverank-keys") as beside:
-                    keys = beside.submit(warm_up_keys)
-                    self._warm_up(GraphOptions())
-                    keys.result()
+                self._warm_up(GraphOptions())
                 seconds["kernels"] = perf_counter() - began - seconds["mapping"]
                 for graph in sorted(self._graphs.values(), key=lambda each: each.name not in cold):
                     step = f"recovering graph {graph.name!r}"
@@ -303,41 +282,37 @@ class Catalog:
 
     def _warm_up(self, options: GraphOptions) -> None:
         """Compiles what batches of graphs with these options need, once there is one."""
-        if options.window is not None:
-            EdgeTimes.warm_up()
-        kernels = Options(storage=options.storage, weighted=options.weighted)
-        if kernels not in self._warm:
-            kind = f"weighted={options.weighted} storage={options.storage}"
-            log.info("loading kernels of graphs with %s; a first time compiles them", kind)
-            Engine(kernels, self._backend).warm_up()
+        kernels = Options(weighted=options.weighted)
+        engine = Engine(kernels, self._backend)
+        if engine.compiles_kernels and kernels not in self._warm:
+            log.info(
+                "loading kernels of graphs with weighted=%s; a first time compiles them",
+                options.weighted,
+            )
+            engine.warm_up()
             self._warm.add(kernels)
 
     def warm_up_others(self, kinds: Collection[Options] = ()) -> None:
         """Compiles what hardly any request needs, of these kinds of graphs; by default of all
-        present, and then all for the first weighted graph, unless it can be loaded from a cache.
+        present.
         """
         try:
-            for kernels in () if self._settings.shards else kinds or list(self._warm):
+            for kernels in kinds or list(self._warm):
                 if not self._closing:
                     Engine(kernels, self._backend).warm_up_others()
-            if not (kinds or self._settings.shards or self._closing) and loops_compiled():
-                before = set(self._warm)
-                self._warm_up(GraphOptions(weighted=True))
-                if new := self._warm - before:
-                    self.warm_up_others(new)
         except Exception:  # a request will compile it, or fail with a better message
             log.exception("not every kernel was compiled in advance")
-        # Kernels are never garbage. A collection that visits them stops all reads for 0.1 s.
+        # What is loaded now is never garbage. A collection that visits it stops all reads.
         gc.freeze()
 
     def warm_up_program(self, graph: Graph, program: str) -> None:
-        """Compiles a program for graphs of this kind, which would hold up batches later. Raises
-        Unsupported with shards.
+        """Compiles a program for graphs of this kind on a GPU, which would hold up batches later.
+        Raises Unsupported with shards.
         """
         graph.pipeline.shards.check_call("analyses")
         kind = (program, graph.options.weighted)
-        if kind not in self._warm_programs:
-            engine = Engine(Options(weighted=graph.options.weighted), self._backend)
+        engine = Engine(Options(weighted=graph.options.weighted), self._backend)
+        if engine.compiles_kernels and kind not in self._warm_programs:
             engine.apply(EdgeBatch.of([(0, 1), (1, 2), (2, 0)]))
             engine.run(program)
             self._warm_programs.add(kind)
@@ -349,7 +324,7 @@ class Catalog:
 
     def _open_graph(self, directory: Path) -> Graph:
         try:
-            options = GraphOptions(**read_manifest(directory))
+            options = stored_options(read_manifest(directory))
         except (ValueError, TypeError) as error:
             raise StorageFailed(directory, f"has invalid options: {error}") from error
         settings = self._settings
@@ -369,29 +344,3 @@ class Catalog:
             settings.device_memory,
         )
         return Graph(directory.name, options, pipeline)
-
-
-def warm_up(backend: BackendName) -> None:
-    """Compiles all kernels, of every kind of graph."""
-    for storage in get_args(Storage):
-        for weighted in (False, True):
-            engine = Engine(Options(storage=storage, weighted=weighted), backend)
-            engine.warm_up()
-            engine.warm_up_others()
-
-
-def warm_up_reading(kind: KeyKind) -> None:
-    """Compiles, or loads, what the first read of a graph would otherwise wait for."""
-    table = KeyTable(kind)
-    table.id_of(_ONE_KEY[kind][0].as_py())
-    table.lookup(_ONE_KEY[kind])
-    table.keys(np.empty(0, np.int64))
-
-
-def warm_up_keys() -> None:
-    """Compiles, or loads, everything that key tables need."""
-    for kind, key in _ONE_KEY.items():
-        warm_up_reading(kind)
-        table = KeyTable(kind)
-        table.assign(key)
-        table.truncate(0)

@@ -119,6 +119,16 @@ class GraphOptions:
         return Solve(strategy, form, trace, settle, target).checked(self.engine_options())
 
 
+def stored_options(stored: Mapping[str, Any]) -> GraphOptions:
+    """The options in the manifest of a graph. Ranks that an earlier release kept as float32 become
+    float64: see service.pipeline.capture. Raises InvalidValue and TypeError.
+    """
+    given = {**stored}
+    if given.get("storage") == "float32":
+        given["storage"] = "float64"
+    return GraphOptions(**given)
+
+
 def requested_options(name: str, given: Mapping[str, Any]) -> GraphOptions:
     """The options of a graph that a client names. Raises InvalidValue for the name or an option."""
     if NAME.fullmatch(name) is None:

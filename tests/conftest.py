@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 import os
+import runpy
 from collections import defaultdict
 from functools import cache
 from pathlib import Path
@@ -21,11 +22,11 @@ from zlib import crc32
 import pytest
 
 if "PYTEST_XDIST_WORKER" in os.environ:
-    from tests.numba_cache import use_worker_cache
-
     # read when NumPy is imported: the workers share the cores, where threads of BLAS would spin
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    use_worker_cache(os.environ["PYTEST_XDIST_WORKER"])
+else:
+    # before gpu is imported, which loads it: what has changed of the CPU's kernels is compiled
+    runpy.run_path(str(Path(__file__).parents[1] / "gpu" / "hatch_build.py"))["extensions"]()
 
 from gpu.backends import backend_named
 from gpu.operations.backend import Backend

@@ -61,9 +61,6 @@ class Workload:
         self._run("partition of one direction", lambda: fresh_partition(self._graph))
         self._run("packing one direction", lambda: self._graph.incoming.pack(NO_CHANGES))
         self._large_batch(large)
-        self.engine = Engine(Options(storage="float32"), self._backend)
-        self.engine.apply(self._drawn.load)
-        self._solve("cold solve, float32")
         return sizes
 
     def _run(self, operation: str, work: Callable[[], object]) -> None:

@@ -64,7 +64,6 @@ TABLES: dict[str, Callable[[Record], str]] = {
     "shard-recovery": figures_and_values,
     "shards": shards.shards,
     "solver": engine.solver,
-    "storage": engine.storage,
     "sources": figures_and_values,
     "sources-kills": figures_and_values,
     "stream": figures_and_values,

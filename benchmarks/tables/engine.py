@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from benchmarks.tables.common import Record, Row, heading, two_commits
 
 
@@ -146,31 +144,6 @@ def _by_costs(figures: list[Row]) -> str:
         + " | ".join(f"{row['mean_ms']:.2f} / {row['median_ms']:.2f}" for row in rows)
         + " |"
         for name, rows in groups.items()
-    ]
-    return "\n".join(lines)
-
-
-def storage(document: Record) -> str:
-    """Memory, time and error of each storage, a column each."""
-    rows: list[tuple[str, Callable[[Row], str]]] = [
-        ("ranks, residual and what a solve needs, bytes", lambda row: f"{row['ranks_bytes']:,}"),
-        ("a published copy, bytes", lambda row: f"{row['published_bytes']:,}"),
-        ("first solve, ms", lambda row: f"{row['first_solve_ms']:.1f}"),
-        ("its iterations", lambda row: f"{row['first_iterations']}"),
-        ("a batch, ms (median)", lambda row: f"{row['median_ms']:.2f}"),
-        ("`static` afterwards, ms", lambda row: f"{row['static_ms']:.1f}"),
-        ("error bound after the last batch", lambda row: f"{row['error_bound']:.1e}"),
-        ("L1 error then", lambda row: f"{row['last_error']:.1e}"),
-    ]
-    figures = document["figures"]
-    first = figures[0]
-    lines = heading(
-        f"| {first['edges']:,} edges, batches of {first['batch_size']:,} | "
-        + " | ".join(f"`{row['storage']}`" for row in figures)
-        + " |"
-    )
-    lines += [
-        f"| {what} | " + " | ".join(show(row) for row in figures) + " |" for what, show in rows
     ]
     return "\n".join(lines)
 
@@ -332,11 +305,13 @@ def fused(document: Record) -> str:
     """Solves with one sweep a launch, and with many."""
     lines = heading("| graph | edges | options | target | sweeps | single | fused | ratio |")
     for row in document["figures"]:
+        if row.get("storage") == "float32":  # which is no longer offered
+            continue
         single, together = row["single"], row["fused"]
         sweeps = {str(way["sweeps"]): None for way in (single, together)}
         ratio = together["milliseconds"] / single["milliseconds"]
         lines.append(
-            f"| {row['graph']} | {row['edges']:,} | `{row['dangling']}`, `{row['storage']}`"
+            f"| {row['graph']} | {row['edges']:,} | `{row['dangling']}`"
             f" | {row['target_error']:g} | {' / '.join(sweeps)} | {single['milliseconds']:.2f} ms"
             f" | {together['milliseconds']:.2f} ms | {ratio:.2f} |"
         )

@@ -58,7 +58,8 @@ def profile(document: Record) -> str:
         ),
     ]
     for row in figures["rows"]:
-        if row.get("milliseconds", _SHOWN_MS) < _SHOWN_MS:
+        # ranks in float32 are no longer offered
+        if row.get("milliseconds", _SHOWN_MS) < _SHOWN_MS or "float32" in row["operation"]:
             continue
         lines.append(
             f"| {row['operation']} | `{row['kernel']}` | {row['launches']:,}"

@@ -58,7 +58,7 @@ def total(values: Array) -> int:
 def named(kernel: str, arguments: Sequence[Any]) -> Arguments:
     """The arguments of a launch by name.
 
-    kernel  file and name expression, ``sweep: sweep<double, false>``
+    kernel  file and name expression, ``sweep: sweep<false>``
     Raises ValueError if their number is not that of the kernel's parameters.
     """
     file, _, expression = kernel.partition(": ")

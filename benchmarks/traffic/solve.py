@@ -24,20 +24,15 @@ def per_item(size: int, count: str) -> Model:
 # sweeps over all rows: m ids, and for each vertex its row, what is known of it, and more
 
 
-def _sweep(value: int, contribution: int, known: int = 0) -> Model:
+def _sweep(known: int = 0) -> Model:
     """y and r, in and out; the contribution, which others read at random, and the next one."""
-    each = _PLACED + _OWN + 4 * value + 2 * contribution + known
+    each = _PLACED + _OWN + 4 * 8 + 2 * 2 + known
     return lambda sizes, _: 4 * sizes.entries + each * sizes.vertices
 
 
 def _compute_residual(sizes: Sizes, _: Arguments) -> float:
     """y in, r out, and the contributions of the vertices that have out-edges."""
     return 4 * sizes.entries + (_PLACED + _OWN + 16) * sizes.vertices + 8 * sizes.sending
-
-
-def _compute_residual_divided(sizes: Sizes, _: Arguments) -> float:
-    """y in and r out as float32; y and degree are also what is read at random."""
-    return 4 * sizes.entries + (_PLACED + _OWN + 8) * sizes.vertices
 
 
 def _orthomin_image(sizes: Sizes, arguments: Arguments) -> float:
@@ -51,17 +46,12 @@ def _orthomin_image(sizes: Sizes, arguments: Arguments) -> float:
 # passes over the vertices
 
 
-def _quantize_contributions(value: int, contribution: int) -> Model:
+def _quantize_contributions(sizes: Sizes, arguments: Arguments) -> float:
     """Length, degree and loop, y and r in, the contribution out. With a shift r is written at
     every vertex; y and r are written at isolated vertices in any case.
     """
-
-    def needed(sizes: Sizes, arguments: Arguments) -> float:
-        shifted = sizes.vertices if arguments["shift"] != 0.0 else sizes.isolated
-        each = 4 + _OWN + 2 * value + contribution
-        return each * sizes.vertices + value * (shifted + sizes.isolated)
-
-    return needed
+    shifted = sizes.vertices if arguments["shift"] != 0.0 else sizes.isolated
+    return (4 + _OWN + 16 + 2) * sizes.vertices + 8 * (shifted + sizes.isolated)
 
 
 def _orthomin_step(sizes: Sizes, arguments: Arguments) -> float:
@@ -72,29 +62,7 @@ def _orthomin_step(sizes: Sizes, arguments: Arguments) -> float:
     return (4 + _OWN + 8 + 32 + 4 + 16 + last) * sizes.vertices
 
 
-# steps over some rows
-
-
-def _jacobi_step(divided: bool) -> Model:
-    """As a sweep over these rows: y in, y' out, the flag of those that expand or stay."""
-
-    def needed(sizes: Sizes, arguments: Arguments) -> float:
-        order = arguments["order"]
-        entries = total(arguments["row_lengths"][order])
-        gathered = (8 + 4 if divided else 8) * min(sizes.sending, entries)
-        return 4 * entries + (_PLACED + _OWN + 16) * len(order) + gathered
-
-    return needed
-
-
-def _finish_step(_: Sizes, arguments: Arguments) -> float:
-    """Order, y' in, y out, the flags; degree and contribution if they are wanted, a place in a
-    list for most.
-    """
-    each = 4 + 16
-    each += 12 if arguments["contributions"] is not None else 0
-    each += 5 + 4 if arguments["listing"] else 0
-    return each * int(arguments["count"])
+# neighbours of some vertices
 
 
 def _expand_forward(sizes: Sizes, arguments: Arguments) -> float:
@@ -192,28 +160,22 @@ def _sweep_many_short(known: int) -> Model:
 
 
 MODELS: dict[str, Model] = {
-    "sweep: sweep<double, false>": _sweep(8, 2),
-    "sweep: sweep<double, true>": _sweep(8, 2, _DEFLATION),
-    "sweep: sweep<float, false>": _sweep(4, 4),
-    "sweep: quantize_contributions<double>": _quantize_contributions(8, 2),
-    "sweep: quantize_contributions<float>": _quantize_contributions(4, 4),
+    "sweep: sweep<false>": _sweep(),
+    "sweep: sweep<true>": _sweep(_DEFLATION),
+    "sweep: quantize_contributions": _quantize_contributions,
     # length, degree and loop
     "sweep: sum_in_degrees": per_item(4 + _OWN, "vertices"),
     # the same; y, r and the contribution out
     "sweep: start_from_in_degrees": per_item(4 + _OWN + 8 + 8 + 2, "vertices"),
-    "residual: compute_residual<double, false>": _compute_residual,
-    "residual: compute_residual<float, true>": _compute_residual_divided,
-    "residual: jacobi_step<double, false>": _jacobi_step(divided=False),
-    "residual: jacobi_step<double, true>": _jacobi_step(divided=True),
-    "residual: finish_step<double>": _finish_step,
+    "residual: compute_residual": _compute_residual,
     # degree, y, contribution
     "residual: compute_contributions": per_item(4 + 8 + 8, "vertices"),
     "orthomin: orthomin_image": _orthomin_image,
     "orthomin: orthomin_step": _orthomin_step,
-    "perturb: spread<double>": _spread,
+    "perturb: spread": _spread,
     # r and marks; few marks change
-    "perturb: select_candidates<double>": per_item(8 + 4, "vertices"),
-    "push: push<double>": _push,
+    "perturb: select_candidates": per_item(8 + 4, "vertices"),
+    "push: push": _push,
     "multivector: gather_chunks": _gather_chunks,
     "multivector: sweep_many<false>": _sweep_many(0),
     "multivector: sweep_many<true>": _sweep_many(_DEFLATION),
@@ -222,8 +184,8 @@ MODELS: dict[str, Model] = {
     "multivector: sweep_many_short<true, false>": _sweep_many_short(0),
     "multivector: sweep_many_short<true, true>": _sweep_many_short(_DEFLATION),
     # a value
-    "select: group_maxima<double>": per_item(8, "size"),
-    "select: list_largest<double>": per_item(8, "size"),
+    "select: group_maxima": per_item(8, "size"),
+    "select: list_largest": per_item(8, "size"),
     # y, r, degree, loop
     "select: highest_bound": per_item(16 + _OWN, "count"),
     "frontier: expand_forward": _expand_forward,

@@ -6,7 +6,9 @@ import numpy as np
 
 from gpu.errors import InvalidValue
 from gpu.generate.edges import Columns, check_count, check_probability, chosen
-from gpu.jit.random_numbers import (
+from gpu.operations.backend import Backend
+from gpu.operations.device import Array
+from gpu.random_numbers import (
     BRANCH_SEQUENCE,
     BRANCH_TARGET_SEQUENCE,
     CHAIN_END_SEQUENCE,
@@ -14,8 +16,6 @@ from gpu.jit.random_numbers import (
     sequence_start,
     threshold,
 )
-from gpu.operations.backend import Backend
-from gpu.operations.device import Array
 from gpu.types import BackendName
 
 

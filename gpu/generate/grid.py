@@ -6,7 +6,7 @@ import numpy as np
 
 from gpu.errors import InvalidValue
 from gpu.generate.edges import Edges
-from gpu.jit.random_numbers import KEEP_SEQUENCE, random_numbers
+from gpu.random_numbers import KEEP_SEQUENCE, random_numbers
 from gpu.types import VERTEX_LIMIT
 
 

@@ -13,7 +13,7 @@ is that of Kumar et al. (FOCS 2000). A graph is a function of n, d, p and the se
   directly.
 
 The numbers of attempt a are numbers 3a, 3a+1 and 3a+2 of the sequence that begins at number v·d + l
-of the seed's own (gpu.jit.random_numbers): u is ⌊x·v/2⁶⁴⌋, the edge is direct where the upper 53
+of the seed's own (gpu.random_numbers): u is ⌊x·v/2⁶⁴⌋, the edge is direct where the upper 53
 bits of the second number are below ⌈p·2⁵³⌉, and the third number chooses among u's edges as the
 first one chooses u.
 
@@ -40,9 +40,9 @@ from gpu.generate.edges import (
     chosen,
     edge_list,
 )
-from gpu.jit.random_numbers import ATTACHMENT_SEQUENCE, sequence_start, threshold
 from gpu.operations.backend import Backend
 from gpu.operations.device import Array
+from gpu.random_numbers import ATTACHMENT_SEQUENCE, sequence_start, threshold
 from gpu.types import BackendName, EdgeBatch
 
 

@@ -6,38 +6,13 @@ import numpy as np
 
 from gpu.errors import InvalidValue
 from gpu.generate.edges import Edges
-from gpu.jit.compile import kernel
-from gpu.jit.random_numbers import (
-    EDGE_SEQUENCE,
-    GOLDEN_GAMMA,
-    LABEL_SEQUENCE,
-    mix,
-    random_numbers,
-    sequence_start,
-)
+from gpu.native import kernels
+from gpu.random_numbers import EDGE_SEQUENCE, LABEL_SEQUENCE, random_numbers, sequence_start
 
 RMAT_PROBABILITIES = (0.57, 0.19, 0.19, 0.05)
 """Of an edge lying in the upper left, upper right, lower left, lower right quarter of the
 matrix.
 """
-
-
-@kernel(grain=1 << 10)
-def _draw(first, last, start, scale, thresholds, sources, targets):  # type: ignore[no-untyped-def]
-    """Each edge descends `scale` levels into the quarter that its random number of the level
-    names.
-    """
-    for edge in range(first, last):
-        source = 0
-        target = 0
-        for level in range(scale):
-            number = mix(start + np.uint64(edge * scale + level + 1) * GOLDEN_GAMMA)
-            lower = number >= thresholds[1]
-            right = thresholds[0] <= number < thresholds[1] or number >= thresholds[2]
-            source = source * 2 + (1 if lower else 0)
-            target = target * 2 + (1 if right else 0)
-        sources[edge] = source
-        targets[edge] = target
 
 
 def rmat(scale: int, edges_per_vertex: int = 16, *, seed: int = 0, shuffle: bool = True) -> Edges:
@@ -62,7 +37,7 @@ def rmat(scale: int, edges_per_vertex: int = 16, *, seed: int = 0, shuffle: bool
     targets = np.empty_like(sources)
     thresholds = (np.cumsum(RMAT_PROBABILITIES[:3]) * 2.0**64).astype(np.uint64)
     start = sequence_start(seed, EDGE_SEQUENCE)
-    _draw(len(sources), start, scale, thresholds, sources, targets)
+    kernels.draw_rmat(start, scale, thresholds, sources, targets)
     if shuffle:
         labels = np.argsort(random_numbers(seed, LABEL_SEQUENCE, vertices), kind="stable")
         sources, targets = labels[sources], labels[targets]

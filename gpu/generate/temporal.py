@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from gpu.errors import InvalidValue
 from gpu.generate.edges import check_count
-from gpu.jit.random_numbers import LIFETIME_SEQUENCE, NEIGHBOUR_SEQUENCE, fill, sequence_start
+from gpu.native import kernels
+from gpu.random_numbers import LIFETIME_SEQUENCE, NEIGHBOUR_SEQUENCE, sequence_start
 from gpu.types import EdgeBatch
 
 
@@ -79,7 +80,7 @@ def _batches(
 
 def _numbers(start: np.uint64, skipped: int, count: int) -> NDArray[np.uint64]:
     numbers = np.empty(count, np.uint64)
-    fill(count, start, skipped, numbers)
+    kernels.fill_random(start, skipped, numbers)
     return numbers
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from gpu.generate.edges import Columns, check_count, chosen
-from gpu.jit.random_numbers import UNIFORM_SEQUENCE, sequence_start
 from gpu.operations.backend import Backend
+from gpu.random_numbers import UNIFORM_SEQUENCE, sequence_start
 from gpu.types import BackendName
 
 

@@ -28,7 +28,7 @@ LEAST_PERMUTED = 1 << 16
 """Vertices and edges below which ``auto`` keeps the given order: all of y fits in cache."""
 
 _LINE = 16
-"""Vertices whose values share a cache line: 128 bytes of float64, 64 of float32."""
+"""Vertices whose values share a cache line of 128 bytes."""
 
 _WINDOWS, _WINDOW = 8, 1 << 16
 """Number and length, in edges, of the sampled windows of consecutive rows; a cache is assumed to

@@ -1,9 +1,7 @@
 """A backend: one kind of device and the operations that run on it, composed of their contracts.
 
 Strategies and solvers are written once against these. Arrays live where the backend computes.
-Vectors over vertices are flags, or *values*: y, r and scratch for them, all float64[n] or all
-float32[n] as the graph stores them. What a float32 cannot hold stays in r or is part of what an
-operation reports; sums are float64.
+Vectors over vertices are flags, or *values*: y, r and scratch for them, float64[n].
 """
 
 from __future__ import annotations
@@ -77,8 +75,11 @@ class Costs:
 class Backend:
     """One kind of device and the operations that run on it.
 
-    components  None where there are none: on ``cuda``, and where rows are only a part of a graph
-    pages       None where there are none: on ``cpu``
+    components        None where there are none: on ``cuda``, and where rows are only a part of a
+                      graph
+    pages             None where there are none: on ``cpu``
+    compiles_kernels  whether kernels are compiled, or loaded, when they are first needed: all that
+                      a warm-up is for
     """
 
     name: str
@@ -102,6 +103,7 @@ class Backend:
     cores: CoreOperations
     components: ComponentOperations | None = None
     pages: PageOperations | None = None
+    compiles_kernels: bool = True
 
     @property
     def xp(self) -> Any:

@@ -29,8 +29,7 @@ class Frontier:
 class JacobiResult:
     """What one `jacobi_step` did.
 
-    largest_change  max |y' - y|; a float32 that moved by at most four units in the last place
-                    counts as unchanged, since rounding alone can cause that for ever
+    largest_change  max |y' - y|
     expanding       int32[…], rows whose relative change is > frontier_tolerance, in any order
     remaining       int32[…], rows that stay affected, in any order
     """
@@ -41,14 +40,17 @@ class JacobiResult:
 
 
 class FrontierOperations(ABC):
-    """Row sets, breadth-first expansion and Jacobi steps."""
+    """Row sets, breadth-first expansion and Jacobi steps. `compact_rows` and `jacobi_step` are for
+    affected vertices in a list: where Costs.sparse_part is 0 they are kept as states of all
+    vertices (gpu.operations.published), and these two raise NotImplementedError.
+    """
 
-    @abstractmethod
     def compact_rows(self, flags: Array, rows: Rows, row_lengths: Array) -> Rows:
         """The rows whose flag (int32[n]) is set: a pass over all of them.
 
         rows  all in-lists
         """
+        raise NotImplementedError
 
     @abstractmethod
     def rows_of(self, vertices: Array, row_lengths: Array) -> Rows:
@@ -70,7 +72,6 @@ class FrontierOperations(ABC):
         rows  all in-lists
         """
 
-    @abstractmethod
     def jacobi_step(
         self,
         graph: GraphView,
@@ -92,3 +93,4 @@ class FrontierOperations(ABC):
                        cheaper than a pass over n if rows are few
         new_values     values[n], scratch
         """
+        raise NotImplementedError

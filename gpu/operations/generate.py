@@ -1,4 +1,4 @@
-"""Contract: graphs drawn from counter-based random numbers (see gpu.jit.random_numbers).
+"""Contract: graphs drawn from counter-based random numbers (see gpu.random_numbers).
 
 The same arguments give the same arrays on every backend, number of threads and launch shape.
 """

@@ -25,11 +25,9 @@ from gpu.errors import InvalidValue
 from gpu.operations.csr import GraphView, Rows
 from gpu.operations.device import Array
 from gpu.operations.program_parameters import SOURCE, Limits, kind_of, parameter_values
-from gpu.operations.rebuild import Entries
 
 ValueType = Literal["int32", "int64", "float32", "float64"]
 Mode = Literal["synchronous", "asynchronous"]
-Schedule = Literal["vertices", "edges"]
 Merge = Literal["min", "max", "sum"]
 
 KINDS: dict[str, Kind] = {"int32": "int", "int64": "int", "float32": "float", "float64": "float"}
@@ -59,7 +57,7 @@ _VALUES: dict[str, tuple[str, ...]] = {
 
 _RESERVED = {"vertices", *(name for each in _ARGUMENTS.values() for name in each)} | {
     *(name for each in _VALUES.values() for name in each),
-    *("after", "mode", "program", "schedule", "self"),
+    *("after", "mode", "program", "self"),
 }
 
 
@@ -236,7 +234,8 @@ class VertexProgram:
         options = (self.dtype, self.identity, self.aggregator, self.every_vertex, self.monotone)
         merge = self.merge if isinstance(self.merge, str) else ""
         others = (merge, self.direction, self.loops, self.first_wins)
-        text = repr((parts, options, others, list(self.parameters)))
+        kinds = [(name, kind_of(name, value)) for name, value in self.parameters.items()]
+        text = repr((parts, options, others, kinds))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     @property
@@ -293,9 +292,6 @@ class ProgramGraph(NamedTuple):
     absent    uint8[n], 1 where a position is that of no vertex
     vertices  number of vertices
     both      whether messages go along `outgoing` and `incoming`
-    entries   the edges of `outgoing`, if each superstep passes over all edges and leaves out those
-              of which no end is active (edge-parallel); None if it passes over the lists of the
-              active vertices (vertex-parallel)
     """
 
     view: GraphView
@@ -304,7 +300,6 @@ class ProgramGraph(NamedTuple):
     absent: Array
     vertices: int
     both: bool
-    entries: Entries | None = None
 
 
 @dataclass(slots=True)
@@ -358,7 +353,7 @@ class ProgramOperations(ABC):
         """Runs up to `supersteps` more supersteps.
 
         mode  ``synchronous``: values that are sent are those before the superstep.
-              ``asynchronous``: they may be newer
+              ``asynchronous``: they may be newer, for monotone programs
         """
 
     @abstractmethod

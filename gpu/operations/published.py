@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,10 +87,7 @@ class PublishedOperations(ABC):
     """Synchronous pull with float64 contributions. Sums have a fixed shape, so the same input gives
     the same bits.
 
-    storages  the types of y that it takes
     """
-
-    storages: ClassVar[tuple[str, ...]] = ("float64",)
 
     @abstractmethod
     def expand(self, graph: GraphView, out_rows: Rows, marks: Marks) -> None:

@@ -31,7 +31,7 @@ class SelectOperations(ABC):
         self._device = device
 
     def top_k(self, values: Array, k: int, to_ids: Callable[[Array], Array] | None = None) -> TopK:
-        """The k largest of values[n], ties by id. 0 ≤ k ≤ n.
+        """The k largest of values[n], float64, ties by id. 0 ≤ k ≤ n.
 
         to_ids  returns the ids of positions, both on the device; None: positions are ids
         """
@@ -43,9 +43,7 @@ class SelectOperations(ABC):
         counts: NDArray[np.int64],
         to_ids: Callable[[Array], Array] | None = None,
     ) -> list[TopK]:
-        """`top_k` of each of the first len(counts) columns of values[n, columns]; 0 ≤ counts ≤ n.
-        A matrix is float64.
-        """
+        """`top_k` of the first len(counts) columns of values[n, columns]. 0 ≤ counts ≤ n."""
         to_host, xp = self._device.to_host, self._device.xp
         asked = np.flatnonzero(counts)
         found = [(np.empty(0, np.int64), np.empty(0)) for _ in counts]
@@ -96,12 +94,12 @@ class SelectOperations(ABC):
         """The ranks that changed by more than a part of what they were:
         |values/mass - earlier| > threshold·earlier.
 
-        values   float64[n] or float32[n], y; ranks are y/mass. Where it is -inf is no vertex
+        values   float64[n], y; ranks are y/mass. Where it is -inf is no vertex
         earlier  float64[n], ranks, not negative
         Returns how many, and int32[k] with their positions, in any order; if there are more than
         `capacity`, the positions of that many.
 
-        Traffic: 16 bytes an entry (12 of float32), read once: 10⁸ take 0.4 ms at 4 TB/s.
+        Traffic: 16 bytes an entry, read once: 10⁸ take 0.4 ms at 4 TB/s.
         """
 
     @abstractmethod

@@ -116,15 +116,11 @@ class SweepOperations(ABC):
     the edge. A product of a quantized contribution and a weight is exact, but contribution·d is
     rounded. A contribution that exceeds float32 is bounded; the rest of its residual stays.
 
-    contribution_dtypes  what `sweep` quantizes contributions to, by the dtype of y
-    weighted_contribution_dtypes  the same for a weighted graph. Where y is float32 these are not
-                         quantized: y takes a step first, and the contribution has to follow it,
-                         whatever the size of the strength
-    takes_momentum       whether there is `momentum_sweep`
+    contribution_dtype  what `sweep` quantizes contributions to
+    takes_momentum      whether there is `momentum_sweep`
     """
 
-    contribution_dtypes: ClassVar[dict[str, type[np.generic]]]
-    weighted_contribution_dtypes: ClassVar[dict[str, type[np.generic]]]
+    contribution_dtype: ClassVar[type[np.generic]]
     takes_momentum: ClassVar[bool] = False
 
     @abstractmethod
@@ -141,7 +137,7 @@ class SweepOperations(ABC):
         graph: GraphView,
         rows: Rows,
         values: Array,
-        contributions: Array | None,
+        contributions: Array,
         rhs_scale: float,
         damping: float,
         residual: Array,
@@ -152,8 +148,7 @@ class SweepOperations(ABC):
             r = β + α·c - (1 - αℓ/d)·y[v]
 
         values         values[n], y
-        contributions  float64[n] of `compute_contributions`; None for float32 values, which are
-                       divided for each edge
+        contributions  float64[n] of `compute_contributions`
         residual       values[n], receives r
         Returns ‖r‖₁ and Σr.
         """
@@ -172,7 +167,7 @@ class SweepOperations(ABC):
         Vertices without edges take their residual at once, as in `sweep`.
 
         values, residual  values[n], y and r
-        contributions     of the dtype in contribution_dtypes; written: r / (1 - αℓ/d) / d, rounded,
+        contributions     of the dtype contribution_dtype; written: r / (1 - αℓ/d) / d, rounded,
                           and 0 where d = 0
         """
 
@@ -203,7 +198,7 @@ class SweepOperations(ABC):
 
         in_degrees        of `sum_in_degrees`
         values, residual  float64[n], written: y and r
-        contributions     of the dtype in contribution_dtypes, written
+        contributions     of the dtype contribution_dtype, written
         Returns as of a step from y = 0 and r = β·1.
         """
 

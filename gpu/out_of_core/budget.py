@@ -18,7 +18,6 @@ from gpu.graph.packed_csr import slot_bytes
 from gpu.operations.backend import Backend
 from gpu.operations.csr import ALIGNMENT, loop_dtype, strength_dtype
 from gpu.pagerank.workspace import workspace_bytes
-from gpu.types import Storage
 
 _ROW_BYTES = 8 + 4 + 4 + 4
 """Start and length of a row, its place in the order of rows, and the position of an id."""
@@ -41,13 +40,11 @@ _LEAST_STREAM = 1 << 16
 """Bytes of both buffers, at least, so that there are not too many windows."""
 
 
-def vertex_bytes(backend: Backend, storage: Storage, weighted: bool = False) -> int:
+def vertex_bytes(backend: Backend, weighted: bool = False) -> int:
     """Bytes of all arrays over the vertices, for each vertex."""
-    value, sweeps = np.dtype(storage).itemsize, backend.sweeps
-    exact_contributions = 8 if storage == "float64" else 0
-    dtypes = sweeps.weighted_contribution_dtypes if weighted else sweeps.contribution_dtypes
-    # the candidate list of a workspace is an eighth of 4 bytes
-    iterate = 2 * value + 4 + 1 + exact_contributions + 2 * np.dtype(dtypes[storage]).itemsize
+    quantized = np.dtype(backend.sweeps.contribution_dtype).itemsize
+    # y, r, marks, the candidate list (an eighth of 4 bytes), and contributions, exact and quantized
+    iterate = 8 + 8 + 4 + 1 + 8 + 2 * quantized
     kept = sum(np.dtype(of(weighted)).itemsize for of in (strength_dtype, loop_dtype))
     return kept + _ROW_BYTES + _ID_BYTES + iterate + _PASS_BYTES
 

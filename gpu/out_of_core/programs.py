@@ -76,8 +76,7 @@ class OutOfCorePrograms(OutOfCoreEdges):
                     components, labels, cores, densest, triangles, clustering, support,
                     trussness
         mode        ``asynchronous``: windows see what those before them have changed in the same
-                    pass; for monotone programs and those with every vertex active. None: so for
-                    monotone programs, else ``synchronous``
+                    pass; for monotone programs, whose default it is. Others are ``synchronous``
         parameters  in place of their defaults; ``source`` is the id of a vertex
 
         Raises InvalidValue, also with the least budget that works if this one is too small, and
@@ -193,7 +192,7 @@ class OutOfCorePrograms(OutOfCoreEdges):
                 requirement = f"'asynchronous' for {program.name} on a graph out of core"
                 raise InvalidValue("mode", mode, requirement)
             return "synchronous"
-        if not (program.monotone or program.every_vertex):
+        if not program.monotone:
             raise InvalidValue("mode", mode, f"'synchronous' for {program.name}")
         return "asynchronous"
 

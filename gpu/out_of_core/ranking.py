@@ -66,7 +66,7 @@ class OutOfCoreRanking(OutOfCoreEdges):
         """
         solve = self._checked(solve or Solve())
         options, vertices = self._options, max(vertices, self._spool.vertices)
-        each = vertex_bytes(self.backend, options.storage, options.weighted)
+        each = vertex_bytes(self.backend, options.weighted)
         budget = self._divided(vertices, each, reserved)
         started = time.perf_counter()
         packed = self._packed(vertices, budget)

@@ -148,8 +148,7 @@ class WindowedProgram:
                 active += self._gather(window, slots, 0, 0).active
                 self.processed += 1
             self.messages += self._graph.arcs
-            if not self._in_place:
-                self._swap()
+            self._swap()
             finished = active == 0
         self.aggregate = self._aggregated(rows)
         return finished
@@ -183,5 +182,5 @@ class WindowedProgram:
         graph = self._viewed._replace(in_rows=rows)
         nobody: Array = self._backend.xp.empty(0, np.int32)
         state = ProgramState(self._state.values, nobody)
-        self._backend.programs.run(self._program, self._parameters, graph, "asynchronous", 0, state)
+        self._backend.programs.run(self._program, self._parameters, graph, "synchronous", 0, state)
         return state.aggregate

@@ -35,7 +35,7 @@ class WindowedSweeps(PartialSweeps):
         graph: GraphView,
         rows: Rows,  # noqa: ARG002
         values: Array,
-        contributions: Array | None,
+        contributions: Array,
         rhs_scale: float,
         damping: float,
         residual: Array,

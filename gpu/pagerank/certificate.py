@@ -13,24 +13,22 @@ and the two sums on the right are maintained by adding up changes, without a pas
 solution y* of the system itself is as near: ``y* - y = (I - αP̄ᵀ)⁻¹r``, so ‖y* - y‖₁ ≤ ‖r‖₁ / (1-α).
 
 Rounding. Each operation on r reports what it added, and from that follows how far the maintained r
-and sums can be from what they stand for (u = 2⁻⁵³; w = u, or 2⁻²⁴ where y and r are stored as
-float32; running error analysis, Higham, "Accuracy and Stability of Numerical Algorithms", 3.3):
+and sums can be from what they stand for (u = 2⁻⁵³; running error analysis, Higham, "Accuracy and
+Stability of Numerical Algorithms", 3.3):
 
-- an addition r[v] + a is off by at most w·|r[v]| afterwards: w·Σ|r[v]| over all additions;
-- where r is float32, a may be rounded before it is added, and so may what a push leaves: at most 2w
-  of what was moved;
+- an addition r[v] + a is off by at most u·|r[v]| afterwards: u·Σ|r[v]| over all additions; what a
+  push leaves is rounded too: at most 2u of what was moved;
 - an amount a = α·x/d is a product of rounded factors: at most 8u of what was moved;
-- y + x loses nothing: what rounding of y left out stays in r. A y in float32 is no less exact: it
-  is a number like any other, and r is the residual of that number;
+- y + x loses nothing: what rounding of y left out stays in r;
 - of a dense sweep, y takes at most 4·‖r‖₁ (a step to the nearest float is at most twice what was
-  wanted; the closed form of a loop makes at most 2 of 1 at a vertex with out-edges), contributions
-  of that are rounded to float32, what is left and the new r to w: 5w of the old ‖r‖₁, w of the new
-  (where y is float64, quantized contributions are exact, see SweepOperations.sweep). What y rounds
-  away of a step whose contributions have been sent is u·Σ|y|, and Σ|y| ≤ |Σy| + 2·‖y* - y‖₁;
+  wanted; the closed form of a loop makes at most 2 of 1 at a vertex with out-edges). Quantized
+  contributions are exact (SweepOperations.sweep), what is left and the new r are rounded: 5u of the
+  old ‖r‖₁, u of the new. What y rounds away of a step whose contributions have been sent is
+  u·Σ|y|, and Σ|y| ≤ |Σy| + 2·‖y* - y‖₁;
 - the maintained sums are sums of terms that together measure at most twice what was moved;
 - free ids, of removed vertices, are isolated vertices to all operations, and their y follows β in
   closed form. Σy is that of the vertices: y = β / (1 - αℓ) is left out for each free id. What the
-  stored y differs from that, in r and in Σy, is at most w of it (`free_mass` is the sum).
+  stored y differs from that, in r and in Σy, is at most u of it (`free_mass` is the sum).
 
 These bounds accumulate and are part of the published bound. They do not grow without limit: every
 dense sweep sums again, and every few updates the global r is recomputed from y for a slice of the
@@ -65,9 +63,6 @@ from gpu.operations.sweeps import SweepResult
 
 UNIT_ROUNDOFF = 2.0**-53
 """u of float64."""
-
-STORAGE_ROUNDOFF = {"float64": UNIT_ROUNDOFF, "float32": 2.0**-24}
-"""w by the dtype of y and r."""
 
 _LONGEST_SUM = 2.0**17
 """No sum over the vertices adds more terms one after the other."""
@@ -106,7 +101,7 @@ class Certificate:
     transition_error  how far a row of P̄ can be off, in L1; 0 for an unweighted graph
     """
 
-    def __init__(self, damping: float, storage_roundoff: float = UNIT_ROUNDOFF) -> None:
+    def __init__(self, damping: float) -> None:
         self.damping = damping
         self.mass: Scalar = 0.0
         self.residual_l1: Scalar = 0.0
@@ -114,7 +109,6 @@ class Certificate:
         self.free_mass = 0.0
         self.evaluation = 0.0
         self.transition_error = 0.0
-        self._storage_roundoff = storage_roundoff
         # of r in the last round of recomputation and in this one; of the three sums
         self._earlier_error: Scalar = 0.0
         self._residual_error: Scalar = 0.0
@@ -140,7 +134,7 @@ class Certificate:
         """How far ‖r‖₁ + |Σr| can be off by rounding."""
         uncertainty = self._accumulated + self.evaluation * self.mass
         if self.free_mass > 0.0:
-            roundoff = self._storage_roundoff + _SUMMED_FREE * UNIT_ROUNDOFF
+            roundoff = (1.0 + _SUMMED_FREE) * UNIT_ROUNDOFF
             uncertainty = uncertainty + 4.0 * roundoff * self.free_mass
         if self.transition_error > 0.0:
             remaining = self.residual_l1 + uncertainty
@@ -177,7 +171,7 @@ class Certificate:
     def recompute(self, residual_l1: float, residual_sum: float, mass: float) -> None:
         """r was computed from y at every vertex."""
         self.mass = mass
-        self._earlier_error, self._residual_error = 0.0, self._storage_roundoff * residual_l1
+        self._earlier_error, self._residual_error = 0.0, UNIT_ROUNDOFF * residual_l1
         self.set_sums(residual_l1, residual_sum)
 
     def set_sums(
@@ -195,17 +189,14 @@ class Certificate:
         self.residual_l1 = max(0.0, self.residual_l1 + delta.residual_l1)
         self.residual_sum += delta.residual_sum
         self.mass += delta.mass
-        self._residual_error += self._storage_roundoff * (delta.magnitude + 2.0 * delta.moved)
+        self._residual_error += UNIT_ROUNDOFF * (delta.magnitude + 2.0 * delta.moved)
         self._residual_error += 8.0 * UNIT_ROUNDOFF * delta.moved
         self._sum_error += UNIT_ROUNDOFF * (2.0 * (delta.additions + 8.0) * delta.moved)
         self._sum_error += 4.0 * UNIT_ROUNDOFF * (self.residual_l1 + abs(self.residual_sum))
 
-    def add_vertices(self, count: int, value: float, residual: float) -> None:
-        """`count` vertices joined, each with this y and r."""
+    def add_vertices(self, count: int, value: float) -> None:
+        """`count` vertices joined, each with this y and r = 0."""
         self.mass += value * count
-        self.residual_l1 += abs(residual) * count
-        self.residual_sum += residual * count
-        self._residual_error += self._storage_roundoff * abs(residual) * count
         self._sum_error += 4.0 * UNIT_ROUNDOFF * self.mass
 
     def after_sweep(self, result: SweepResult, gather_error: Scalar) -> None:
@@ -218,7 +209,7 @@ class Certificate:
         self.set_sums(result.residual_l1, result.residual_sum)
         sizes = abs(self.mass) + self.residual_l1 / (1.0 - self.damping)
         self.add_error(gather_error + 2.0 * UNIT_ROUNDOFF * sizes)
-        self.add_error(self._storage_roundoff * (5.0 * before + self.residual_l1))
+        self.add_error(UNIT_ROUNDOFF * (5.0 * before + self.residual_l1))
 
     def after_pass(self, residual_l1: float, residual_sum: float, mass: float = 0.0) -> None:
         """Every entry of r was rounded once.
@@ -227,7 +218,7 @@ class Certificate:
         """
         self.mass += mass
         self.set_sums(residual_l1, residual_sum)
-        self.add_error(self._storage_roundoff * residual_l1)
+        self.add_error(UNIT_ROUNDOFF * residual_l1)
 
     def add_error(self, error: Scalar) -> None:
         """r may be off by `error` more, in L1."""

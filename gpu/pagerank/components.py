@@ -20,8 +20,6 @@ from collections.abc import Sequence
 from functools import cached_property
 from math import log
 
-import numpy as np
-
 from gpu.operations.components import ComponentOperations, Components
 from gpu.operations.sweeps import GAIN_SWEEPS, SweepResult
 from gpu.pagerank.global_iterate import GlobalIterate
@@ -67,11 +65,7 @@ class ComponentSolver:
     def __init__(self, iterate: GlobalIterate, goal: Goal) -> None:
         self._iterate, self._goal = iterate, goal
         self._graph = graph = iterate.graph
-        suits = (
-            iterate.dtype is np.float64
-            and iterate.options.directed
-            and graph.arcs >= 2 * iterate.cyclic
-        )
+        suits = iterate.options.directed and graph.arcs >= 2 * iterate.cyclic
         self._operations = graph.backend.components if suits else None
 
     def solve(self, most_sweeps: int) -> int:
@@ -180,17 +174,3 @@ def _most_cyclic_edges(graph: RankedGraph) -> float:
     incoming, outgoing = graph.incoming.csr.row_lengths, graph.outgoing.csr.row_lengths
     acyclic = graph.total(outgoing[incoming == 0]) + graph.total(incoming[outgoing == 0])
     return max(0.0, graph.arcs - acyclic)
-
-
-def warm_up(iterate: GlobalIterate) -> None:
-    """Compiles what a solve by components runs."""
-    graph, operations = iterate.graph, iterate.graph.backend.components
-    if operations is None or iterate.dtype is np.float32 or not iterate.options.directed:
-        return
-    operations.reciprocity(graph.view)
-    found = operations.find(graph.view)
-    contributions = iterate.scratch("contributions", length=graph.columns)
-    damping = iterate.options.damping
-    common = graph.view, found, iterate.values, contributions, iterate.rhs_scale, damping
-    operations.solve(*common, residual_goal=0.0, largest_step=0.0, most_sweeps=3)
-    iterate.recompute_residual()

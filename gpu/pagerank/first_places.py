@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from gpu.operations.device import Array
 from gpu.pagerank.bounded_places import BoundedPlaces, Tie
-from gpu.pagerank.certificate import STORAGE_ROUNDOFF
+from gpu.pagerank.certificate import UNIT_ROUNDOFF
 from gpu.pagerank.global_iterate import GlobalIterate
 from gpu.pagerank.identical_lists import IdenticalLists
 from gpu.pagerank.places import QUOTIENT_ROUNDOFF, ProvenPlaces, SettledTarget, without
@@ -135,10 +135,8 @@ def _ties(
     reference[labels[labels >= 0]] = values[labels >= 0]
     differences = np.bincount(numbers, own - reference[numbers], count)
     means = reference + np.array(found.sums(differences.tolist())) / sizes
-    stored = means.astype(iterate.dtype).astype(np.float64)
-    roundoff = 2.0 * STORAGE_ROUNDOFF[iterate.options.storage]
-    error = roundoff * float(sizes @ stored) / float(iterate.certificate.mass)
-    return RankTies(classes, stored, np.zeros(count, np.bool_), error)
+    error = 2.0 * UNIT_ROUNDOFF * float(sizes @ means) / float(iterate.certificate.mass)
+    return RankTies(classes, means, np.zeros(count, np.bool_), error)
 
 
 def _highest_but(

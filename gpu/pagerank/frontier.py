@@ -167,8 +167,6 @@ def solve_affected(
 def _by_states(iterate: GlobalIterate, count: int) -> bool:
     """Whether this many affected vertices, or more, are kept as states of all vertices."""
     graph = iterate.graph
-    if iterate.options.storage not in graph.backend.published.storages:
-        return False
     part = graph.backend.costs.sparse_part
     return part == 0 or count * part > graph.vertices
 
@@ -227,6 +225,8 @@ def warm_up_lists(iterate: GlobalIterate, strategy: Strategy) -> None:
     for it.
     """
     graph, flags = iterate.graph, _flags(iterate)
+    if graph.backend.costs.sparse_part == 0:
+        return  # there are none
     flags.fill(1)
     everything = graph.backend.xp.arange(graph.vertices, dtype=np.int32)
     solve_affected(iterate, strategy, everything, flags)

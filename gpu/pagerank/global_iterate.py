@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gpu.operations.device import Array
 from gpu.operations.residual import ResidualDelta
 from gpu.operations.sweeps import DeflationVector, SweepResult
-from gpu.pagerank.certificate import STORAGE_ROUNDOFF, UNIT_ROUNDOFF, Certificate
+from gpu.pagerank.certificate import UNIT_ROUNDOFF, Certificate
 from gpu.pagerank.deflation import Deflation
 from gpu.pagerank.iterate import Iterate, transition_error
 from gpu.pagerank.ranked_graph import RankedGraph
@@ -32,8 +31,8 @@ _ROUNDING_PART = 0.05
 
 SCRATCH_BYTES = {
     "contributions": 8,
-    "quantized contributions": 8,
-    "following contributions": 8,
+    "quantized contributions": 4,
+    "following contributions": 4,
     # of accelerated sweeps
     "direction": 8,
     "image of the direction": 8,
@@ -54,8 +53,7 @@ class GlobalIterate(Iterate):
     """y for b = 1, over the vertices that the graph had at the last `perturb`. Ids that are free
     when a solve begins have the y of an isolated vertex, which is not part of Σy.
 
-    y and r are stored as `Options.storage` says. Maintaining r stops (`stale`) after a batch so
-    large that a sweep costs less.
+    Maintaining r stops (`stale`) after a batch so large that a sweep costs less.
 
     solved  whether y is from a solve, and not that of a graph without edges
     trace  where a solve adds its steps; None if they are not asked for
@@ -63,11 +61,8 @@ class GlobalIterate(Iterate):
     """
 
     def __init__(self, graph: RankedGraph, options: Options) -> None:
-        super().__init__(
-            graph, options, Certificate(options.damping, STORAGE_ROUNDOFF[options.storage])
-        )
-        self.dtype = np.dtype(options.storage).type
-        self.workspace = Workspace(graph.backend, "ranks", self.dtype)
+        super().__init__(graph, options, Certificate(options.damping))
+        self.workspace = Workspace(graph.backend, "ranks")
         self.trace: list[TraceStep] | None = None
         self.solved = False
         self._limit = self._cursor = self._updates = self.unguessable = self.cyclic = 0
@@ -87,8 +82,8 @@ class GlobalIterate(Iterate):
         """
         self.workspace.reserve(max(self.workspace.vertices, vertices))
 
-    def restore(self, values: Ranking | NDArray[np.float32], rhs_scale: float, mass: float) -> None:
-        """Takes y (of `dtype`, on the host), β and Σy; the next solve begins with the residual."""
+    def restore(self, values: Ranking, rhs_scale: float, mass: float) -> None:
+        """Takes y (on the host), β and Σy; the next solve begins with the residual."""
         self.workspace.extend(len(values))
         self._limit = self.graph.ids.limit
         self.values[:] = self.graph.backend.device.to_device(values)
@@ -99,25 +94,20 @@ class GlobalIterate(Iterate):
         self.invalidate()
 
     def _extend(self) -> None:
-        """A new vertex starts at the value that it has without edges, exact up to its storage; no
-        other vertex changes.
-        """
+        """A new vertex starts at the value that it has without edges; no other vertex changes."""
         known, joined = self.workspace.vertices, self.graph.ids.limit - self._limit
         self.certificate.evaluation = self.gather_roundoff
         if joined == 0:
             return
         self._limit += joined
-        value, remainder = self._isolated()
         self.workspace.extend(self.graph.vertices)
-        self.values[known:], self.workspace.residual.values[known:] = value, remainder
-        self.certificate.add_vertices(joined, value, remainder)
+        self.values[known:], self.workspace.residual.values[known:] = self._isolated, 0.0
+        self.certificate.add_vertices(joined, self._isolated)
 
-    def _isolated(self) -> tuple[float, float]:
-        """y of a vertex without edges, as it is stored, and the r that this leaves."""
-        value, remainder = float(self.dtype(self.rhs_scale / self._isolated_diagonal)), 0.0
-        if self.dtype is np.float32:
-            remainder = float(self.dtype(self.rhs_scale - self._isolated_diagonal * value))
-        return value, remainder
+    @property
+    def _isolated(self) -> float:
+        """y of a vertex without edges, whose r is 0."""
+        return self.rhs_scale / self._isolated_diagonal
 
     @property
     def _isolated_diagonal(self) -> float:
@@ -134,19 +124,17 @@ class GlobalIterate(Iterate):
         back, gone = excluded[~xp.isin(excluded, free)], free[~xp.isin(free, excluded)]
         before, returned = total(values[gone]), total(values[back])
         residual_l1, residual_sum = total(xp.abs(residuals[gone])), total(residuals[gone])
-        value, remainder = self._isolated()
-        values[gone], residuals[gone] = value, remainder
+        values[gone], residuals[gone] = self._isolated, 0.0
         left, joined = (int(total(each >= 0)) for each in (gone, back))
-        remainder *= left
         self._summed_mass = max(self._summed_mass, float(self.certificate.mass))
         self._record_free()
         self.add(
             ResidualDelta(
-                residual_l1=abs(remainder) - residual_l1,
-                residual_sum=remainder - residual_sum,
+                residual_l1=-residual_l1,
+                residual_sum=-residual_sum,
                 mass=returned - before,
                 moved=returned + before,
-                magnitude=abs(remainder),
+                magnitude=0.0,
                 additions=left + joined,
             )
         )
@@ -213,7 +201,7 @@ class GlobalIterate(Iterate):
         self._drop_candidates()
         self.values[self.graph.free] = 0.0
         mass = self._summed_mass = self.graph.total(self.values)
-        self.values[self.graph.free] = self._isolated()[0]
+        self.values[self.graph.free] = self._isolated
         self._record_free()
         residual_l1, residual_sum = self.graph.backend.sweeps.compute_residual(
             self.graph.view,
@@ -300,7 +288,7 @@ class GlobalIterate(Iterate):
         residuals -= amount
         self.rhs_scale -= amount
         if len(free):
-            self.values[free], residuals[free] = self._isolated()
+            self.values[free], residuals[free] = self._isolated, 0.0
         self._record_free_mass()
         residual_l1 = self.graph.total(self.graph.backend.xp.abs(residuals))
         residual_sum = self.certificate.residual_sum - amount * self._ranked
@@ -345,11 +333,11 @@ class GlobalIterate(Iterate):
 
     def deflation(self, target: float) -> Deflation | None:
         """The global ranks as a direction for personalized iterates that are solved to `target`;
-        None if y or r is not known well enough, or stored as float32.
+        None if y or r is not known well enough.
         """
         graph, certificate, damping = self.graph, self.certificate, self.options.damping
         mass = certificate.mass
-        if self.stale or mass <= 0.0 or self.dtype is np.float32 or graph.connected == 0:
+        if self.stale or mass <= 0.0 or graph.connected == 0:
             return None
         # vertices without edges have hardly any residual
         image_sum = graph.connected * self.rhs_scale - certificate.residual_sum
@@ -362,21 +350,17 @@ class GlobalIterate(Iterate):
         vector = DeflationVector(self.values, self.workspace.residual.values, self.rhs_scale)
         return Deflation(image_sum, vector, mass, uncertainty)
 
-    def contributions(self) -> Array | None:
-        """float64[n]: y/d, and 0 where v dangles. None where y is float32: float32 contributions
-        would be too inexact for a certificate, float64 ones too large where memory is saved.
-        """
-        if self.dtype is np.float32:
-            return None
+    def contributions(self) -> Array:
+        """float64[n]: y/d, and 0 where v dangles."""
         contributions = self.scratch("contributions", length=self.graph.columns)
         self.graph.backend.sweeps.compute_contributions(self.graph.view, self.values, contributions)
         return contributions
 
     def scratch(
-        self, purpose: str, dtype: type[np.generic] | None = None, length: int | None = None
+        self, purpose: str, dtype: type[np.generic] = np.float64, length: int | None = None
     ) -> Array:
-        """An array over the vertices, kept from solve to solve; zero when new. Of the dtype of y,
-        and as long as y, unless others are given.
+        """An array over the vertices, kept from solve to solve; zero when new. As long as y, unless
+        another length is given.
 
         purpose  one of SCRATCH_BYTES
         """
@@ -384,7 +368,7 @@ class GlobalIterate(Iterate):
         array = self._scratch.get(purpose)
         if array is None or len(array) < length:
             room = max(length, self.workspace.room)
-            array = self.graph.backend.xp.zeros(room, dtype or self.dtype)
+            array = self.graph.backend.xp.zeros(room, dtype)
             self._scratch[purpose] = array
         return array[:length]
 

@@ -91,8 +91,6 @@ class Iterate(ABC):
 
     def sweep_view(self) -> GraphView:
         """The graph for a sweep with the contributions of r, or of a guess from r = β·b."""
-        if self.options.storage != "float64":
-            return self.graph.view
         # an edge takes at most r, rounded up by 1/256; a guess sums to at most ‖r‖₁ / (1-α)
         largest_sum = 2.0 * self.certificate.residual_l1 / (1.0 - self.options.damping)
         return self.graph.sweep_view(float(largest_sum), self.of_query)

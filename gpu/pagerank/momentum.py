@@ -20,8 +20,6 @@ from __future__ import annotations
 
 from functools import cached_property
 
-import numpy as np
-
 from gpu.operations.sweeps import SweepResult
 from gpu.pagerank.deflation import Deflation
 from gpu.pagerank.global_iterate import GlobalIterate
@@ -69,7 +67,7 @@ class Momentum:
     def suits(self) -> bool:
         """Whether the graph is like an undirected one, as far as a sample of its edges tells."""
         graph, options = self._iterate.graph, self._iterate.options
-        if self._iterate.dtype is np.float32 or not graph.backend.sweeps.takes_momentum:
+        if not graph.backend.sweeps.takes_momentum:
             return False
         if not options.directed:
             return True

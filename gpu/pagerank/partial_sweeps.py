@@ -15,8 +15,7 @@ class PartialSweeps(SweepOperations):
     def __init__(self, local: SweepOperations) -> None:
         """local  the operations of the backend"""
         self._local = local
-        self.contribution_dtypes = local.contribution_dtypes  # type: ignore[misc]
-        self.weighted_contribution_dtypes = local.weighted_contribution_dtypes  # type: ignore[misc]
+        self.contribution_dtype = local.contribution_dtype  # type: ignore[misc]
 
     def sum_in_degrees(self, graph: GraphView, damping: float) -> Array:
         return self._local.sum_in_degrees(graph, damping)

@@ -12,7 +12,7 @@ from gpu.pagerank.places import ProvenPlaces, SettledTarget
 from gpu.pagerank.strategies import Solved
 from gpu.pagerank.sweeps import sweep_to_target
 from gpu.pagerank.vertices import GraphVertices
-from gpu.types import LARGEST_ERROR, LEAST_SINGLE_ERROR
+from gpu.types import LARGEST_ERROR
 
 _GAP_PART = 0.5
 """What the next bound is of the smallest gap that is not proven: the ranks still move."""
@@ -40,7 +40,6 @@ def settle_places(
     them; it converged if the target is.
     """
     options, iterations, touched = iterate.options, solved.iterations, solved.touched_vertices
-    least = LEAST_SINGLE_ERROR if options.storage == "float32" else 0.0
     while True:
         if not iterate.certificate.mass > 0.0:
             # no ranks, and no order of them: gpu.pagerank.gate replaces them
@@ -49,7 +48,7 @@ def settle_places(
         places = FirstPlaces.of(iterate, vertices, k, target)
         met = places.proven.meet(target)
         bound, sweeps_left = iterate.error_bound, options.max_iterations - iterations
-        next_bound = max(_next_bound(places.open_gap, bound), least)
+        next_bound = _next_bound(places.open_gap, bound)
         if met or not goes_on or sweeps_left <= 0 or next_bound >= bound:
             break
         iterate.options = replace(options, target_error=next_bound)

@@ -8,7 +8,7 @@ from functools import partial
 
 from gpu.operations.device import Array
 from gpu.operations.published import Marks
-from gpu.pagerank import components, frontier, gate
+from gpu.pagerank import frontier, gate
 from gpu.pagerank.frontier import TouchedVertices
 from gpu.pagerank.gate import USELESS_BOUND
 from gpu.pagerank.global_iterate import GlobalIterate
@@ -152,10 +152,8 @@ def solver_of(
 
 def warm_up_acceleration(iterate: GlobalIterate) -> None:
     """Compiles what only slow sweeps run."""
-    if iterate.options.storage == "float64":
-        iterate.reset()
-        sweep_to_target(iterate, 4, [kind for kind in SWEEP_KINDS if kind.accelerated])
-        components.warm_up(iterate)
+    iterate.reset()
+    sweep_to_target(iterate, 4, [kind for kind in SWEEP_KINDS if kind.accelerated])
 
 
 def solve_all(iterate: GlobalIterate, strategy: Strategy) -> Solved:

@@ -15,8 +15,6 @@ use costs a sweep, so the next one is made when the graph has twice the edges.
 
 from __future__ import annotations
 
-import numpy as np
-
 from gpu.operations.sweeps import SweepResult
 from gpu.pagerank.certificate import UNIT_ROUNDOFF
 from gpu.pagerank.global_iterate import GlobalIterate
@@ -27,10 +25,8 @@ _USEFUL_BOUND = 1.0
 
 
 def can_guess(iterate: GlobalIterate) -> bool:
-    """Whether to try a guess: y has to be float64, since a float32 does not take its step from the
-    contributions.
-    """
-    return iterate.dtype is np.float64 and iterate.graph.arcs >= 2 * iterate.unguessable
+    """Whether to try a guess: not where one was no use, until the graph has twice the edges."""
+    return iterate.graph.arcs >= 2 * iterate.unguessable
 
 
 def start_from_in_degrees(iterate: GlobalIterate, buffers: ContributionBuffers) -> bool:

@@ -96,7 +96,7 @@ def strategy_named(name: str) -> Strategy:
 
 def forms_of(strategy: Strategy, options: Options) -> tuple[Form, ...]:
     """The forms in which a strategy can run on a graph, the default first."""
-    if strategy.affected == "residual" or options.storage == "float32":
+    if strategy.affected == "residual":
         return ("accelerated",)
     first: Form = options.form
     return (first, "accelerated" if first == "published" else "published")
@@ -151,7 +151,6 @@ class Solve(NamedTuple):
         if self.form not in (None, *get_args(Form)):
             raise InvalidValue("form", self.form, "one of " + ", ".join(get_args(Form)))
         if self.form is not None and self.form not in forms:
-            single = options.storage == "float32"
-            reason = "storage is 'float32'" if single else f"strategy is {self.strategy!r}"
-            raise InvalidValue("form", self.form, f"'accelerated' where {reason}")
+            reason = f"'accelerated' where strategy is {self.strategy!r}"
+            raise InvalidValue("form", self.form, reason)
         return self._replace(form=self.form or forms[0])

@@ -27,8 +27,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from gpu.operations.sweeps import GAIN_SWEEPS, FusedRun, SweepResult
 from gpu.pagerank.certificate import StallRule
 from gpu.pagerank.components import ComponentSolver
@@ -72,13 +70,9 @@ def sweep_to_target(
     goal = TargetError(iterate, target)
     if most_sweeps == 0 or (iterate.error_bound <= target and not from_nothing):
         return Swept(0, iterate.error_bound <= target)
-    if iterate.dtype is np.float32:
-        # a direction is kept as float64, which a graph that saves memory has no room for
-        kinds = [kind for kind in kinds if not kind.accelerated]
-
     sweeps, converged, kind = _sweep(iterate, most_sweeps, kinds, goal, from_nothing)
     if not kind.mean_corrected or (converged and iterate.error_bound > target):
-        # the correction that the goal has measured; float32 leaves a sum when corrected too
+        # the correction that the goal has measured
         iterate.correct_mean()
     return Swept(sweeps, iterate.error_bound <= target)
 
@@ -176,10 +170,7 @@ class _DenseSweeps:
 
     def __init__(self, iterate: GlobalIterate, momentum: Momentum) -> None:
         self._iterate = iterate
-        sweeps, storage = iterate.graph.backend.sweeps, iterate.options.storage
-        dtype = sweeps.contribution_dtypes[storage]
-        if iterate.graph.weighted:
-            dtype = sweeps.weighted_contribution_dtypes[storage]
+        dtype = iterate.graph.backend.sweeps.contribution_dtype
         self._buffers = ContributionBuffers(
             iterate.scratch("quantized contributions", dtype, iterate.graph.columns),
             iterate.scratch("following contributions", dtype, iterate.graph.columns),

@@ -23,20 +23,13 @@ class Workspace:
     residual  see gpu.operations.residual.Residual
     """
 
-    def __init__(
-        self,
-        backend: Backend,
-        purpose: str,
-        dtype: type[np.generic] = np.float64,
-        list_every_vertex: bool = False,
-    ) -> None:
+    def __init__(self, backend: Backend, purpose: str, list_every_vertex: bool = False) -> None:
         """`list_every_vertex` gives the candidate list room for all vertices."""
         self._backend = backend
         self._purpose = purpose
-        self._dtype = dtype
         self.list_every_vertex = list_every_vertex
-        self._values = backend.device.allocate(purpose, 0, dtype)
-        self._residuals = backend.device.allocate(purpose, 0, dtype)
+        self._values = backend.device.allocate(purpose, 0, np.float64)
+        self._residuals = backend.device.allocate(purpose, 0, np.float64)
         self._marks = backend.device.allocate(purpose, 0, np.int32)
         self.values: Array = self._values
         candidates = backend.device.allocate(purpose, 0, np.int32)
@@ -60,8 +53,8 @@ class Workspace:
         room = max(vertices, self.room + self.room // 4)
         known, listed = self.vertices, self.residual.listed
         allocate = self._backend.device.allocate
-        values = allocate(self._purpose, room, self._dtype)
-        residuals = allocate(self._purpose, room, self._dtype)
+        values = allocate(self._purpose, room, np.float64)
+        residuals = allocate(self._purpose, room, np.float64)
         marks = allocate(self._purpose, room, np.int32)
         candidates = allocate(self._purpose, self._list_room(room), np.int32)
         for array, old in (
@@ -141,9 +134,9 @@ def candidate_room(vertices: int) -> int:
     return vertices // _CANDIDATE_PART + _LEAST_CANDIDATES
 
 
-def workspace_bytes(vertices: int, value_bytes: int = 8) -> int:
+def workspace_bytes(vertices: int) -> int:
     """Bytes of a Workspace."""
-    return (2 * value_bytes + 4) * vertices + 4 * candidate_room(vertices)
+    return (8 + 8 + 4) * vertices + 4 * candidate_room(vertices)
 
 
 class ContributionBuffers:
@@ -159,8 +152,8 @@ class ContributionBuffers:
 
     @classmethod
     def allocate(cls, backend: Backend, room: int) -> ContributionBuffers:
-        """Buffers for iterates in float64 with up to `room` vertices."""
-        dtype = backend.sweeps.contribution_dtypes["float64"]
+        """Buffers for iterates with up to `room` vertices."""
+        dtype = backend.sweeps.contribution_dtype
         return cls(*(backend.device.allocate("contributions", room, dtype) for _ in range(2)))
 
     def arrays(self, length: int) -> tuple[Array, Array]:

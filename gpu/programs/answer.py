@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from gpu.graph.permutation import VertexPermutation
 from gpu.operations.backend import Backend
 from gpu.operations.device import Array
-from gpu.operations.programs import Mode, Schedule, VertexProgram
+from gpu.operations.programs import Mode, VertexProgram
 from gpu.operations.update import EdgeChanges, GraphUpdate
 from gpu.programs.views import distinct
 
@@ -31,7 +31,6 @@ class Receipt:
     seconds     of this run
     continued   whether it continued from an earlier answer; False if it started again
     finished    False if the program was still active after its last superstep
-    schedule    ``vertices`` or ``edges``
     """
 
     program: str
@@ -41,7 +40,6 @@ class Receipt:
     seconds: float
     continued: bool
     finished: bool
-    schedule: Schedule = "vertices"
 
 
 @dataclass(slots=True)

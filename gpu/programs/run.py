@@ -12,7 +12,7 @@ import numpy as np
 from gpu.errors import InvalidValue, OutOfMemory, UnknownVertex
 from gpu.graph.dynamic_graph import DynamicGraph
 from gpu.graph.sharing import SharedGraph, copied_bytes, detach
-from gpu.operations.programs import Mode, Schedule, VertexProgram
+from gpu.operations.programs import Mode, VertexProgram
 from gpu.operations.update import GraphUpdate
 from gpu.programs.algorithms import (
     CLUSTERING,
@@ -90,13 +90,12 @@ class Programs:
         program: AnyProgram,
         after: Answer | None = None,
         mode: str = "synchronous",
-        schedule: str = "vertices",
         given: Mapping[str, float] | None = None,
         order: Order = None,
     ) -> Answer:
         """Runs a program to its end: see `begin`, which raises the same errors."""
         with self._graph.backend.device.detecting_loss():
-            running = self._begun(program, after, mode, schedule, given or {}, order, 0)
+            running = self._begun(program, after, mode, given or {}, order, 0)
             try:
                 while not running.done:
                     running.step(inf)
@@ -109,7 +108,6 @@ class Programs:
         program: AnyProgram,
         after: Answer | None = None,
         mode: str = "synchronous",
-        schedule: str = "vertices",
         given: Mapping[str, float] | None = None,
         order: Order = None,
     ) -> ProgramRun:
@@ -121,11 +119,8 @@ class Programs:
                  values depend on edges alone, the run continues from there, with what insertions
                  changed; it starts again if an edge was deleted along which a value may have come,
                  if vertices were removed, or if edges expired. The receipt says which
-        mode     ``asynchronous``: values change in place within a superstep, for monotone programs
-                 and those with every vertex active; the receipt's counts may vary from run to run
-        schedule ``vertices``: a superstep passes over the edges of active vertices, or gathers by
-                 vertex; ``edges``: it passes over all edges, and leaves out those of others. Of a
-                 sum of floats the rounding then varies from run to run
+        mode     ``asynchronous``: values change in place within a superstep, for monotone programs;
+                 the receipt's counts may vary from run to run
         given    parameters in place of their defaults; ``source`` is the id of a vertex
         order    int32[k] on the host, the place of each id among the first k vertices: by it,
                  instead of by ids, ``labels`` breaks ties. Later ids follow; None: ids
@@ -133,9 +128,8 @@ class Programs:
         Raises InvalidValue, UnknownVertex for the source, OutOfMemory.
         """
         with self._graph.backend.device.detecting_loss():
-            return self._begun(
-                program, after, mode, schedule, given or {}, order, copied_bytes(self._graph)
-            )
+            copied = copied_bytes(self._graph)
+            return self._begun(program, after, mode, given or {}, order, copied)
 
     def close(self, running: ProgramRun) -> None:
         """Ends it, done or not, and takes its arrays back."""
@@ -148,7 +142,6 @@ class Programs:
         program: AnyProgram,
         after: Answer | None,
         mode: str,
-        schedule: str,
         given: Mapping[str, float],
         order: Order,
         copied: int,
@@ -161,13 +154,12 @@ class Programs:
             raise InvalidValue("program", program, f"a VertexProgram, or one of {known}")
         parameters = program.parameter_values(given)
         by_mode = self._checked(program, mode, parameters)
-        by = self._schedule(program, schedule)
         purpose = "a program and a copy of the graph" if copied else "a program"
         edges = self._graph.arcs if isinstance(program, Algorithm) else 0
         needed = _VERTEX_BYTES * self._graph.vertices + _EDGE_BYTES * edges + copied
         self._graph.backend.device.require(purpose, needed)
         shared = SharedGraph(self._graph)
-        work = Work(shared, program, parameters, order, by_mode, by, self._timer, self._answers)
+        work = Work(shared, program, parameters, order, by_mode, self._timer, self._answers)
         running: ProgramRun
         if isinstance(program, Algorithm):
             running = RunningAlgorithm(work, program)
@@ -183,8 +175,7 @@ class Programs:
         """The mode. Raises InvalidValue for what cannot be run."""
         if mode not in get_args(Mode):
             raise InvalidValue("mode", mode, "'synchronous' or 'asynchronous'")
-        in_order = isinstance(program, Algorithm) or not (program.monotone or program.every_vertex)
-        if mode == "asynchronous" and in_order:
+        if mode == "asynchronous" and (isinstance(program, Algorithm) or not program.monotone):
             raise InvalidValue("mode", mode, f"'synchronous' for {program.name}")
         named = program.named if isinstance(program, VertexProgram) else set()
         if self._graph.decay and "weight" in named:
@@ -193,14 +184,6 @@ class Programs:
         if source is not None and len(self._graph.ids.vertices_among(np.array([source]))) == 0:
             raise UnknownVertex("source", source, "the id of a vertex")
         return "asynchronous" if mode == "asynchronous" else "synchronous"
-
-    def _schedule(self, program: VertexProgram | Algorithm, schedule: str) -> Schedule:
-        """The schedule. Raises InvalidValue for what cannot be run."""
-        if schedule not in get_args(Schedule):
-            raise InvalidValue("schedule", schedule, "'vertices' or 'edges'")
-        if schedule == "edges" and isinstance(program, Algorithm):
-            raise InvalidValue("schedule", schedule, f"'vertices' for {program.name}")
-        return "edges" if schedule == "edges" else "vertices"
 
     def _continues(
         self, program: VertexProgram, parameters: Mapping[str, float], after: Answer

@@ -12,7 +12,7 @@ import numpy as np
 
 from gpu.graph.sharing import SharedGraph
 from gpu.operations.device import Array
-from gpu.operations.programs import Mode, ProgramGraph, ProgramState, Schedule, VertexProgram
+from gpu.operations.programs import Mode, ProgramGraph, ProgramState, VertexProgram
 from gpu.operations.update import EdgeChanges, GraphUpdate
 from gpu.programs.algorithms import Algorithm, Computed, Order, Parts
 from gpu.programs.answer import Answer, Receipt, Since
@@ -38,7 +38,6 @@ class Work(NamedTuple):
     parameters: Mapping[str, float]
     order: Order
     mode: Mode
-    schedule: Schedule
     timer: StageTimer
     answers: WeakSet[Answer]
 
@@ -102,7 +101,6 @@ class ProgramRun(ABC):
             self.seconds,
             self._continued,
             finished,
-            work.schedule,
         )
         answer = Answer(
             graph.backend,
@@ -216,7 +214,7 @@ class RunningVertexProgram(ProgramRun):
     def _graph_view(self) -> ProgramGraph:
         """The graph for the program; another one when its arrays are copies."""
         if self._view is None or self._view_is_copied != self.shared.is_copied:
-            self._view = program_graph(self.shared.graph, self._program, self._work.schedule)
+            self._view = program_graph(self.shared.graph, self._program)
             self._view_is_copied = self.shared.is_copied
         return self._view
 

@@ -8,10 +8,7 @@ import numpy as np
 
 from gpu.graph.dynamic_graph import DynamicGraph
 from gpu.operations.device import Array
-from gpu.operations.programs import ProgramGraph, Schedule, VertexProgram
-
-_ENTRY_BYTES = 12
-"""Bytes of an edge in columns: its ends, and a weight."""
+from gpu.operations.programs import ProgramGraph, VertexProgram
 
 
 def ids_by_position(graph: DynamicGraph) -> Array:
@@ -35,8 +32,8 @@ def distinct(xp: Any, values: Array) -> Array:
     return values[xp.concatenate([values[:1] == values[:1], values[1:] != values[:-1]])]
 
 
-def program_graph(graph: DynamicGraph, program: VertexProgram, schedule: Schedule) -> ProgramGraph:
-    """The graph for a program, until the next batch. Raises OutOfMemory."""
+def program_graph(graph: DynamicGraph, program: VertexProgram) -> ProgramGraph:
+    """The graph for a program, until the next batch."""
     view = graph.view
     if view.weighted and not program.reads_weights:
         view = view._replace(
@@ -45,10 +42,6 @@ def program_graph(graph: DynamicGraph, program: VertexProgram, schedule: Schedul
             loop=(view.loop != 0).astype(np.uint8),
             degree=view.outgoing.row_lengths,
         )
-    entries = None
-    if schedule == "edges":
-        graph.backend.device.require("a program by edges", _ENTRY_BYTES * view.edges)
-        entries = graph.backend.rebuild.entries(view.outgoing)
     return ProgramGraph(
         view,
         graph.in_rows() if program.every_vertex or program.first_wins else None,
@@ -56,5 +49,4 @@ def program_graph(graph: DynamicGraph, program: VertexProgram, schedule: Schedul
         absent_positions(graph),
         graph.ids.count,
         program.direction == "both" and graph.directed,
-        entries,
     )

@@ -17,11 +17,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from gpu.backends import backend_named
 from gpu.errors import BackendUnavailable, ClusterUnavailable, InvalidValue
 from gpu.sharded.dask_shard import THREADS, Capability, capability, own_version
 from gpu.sharded.dask_workers import DaskWorkers
-from gpu.sharded.warm_up import warm_up
 from gpu.sharded.workers import Workers
 from gpu.types import BackendName, Options
 
@@ -105,9 +103,6 @@ def local_workers(
         security = Security.temporary()
     except ImportError as error:
         raise _no_dask(on, error) from error
-    if on == "cpu":
-        # once: processes that start together would all compile the same
-        warm_up(options, backend_named("cpu"))
     listening = {"host": "127.0.0.1", "protocol": "tls://", "security": security}
     no_dashboard = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
     threads = max(1, len(os.sched_getaffinity(0)) // shards)

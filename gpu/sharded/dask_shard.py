@@ -22,6 +22,7 @@ from weakref import WeakValueDictionary
 
 from gpu.backends import backend_named
 from gpu.errors import EXIT_DEVICE_LOST, BackendUnavailable, DeviceLost
+from gpu.native import kernels
 from gpu.operations.backend import Backend
 from gpu.sharded.communicator import Interrupted
 from gpu.sharded.messages import DaskCommunicator
@@ -37,8 +38,8 @@ _JOIN_SECONDS = 1.0
 """How long joining a group of NCCL may go on when it is interrupted."""
 
 THREADS = "threads"
-"""Dask's resource of a worker: how many its shards use on a CPU. NUMBA_NUM_THREADS would come too
-late: Numba may start with the main module of a script, and then refuses another number.
+"""Dask's resource of a worker: how many its shards use on a CPU. LIVERANK_THREADS would come too
+late if the main module of a script, which is imported first, has run a loop.
 """
 
 
@@ -133,10 +134,8 @@ def _use_own_stream() -> None:
 
 
 def _use_threads(threads: int | None) -> None:
-    import numba
-
     if threads is not None:
-        numba.set_num_threads(min(threads, numba.get_num_threads()))
+        kernels.set_threads(min(threads, kernels.threads()))
 
 
 _shards: WeakValueDictionary[tuple[str, str], HostedShard] = WeakValueDictionary()

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
-
 import numpy as np
 
 from gpu.operations.backend import Backend
 from gpu.operations.csr import GraphView, Rows
 from gpu.operations.device import Array
-from gpu.operations.frontier import Frontier, FrontierOperations
+from gpu.operations.frontier import FrontierOperations
 from gpu.sharded.columns import Columns
 
 
@@ -21,9 +19,6 @@ class ShardedFrontier(FrontierOperations):
     def __init__(self, local: Backend, columns: Columns) -> None:
         self._local, self._columns = local, columns
         self._flags = local.xp.zeros(0, np.int32)
-
-    def compact_rows(self, flags: Array, rows: Rows, row_lengths: Array) -> Rows:
-        return self._local.frontier.compact_rows(flags, rows, row_lengths)
 
     def rows_of(self, vertices: Array, row_lengths: Array) -> Rows:
         return self._local.frontier.rows_of(vertices, row_lengths)
@@ -49,17 +44,3 @@ class ShardedFrontier(FrontierOperations):
     def expand_backward(self, graph: GraphView, rows: Rows, frontier: Array, flags: Array) -> Array:
         everywhere = self._columns.gathered(frontier)
         return self._local.frontier.expand_backward(graph, rows, everywhere, flags)
-
-    def jacobi_step(
-        self,
-        graph: GraphView,
-        rows: Rows,
-        values: Array,
-        contributions: Array | None,
-        rhs_scale: float,
-        damping: float,
-        new_values: Array,
-        frontier: Frontier,
-    ) -> NoReturn:
-        """Raises NotImplementedError."""
-        raise NotImplementedError("affected sets of shards are kept as flags")

@@ -7,11 +7,8 @@ all shards, and ends with one exchange of numbers, and one of the vertices that 
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import numpy as np
 
-from gpu.backends.cpu.rows import smallest_change
 from gpu.operations.backend import Backend
 from gpu.operations.csr import GraphView, Rows
 from gpu.operations.device import Array
@@ -32,8 +29,6 @@ from gpu.trace import TRACED_STEPS
 
 class ShardedPublished(PublishedOperations):
     """See PublishedOperations. Vectors and marks are over own vertices."""
-
-    storages: ClassVar[tuple[str, ...]] = ("float64", "float32")
 
     def __init__(
         self,
@@ -66,9 +61,7 @@ class ShardedPublished(PublishedOperations):
         xp, sums = self._local.xp, self._communicator.sums
         in_lengths = graph.incoming.row_lengths
         (vertices,) = sums([graph.vertices])
-        residual = self._local.device.allocate(
-            "steps of an iteration", graph.vertices, values.dtype.type
-        )
+        residual = self._local.device.allocate("steps of an iteration", graph.vertices, np.float64)
         iterations, converged = 0, False
         trace: list[list[float]] = []
         while not converged and iterations < rule.max_iterations:
@@ -81,14 +74,12 @@ class ShardedPublished(PublishedOperations):
             if marks is not None:
                 affected = xp.flatnonzero(marks.states == AFFECTED).astype(np.int32)
                 rows = self._local.frontier.rows_of(affected, in_lengths)
-            single = values.dtype == np.float32
-            if not single:
-                self._sweeps.compute_contributions(graph, values, contributions)
+            self._sweeps.compute_contributions(graph, values, contributions)
             self._sweeps.compute_own_residual(
                 graph,
                 rows,
                 values,
-                None if single else contributions,
+                contributions,
                 rhs_scale,
                 rule.damping,
                 residual,
@@ -125,16 +116,14 @@ class ShardedPublished(PublishedOperations):
         if rows.count == 0:
             return [0.0] * 5
         xp, order = self._local.xp, rows.order
-        step = residual[order].astype(np.float64)
+        step = residual[order]
         if rule.closed_form:
             degree = graph.degree[order]
             loop = graph.loop[order].astype(np.float64)
             step /= 1.0 - rule.damping * loop / xp.where(degree > 0, degree, 1)
-        old = values[order].astype(np.float64)
-        values[order] = old + step
-        new = values[order].astype(np.float64)
+        old = values[order]
+        values[order] = new = old + step
         change, size = xp.abs(new - old), xp.maximum(new, old)
-        change[change <= smallest_change(values) * size] = 0.0
         relative = change / size
         pruned = relative <= rule.prune_tolerance
         if marks is not None:

@@ -61,7 +61,7 @@ class ShardedSweeps(PartialSweeps):
         graph: GraphView,
         rows: Rows,
         values: Array,
-        contributions: Array | None,
+        contributions: Array,
         rhs_scale: float,
         damping: float,
         residual: Array,
@@ -77,15 +77,12 @@ class ShardedSweeps(PartialSweeps):
         graph: GraphView,
         rows: Rows,
         values: Array,
-        contributions: Array | None,
+        contributions: Array,
         rhs_scale: float,
         damping: float,
         residual: Array,
     ) -> tuple[float, float]:
         """The residual of some own rows, and the sums over these."""
-        if contributions is None:  # float32: y and d are read at each edge, by column
-            columns = self._columns.gathered
-            values, graph = columns(values), graph._replace(degree=columns(graph.degree))
         return self._local.compute_residual(
             graph, rows, values, contributions, rhs_scale, damping, residual
         )

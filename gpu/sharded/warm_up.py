@@ -1,4 +1,4 @@
-"""What is compiled before shards start."""
+"""What shards on GPUs compile before they start."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from gpu.types import EdgeBatch, Options, PersonalizedQuery
 
 
 def warm_up(options: Options, backend: Backend) -> None:
-    """Compiles what shards run, so that processes which start together find it compiled."""
+    """Compiles what shards run, if their backend compiles kernels."""
+    if not backend.compiles_kernels:
+        return
     warm_up_pages(backend, options.dangling, options.weighted)
     warm_up_merge(backend, options.weighted)
     for batches in sample_batches(options):

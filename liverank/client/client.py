@@ -59,7 +59,7 @@ class Client(Synchronous, Calls):
         """url              None: LIVERANK_URL, or http://127.0.0.1:8080 if it is not set
         api_key          sent with every call; None: LIVERANK_API_KEY, if it is set; empty: none
         start_seconds    how long a call is repeated while the server is starting, which may take
-                         minutes where kernels are compiled or large graphs recovered
+                         minutes where large graphs are recovered
         waiting          called with the reason before each of these repetitions
         connect_seconds  how long a call is repeated if no connection can be made, such as to a
                          server that is not there yet; None: about 4, as after a lost connection

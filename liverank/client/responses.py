@@ -20,7 +20,6 @@ from liverank.choices import (
     Method,
     Pair,
     Scope,
-    Storage,
     Target,
     Unknown,
 )
@@ -37,7 +36,7 @@ class GraphOptions(msgspec.Struct, frozen=True):
     dangling: Dangling
     strategy: str
     target_error: float
-    storage: Storage
+    storage: str
     keys: KeyKind
     form: Form = "accelerated"
     tolerance: float = 1e-10

@@ -55,7 +55,7 @@ SECONDS_BETWEEN = 1.0
 """Between two batches after the last one of the demo."""
 
 READY_SECONDS = 300.0
-"""The first start on a machine compiles the kernels."""
+"""The first start on a machine with a GPU may compile kernels."""
 
 
 def run_demo(
@@ -157,7 +157,7 @@ def running_service(directory: Path, port: int | None = 0) -> Iterator[str]:
     )
     thread.start()
     try:
-        with display.working("starting the service (the first start compiles kernels)"):
+        with display.working("starting the service"):
             _wait_until_ready(url, thread)
         yield url
     finally:

@@ -19,7 +19,6 @@ from gpu import (
     OutOfCoreRanking,
     Solve,
     Trace,
-    warm_up_solve,
 )
 from liverank.client import RankedVertex
 from liverank.tables import Tabular
@@ -129,10 +128,8 @@ def rank_edges(
     """
     decays = options.half_life is not None
     options = replace(options, weighted=decays or edges.weights is not None)
-    warm_up_solve(options, backend, solve)
-    keys = KeyTable(_kind_of_keys(edges))
-    keys.keys(keys.assign(edges.sources[:1]))  # compiles what keys need
     engine = Engine(options, backend, "ignore")
+    engine.warm_up_solve(solve)
     started = time.perf_counter()
     keys, change, superseded = apply_edges(engine, edges)
     built = time.perf_counter()

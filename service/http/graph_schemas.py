@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from gpu import Dangling, Form, Storage
+from gpu import Dangling, Form
 from service.formats.source_ranges import MAX_LENGTH
 from service.formats.times import Clock
 from service.http.schema_base import Body, like
@@ -40,20 +40,17 @@ class GraphRequest(Body):
         description="L1 error at which `auto` stops; above 0, at most 2",
         json_schema_extra=L1_ERROR,
     )
-    storage: Storage = Field(
+    storage: str = Field(
         "float64",
-        description="type of the numbers stored for each vertex; `float32` takes half the memory "
-        "and needs a `target_error` of at least 1e-6",
+        description="type of the numbers stored for each vertex: always `float64`",
+        json_schema_extra={"enum": ["float64"]},
     )
     keys: Literal["string", "integer"] = "string"
     weighted: bool = Field(
         False, description="whether edges have weights, in proportion to which they are followed"
     )
     directed: bool = Field(True, description="false: an edge is followed either way")
-    form: Form = Field(
-        "accelerated",
-        description="how the published strategies run; `published` needs `storage` `float64`",
-    )
+    form: Form = Field("accelerated", description="how the published strategies run")
     tolerance: float = Field(
         1e-10,
         description="L∞: a published strategy stops when no rank moves by more",

@@ -2,7 +2,7 @@
 
 Arrays of a checkpoint:
 
-    those of gpu.snapshot.Snapshot
+    those of gpu.snapshot.Snapshot; values may be float32, as earlier releases could keep them
     keys-seed, keys-slots, keys-offsets, keys-arena    see service.vertex_keys.table
     keys-numbers       int32[limit], the number of the key of each id, -1 where it is free; left out
                        if no vertex was removed, since ids are the numbers then
@@ -96,6 +96,7 @@ def snapshot_of(checkpoint: Checkpoint) -> Snapshot:
         for name, array in checkpoint.arrays.items()
         if not name.startswith((_KEYS_PREFIX, _SETS, _WINDOW_PREFIX))
     }
+    arrays["values"] = arrays["values"].astype(np.float64, copy=False)
     return Snapshot(arrays, checkpoint.numbers["engine"])
 
 

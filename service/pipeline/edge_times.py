@@ -17,15 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from service.pipeline.edge_time_kernels import (
-    drop_stale,
-    edges_of,
-    heapify,
-    older,
-    put,
-    refill,
-    take,
-)
+from gpu import kernels
 
 Ids = NDArray[np.int64]
 
@@ -90,14 +82,14 @@ class EdgeTimes:
         if is_sparse or 3 * needed > 2 * len(self._slots):
             slots = np.zeros(_slots_for(needed), np.uint64)
             times = np.empty(len(slots))
-            refill(self._slots, self._times, self._seed, slots, times)
+            kernels.refill_times(self._slots, self._times, (slots, times, self._seed))
             self._slots, self._times = slots, times
         is_stale = self._size > 2 * self._count + _SPARE_ENTRIES
         is_large = len(self._heap_edges) > 4 * needed + 4 * _SPARE_ENTRIES
         if is_stale or is_large or self._size + added > len(self._heap_edges):
             capacity = max(_MIN_SLOTS, needed + max(needed, _SPARE_ENTRIES) // 2)
             edges, values = np.empty(capacity, np.uint64), np.empty(capacity)
-            self._size = heapify(self._slots, self._times, edges, values)
+            self._size = kernels.heapify(self._slots, self._times, edges, values)
             self._heap_edges, self._heap_times = edges, values
 
     def insert(self, sources: Ids, targets: Ids, times: NDArray[np.float64]) -> None:
@@ -112,16 +104,9 @@ class EdgeTimes:
         slots, entries = self._count + count, self._size + count
         if 3 * slots > 2 * len(self._slots) or entries > len(self._heap_edges):
             self.reserve(count)
-        self._count, self._size = put(
-            self._slots,
-            self._times,
-            self._count,
-            self._heap_edges,
-            self._heap_times,
-            self._size,
-            self._seed,
-            self._packed(sources, targets),
-            np.ascontiguousarray(times, np.float64),
+        edges, given = self._packed(sources, targets), np.ascontiguousarray(times, np.float64)
+        self._count, self._size = kernels.put_times(
+            self._table, self._count, self._heap, edges, given
         )
         highest = float(times.max())
         self.newest = highest if self.newest is None else max(self.newest, highest)
@@ -130,7 +115,7 @@ class EdgeTimes:
         """Removes edges; those that are not there, and negative ids, are ignored."""
         known = (sources >= 0) & (targets >= 0)
         edges = self._packed(sources[known], targets[known])
-        self._count = take(self._slots, self._times, self._count, self._seed, edges)
+        self._count = kernels.take_times(self._table, self._count, edges)
         self._drop_stale()
 
     def remove(self, vertices: Ids) -> None:
@@ -139,27 +124,23 @@ class EdgeTimes:
             return
         is_vertex = np.zeros(int(vertices.max()) + 1, np.bool_)
         is_vertex[vertices] = True
-        edges = np.empty(edges_of(self._slots, is_vertex, _NONE), np.uint64)
-        edges_of(self._slots, is_vertex, edges)
-        self._count = take(self._slots, self._times, self._count, self._seed, edges)
+        edges = np.empty(kernels.edges_of(self._slots, is_vertex, _NONE), np.uint64)
+        kernels.edges_of(self._slots, is_vertex, edges)
+        self._count = kernels.take_times(self._table, self._count, edges)
         self._drop_stale()
 
     def count_older(self, cutoff: float) -> int:
         """How many edges have a time below `cutoff`; some may count several times."""
-        return int(older(*self._walk(cutoff), _NONE))
+        return int(kernels.older(self._table, self._heap, cutoff, _NONE))
 
     def expired(self, cutoff: float) -> tuple[Ids, Ids]:
         """Sources and targets of the edges with a time below `cutoff`, in the order of the ids.
         They stay until they are deleted.
         """
         found = np.empty(self.count_older(cutoff), np.uint64)
-        older(*self._walk(cutoff), found)
+        kernels.older(self._table, self._heap, cutoff, found)
         edges = np.unique(found) - _ONE
         return (edges >> _SHIFT).astype(np.int64), (edges & _LOWER).astype(np.int64)
-
-    def _walk(self, cutoff: float) -> tuple[Any, ...]:
-        arrays = (self._slots, self._times, self._heap_edges, self._heap_times)
-        return *arrays, self._size, self._seed, cutoff
 
     def capture(self) -> TimesCapture:
         """A copy, for another thread."""
@@ -170,24 +151,21 @@ class EdgeTimes:
         slots = np.zeros(_slots_for(len(arrays["edges"])), np.uint64)
         times = np.empty(len(slots))
         stored = (np.array(arrays[name]) for name in ("edges", "times"))
-        refill(*stored, self._seed, slots, times)
+        kernels.refill_times(*stored, (slots, times, self._seed))
         self._slots, self._times, self._count = slots, times, len(arrays["edges"])
         self._heap_edges = np.empty(max(_MIN_SLOTS, self._count), np.uint64)
         self._heap_times = np.empty(len(self._heap_edges))
-        self._size = heapify(slots, times, self._heap_edges, self._heap_times)
+        self._size = kernels.heapify(slots, times, self._heap_edges, self._heap_times)
         self.newest = newest
 
-    @classmethod
-    def warm_up(cls) -> None:
-        """Compiles the kernels, or loads them."""
-        one, times = np.zeros(1, np.int64), np.zeros(1)
-        edges = cls(directed=True)
-        edges.insert(one, one, times)
-        edges.expired(1.0)
-        edges.delete(one, one)
-        edges.insert(one, one, times)
-        edges.remove(one)
-        edges.restore(edges.capture().arrays(), None)
+    @property
+    def _table(self) -> tuple[NDArray[np.uint64], NDArray[np.float64], np.uint64]:
+        """As kernels take it."""
+        return self._slots, self._times, self._seed
+
+    @property
+    def _heap(self) -> tuple[NDArray[np.uint64], NDArray[np.float64], int]:
+        return self._heap_edges, self._heap_times, self._size
 
     def _packed(self, sources: Ids, targets: Ids) -> NDArray[np.uint64]:
         if not self._directed:
@@ -195,14 +173,7 @@ class EdgeTimes:
         return ((sources.astype(np.uint64) << _SHIFT) | targets.astype(np.uint64)) + _ONE
 
     def _drop_stale(self) -> None:
-        self._size = drop_stale(
-            self._slots,
-            self._times,
-            self._heap_edges,
-            self._heap_times,
-            self._size,
-            self._seed,
-        )
+        self._size = kernels.drop_stale(self._table, self._heap)
 
 
 def _slots_for(edges: int) -> int:

@@ -135,7 +135,7 @@ class Pipeline:
         return self._mapped.result()
 
     def recover(self) -> None:
-        """Starts replaying and ranking the journal; call it once the kernels are compiled."""
+        """Starts replaying and ranking the journal; call it once kernels are loaded."""
         self._may_recover.set()
 
     def wait_until_open(self) -> None:

@@ -2,7 +2,7 @@
 
 These are the ids of vertices until the first one is removed: see service.vertex_keys.vertices.
 
-A hash table of a few small Numba kernels over plain arrays, because no maintained library meets all
+A hash table of a few small kernels over plain arrays, because no maintained library meets all
 of these requirements:
 
 - no Python object per key: a dict of 10⁷ strings takes 1.5 GB, these arrays about 0.4 GB;
@@ -37,18 +37,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from gpu import VERTEX_LIMIT
+from gpu import VERTEX_LIMIT, kernels
 from service.vertex_keys.kinds import ARROW_TYPES, KeyKind
-from service.vertex_keys.probing import (
-    ID_MASK,
-    add,
-    clear_from,
-    find,
-    find_one,
-    gather,
-    hash_keys,
-    refill,
-)
 
 _INTEGER_BYTES = 8
 _CHUNK = 1 << 16
@@ -104,7 +94,7 @@ class KeyCapture(NamedTuple):
         """
         slots, offsets, arena, size = self.state
         own = slots.copy()
-        clear_from(own, size)
+        kernels.clear_keys_from(own, size)
         used = size * _INTEGER_BYTES if self.kind == "integer" else int(offsets[size])
         kept = offsets[: 0 if self.kind == "integer" else size + 1]
         return {"seed": self.seed, "slots": own, "offsets": kept, "arena": arena[:used]}
@@ -117,7 +107,7 @@ class KeyTable:
     below a `len` that it has read. Keys are compared as exact UTF-8 bytes, or as 64-bit integers.
     """
 
-    _hash_mask = ID_MASK
+    _hash_mask = 0xFFFFFFFF
 
     def __init__(self, kind: KeyKind) -> None:
         if kind not in ARROW_TYPES:
@@ -163,7 +153,7 @@ class KeyTable:
 
         def look_up(first: int) -> None:
             hashes = self._hashes(columns, first)
-            find(*state, self._width, columns.offsets, columns.data, first, hashes, ids)
+            kernels.find_keys(state, self._width, columns[:2], first, hashes, ids)
 
         chunks = range(0, columns.size, _CHUNK)
         # the kernels run without the interpreter lock
@@ -182,7 +172,10 @@ class KeyTable:
         else:
             own = key.encode()
         data = np.frombuffer(own, np.uint8)
-        return int(find_one(*self._published, self._width, data, self._seed, self._hash_mask))
+        found: int = kernels.find_key(
+            self._published, self._width, data, self._seed, self._hash_mask
+        )
+        return found
 
     def assign(self, keys: pa.Array) -> NDArray[np.int64]:
         """int64[len(keys)]: the id of each key. Unknown ones get the next ids in order.
@@ -205,14 +198,14 @@ class KeyTable:
             for first in range(0, columns.size, _CHUNK):
                 hashes = self._hashes(columns, first)
                 state = self._with_capacity(state, columns, first, len(hashes))
-                size = add(*state, self._width, columns.offsets, columns.data, first, hashes, ids)
+                size = kernels.add_keys(state, self._width, columns[:2], first, hashes, ids)
                 state = state._replace(size=size)
                 if size > VERTEX_LIMIT:
                     raise OverflowError(f"a graph has at most {VERTEX_LIMIT:,} vertices")
         except BaseException:
             # The entries of this call would fill the table. They are the newest and no reader
             # follows them, so every older entry is found without them as before.
-            clear_from(published.slots, published.size)
+            kernels.clear_keys_from(published.slots, published.size)
             raise
         self._published = state
         return ids
@@ -225,7 +218,7 @@ class KeyTable:
         if count == state.size:
             return
         slots = np.zeros_like(state.slots)
-        refill(state.slots, count, slots)
+        kernels.refill_keys(state.slots, count, slots)
         # Copies: a reader may still be comparing keys that the next ones would overwrite.
         offsets = _copied(state.offsets, 0 if self._width else count + 1)
         arena = _copied(state.arena, count * self._width if self._width else int(offsets[count]))
@@ -256,7 +249,7 @@ class KeyTable:
             key_offsets[1:] = ends
             data = np.empty(key_offsets[-1], np.uint8)
             buffers = [None, pa.py_buffer(key_offsets), pa.py_buffer(data)]
-        gather(state.offsets, state.arena, self._width, wanted, key_offsets, data)
+        kernels.gather_keys(state.offsets, state.arena, self._width, wanted, key_offsets, data)
         return pa.Array.from_buffers(ARROW_TYPES[self.kind], count, buffers, null_count=0)
 
     def nbytes(self) -> int:
@@ -284,7 +277,7 @@ class KeyTable:
 
     def _hashes(self, keys: _KeyBuffers, first: int) -> NDArray[np.uint64]:
         hashes = np.empty(min(_CHUNK, keys.size - first), np.uint64)
-        hash_keys(keys.offsets, keys.data, self._width, first, self._seed, self._hash_mask, hashes)
+        kernels.hash_keys(keys[:2], self._width, first, self._seed, self._hash_mask, hashes)
         return hashes
 
     def _with_capacity(self, state: _Arrays, keys: _KeyBuffers, first: int, added: int) -> _Arrays:
@@ -301,7 +294,7 @@ class KeyTable:
         arena = _grown(arena, used, needed)
         if 3 * count > 2 * len(slots):
             slots = np.zeros(1 << (3 * count // 2).bit_length(), np.uint64)
-            refill(state.slots, state.size, slots)
+            kernels.refill_keys(state.slots, state.size, slots)
         return _Arrays(slots, offsets, arena, state.size)
 
 
@@ -320,7 +313,5 @@ def _copied(array: NDArray[Any], used: int, capacity: int = 0) -> NDArray[Any]:
 
 
 def _read_only(buffer: pa.Buffer | None, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """The buffer's items, always read-only: a writable array would make Numba compile once more."""
-    items = np.frombuffer(b"" if buffer is None else buffer, dtype)
-    items.flags.writeable = False
-    return items
+    """The buffer's items."""
+    return np.frombuffer(b"" if buffer is None else buffer, dtype)

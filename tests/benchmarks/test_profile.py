@@ -39,13 +39,13 @@ LOG = """\
 "lts__t_sectors.sum","sm__warps_active.avg.pct_of_peak_sustained_active",\
 "smsp__issue_active.avg.pct_of_peak_sustained_active"
 "","","","","","","","","","","","byte","byte","ns","%","sector","%","%"
-"0","4711","python3.11","127.0.0.1","void sweep<double, false>(const int *, const long long *)",\
+"0","4711","python3.11","127.0.0.1","void sweep<false>(const int *, const long long *)",\
 "1","7","(256, 1, 1)","(8192, 1, 1)","0","9.0","1,900,000,000","300,000,000","1,800,000",\
 "88.5","252,000,000","70.25","23.0"
 "1","4711","python3.11","127.0.0.1","void add_partial_sums<true>(const double *, int, double *)",\
 "1","7","(256, 1, 1)","(1, 1, 1)","0","9.0","400000","0","9000","0.5","13000","12.5","3"
 ==WARNING== a message among the rows
-"2","4711","python3.11","127.0.0.1","void sweep<double, false>(const int *, const long long *)",\
+"2","4711","python3.11","127.0.0.1","void sweep<false>(const int *, const long long *)",\
 "1","7","(256, 1, 1)","(8192, 1, 1)","0","9.0","1900000000","100000000","2000000",\
 "88.5","252000000","70.25","23.0"
 "3","4711","python3.11","127.0.0.1","compute_contributions(long long, const double *)",\
@@ -67,10 +67,10 @@ def _operation(launches: list[tuple[str, float, float | None]]) -> Operation:
 
 SOLVE = _operation(
     [
-        ("sweep: sweep<double, false>", 1.9, 2e9),
+        ("sweep: sweep<false>", 1.9, 2e9),
         ("sweep: add_partial_sums<true>", 0.03, None),
-        ("push: push<double>", 0.4, 1e6),
-        ("sweep: sweep<double, false>", 2.0, 2e9),
+        ("push: push", 0.4, 1e6),
+        ("sweep: sweep<false>", 2.0, 2e9),
         ("residual: compute_contributions", 0.09, 3.2e8),
     ]
 )
@@ -107,8 +107,8 @@ def test_a_log_without_a_page_says_what_the_profiler_said() -> None:
 def test_rows_are_the_hot_kernels_and_say_which_could_not_be_profiled() -> None:
     rows = combined([SOLVE], parsed(LOG))
     assert [row["kernel"] for row in rows] == [
-        "sweep: sweep<double, false>",
-        "push: push<double>",
+        "sweep: sweep<false>",
+        "push: push",
         "residual: compute_contributions",
         "sweep: add_partial_sums<true>",
     ]
@@ -124,7 +124,7 @@ def test_rows_are_the_hot_kernels_and_say_which_could_not_be_profiled() -> None:
     (first, *_) = combined([once], [])
     assert first["not_profiled"] == "not launched again"
     with pytest.raises(ValueError, match="compute_contributions that was not to be profiled"):
-        combined([_operation([("sweep: sweep<double, false>", 1.0, 1.0)] * 2)], parsed(LOG)[2:])
+        combined([_operation([("sweep: sweep<false>", 1.0, 1.0)] * 2)], parsed(LOG)[2:])
 
 
 def test_the_table_shows_ratios_and_rates_and_leaves_out_what_is_not_known() -> None:
@@ -137,10 +137,10 @@ def test_the_table_shows_ratios_and_rates_and_leaves_out_what_is_not_known() -> 
     lines = TABLES["profile"]({"figures": figures}).splitlines()
     assert lines[0] == "R-MAT 24, 16 vertices, 256 edges."
     assert lines[4] == (
-        "| solve | `sweep: sweep<double, false>` | 2 | 86.7% | 2 | 2.00 GB | 2.00 GB | 1.00 | 1,000"
+        "| solve | `sweep: sweep<false>` | 2 | 86.7% | 2 | 2.00 GB | 2.00 GB | 1.00 | 1,000"
         " | 25% | 8.06 GB | 88 % | 70 % | 23 % |"
     )
-    assert lines[5].startswith("| solve | `push: push<double>` | 1 | 8.9% | the p")
+    assert lines[5].startswith("| solve | `push: push` | 1 | 8.9% | the p")
     assert lines[6].endswith("| 320 MB | 334 MB | 1.04 | 3,711 | 93% |  |  |  |  |")
     # a launch of 0.009 ms is not shown
     assert len(lines) == 7
@@ -184,14 +184,13 @@ def test_the_operations_run_on_cpu() -> None:
     sizes = Workload(backend, 12, (100, 1_000, 50, 6_000), launches).run()
     assert sizes.vertices == 1 << 12
     assert sizes.sending + sizes.isolated < sizes.vertices < sizes.entries
-    assert len(launches.operations) == 13
+    assert len(launches.operations) == 12
     assert not any(operation.launches for operation in launches.operations)
 
 
 HUB_KERNELS = {
     "multivector: gather_chunks",
     "multivector: sweep_many<true>",
-    "residual: jacobi_step<double, true>",
 }
 
 
@@ -219,12 +218,10 @@ def test_the_operations_launch_what_is_modelled() -> None:
 
 
 def _with_a_hub(backend: Backend, launches: Launches) -> None:
-    """What happens in a larger graph: rows of several chunks, a frontier of a few vertices."""
+    """What happens in a larger graph: rows of several chunks, and searches from a few vertices."""
     vertices = 4_096
     spokes = np.arange(vertices)
-    # frontiers as lists, which a device keeps only of float32 ranks
-    lists = replace(backend, costs=replace(backend.costs, sparse_part=1))
-    engine = Engine(Options(), lists)
+    engine = Engine(Options(), backend)
     graph = engine.internals.graph
 
     def loaded() -> None:
@@ -236,7 +233,7 @@ def _with_a_hub(backend: Backend, launches: Launches) -> None:
         engine.apply(EdgeBatch.of(insert=[(number, 5)]))
         engine.update("dynamic-frontier-prune")
         engine.apply(EdgeBatch(spokes[1:3000], np.roll(spokes, number)[1:3000]))
-        engine.update("dynamic-frontier")
+        engine.update("dynamic-traversal")
         query = PersonalizedQuery(np.array([7]), k=1, target_error=1e-6)
         block = Block(engine.internals.queries, engine.resolve([query]))
         block.step()

@@ -27,28 +27,28 @@ def test_the_sizes_of_a_graph() -> None:
 
 
 def test_arguments_have_the_names_of_the_kernels_parameters() -> None:
-    kernel = "residual: finish_step<double>"
-    arguments = named(kernel, range(12))
-    assert list(arguments)[:2] == ["order", "count"]
-    assert (arguments["listing"], arguments["found"]) == (8, 11)
+    kernel = "frontier: expand_forward"
+    arguments = named(kernel, range(10))
+    assert list(arguments)[:2] == ["vertices", "ends"]
+    assert (arguments["loop"], arguments["found"]) == (6, 9)
     with pytest.raises(ValueError, match="shorter"):
-        named(kernel, range(11))
+        named(kernel, range(9))
 
 
 def test_a_sweep_needs_what_its_header_says() -> None:
     sizes = Sizes(vertices=1_000, entries=16_000, sending=800, isolated=100)
     # 4 bytes an entry; 16 + 5 + 16 + 16 + 4 a vertex
-    needed = needed_bytes("sweep: sweep<double, false>", sizes, [None] * 21)
+    needed = needed_bytes("sweep: sweep<false>", sizes, [None] * 21)
     assert needed == 4 * 16_000 + 57 * 1_000
 
 
-def test_what_is_gathered_counts_no_more_than_there_is() -> None:
-    order, lengths = np.array([0, 2], np.int32), np.array([3, 50, 2], np.int32)
-    step = "residual: jacobi_step<double, false>"
-    for sending, gathered in ((4, 4), (100, 5)):
-        sizes = Sizes(vertices=100, entries=55, sending=sending)
-        arguments = [order, None, lengths, *[None] * 17]
-        assert needed_bytes(step, sizes, arguments) == 4 * 5 + 37 * 2 + 8 * gathered
+def test_what_is_flagged_counts_no_more_than_there_is() -> None:
+    vertices, lengths = np.array([0, 2], np.int32), np.array([3, 50, 2], np.int32)
+    step = "frontier: expand_forward"
+    for count, flags in ((4, 4), (100, 5)):
+        sizes = Sizes(vertices=count, entries=55)
+        arguments = [vertices, None, 2, None, lengths, *[None] * 4, np.zeros(1, np.uint64)]
+        assert needed_bytes(step, sizes, arguments) == 4 * 5 + 25 * 2 + 4 * flags
 
 
 def test_a_kernel_without_a_model_has_no_figure() -> None:

@@ -18,7 +18,6 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
-import os
 import random
 import tempfile
 import threading
@@ -110,8 +109,6 @@ def _run_alone(
 ) -> dict[str, Any]:
     """The figures of one process."""
     directory.mkdir(parents=True, exist_ok=True)
-    # Numba's cache is not safe against processes that compile one function at the same time
-    os.environ["NUMBA_CACHE_DIR"] = str(directory / "numba")
     first = FIRST_PORT + PORTS * place
     return Run(directory, seed, range(first, first + PORTS)).run(kills, seconds)
 

@@ -3,7 +3,7 @@ imported everything.
 
     python -m tests.crash.nursery [MODULE …]   one request a line on stdin, one answer on stdout
 
-Each is a process with its own Numba threads, a server with its own port, and is killed by a real
+Each is a process with its own threads, a server with its own port, and is killed by a real
 SIGKILL. Threads do not survive a fork: the importing process starts none.
 """
 
@@ -29,8 +29,8 @@ from typing import Any, NoReturn
 
 import httpx
 
-READY_SECONDS = 180.0
-"""The first server on a machine compiles its kernels."""
+READY_SECONDS = 60.0
+"""Of a machine that runs other tests too."""
 
 RUN_SECONDS = 180.0
 OUTPUTS = ("stdout", "stderr")
@@ -185,33 +185,20 @@ class Nursery:
         self._log.close()
 
 
-def _start_threads() -> None:
-    """As the import of gpu.jit.threads does."""
-    import numba
-
-    numba.get_num_threads()
-
-
 def _run(request: dict[str, Any]) -> NoReturn:
     for number, name in enumerate(OUTPUTS, 1):
         os.dup2(os.open(Path(request["folder"], name), os.O_CREAT | os.O_WRONLY), number)
-    _start_threads()
     sys.argv = ["-c", *request["arguments"]]
     exec(compile(request["program"], "a program", "exec"), {"__name__": "__main__"})
     sys.exit()
 
 
 def _serve(request: dict[str, Any]) -> None:
-    from gpu import Engine
     from gpu.sharded import capture
     from service.app import create_app, server_of
     from service.settings import Settings
     from tests.crash.points import arm
 
-    _start_threads()
-    # kernels are loaded from Numba's cache when needed
-    Engine.warm_up = lambda _self: None  # type: ignore[assignment,method-assign]
-    Engine.warm_up_others = Engine.warm_up  # type: ignore[method-assign]
     capture.PIECE_SLOTS = 128  # so that a small checkpoint of shards has several
     if request["point"] is not None:
         arm(request["point"], request["passes"])
@@ -243,23 +230,10 @@ def _consume(request: dict[str, Any]) -> None:
 CHILDREN = {"start": _serve, "consume": _consume}
 
 
-def _import_without_threads() -> None:
-    import numba
-
-    start_threads = numba.get_num_threads
-    numba.get_num_threads = lambda: 1
+def main() -> None:
     for module in (*IMPORTED, *sys.argv[1:]):
         importlib.import_module(module)
-    numba.get_num_threads = start_threads
-
-    from service.catalog import warm_up_keys
-
-    warm_up_keys()  # none of these kernels is parallel
     gc.freeze()
-
-
-def main() -> None:
-    _import_without_threads()
     out = os.dup(1)
     os.dup2(2, 1)  # output of a server must not look like a response
     ended: dict[int, int] = {}

@@ -71,7 +71,7 @@ _REFUSED = ("?strategy=x", "?on_conflict=add")
 _BODIES = (
     *(b"", b"{}", b"[]", b"null", b'{"seeds": {"a": 1}}', b'{"seeds": {"a": 1e400}}'),
     *(b'{"queries": [{"seeds": {"a": 1, "b": 2}, "k": 3}]}', b'{"vertices": ["a", "b"]}'),
-    *(b'{"damping": 0.5}', b'{"keys": "integer"}', b'{"target_error": 1e-8, "storage": "float32"}'),
+    *(b'{"damping": 0.5}', b'{"keys": "integer"}', b'{"target_error": 1e-8, "storage": "float64"}'),
     *(b'{"sets": {"a": {"add": ["a"]}}}', b'{"queries": [{"seeds": {"a": 1}, "among": "a"}]}'),
     *(b'{"queries": [{"seeds": {"a": 1}, "among": ["b", "1"]}]}',),
     *(b'{"queries": []}', b'{"seeds": {"a": -1}}', b'{"seeds": {"": 1}}', b'{"k": true}'),

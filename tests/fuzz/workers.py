@@ -9,21 +9,17 @@ from collections.abc import Iterator
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from gpu import Engine
 from tests.fuzz import blocks
 from tests.fuzz.blocks import Outcome
 
 PATIENCE = 60.0
 """Timeout of one case in seconds."""
 
-# A fresh interpreter each: Numba's threads do not survive a fork.
+# a fresh interpreter each: one that runs threads is not forked
 _processes = multiprocessing.get_context("spawn")
 
 
 def _work(seed: int, mine: list[int], outcomes: Any, place: Any) -> None:
-    engine = Engine(backend="cpu")
-    engine.warm_up()  # compiling takes longer than the timeout of a case
-    engine.warm_up_others()
     for block in mine:
         place[:] = [block, 0]
 

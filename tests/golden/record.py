@@ -122,10 +122,6 @@ def main(arguments: list[str]) -> int:
     if not PINNED.items() <= os.environ.items():
         command = [sys.executable, "-m", "tests.golden.record", *arguments]
         os.execve(sys.executable, command, {**os.environ, **PINNED})
-    if worker := os.environ.get("PYTEST_XDIST_WORKER"):
-        from tests.numba_cache import use_worker_cache
-
-        use_worker_cache(worker)
     check = "--check" in arguments
     names = [each for each in arguments if each not in ("--check", "--times")]
     differences = 0

@@ -167,7 +167,7 @@ def steps(engine: Engine) -> list[Callable[[], Any]]:
 
 
 def program_steps(engine: Engine) -> list[Callable[[], Any]]:
-    """Runs of programs, one after the other: each kind, in each mode and schedule."""
+    """Runs of programs, one after the other: each kind, in each mode."""
     options = engine.options
     answers: list[Answer] = []
     return [
@@ -175,7 +175,7 @@ def program_steps(engine: Engine) -> list[Callable[[], Any]]:
         lambda: answers.append(engine.run("components")),
         lambda: engine.apply(batch(options, [(1, 3), (3, 2)])),
         lambda: engine.run("components", after=answers[0], mode="asynchronous"),
-        lambda: engine.run("pagerank", schedule="edges"),
+        lambda: engine.run("pagerank"),
         lambda: engine.run("cores"),
         lambda: engine.run("densest"),
         lambda: engine.run("clustering"),

@@ -26,7 +26,12 @@ from gpu import EdgeBatch, Engine, InvalidValue, Options
         ("frontier_tolerance", -1e-6, "a number above 0 and below 1"),
         ("prune_tolerance", None, "a number above 0 and below 1"),
         ("dangling", "teleport", "'uniform' or 'self-loop'"),
-        ("storage", "float16", "'float64' or 'float32'"),
+        (
+            "storage",
+            "float32",
+            "'float64', or left out: 'float32' saved about 4 % of a graph's memory, was slower, "
+            "and is no longer offered",
+        ),
         ("weighted", 1, "True or False"),
         ("directed", "no", "True or False"),
         ("max_iterations", 0, "an integer from 1 to 1,000,000"),
@@ -42,15 +47,7 @@ def test_an_option_out_of_range_is_named(field: str, value: object, requirement:
 
 def test_the_bounds_of_the_options_are_allowed() -> None:
     assert Options(target_error=2.0, max_iterations=1_000_000).target_error == 2.0
-    assert Options(target_error=1e-6, storage="float32").target_error == 1e-6
-
-
-def test_a_target_that_float32_cannot_hold_is_refused() -> None:
-    with pytest.raises(InvalidValue) as caught:
-        Options(target_error=9e-7, storage="float32")
-    assert str(caught.value) == (
-        "target_error: 9e-07 is not allowed; it must be at least 1e-06 where storage is 'float32'"
-    )
+    assert Options(storage="float64").storage == "float64"
 
 
 def test_a_batch_names_the_place_of_a_bad_id() -> None:

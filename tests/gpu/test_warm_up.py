@@ -1,65 +1,35 @@
-"""After the warm-up of the ``cpu`` backend no request waits for the compiler."""
+"""Warm-ups run what a GPU compiles, so that no request waits for it; on the CPU they do nothing."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
+from dataclasses import replace
 from unittest.mock import patch
 
 import pytest
 
-from gpu import Engine, Options
+from gpu import Engine, InvalidValue, Options, Solve
+from gpu.backends import backend_named
 from gpu.backends.cpu.lists import CpuLists
-
-PROGRAM = """
-import pkgutil
-from importlib import import_module
-from itertools import chain
-from types import FunctionType
-from numba.core.dispatcher import Dispatcher
-from gpu import Engine, Options
-from gpu.backends import cpu
-
-engine = Engine(Options({options}), "cpu")
-engine.warm_up()
-engine.warm_up_others()
-compiled = {{}}
-for module in pkgutil.iter_modules(cpu.__path__):
-    # which no batch and no query uses
-    if module.name.startswith(("generate", "program", "cores", "triangles", "packing")):
-        continue
-    members = vars(import_module(f"gpu.backends.cpu.{{module.name}}"))
-    methods = [vars(kind).values() for kind in members.values() if isinstance(kind, type)]
-    for function in (*members.values(), *chain(*methods)):
-        if isinstance(function, FunctionType):
-            # other compiled functions are parts of their callers
-            called = [members.get(name) for name in function.__code__.co_names]
-            called += [cell.cell_contents for cell in function.__closure__ or ()]
-            compiled |= {{id(one): one for one in called if isinstance(one, Dispatcher)}}
-for one in compiled.values():
-    if not one.nopython_signatures:
-        print(one.py_func.__name__)
-assert len(compiled) > 50, len(compiled)
-"""
+from gpu.operations.backend import Backend
+from gpu.sharded.warm_up import warm_up
 
 
-@pytest.mark.parametrize(
-    ("options", "needless"),
-    [
-        ("", {"_merge", "_deduplicate_weighted", "_sum_weights", "scale_rows"}),
-        ("weighted=True", {"_merge", "scale_rows"}),
-        ("half_life=1.0", {"_merge"}),  # which only shards use
-    ],
-)
-def test_a_warm_up_compiles_every_loop_for_all_cores_and_for_one(
-    options: str, needless: set[str]
-) -> None:
-    # in a process of its own: others have compiled what their tests needed
-    program = PROGRAM.format(options=options)
-    answer = subprocess.run(
-        [sys.executable, "-c", program], check=True, capture_output=True, text=True
-    )
-    assert {name.removesuffix("_on_all_cores") for name in answer.stdout.split()} == needless
+def compiling() -> Backend:
+    """A backend whose kernels would be compiled when they are first needed, as on a GPU."""
+    return replace(backend_named("cpu"), compiles_kernels=True)
+
+
+def test_nothing_is_compiled_on_the_cpu() -> None:
+    options = Options(weighted=True)
+    engine = Engine(options, "cpu")
+    assert not engine.compiles_kernels
+    with patch.object(Engine, "update") as ranked, patch("gpu.sharded.warm_up.Shard") as shard:
+        engine.warm_up()
+        engine.warm_up_others()
+        engine.warm_up_solve(Solve("static"))
+        warm_up(options, backend_named("cpu"))
+    assert not ranked.called
+    assert not shard.called
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -67,5 +37,34 @@ def test_a_warm_up_looks_for_ties(weighted: bool) -> None:
     # a device has other kernels for weighted graphs
     found = CpuLists.with_same_list
     with patch.object(CpuLists, "with_same_list", autospec=True, side_effect=found) as called:
-        Engine(Options(weighted=weighted), "cpu").warm_up()
+        Engine(Options(weighted=weighted), compiling()).warm_up()
     assert called.called
+
+
+@pytest.mark.parametrize(
+    ("options", "solve"),
+    [
+        (Options(), Solve()),
+        (Options(half_life=1.0), Solve("static")),
+        (Options(), Solve("static", "published")),
+        (Options(directed=False), Solve("dynamic-frontier")),
+    ],
+)
+def test_a_solve_is_warmed_up_by_such_solves_of_a_small_and_a_large_graph(
+    options: Options, solve: Solve
+) -> None:
+    engine, update = Engine(options, compiling()), Engine.update
+    assert engine.compiles_kernels
+    with patch.object(Engine, "update", autospec=True, side_effect=update) as ranked:
+        engine.warm_up_solve(solve)
+    asked = solve.checked(options)
+    assert [tuple(call.args[1:]) for call in ranked.call_args_list] == [tuple(asked)] * 2
+    sizes = [call.args[0].vertices for call in ranked.call_args_list]
+    assert sizes[0] < 10 < 10_000 < sizes[1]
+    assert (engine.vertices, engine.edges) == (0, 0)
+
+
+@pytest.mark.parametrize("place", [backend_named("cpu"), compiling()])
+def test_a_solve_that_does_not_exist_cannot_be_warmed_up(place: Backend) -> None:
+    with pytest.raises(InvalidValue, match="strategy"):
+        Engine(backend=place).warm_up_solve(Solve("unknown"))

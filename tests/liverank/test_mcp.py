@@ -44,7 +44,7 @@ READING = {"related", "top", "rank"}
 
 ALONE = """
 import sys
-for name in ("fastapi", "numba", "numpy", "orjson", "prometheus_client", "pyarrow", "uvloop"):
+for name in ("fastapi", "numpy", "orjson", "prometheus_client", "pyarrow", "uvloop"):
     sys.modules[name] = None
 sys.modules["pydantic_settings"] = None
 from service.cli.__main__ import main

@@ -15,7 +15,6 @@ Everything is logged as it happens, and continues there.
 from __future__ import annotations
 
 import argparse
-import ast
 import json
 import os
 import random
@@ -28,7 +27,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
-from functools import cache
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -65,6 +63,12 @@ TESTS: dict[str, tuple[str, ...]] = {
 }
 """Tests that may see a fault, the likeliest first, by the longest folder with the changed file."""
 
+CPU_SUFFIXES = (".cpp", ".h")
+"""Of files that are compiled for the CPU, into the extension of gpu/native."""
+
+SUFFIXES = (".py", ".cu", ".cuh", *CPU_SUFFIXES)
+"""Of files that faults are put into."""
+
 RARE = ("lock not taken", "sync left out")
 """Kinds of which a tenth of the faults are, as far as there are so many."""
 
@@ -98,7 +102,7 @@ class Baseline:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """caught_by  the first test that failed, "time limit", or None"""
+    """caught_by  the first test that failed, "time limit", "compiler", or None"""
 
     number: int
     fault: Fault
@@ -110,7 +114,7 @@ def drawn(seed: int, count: int) -> list[Fault]:
     """Faults drawn from both packages: first of the rare kinds, then of all, so that files weigh as
     much as they offer faults. No two are on one line.
     """
-    offered = [fault for file in _sources("py", "cu", "cuh") for fault in faults_of(ROOT, file)]
+    offered = [fault for file in _sources(*SUFFIXES) for fault in faults_of(ROOT, file)]
     random.Random(seed).shuffle(offered)
     for kind in RARE:
         of_kind = [fault for fault in offered if fault.kind == kind]
@@ -126,29 +130,7 @@ def drawn(seed: int, count: int) -> list[Fault]:
 def _sources(*suffixes: str) -> Iterator[Path]:
     for package in ("gpu", "service"):
         for suffix in suffixes:
-            yield from sorted((ROOT / package).rglob(f"*.{suffix}"))
-
-
-@cache
-def importers() -> dict[str, set[str]]:
-    """Files that import a file, directly or not, by path: Numba's caches of these hold its code."""
-    direct: dict[str, set[str]] = {}
-    for file in _sources("py"):
-        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
-            if not isinstance(node, ast.ImportFrom) or node.module is None:
-                continue
-            for name in (node.module, *(f"{node.module}.{alias.name}" for alias in node.names)):
-                for end in (".py", "/__init__.py"):
-                    direct.setdefault(name.replace(".", "/") + end, set()).add(_path(file))
-    found: dict[str, set[str]] = {}
-    for path in direct:
-        reached, left = {path}, [path]
-        while left:
-            new = direct.get(left.pop(), set()) - reached
-            reached |= new
-            left += new
-        found[path] = reached
-    return found
+            yield from sorted((ROOT / package).rglob(f"*{suffix}"))
 
 
 def _path(file: Path) -> str:
@@ -173,7 +155,7 @@ def backends(path: str, device: str) -> list[str]:
     """The `--backend`s that tests run on, one after the other."""
     if path.startswith("gpu/backends/cuda"):
         return [device]
-    if path.startswith("gpu/backends") or not path.startswith("gpu"):
+    if path.startswith(("gpu/backends", "gpu/native")) or not path.startswith("gpu"):
         return ["cpu"]
     return ["cpu", device]
 
@@ -202,27 +184,27 @@ class Workplace:
         file = self._folder / fault.path
         before = file.with_name(f"{file.name}.before")
         shutil.copy2(file, before)
-        caches = [
-            kept
-            for path in importers().get(fault.path, {fault.path})
-            for kept in (self._folder / path).parent.glob(f"__pycache__/{Path(path).stem}.*.nb[ci]")
-        ]
-        for kept in caches:
-            kept.rename(kept.with_suffix(f"{kept.suffix}.before"))
         try:
             fault.put_into(self._folder)
-            caught_by = None
-            if tests:
+            caught_by = None if self._compiles(fault.path) else "compiler"
+            if caught_by is None and tests:
                 status, failed = self._run(["-x", *tests], BASELINE_SECONDS)
                 caught_by = _caught_by(status, failed)
-            else:
+            elif caught_by is None:
                 for files in runs:
                     caught_by = caught_by or self._first_failure(files)
         finally:
             before.replace(file)
-            for kept in caches:
-                kept.with_suffix(f"{kept.suffix}.before").replace(kept)
+            self._compiles(fault.path)
         return Verdict(number, fault, caught_by, round(time.monotonic() - begin, 1))
+
+    def _compiles(self, path: str) -> bool:
+        """Compiles the CPU's kernels if the file is a part of them. Returns whether it could."""
+        if not path.endswith(CPU_SUFFIXES):
+            return True
+        # -P: gpu/types.py is not the module types
+        command = [sys.executable, "-P", "gpu/hatch_build.py"]
+        return not subprocess.run(command, cwd=self._folder, capture_output=True).returncode
 
     def _first_failure(self, files: list[Baseline]) -> str | None:
         if not files:
@@ -238,7 +220,7 @@ class Workplace:
         command += ["-p", "no:benchmark", "-p", "no:randomly", "-p", "no:xdist", *arguments]
         search = [str(self._folder), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
         environment = {
-            "NUMBA_NUM_THREADS": "2",
+            "LIVERANK_THREADS": "2",
             "OMP_NUM_THREADS": "2",
             "PYTHONPATH": os.pathsep.join(filter(None, search)),
         }

@@ -52,7 +52,7 @@ _LEFT_ALONE = {
 }
 """Functions of messages, of memory use, and of compilation in advance."""
 
-_CUDA = [
+_CPP = [
     (re.compile(r" < "), " <= ", "comparison"),
     (re.compile(r" > "), " >= ", "comparison"),
     (re.compile(r" == "), " != ", "comparison"),
@@ -61,7 +61,7 @@ _CUDA = [
     (re.compile(r" \* "), " / ", "sign"),
     (re.compile(r" \+= "), " = ", "term left out"),
 ]
-"""Patterns in CUDA C++, what replaces them, and the kind of the fault."""
+"""Patterns in C++, of CUDA and of the CPU, what replaces them, and the kind of the fault."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,16 +91,16 @@ def faults_of(root: Path, file: Path) -> list[Fault]:
     """All faults that can be put into a file, in its order."""
     path = str(file.relative_to(root))
     text = file.read_text("utf-8")
-    found = _of_python(path, text) if file.suffix == ".py" else _of_cuda(path, text)
+    found = _of_python(path, text) if file.suffix == ".py" else _of_cpp(path, text)
     return sorted(found, key=lambda fault: (fault.begin, fault.end, fault.kind))
 
 
-def _of_cuda(path: str, text: str) -> Iterator[Fault]:
+def _of_cpp(path: str, text: str) -> Iterator[Fault]:
     begin = 0
     for number, line in enumerate(text.splitlines(keepends=True), 1):
         code = line.split("//")[0]
         if not code.lstrip().startswith(("#", "template", "*")):
-            for pattern, new, kind in _CUDA:
+            for pattern, new, kind in _CPP:
                 for match in pattern.finditer(code):
                     first = begin + len(line[: match.start()].encode())
                     last = first + len(match[0].encode())

@@ -18,7 +18,7 @@ def workers_here(count: int) -> Iterator[SpecCluster]:
     common = {"host": "127.0.0.1", "protocol": "tls://", "security": Security.temporary()}
     common |= {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
     process: dict[str, Any] = {"nthreads": 1, "memory_limit": 0, "silence_logs": logging.ERROR}
-    process["env"] = {"NUMBA_NUM_THREADS": "1"}
+    process["env"] = {"LIVERANK_THREADS": "1"}
     worker = {"cls": Nanny, "options": {**common, **process}}
     with SpecCluster(
         scheduler={"cls": Scheduler, "options": {**common, "port": 0}},

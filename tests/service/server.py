@@ -27,9 +27,7 @@ from service.settings import Settings
 _names = itertools.count()
 
 PATIENCE = 180.0
-"""Seconds for a response: the first graph of a storage is created once its kernels are compiled,
-which takes long with an empty cache on a busy machine.
-"""
+"""Seconds for a response, on a busy machine."""
 
 DEFAULT_OPTIONS: dict[str, Any] = {
     "damping": 0.85,

@@ -26,7 +26,7 @@ DOCKERFILE = (ROOT / "Dockerfile").read_text("utf-8")
 
 # A `liverank` that reports what it gets; `serve` ends on SIGTERM with 7, after a while.
 FAKE = """#!/bin/sh
-echo "arguments=$*" "kernels=$NUMBA_CACHE_DIR" "keys=${LIVERANK_KEYS-none}"
+echo "arguments=$*" "cache=$CUPY_CACHE_DIR" "keys=${LIVERANK_KEYS-none}"
 [ "$1" = serve ] || { cat; exit 5; }
 trap 'sleep 0.2; exit 7' TERM
 echo started
@@ -40,17 +40,8 @@ def data(tmp_path: Path) -> Path:
     liverank = tmp_path / "bin" / "liverank"
     liverank.write_text(FAKE)
     liverank.chmod(0o755)
-    build(tmp_path, "1")
     (tmp_path / "data").mkdir()
     return tmp_path / "data"
-
-
-def build(root: Path, name: str) -> None:
-    """An image of that name."""
-    image = root / "image"
-    image.mkdir(exist_ok=True)
-    (image / "build").write_text(f"{name}\n")
-    (image / "kernel").write_text(f"compiled by build {name}")
 
 
 def start(data: Path, *arguments: str, **settings: str) -> subprocess.Popen[str]:
@@ -58,7 +49,6 @@ def start(data: Path, *arguments: str, **settings: str) -> subprocess.Popen[str]
     environment = {
         "PATH": f"{root / 'bin'}:{os.environ['PATH']}",
         "LIVERANK_DATA": str(data),
-        "LIVERANK_KERNELS": str(root / "image"),
         **settings,
     }
     return subprocess.Popen(
@@ -74,12 +64,12 @@ def start(data: Path, *arguments: str, **settings: str) -> subprocess.Popen[str]
     )
 
 
-def kernels_of(data: Path, **settings: str) -> Path:
-    """Where the kernels of a command are."""
+def cache_of(data: Path, **settings: str) -> Path:
+    """Where a command keeps what it compiles for a GPU."""
     with start(data, "keys", "list", **settings) as process:
         out, error = process.communicate("", timeout=60)
     assert (process.returncode, error) == (5, "")
-    return Path(re.findall(r"kernels=(\S+)", out)[0])
+    return Path(re.findall(r"cache=(\S+)", out)[0])
 
 
 @contextmanager
@@ -127,45 +117,29 @@ def test_a_server_that_is_killed_ends_the_container(data: Path) -> None:
 
 
 def test_a_signal_before_the_server_starts_is_not_lost(data: Path) -> None:
-    slow = data.parent / "bin" / "cp"
-    slow.write_text(f'#!/bin/sh\ntouch {data.parent}/copying\nsleep 1\nexec /bin/cp "$@"\n')
+    slow = data.parent / "bin" / "mkdir"
+    slow.write_text(f'#!/bin/sh\ntouch {data.parent}/started\nsleep 1\nexec /bin/mkdir "$@"\n')
     slow.chmod(0o755)
     with start(data, "serve") as process:
-        wait_for((data.parent / "copying").exists)
+        wait_for((data.parent / "started").exists)
         process.send_signal(signal.SIGTERM)
         out, _ = process.communicate(timeout=60)
     assert (process.returncode, out) == (143, "")
 
 
-def test_kernels_are_kept_with_the_data_and_replaced_by_those_of_another_build(data: Path) -> None:
-    first = kernels_of(data)
-    assert first == data / ".cache" / "numba-1"
-    assert (first / "kernel").read_text() == "compiled by build 1"
-    (first / "for-this-processor").write_text("compiled here")
-    assert kernels_of(data) == first
-    assert (first / "for-this-processor").exists()
-    build(data.parent, "2")
-    second = kernels_of(data)
-    assert [path.name for path in (data / ".cache").iterdir()] == ["numba-2"]
-    assert (second / "kernel").read_text() == "compiled by build 2"
-
-
-def test_a_copy_that_was_interrupted_is_repeated(data: Path) -> None:
-    half = data / ".cache" / "new"
-    half.mkdir(parents=True)
-    (half / "kernel").write_text("half")
-    kernels = kernels_of(data)
-    assert sorted(path.name for path in kernels.iterdir()) == ["build", "kernel"]
-    assert not half.exists()
+def test_what_is_compiled_for_a_gpu_is_kept_with_the_data(data: Path) -> None:
+    assert cache_of(data) == data / ".cache" / "cupy"
+    assert (data / ".cache").is_dir()
+    assert cache_of(data, CUPY_CACHE_DIR="/elsewhere") == Path("/elsewhere")
 
 
 @pytest.mark.parametrize("directory", ["file", ""])
-def test_data_that_cannot_be_written_does_not_keep_kernels_away(data: Path, directory: str) -> None:
+def test_data_that_cannot_be_written_does_not_keep_the_cache_away(
+    data: Path, directory: str
+) -> None:
     (data.parent / "file").touch()
     chosen = str(data.parent / directory) if directory else ""
-    kernels = kernels_of(data, LIVERANK_DATA=chosen)
-    assert kernels.is_relative_to("/tmp")
-    assert (kernels / "kernel").exists()
+    assert cache_of(data, LIVERANK_DATA=chosen).is_relative_to("/tmp")
 
 
 def test_the_place_of_the_keys_can_be_chosen(data: Path) -> None:

@@ -9,7 +9,7 @@ from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from string import Template
-from typing import Any, get_args
+from typing import Any
 
 import httpx
 import pyarrow
@@ -18,7 +18,6 @@ from prometheus_client.parser import text_string_to_metric_families
 from starlette.routing import Route as AnyRoute
 
 from benchmarks.tables import MARKS
-from gpu import Engine, Options, Storage
 from service.app import create_app
 from service.graph_options import GraphOptions
 from service.http.access import LIST_OF_GRAPHS, REQUIRED_SCOPE
@@ -279,22 +278,6 @@ def _steady(answer: Any) -> Any:
     if isinstance(answer, list):
         return [_steady(value) for value in answer]
     return pytest.approx(answer, abs=1e-5) if isinstance(answer, float) else answer
-
-
-def test_the_image_compiles_the_kernels_of_every_graph(monkeypatch: pytest.MonkeyPatch) -> None:
-    (program,) = re.findall(r'python -c "(.*)"', (ROOT / "Dockerfile").read_text("utf-8"))
-    compiled = []
-    for name in ("warm_up", "warm_up_others"):
-        monkeypatch.setattr(
-            Engine, name, lambda engine, name=name: compiled.append((name, engine.options))
-        )
-    exec(program, {})
-    assert compiled == [
-        (name, Options(storage=storage, weighted=weighted))
-        for storage in get_args(Storage)
-        for weighted in (False, True)
-        for name in ("warm_up", "warm_up_others")
-    ]
 
 
 def test_the_image_has_machine_code_for_every_architecture_that_is_tested() -> None:

@@ -1,4 +1,4 @@
-"""The ``cpu`` backend: NumPy arrays and Numba kernels on all cores of this machine.
+"""The ``cpu`` backend: NumPy arrays and loops in C++ (gpu.native) on all cores.
 
 Work is divided into chunks of about equal numbers of rows and edges. A chunk sums in a fixed order,
 and so are the sums of the chunks added: results do not depend on the number of threads.
@@ -53,4 +53,5 @@ def cpu_backend() -> Backend:
         cores=CpuCores(),
         components=CpuComponents(),
         triangles=CpuTriangles(device),
+        compiles_kernels=False,
     )

@@ -2,40 +2,31 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
+
 import numpy as np
 
-from gpu.backends import plan_arrays
-from gpu.backends.cpu import apply_kernels, resolve_kernels
-from gpu.backends.cpu.apply_kernels import ITEMS
-from gpu.backends.cpu.resolve_kernels import NO_KEY
-from gpu.backends.cpu.rows import plain
-from gpu.backends.cpu.strengths import sum_weights
-from gpu.jit.compile import kernel
+from gpu.native import kernels
 from gpu.operations.csr import SlackCsr
 from gpu.operations.device import Array, DeviceOperations
 from gpu.operations.graph import GraphOperations, SortedKeys
 from gpu.operations.update import BatchPlan, Counts, EdgeChanges
 
-_NO_CHANGES = EdgeChanges(*(np.zeros(0, np.int32) for _ in range(6)))
+_plan = attrgetter(
+    *("counters", "row_work", "move_work", "new_start", "opposite"),
+    *("edge_operation", "edge_neighbour", "edge_row", "edge_slot"),
+    *("row_edge", "row_vertex", "row_removed", "row_added"),
+    *("removed_row", "removed_neighbour", "removed_slot", "added_row", "added_neighbour"),
+    *("new_length", "changed_row", "row_loop", "weights"),
+)
+"""Arrays of a BatchPlan, in the order in which batch.cpp has them."""
+
+_INTS, _DOUBLES, _FLOATS = (np.zeros(0, dtype) for dtype in (np.int32, np.float64, np.float32))
+_NO_CHANGES = EdgeChanges(_INTS, _INTS, _INTS, _INTS, _INTS, _INTS)
+_NO_WEIGHTED_CHANGES = _NO_CHANGES._replace(
+    old_degree=_DOUBLES, removed_weights=_FLOATS, added_weights=_FLOATS
+)
 """For the in-lists, which report nothing."""
-
-
-@kernel(ITEMS)
-def _pack_keys(  # type: ignore[no-untyped-def]
-    first, last, sources, targets, operation, vertices, positions, keys
-):
-    permuted = len(positions)
-    for edge in range(first, last):
-        source = np.int64(sources[edge])
-        target = np.int64(targets[edge])
-        if 0 <= source < vertices and 0 <= target < vertices:
-            if source < permuted:
-                source = np.int64(positions[source])
-            if target < permuted:
-                target = np.int64(positions[target])
-            keys[edge] = source << 32 | target << 1 | operation
-        else:
-            keys[edge] = NO_KEY
 
 
 class CpuGraph(GraphOperations):
@@ -45,7 +36,9 @@ class CpuGraph(GraphOperations):
         self._device = device
 
     def columns(self, sources: Array, targets: Array) -> tuple[Array, Array]:
-        return sources, targets
+        dtype = np.result_type(sources, targets, np.int32)
+        dtype = dtype if dtype in (np.int32, np.int64) else np.dtype(np.int64)
+        return np.ascontiguousarray(sources, dtype), np.ascontiguousarray(targets, dtype)
 
     def sorted_keys(
         self,
@@ -58,10 +51,10 @@ class CpuGraph(GraphOperations):
         keys = self._device.allocate("keys of a batch", total, np.int64)
         begin = 0
         for operation, sources, targets in columns:
-            end = begin + len(sources)
-            known, packed = vertices[operation], keys[begin:end]
-            _pack_keys(end - begin, sources, targets, operation, known, positions, packed)
-            begin = end
+            packed = keys[begin : begin + len(sources)]
+            ends = self.columns(sources, targets)
+            kernels.pack_keys(*ends, operation, vertices[operation], positions, packed)
+            begin += len(sources)
         return self.sort(keys, weights)
 
     def sort(self, keys: Array, weights: Array | None = None) -> SortedKeys:
@@ -81,124 +74,27 @@ class CpuGraph(GraphOperations):
         directed: bool,
         plan: BatchPlan,
     ) -> None:
-        edges, rows = plan_arrays.edges(plan), plan_arrays.rows(plan)
-        count, work = resolve_kernels.find_rows(
-            batch.keys, csr.csr.row_lengths, edges, rows, plan.opposite, plan.counters
-        )
-        resolve_kernels.locate(
-            work, count, plain(csr.csr), rows, plan.edge_neighbour, plan.edge_slot
-        )
-        resolve_kernels.decide(
-            batch.keys,
-            loop,
-            fixed_loops,
-            directed,
-            edges,
-            plan.row_edge,
-            plan_arrays.row_changes(plan),
-            plan_arrays.removed(plan),
-            plan_arrays.added(plan),
-            plan.opposite,
-            plan.counters,
-            batch.weights,
-            adds,
-            csr.csr.row_starts,
-            csr.csr.weights,
-            plan.weights.removed,
-            plan.weights.added,
-            plan.weights.opposite,
+        kernels.resolve_update(
+            batch.keys, batch.weights, loop, fixed_loops, directed, adds, csr.csr, _plan(plan)
         )
 
     def plan_rows(self, csr: SlackCsr, operations: int, plan: BatchPlan) -> None:  # noqa: ARG002
-        apply_kernels.plan_rows(
-            plan_arrays.row_changes(plan),
-            csr.csr.row_lengths,
-            csr.capacities,
-            plan.new_length,
-            plan.new_start,
-            plan.move_work,
-            plan.changed_row,
-            plan.counters,
-        )
+        kernels.plan_rows(csr.csr.row_lengths, csr.capacities, _plan(plan))
 
     def apply_update(
         self,
         csr: SlackCsr,
         plan: BatchPlan,
-        counts: Counts,
+        counts: Counts,  # noqa: ARG002
         loop: Array,
         degree: Array,
         changes: EdgeChanges | None,
     ) -> None:
-        rows, end, outgoing = plain(csr.csr), csr.end, changes is not None
-        row_change, removed = plan_arrays.row_changes(plan), plan_arrays.removed(plan)
-        weights, plan_weights = csr.csr.weights, plan.weights
-        sources, old_degree, *changed_edges = (changes or _NO_CHANGES)[:6]
-        changed_weights = None
-        if changes is not None and changes.added_weights is not None:
-            changed_weights = (changes.removed_weights, changes.added_weights)
-        if counts.needed:
-            apply_kernels.move_rows(
-                plan.move_work[counts.rows],
-                counts.rows,
-                rows,
-                plan.row_vertex,
-                plan.new_start,
-                plan.move_work,
-                end,
-                weights,
-            )
-        apply_kernels.place_changes(
-            counts.removed + counts.added,
-            outgoing,
-            counts.removed,
-            rows,
-            row_change,
-            removed,
-            plan_arrays.added(plan),
-            plan.new_start,
-            end,
-            loop,
-            tuple(changed_edges),
-            weights,
-            plan_weights.removed,
-            plan_weights.added,
-            changed_weights,
+        rows, weighted = csr.csr, csr.csr.weights is not None
+        reported = changes or (_NO_WEIGHTED_CHANGES if weighted else _NO_CHANGES)
+        outgoing = changes is not None
+        kernels.apply_update(
+            outgoing, csr.end, rows, csr.capacities, loop, degree, _plan(plan), reported
         )
-        if counts.emptied:
-            # in arrays that are no longer needed: work and the slots of edges
-            hole, filler = plan.row_work, plan.edge_slot
-            holes = apply_kernels.find_holes(
-                counts.removed,
-                rows,
-                row_change,
-                removed,
-                plan.new_length,
-                hole,
-                filler,
-                plan.counters,
-                weights,
-                plan_weights.filler,
-            )
-            apply_kernels.fill_holes(
-                holes, hole, filler, csr.csr.column_indices, plan_weights.filler, weights
-            )
-        apply_kernels.finish_rows(
-            counts.changed,
-            outgoing,
-            plan.changed_row,
-            plan.row_vertex,
-            plan.row_loop,
-            plan.new_length,
-            plan.new_start,
-            end,
-            rows,
-            csr.capacities,
-            loop,
-            degree,
-            sources,
-            old_degree,
-            weights,
-        )
-        if outgoing and weights is not None:
-            sum_weights(csr.csr, sources, loop, degree)
+        if changes is not None and weighted:
+            kernels.sum_weights(changes.sources, rows, loop, degree)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu.jit.random_numbers import mixed
 from gpu.operations.csr import GraphView
 from gpu.operations.device import Array
 from gpu.operations.lists import NO_PART, Fingerprints, ListOperations, returned_parts
 from gpu.operations.rebuild import Entries, RebuildOperations
+from gpu.random_numbers import mixed
 
 _HALF = np.uint64(32)
 

@@ -11,68 +11,38 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu.backends.cpu.apply_kernels import packed_slots
-from gpu.jit.compile import helper, sequential, unsigned
-
-Weights = NDArray[np.float32] | None
-
-_TARGET_BITS = 32
-_SOURCE = (1 << _TARGET_BITS) - 1
+from gpu.native import kernels
 
 _DIGIT_BITS = 11
 """Keys are sorted by this many bits at a time: the ends of so many lists stay in cache."""
 
 
-@sequential
-def count_ends(keys, in_degree, out_degree):  # type: ignore[no-untyped-def]
-    """Adds to in_degree, int64[n], and out_degree, int32[n], the number of keys of each target and
-    of each source. Returns the largest in-degree of these targets.
-    """
-    largest = np.int64(0)
-    for at in range(len(keys)):
-        target = unsigned(keys[at] >> _TARGET_BITS)
-        in_degree[target] += 1
-        out_degree[unsigned(keys[at] & _SOURCE)] += 1
-        largest = max(largest, in_degree[target])
-    return largest
+count_ends: Any = kernels.count_ends
+"""``count_ends(keys, in_degree, out_degree)`` adds to in_degree, int64[n], and to out_degree,
+int32[n], the number of keys of each target and of each source. Returns the largest in-degree of
+these targets.
+"""
 
+renumber: Any = kernels.renumber
+"""``renumber(keys, positions)`` replaces ids, in keys, by their positions, int32[n]."""
 
-@sequential
-def renumber(keys, positions):  # type: ignore[no-untyped-def]
-    """Replaces ids, in keys, by their positions, int32[n]."""
-    for at in range(len(keys)):
-        target = np.int64(positions[unsigned(keys[at] >> _TARGET_BITS)])
-        keys[at] = target << _TARGET_BITS | np.int64(positions[unsigned(keys[at] & _SOURCE)])
+pack_keys: Any = kernels.write_rows
+"""``pack_keys(keys, weights, keep_repeats, fixed_loops, loop, row_lengths, out_lengths, sent,
+column_indices, row_weights)`` writes rows one after the other, each from a multiple of ALIGNMENT
+slots on.
 
+keys         int64[k], ascending
+keep_repeats whether each of equal keys is an edge, or the last one alone
+loop         see gpu.operations.csr.GraphView: set for loops, which are in no row, unless all
+             vertices have a fixed one
+row_lengths, out_lengths  int32[n], to which the edges are added
+sent         float64[n], to which weights are added, by source; unused without weights
+column_indices  written; a row's last source also in the slots behind it, so that these name no
+             source that no row has
+row_weights  written, and untouched in the slots between rows
 
-@helper
-def _last_from(numbers, most):  # type: ignore[no-untyped-def]
-    """The index of the last of some ascending numbers that is ≤ most; the first one is."""
-    low = np.int64(0)
-    span = len(numbers)
-    while span > 1:  # without branches to mispredict
-        half = span // 2
-        low = low + half if numbers[low + half] <= most else low
-        span -= half
-    return low
-
-
-@sequential
-def _sort_by_bucket(  # type: ignore[no-untyped-def]
-    keys, weights, first_keys, buckets, bounds, sorted_keys, sorted_weights
-):
-    for at in range(len(keys)):
-        bucket = _last_from(first_keys, keys[at])
-        buckets[at] = bucket
-        bounds[bucket + 2] += 1
-    for bucket in range(len(first_keys)):
-        bounds[bucket + 2] += bounds[bucket + 1]
-    for at in range(len(keys)):
-        place = bounds[buckets[at] + 1]
-        bounds[buckets[at] + 1] = place + 1
-        sorted_keys[place] = keys[at]
-        if weights is not None:
-            sorted_weights[place] = weights[at]
+Returns the number of slots, and of edges.
+"""
 
 
 def sorted_by_bucket(
@@ -89,34 +59,9 @@ def sorted_by_bucket(
     columns = [np.empty_like(column) for column in (keys, *weights)]
     bounds = np.zeros(len(first_keys) + 2, np.int64)
     buckets = np.empty(len(keys), np.int32)
-    sorted_weights = columns[1] if weights else None
-    _sort_by_bucket(
-        keys,
-        weights[0] if weights else None,
-        first_keys,
-        buckets,
-        bounds,
-        columns[0],
-        sorted_weights,
-    )
+    values, sorted_values = map(_bits, (*weights, columns[1])) if weights else (None, None)
+    kernels.sort_by_bucket(keys, values, first_keys, buckets, bounds, columns[0], sorted_values)
     return bounds[:-1], columns
-
-
-@sequential
-def _sort_by_digit(keys, weights, shift, places, sorted_keys, sorted_weights):  # type: ignore[no-untyped-def]
-    mask = len(places) - 2
-    for at in range(len(places)):
-        places[at] = 0
-    for at in range(len(keys)):
-        places[unsigned((keys[at] >> shift & mask) + 1)] += 1
-    for digit in range(mask + 1):
-        places[digit + 1] += places[digit]
-    for at in range(len(keys)):
-        digit = unsigned(keys[at] >> shift & mask)
-        place = unsigned(places[digit])
-        places[digit] += 1
-        sorted_keys[place] = keys[at]
-        sorted_weights[place] = weights[at]
 
 
 def sorted_by_key(
@@ -134,61 +79,11 @@ def sorted_by_key(
     places = np.empty((1 << _DIGIT_BITS) + 1, np.int64)
     for shift in range(0, varying.bit_length(), _DIGIT_BITS):
         if varying >> shift & (1 << _DIGIT_BITS) - 1:
-            _sort_by_digit(keys, weights, shift, places, *others)
+            kernels.sort_by_digit(keys, _bits(weights), shift, places, others[0], _bits(others[1]))
             (keys, weights), others = others, (keys, weights)
     return keys, weights
 
 
-@helper
-def _filled(column_indices, slot):  # type: ignore[no-untyped-def]
-    """Repeats the last entry up to the begin of the next row. Returns that slot."""
-    end = packed_slots(slot)
-    for place in range(slot, end):
-        column_indices[unsigned(place)] = column_indices[unsigned(slot - 1)]
-    return end
-
-
-@sequential
-def pack_keys(  # type: ignore[no-untyped-def]
-    keys, weights, keep_repeats, fixed_loops, loop, row_lengths, out_lengths, sent,
-    column_indices, row_weights
-):  # fmt: skip
-    """Writes rows one after the other, each from a multiple of ALIGNMENT slots on.
-
-    keys         int64[k], ascending
-    keep_repeats whether each of equal keys is an edge, or the last one alone
-    loop         see gpu.operations.csr.GraphView: set for loops, which are in no row, unless all
-                 vertices have a fixed one
-    row_lengths, out_lengths  int32[n], to which the edges are added
-    sent         float64[n], to which weights are added, by source; unused without weights
-    column_indices  written; a row's last source also in the slots behind it, so that these name no
-                 source that no row has
-    row_weights  written, and untouched in the slots between rows
-
-    Returns the number of slots, and of edges.
-    """
-    slot = np.int64(0)
-    edges = np.int64(0)
-    row = np.int64(-1)
-    for at in range(len(keys)):
-        key = keys[at]
-        if not keep_repeats and at + 1 < len(keys) and keys[at + 1] == key:
-            continue
-        target = key >> _TARGET_BITS
-        source = key & _SOURCE
-        if source == target:
-            if not fixed_loops:
-                loop[unsigned(target)] = 1 if weights is None else weights[at]
-            continue
-        if target != row:
-            row = target
-            slot = _filled(column_indices, slot)
-        column_indices[unsigned(slot)] = source
-        if weights is not None:
-            row_weights[unsigned(slot)] = weights[at]
-            sent[unsigned(source)] += np.float64(weights[at])
-        row_lengths[unsigned(target)] += 1
-        out_lengths[unsigned(source)] += 1
-        slot += 1
-        edges += 1
-    return _filled(column_indices, slot), edges
+def _bits(values: NDArray[Any]) -> NDArray[Any]:
+    """Values that are only moved, as unsigned integers of their size."""
+    return values.view(f"u{values.itemsize}")

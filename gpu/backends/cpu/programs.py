@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu.backends.cpu.program_loops import LEAST_MESSAGES, NEXT, RECEIVED, ProgramLoops
-from gpu.backends.cpu.rows import CHUNK_WORK, chunk_rows
+from gpu.backends.cpu.program_library import ProgramLoops
+from gpu.backends.cpu.rows import chunk_rows
 from gpu.operations.device import Array
 from gpu.operations.program_parameters import parameter_record
 from gpu.operations.programs import (
@@ -21,18 +21,23 @@ from gpu.operations.programs import (
     VertexProgram,
 )
 
+_NEXT, _RECEIVED = 0, 1
+"""Positions in the counts of a superstep: vertices that are active next, and that received."""
+
+_LEAST_MESSAGES = 1 << 15
+"""Messages of a superstep below which the calling thread sends all."""
+
 
 class CpuPrograms(ProgramOperations):
     """See ProgramOperations."""
 
     def __init__(self) -> None:
-        self._compiled: dict[tuple[str, bool], ProgramLoops] = {}
+        self._found: dict[str, ProgramLoops] = {}
 
-    def _loops(self, program: VertexProgram, by_edges: bool = False) -> ProgramLoops:
-        key = (program.digest, by_edges)
-        if key not in self._compiled:
-            self._compiled[key] = ProgramLoops(program, by_edges)
-        return self._compiled[key]
+    def _loops(self, program: VertexProgram) -> ProgramLoops:
+        if program.digest not in self._found:
+            self._found[program.digest] = ProgramLoops(program)
+        return self._found[program.digest]
 
     def initialise(
         self,
@@ -44,16 +49,15 @@ class CpuPrograms(ProgramOperations):
     ) -> None:
         counts = np.array([state.count, 0])
         self._loops(program).initialise(
-            len(state.values) - first,
             first,
-            arguments_of_vertex(program, graph),
+            arguments_of_vertex(graph),
             graph.absent,
-            parameter_tuple(parameters, graph.vertices),
+            packed_parameters(parameters, graph.vertices),
             state.values,
             state.active,
             counts,
         )
-        state.count = int(counts[NEXT])
+        state.count = int(counts[_NEXT])
 
     def run(
         self,
@@ -64,10 +68,12 @@ class CpuPrograms(ProgramOperations):
         supersteps: int,
         state: ProgramState,
     ) -> None:
-        loops = self._loops(program, graph.entries is not None)
-        given = parameter_tuple(parameters, graph.vertices)
-        run = _run_all if program.every_vertex else _run_active
-        run(program, loops, given, graph, mode, supersteps, state)
+        loops = self._loops(program)
+        given = packed_parameters(parameters, graph.vertices)
+        if program.every_vertex:
+            _run_all(program, loops, given, graph, supersteps, state)
+        else:
+            _run_active(program, loops, given, graph, mode, supersteps, state)
 
     def supports_any(
         self,
@@ -76,33 +82,24 @@ class CpuPrograms(ProgramOperations):
         values: Array,
         edges: tuple[Array, Array, Array | None],
     ) -> bool:
-        found = np.zeros(1, np.int32)
-        given = parameter_tuple(parameters, len(values))
-        self._loops(program).supports(len(edges[0]), *edges, given, values, found)
-        return bool(found[0])
+        given = packed_parameters(parameters, len(values))
+        return bool(self._loops(program).supports(*edges, given, values))
 
 
-def parameter_tuple(parameters: Mapping[str, float], vertices: int) -> tuple[float, ...]:
-    """The number of vertices and the parameters, as loops take them."""
-    return tuple(parameter_record(parameters, vertices)[()])
+def packed_parameters(parameters: Mapping[str, float], vertices: int) -> Array:
+    """int64[…]: the number of vertices and the parameters, the bits of each."""
+    return parameter_record(parameters, vertices).reshape(1).view(np.int64)
 
 
-def arguments_of_vertex(program: VertexProgram, graph: ProgramGraph) -> tuple[Array | None, ...]:
-    """Ids, degrees and in-degrees; None for what no function names, so that loops are compiled for
-    fewer kinds of graphs.
-    """
-    named, view = program.named, graph.view
-    return (
-        graph.ids if "vertex" in named else None,
-        view.degree if named & {"out_degree", "share"} else None,
-        view.incoming.row_lengths if "in_degree" in named else None,
-    )
+def arguments_of_vertex(graph: ProgramGraph) -> tuple[Array, Array, Array]:
+    """Ids, degrees and in-degrees."""
+    return graph.ids, graph.view.degree, graph.view.incoming.row_lengths
 
 
 def _run_active(
     program: VertexProgram,
     loops: ProgramLoops,
-    given: tuple[float, ...],
+    given: Array,
     graph: ProgramGraph,
     mode: Mode,
     supersteps: int,
@@ -113,17 +110,15 @@ def _run_active(
     accumulated = np.full(0 if in_place else view.vertices, program.identity, program.dtype)
     marks = np.zeros(view.vertices, np.int32)
     received, following = np.empty((2, view.vertices), np.int32)
-    vertex, active = arguments_of_vertex(program, graph), state.active
-    degree = view.degree if "share" in program.named else None
-    directions, by_edges = _directions(graph), graph.entries is not None
-    flags = np.zeros(view.vertices if by_edges else 0, np.int32)
-    looks = program.first_wins and state.fresh and not in_place and not by_edges
+    vertex, active = arguments_of_vertex(graph), state.active
+    directions = (view.outgoing, view.incoming)[: 2 if graph.both else 1]
+    looks = program.first_wins and state.fresh and not in_place
     for _ in range(supersteps):
         if state.count == 0:
             break
         sending = active[: state.count]
         if looks and _many(graph, sending):
-            found = _look(loops, given, graph, degree, sending, marks, state)
+            found = _look(loops, given, graph, sending, marks, state)
             following[: len(found)] = found
             active, following = following, active
             state.count = len(found)
@@ -132,22 +127,14 @@ def _run_active(
         counts = np.zeros(2, np.int64)
         if in_place:
             marks[sending] = 0  # whoever improves their values from here on lists them again
-        arrays = (state.values, accumulated, marks)
+        arrays = (state.values, marks) if in_place else (state.values, accumulated, marks)
         listed = following if in_place else received
-        if by_edges:
-            flags[sending] = 1
-        for sources, lists in directions:
-            groups, messages = _groups(lists[1][sending], sending)
+        for lists in directions:
+            groups, messages = _groups(lists.row_lengths[sending], sending)
             state.edges += messages
-            if by_edges:
-                groups = _edge_groups(sources)
-            chosen = (groups, flags if by_edges else sending, sources, lists)
-            send(len(groups) - 1, *chosen, degree, given, *arrays, listed, counts)
-        if by_edges:
-            flags[sending] = 0
+            send(groups, sending, lists, view.degree, given, *arrays, listed, counts)
         if not in_place:
             loops.receive(
-                int(counts[RECEIVED]),
                 received,
                 vertex,
                 state.supersteps,
@@ -157,30 +144,9 @@ def _run_active(
                 counts,
             )
         active, following = following, active
-        state.count = int(counts[NEXT])
+        state.count = int(counts[_NEXT])
         state.supersteps += 1
     state.active = active
-
-
-def _directions(graph: ProgramGraph) -> list[tuple[Array, tuple[Array, ...]]]:
-    """The lists along which messages go. By edges, the entries take the place of the slots, and
-    their sources come before them.
-    """
-    view, entries = graph.view, graph.entries
-    lists = (view.outgoing, view.incoming)[: 2 if graph.both else 1]
-    if entries is None:
-        return [(np.empty(0, np.int32), tuple(each)) for each in lists]
-    ends = (entries.rows, entries.neighbours)
-    both = ((ends[0], ends[1]), (ends[1], ends[0]))
-    return [
-        (sources, (each.row_starts, each.row_lengths, targets, entries.weights))
-        for each, (sources, targets) in zip(lists, both, strict=False)
-    ]
-
-
-def _edge_groups(sources: NDArray[np.int32]) -> NDArray[np.int64]:
-    """Parts of all edges."""
-    return np.append(np.arange(0, len(sources), CHUNK_WORK), len(sources))
 
 
 def _many(graph: ProgramGraph, active: NDArray[np.int32]) -> bool:
@@ -191,9 +157,8 @@ def _many(graph: ProgramGraph, active: NDArray[np.int32]) -> bool:
 
 def _look(
     loops: ProgramLoops,
-    given: tuple[float, ...],
+    given: Array,
     graph: ProgramGraph,
-    degree: Array | None,
     active: NDArray[np.int32],
     marks: NDArray[np.int32],
     state: ProgramState,
@@ -201,12 +166,13 @@ def _look(
     """A superstep of vertices that look for an active in-neighbour. Returns those that are active
     next.
     """
-    rows, incoming = graph.in_rows, tuple(graph.view.incoming)
+    rows, view = graph.in_rows, graph.view
     assert rows is not None
     marks[active] = 1
     count = len(rows.groups) - 1
     found = np.empty(rows.count + 2 * count, np.int32)
-    loops.look(count, rows.groups, rows.order, incoming, degree, given, state.values, marks, found)
+    chosen = (rows.groups, rows.order, view.incoming, view.degree)
+    loops.look(*chosen, given, state.values, marks, found)
     marks[active] = 0
     listed, read = found[rows.count :].reshape(-1, 2).T
     state.edges += int(read.sum(dtype=np.int64))
@@ -217,7 +183,7 @@ def _look(
 def _groups(lengths: NDArray[np.int32], active: NDArray[np.int32]) -> tuple[NDArray[np.int64], int]:
     """Parts of the active vertices with about equal numbers of messages, and how many these are."""
     messages = int(lengths.sum(dtype=np.int64))
-    if messages + len(active) < LEAST_MESSAGES:
+    if messages + len(active) < _LEAST_MESSAGES:
         return np.array([0, len(active)]), messages
     return chunk_rows(active, lengths).groups, messages
 
@@ -225,48 +191,34 @@ def _groups(lengths: NDArray[np.int32], active: NDArray[np.int32]) -> tuple[NDAr
 def _run_all(
     program: VertexProgram,
     loops: ProgramLoops,
-    given: tuple[float, ...],
+    given: Array,
     graph: ProgramGraph,
-    mode: Mode,
     supersteps: int,
     state: ProgramState,
 ) -> None:
     view, rows = graph.view, graph.in_rows
     assert rows is not None
     values = state.values
-    new_values = values if mode == "asynchronous" else values.copy()
+    new_values = values.copy() if supersteps else values
     count = len(rows.groups) - 1
-    vertex, chunks = arguments_of_vertex(program, graph), (rows.groups, rows.order)
-    incoming = tuple(view.incoming)
-    loop = view.loop if program.loops else None
+    vertex, chunks = arguments_of_vertex(graph), (rows.groups, rows.order)
     start = AGGREGATE_IDENTITY[program.aggregator]
     combine = {"sum": np.add, "min": np.minimum, "max": np.maximum}[program.aggregator]
 
     def aggregated() -> float:
         aggregates = np.full(count, start)
-        loops.aggregate(count, *chunks, vertex, graph.absent, given, values, aggregates)
+        loops.aggregate(*chunks, vertex, graph.absent, given, values, aggregates)
         total = start
         for each in aggregates.tolist():  # in the order of the groups
             total = float(combine(total, each))
         return total
 
-    by_edges = graph.entries is not None
-    accumulated = np.full(view.vertices if by_edges else 0, program.identity, program.dtype)
-    everywhere, listed = np.ones((2, view.vertices if by_edges else 0), np.int32)
-    degree = view.degree if "share" in program.named else None
     state.aggregate, state.count = aggregated(), graph.vertices
     for _ in range(supersteps):
-        if by_edges:
-            ((sources, lists),) = _directions(graph)
-            parts = _edge_groups(sources)
-            # all are marked, so that nobody is listed
-            merged = (values, accumulated, everywhere, listed, np.zeros(2, np.int64))
-            loops.send(len(parts) - 1, parts, everywhere, sources, lists, degree, given, *merged)
         changed = np.zeros(count, np.uint8)
         numbers = (state.supersteps, state.aggregate, given)
-        arrays = (incoming, loop, vertex, graph.absent)
-        both = (values, new_values, accumulated)
-        loops.gather(count, *chunks, *arrays, *numbers, *both, changed)
+        arrays = (view.incoming, view.loop, vertex, graph.absent)
+        loops.gather(*chunks, *arrays, *numbers, values, new_values, changed)
         values, new_values = new_values, values
         state.supersteps += 1
         state.edges += view.edges

@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
+from typing import NamedTuple
+
 import numpy as np
 
-from gpu.backends.cpu import push_kernels
-from gpu.backends.cpu.spread_kernels import (
-    ADDITIONS,
-    COUNTS,
-    ENTRIES,
-    LISTED_COUNT,
-    ROUNDS,
-    SUMS,
-    VERTICES,
-    Tally,
-)
-from gpu.jit.compile import locked
+from gpu.native import kernels
 from gpu.operations.csr import GraphView
 from gpu.operations.device import Array
 from gpu.operations.residual import (
@@ -31,10 +23,24 @@ from gpu.operations.residual import (
 )
 from gpu.operations.update import EdgeChanges
 
-_push = locked(push_kernels.push)
-_spread = locked(push_kernels.spread)
-_recompute_rows = locked(push_kernels.recompute_rows)
-_select_candidates = locked(push_kernels.select_candidates)
+_LISTED_COUNT, _ADDITIONS, _ROUNDS, _VERTICES, _ENTRIES, _COUNTS = 0, 3, 4, 5, 6, 7
+"""Positions in the counts of push.cpp, and their number: candidates; additions, rounds, distinct
+vertices pushed, and entries of work-lists.
+"""
+
+_SUMS = 5
+"""Those of a ResidualDelta, without the additions."""
+
+
+class _Tally(NamedTuple):
+    """What an operation counts and adds up.
+
+    counts  int64[_COUNTS]
+    sums    float64[_SUMS]
+    """
+
+    counts: Array
+    sums: Array
 
 
 class CpuResidual(ResidualOperations):
@@ -51,7 +57,7 @@ class CpuResidual(ResidualOperations):
         residual: Residual,
     ) -> ResidualDelta:
         tally = _tally(residual)
-        _recompute_rows(
+        kernels.recompute_rows(
             first,
             last,
             graph.incoming,
@@ -61,8 +67,8 @@ class CpuResidual(ResidualOperations):
             rhs_scale,
             damping,
             graph.outgoing.row_lengths,
-            *_lists(residual),
-            *tally,
+            _lists(residual),
+            tally,
         )
         return _delta(residual, tally)
 
@@ -137,7 +143,7 @@ class CpuResidual(ResidualOperations):
         amounts: Array,
     ) -> ResidualDelta:
         tally, lists = _tally(residual), _lists(residual)
-        _spread(sources, contributions, targets, amounts, *graph.outgoing, *lists, *tally)
+        kernels.scatter(sources, contributions, targets, amounts, graph.outgoing, lists, tally)
         return _delta(residual, tally)
 
     def push(
@@ -149,31 +155,23 @@ class CpuResidual(ResidualOperations):
         limits: PushLimits,
     ) -> PushResult:
         tally = _tally(residual)
-        end, threshold = _push(
-            *graph.outgoing,
+        end, threshold = kernels.push(
+            graph.outgoing,
             graph.loop,
             graph.degree,
             values,
             damping,
-            *_lists(residual),
+            _lists(residual),
             residual.solve % SOLVES,
-            limits.residual_l1,
-            limits.residual_sum,
-            limits.mass,
-            limits.goal,
-            limits.threshold,
-            limits.edge_weight,
-            limits.round_edges,
-            limits.edges,
-            limits.rounds,
-            *tally,
+            _limits(limits),
+            tally,
         )
-        rounds, vertices, entries = tally.counts[[ROUNDS, VERTICES, ENTRIES]].tolist()
+        rounds, vertices, entries = tally.counts[[_ROUNDS, _VERTICES, _ENTRIES]].tolist()
         delta = _delta(residual, tally)
         return PushResult(PUSH_ENDS[end], threshold, rounds, vertices, entries, delta)
 
     def select_candidates(self, residual: Residual, floor: float) -> None:
-        residual.listed = _select_candidates(
+        residual.listed = kernels.select_candidates(
             residual.values, residual.marks, floor, residual.candidates
         )
         residual.floor = floor
@@ -201,22 +199,29 @@ def _packed(sources: Array, targets: Array) -> Array:
     return sources.astype(np.int64) << 32 | targets
 
 
+_limits = attrgetter(
+    *("residual_l1", "residual_sum", "mass", "goal", "threshold", "edge_weight"),
+    *("round_edges", "edges", "rounds"),
+)
+"""The members of PushLimits, as the kernel takes them."""
+
+
 def _lists(residual: Residual) -> tuple[Array, Array, Array, float]:
     """The residual and its lists, as the kernels take them."""
     return residual.values, residual.marks, residual.candidates, residual.floor
 
 
-def _tally(residual: Residual) -> Tally:
-    tally = Tally(np.zeros(COUNTS, np.int64), np.zeros(SUMS))
-    tally.counts[LISTED_COUNT] = residual.listed
+def _tally(residual: Residual) -> _Tally:
+    tally = _Tally(np.zeros(_COUNTS, np.int64), np.zeros(_SUMS))
+    tally.counts[_LISTED_COUNT] = residual.listed
     return tally
 
 
-def _delta(residual: Residual, tally: Tally) -> ResidualDelta:
-    residual.listed = int(tally.counts[LISTED_COUNT])
+def _delta(residual: Residual, tally: _Tally) -> ResidualDelta:
+    residual.listed = int(tally.counts[_LISTED_COUNT])
     _drop_overflow(residual)
     residual_l1, residual_sum, mass, moved, magnitude = tally.sums.tolist()
-    additions = int(tally.counts[ADDITIONS])
+    additions = int(tally.counts[_ADDITIONS])
     return ResidualDelta(residual_l1, residual_sum, mass, moved, magnitude, additions)
 
 

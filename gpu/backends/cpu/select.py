@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu.jit.compile import sequential
+from gpu.native import kernels
 from gpu.operations.csr import GraphView
 from gpu.operations.device import Array
 from gpu.operations.select import Candidates, SelectOperations, residual_bound
@@ -30,7 +30,7 @@ class CpuSelect(SelectOperations):
         self, values: Array, mass: float, earlier: Array, threshold: float, capacity: int
     ) -> tuple[int, Array]:
         listed = np.empty(min(capacity, len(values)), np.int32)
-        found = int(_list_changed(values, mass, earlier, threshold, listed))
+        found: int = kernels.list_changed(values, mass, earlier, threshold, listed)
         return found, listed[:found]
 
     def highest_bound(
@@ -48,19 +48,6 @@ class CpuSelect(SelectOperations):
             degree, loop = degree[vertices], loop[vertices]
         bounds = residual_bound(np, residuals, degree, loop, damping, positive_residual)
         return float((values + bounds)[values <= at_most].max())
-
-
-@sequential  # not on all cores: the writer would wait for them
-def _list_changed(values, mass, earlier, threshold, listed):  # type: ignore[no-untyped-def]
-    found = 0
-    for position in range(len(values)):
-        before = earlier[position]
-        change = abs(values[position] / mass - before)
-        if threshold * before < change < np.inf:
-            if found < len(listed):
-                listed[found] = position
-            found += 1
-    return found
 
 
 def _at_most_kth_largest(values: Array, k: int) -> float:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
-from gpu.backends.cpu import start_kernels, sweep_kernels
-from gpu.backends.cpu.rows import BLOCK, NO_VALUES, STRIPE, smallest_change
-from gpu.backends.cpu.sweep_kernels import LARGEST_STEP, SUMS
+from gpu.backends.cpu.rows import BLOCK, NO_VALUES, STRIPE
+from gpu.native import kernels
 from gpu.operations.csr import GraphView, Rows
 from gpu.operations.device import Array
 from gpu.operations.sweeps import (
@@ -21,18 +20,14 @@ from gpu.operations.sweeps import (
 
 NO_DEFLATION = DeflationVector(NO_VALUES, NO_VALUES, 0.0)
 
+_SUMS, _LARGEST_STEP = 5, 4
+"""Sums of a sweep, as many inner products of a step of Orthomin(1), and the place of max |Δy|."""
+
 
 class CpuSweeps(SweepOperations):
     """See SweepOperations."""
 
-    contribution_dtypes: ClassVar[dict[str, type[np.generic]]] = {
-        "float64": np.float32,
-        "float32": np.float32,
-    }
-    weighted_contribution_dtypes: ClassVar[dict[str, type[np.generic]]] = {
-        "float64": np.float32,
-        "float32": np.float64,
-    }
+    contribution_dtype = np.float32
     takes_momentum = True
 
     def compute_contributions(self, graph: GraphView, values: Array, contributions: Array) -> None:
@@ -45,22 +40,20 @@ class CpuSweeps(SweepOperations):
         graph: GraphView,
         rows: Rows,
         values: Array,
-        contributions: Array | None,
+        contributions: Array,
         rhs_scale: float,
         damping: float,
         residual: Array,
     ) -> tuple[float, float]:
-        groups = len(rows.groups) - 1
-        sums = np.zeros((groups, 2))
-        sweep_kernels.compute_residual(
-            groups,
+        sums = np.zeros((len(rows.groups) - 1, 2))
+        kernels.compute_residual(
             rows.groups,
             rows.order,
             graph.incoming,
             graph.loop,
             graph.degree,
             values,
-            NO_VALUES if contributions is None else contributions,
+            contributions,
             rhs_scale,
             damping,
             residual,
@@ -79,8 +72,7 @@ class CpuSweeps(SweepOperations):
         shift: float,
     ) -> SweepResult:
         sums = _stripe_sums(graph)
-        sweep_kernels.quantize_contributions(
-            graph.vertices,
+        kernels.quantize_contributions(
             graph.incoming.row_lengths,
             graph.loop,
             graph.degree,
@@ -95,7 +87,7 @@ class CpuSweeps(SweepOperations):
 
     def sum_in_degrees(self, graph: GraphView, damping: float) -> Array:
         sums = _stripe_sums(graph)
-        start_kernels.sum_in_degrees(*_in_degrees(graph), damping, sums)
+        kernels.sum_in_degrees(*_in_degrees(graph), damping, sums)
         return np.add.reduce(sums)
 
     def start_from_in_degrees(
@@ -111,7 +103,7 @@ class CpuSweeps(SweepOperations):
         constant, linear, edges, *_ = in_degrees.tolist()
         mean = rhs_scale * constant / (edges - linear) if edges > 0.0 else 0.0
         sums = _stripe_sums(graph)
-        start_kernels.start_from_in_degrees(
+        kernels.start_from_in_degrees(
             *_in_degrees(graph), damping, rhs_scale, mean, values, residual, contributions, sums
         )
         return _result(sums)
@@ -161,10 +153,8 @@ class CpuSweeps(SweepOperations):
         floor: float,
         has_previous: bool,
     ) -> Array:
-        groups = len(rows.groups) - 1
-        products = np.zeros((groups, SUMS))
-        sweep_kernels.orthomin_image(
-            groups,
+        products = np.zeros((len(rows.groups) - 1, _SUMS))
+        kernels.orthomin_image(
             rows.groups,
             rows.order,
             graph.incoming,
@@ -197,8 +187,7 @@ class CpuSweeps(SweepOperations):
         has_previous: bool,
     ) -> tuple[OrthominStep, SweepResult]:
         step, sums = OrthominStep.of(products.tolist(), has_previous), _stripe_sums(graph)
-        sweep_kernels.orthomin_step(
-            graph.vertices,
+        kernels.orthomin_step(
             graph.incoming.row_lengths,
             graph.loop,
             graph.degree,
@@ -218,7 +207,7 @@ class CpuSweeps(SweepOperations):
         return step, _result(sums)
 
     def subtract_at(self, residual: Array, places: Array, weights: Array, amount: float) -> None:
-        sweep_kernels.subtract_at(residual, places, weights, amount)
+        kernels.subtract_at(residual, places, weights, amount)
 
     def sum_depth(self, longest_row: int) -> int:
         return sum_depth(longest_row)
@@ -243,10 +232,8 @@ def _sweep(
     fresh: float = 1.0,
     kept: float = 0.0,
 ) -> SweepResult:
-    groups = len(rows.groups) - 1
-    sums = np.zeros((groups, SUMS))
-    sweep_kernels.sweep(
-        groups,
+    sums = np.zeros((len(rows.groups) - 1, _SUMS))
+    kernels.sweep(
         rows.groups,
         rows.order,
         graph.incoming,
@@ -257,9 +244,8 @@ def _sweep(
         shift,
         deflation or NO_DEFLATION,
         coefficient,
-        smallest_change(values),
-        np.float32(fresh),
-        np.float32(kept),
+        fresh,
+        kept,
         values,
         residual,
         new_contributions,
@@ -270,15 +256,15 @@ def _sweep(
 
 def _in_degrees(graph: GraphView) -> tuple[Any, ...]:
     """What kernels of the start read of a graph."""
-    return graph.vertices, graph.incoming.row_lengths, graph.loop, graph.degree
+    return graph.incoming.row_lengths, graph.loop, graph.degree
 
 
 def _stripe_sums(graph: GraphView) -> Array:
-    return np.zeros((-(-graph.vertices // STRIPE), SUMS))
+    return np.zeros((-(-graph.vertices // STRIPE), _SUMS))
 
 
 def _result(sums: Array) -> SweepResult:
     # as methods of the array, these take three times as long: as long as a small graph's sweep
     residual_l1, residual_sum, mass, next_residual_sum, _ = np.add.reduce(sums).tolist()
-    largest_step = float(np.maximum.reduce(sums[:, LARGEST_STEP], initial=0.0))
+    largest_step = float(np.maximum.reduce(sums[:, _LARGEST_STEP], initial=0.0))
     return SweepResult(residual_l1, residual_sum, mass, next_residual_sum, largest_step)

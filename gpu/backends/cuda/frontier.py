@@ -1,15 +1,14 @@
-"""Sets of vertices on ``cuda``, their expansion along edges, and Jacobi steps over them."""
+"""Sets of vertices on ``cuda``, and their expansion along edges."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from gpu.backends.cuda.device import NULL
-from gpu.backends.cuda.kernels.loader import BIN_LANES, BIN_LIMITS, EDGE_CHUNK, VALUES, WARP
-from gpu.backends.cuda.launcher import Launcher, blocks_for, grid_blocks
+from gpu.backends.cuda.kernels.loader import BIN_LANES, BIN_LIMITS, EDGE_CHUNK, WARP
+from gpu.backends.cuda.launcher import Launcher, blocks_for
 from gpu.operations.csr import GraphView, Rows
 from gpu.operations.device import Array
-from gpu.operations.frontier import Frontier, FrontierOperations, JacobiResult
+from gpu.operations.frontier import FrontierOperations
 
 _EXPANSION_BLOCKS = 2048
 """Blocks of an expansion, at most."""
@@ -20,14 +19,6 @@ class CudaFrontier(FrontierOperations):
 
     def __init__(self, launch: Launcher) -> None:
         self._launch = launch
-
-    def compact_rows(self, flags: Array, rows: Rows, row_lengths: Array) -> Rows:  # noqa: ARG002
-        xp = self._launch.xp
-        kept = flags[rows.order] != 0
-        before = xp.zeros(rows.count + 1, np.int64)
-        xp.cumsum(kept, out=before[1:])
-        groups = self._launch.device.to_host(before[xp.asarray(rows.groups)])
-        return Rows(rows.order[kept], groups)
 
     def rows_of(self, vertices: Array, row_lengths: Array) -> Rows:
         xp = self._launch.xp
@@ -86,61 +77,3 @@ class CudaFrontier(FrontierOperations):
             weighted=graph.weighted,
         )
         return fresh[: int(found[0])]
-
-    def jacobi_step(
-        self,
-        graph: GraphView,
-        rows: Rows,
-        values: Array,
-        contributions: Array | None,
-        rhs_scale: float,
-        damping: float,
-        new_values: Array,
-        frontier: Frontier,
-    ) -> JacobiResult:
-        xp, value = self._launch.xp, VALUES[values.dtype.name]
-        divided = str(contributions is None).lower()
-        given = NULL if contributions is None else contributions
-        sums = self._launch.over_rows(
-            "residual",
-            f"jacobi_step<{value}, {divided}>",
-            graph.incoming,
-            rows,
-            graph.loop,
-            graph.degree,
-            values,
-            given,
-            np.float64(rhs_scale),
-            np.float64(damping),
-            new_values,
-            frontier.affected,
-            frontier.expanding,
-            np.float64(frontier.prune_tolerance),
-            np.float64(frontier.frontier_tolerance),
-        )
-        grows = np.isfinite(frontier.frontier_tolerance)
-        expanding, remaining = xp.empty((2, rows.count if grows else 1), np.int32)
-        found = xp.zeros(2, np.uint64)
-        self._launch(
-            "residual",
-            f"finish_step<{value}>",
-            grid_blocks(rows.count),
-            rows.order,
-            np.int64(rows.count),
-            graph.degree,
-            new_values,
-            values,
-            given,
-            frontier.affected,
-            frontier.expanding,
-            np.int32(grows),
-            expanding,
-            remaining,
-            found,
-            weighted=graph.weighted,
-        )
-        largest_change = float(self._launch.device.to_host(sums)[-1])
-        expanded, remained = self._launch.device.to_host(found).tolist()
-        return JacobiResult(
-            largest_change, expanding[:expanded], remaining[:remained] if grows else rows.order
-        )

@@ -97,8 +97,10 @@ class CudaPrograms(ProgramOperations):
         state: ProgramState,
     ) -> None:
         given = parameter_struct(parameters, graph.vertices)
-        run = self._run_all if program.every_vertex else self._run_active
-        run(program, given, graph, mode, supersteps, state)
+        if program.every_vertex:
+            self._run_all(program, given, graph, supersteps, state)
+        else:
+            self._run_active(program, given, graph, mode, supersteps, state)
 
     def _run_active(
         self,
@@ -122,16 +124,13 @@ class CudaPrograms(ProgramOperations):
         start = np.zeros(PROGRAM_COUNTS["SIZE"], np.int64)
         start[PROGRAM_COUNTS["ACTIVE"]] = state.count
         counts = self._launch.device.to_device(start)
-        unit, columns = _columns(graph)
         name = f"run_active<{str(in_place).lower()}>"
-        self._kernel(program, view.weighted, name, unit)(
+        self._kernel(program, view.weighted, name)(
             (blocks_for_rows(self._launch, vertices, ACTIVE_BLOCKS),),
             (BLOCK,),
             (
                 *pointers(*view.outgoing),
                 *pointers(*view.incoming),
-                *columns,
-                xp.zeros(vertices if unit == "edges" else 0, np.int32),
                 view.degree,
                 graph.ids,
                 given,
@@ -162,26 +161,19 @@ class CudaPrograms(ProgramOperations):
         program: VertexProgram,
         given: NDArray[np.void],
         graph: ProgramGraph,
-        mode: Mode,
         supersteps: int,
         state: ProgramState,
     ) -> None:
         xp, view, rows = self._launch.xp, graph.view, graph.in_rows
         assert rows is not None
-        new_values = state.values if mode == "asynchronous" else state.values.copy()
+        new_values = state.values.copy() if supersteps else state.values
         blocks = blocks_for_rows(self._launch, view.vertices, ALL_BLOCKS)
         counts, aggregate = xp.zeros(PROGRAM_COUNTS["SIZE"], np.int64), xp.empty(1)
-        unit, columns = _columns(graph)
-        accumulated = xp.full(
-            view.vertices if unit == "edges" else 0, program.identity, program.dtype
-        )
-        self._kernel(program, view.weighted, "run_all", unit)(
+        self._kernel(program, view.weighted, "run_all")(
             (blocks,),
             (BLOCK,),
             (
                 *pointers(*view.incoming),
-                *columns,
-                accumulated,
                 view.loop,
                 view.degree,
                 graph.ids,
@@ -251,14 +243,6 @@ def row_groups(rows: Rows) -> NDArray[np.void]:
     groups = np.zeros((), _ROWS)
     groups["first"] = rows.groups
     return groups.view(f"V{groups.nbytes}")
-
-
-def _columns(graph: ProgramGraph) -> tuple[Unit, tuple[Any, ...]]:
-    """The schedule, and Columns of programs.cuh."""
-    entries = graph.entries
-    if entries is None:
-        return "vertices", (NULL, NULL, NULL, np.int64(0))
-    return "edges", (*pointers(*entries), np.int64(len(entries.rows)))
 
 
 def parameter_struct(parameters: Mapping[str, float], vertices: int) -> Any:

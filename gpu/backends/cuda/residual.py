@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from gpu.backends.cuda.device import NULL
 from gpu.backends.cuda.kernels.counts import TALLY
-from gpu.backends.cuda.kernels.loader import EDGE_CHUNK, VALUES, WARP
+from gpu.backends.cuda.kernels.loader import EDGE_CHUNK, WARP
 from gpu.backends.cuda.launcher import Launcher, pointers
 from gpu.operations.csr import GraphView
 from gpu.operations.device import Array
@@ -49,7 +49,7 @@ class CudaResidual(ResidualOperations):
         tally = self._tally(residual)
         self._launch(
             "perturb",
-            _kernel("recompute_rows", values),
+            "recompute_rows",
             self._launch.resident_blocks((last - first) * WARP),
             np.int64(first),
             np.int64(last),
@@ -83,7 +83,7 @@ class CudaResidual(ResidualOperations):
         spared = xp.empty(len(sources), np.uint8) if graph.weighted else None
         self._launch(
             "perturb",
-            _kernel("perturb", values),
+            "perturb",
             self._launch.resident_blocks(singles),
             sources,
             changes.old_degree,
@@ -146,7 +146,7 @@ class CudaResidual(ResidualOperations):
         tally = self._tally(residual)
         self._launch(
             "perturb",
-            _kernel("spread", residual.values),
+            "spread",
             self._launch.resident,
             sources,
             contributions,
@@ -177,7 +177,7 @@ class CudaResidual(ResidualOperations):
         other_candidates = xp.empty_like(residual.candidates)
         self._launch(
             "push",
-            _kernel("push", values),
+            "push",
             self._launch.resident,
             *pointers(*graph.outgoing),
             graph.loop,
@@ -226,7 +226,7 @@ class CudaResidual(ResidualOperations):
         tally, vertices = self._tally(residual), len(residual.values)
         self._launch(
             "perturb",
-            _kernel("select_candidates", residual.values),
+            "select_candidates",
             self._launch.resident_blocks(vertices),
             residual.values,
             np.int64(vertices),
@@ -242,10 +242,6 @@ class CudaResidual(ResidualOperations):
         tally = np.zeros(TALLY["SIZE"], np.int64)
         tally[TALLY["LISTED_COUNT"]] = residual.listed
         return self._launch.device.to_device(tally)
-
-
-def _kernel(name: str, values: Array) -> str:
-    return f"{name}<{VALUES[values.dtype.name]}>"
 
 
 def _lists(residual: Residual) -> tuple[Any, ...]:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from gpu.backends.cuda.kernels.loader import VALUES
 from gpu.backends.cuda.launcher import Launcher
 from gpu.operations.csr import GraphView
 from gpu.operations.device import Array
@@ -30,7 +29,7 @@ class CudaRounds(RoundOperations):
         numbers = self._launch.xp.zeros(2 * LEVELS + 1, np.uint64)
         self._launch(
             "rounds",
-            _kernel("count_candidates", residual.values),
+            "count_candidates",
             self._launch.resident_blocks(residual.listed),
             residual.candidates,
             np.int64(residual.listed),
@@ -57,7 +56,7 @@ class CudaRounds(RoundOperations):
         queue, candidates = xp.empty(count, np.int32), xp.empty_like(residual.candidates)
         self._launch(
             "rounds",
-            _kernel("take_candidates", residual.values),
+            "take_candidates",
             self._launch.resident_blocks(residual.listed),
             residual.candidates,
             np.int64(residual.listed),
@@ -81,7 +80,7 @@ class CudaRounds(RoundOperations):
         contributions, sums = xp.empty(count), xp.zeros(5)
         self._launch(
             "rounds",
-            _kernel("push_vertices", values),
+            "push_vertices",
             self._launch.resident_blocks(count),
             vertices,
             np.int64(count),
@@ -97,7 +96,3 @@ class CudaRounds(RoundOperations):
             weighted=graph.weighted,
         )
         return contributions, sums
-
-
-def _kernel(name: str, values: Array) -> str:
-    return f"{name}<{VALUES[values.dtype.name]}>"

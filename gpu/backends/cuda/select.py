@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu.backends.cuda.kernels.loader import BLOCK, COLUMNS, VALUES
+from gpu.backends.cuda.kernels.loader import BLOCK, COLUMNS
 from gpu.backends.cuda.launcher import Launcher
 from gpu.operations.csr import GraphView
 from gpu.operations.device import Array
@@ -93,7 +93,7 @@ class CudaSelect(SelectOperations):
         blocks = self._launch.resident_blocks(values.size, _WAVES)
         self._launch(
             "select",
-            f"{kernel}<{VALUES[values.dtype.name]}>",
+            kernel,
             each * max(1, blocks // each),
             values,
             np.int64(values.size),
@@ -110,7 +110,7 @@ class CudaSelect(SelectOperations):
         listed, counter = xp.empty(min(capacity, count), np.int32), xp.zeros(1, np.uint64)
         self._launch(
             "select",
-            f"list_changed<{VALUES[values.dtype.name]}>",
+            "list_changed",
             self._launch.resident_blocks(count, _WAVES),
             values,
             earlier,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +14,6 @@ from gpu.backends.cuda.kernels.loader import (
     FUSED_SUMS,
     OVERFLOW_FACTOR,
     SWEEP_SUMS,
-    VALUES,
     WARP,
 )
 from gpu.backends.cuda.kernels.page_shape import PageShape
@@ -59,14 +58,7 @@ _RUN = np.dtype(
 class CudaSweeps(SweepOperations):
     """See SweepOperations."""
 
-    contribution_dtypes: ClassVar[dict[str, type[np.generic]]] = {
-        "float64": np.uint16,
-        "float32": np.float32,
-    }
-    weighted_contribution_dtypes: ClassVar[dict[str, type[np.generic]]] = {
-        "float64": np.uint16,
-        "float32": np.float64,
-    }
+    contribution_dtype = np.uint16
 
     def __init__(self, launch: Launcher, pages: PageShape | None) -> None:
         self._launch, self._pages = launch, pages
@@ -88,21 +80,20 @@ class CudaSweeps(SweepOperations):
         graph: GraphView,
         rows: Rows,
         values: Array,
-        contributions: Array | None,
+        contributions: Array,
         rhs_scale: float,
         damping: float,
         residual: Array,
     ) -> tuple[float, float]:
-        divided = str(contributions is None).lower()
         sums = self._launch.over_rows(
             "residual",
-            f"compute_residual<{VALUES[values.dtype.name]}, {divided}>",
+            "compute_residual",
             graph.incoming,
             rows,
             graph.loop,
             graph.degree,
             values,
-            NULL if contributions is None else contributions,
+            contributions,
             np.float64(rhs_scale),
             np.float64(damping),
             residual,
@@ -121,7 +112,7 @@ class CudaSweeps(SweepOperations):
     ) -> SweepResult:
         sums = self._launch.over_vertices(
             "sweep",
-            f"quantize_contributions<{VALUES[values.dtype.name]}>",
+            "quantize_contributions",
             graph,
             graph.incoming.row_lengths,
             np.float64(damping),
@@ -181,7 +172,7 @@ class CudaSweeps(SweepOperations):
             self._launch,
             self._pages,
             "sweep",
-            (f"sweep<{VALUES[values.dtype.name]}, {deflated}>", f"finish_sweep<{deflated}>"),
+            (f"sweep<{deflated}>", f"finish_sweep<{deflated}>"),
             graph,
             rows,
             contributions,
@@ -278,7 +269,7 @@ class CudaSweeps(SweepOperations):
         run: FusedRun,
     ) -> list[tuple[SweepResult, float]]:
         results = self._fused(
-            f"fused_sweeps<{VALUES[values.dtype.name]}>",
+            "fused_sweeps",
             graph,
             rows,
             run,

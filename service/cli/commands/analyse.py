@@ -103,11 +103,11 @@ def analyse(
     options = Options(directed=not undirected)
     if memory is None:
         edges = read_edges(file, weights=weights)
-        with display.working("analysing (a first run compiles kernels)"):
+        with display.working("analysing"):
             found = analyse_edges(edges, file.name, programs, parameters, options, backend)
     else:
         wanted = wanted_columns(weights=weights)
-        with display.working("analysing (a first run compiles kernels)"):
+        with display.working("analysing"):
             found = analyse_file(
                 file, wanted, memory, scratch, programs, parameters, options, backend
             )

@@ -263,13 +263,13 @@ def rank(
     check_scratch(scratch, memory)
     if memory is None:
         edges = read_edges(file, time, weights)
-        with display.working("ranking (a first run compiles kernels, for about a minute)"):
+        with display.working("ranking"):
             ranking = rank_edges(edges, options, solve, backend, places)
     else:
         if half_life is not None:
             raise CommandError("--half-life cannot be used with --memory")
         wanted = wanted_columns(weights=weights)
-        with display.working("ranking (a first run compiles kernels, for about a minute)"):
+        with display.working("ranking"):
             ranking = rank_file(file, wanted, memory, scratch, options, solve, backend, places)
     left_out = {"duplicates": ranking.duplicates, "superseded": ranking.superseded}
     display.notice_left_out(ranking.unused_columns, **left_out)

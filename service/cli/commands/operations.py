@@ -87,11 +87,7 @@ def serve(
     defaults in brackets come last.
     """
     import gc
-    import os
 
-    # where compiled loops are kept if nothing else can be written, see gpu.jit.cache
-    directory = data or os.environ.get("LIVERANK_DATA") or "liverank-data"
-    os.environ.setdefault("LIVERANK_CACHE_DIR", os.path.join(directory, ".cache", "kernels"))
     # Imported modules are never garbage: collecting would take a fifth of the time of the imports,
     # and later delay reads.
     gc.disable()

@@ -77,8 +77,7 @@ Dangling = Annotated[
 ]
 TargetError = Annotated[float | None, typer.Option(help="L1 error at which `auto` stops [1e-6].")]
 Storage = Annotated[
-    Literal["float64", "float32"] | None,
-    typer.Option(help="float32: half the memory per vertex [float64]."),
+    str | None, typer.Option(help="Type of the numbers of a vertex: always float64.")
 ]
 Tolerance = Annotated[
     float | None,
@@ -165,7 +164,7 @@ Plot = Annotated[
 
 DEFAULT_URL = "http://127.0.0.1:8080"
 LOADING_WAIT = 600.0
-"""Of what loads a graph: a first start compiles kernels, for minutes on a small machine."""
+"""Of what loads a graph: a server may recover a large graph, or compile kernels for its GPU."""
 
 
 @contextmanager

@@ -28,7 +28,7 @@ async def alive() -> Response:
 
 @router.get("/readyz", response_model=Ready, responses=problems())
 async def ready(request: Request, catalog: OpenCatalog) -> Response:
-    """200 once kernels are compiled and graphs recovered; until then 503 with the reason.
+    """200 once graphs are recovered; until then 503 with the reason.
 
     Graphs that have stopped are listed, graphs that recover from the loss of shards, and consumers
     of external sources that have reported that they do not consume; the server is ready

@@ -7,7 +7,7 @@ import numpy as np
 from gpu import EdgeBatch, Engine, Options
 from gpu.operations.backend import Backend
 from gpu.operations.residual import PushLimits, PushResult
-from gpu.types import BackendName, Storage
+from gpu.types import BackendName
 
 LEAF, FIRST, LAST = 1, 2, 9
 """Of `solved`: a vertex without edges, and the first and last vertex of the circle."""
@@ -20,9 +20,9 @@ _LIMITS: dict[str, float] = {
 }
 
 
-def solved(backend: Backend | BackendName = "cpu", storage: Storage = "float64") -> Engine:
+def solved(backend: Backend | BackendName = "cpu") -> Engine:
     """Vertex 0 has a loop alone, LEAF nothing, FIRST to LAST are a circle, and 10 links to all."""
-    engine = Engine(Options(storage=storage), backend)
+    engine = Engine(Options(), backend)
     circle, all_others = np.arange(FIRST, LAST + 1), np.arange(11, 111)
     sources = np.concatenate([circle, [0], np.full(100, 10)])
     engine.apply(EdgeBatch(sources, np.concatenate([np.roll(circle, 1), [0], all_others])))

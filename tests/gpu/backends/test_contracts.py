@@ -121,17 +121,17 @@ def test_a_perturbation_makes_no_more_additions_than_it_may(backend: Backend) ->
 
 
 def test_what_vertices_without_edges_keep_counts_in_the_sum(backend: Backend) -> None:
-    engine = Engine(Options(storage="float32"), backend)
+    engine = Engine(Options(), backend)
     engine.apply(EdgeBatch.of(insert=[(0, 1), (1, 0)]))
     engine.apply(EdgeBatch(vertices=300))
     graph, sweeps, to_device = engine.internals.graph, backend.sweeps, backend.device.to_device
-    # the last digit of y is 1/16: up to half of it stays in r
-    values, residual = np.full(300, 1e6, np.float32), np.zeros(300, np.float32)
+    # the last digit of y is 1/8: up to half of it stays in r
+    values, residual = np.full(300, 1e15), np.zeros(300)
     residual[2:] = np.random.default_rng(6).random(298)
     y, r = to_device(values), to_device(residual)
-    contributions = to_device(np.zeros(300, sweeps.contribution_dtypes["float32"]))
+    contributions = to_device(np.zeros(300, sweeps.contribution_dtype))
     result = sweeps.quantize_contributions(graph.view, y, r, contributions, 0.85, 0.0)
-    left = backend.device.to_host(r).astype(np.float64)
+    left = backend.device.to_host(r)
     assert np.abs(left).sum() > 1.0
     assert result.residual_sum == pytest.approx(left.sum(), abs=1e-9)
     assert result.residual_l1 == pytest.approx(np.abs(left).sum(), abs=1e-9)
@@ -170,6 +170,19 @@ def test_a_vertex_with_a_long_list_has_a_higher_threshold(backend: Backend) -> N
     result = pushed(engine, {LEAF: 0.2, 10: 0.5}, 1e-9, threshold=0.1, edge_weight=0.1)
     assert (result.rounds, result.vertices) == (1, 1)
     assert np.flatnonzero(backend.device.to_host(values) != before).tolist() == [LEAF]
+
+
+def test_what_a_rank_has_no_digits_for_is_pushed_by_nobody(backend: Backend) -> None:
+    # the residual of FIRST is above every threshold and below half of the last digit of its y
+    engine = solved(backend)
+    iterate = engine.internals.iterate
+    residual = iterate.workspace.residual
+    value = float(iterate.values[FIRST])
+    small = 0.4 * float(np.spacing(value))
+    entries = {LEAF: 0.125, FIRST: small}
+    result = pushed(engine, entries, 1e-3 * small, threshold=0.1, rounds=100)
+    assert (result.end, result.rounds, result.vertices) == ("floor", 1, 1)
+    assert (float(iterate.values[FIRST]), float(residual.values[FIRST])) == (value, small)
 
 
 def test_a_push_counts_the_entries_of_its_work_lists(backend: Backend) -> None:

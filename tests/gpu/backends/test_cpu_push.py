@@ -2,59 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from gpu import EdgeBatch, Engine, Options, generate
-from gpu.backends.cpu import spread_kernels
-from gpu.backends.cpu.spread_kernels import Tally, WorkLists
-from gpu.jit.threads import one_parallel_kernel
+from gpu.native import kernels
 from gpu.operations.csr import Csr
 from tests.gpu.backends.pushes import FIRST, LAST, LEAF, pushed, solved
 
 
-@pytest.mark.parametrize("storage", [np.float64, np.float32])
-def test_all_cores_spread_as_one_core_does(storage: type[np.floating[Any]]) -> None:
+@pytest.mark.parametrize("threads", [1, 2, 5])
+@pytest.mark.parametrize("longest", [40, 800], ids=["in order", "in buckets"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_additions_are_those_of_one_after_the_other(
+    weighted: bool, longest: int, threads: int
+) -> None:
     generator = np.random.default_rng(1)
     vertices, count = 1000, 700
-    lengths = generator.integers(0, 400, vertices).astype(np.int32)
+    lengths = generator.integers(0, longest, vertices).astype(np.int32)
     starts = np.concatenate([[0], np.cumsum(lengths)[:-1]]).astype(np.int64)
     column_indices = generator.integers(0, vertices, int(lengths.sum())).astype(np.int32)
-    outgoing = Csr(starts, lengths, column_indices)
+    weights = generator.uniform(0.5, 2.0, len(column_indices)).astype(np.float32)
+    outgoing = Csr(starts, lengths, column_indices, weights if weighted else None)
     sources = generator.permutation(vertices)[:count].astype(np.int32)
     contributions = generator.normal(size=count)
-    edges = int(lengths[sources].sum())
-    assert edges > 100_000
+    slots = np.concatenate([np.arange(starts[u], starts[u] + lengths[u]) for u in sources])
+    assert (len(slots) >= 1 << 17) == (longest == 800)
+    amounts = np.repeat(contributions, lengths[sources])
+    amounts = amounts * weights[slots] if weighted else amounts
+    before = np.linspace(-1.0, 1.0, vertices)
+    expected = before.copy()
+    np.add.at(expected, column_indices[slots], amounts)
 
-    def spread(kernel: Callable[..., Any]) -> tuple[NDArray[Any], ...]:
-        r = np.linspace(-1.0, 1.0, vertices).astype(storage)
-        marks = np.zeros(vertices, np.int32)
-        candidates, queue = np.zeros(vertices, np.int32), np.zeros(vertices, np.int32)
-        lists = WorkLists(r, marks, candidates, queue, lengths, 2.0, 8.0, 0.01)
-        counts, sums = np.zeros(spread_kernels.COUNTS, np.int64), np.full(spread_kernels.SUMS, 7.0)
-        with one_parallel_kernel:
-            kernel(sources, contributions, edges, outgoing, lists, Tally(counts, sums))
-        listed = counts[spread_kernels.LISTED_COUNT]
-        queued = counts[spread_kernels.QUEUED_COUNT]
-        return r, marks, np.sort(candidates[:listed]), np.sort(queue[:queued]), counts, sums
-
-    in_order = spread(spread_kernels.spread_in_order)
-    in_buckets = spread(spread_kernels.spread_in_buckets)
-    for one, other in zip(in_order[:5], in_buckets[:5], strict=True):
-        assert np.array_equal(one, other)
-    assert np.allclose(in_order[5], in_buckets[5], rtol=1e-12)
-    r, _, candidates, queue, _, sums = in_order
-    assert set(np.flatnonzero(np.abs(r) > 2.0)) == set(candidates.tolist())
-    above = np.abs(r) > 8.0 * (1.0 + 0.01 * lengths)
-    assert set(np.flatnonzero(above)) == set(queue.tolist())
-    assert 0 < len(queue) < len(candidates) < vertices
-    grown = np.abs(r.astype(np.float64)).sum() - np.abs(np.linspace(-1, 1, vertices)).sum()
+    r, marks, candidates = before.copy(), np.zeros(vertices, np.int32), np.zeros(vertices, np.int32)
+    counts, sums = np.zeros(7, np.int64), np.full(5, 7.0)
+    nothing = np.empty(0, np.int32), np.empty(0)
+    kernels.set_threads(threads)
+    try:
+        lists = (r, marks, candidates, 2.0)
+        kernels.scatter(sources, contributions, *nothing, outgoing, lists, (counts, sums))
+    finally:
+        kernels.set_threads(0)
+    assert np.array_equal(r, expected)
+    listed, additions = counts[0], counts[3]
+    assert additions == len(slots)
+    # an entry is listed when it has passed the floor, and stays so if it falls below again
+    assert set(np.flatnonzero(np.abs(r) > 2.0)) <= set(candidates[:listed].tolist())
+    assert 0 < listed < vertices
+    assert np.array_equal(np.flatnonzero(marks), np.sort(candidates[:listed]))
     # what was there before stays
-    assert abs(sums[spread_kernels.RESIDUAL_L1] - 7.0 - grown) <= 1e-5 * abs(grown)
+    grown = [np.abs(r).sum() - np.abs(before).sum(), amounts.sum(), 0.0, np.abs(amounts).sum()]
+    assert np.allclose(sums[:4] - 7.0, grown, rtol=1e-9, atol=1e-7)
 
 
 def test_a_push_drops_candidates_that_are_not_above_the_floor() -> None:
@@ -74,10 +72,10 @@ def test_the_threshold_falls_at_once_to_the_largest_residual() -> None:
 
 def test_a_residual_that_moves_a_rank_behind_its_loop_is_pushed() -> None:
     # at a vertex with a loop alone, y moves by r / 0.15: more than its last digit, which r is not
-    engine = solved(storage="float32")
+    engine = solved()
     value = float(engine.internals.iterate.values[0])
-    step = float(np.spacing(np.float32(value)))
-    result = pushed(engine, {0: 0.3 * step}, floor=1e-12, threshold=1e-10)
+    step = float(np.spacing(value))
+    result = pushed(engine, {0: 0.3 * step}, floor=1e-4 * step, threshold=1e-2 * step)
     assert (result.rounds, result.vertices) == (1, 1)
     assert float(engine.internals.iterate.values[0]) == value + 2.0 * step
 

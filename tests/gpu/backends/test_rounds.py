@@ -12,16 +12,13 @@ from gpu import EdgeBatch, Engine, Options
 from gpu.operations.backend import Backend
 from gpu.operations.residual import LISTED, SOLVE_SHIFT, Residual
 from gpu.operations.rounds import LEVELS
-from gpu.types import Storage
 
 DAMPING, FLOOR, EDGE_WEIGHT = 0.75, 1e-3, 0.5
 THRESHOLDS = (0.4, 0.05, 0.00625, FLOOR)
 SOLVE = 7
 
 
-def engine_with(
-    backend: Backend, storage: Storage, weighted: bool, policy: str
-) -> tuple[Engine, Residual]:
+def engine_with(backend: Backend, weighted: bool, policy: str) -> tuple[Engine, Residual]:
     """A graph with loops, vertices without edges and a hub, whose r is random: some of it is below
     FLOOR and still listed, and some vertices were pushed in this solve.
     """
@@ -30,13 +27,13 @@ def engine_with(
     sources[:900] = 5
     targets[900:1000] = sources[900:1000]
     weights = generator.integers(1, 9, 3000).astype(np.float32) if weighted else None
-    options: Any = {"storage": storage, "weighted": weighted, "dangling": policy}
+    options: Any = {"weighted": weighted, "dangling": policy}
     engine = Engine(Options(**options), backend)
     engine.apply(EdgeBatch(sources, targets, vertices=900, weights=weights))
     engine.update()
     residual = engine.internals.iterate.workspace.residual
     r = 10.0 ** generator.uniform(-5, 1, 900) * generator.choice([-1, 1], 900)
-    residual.values[:] = backend.device.to_device(r.astype(residual.values.dtype))
+    residual.values[:] = backend.device.to_device(r)
     residual.marks[:] = 0
     residual.marks[100:200] = SOLVE << SOLVE_SHIFT
     residual.solve = SOLVE
@@ -46,15 +43,12 @@ def engine_with(
     return engine, residual
 
 
-@pytest.mark.parametrize("storage", ["float64", "float32"])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_candidates_are_counted_and_taken(
-    storage: Storage, weighted: bool, backend: Backend
-) -> None:
-    engine, residual = engine_with(backend, storage, weighted, "uniform")
+def test_candidates_are_counted_and_taken(weighted: bool, backend: Backend) -> None:
+    engine, residual = engine_with(backend, weighted, "uniform")
     to_host, graph = backend.device.to_host, engine.internals.graph.view
     lengths = to_host(graph.outgoing.row_lengths).astype(np.int64)
-    sizes = np.abs(to_host(residual.values).astype(np.float64))
+    sizes = np.abs(to_host(residual.values))
     reached = sizes / (1.0 + EDGE_WEIGHT * lengths)
     listed = np.flatnonzero(sizes > FLOOR / 4)
     assert residual.listed == len(listed)
@@ -80,13 +74,10 @@ def test_candidates_are_counted_and_taken(
     assert len(rounds.take_candidates(graph, residual, 1e9, EDGE_WEIGHT, 0, len(large))) == 0
 
 
-@pytest.mark.parametrize("storage", ["float64", "float32"])
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("policy", ["uniform", "self-loop"])
-def test_vertices_are_pushed_as_by_hand(
-    storage: Storage, weighted: bool, policy: str, backend: Backend
-) -> None:
-    engine, residual = engine_with(backend, storage, weighted, policy)
+def test_vertices_are_pushed_as_by_hand(weighted: bool, policy: str, backend: Backend) -> None:
+    engine, residual = engine_with(backend, weighted, policy)
     to_host, graph = backend.device.to_host, engine.internals.graph.view
     values = engine.internals.iterate.values
     degree, loop = to_host(graph.degree), to_host(graph.loop)
@@ -97,20 +88,19 @@ def test_vertices_are_pushed_as_by_hand(
     contributions, sums = backend.rounds.push_vertices(
         graph, values, DAMPING, residual, backend.device.to_device(pushed)
     )
-    real, changes = y.dtype.type, []
+    changes = []
     for place, u in enumerate(pushed.tolist()):
         d, before = float(degree[u]), float(r[u])
         diagonal = 1.0 - (DAMPING * float(loop[u]) / d if d else 0.0)
-        new = real(float(y[u]) + before / diagonal)
-        step = float(new) - float(y[u])
-        rest = float(real(before - diagonal * step))
+        new = float(y[u]) + before / diagonal
+        step = new - float(y[u])
+        rest = before - diagonal * step
         sent = DAMPING * step / d if d else 0.0
         assert float(contributions[place]) == pytest.approx(sent, rel=1e-6)
         changes.append((abs(rest) - abs(before), rest - before, step, abs(before)))
         y[u], r[u] = new, rest
-    few = {"float64": 1e-12, "float32": 1e-5}[storage]
-    assert np.allclose(to_host(values), y, rtol=few, atol=0.0)
-    assert np.allclose(to_host(residual.values), r, rtol=few, atol=few)
+    assert np.allclose(to_host(values), y, rtol=1e-12, atol=0.0)
+    assert np.allclose(to_host(residual.values), r, rtol=1e-12, atol=1e-12)
     first = int((marks[pushed] >> SOLVE_SHIFT != SOLVE).sum())
     assert 0 < first < len(pushed)
     expected = [fsum(map(float, column)) for column in zip(*changes, strict=True)]

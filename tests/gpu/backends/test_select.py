@@ -11,9 +11,8 @@ import pytest
 from gpu.operations.backend import Backend
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("kind", ["spread", "tied", "negative", "descending", "of one group"])
-def test_the_largest_are_found(kind: str, dtype: type, backend: Backend) -> None:
+def test_the_largest_are_found(kind: str, backend: Backend) -> None:
     random, count = np.random.default_rng(4), 20_000
     values = random.random(count) * np.exp(-20.0 * random.random(count))
     if kind == "tied":
@@ -22,10 +21,9 @@ def test_the_largest_are_found(kind: str, dtype: type, backend: Backend) -> None
         values = np.where(random.random(count) < 1e-3, random.random(count), -random.random(count))
         values[::7], values[1::7], values[2::7] = -np.inf, 0.0, -0.0
     elif kind == "descending":
-        values = np.sort(values)[::-1]
+        values = np.sort(values)[::-1].copy()
     elif kind == "of one group":
         values[:: 1 << 10] += 1.0
-    values = values.astype(dtype)
     ids = random.permutation(count).astype(np.int32)
     for k in (0, 1, 5, 100, 9_000, count):
         expected = np.lexsort((ids, -values))[:k]

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from benchmarks.attachment_models import barabasi_albert, copy_model
+from benchmarks.degrees import DegreeDistribution
 from gpu.generate import preferential_attachment
-from gpu.generate.baselines import barabasi_albert, copy_model
-from gpu.generate.degrees import DegreeDistribution
 
 Draw = Callable[[int], NDArray[np.int32]]
 """seed → int32[n - d, d]."""

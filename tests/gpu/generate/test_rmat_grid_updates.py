@@ -4,31 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numba
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 from gpu.errors import InvalidValue
 from gpu.generate import RMAT_PROBABILITIES, grid, rmat, update_stream
+from gpu.native import kernels
 
 
 @pytest.fixture
-def all_threads() -> Iterator[int]:
-    """The number of threads of the machine, which stand again after the test."""
-    threads = numba.get_num_threads()
-    yield threads
-    numba.set_num_threads(threads)
+def all_threads() -> Iterator[None]:
+    """All threads of the machine stand again after the test."""
+    yield
+    kernels.set_threads(0)
 
 
 def pairs(edges: tuple[NDArray[np.int64], NDArray[np.int64]]) -> set[tuple[int, int]]:
     return set(zip(edges[0].tolist(), edges[1].tolist(), strict=True))
 
 
-def test_rmat_is_the_same_on_one_thread_and_on_all(all_threads: int) -> None:
-    numba.set_num_threads(1)
+@pytest.mark.usefixtures("all_threads")
+def test_rmat_is_the_same_on_one_thread_and_on_all() -> None:
+    kernels.set_threads(1)
     alone = rmat(10, 8, seed=5)
-    numba.set_num_threads(all_threads)
+    kernels.set_threads(0)
     together = rmat(10, 8, seed=5)
     assert np.array_equal(alone[0], together[0])
     assert np.array_equal(alone[1], together[1])
@@ -99,16 +99,17 @@ def test_a_grid_joins_each_vertex_to_its_neighbours_both_ways() -> None:
     assert pairs(edges) == expected
 
 
-def test_a_thinned_grid_keeps_the_share_and_both_directions(all_threads: int) -> None:
+@pytest.mark.usefixtures("all_threads")
+def test_a_thinned_grid_keeps_the_share_and_both_directions() -> None:
     edges = grid(200, 300, keep=0.7, seed=9)
     joints = 200 * 299 + 199 * 300
     assert len(edges[0]) / 2 / joints == pytest.approx(0.7, abs=0.01)
     present = pairs(edges)
     assert present < pairs(grid(200, 300))
     assert {(target, source) for source, target in present} == present
-    numba.set_num_threads(1)
+    kernels.set_threads(1)
     assert np.array_equal(grid(200, 300, keep=0.7, seed=9)[0], edges[0])
-    numba.set_num_threads(all_threads)
+    kernels.set_threads(0)
     assert not np.array_equal(grid(200, 300, keep=0.7, seed=10)[0], edges[0])
 
 

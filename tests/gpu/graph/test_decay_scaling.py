@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from gpu import EdgeBatch, Engine, Options, OutOfMemory
+from gpu.backends import backend_named
 from gpu.graph.decay import Decay
 from gpu.graph.dynamic_graph import DynamicGraph
 from gpu.operations.backend import Backend
@@ -19,7 +20,9 @@ from tests.gpu.graph.decaying import DAY, NOW, assert_certified, stored_weights
 def test_the_warm_up_of_a_graph_with_a_half_life_scales_rows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    engine = Engine(Options(half_life=DAY), "cpu")
+    # as on a GPU
+    backend = replace(backend_named("cpu"), compiles_kernels=True)
+    engine = Engine(Options(half_life=DAY), backend)
     rebuild = engine.internals.backend.rebuild
     scale_rows = Mock(wraps=rebuild.scale_rows)
     monkeypatch.setattr(rebuild, "scale_rows", scale_rows)

@@ -29,7 +29,7 @@ from gpu.graph import permutation
 from gpu.operations.backend import Backend
 from gpu.out_of_core import budget, window_stream
 from gpu.out_of_core.scratch_file import ScratchFile
-from gpu.types import Dangling, EdgeBatch, Storage, VertexOrder
+from gpu.types import Dangling, EdgeBatch, VertexOrder
 from tests.gpu.graphs import FAMILIES, Pairs, random_graph
 
 POLICIES: tuple[Dangling, ...] = get_args(Dangling)
@@ -163,9 +163,8 @@ def test_ranks_are_by_id_in_every_order(
     assert found.ranks.of(ids).tolist() == ranks.tolist()
 
 
-@pytest.mark.parametrize("storage", get_args(Storage))
-def test_static_agrees_with_the_engine(backend: Backend, storage: Storage) -> None:
-    pairs, options = skewed(), Options(storage=storage, tolerance=1e-9, target_error=1e-5)
+def test_static_agrees_with_the_engine(backend: Backend) -> None:
+    pairs, options = skewed(), Options(tolerance=1e-9, target_error=1e-5)
     found = ranked(pairs, options, backend, solve=Solve("static", trace=True))
     engine = Engine(options, backend)
     engine.apply(EdgeBatch(pairs[1][:, 0], pairs[1][:, 1], vertices=pairs[0]))
@@ -176,8 +175,7 @@ def test_static_agrees_with_the_engine(backend: Backend, storage: Storage) -> No
     assert found.result.trace is not None
     assert found.result.trace.sweeps == found.result.iterations
     # from in-degrees there is no pass before the sweeps
-    before = 0 if storage == "float64" else 1
-    assert found.passes == before + found.result.iterations + 1
+    assert found.passes == found.result.iterations + 1
 
 
 def test_the_error_bound_is_of_a_residual_computed_last(backend: Backend) -> None:
@@ -219,14 +217,13 @@ def test_reserved_bytes_are_part_of_the_budget(backend: Backend) -> None:
             graph.rank(pairs[0], reserved=1000)
 
 
-@pytest.mark.parametrize("storage", get_args(Storage))
-def test_arrays_stay_within_the_budget(backend: Backend, storage: Storage) -> None:
+def test_arrays_stay_within_the_budget(backend: Backend) -> None:
     """Counted by the allocator: sorting, windows and values together."""
     pairs = skewed(15 if backend.name == "cpu" else 12, 12)
-    options = Options(storage=storage, target_error=1e-4)
+    options = Options(target_error=1e-4)
     least, edges = least_memory(pairs, options, backend), pairs[1]
     ranked(pairs, options, backend, least, piece=len(edges))  # compiles
-    streamed = least - pairs[0] * budget.vertex_bytes(backend, storage)
+    streamed = least - pairs[0] * budget.vertex_bytes(backend)
     assert streamed < 4 * len(edges)
     with (
         patch.object(window_stream, "available_bytes", lambda: 0),
@@ -257,7 +254,7 @@ def test_windows_are_no_larger_than_their_part(backend: Backend) -> None:
             rooms.append(sum(column.nbytes for buffer in self._buffers for column in buffer))
 
     least = least_memory(pairs, options, backend)
-    streamed = least - pairs[0] * budget.vertex_bytes(backend, "float64")
+    streamed = least - pairs[0] * budget.vertex_bytes(backend)
     with patch("gpu.out_of_core.windowed_graph.WindowStream", Observed):
         few = ranked(pairs, options, backend, least)
         many = ranked(pairs, options, backend, 1 << 30)

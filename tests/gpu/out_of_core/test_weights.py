@@ -15,7 +15,7 @@ from gpu import Engine, InvalidValue, Options, OutOfCoreRanking, OutOfCoreRanks,
 from gpu.operations.backend import Backend
 from gpu.out_of_core import budget, window_stream
 from gpu.out_of_core.spool import EdgeSpool, PackedEdges, padded
-from gpu.types import Dangling, EdgeBatch, Storage
+from gpu.types import Dangling, EdgeBatch
 from tests.gpu.graphs import random_graph
 
 Columns = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]
@@ -100,10 +100,9 @@ def test_ranks_are_right(backend: Backend, dangling: Dangling, directed: bool) -
     assert_right(found, columns, options)
 
 
-@pytest.mark.parametrize("storage", get_args(Storage))
-def test_ranks_agree_with_the_engine(backend: Backend, storage: Storage) -> None:
+def test_ranks_agree_with_the_engine(backend: Backend) -> None:
     columns = repeated(2)
-    options = Options(weighted=True, storage=storage, target_error=1e-5)
+    options = Options(weighted=True, target_error=1e-5)
     found = ranked(columns, options, backend, 1 << 20)
     engine = Engine(options, backend)
     engine.apply(EdgeBatch(columns[0], columns[1], weights=columns[2]))
@@ -161,12 +160,11 @@ def test_weights_come_from_page_locked_memory_too(backend: Backend) -> None:
     assert np.array_equal(inside.ranks.to_numpy(), from_file.ranks.to_numpy())
 
 
-@pytest.mark.parametrize("storage", get_args(Storage))
-def test_arrays_stay_within_the_budget(backend: Backend, storage: Storage) -> None:
+def test_arrays_stay_within_the_budget(backend: Backend) -> None:
     vertices = 1 << (14 if backend.name == "cpu" else 12)
     columns = repeated(5, 12 * vertices, vertices)
-    options = Options(weighted=True, storage=storage, target_error=1e-4)
-    values = vertices * budget.vertex_bytes(backend, storage, weighted=True)
+    options = Options(weighted=True, target_error=1e-4)
+    values = vertices * budget.vertex_bytes(backend, weighted=True)
     memory = values + (1 << 18)
     ranked(columns, options, backend, memory, vertices)  # compiles
     with patch.object(window_stream, "available_bytes", lambda: 0):

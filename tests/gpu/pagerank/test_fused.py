@@ -21,13 +21,8 @@ from gpu.pagerank.schedule import SWEEP_KINDS
 from gpu.pagerank.sweeps import iterate_to_tolerance, sweep_to_target
 from gpu.pagerank.workspace import ContributionBuffers
 
-KINDS = [
-    Options(),
-    Options(dangling="self-loop", weighted=True),
-    Options(storage="float32"),
-    Options(storage="float32", dangling="self-loop", weighted=True),
-]
-IDS = [f"{each.dangling} {each.storage}{' weighted' * each.weighted}" for each in KINDS]
+KINDS = [Options(), Options(dangling="self-loop", weighted=True)]
+IDS = [f"{each.dangling}{' weighted' * each.weighted}" for each in KINDS]
 
 
 def _single(backend: Backend) -> Any:
@@ -105,13 +100,13 @@ def test_a_solve_takes_the_same_sweeps_to_the_same_bound(
     ):
         fused_sweeps, fused_bound = solved()
     assert fused_sweeps == sweeps > 20
-    assert fused_bound == pytest.approx(bound, rel=1e-3 if options.storage == "float64" else 0.1)
+    assert fused_bound == pytest.approx(bound, rel=1e-3)
     # the other sweeps are a guess, and those of which only one may follow
     assert sum(launched) > 0.7 * sweeps
     assert len(launched) < sweeps / 2
 
 
-@pytest.mark.parametrize("options", KINDS[:2], ids=IDS[:2])
+@pytest.mark.parametrize("options", KINDS, ids=IDS)
 def test_a_solve_by_the_published_stop_rule_takes_the_same_sweeps(
     options: Options, backend: Backend
 ) -> None:
@@ -135,14 +130,8 @@ class _Started:
         self.iterate = iterate = engine.internals.iterate
         iterate.exclude_free()
         iterate.reset()
-        sweeps, graph, options = self.backend.sweeps, iterate.graph, iterate.options
-        dtypes = (
-            sweeps.weighted_contribution_dtypes if graph.weighted else sweeps.contribution_dtypes
-        )
-        xp = self.backend.xp
-        self.buffers = ContributionBuffers(
-            *(xp.zeros(graph.columns, dtypes[options.storage]) for _ in range(2))
-        )
+        graph = iterate.graph
+        self.buffers = ContributionBuffers.allocate(self.backend, graph.columns)
         iterate.quantize(self.buffers)
         arrays = (iterate.values, iterate.workspace.residual.values)
         self.arrays = [*arrays, *self.buffers.arrays(graph.columns)]
@@ -226,19 +215,15 @@ def test_each_sweep_is_that_of_a_launch_of_its_own(
         )
         buffers.reverse()
         following = single.next_residual_sum
-        exactness: dict[str, Any] = (
-            {"rel": 1e-10, "abs": 1e-10} if options.storage == "float64" else {"abs": 1e-3}
-        )
         for name in SweepResult.__slots__:
-            assert getattr(result, name) == pytest.approx(getattr(single, name), **exactness), name
+            expected_sum = pytest.approx(getattr(single, name), rel=1e-10, abs=1e-10)
+            assert getattr(result, name) == expected_sum, name
     assert len(found) == 5
     for array, expected in zip(fused, started.state(), strict=True):
-        assert np.allclose(
-            array, expected, rtol=1e-9 if options.storage == "float64" else 1e-4, atol=1e-6
-        )
+        assert np.allclose(array, expected, rtol=1e-9, atol=1e-6)
 
 
-@pytest.mark.parametrize("options", KINDS[:2], ids=IDS[:2])
+@pytest.mark.parametrize("options", KINDS, ids=IDS)
 def test_each_step_of_orthomin_is_that_of_launches_of_its_own(
     options: Options, backend: Backend
 ) -> None:

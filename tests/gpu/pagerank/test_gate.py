@@ -43,17 +43,6 @@ def test_a_first_solve_by_correction_of_loops_alone_keeps_their_ranks(
     assert engine.publish().to_numpy() == pytest.approx(np.full(loops, 1.0 / loops), abs=1e-15)
 
 
-@pytest.mark.parametrize("damping", [1.0 - 1e-9, 1.0 - 1e-12])
-def test_what_float32_loses_is_solved_again(backend: Backend, damping: float) -> None:
-    engine = Engine(Options(damping=damping, storage="float32"), backend, "ignore")
-    engine.apply(EdgeBatch.of([(0, 1)]))
-    result = engine.update()
-    assert (result.fallback, result.converged) == ("static", False)
-    assert result.refused
-    assert result.error_bound < 0.5
-    assert engine.publish().to_numpy() == pytest.approx([1.0 / 3.0, 2.0 / 3.0], abs=1e-6)
-
-
 @pytest.mark.parametrize("target", ["settled-top-k", "settled-set"])
 def test_places_can_be_asked_for_while_the_bound_is_above_2(backend: Backend, target: Any) -> None:
     """The next target was a part of the bound: "37.45 is not allowed; it must be … at most 2"."""

@@ -195,9 +195,6 @@ def test_a_graph_that_is_not_like_an_undirected_one_has_no_momentum(
     # opposite edges of different weights
     assert not Momentum(_grid(8, Options(weighted=True)).internals.iterate).suits
     assert Momentum(_grid(8, Options(weighted=True, directed=False)).internals.iterate).suits
-    # y would take a step first
-    single = Options(directed=False, storage="float32")
-    assert not Momentum(_grid(8, single).internals.iterate).suits
 
 
 def test_where_it_gains_nothing_it_is_given_up() -> None:

@@ -245,14 +245,6 @@ def assert_a_query_is_within_its_bound(engine: Engine) -> None:
     assert error <= answer.error_bound + uncertain <= 2e-8
 
 
-def test_ranks_stored_as_float32_are_swept_by_rows(paging: Backend) -> None:
-    seen, engine = Paged(paging), loaded(paging, Options(storage="float32"))
-    engine.apply(EdgeBatch.of([(0, 1), (1, 7)]))
-    engine.update("static")
-    assert seen.rows > 0 == seen.sums
-    assert "pages" not in engine.memory()
-
-
 def test_a_restarted_engine_builds_them_at_its_first_batch(paging: Backend) -> None:
     engine = loaded(paging, Options())
     engine.update("static")

@@ -176,6 +176,8 @@ def test_forms_and_strategies_alternate(dangling: Dangling, backend: Backend) ->
 def test_the_next_solve_does_not_depend_on_the_vertices_that_this_one_expanded(
     form: Form, backend: Backend
 ) -> None:
+    if backend.costs.sparse_part == 0:
+        pytest.skip("it keeps no lists")
     # a solve that ends in its first iteration, with expanding vertices
     options = Options(max_iterations=1, frontier_tolerance=1e-9)
     engine, reference, generator = _started(options, backend, seed=5)
@@ -275,12 +277,8 @@ def test_sweeps_take_a_solve_over_once_most_vertices_are_affected(
 
 def test_forms_that_cannot_run_are_refused(backend: Backend) -> None:
     with pytest.raises(InvalidValue, match="form"):
-        Options(storage="float32", target_error=1e-5, form="published")
-    with pytest.raises(InvalidValue, match="form"):
         replace(Options(), form="fast")  # type: ignore[arg-type]
-    single = Engine(Options(storage="float32", target_error=1e-5), backend)
-    for engine, strategy in ((single, "static"), (Engine(Options(), backend), "auto")):
-        with pytest.raises(InvalidValue, match="accelerated"):
-            engine.update(strategy, "published")
+    with pytest.raises(InvalidValue, match="'accelerated' where strategy is 'auto'"):
+        Engine(Options(), backend).update("auto", "published")
     # the graph's form is that of the strategies which have it
     assert Engine(Options(form="published"), backend).update("auto").form == "accelerated"

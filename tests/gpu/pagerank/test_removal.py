@@ -25,7 +25,7 @@ from gpu.operations.backend import Backend
 from gpu.pagerank.vertices import GraphVertices
 from gpu.personalized.block import Block
 from gpu.personalized.resolve import METHODS
-from gpu.types import Dangling, Storage
+from gpu.types import Dangling
 from tests.gpu.graphs import (
     Model,
     WeightedModel,
@@ -73,23 +73,22 @@ def test_ranks_are_those_of_networkx_after_remove_node(directed: bool, backend: 
 
 
 @pytest.mark.any_thread_order
-@pytest.mark.parametrize("storage", get_args(Storage))
 @pytest.mark.parametrize("dangling", POLICIES)
 def test_the_kept_residual_and_mass_are_those_of_the_remaining_vertices(
-    dangling: Dangling, storage: Storage, backend: Backend
+    dangling: Dangling, backend: Backend
 ) -> None:
     generator = np.random.default_rng(4)
-    options = Options(dangling=dangling, storage=storage, target_error=1e-5)
+    options = Options(dangling=dangling, target_error=1e-5)
     engine, model = Engine(options, backend), Model(dangling)
     host, graph = backend.device.to_host, engine.internals.graph
     iterate, damping = engine.internals.iterate, options.damping
-    error = 1e-13 if storage == "float64" else 1e-6
+    error = 1e-13
     for step in range(40 if backend.name == "cpu" else 10):
         batch = random_batch(generator, model, 80 if step == 0 else 8, removes=True)
         model.apply(batch)
         engine.apply(batch)
         engine.update(STRATEGIES[step % len(STRATEGIES)])
-        values = host(iterate.values).astype(np.float64)
+        values = host(iterate.values)
         ids = graph.permutation.ids_of(np.arange(engine.id_limit))
         ranked = ~np.isin(ids, engine.free_ids())
         sources, targets = (host(graph.permutation.positions_of(c)) for c in engine.edge_list())

@@ -135,15 +135,6 @@ def test_all_places_of_a_small_graph(backend: Backend) -> None:
     assert engine.update("auto").settled_set is None
 
 
-def test_single_precision_ends_at_its_least_error(backend: Backend) -> None:
-    engine = _loaded(Options(storage="float32", target_error=1e-4), _edges(0), backend)
-    result = engine.update("auto", settle=VERTICES)
-    assert not result.converged
-    assert result.settled is not None
-    assert result.settled < VERTICES
-    assert result.error_bound <= 1e-4
-
-
 def test_what_is_to_be_proven_is_named(backend: Backend) -> None:
     with pytest.raises(InvalidValue, match=r"target.* settled-top-k, settled-set"):
         Engine(Options(), backend).update(settle=2, target="error")  # type: ignore[arg-type]

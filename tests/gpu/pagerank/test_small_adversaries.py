@@ -17,12 +17,12 @@ import pytest
 from gpu import STRATEGIES, EdgeBatch, Engine, Form, Options, Result
 from gpu.operations.backend import Backend
 from gpu.pagerank.strategies import forms_of, strategy_named
-from gpu.types import Dangling, Storage
+from gpu.types import Dangling
 
 DAMPINGS = (0.5, 0.85, 0.99, 1.0 - 1e-5, 1.0 - 1e-8, 1.0 - 1e-9, 1.0 - 1e-12, 1e-9)
 TARGETS = (1e-6, 1e-3)
-ROUNDING = {"float64": 2.0**-40, "float32": 2.0**-20}
-"""What the sum of the ranks can be off, by storage: as gpu.pagerank.gate allows."""
+ROUNDING = 2.0**-40
+"""What the sum of the ranks can be off, as gpu.pagerank.gate allows."""
 
 ACCOUNTED = 1e-9
 """What it can be off where Σy fell by orders of magnitude, if the bound contains it."""
@@ -136,7 +136,7 @@ def exact_ranks(engine: Engine) -> list[Fraction]:
 
 def check(engine: Engine, result: Result, strategy: str, exact: list[Fraction]) -> None:
     ranks, bound = engine.publish().to_numpy(), result.error_bound
-    rounding = max(ROUNDING[engine.options.storage], min(bound, ACCOUNTED))
+    rounding = max(ROUNDING, min(bound, ACCOUNTED))
     assert np.isfinite(ranks).all(), (ranks, bound)
     assert (ranks >= 0.0).all(), (ranks, bound)
     assert abs(ranks.sum() - 1.0) <= rounding, (ranks.sum() - 1.0, bound, ranks)
@@ -157,11 +157,9 @@ def cases(strategy: str, long: bool) -> Iterator[tuple[Options, list[EdgeBatch],
             generator = np.random.default_rng((seed, repeat, STRATEGIES.index(strategy)))
             weighted = bool(generator.integers(2))
             dangling: Dangling = "self-loop" if generator.random() < 0.3 else "uniform"
-            storage: Storage = "float32" if generator.random() < 0.4 else "float64"
             options = Options(
                 damping=damping,
                 dangling=dangling,
-                storage=storage,
                 weighted=weighted,
                 target_error=float(generator.choice(TARGETS)),
                 max_iterations=int(generator.choice([3, 100])),

@@ -148,11 +148,7 @@ def test_the_bound_of_the_guess_decides(
 @pytest.mark.parametrize("strategy", ["auto", "static"])
 def test_one_sweep_is_one_sweep(strategy: str, backend: Backend) -> None:
     edges = _dense()
-    for options in (
-        Options(max_iterations=1),
-        Options(max_iterations=2),
-        Options(max_iterations=2, storage="float32"),
-    ):
+    for options in (Options(max_iterations=1), Options(max_iterations=2)):
         engine = Engine(options, backend)
         engine.apply(EdgeBatch(edges[0], edges[1]))
         assert engine.update(strategy).iterations == options.max_iterations

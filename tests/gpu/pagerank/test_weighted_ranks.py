@@ -1,4 +1,4 @@
-"""Ranks of weighted graphs and their certificates: every strategy, storage and family, against
+"""Ranks of weighted graphs and their certificates: every strategy and family, against
 NetworkX and gpu.verify, on every backend.
 """
 
@@ -14,7 +14,7 @@ from gpu import STRATEGIES, EdgeBatch, Engine, Options, verify
 from gpu.operations.backend import Backend
 from gpu.pagerank.schedule import SWEEP_KINDS
 from gpu.pagerank.sweeps import sweep_to_target
-from gpu.types import Dangling, Storage
+from gpu.types import Dangling
 from tests.gpu.graphs import (
     FAMILIES,
     WeightedModel,
@@ -113,30 +113,24 @@ def test_weighted_ranks_of_random_graphs_are_those_of_networkx(
 
 @pytest.mark.parametrize("directed", [True, False])
 @pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize("storage", get_args(Storage))
 @pytest.mark.parametrize("dangling", POLICIES)
 def test_every_strategy_keeps_its_certificate_through_a_weighted_stream(
-    strategy: str, storage: Storage, dangling: Dangling, directed: bool, backend: Backend
+    strategy: str, dangling: Dangling, directed: bool, backend: Backend
 ) -> None:
     generator = np.random.default_rng(STRATEGIES.index(strategy))
-    # a float32 leaves more of a few vertices than 1e-6 allows
-    target = 1e-6 if storage == "float64" else 1e-5
-    options = Options(
-        dangling=dangling, storage=storage, weighted=True, directed=directed, target_error=target
-    )
+    options = Options(dangling=dangling, weighted=True, directed=directed, target_error=1e-6)
     engine, model = Engine(options, backend), WeightedModel(dangling, directed)
     steps = 20 if backend.name == "cpu" else 6
     for step in range(steps):
         batch = weighted_batch(generator, model, 60 if step == 0 else 12)
         expected, change = model.apply(batch), engine.apply(batch)
         assert change.reweighted == expected.reweighted
-        if storage == "float64" and not engine.internals.iterate.stale:
+        if not engine.internals.iterate.stale:
             assert _residual_error(engine) <= 1e-12, f"perturbed by batch {step}"
         result = engine.update(strategy)
-        assert result.error_bound <= (target if strategy in ("auto", "residual") else 1e-2)
+        assert result.error_bound <= (1e-6 if strategy in ("auto", "residual") else 1e-2)
         _assert_certified(engine, result.error_bound)
-    if storage == "float64":
-        assert _residual_error(engine) <= 1e-12
+    assert _residual_error(engine) <= 1e-12
 
 
 @pytest.mark.any_thread_order
@@ -195,11 +189,10 @@ def test_equal_weights_rank_as_none(backend: Backend) -> None:
         assert np.abs(engine.publish().to_numpy() - exact).sum() <= 1e-8, weight
 
 
-@pytest.mark.parametrize("storage", get_args(Storage))
-def test_weights_at_the_ends_of_float32_are_certified(storage: Storage, backend: Backend) -> None:
+def test_weights_at_the_ends_of_float32_are_certified(backend: Backend) -> None:
     vertices, edges = random_graph(7)
     generator = np.random.default_rng(1)
-    options = Options(storage=storage, weighted=True)
+    options = Options(weighted=True)
     for exponents in ((-37.5, -37.0), (38.0, 38.5), (-37.5, 38.5)):
         # each vertex has a scale of its own
         scale = 10.0 ** generator.uniform(*exponents, vertices)

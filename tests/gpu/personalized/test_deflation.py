@@ -20,7 +20,7 @@ from gpu.pagerank.workspace import ContributionBuffers, Workspace
 from gpu.personalized.deflation_trial import DeflationHistory, DeflationTrial
 from gpu.personalized.iterate import SEED_CORRECTION, PersonalizedIterate
 from gpu.personalized.seeds import Seeds
-from gpu.types import Dangling, Ranking, Storage
+from gpu.types import Dangling, Ranking
 from tests.gpu.graphs import is_slow
 
 POLICIES: tuple[Dangling, ...] = get_args(Dangling)
@@ -267,11 +267,9 @@ def test_a_watched_query_goes_on_where_it_is_after_a_batch(backend: Backend) -> 
     _assert_certified(engine, seed, engine.watched("one"))
 
 
-@pytest.mark.parametrize("storage", get_args(Storage))
-def test_unusable_ranks_are_not_used(storage: Storage, backend: Backend) -> None:
-    options = Options(storage=storage)
+def test_unusable_ranks_are_not_used(backend: Backend) -> None:
     graph = DynamicGraph(backend, "uniform")
-    iterate = GlobalIterate(graph, options)
+    iterate = GlobalIterate(graph, Options())
     batch = _mixing()
     iterate.reserve(batch.vertices)
     iterate.perturb(graph.apply(batch))
@@ -280,13 +278,10 @@ def test_unusable_ranks_are_not_used(storage: Storage, backend: Backend) -> None
     assert iterate.error_bound > 0.1
     assert iterate.deflation(1e-6) is None
     sweep_to_target(iterate, 100)
-    if storage == "float32":
-        assert iterate.deflation(1e-6) is None
-    else:
-        assert iterate.deflation(1e-6) is not None
-        assert iterate.deflation(1e-15) is None  # rounding alone would be more
-        iterate.invalidate()
-        assert iterate.deflation(1e-6) is None
+    assert iterate.deflation(1e-6) is not None
+    assert iterate.deflation(1e-15) is None  # rounding alone would be more
+    iterate.invalidate()
+    assert iterate.deflation(1e-6) is None
 
 
 def test_after_failures_trials_become_rare() -> None:

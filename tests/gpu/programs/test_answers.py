@@ -198,8 +198,8 @@ def test_what_cannot_be_run_is_refused(backend: Backend) -> None:
         ({"program": "labels", "iterations": 0.5}, "iterations: 0.5"),
         ({"program": "levels", "mode": "parallel"}, "mode: 'parallel'"),
         ({"program": TRIANGLES, "mode": "asynchronous"}, "'synchronous' for triangles"),
-        ({"program": "levels", "schedule": "rows"}, "schedule: 'rows'"),
-        ({"program": TRIANGLES, "schedule": "edges"}, "'vertices' for triangles"),
+        ({"program": PAGERANK, "mode": "asynchronous"}, "'synchronous' for pagerank"),
+        ({"program": "levels", "schedule": "edges"}, r"levels\(schedule\)"),
         ({"program": "levels", "source": 3, "after": levels}, "these parameters"),
         ({"program": "components", "after": levels}, "an answer of this program"),
     ):

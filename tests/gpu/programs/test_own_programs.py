@@ -172,7 +172,7 @@ def test_variables_that_have_a_value_on_every_path_are_taken(backend: Backend) -
     ("options", "message"),
     [
         ({"parameters": {"source": 0.0}}, r"parameters\.source: 0\.0 .* the id of a vertex"),
-        ({"parameters": {"source": 0, "schedule": 1}}, "parameters: 'schedule'"),
+        ({"parameters": {"source": 0, "mode": 1}}, "parameters: 'mode'"),
         ({"parameters": {"source": 0, "cap": math.nan}}, "cap: nan .* a number"),
         ({"parameters": {"source": 0, "cap": 2**63}}, "cap: .* an integer of 64 bits"),
         ({"limits": {"source": (1, 2)}}, "source: 0 .* from 1 to 2"),
@@ -235,3 +235,36 @@ def _divided_by_nothing(source_value: Any) -> Any:
 def test_a_quotient_of_integers_is_0_where_the_divisor_is(backend: Backend) -> None:
     program = replace(LEVELS, gather=_divided_by_nothing)
     assert _path(backend).run(program).values.tolist() == [0, 1, 2]
+
+
+def _beyond_integers(source_value: Any) -> Any:
+    lowest = source_value * 0 + FAR - 1
+    strange = lowest // -1 + lowest % -1 - abs(lowest) + (-lowest) * lowest
+    for_nothing = math.inf * (source_value + 1)
+    strange += int(for_nothing) + int(for_nothing - for_nothing) + math.floor(-for_nothing)
+    return source_value + 1 + 0 * strange
+
+
+def test_what_64_bits_have_no_room_for_is_some_integer(backend: Backend) -> None:
+    program = replace(LEVELS, gather=_beyond_integers)
+    assert _path(backend).run(program).values.tolist() == [0, 1, 2]
+
+
+def _a_float_of(source_value: Any) -> Any:
+    return source_value * 1e300 + 1.75
+
+
+def test_a_float_of_a_program_of_integers_loses_its_fraction(backend: Backend) -> None:
+    program = replace(LEVELS, gather=_a_float_of, first_wins=False, monotone=False, supersteps=1)
+    assert _path(backend).run(program).values.tolist()[:2] == [0, 1]
+
+
+def _all_of_them(source_value: Any, p0: Any, p99: Any) -> Any:
+    return source_value + p0 + p99
+
+
+def test_a_program_may_have_many_parameters(backend: Backend) -> None:
+    numbers: dict[str, float] = {f"p{number}": number / 99 for number in range(1, 100)}
+    parameters = {"source": 0, "p0": 1, **numbers}
+    program = replace(DISTANCES, gather=_all_of_them, parameters=parameters)
+    assert _path(backend).run(program, p0=2).values.tolist() == [0.0, 3.0, 6.0]

@@ -17,7 +17,6 @@ from functools import cache
 from typing import Any, NoReturn
 from unittest.mock import patch
 
-import numba
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -25,12 +24,12 @@ from numpy.typing import NDArray
 from gpu import BackendName, Engine, Options, Ranks, ShardedEngine, Snapshot
 from gpu.backends import backend_named
 from gpu.graph.reading import Direction, EdgeBlock, Neighbours
+from gpu.native import kernels
 from gpu.operations.backend import Backend
 from gpu.personalized.batch import QueryBatch
 from gpu.sharded.cluster import local_workers
 from gpu.sharded.dask_workers import DaskWorkers
 from gpu.sharded.reading import GatheredEdges
-from gpu.sharded.warm_up import warm_up
 from gpu.snapshot import ranks_of
 from tests.gpu.graphs import SHARDS
 
@@ -40,12 +39,10 @@ LEFT_OUT = {
     "graph/test_decay_scaling.py": "changes parts of the engine",
     "graph/test_dynamic_graph.py": "a graph without an engine",
     "graph/test_order_choice.py": "a graph without an engine",
-    "jit": "compilation",
     "out_of_core": "graphs out of core",
     "pagerank/test_components.py": "components, by which one device solves",
     "pagerank/test_start.py::test_the_bound_of_the_guess": "changes parts of the engine",
     "pagerank/test_residual.py::test_a_small_batch_touches": "pushes as they cost one device",
-    "pagerank/test_storage.py::test_a_large_rank_has_no": "pushes as they cost one device",
     "pagerank/test_trace.py::test_iterations_that_are_not": "changes parts of the engine",
     "pagerank/test_trace.py::test_a_solve_by_lists": "changes parts of the engine",
     "personalized/test_certified_top_k.py": "changes parts of the engine",
@@ -107,10 +104,6 @@ class Suite:
         """Of a new graph."""
         if self._first is None:
             self._first = local_workers(Options(), self._shards, self.backend)
-        if self.backend == "cpu":
-            half_life = None if options.half_life is None else 1.0
-            kind = {name: getattr(options, name) for name in ("dangling", "storage", "weighted")}
-            _compile(Options(**kind, half_life=half_life))
         return _SharedWorkers(self._first._client, self._first.addresses, options, self.backend)
 
     def begin(self) -> None:
@@ -144,7 +137,7 @@ def take_own_cores() -> None:
     number, count = int(name.removeprefix("gw")), int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
     own = part_of(sorted(os.sched_getaffinity(0)), number, count)
     os.sched_setaffinity(0, own)
-    numba.set_num_threads(min(len(own), numba.get_num_threads()))
+    kernels.set_threads(min(len(own), kernels.threads()))
 
 
 def part_of(cores: list[int], number: int, count: int) -> list[int]:
@@ -156,12 +149,6 @@ def part_of(cores: list[int], number: int, count: int) -> list[int]:
 @cache
 def _bound(suite: Suite) -> type[SuiteEngine]:
     return type("Engine", (SuiteEngine,), {"suite": suite})
-
-
-@cache
-def _compile(options: Options) -> None:
-    # once: processes that start together would all compile the same
-    warm_up(options, backend_named("cpu"))
 
 
 class SuiteEngine(ShardedEngine):

@@ -157,7 +157,7 @@ def test_so_has_a_sweep_by_pages(request: pytest.FixtureRequest) -> None:
 
 
 def assert_same_bits(backend: Backend, request: pytest.FixtureRequest) -> None:
-    dtype = backend.sweeps.contribution_dtypes["float64"]
+    dtype = backend.sweeps.contribution_dtype
 
     def run(shard: Shard) -> Any:
         written = backend.xp.zeros(shard.graph.columns, dtype)
@@ -184,7 +184,7 @@ def assert_same_bits(backend: Backend, request: pytest.FixtureRequest) -> None:
 def test_a_part_is_sent_before_the_next_one_is_computed(
     backend: Backend, beside: list[tuple[slice, NDArray[Any]]]
 ) -> None:
-    sentinel = backend.sweeps.contribution_dtypes["float64"](77)
+    sentinel = backend.sweeps.contribution_dtype(77)
 
     def run(shard: Shard) -> Any:
         written = backend.xp.full(shard.graph.columns, sentinel)

@@ -350,7 +350,6 @@ def test_a_local_cluster_that_no_client_reaches_is_ended(monkeypatch: pytest.Mon
 
     monkeypatch.setattr("distributed.SpecCluster", Started)
     monkeypatch.setattr("distributed.Client", unreachable)
-    monkeypatch.setattr("gpu.sharded.cluster.warm_up", lambda *_: None)
     with pytest.raises(OSError, match="no scheduler"):
         local_workers(Options(), 2, "cpu")
     assert len(ended) == 1

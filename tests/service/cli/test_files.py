@@ -290,6 +290,10 @@ def test_rank_accepts_the_options_of_the_engine(run: Any, triangle: Path) -> Non
     assert error == (
         "liverank: damping: 1.0 is not allowed; it must be a number above 0 and below 1\n"
     )
+    code, _, error = run("rank", triangle, "--storage", "float32")
+    assert code == 1
+    assert error.startswith("liverank: storage: 'float32' is not allowed")
+    assert "is no longer offered" in error
 
 
 def test_rank_of_a_file_that_is_no_edge_list_is_one_line(run: Any, tmp_path: Path) -> None:

@@ -50,9 +50,6 @@ def test_a_form_that_a_strategy_does_not_have_is_refused_before_the_journal(
         assert "'auto'" in problem["detail"]
         assert server.http.post(call, params={"form": "fast"}, json={}).json()["field"] == "form"
     assert server.http.get(path).json()["version"] == 0
-    single = {"storage": "float32", "form": "published"}
-    answer = server.http.put("/graphs/single-published", json=single)
-    assert (answer.status_code, answer.json()["field"]) == (422, "form")
 
 
 def test_tolerances_are_options_of_the_graph(server: Server) -> None:

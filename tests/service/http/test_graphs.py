@@ -142,12 +142,13 @@ def test_other_graphs_are_read_and_written_while_the_kernels_of_a_new_one_are_co
         server.http.post("/graphs/default/batches", json={"insert": [["a", "b"]]})
 
         def warm_up(engine: Engine) -> None:
-            assert engine.options.storage == "float32"
+            assert engine.options.weighted
             compiling.set()
             assert compiled.wait(60)
 
+        monkeypatch.setattr(Engine, "compiles_kernels", True)  # as on a GPU
         monkeypatch.setattr(Engine, "warm_up", warm_up)
-        created = pool.submit(server.http.put, "/graphs/slow", json={"storage": "float32"})
+        created = pool.submit(server.http.put, "/graphs/slow", json={"weighted": True})
         try:
             assert compiling.wait(60)
             written = server.http.post("/graphs/default/batches", json={"insert": [["b", "c"]]})
@@ -164,19 +165,6 @@ def test_other_graphs_are_read_and_written_while_the_kernels_of_a_new_one_are_co
             compiled.set()
         assert created.result(60).status_code == 201
         assert server.http.get("/graphs/slow").status_code == 200
-
-
-def test_a_graph_may_keep_its_ranks_as_float32(server: Server) -> None:
-    path = server.new_graph(storage="float32")
-    server.http.post(f"{path}/batches", json={"insert": [["a", "b"], ["c", "b"]]})
-    answer = server.http.get(f"{path}/ranks/b").json()
-    assert abs(answer["rank"] - 2.7 / 4.7) <= answer["error_bound"] <= 1e-6
-    assert server.http.get(path).json()["options"]["storage"] == "float32"
-    assert (
-        server.http.put(path, json={"storage": "float64"})
-        .json()["detail"]
-        .endswith("exists with storage 'float32', not 'float64'")
-    )
 
 
 def test_a_wrong_name_or_option_is_refused_while_another_graph_is_created(server: Server) -> None:

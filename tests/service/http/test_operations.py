@@ -8,6 +8,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ def test_the_server_lives_at_once_and_is_ready_once_the_kernels_are_compiled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compiled = threading.Event()
+    monkeypatch.setattr(Engine, "compiles_kernels", True)  # as on a GPU
     monkeypatch.setattr(Engine, "warm_up", lambda _engine: compiled.wait(60))
     with running(tmp_path, wait_until_ready=False) as server:
         assert server.http.get("/livez").json() == {"status": "alive"}
@@ -185,39 +187,37 @@ def test_a_dropped_graph_is_freed_without_a_search_for_garbage(server: Server) -
         gc.unfreeze()
 
 
-@pytest.mark.parametrize("compiled", [0, 1])
-def test_a_first_start_compiles_what_weighted_graphs_need_once_it_is_ready(
-    compiled: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("compiles", [False, True], ids=["cpu", "as on a GPU"])
+def test_each_kind_of_graph_is_warmed_up_once_where_kernels_are_compiled(
+    compiles: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    warmed = list[tuple[str, bool]]()
+    warmed = SimpleQueue[tuple[str, bool]]()
 
     def note(what: str) -> Callable[[Engine], None]:
-        def call(engine: Engine) -> None:
-            if threading.current_thread() is threading.main_thread():  # no server of another test
-                warmed.append((what, engine.options.weighted))
+        return lambda engine: warmed.put((what, engine.options.weighted))
 
-        return call
+    def seen(count: int) -> list[tuple[str, bool]]:
+        found = [warmed.get(timeout=60) for _ in range(count if compiles else 0)]
+        assert warmed.empty()
+        return found
 
+    monkeypatch.setattr(Engine, "compiles_kernels", compiles)
     monkeypatch.setattr(Engine, "warm_up", note("first"))
     monkeypatch.setattr(Engine, "warm_up_others", note("others"))
-    monkeypatch.setattr("service.catalog.loops_compiled", lambda: compiled)
     catalog = Catalog(Settings(data=tmp_path))
     catalog.open()
     assert catalog.not_ready is None
-    assert warmed == [("first", False)]
+    assert seen(1) == [("first", False)][: int(compiles)]
     catalog.warm_up_others()
-    weighted = [("first", True), ("others", True)]
-    assert warmed[1:] == [("others", False), *(weighted if compiled else [])]
-    warmed.clear()
+    assert seen(1) == [("others", False)][: int(compiles)]
     catalog.create("w", {"weighted": True})
-    assert warmed == ([] if compiled else weighted[:1])  # it is there, or can be loaded
+    assert seen(2) == [("first", True), ("others", True)][: 2 * compiles]
+    catalog.create("v", {"weighted": True})
+    assert seen(0) == []
     catalog.close()
 
 
-def test_compiled_kernels_are_not_searched_for_garbage(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Engine, "warm_up_others", lambda _engine: None)
+def test_a_server_that_is_ready_is_not_searched_for_garbage(server: Server) -> None:
     gc.unfreeze()
     server.catalog.warm_up_others()
     assert gc.get_freeze_count() > 0

@@ -1,5 +1,8 @@
 """Data of releases before, written by their code, and what this release tells them apart by.
 
+stored/float32.tar.gz has graphs whose ranks are stored as float32: `single` with removed vertices,
+a watched query and a checkpoint before its last batch; `ranked`, undirected with weights, with a
+checkpoint of its last version; `young` with integer keys, in the journal alone.
 stored/layout-4.tar.gz has a data directory and a backup of it: graph `living` with a window by the
 `event` clock, a removed vertex, a checkpoint before two batches, and an expiry.
 stored/layout-3.tar.gz has a data directory and a backup of it: graph `heavy` with weights, a set, a
@@ -16,10 +19,13 @@ import sqlite3
 import tarfile
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from service.errors import StorageFailed
+from service.pipeline.capture import snapshot_of
 from service.storage import checkpoint, journal
 from service.storage.backup import restore
 from service.storage.graph_store import GraphStore, read_manifest
@@ -30,8 +36,10 @@ STORED = Path(__file__).parents[1] / "stored"
 GRAPH = "/graphs/default"
 
 
-def extracted(layout: int, directory: Path) -> Path:
-    with tarfile.open(STORED / f"layout-{layout}.tar.gz") as archive:
+def extracted(name: int | str, directory: Path) -> Path:
+    """name: of the archive, or the layout that it has."""
+    file = f"layout-{name}" if isinstance(name, int) else name
+    with tarfile.open(STORED / f"{file}.tar.gz") as archive:
         archive.extractall(directory, filter="data")
     return directory
 
@@ -137,6 +145,61 @@ def test_times_and_removed_vertices_of_layout_4_are_served(tmp_path: Path, name:
         assert (info["vertices"], info["edges"]) == (4, 4)
         (found,) = server.http.get(f"{path}/sources").json()["sources"]
         assert (found["position"], found["version"]) == ("1", 6)
+
+
+FLOAT32: dict[str, tuple[tuple[int, int, int], float, dict[Any, float]]] = {
+    "single": (
+        (3, 57, 129),
+        6.596846084065746e-07,
+        {"v1": 0.04592061990089551, "v3": 0.016121962555516216, "new": 0.012934306511062461},
+    ),
+    "ranked": (
+        (2, 36, 61),
+        8.500310938578823e-07,
+        {"v0": 0.1113912020823487, "v1": 0.039335301193669, "v2": 0.051494204892041553},
+    ),
+    "young": (
+        (1, 4, 4),
+        7.848029284689904e-06,
+        {1: 0.33085271760474727, 2: 0.30975968067174897, 4: 0.06521739389585365},
+    ),
+}
+"""Version, vertices and edges, error bound, and ranks, as that release told them."""
+
+
+@pytest.mark.parametrize("shards", [0, 2])
+def test_ranks_that_were_stored_as_float32_become_float64(tmp_path: Path, shards: int) -> None:
+    data = extracted("float32", tmp_path) / "data"
+    for before in (True, False):
+        with running(data, shards=shards) as server:
+            http = server.http
+            for name, (size, told_bound, told) in FLOAT32.items():
+                path = f"/graphs/{name}"
+                info = http.get(path).json()
+                found = (info["version"], info["vertices"], info["edges"])
+                assert found == (size if before else tuple(each + 1 for each in size))
+                assert info["options"]["storage"] == "float64"
+                assert http.put(path, json={"storage": "float64"}).status_code == 200
+                if before:
+                    asked = {"vertices": list(told)}
+                    ranks = http.post(f"{path}/ranks", json=asked).json()["ranks"]
+                    off = sum(map(abs, np.subtract(ranks, list(told.values()))))
+                    # its checkpoint is published as it is
+                    assert off <= (1e-15 if name == "ranked" else told_bound + info["error_bound"])
+                    other = next(iter(told))
+                    new = 99 if name == "young" else "another"
+                    receipt = http.post(f"{path}/batches", json={"insert": [[other, new]]}).json()
+                    assert (receipt["inserted"], receipt["converged"]) == (1, True)
+                    http.post(f"{path}/checkpoint").raise_for_status()
+            assert http.get("/graphs/single/watched/mine").json()["seeds"] == {"v1": 1.0, "v2": 2.0}
+    for name in FLOAT32:
+        dtypes = []
+        for stored in checkpoint.stored(data / "graphs" / name / checkpoint.DIRECTORY):
+            kept = checkpoint.read(stored)
+            dtypes.append(kept.arrays["values"].dtype)
+            assert snapshot_of(kept).arrays["values"].dtype == np.float64
+        # the newest first; the oldest is that of the release before
+        assert dtypes == [np.float64, np.float32][: 1 if name == "young" else 2]
 
 
 def test_a_backup_of_the_release_before_is_restored(stored: Path) -> None:

@@ -1,50 +1,31 @@
 // What a vertex sends along each of its edges in one dense sweep: r / (1 - αℓ/d) / d, quantized.
 //
-// If y is float64, contributions are bfloat16: half the bytes of random reads, and more of them fit into the caches. Nothing is
-// lost: the step is what the rounded contribution stands for, contribution · d, which float64 holds exactly, and the rest of
-// the residual, 1/256 at most, stays for the next sweep.
-// If y is float32, it moves by what it can represent, and the contribution, a float32, follows from that: if WEIGHTED a double,
-// since a strength may be of any size.
+// Contributions are bfloat16: a quarter of the bytes of random reads, and more of them fit into the caches. Nothing is lost:
+// the step is what the rounded contribution stands for, contribution · d, which float64 holds exactly, and the rest of the
+// residual, 1/256 at most, stays for the next sweep.
 // A strength is no integer: contribution · d is rounded then (gpu.pagerank.certificate). One so small that the contribution
 // exceeds bfloat16 gets the largest there is, and the rest of the residual stays.
 
-template <typename Value> struct ContributionOf;
-template <> struct ContributionOf<double> { using Type = unsigned short; };
-template <> struct ContributionOf<float> { using Type = Either<WEIGHTED, double, float>::Type; };
-template <typename Value> using Contribution = typename ContributionOf<Value>::Type;
+using Contribution = unsigned short;
 
-__device__ __forceinline__ double exact(unsigned short contribution) {
+__device__ __forceinline__ double exact(Contribution contribution) {
     return (double)__uint_as_float((unsigned)contribution << 16);
 }
-__device__ __forceinline__ double exact(float contribution) { return (double)contribution; }
-__device__ __forceinline__ double exact(double contribution) { return contribution; }
 
 // Only the rounded value counts, so what is rounded need not be exact.
-template <typename Value>
-__device__ __forceinline__ Contribution<Value> contribution_of(double value, double residual, Degree d, double diagonal) {
-    if (d == 0) return (Contribution<Value>)0;
-    if constexpr (sizeof(Value) == sizeof(float))
-        return (Contribution<Value>)(((Value)(value + residual / diagonal) - value) / d);
-    else return (unsigned short)round_to_bfloat16(bounded(__fdividef((float)residual, (float)diagonal * (float)d)));
+__device__ __forceinline__ Contribution contribution_of(double residual, Degree d, double diagonal) {
+    if (d == 0) return 0;
+    return (Contribution)round_to_bfloat16(bounded(__fdividef((float)residual, (float)diagonal * (float)d)));
 }
 
-// The step δ that a contribution stands for, if y is float64. A dangling vertex takes all of its residual and sends nothing.
-__device__ __forceinline__ double step_of(unsigned short contribution, double residual, Degree d) {
+// The step δ that a contribution stands for. A dangling vertex takes all of its residual and sends nothing.
+__device__ __forceinline__ double step_of(Contribution contribution, double residual, Degree d) {
     return d > 0 ? exact(contribution) * d : residual;
-}
-
-// y after the step.
-template <typename Value>
-__device__ __forceinline__ Value next_value(
-    double value, double residual, Contribution<Value> contribution, Degree d, double diagonal) {
-    if constexpr (sizeof(Value) == sizeof(float)) return (Value)(value + residual / diagonal);
-    else return value + step_of(contribution, residual, d);
 }
 
 // What Σr will contain because of v after a sweep, apart from the rounding of y: α·contribution·(d - ℓ) is sent, and
 // r - (1 - αℓ/d)·contribution·d stays.
-template <typename Value>
-__device__ __forceinline__ double next_residual(double residual, Contribution<Value> contribution, Degree d, double damping) {
+__device__ __forceinline__ double next_residual(double residual, Contribution contribution, Degree d, double damping) {
     return d > 0 ? residual - (1.0 - damping) * (exact(contribution) * d) : 0.0;
 }
 
@@ -52,13 +33,12 @@ __device__ __forceinline__ double next_residual(double residual, Contribution<Va
 __device__ __forceinline__ bool is_isolated(Degree d, Loop loop, int in_length) { return d == loop && in_length == 0; }
 
 // y and r of an isolated vertex once y has taken all of a residual that it can represent.
-template <typename Value>
 struct IsolatedStep {
-    Value value, residual;
+    double value, residual;
 
     __device__ __forceinline__ IsolatedStep(double old_value, double old_residual, double diagonal) {
-        value = (Value)(old_value + old_residual / diagonal);
-        residual = (Value)(old_residual - diagonal * (value - old_value));
+        value = old_value + old_residual / diagonal;
+        residual = old_residual - diagonal * (value - old_value);
     }
 };
 

@@ -76,12 +76,11 @@ __device__ __forceinline__ void write_result(double* row, const double (&sums)[S
 // contributions: of r, before and after an even number of sweeps; other_contributions: after an odd number.
 // partial_sums: double[2][blocks][SWEEP_SUMS], used in turn: a block may be ahead of those that still read.
 // results: double[most][FUSED_SUMS], and the number of sweeps behind them.
-template <typename Value>
 __global__ void __launch_bounds__(BLOCK, FUSED_BLOCKS) fused_sweeps(
     const int* __restrict__ order, const int64* __restrict__ row_starts, const int* __restrict__ row_lengths,
     const int* __restrict__ column_indices, const float* __restrict__ edge_weights, double* parts, int* arrived, RowPlan plan,
-    const Loop* __restrict__ loop, const Degree* __restrict__ degree, Contribution<Value>* contributions,
-    Contribution<Value>* other_contributions, double damping, Value* values, Value* r, FusedRun run, double* partial_sums,
+    const Loop* __restrict__ loop, const Degree* __restrict__ degree, Contribution* contributions,
+    Contribution* other_contributions, double damping, double* values, double* r, FusedRun run, double* partial_sums,
     double* results) {
     const cooperative_groups::grid_group grid = cooperative_groups::this_grid();
     __shared__ Progress progress;
@@ -90,13 +89,13 @@ __global__ void __launch_bounds__(BLOCK, FUSED_BLOCKS) fused_sweeps(
     for (int64 done = 0;; ++done) {
         const double shift = run.image_sum > 0.0 ? next_residual_sum / run.image_sum : 0.0;
         const bool odd = done % 2 != 0;
-        const Sweep<Value, false> step = {
+        const Sweep<false> step = {
             row_lengths, loop, degree, odd ? other_contributions : contributions, damping, shift, nullptr, nullptr, 0.0, 0.0,
             values, r, odd ? contributions : other_contributions};
         double sums[SWEEP_SUMS] = {};
         const auto load = [&](int u) { return step.load(u); };
         const auto read = [&](int v, bool wanted) { return step.read(v, wanted); };
-        const auto finish = [&](int v, const SweptVertex<Value>& own, double incoming_mass) {
+        const auto finish = [&](int v, const SweptVertex& own, double incoming_mass) {
             step.finish(v, own, incoming_mass, sums);
         };
         sum_rows_striding(
@@ -118,7 +117,7 @@ __global__ void __launch_bounds__(BLOCK, FUSED_BLOCKS) fused_sweeps(
 __global__ void __launch_bounds__(BLOCK, FUSED_BLOCKS) fused_orthomin(
     const int* __restrict__ order, const int64* __restrict__ row_starts, const int* __restrict__ row_lengths,
     const int* __restrict__ column_indices, const float* __restrict__ edge_weights, double* parts, int* arrived, RowPlan plan,
-    int64 vertices, const Loop* __restrict__ loop, const Degree* __restrict__ degree, Contribution<double>* contributions,
+    int64 vertices, const Loop* __restrict__ loop, const Degree* __restrict__ degree, Contribution* contributions,
     double damping, double* values, double* r, int keeps_weights, double floor, float* weights, int has_previous,
     double image_mean, double* last_image, double* image, double* direction, FusedRun run, double* partial_sums,
     double* results) {

@@ -1,6 +1,6 @@
 // Random numbers, and graphs drawn from them (gpu.operations.generate).
 //
-// Numbers are SplitMix64's, counter-based: see gpu.jit.random_numbers. So a graph does not depend on the launch shape, nor on
+// Numbers are SplitMix64's, counter-based: see gpu.random_numbers. So a graph does not depend on the launch shape, nor on
 // the order in which threads run.
 
 // numbers: uint64[count], numbers skipped, skipped + 1, … of the sequence from `start`.

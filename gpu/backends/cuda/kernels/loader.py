@@ -91,34 +91,19 @@ RANGE_ITEMS = 16
 LONG_ROW = 2048
 """A longer row of listed.cu is divided into parts of this many entries."""
 
-VALUES = {"float64": "double", "float32": "float"}
-"""The C++ type of a vector over the vertices, by dtype."""
-
-
-def _each_value(*names: str) -> tuple[str, ...]:
-    return tuple(f"{name}<{value}>" for name in names for value in VALUES.values())
-
-
 _IDS = ("int", "int64")
 _FLAGS = ("false", "true")
 
 _FILES: dict[str, tuple[str, ...]] = {
     "residual": (
-        "compute_residual<double, false>",
-        "compute_residual<float, true>",
-        "jacobi_step<double, false>",
-        "jacobi_step<double, true>",
-        "jacobi_step<float, true>",
-        *_each_value("finish_step"),
+        "compute_residual",
         "compute_contributions",
         "add_partial_sums<true>",
     ),
     "sweep": (
-        "sweep<double, false>",
-        "sweep<double, true>",
-        "sweep<float, false>",
+        *(f"sweep<{deflated}>" for deflated in _FLAGS),
         *(f"finish_sweep<{deflated}>" for deflated in _FLAGS),
-        *_each_value("quantize_contributions"),
+        "quantize_contributions",
         "subtract_at",
         "sum_in_degrees",
         "start_from_in_degrees",
@@ -131,26 +116,21 @@ _FILES: dict[str, tuple[str, ...]] = {
         "add_partial_sums<false>",
         "add_partial_sums<true>",
     ),
-    "fused": (*_each_value("fused_sweeps"), "fused_orthomin"),
+    "fused": ("fused_sweeps", "fused_orthomin"),
     "pages": (
         *("clear_sums", "add_pages", "pack_entries", "pack_changes", "find_pages"),
         *("write_pages", "edit_pages", "rewrite_pages"),
     ),
-    "perturb": _each_value("perturb", "spread", "recompute_rows", "select_candidates"),
-    "push": _each_value("push"),
-    "rounds": _each_value("count_candidates", "take_candidates", "push_vertices"),
+    "perturb": ("perturb", "spread", "recompute_rows", "select_candidates"),
+    "push": ("push",),
+    "rounds": ("count_candidates", "take_candidates", "push_vertices"),
     "multivector": (
         "gather_chunks",
         *(f"sweep_many<{deflated}>" for deflated in _FLAGS),
         *(f"sweep_many_short<{short}, {deflated}>" for short in _FLAGS for deflated in _FLAGS),
         "add_compensated",
     ),
-    "select": (
-        *_each_value("group_maxima"),
-        *_each_value("list_largest"),
-        *_each_value("list_changed"),
-        "highest_bound",
-    ),
+    "select": ("group_maxima", "list_largest", "list_changed", "highest_bound"),
     "forward_push": ("take", *(f"push<{flag}>" for flag in _FLAGS), "unlock", "pull", "detect"),
     "lists": ("fingerprints", "find_same"),
     "frontier": ("expand_forward", "expand_backward"),
@@ -212,8 +192,8 @@ _ONLY_WEIGHTED = {"weights": ("deduplicate_weighted", "sum_weights", "scale_rows
 _ONLY_UNWEIGHTED: dict[str, frozenset[str]] = {
     "sweep": frozenset({"subtract_at", *(f"finish_sweep<{deflated}>" for deflated in _FLAGS)}),
     "orthomin": frozenset({"finish_image"}),
-    "perturb": frozenset(_each_value("select_candidates")),
-    "rounds": frozenset(_each_value("count_candidates", "take_candidates")),
+    "perturb": frozenset({"select_candidates"}),
+    "rounds": frozenset({"count_candidates", "take_candidates"}),
     "multivector": frozenset({"add_compensated"}),
     "select": frozenset(_FILES["select"]) - {"highest_bound"},
     "resolve_update": frozenset(_FILES["resolve_update"]) - {"sort_small", "decide"},

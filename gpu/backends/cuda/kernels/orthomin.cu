@@ -15,7 +15,7 @@
 __global__ void __launch_bounds__(BLOCK, WEIGHTED ? 3 : 4) orthomin_image(
     const int* __restrict__ order, const int64* __restrict__ row_starts, const int* __restrict__ row_lengths,
     const int* __restrict__ column_indices, const float* __restrict__ edge_weights, double* parts, int* arrived, RowPlan plan,
-    const Loop* __restrict__ loop, const Degree* __restrict__ degree, const Contribution<double>* __restrict__ contributions,
+    const Loop* __restrict__ loop, const Degree* __restrict__ degree, const Contribution* __restrict__ contributions,
     double damping, double mean, const double* __restrict__ values, const double* __restrict__ r, int keeps_weights,
     double floor, float* __restrict__ weights, int has_previous, const double* __restrict__ last_image,
     double* __restrict__ image, double* __restrict__ partial_sums) {
@@ -34,7 +34,7 @@ __global__ void __launch_bounds__(BLOCK, WEIGHTED ? 3 : 4) orthomin_image(
 __global__ void __launch_bounds__(BLOCK) finish_image(
     int64 vertices, const Loop* __restrict__ loop, const Degree* __restrict__ degree, const int* __restrict__ row_lengths,
     const int64* __restrict__ page_sums, float unit, float scale,
-    Contribution<double>* __restrict__ contributions, double damping, double mean, const double* __restrict__ values,
+    Contribution* __restrict__ contributions, double damping, double mean, const double* __restrict__ values,
     const double* __restrict__ r, int keeps_weights, double floor, float* __restrict__ weights, int has_previous,
     const double* __restrict__ last_image, double* __restrict__ image, double* __restrict__ partial_sums) {
     double sums[SWEEP_SUMS] = {};
@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(BLOCK) orthomin_step(
     int64 vertices, const Loop* __restrict__ loop, const Degree* __restrict__ degree, const int* __restrict__ in_lengths,
     double damping, double mean, const double* __restrict__ products, int has_previous, const double* __restrict__ image,
     double* __restrict__ direction, double* __restrict__ last_image, double* __restrict__ values, double* __restrict__ r,
-    Contribution<double>* __restrict__ contributions, double* __restrict__ partial_sums) {
+    Contribution* __restrict__ contributions, double* __restrict__ partial_sums) {
     double sums[SWEEP_SUMS] = {};
     const Coefficients coefficients(products, has_previous != 0);
     const OrthominUpdate step = {

@@ -8,7 +8,7 @@ struct ImageVertex {
     Degree d;
     Loop loop;
     bool isolated;
-    Contribution<double> contribution;
+    Contribution contribution;
 };
 
 // q̂ and the inner products, as `sum_rows` calls it. keeps_weights: whether weights are read; else they are computed from y and
@@ -17,7 +17,7 @@ struct OrthominImage {
     const int* row_lengths;
     const Loop* loop;
     const Degree* degree;
-    const Contribution<double>* contributions;
+    const Contribution* contributions;
     double damping, mean;
     const double* values;
     const double* r;
@@ -85,7 +85,7 @@ struct OrthominUpdate {
     double* last_image;
     double* values;
     double* r;
-    Contribution<double>* contributions;
+    Contribution* contributions;
 
     __device__ __forceinline__ void apply(int64 v, const Coefficients& coefficients, double (&sums)[SWEEP_SUMS]) const {
         const double alpha = coefficients.alpha, beta = coefficients.beta;
@@ -101,7 +101,7 @@ struct OrthominUpdate {
         const double new_value = old_value + alpha * p;
         const double step = new_value - old_value;
         const double residual = old_residual - alpha * q + diagonal * (alpha * p - step);
-        const Contribution<double> contribution = isolated ? 0 : contribution_of<double>(new_value, residual, d, diagonal);
+        const Contribution contribution = isolated ? 0 : contribution_of(residual, d, diagonal);
         direction[v] = p;
         last_image[v] = q;
         values[v] = new_value;
@@ -110,7 +110,7 @@ struct OrthominUpdate {
         sums[RESIDUAL_L1] += fabs(residual);
         sums[RESIDUAL_SUM] += residual;
         sums[MASS] += step;
-        if (!isolated) sums[NEXT_RESIDUAL_SUM] += next_residual<double>(residual, contribution, d, damping);
+        if (!isolated) sums[NEXT_RESIDUAL_SUM] += next_residual(residual, contribution, d, damping);
         sums[LARGEST_STEP] = fmax(sums[LARGEST_STEP], fabs(step));
     }
 };

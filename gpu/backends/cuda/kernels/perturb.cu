@@ -5,13 +5,11 @@
 //     recompute_rows     r = β + α·Σ y[u]/d(u) - (1 - αℓ/d)·y
 //     select_candidates  every v with |r[v]| > floor
 //
-// Value: the type of y and r, double or float.
 // Launch: BLOCK threads a block, grid-stride loops. A warp takes a chunk of EDGE_CHUNK edges of an out-list, so that a hub is
 // shared by many. tally: int64[Tally::SIZE].
-// Traffic of spread: per edge 4 bytes of neighbour id, streamed, and one atomic addition to a random Value.
+// Traffic of spread: per edge 4 bytes of neighbour id, streamed, and one atomic addition to a random r.
 
-template <typename Value>
-__device__ __forceinline__ double contribution_of(int u, Degree d, const Value* values, double damping) {
+__device__ __forceinline__ double contribution_of(int u, Degree d, const double* values, double damping) {
     return d > 0 ? damping * values[u] / d : 0.0;
 }
 
@@ -34,13 +32,12 @@ struct AddedEdges {
 
 // What a batch adds to r, for `spread`: the contribution and the chunks of each touched source; and single amounts, which are
 // those through loops, removed edges and added edges.
-template <typename Value>
 __global__ void __launch_bounds__(BLOCK, 3) perturb(
     const int* __restrict__ sources, const Degree* __restrict__ old_degree, int64 count,
     const int* __restrict__ removed_sources, const int* __restrict__ removed_targets, int64 removed,
     const int* __restrict__ added_sources, const int* __restrict__ added_targets, int64 added,
     const int* __restrict__ out_lengths, const Loop* __restrict__ loop, const Degree* __restrict__ degree,
-    const Value* __restrict__ values, double damping, const float* __restrict__ removed_weights,
+    const double* __restrict__ values, double damping, const float* __restrict__ removed_weights,
     const float* __restrict__ added_weights, double* contributions, int64* chunks, int* targets, double* amounts,
     uint8* __restrict__ spared) {
     for (int64 at = (int64)blockIdx.x * BLOCK + threadIdx.x; at < count + removed + added;
@@ -76,9 +73,8 @@ __global__ void __launch_bounds__(BLOCK, 3) perturb(
 }
 
 // r[w] += contribution over one chunk of an out-list, by a warp.
-template <typename Value>
 __device__ __forceinline__ void spread_chunk(
-    const int* neighbours, const float* weights, int count, double contribution, Value* r, const WorkLists& lists,
+    const int* neighbours, const float* weights, int count, double contribution, double* r, const WorkLists& lists,
     ThreadSums& thread, int source, const AddedEdges& left_out) {
     for (int slot = threadIdx.x % WARP; slot < count; slot += WARP) {
         if (WEIGHTED && left_out.count > 0 && left_out.has(source, neighbours[slot])) continue;
@@ -99,12 +95,11 @@ __device__ __forceinline__ void spread_chunk(
 
 // ends[i]: chunks of the out-lists of sources[0 … i], at least one each. Also r[targets[j]] += amounts[j].
 // spared: null, or uint8[count], whether added edges are left out.
-template <typename Value>
 __global__ void __launch_bounds__(BLOCK, 3) spread(
     const int* __restrict__ sources, const double* __restrict__ contributions, const int64* __restrict__ ends, int64 count,
     const int* __restrict__ targets, const double* __restrict__ amounts, int64 singles,
     const int64* __restrict__ row_starts, const int* __restrict__ row_lengths, const int* __restrict__ column_indices,
-    const float* __restrict__ weights, Value* r, int* marks, double floor, int* candidates, int64 capacity, int64* tally,
+    const float* __restrict__ weights, double* r, int* marks, double floor, int* candidates, int64 capacity, int64* tally,
     const uint8* __restrict__ spared, const int* __restrict__ added_sources, const int* __restrict__ added_targets,
     int64 added) {
     uint64* counts = reinterpret_cast<uint64*>(tally);
@@ -135,12 +130,11 @@ __global__ void __launch_bounds__(BLOCK, 3) spread(
 }
 
 // The list is in any order.
-template <typename Value>
 __global__ void __launch_bounds__(BLOCK, 3) select_candidates(
-    const Value* __restrict__ r, int64 vertices, double floor, int* marks, int* candidates, int64 capacity, int64* tally) {
+    const double* __restrict__ r, int64 vertices, double floor, int* marks, int* candidates, int64 capacity, int64* tally) {
     uint64* listed = reinterpret_cast<uint64*>(tally) + Tally::LISTED_COUNT;
     for (int64 v = (int64)blockIdx.x * BLOCK + threadIdx.x; v < vertices; v += (int64)gridDim.x * BLOCK) {
-        const bool large = fabs((double)r[v]) > floor;
+        const bool large = fabs(r[v]) > floor;
         const int mark = marks[v];
         if (large != ((mark & LISTED) != 0)) marks[v] = mark ^ LISTED;
         if (large) {
@@ -151,12 +145,11 @@ __global__ void __launch_bounds__(BLOCK, 3) select_candidates(
 }
 
 // For the vertices first … last-1: a warp a row, the whole block for long rows.
-template <typename Value>
 __global__ void __launch_bounds__(BLOCK, 3) recompute_rows(
     int64 first, int64 last, const int64* __restrict__ row_starts, const int* __restrict__ row_lengths,
     const int* __restrict__ column_indices, const float* __restrict__ weights, const Loop* __restrict__ loop,
-    const Degree* __restrict__ degree, const Value* __restrict__ values, double rhs_scale, double damping,
-    const int* __restrict__ out_lengths, Value* r, int* marks, double floor, int* candidates, int64 capacity,
+    const Degree* __restrict__ degree, const double* __restrict__ values, double rhs_scale, double damping,
+    const int* __restrict__ out_lengths, double* r, int* marks, double floor, int* candidates, int64 capacity,
     int64* tally) {
     constexpr int LONG = 2048;
     __shared__ double row_sums[WARPS];
@@ -171,7 +164,7 @@ __global__ void __launch_bounds__(BLOCK, 3) recompute_rows(
         double row_sum = 0.0;
         for (int slot = lane; slot < count; slot += WARP) {
             const int u = column_indices[row_starts[v] + slot];
-            row_sum += edge_amount((double)values[u] / degree[u], weights, row_starts[v] + slot);
+            row_sum += edge_amount(values[u] / degree[u], weights, row_starts[v] + slot);
         }
         row_sum = group_sum<WARP>(row_sum);
         if (lane == 0) row_sums[warp] = row_sum;
@@ -183,7 +176,7 @@ __global__ void __launch_bounds__(BLOCK, 3) recompute_rows(
 #pragma unroll 4
             for (int slot = threadIdx.x; slot < row_lengths[w]; slot += BLOCK) {
                 const int u = column_indices[row_starts[w] + slot];
-                part += edge_amount((double)values[u] / degree[u], weights, row_starts[w] + slot);
+                part += edge_amount(values[u] / degree[u], weights, row_starts[w] + slot);
             }
             part = group_sum<BLOCK>(part);
             if (threadIdx.x == 0) row_sums[row] = part;
@@ -191,9 +184,8 @@ __global__ void __launch_bounds__(BLOCK, 3) recompute_rows(
         }
         if (lane == 0 && v < last) {
             const double old_value = r[v], diagonal = diagonal_of(degree[v], loop[v], damping);
-            const Value stored = (Value)(rhs_scale + damping * row_sums[warp] - diagonal * values[v]);
-            const double new_value = stored;
-            r[v] = stored;
+            const double new_value = rhs_scale + damping * row_sums[warp] - diagonal * values[v];
+            r[v] = new_value;
             thread.sums[MAGNITUDE] += fabs(new_value);
             thread.sums[RESIDUAL_L1] += fabs(new_value) - fabs(old_value);
             thread.sums[RESIDUAL_SUM] += new_value - old_value;

@@ -21,19 +21,6 @@ struct Lists {
     }
 };
 
-// All edges, for the edge-parallel schedule.
-struct Columns {
-    const int* sources;
-    const int* targets;
-    const float* weights;
-    int64 count;
-
-    __device__ __forceinline__ double weight(int64 edge) const {
-        if constexpr (WEIGHTED) return weights[edge];
-        else return 1.0;
-    }
-};
-
 // What functions may know of a vertex.
 struct Vertices {
     const int* ids;

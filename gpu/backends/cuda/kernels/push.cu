@@ -6,17 +6,15 @@
 // A vertex that this lifts above θ joins the next list. When a list is empty, or too short to fill the device, θ falls and the
 // list is selected from the candidates.
 //
-// Value: the type of y and r, double or float.
 // Launch: BLOCK threads a block, all blocks resident (cooperative), since they synchronise within a round. A list is divided
 // into items of EDGE_CHUNK edges, and the items evenly among warps.
-// Traffic: per edge 4 bytes of neighbour id (and 4 of weight if WEIGHTED), streamed, and one atomic addition to a random Value.
+// Traffic: per edge 4 bytes of neighbour id (and 4 of weight if WEIGHTED), streamed, and one atomic addition to a random r.
 
 #include <cooperative_groups.h>
 
 constexpr int SHORT_ROUNDS = 8;  // rounds at the floor that do not fill the device, before the push ends there
 
 // The arrays of a push. items: position in the work-list << 32 | chunk of the out-list.
-template <typename Value>
 struct PushArrays {
     const int64* row_starts;
     const int* out_lengths;
@@ -24,8 +22,8 @@ struct PushArrays {
     const float* weights;
     const Loop* loop;
     const Degree* degree;
-    Value* values;
-    Value* r;
+    double* values;
+    double* r;
     int* marks;
     double* contributions;
     int64* items;
@@ -39,9 +37,8 @@ __device__ __forceinline__ int64 threads_of_grid() { return (int64)gridDim.x * B
 
 // Copies the candidates above the floor to lists.candidates and queues those above θ, whose marks say so. Returns, in thread 0,
 // the largest θ that one of the block's others exceeds. An r too small to change y is not queued until it has grown.
-template <typename Value>
 __device__ __forceinline__ double select(
-    const PushArrays<Value>& push, const int* candidates, int64 listed, const WorkLists& lists, ThreadSums& thread) {
+    const PushArrays& push, const int* candidates, int64 listed, const WorkLists& lists, ThreadSums& thread) {
     double largest = 0.0;
     for (int64 at = thread_of_grid(); at < listed; at += threads_of_grid()) {
         const int v = candidates[at];
@@ -53,7 +50,7 @@ __device__ __forceinline__ double select(
         lists.candidates[append(lists.listed)] = v;
         const double scaled = size / (1.0 + lists.edge_weight * push.out_lengths[v]);
         const bool above = scaled > lists.threshold;
-        const Value value = above ? push.values[v] : Value(0);
+        const double value = above ? push.values[v] : 0.0;
         if (above && pushed(value, residual, push.diagonal(v)) != value) {
             push.marks[v] |= QUEUED;
             lists.queue[append(lists.queued)] = v;
@@ -68,9 +65,8 @@ __device__ __forceinline__ double select(
 
 // Moves the residual of the vertices on the work-list that are above θ to y, and divides their out-lists into items. A list has
 // no vertex twice.
-template <typename Value>
 __device__ __forceinline__ void push_list(
-    const PushArrays<Value>& push, const int* queue, int64 queued, int solve, double threshold, double edge_weight,
+    const PushArrays& push, const int* queue, int64 queued, int solve, double threshold, double edge_weight,
     uint64* items, ThreadSums& thread) {
     for (int64 block_first = (int64)blockIdx.x * BLOCK; block_first < queued; block_first += threads_of_grid()) {
         const int64 at = block_first + threadIdx.x;
@@ -98,9 +94,8 @@ __device__ __forceinline__ void push_list(
 }
 
 // r[v] += contribution over all items: a few items to a warp, their edges one after the other.
-template <typename Value>
 __device__ __forceinline__ void spread_items(
-    const PushArrays<Value>& push, const int* queue, int64 count, const WorkLists& lists, ThreadSums& thread) {
+    const PushArrays& push, const int* queue, int64 count, const WorkLists& lists, ThreadSums& thread) {
     const int lane = threadIdx.x % WARP;
     const int64 warps = threads_of_grid() / WARP;
     int64 each = (count + warps - 1) / warps;
@@ -145,16 +140,15 @@ __device__ __forceinline__ void spread_items(
 
 // Between two syncs of the grid one block may run ahead of another. So what a decision reads is written only after the next
 // sync, counts that restart at 0 have three places, used in turn, and every block decides by itself, from the same numbers.
-template <typename Value>
 __global__ void __launch_bounds__(BLOCK, 2) push(
     const int64* __restrict__ row_starts, const int* __restrict__ row_lengths, const int* __restrict__ column_indices,
-    const float* __restrict__ weights, const Loop* __restrict__ loop, const Degree* __restrict__ degree, Value* values,
-    Value* r, int* marks, double floor, int* first_candidates, int* second_candidates, int64 capacity, int* first_queue,
+    const float* __restrict__ weights, const Loop* __restrict__ loop, const Degree* __restrict__ degree, double* values,
+    double* r, int* marks, double floor, int* first_candidates, int* second_candidates, int64 capacity, int* first_queue,
     int* second_queue, double* contributions, int64* items, int solve, double damping, double residual_l1,
     double residual_sum, double mass, double goal, double threshold, double edge_weight, int64 fill, int64 round_edges,
     int64 most_edges, int64 most_rounds, int64* tally) {
     const cooperative_groups::grid_group grid = cooperative_groups::this_grid();
-    const PushArrays<Value> arrays = {
+    const PushArrays arrays = {
         row_starts, row_lengths, column_indices, weights, loop, degree, values, r, marks, contributions, items, damping};
     __shared__ int64 seen[4];
     __shared__ double seen_sums[4];

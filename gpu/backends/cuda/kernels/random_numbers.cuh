@@ -1,4 +1,4 @@
-// SplitMix64: see gpu.jit.random_numbers.
+// SplitMix64: see gpu.random_numbers.
 
 constexpr uint64 GOLDEN_GAMMA = 0x9e3779b97f4a7c15ull;
 

@@ -4,7 +4,6 @@
 //     take_candidates   drops those that are not above the floor, and lists those above θ
 //     push_vertices     step = r[u] / (1 - αℓ/d),  y[u] += step,  r[u] = what rounding of y leaves,  contribution = α·step/d
 //
-// Value: the type of y and r, double or float.
 // Launch: BLOCK threads a block, grid-stride loops over a list.
 // Traffic: a vertex of a list takes a 32-byte sector of each array over vertices that is named.
 
@@ -15,15 +14,14 @@ __device__ __forceinline__ double scaled(double size, double edge_weight, int le
     return size / fma(edge_weight, (double)length, 1.0);
 }
 
-template <typename Value>
 __global__ void __launch_bounds__(BLOCK, 2) count_candidates(
-    const int* __restrict__ candidates, int64 listed, const Value* __restrict__ r, const int* __restrict__ out_lengths,
+    const int* __restrict__ candidates, int64 listed, const double* __restrict__ r, const int* __restrict__ out_lengths,
     double first, double second, double third, double fourth, double floor, double edge_weight, uint64* numbers) {
     const double thresholds[LEVELS] = {first, second, third, fourth};
     double counts[2 * LEVELS + 1] = {};
     for (int64 at = (int64)blockIdx.x * BLOCK + threadIdx.x; at < listed; at += (int64)gridDim.x * BLOCK) {
         const int v = candidates[at], length = out_lengths[v];
-        const double size = fabs((double)r[v]), reached = scaled(size, edge_weight, length);
+        const double size = fabs(r[v]), reached = scaled(size, edge_weight, length);
 #pragma unroll
         for (int level = 0; level < LEVELS; ++level) {
             const bool above = reached > thresholds[level];
@@ -40,13 +38,12 @@ __global__ void __launch_bounds__(BLOCK, 2) count_candidates(
 }
 
 // counts: two, zero.
-template <typename Value>
 __global__ void __launch_bounds__(BLOCK, 2) take_candidates(
-    const int* __restrict__ candidates, int64 listed, const Value* __restrict__ r, const int* __restrict__ out_lengths,
+    const int* __restrict__ candidates, int64 listed, const double* __restrict__ r, const int* __restrict__ out_lengths,
     double threshold, double floor, double edge_weight, int* marks, int* kept, int* queue, uint64* counts) {
     for (int64 at = (int64)blockIdx.x * BLOCK + threadIdx.x; at < listed; at += (int64)gridDim.x * BLOCK) {
         const int v = candidates[at];
-        const double size = fabs((double)r[v]);
+        const double size = fabs(r[v]);
         if (!(size > floor)) {
             marks[v] &= ~LISTED;
             continue;
@@ -56,10 +53,9 @@ __global__ void __launch_bounds__(BLOCK, 2) take_candidates(
     }
 }
 
-template <typename Value>
 __global__ void __launch_bounds__(BLOCK, 2) push_vertices(
     const int* __restrict__ vertices, int64 count, const Loop* __restrict__ loop, const Degree* __restrict__ degree,
-    Value* values, Value* r, int* marks, int solve, double damping, double* __restrict__ contributions, double* sums) {
+    double* values, double* r, int* marks, int solve, double damping, double* __restrict__ contributions, double* sums) {
     ThreadSums thread = {};
     for (int64 at = (int64)blockIdx.x * BLOCK + threadIdx.x; at < count; at += (int64)gridDim.x * BLOCK) {
         const int u = vertices[at];

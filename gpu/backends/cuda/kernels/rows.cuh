@@ -151,15 +151,6 @@ __device__ __forceinline__ void sum_rows_striding(
         sum_unit<0>(rows, plan, unit, load, read, finish, EveryRow{});
 }
 
-constexpr double FLOAT32_NOISE = 1.0 / (1 << 21);  // four units in the last place of a float are at most this, relative to it
-
-// |y' - y|. A float that moved by a few units in the last place counts as unchanged: rounding alone can do that for ever.
-template <typename Value>
-__device__ __forceinline__ double change_of(double old_value, double new_value) {
-    const double change = fabs(new_value - old_value);
-    return sizeof(Value) == sizeof(float) && change <= FLOAT32_NOISE * new_value ? 0.0 : change;
-}
-
 // Writes the sums of the block's threads; the last one is a maximum if LARGEST is set. Every thread takes part.
 template <bool LARGEST>
 __device__ __forceinline__ void write_sums(const double (&sums)[SWEEP_SUMS], double* out) {

@@ -1,7 +1,6 @@
 // Supersteps in which the active vertices send (gpu.operations.programs).
 //
 // Launch: BLOCK threads a block, all blocks resident (cooperative), since they synchronise within a superstep.
-// BY_EDGES: each superstep passes over all edges and leaves out those of which no end is active.
 // Traffic: per message 4 bytes of neighbour id (and 4 of weight), streamed, and a random access to a value; an atomic operation
 // more if it changes something. Lists of active vertices stay on the device.
 
@@ -50,23 +49,6 @@ __device__ __forceinline__ void send(
     }
 }
 
-// Sends along edges of any vertex that is active in this superstep.
-template <bool IN_PLACE>
-__device__ __forceinline__ void send_along(
-    const Columns& columns, int directions, const int* active_in, int superstep, const Value* values, const Degree* degree,
-    const Parameters& parameters, const Delivery& to, int64& messages) {
-    for (int64 edge = thread_of_grid(); edge < columns.count; edge += threads_of_grid()) {
-        for (int against = 0; against < (BOTH ? directions : 1); ++against) {
-            const int u = against ? columns.targets[edge] : columns.sources[edge];
-            if (active_in[u] != superstep) continue;
-            ++messages;
-            const double weight = columns.weight(edge);
-            const Value message = program_gather(newest(values + u), weight, weight / (double)degree[u], parameters);
-            deliver<IN_PLACE>(against ? columns.sources[edge] : columns.targets[edge], message, parameters, to);
-        }
-    }
-}
-
 constexpr int FEW = 8;  // entries of a row that one thread looks at
 
 // The slot of the first entry of each thread's row that is marked, or -1; `open`: whether the thread has a row. The warp looks
@@ -96,14 +78,12 @@ __device__ __forceinline__ int64 find_marked(bool open, int64 v, const Lists& li
 }
 
 // Supersteps of a program whose vertices are active where something changed. directions: 2 if messages go along in-lists too.
-// items: position in the list << 32 | chunk; the chunks of out-lists, then those of in-lists. active_in: int[n] by edges, zero
-// before: 1 + the superstep in which a vertex was active last. counts: zero but for the number of active vertices; each kind
-// has three, used in turn.
+// items: position in the list << 32 | chunk; the chunks of out-lists, then those of in-lists. counts: zero but for the number
+// of active vertices; each kind has three, used in turn.
 template <bool IN_PLACE>
 __global__ void __launch_bounds__(BLOCK, ACTIVE_BLOCKS) run_active(
     const int64* out_starts, const int* out_lengths, const int* out_entries, const float* out_weights, const int64* in_starts,
-    const int* in_lengths, const int* in_entries, const float* in_weights, const int* edge_sources,
-    const int* edge_targets, const float* edge_weights, int64 edge_count, int* active_in, const Degree* degree, const int* ids,
+    const int* in_lengths, const int* in_entries, const float* in_weights, const Degree* degree, const int* ids,
     Parameters parameters, Value* values, Value* accumulated, int* marks, int* first_active, int* second_active, int* received,
     int64* items, int directions, int64 vertices, int64 edges, int64 superstep, int64 supersteps, int64* counts) {
     const cooperative_groups::grid_group grid = cooperative_groups::this_grid();
@@ -153,55 +133,46 @@ __global__ void __launch_bounds__(BLOCK, ACTIVE_BLOCKS) run_active(
                 continue;
             }
         }
-        if constexpr (IN_PLACE || BY_EDGES) {
-            for (int64 at = thread_of_grid(); at < count; at += threads_of_grid()) {
-                if constexpr (BY_EDGES) active_in[active[at]] = (int)step + 1;
-                // whoever improves their values from here on lists them again
-                if constexpr (IN_PLACE) marks[active[at]] = 0;
-            }
+        if constexpr (IN_PLACE) {
+            // whoever improves their values from here on lists them again
+            for (int64 at = thread_of_grid(); at < count; at += threads_of_grid()) marks[active[at]] = 0;
             grid.sync();
         }
         const Delivery to = {
             values, accumulated, marks, IN_PLACE ? next_active : received,
             counters + (IN_PLACE ? ProgramCount::ACTIVE + next : ProgramCount::RECEIVED + now)};
 
-        if constexpr (BY_EDGES) {
-            const Columns columns = {edge_sources, edge_targets, edge_weights, edge_count};
-            send_along<IN_PLACE>(
-                columns, directions, active_in, (int)step + 1, values, degree, parameters, to, messages);
-        } else {
-            for (int64 block_first = (int64)blockIdx.x * BLOCK; block_first < count; block_first += threads_of_grid()) {
-                const int64 at = block_first + threadIdx.x;
-                int chunks = 0;
-                if (at < count) {
-                    const int u = active[at];
+        for (int64 block_first = (int64)blockIdx.x * BLOCK; block_first < count; block_first += threads_of_grid()) {
+            const int64 at = block_first + threadIdx.x;
+            int chunks = 0;
+            if (at < count) {
+                const int u = active[at];
 #pragma unroll
-                    for (int against = 0; against < (BOTH ? 2 : 1); ++against) {
-                        if (BOTH && against == directions) break;
-                        const Lists& lists = against ? incoming : outgoing;
-                        const int length = lists.lengths[u];
-                        messages += length;
-                        if (length > SHORT) chunks += (length + EDGE_CHUNK - 1) / EDGE_CHUNK;
-                        else if (length) send<IN_PLACE>(u, newest(values + u), lists, degree, 0, length, 1, parameters, to);
-                    }
+                for (int against = 0; against < (BOTH ? 2 : 1); ++against) {
+                    if (BOTH && against == directions) break;
+                    const Lists& lists = against ? incoming : outgoing;
+                    const int length = lists.lengths[u];
+                    messages += length;
+                    if (length > SHORT) chunks += (length + EDGE_CHUNK - 1) / EDGE_CHUNK;
+                    else if (length) send<IN_PLACE>(u, newest(values + u), lists, degree, 0, length, 1, parameters, to);
                 }
-                __syncwarp();
-                list_chunks(chunks, at, items, counters + ProgramCount::ITEMS + now);
             }
-            grid.sync();
-            const int64 item_count = numbers[ProgramCount::ITEMS + now];
-            for (int64 item = thread_of_grid() / WARP; item < item_count; item += threads_of_grid() / WARP) {
-                const int u = active[items[item] >> 32];
-                int chunk = (int)(items[item] & 0x7fffffff);
-                Lists lists = outgoing;
-                if constexpr (BOTH) {
-                    const int length = out_lengths[u], chunks = length > SHORT ? (length + EDGE_CHUNK - 1) / EDGE_CHUNK : 0;
-                    if (chunk >= chunks) lists = incoming, chunk -= chunks;
-                }
-                const int first = chunk * EDGE_CHUNK, length = lists.lengths[u];
-                const int last = length - first < EDGE_CHUNK ? length : first + EDGE_CHUNK;
-                send<IN_PLACE>(u, newest(values + u), lists, degree, first + lane, last, WARP, parameters, to);
+            __syncwarp();
+            list_chunks(chunks, at, items, counters + ProgramCount::ITEMS + now);
+        }
+        grid.sync();
+        const int64 item_count = numbers[ProgramCount::ITEMS + now];
+        for (int64 item = thread_of_grid() / WARP; item < item_count; item += threads_of_grid() / WARP) {
+            const int u = active[items[item] >> 32];
+            int chunk = (int)(items[item] & 0x7fffffff);
+            Lists lists = outgoing;
+            if constexpr (BOTH) {
+                const int length = out_lengths[u], chunks = length > SHORT ? (length + EDGE_CHUNK - 1) / EDGE_CHUNK : 0;
+                if (chunk >= chunks) lists = incoming, chunk -= chunks;
             }
+            const int first = chunk * EDGE_CHUNK, length = lists.lengths[u];
+            const int last = length - first < EDGE_CHUNK ? length : first + EDGE_CHUNK;
+            send<IN_PLACE>(u, newest(values + u), lists, degree, first + lane, last, WARP, parameters, to);
         }
         grid.sync();
         if constexpr (!IN_PLACE) {

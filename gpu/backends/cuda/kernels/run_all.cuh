@@ -2,7 +2,7 @@
 //
 // Launch: BLOCK threads a block, all blocks resident (cooperative), since they synchronise after each superstep.
 // Traffic: per edge 4 bytes of neighbour id (and 4 of weight), streamed, and a random access to a value, and to a degree if the
-// program names shares. BY_EDGES: the same per edge, and an atomic operation.
+// program names shares.
 
 __device__ __forceinline__ double combined(double first, double second) {
     if constexpr (AGGREGATOR == MERGE_SUM) return first + second;
@@ -88,10 +88,9 @@ __device__ __forceinline__ bool gather_rows(
 }
 
 // Supersteps of a program whose vertices are all active. partial: double[3, blocks]. The result is in `values` after an even
-// number of supersteps, else in `new_values`. accumulated: by edges, the identity before and after.
+// number of supersteps, else in `new_values`.
 __global__ void __launch_bounds__(BLOCK, ALL_BLOCKS) run_all(
-    const int64* starts, const int* lengths, const int* entries, const float* weights, const int* edge_sources,
-    const int* edge_targets, const float* edge_weights, int64 edge_count, Value* accumulated, const Loop* loop,
+    const int64* starts, const int* lengths, const int* entries, const float* weights, const Loop* loop,
     const Degree* degree, const int* ids, const uint8* absent, const int* order, Rows rows, int64 count,
     Parameters parameters, Value* values, Value* new_values, double* partial, int64 superstep, int64 supersteps,
     int64* counts, double* aggregate) {
@@ -128,27 +127,11 @@ __global__ void __launch_bounds__(BLOCK, ALL_BLOCKS) run_all(
         all.superstep = superstep + step;
         total = AGGREGATE_IDENTITY;
         bool changed = false;
-        if constexpr (BY_EDGES) {
-            const Columns columns = {edge_sources, edge_targets, edge_weights, edge_count};
-            for (int64 edge = thread_of_grid(); edge < edge_count; edge += threads_of_grid()) {
-                const int u = edge_sources[edge];
-                const double weight = columns.weight(edge);
-                const Value message = program_gather(all.values[u], weight, weight / (double)degree[u], parameters);
-                merge_into(accumulated + edge_targets[edge], message, parameters);
-            }
-            grid.sync();
-            for (int64 v = thread_of_grid(); v < count; v += threads_of_grid()) {
-                const Value gathered = newest(accumulated + v);
-                accumulated[v] = IDENTITY;
-                changed |= finish(all, v, gathered, parameters, total);
-            }
-        } else {
-            changed |= gather_rows<BLOCK>(all, rows, parameters, total);
-            changed |= gather_rows<32>(all, rows, parameters, total);
-            changed |= gather_rows<8>(all, rows, parameters, total);
-            changed |= gather_rows<2>(all, rows, parameters, total);
-            changed |= gather_rows<1>(all, rows, parameters, total);
-        }
+        changed |= gather_rows<BLOCK>(all, rows, parameters, total);
+        changed |= gather_rows<32>(all, rows, parameters, total);
+        changed |= gather_rows<8>(all, rows, parameters, total);
+        changed |= gather_rows<2>(all, rows, parameters, total);
+        changed |= gather_rows<1>(all, rows, parameters, total);
         if (__syncthreads_or(changed) && threadIdx.x == 0) numbers[ProgramCount::CHANGED + (step + 1) % 3] = 1;
     }
     if (thread_of_grid() == 0) {

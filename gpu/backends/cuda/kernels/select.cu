@@ -16,14 +16,13 @@ __device__ __forceinline__ uint64 ordered_bits(double value) {
 }
 
 // maxima: uint64[columns, groups], zero before.
-template <class Value>
 __global__ void __launch_bounds__(BLOCK) group_maxima(
-    const Value* __restrict__ values, int64 size, int64 columns, int64 groups, uint64* maxima) {
+    const double* __restrict__ values, int64 size, int64 columns, int64 groups, uint64* maxima) {
     const int64 first = (int64)blockIdx.x * BLOCK + threadIdx.x, threads = (int64)gridDim.x * BLOCK;
     if (first >= size) return;
     double largest = values[first];
 #pragma unroll 4
-    for (int64 at = first + threads; at < size; at += threads) largest = fmax(largest, (double)values[at]);
+    for (int64 at = first + threads; at < size; at += threads) largest = fmax(largest, values[at]);
     atomicMax(maxima + first % columns * groups + first / columns % groups, ordered_bits(largest));
 }
 
@@ -34,17 +33,16 @@ struct Wanted {
 
 // Lists the values of each column that are at least as large as its maximum number `wanted` from the end of the ascending ones;
 // none where that is 0. positions: int32[columns, room], entries: of the same shape; found: uint64[columns], zero before.
-template <class Value>
 __global__ void __launch_bounds__(BLOCK) list_largest(
-    const Value* __restrict__ values, int64 size, int64 columns, int64 groups, const uint64* __restrict__ maxima,
-    const Wanted wanted, int64 room, int* __restrict__ positions, Value* __restrict__ entries, uint64* found) {
+    const double* __restrict__ values, int64 size, int64 columns, int64 groups, const uint64* __restrict__ maxima,
+    const Wanted wanted, int64 room, int* __restrict__ positions, double* __restrict__ entries, uint64* found) {
     const int64 first = (int64)blockIdx.x * BLOCK + threadIdx.x, threads = (int64)gridDim.x * BLOCK;
     const int64 column = first % columns;
     if (first >= size || wanted.of[column] == 0) return;
     const uint64 least = maxima[(column + 1) * groups - wanted.of[column]];
 #pragma unroll 4
     for (int64 at = first; at < size; at += threads) {
-        const Value value = values[at];
+        const double value = values[at];
         if (ordered_bits(value) < least) continue;
         const int64 place = (int64)atomicAdd(found + column, 1ull);
         if (place >= room) continue;
@@ -55,14 +53,13 @@ __global__ void __launch_bounds__(BLOCK) list_largest(
 
 // Lists every rank that changed by more than a part of what it was: |values/mass - earlier| > threshold·earlier. What is minus
 // infinity is no vertex.
-// found: uint64, zero before. Traffic: 16 bytes a value (12 of float32), once.
-template <class Value>
+// found: uint64, zero before. Traffic: 16 bytes a value, once.
 __global__ void __launch_bounds__(BLOCK) list_changed(
-    const Value* __restrict__ values, const double* __restrict__ earlier, int64 count, double mass, double threshold,
+    const double* __restrict__ values, const double* __restrict__ earlier, int64 count, double mass, double threshold,
     int64 capacity, int* __restrict__ listed, uint64* found) {
     for (int64 at = (int64)blockIdx.x * BLOCK + threadIdx.x; at < count; at += (int64)gridDim.x * BLOCK) {
         const double before = earlier[at];
-        const double change = fabs((double)values[at] / mass - before);
+        const double change = fabs(values[at] / mass - before);
         if (!(change > threshold * before) || isinf(change)) continue;
         const int64 place = append(found);
         if (place < capacity) listed[place] = (int)at;

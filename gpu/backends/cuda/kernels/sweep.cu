@@ -9,27 +9,27 @@
 // If WEIGHTED, each contribution is multiplied by the weight of the edge.
 // DEFLATED: y += coefficient·z, r -= coefficient·A·z at vertices with edges, with A·z = rhs_scale - residual of z.
 //
-// Value: the type of y and r, double or float. finish_sweep: double, no weights.
+// finish_sweep: no weights.
 // Launch: sweep as rows.cuh says, the others any grid.
-// Traffic, Value double: per edge 4 bytes of neighbour id, streamed, and one random read of 2 bytes, and 4 bytes of weight,
+// Traffic: per edge 4 bytes of neighbour id, streamed, and one random read of 2 bytes, and 4 bytes of weight,
 // streamed, if WEIGHTED; per row 16 (order, row
 // start, row length) + 5 (loop, degree) + 16 + 16 (y, r) + 4 (contributions); if DEFLATED 16 more.
 
-template <typename Value, bool DEFLATED>
+template <bool DEFLATED>
 __global__ void __launch_bounds__(BLOCK, WEIGHTED ? 3 : 4) sweep(
     const int* __restrict__ order, const int64* __restrict__ row_starts, const int* __restrict__ row_lengths,
     const int* __restrict__ column_indices, const float* __restrict__ edge_weights, double* parts, int* arrived, RowPlan plan,
-    const Loop* __restrict__ loop, const Degree* __restrict__ degree, const Contribution<Value>* __restrict__ contributions,
+    const Loop* __restrict__ loop, const Degree* __restrict__ degree, const Contribution* __restrict__ contributions,
     double damping, double shift, const double* __restrict__ z, const double* __restrict__ z_residual, double z_rhs_scale,
-    double coefficient, Value* __restrict__ values, Value* __restrict__ r,
-    Contribution<Value>* __restrict__ new_contributions, double* __restrict__ partial_sums) {
+    double coefficient, double* __restrict__ values, double* __restrict__ r,
+    Contribution* __restrict__ new_contributions, double* __restrict__ partial_sums) {
     double sums[SWEEP_SUMS] = {};
-    const Sweep<Value, DEFLATED> step = {
+    const Sweep<DEFLATED> step = {
         row_lengths, loop, degree, contributions, damping, shift, z, z_residual, z_rhs_scale, coefficient, values, r,
         new_contributions};
     const auto load = [&](int u) { return step.load(u); };
     const auto read = [&](int v, bool wanted) { return step.read(v, wanted); };
-    const auto finish = [&](int v, const SweptVertex<Value>& own, double incoming_mass) {
+    const auto finish = [&](int v, const SweptVertex& own, double incoming_mass) {
         step.finish(v, own, incoming_mass, sums);
     };
     sum_rows({order, row_starts, row_lengths, column_indices, edge_weights, parts, arrived}, plan, load, read, finish);
@@ -45,12 +45,12 @@ __global__ void __launch_bounds__(BLOCK) finish_sweep(
     const double* __restrict__ z_residual, double z_rhs_scale, double coefficient, double* __restrict__ values,
     double* __restrict__ r, unsigned short* __restrict__ new_contributions, double* __restrict__ partial_sums) {
     double sums[SWEEP_SUMS] = {};
-    const Sweep<double, DEFLATED> step = {
+    const Sweep<DEFLATED> step = {
         row_lengths, loop, degree, contributions, damping, shift, z, z_residual, z_rhs_scale, coefficient, values, r,
         new_contributions};
     const PageSums incoming = {page_sums, unit, scale};
     for (int64 v = (int64)blockIdx.x * BLOCK + threadIdx.x; v < vertices; v += (int64)gridDim.x * BLOCK) {
-        SweptVertex<double> own = step.read((int)v, true);
+        SweptVertex own = step.read((int)v, true);
         own.contribution = incoming.rounded(own.contribution);
         step.finish((int)v, own, incoming.of(v), sums);
     }
@@ -65,11 +65,10 @@ __global__ void __launch_bounds__(BLOCK) subtract_at(
 }
 
 // r -= shift, the contributions of r, and the sums of a sweep.
-template <typename Value>
 __global__ void __launch_bounds__(BLOCK) quantize_contributions(
     int64 vertices, const Loop* __restrict__ loop, const Degree* __restrict__ degree, const int* __restrict__ in_lengths,
-    double damping, double shift, Value* __restrict__ values, Value* __restrict__ r,
-    Contribution<Value>* __restrict__ contributions, double* __restrict__ partial_sums) {
+    double damping, double shift, double* __restrict__ values, double* __restrict__ r,
+    Contribution* __restrict__ contributions, double* __restrict__ partial_sums) {
     double sums[SWEEP_SUMS] = {};
     for (int64 v = (int64)blockIdx.x * BLOCK + threadIdx.x; v < vertices; v += (int64)gridDim.x * BLOCK) {
         const Degree d = degree[v];
@@ -79,13 +78,13 @@ __global__ void __launch_bounds__(BLOCK) quantize_contributions(
             step_isolated(v, value, r[v] - shift, diagonal, values, r, contributions, sums);
             continue;
         }
-        const Value residual = (Value)(r[v] - shift);
-        const Contribution<Value> contribution = contribution_of<Value>(value, residual, d, diagonal);
+        const double residual = r[v] - shift;
+        const Contribution contribution = contribution_of(residual, d, diagonal);
         if (shift != 0.0) r[v] = residual;
         contributions[v] = contribution;
-        sums[RESIDUAL_L1] += fabs((double)residual);
+        sums[RESIDUAL_L1] += fabs(residual);
         sums[RESIDUAL_SUM] += residual;
-        sums[NEXT_RESIDUAL_SUM] += next_residual<Value>(residual, contribution, d, damping);
+        sums[NEXT_RESIDUAL_SUM] += next_residual(residual, contribution, d, damping);
     }
     write_sums<true>(sums, partial_sums + (int64)blockIdx.x * SWEEP_SUMS);
 }
@@ -115,7 +114,7 @@ __global__ void __launch_bounds__(BLOCK) sum_in_degrees(
 __global__ void __launch_bounds__(BLOCK) start_from_in_degrees(
     int64 vertices, const Loop* __restrict__ loop, const Degree* __restrict__ degree, const int* __restrict__ in_lengths,
     double damping, double rhs_scale, const double* __restrict__ in_degrees, double* __restrict__ values,
-    double* __restrict__ r, Contribution<double>* __restrict__ contributions, double* __restrict__ partial_sums) {
+    double* __restrict__ r, Contribution* __restrict__ contributions, double* __restrict__ partial_sums) {
     double sums[SWEEP_SUMS] = {};
     const double kept = in_degrees[EDGES] - in_degrees[LINEAR];
     const double mean = kept > 0.0 ? rhs_scale * in_degrees[CONSTANT] / kept : 0.0;
@@ -131,13 +130,13 @@ __global__ void __launch_bounds__(BLOCK) start_from_in_degrees(
             continue;
         }
         const double step = rhs_scale + damping * mean * in_lengths[v];
-        const Contribution<double> contribution = contribution_of<double>(0.0, step, d, diagonal);
+        const Contribution contribution = contribution_of(step, d, diagonal);
         values[v] = 0.0;
         r[v] = rhs_scale;
         contributions[v] = contribution;
         sums[RESIDUAL_L1] += rhs_scale;
         sums[RESIDUAL_SUM] += rhs_scale;
-        sums[NEXT_RESIDUAL_SUM] += next_residual<double>(rhs_scale, contribution, d, damping);
+        sums[NEXT_RESIDUAL_SUM] += next_residual(rhs_scale, contribution, d, damping);
     }
     write_sums<true>(sums, partial_sums + (int64)blockIdx.x * SWEEP_SUMS);
 }

@@ -50,34 +50,29 @@ __device__ __forceinline__ void enqueue(int v, double size, const WorkLists& lis
 }
 
 // r[v] += amount.
-template <typename Value>
-__device__ __forceinline__ void accumulate(int v, double amount, Value* r, const WorkLists& lists, ThreadSums& thread) {
-    const Value added = (Value)amount;
-    const Value old_value = atomicAdd(&r[v], added);
-    const Value new_value = old_value + added;  // rounded as the atomic addition is
-    const double size = fabs((double)new_value);
-    thread.sums[RESIDUAL_L1] += size - fabs((double)old_value);
+__device__ __forceinline__ void accumulate(int v, double amount, double* r, const WorkLists& lists, ThreadSums& thread) {
+    const double old_value = atomicAdd(&r[v], amount);
+    const double new_value = old_value + amount;  // rounded as the atomic addition is
+    const double size = fabs(new_value);
+    thread.sums[RESIDUAL_L1] += size - fabs(old_value);
     thread.sums[MAGNITUDE] += size;
     if (size > lists.floor) enqueue(v, size, lists, thread);
 }
 
 // The y of a vertex after a push of its residual.
-template <typename Value>
-__device__ __forceinline__ Value pushed(Value old_value, double residual, double diagonal) {
-    return (Value)(old_value + residual / diagonal);
+__device__ __forceinline__ double pushed(double old_value, double residual, double diagonal) {
+    return old_value + residual / diagonal;
 }
 
 // Moves r[u] to y[u], but for what rounding of y leaves. Returns by how much y[u] changed.
-template <typename Value>
-__device__ __forceinline__ double push_vertex(int u, double diagonal, Value* values, Value* r, ThreadSums& thread) {
+__device__ __forceinline__ double push_vertex(int u, double diagonal, double* values, double* r, ThreadSums& thread) {
     const double residual = r[u];
-    const Value old_value = values[u];
-    const Value new_value = pushed(old_value, residual, diagonal);
-    const double step = (double)new_value - old_value;
-    const Value stored = (Value)(residual - diagonal * step);
-    const double rest = stored;
+    const double old_value = values[u];
+    const double new_value = pushed(old_value, residual, diagonal);
+    const double step = new_value - old_value;
+    const double rest = residual - diagonal * step;
     values[u] = new_value;
-    r[u] = stored;
+    r[u] = rest;
     thread.sums[RESIDUAL_L1] += fabs(rest) - fabs(residual);
     thread.sums[RESIDUAL_SUM] += rest - residual;
     thread.sums[MASS] += step;

@@ -1,0 +1,117 @@
+"""The sequential models that preferential attachment is compared with, on one core.
+
+They draw from Python's generator and share no code with gpu.generate.preferential_attachment. Both
+begin with a clique of d vertices (for d = 1, one vertex) and return int32[n - d, d]: the vertices
+that each later vertex links to, without repeats. They are plain loops, which a benchmark compiles:
+see `compiled`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Loop = Callable[..., None]
+
+
+@cache
+def compiled(loop: Loop) -> Loop:
+    """The loop as machine code. Needs Numba, of the extra ``bench``."""
+    import numba
+
+    decorator: Any = numba.njit
+    function: Loop = decorator(loop)
+    return function
+
+
+def barabasi_albert(
+    vertices: int,
+    edges_per_vertex: int,
+    seed: int,
+    compile_loop: Callable[[Loop], Loop] | None = None,
+) -> NDArray[np.int32]:
+    """Each edge leads to an earlier vertex with a probability proportional to its degree.
+
+    Batagelj and Brandes, "Efficient generation of large random networks" (Physical Review E 71,
+    2005), algorithm 5, with parallel edges redrawn. O(edges) time; 12 bytes an edge.
+    """
+    links = np.empty((vertices - edges_per_vertex, edges_per_vertex), np.int32)
+    d = edges_per_vertex
+    # each vertex occurs as often as it has edges
+    ends = np.empty(d * (d - 1) + 2 * links.size + 1, np.int32)
+    (compile_loop or _as_it_is)(_attach_by_degree)(vertices, links, ends, seed)
+    return links
+
+
+def copy_model(
+    vertices: int,
+    edges_per_vertex: int,
+    probability: float,
+    seed: int,
+    compile_loop: Callable[[Loop], Loop] | None = None,
+) -> NDArray[np.int32]:
+    """Each edge leads to a uniformly chosen earlier vertex with this probability, else to where one
+    of its edges leads.
+
+    Kumar et al., "Stochastic models for the web graph" (FOCS 2000), as Alam and Perumalla have it
+    in section 2.4. O(edges) time; 4 bytes an edge.
+    """
+    links = np.empty((vertices - edges_per_vertex, edges_per_vertex), np.int32)
+    (compile_loop or _as_it_is)(_attach_by_copies)(vertices, probability, links, seed)
+    return links
+
+
+def _as_it_is(loop: Loop) -> Loop:
+    return loop
+
+
+def _attach_by_degree(vertices: int, links: Any, ends: Any, seed: int) -> None:
+    random.seed(seed)
+    d = links.shape[1]
+    count = 0
+    for v in range(d):
+        for _ in range(d - 1):
+            ends[count] = v
+            count += 1
+    if d == 1:
+        ends[0] = 0
+        count = 1
+    for v in range(d, vertices):
+        chosen = 0
+        while chosen < d:
+            target = ends[random.randrange(0, count)]
+            repeated = False
+            for earlier in range(chosen):
+                repeated |= links[v - d, earlier] == target
+            if not repeated:
+                links[v - d, chosen] = target
+                chosen += 1
+        for edge in range(d):
+            ends[count] = v
+            ends[count + 1] = links[v - d, edge]
+            count += 2
+
+
+def _attach_by_copies(vertices: int, probability: float, links: Any, seed: int) -> None:
+    random.seed(seed)
+    d = links.shape[1]
+    for v in range(d, vertices):
+        chosen = 0
+        while chosen < d:
+            target = random.randrange(0, v)
+            if random.random() >= probability:
+                if target >= d:
+                    target = links[target - d, random.randrange(0, d)]
+                elif d > 1:
+                    target = (target + 1 + random.randrange(0, d - 1)) % d
+            repeated = False
+            for earlier in range(chosen):
+                repeated |= links[v - d, earlier] == target
+            if not repeated:
+                links[v - d, chosen] = target
+                chosen += 1

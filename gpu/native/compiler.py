@@ -1,0 +1,44 @@
+"""The C++ compiler of the kernels of the CPU, and its options.
+
+The build hook reads this file too, so it imports nothing of the project.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from importlib.util import find_spec
+
+FLAGS = ["-std=c++20", "-O3", "-fPIC", "-fvisibility=hidden", "-pthread"]
+# a multiplication and an addition round twice, also where one instruction does both: the same bits
+# on every machine
+FLAGS += ["-ffp-contract=off", "-fno-math-errno"]
+
+_ARCHITECTURES = {
+    2: ("-march=x86-64-v2", "-mcpu=x86_64_v2"),
+    3: ("-march=x86-64-v3", "-mcpu=x86_64_v3"),
+}
+
+
+def command() -> list[str]:
+    """That of the compiler: $CXX, the system's, or that of the ziglang wheel. Empty if there is
+    none.
+    """
+    if found := os.environ.get("CXX"):
+        return found.split()
+    for name in ("c++", "g++", "clang++"):
+        if path := shutil.which(name):
+            return [path]
+    return [sys.executable, "-m", "ziglang", "c++"] if find_spec("ziglang") else []
+
+
+def flags(compiler: list[str], module: str, level: int) -> list[str]:
+    """The options for an extension.
+
+    compiler  its command
+    module    the name of the extension
+    level     of x86-64 processors; 0 on other machines
+    """
+    zig = "ziglang" in compiler
+    return [*FLAGS, f"-DMODULE={module}", *([_ARCHITECTURES[level][zig]] if level else [])]

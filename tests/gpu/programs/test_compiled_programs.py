@@ -1,0 +1,159 @@
+"""Programs in C++ on the CPU: those of the extension, and those that are compiled at first use."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpu import BackendUnavailable, EdgeBatch, Engine, Options
+from gpu.backends.cpu.program_library import ProgramLoops
+from gpu.native import kernels
+from gpu.operations.programs import VertexProgram
+from gpu.programs import builtin
+from gpu.programs.builtin import LEVELS, PAGERANK
+from tools import programs
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_the_source_of_the_built_in_programs_is_up_to_date() -> None:
+    assert programs.PATH.read_text("utf-8") == programs.text(), "run python -m tools.programs"
+
+
+def test_the_extension_has_the_built_in_programs() -> None:
+    found = [each for each in vars(builtin).values() if isinstance(each, VertexProgram)]
+    assert len(found) == 5
+    for program in found:
+        assert hasattr(kernels, f"gather_window_{program.digest}"), program.name
+
+
+def test_the_kind_of_a_parameter_makes_another_program() -> None:
+    whole = replace(PAGERANK, parameters={**PAGERANK.parameters, "most": 1})
+    other = replace(PAGERANK, parameters={**PAGERANK.parameters, "most": 1.0})
+    assert len({PAGERANK.digest, whole.digest, other.digest}) == 3
+
+
+def _two_further(source_value: Any) -> Any:
+    return source_value + 2
+
+
+def _three_further(source_value: Any) -> Any:
+    return source_value + 3
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where programs are kept in this test."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path / "liverank" / "programs"
+
+
+def test_without_a_compiler_an_error_names_what_to_install(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = Engine(Options(), "cpu")
+    engine.apply(EdgeBatch.of([(0, 1), (1, 2)]))
+    own = replace(LEVELS, name="own", gather=_two_further)
+    monkeypatch.setenv("PATH", str(folder))
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setitem(sys.modules, "ziglang", None)
+    expected = r"'own' .* no C\+\+ compiler: install g\+\+ or clang, .* 'liverank\[programs\]'"
+    with pytest.raises(BackendUnavailable, match=expected):
+        engine.run(own)
+    assert engine.run("levels").values.tolist() == [0, 1, 2]
+    monkeypatch.undo()
+    assert engine.run(own).values.tolist() == [0, 2, 4]
+
+
+def test_what_the_compiler_refuses_is_said(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler = folder.parents[1] / "compiler"
+    compiler.write_text("#!/bin/sh\necho out of order >&2\nexit 1\n")
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
+    with pytest.raises(RuntimeError, match="'levels' does not compile:\nout of order"):
+        ProgramLoops(replace(LEVELS, gather=_three_further))
+    assert not list(folder.iterdir())
+
+
+SCRIPT = """
+import logging
+
+from gpu import EdgeBatch, Engine, Options, VertexProgram
+
+logging.basicConfig(level=logging.INFO, format="%(message)s")
+
+
+def start(vertex, source):
+    return 0 if vertex == source else 99
+
+
+def further(source_value):
+    return source_value + 7
+
+
+def nearest(old, gathered):
+    return min(old, gathered)
+
+
+def changed(old, new):
+    return old != new
+
+
+program = VertexProgram(
+    "sevens", "int32", 99, start, further, "min", nearest, changed, parameters={"source": 0}
+)
+engine = Engine(Options(), "cpu")
+engine.apply(EdgeBatch.of([(0, 1), (1, 2)]))
+print(engine.run(program).values.tolist())
+"""
+
+
+def _started(folder: Path) -> subprocess.Popen[str]:
+    script = folder.parents[1] / "own.py"
+    script.write_text(SCRIPT)
+    return subprocess.Popen(
+        [sys.executable, script],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def _compiled(process: subprocess.Popen[str]) -> bool:
+    """Whether it compiled its program, once its answer is as it should be."""
+    out, err = process.communicate(timeout=300)
+    assert out == "[0, 7, 14]\n", err
+    assert err in ("", "compiling the program 'sevens', once\n")
+    return bool(err)
+
+
+def test_a_program_is_compiled_once_for_all_processes_and_again_if_damaged(folder: Path) -> None:
+    both = [_started(folder) for _ in range(2)]
+    compiled = [_compiled(each) for each in both]
+    assert any(compiled)
+    (library,) = folder.iterdir()
+    assert not _compiled(_started(folder))
+    whole = library.read_bytes()
+    for damaged in (whole[: len(whole) // 2], whole[:-100] + bytes(68) + whole[-32:], b""):
+        library.write_bytes(damaged)
+        assert _compiled(_started(folder))
+        assert list(folder.iterdir()) == [library]
+    assert not _compiled(_started(folder))
+
+
+def test_a_folder_that_others_can_write_is_not_used(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    folder.chmod(0o777)
+    assert _compiled(_started(folder))
+    assert not list(folder.iterdir())
+    folder.chmod(0o700)
+    folder.parent.chmod(0o777)
+    assert _compiled(_started(folder))
+    assert not list(folder.iterdir())
