@@ -51,7 +51,9 @@ _LEAST_STRENGTH = 2.0**-60
 """Strengths from this to its inverse leave room for residuals far below any target."""
 
 _JUDGED_FROM = 4
-"""Sweeps after which it is predicted how many are left."""
+"""Sweeps after which it is predicted how many are left: since the start, or since a block that was
+deflated in vain started again.
+"""
 
 _FEW = 4
 """So few queries are looked at whenever one of them may be proven."""
@@ -182,6 +184,7 @@ class Block:
             array.fill(0)
         self._seeded[self._seed_rows] = 1
         self._swept = self._visits_all_rows = self.done = False
+        self._first = self.iterations
         self.unfinished, self.pushes = np.zeros(count, np.bool_), np.zeros(count, np.bool_)
         self._rhs_scale = np.full(count, 1.0 - self.options.damping)
         self._certificate = Certificate(self.options.damping)
@@ -257,7 +260,8 @@ class Block:
         if self.done:
             # what most of them took
             after = float(np.median(bounds))
-            self._forecast.record(self.options.damping, np.inf, after, self.iterations)
+            sweeps = self.iterations - self._first
+            self._forecast.record(self.options.damping, np.inf, after, sweeps)
         if deflation is not None and self._trial.fails(bounds, ended, self.done):
             self._start_again()
 
@@ -323,19 +327,21 @@ class Block:
         cheaper than sweeps that turn out to be many.
         """
         forecast, left = self._forecast, self.unfinished
-        if self.iterations < _JUDGED_FROM:
+        made = self.iterations - self._first
+        if made < _JUDGED_FROM:
             return False
         most = float(self.options.max_iterations - self.iterations)
         gained = np.log(first_bound(self.options.damping) / bounds[left])
         needed = np.log(bounds[left] / self._targets[left])
         sweeps = np.full(len(needed), most)
         some = gained > 0.0
-        sweeps[some] = np.clip(needed[some] * self.iterations / gained[some], 0.0, most)
+        sweeps[some] = np.clip(needed[some] * made / gained[some], 0.0, most)
         # whenever one is answered, the others may leave, each with a sweep for its residual
         times = np.concatenate([[0.0], sweeps])
         later = sweeps - times[:, np.newaxis]
         by_sweeps = (later + 1.0) * forecast.sweep + forecast.start
-        by_push = DOUBT * self._push_left[left]
+        # these seemed too slow for a block once, and such pushes get slower still
+        by_push = DOUBT**2 * self._push_left[left]
         rest = np.where(later > 0.0, np.minimum(by_sweeps, by_push), 0.0).sum(axis=1)
         if times[np.argmin(times * forecast.block_sweep(len(bounds)) + rest)] > 0.0:
             return False

@@ -93,8 +93,8 @@ class PersonalizedIterate(Iterate):
 
     @property
     def touched(self) -> Array | None:
-        """int32[…], by ascending id: all vertices where y or r may not be 0; None if it is dense, or
-        if they are so many that to look at all is faster than to sort them.
+        """int32[…], by ascending id: all vertices where y or r may not be 0; None if it is dense,
+        or if they are so many that to look at all is faster than to sort them.
         """
         if self.dense or len(self.workspace.listed) > candidate_room(self.graph.vertices):
             return None

@@ -148,7 +148,8 @@ class Work:
 def _mixing(vertices: int, degree: int) -> NDArray[np.int64]:
     """Everything is reached in a few steps."""
     edges = np.random.default_rng(1).integers(0, vertices, (vertices * degree, 2))
-    return edges[edges[:, 0] != edges[:, 1]]
+    kept: NDArray[np.int64] = edges[edges[:, 0] != edges[:, 1]]
+    return kept
 
 
 def _lattice(side: int) -> NDArray[np.int64]:
