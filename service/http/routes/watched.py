@@ -131,4 +131,5 @@ def _body(graph: Graph, view: View, name: str) -> dict[str, Any]:
         "unknown": query.unknown,
         "damping": query.damping or graph.options.damping,
         "among": query.among,
+        "zeros": query.zeros,
     }
