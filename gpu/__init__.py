@@ -10,9 +10,11 @@ from gpu.errors import (
     EXIT_DEVICE_LOST,
     BackendUnavailable,
     ClusterUnavailable,
+    ConcurrentUse,
     DeviceLost,
     EngineError,
     InvalidValue,
+    NotConverged,
     OutOfMemory,
     ShardLost,
     UnknownVertex,
@@ -20,6 +22,7 @@ from gpu.errors import (
 from gpu.first_solve import warm_up_solve
 from gpu.graph.reading import CapturedEdges, EdgeBlock, EdgeReader, Neighbours
 from gpu.graph.staging import StagingBuffer
+from gpu.jit.cache import compiling_seconds, loops_compiled
 from gpu.operations.programs import VertexProgram
 from gpu.out_of_core.programs import OutOfCoreAnswer, OutOfCorePrograms
 from gpu.out_of_core.ranking import OutOfCoreRanking, OutOfCoreRanks
@@ -73,6 +76,7 @@ __all__ = [
     "Change",
     "Cluster",
     "ClusterUnavailable",
+    "ConcurrentUse",
     "Dangling",
     "DeviceLost",
     "EdgeBatch",
@@ -83,6 +87,7 @@ __all__ = [
     "Form",
     "InvalidValue",
     "Neighbours",
+    "NotConverged",
     "OnConflict",
     "Options",
     "OutOfCoreAnswer",
@@ -114,7 +119,9 @@ __all__ = [
     "TraceStep",
     "UnknownVertex",
     "VertexProgram",
+    "compiling_seconds",
     "limit_device_memory",
+    "loops_compiled",
     "proven_descents",
     "rank_error",
     "warm_up_solve",

@@ -1,4 +1,4 @@
-"""One graph with its ranks: the public surface of the engine. Not thread-safe: one owner at a time.
+"""One graph with its ranks: the public surface of the engine, which has one owner at a time.
 
 engine = Engine(Options(target_error=1e-8), backend="cpu")
 engine.apply(EdgeBatch.of(insert=[(0, 1), (1, 2)]))   # mutates the graph, any number of times
@@ -8,14 +8,16 @@ ranks = engine.publish()                              # an immutable copy, reada
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gpu.backends import backend_named
+from gpu.errors import ConcurrentUse
 from gpu.graph.coalesce import CoalescedBatch
 from gpu.graph.dynamic_graph import DynamicGraph
 from gpu.graph.estimate import batch_purpose
@@ -31,7 +33,14 @@ from gpu.pagerank.global_iterate import GlobalIterate
 from gpu.pagerank.places import SettledTarget
 from gpu.pagerank.ranks import Ranks
 from gpu.pagerank.solver import solver_of, warm_up_acceleration
-from gpu.pagerank.strategies import STRATEGIES, Solve, forms_of, strategy_named
+from gpu.pagerank.strategies import (
+    STRATEGIES,
+    Solve,
+    checked_unconverged,
+    forms_of,
+    strategy_named,
+    tell_unconverged,
+)
 from gpu.personalized.batch import QueryBatch
 from gpu.personalized.queries import Queries
 from gpu.personalized.query import QueryContext
@@ -52,6 +61,7 @@ from gpu.types import (
     PersonalizedQuery,
     Ranking,
     Result,
+    Unconverged,
 )
 
 
@@ -60,24 +70,37 @@ class Engine:
 
     options      fixed for the life of the graph
     backend      ``auto``, ``cpu`` or ``cuda``, or a Backend
+    unconverged  what `update` does about ranks that have not converged: ``warn`` of NotConverged,
+                 ``raise`` it when they are up to date, so that `publish` has them, or ``ignore`` it
     edge_reader  reads edges while the graph changes; programs  runs programs
     Raises BackendUnavailable if the backend cannot run.
+
+    Not thread-safe: one thread at a time may call its methods, and one that changes, solves or
+    copies anything raises ConcurrentUse while another thread is in such a call. Any thread may use
+    what `publish` returned, and call `staging_buffer`, `ranks_of`, and of `edge_reader` what it
+    says.
     """
 
     def __init__(
-        self, options: Options | None = None, backend: BackendName | Backend = "auto"
+        self,
+        options: Options | None = None,
+        backend: BackendName | Backend = "auto",
+        unconverged: Unconverged = "warn",
     ) -> None:
+        self._unconverged = checked_unconverged(unconverged)
         options = self.options = options or Options()
+        self._in_use = threading.RLock()  # whose thread may call again: `watch` calls `step`
         self._backend = backend if isinstance(backend, Backend) else backend_named(backend)
         kind = (options.vertex_order, options.weighted, options.directed, options.half_life)
-        self._graph = DynamicGraph(self._backend, options.dangling, *kind)
-        self.edge_reader = EdgeReader(self._graph)
-        self._iterate = GlobalIterate(self._graph, options)
-        context = QueryContext(WorkspacePool(self._graph), options, self._iterate.deflation)
-        self._queries = Queries(context)
-        self.programs = Programs(self._graph)
-        self._touched, self._timer = TouchedVertices(), StageTimer(self._backend.device)
-        self._record_ranked(0.0)
+        with self._owned():
+            self._graph = DynamicGraph(self._backend, options.dangling, *kind)
+            self.edge_reader = EdgeReader(self._graph)
+            self._iterate = GlobalIterate(self._graph, options)
+            context = QueryContext(WorkspacePool(self._graph), options, self._iterate.deflation)
+            self._queries = Queries(context)
+            self.programs = Programs(self._graph)
+            self._touched, self._timer = TouchedVertices(), StageTimer(self._backend.device)
+            self._record_ranked(0.0)
 
     @property
     def backend(self) -> str:
@@ -108,8 +131,16 @@ class Engine:
         """The engine's parts, for measurements."""
         return Internals(self._backend, self._graph, self._iterate, self._queries.context)
 
-    def _device(self) -> AbstractContextManager[None]:
-        return self._backend.device.detecting_loss()
+    @contextmanager
+    def _owned(self) -> Iterator[None]:
+        """A call that needs the graph or the device. Raises ConcurrentUse, DeviceLost."""
+        if not self._in_use.acquire(blocking=False):
+            raise ConcurrentUse
+        try:
+            with self._backend.device.detecting_loss():
+                yield
+        finally:
+            self._in_use.release()
 
     def check_memory(self, operations: int, vertices: int, times: int = 1) -> None:
         """Raises OutOfMemory, with the figures, if there may not be enough memory for a batch of
@@ -124,7 +155,7 @@ class Engine:
 
     def apply(self, batch: EdgeBatch) -> Change:
         """Removes, deletes, then inserts. All or nothing. The ranks follow at `update`."""
-        with self._device():
+        with self._owned():
             self._timer.begin()
             counts = self._apply(batch).counts
             unknown, seconds = len(batch.remove) - counts.removed, self._end_mutation()
@@ -141,7 +172,7 @@ class Engine:
         must be applied one by one: if an edge is named twice, vertices are removed or added,
         weights decay, or the joined batch would rebuild the graph. All or nothing, as `apply`.
         """
-        with self._device():
+        with self._owned():
             self._timer.begin()
             coalesced = CoalescedBatch.of(self._graph, batch, parts)
             if coalesced is None:
@@ -188,12 +219,13 @@ class Engine:
         settle    first places to be proven too, by ``auto`` alone: see gpu.pagerank.settle
         target    what is to be proven of them: ``settled-top-k``, each of these places; or
                   ``settled-set``, which vertices have them. Raises InvalidValue for any other
+        Warns of NotConverged, or raises it: see `unconverged`.
         """
         asked = Solve(strategy, form, trace, settle, target).checked(self.options)
         form = asked.form or "accelerated"
         if self._graph.ids.free_count:
             form = "accelerated"
-        with self._device():
+        with self._owned():
             self._timer.begin()
             solver = solver_of(self._iterate, strategy_named(strategy), form, asked)
             solver.mark(self._touched)
@@ -201,13 +233,18 @@ class Engine:
             solved = solver.solve()
             self._touched = TouchedVertices()
             self._timer.end("solve")
-            self._record_ranked(solver.certify(), solved.ties)
+            solved, bound = solver.certify(solved)
+            self._record_ranked(bound, solved.ties)
             self._timer.end("certify")
             seconds = self._timer.seconds()
         done = (strategy, solved.iterations, solved.touched_vertices, self._error_bound)
         times = seconds["mark"], seconds["solve"], seconds["certify"]
-        steps = solver.trace(solved)
-        return Result(*done, solved.converged, *times, form, steps, *solved.settled)
+        result = Result(
+            *(*done, solved.converged, *times, form, solver.trace(solved)),
+            **solved.outcome,
+        )
+        tell_unconverged(result, self.options.target_error, settle, self._unconverged)
+        return result
 
     def _record_ranked(self, error_bound: float, ties: RankTies | None = None) -> None:
         """What `publish` needs, which the next batch may change."""
@@ -217,18 +254,19 @@ class Engine:
 
     def end_stage(self, name: str) -> None:
         """Ends a stage of the caller, which began where the one before ended, after `update`."""
-        with self._device():
+        with self._owned():
             self._timer.end(name)
 
     def stage_seconds(self) -> dict[str, float]:
         """The time of each stage since the last `update` began: see gpu.stage_timer."""
-        with self._device():
+        with self._owned():
             return self._timer.seconds()
 
     def publish(self) -> Ranks:
         """An immutable copy of the ranks of the last update."""
-        with self._device():
-            values = self._iterate.values[: self._ranked_vertices].copy()
+        with self._owned():
+            # rounding can have left an entry just below 0: see gpu.pagerank.gate
+            values = self._backend.xp.maximum(self._iterate.values[: self._ranked_vertices], 0.0)
             ranks = Ranks(self._backend, self._ranked_permutation, values, *self._ranked)
             self._backend.device.synchronize()  # readers have streams of their own
         return ranks
@@ -239,7 +277,7 @@ class Engine:
 
     def capture(self, buffer: StagingBuffer) -> Capture:
         """Copies what a snapshot needs, right after an `update`: see gpu.snapshot."""
-        with self._device():
+        with self._owned():
             return Capture(self._graph, self._iterate, self._error_bound, buffer)
 
     def ranks_of(self, snapshot: Snapshot) -> Ranks:
@@ -247,8 +285,11 @@ class Engine:
         return ranks_of(snapshot, self._backend)
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Brings an engine that has no vertices to the state of the snapshot."""
-        with self._device():
+        """Brings an engine that has no vertices to the state of the snapshot. If that has no valid
+        ranks, they are equal, with an error bound of 2, until the next update, which solves anew.
+        """
+        snapshot = snapshot.healed(self.options.damping)
+        with self._owned():
             restore(snapshot, self._graph, self._iterate)
             self._record_ranked(snapshot.numbers["error_bound"])
 
@@ -273,30 +314,33 @@ class Engine:
 
     def personalized_many(self, queries: Sequence[PersonalizedQuery]) -> list[Personalized]:
         """The answers in order; queries share passes over the graph. Raises as `personalized`."""
-        batch = self.submit(queries)
-        try:
-            while not batch.done:
-                self.step(batch)
-            return batch.answers()
-        finally:
-            self.close(batch)
+        with self._owned():
+            batch = self.submit(queries)
+            try:
+                while not batch.done:
+                    self.step(batch)
+                return batch.answers()
+            finally:
+                self.close(batch)
 
     def submit(self, queries: Sequence[AnyQuery]) -> QueryBatch:
         """The same, to be run by `step`, between which edges may change, and then to be closed."""
-        return self._queries.submit(queries)
+        with self._owned():
+            return self._queries.submit(queries)
 
     def step(self, running: QueryBatch | Registration) -> None:
         """Continues what is not done, by about a sweep's work at most. Raises OutOfMemory."""
-        with self._device():
+        with self._owned():
             running.step()
 
     def resolve(self, queries: Sequence[PersonalizedQuery]) -> list[ResolvedQuery]:
         """For `submit`, until the graph changes. Raises InvalidValue, naming ``queries[3].k``."""
-        return self._queries.resolve(queries)
+        with self._owned():
+            return self._queries.resolve(queries)
 
     def close(self, running: QueryBatch | Registration) -> None:
         """Ends it, done or not, and takes its arrays back."""
-        with self._device():
+        with self._owned():
             self._queries.close(running)
 
     def watch(self, name: str, query: PersonalizedQuery) -> None:
@@ -304,42 +348,47 @@ class Engine:
         method decides how it is solved first; its target is its target error. Raises InvalidValue,
         and OutOfMemory if its vectors would not fit; then nothing changes.
         """
-        registration = self.register(name, query)
-        try:
-            while not registration.done:
-                self.step(registration)
-            self.keep(registration)
-        finally:
-            self.close(registration)
+        with self._owned():
+            registration = self.register(name, query)
+            try:
+                while not registration.done:
+                    self.step(registration)
+                self.keep(registration)
+            finally:
+                self.close(registration)
 
     def register(self, name: str, query: PersonalizedQuery) -> Registration:
         """The same, to be run by `step`, then to be kept and closed. Raises as `watch`."""
-        return self._queries.register(name, query)
+        with self._owned():
+            return self._queries.register(name, query)
 
     def keep(self, registration: Registration) -> None:
         """Watches a solved query, in place of another of its name."""
-        with self._device():
+        with self._owned():
             self._queries.watched.keep(registration)
 
     def restrict(self, name: str, among: NDArray[np.integer[Any]]) -> None:
         """Changes what a watched query is among, at the next refresh: int64[…], ids, at least one.
         Raises KeyError, InvalidValue.
         """
-        self._queries.restrict(name, among)
+        with self._owned():
+            self._queries.restrict(name, among)
 
     def unwatch(self, name: str) -> None:
         """Forgets a watched query, if there is one of this name."""
-        self._queries.watched.remove(name)
+        with self._owned():
+            self._queries.watched.remove(name)
 
     def watched(self, name: str) -> Personalized:
         """The answer to a watched query as of the last `refresh_watched`, without solving. Raises
         KeyError, OutOfMemory if it could not be brought up to date, UnknownVertex for a lost seed.
         """
-        return self._queries.watched.answer(name)
+        with self._owned():
+            return self._queries.watched.answer(name)
 
     def refresh_watched(self) -> None:
         """Brings the watched queries up to date with everything applied."""
-        with self._device():
+        with self._owned():
             self._queries.watched.refresh()
 
     def run(
@@ -352,16 +401,17 @@ class Engine:
         **parameters: float,
     ) -> Answer:
         """Runs a program on the graph as it is now: see gpu.programs.run.Programs."""
-        return self.programs.run(program, after, mode, schedule, parameters)
+        with self._owned():
+            return self.programs.run(program, after, mode, schedule, parameters)
 
     def edge_list(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """(sources, targets), int64[edges] each, on the host."""
-        with self._device():
+        with self._owned():
             return self._graph.edge_list()
 
     def edge_weights(self) -> NDArray[np.float32]:
         """float32[edges], in the order of `edge_list`; all 1 if unweighted."""
-        with self._device():
+        with self._owned():
             return self._graph.edge_weights()
 
     def memory(self) -> dict[str, int]:
@@ -373,7 +423,7 @@ class Engine:
         """Compiles what batches, `auto`, reads, single queries and restarts need."""
         options = sample_options(self.options)
         for batches in sample_batches(options):
-            engine = Engine(options, self._backend)
+            engine = Engine(options, self._backend, "ignore")
             for batch in batches:
                 engine.apply(batch)
                 engine.update("auto")
@@ -387,7 +437,7 @@ class Engine:
         """Compiles everything else."""
         options, edges = sample_options(self.options), [(0, 0), (0, 1)]
         for batches in sample_batches(options):
-            engine = Engine(options, self._backend)
+            engine = Engine(options, self._backend, "ignore")
             for batch, strategy in zip(batches, ("auto", "dynamic-frontier"), strict=True):
                 engine.apply(batch)
                 engine.update(strategy)

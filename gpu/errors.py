@@ -4,10 +4,13 @@ EngineError
 ├── InvalidValue          an option or a batch names a value that cannot be used
 │   └── UnknownVertex     an id is not that of a vertex
 ├── DeviceLost            the device answers no more, and cannot in this process
+├── ConcurrentUse         two threads called an engine at once
 ├── OutOfMemory           the request does not fit; the graph is as it was
 ├── BackendUnavailable    this machine cannot run the backend that was asked for
 └── ShardLost             the process of a shard ended
     └── ClusterUnavailable   the Dask cluster cannot be reached, or cannot run the shards
+
+NotConverged              a warning, or an error of the same name where that is asked for
 """
 
 from __future__ import annotations
@@ -46,11 +49,39 @@ class UnknownVertex(InvalidValue):
     """`field` names an id that no vertex has: it is out of range, or free since one was removed."""
 
 
+class NotConverged(UserWarning):
+    """A solve ended before it met what it was for: the ranks hold within `error_bound`, which may
+    be larger than was asked for. Raised, in place of a warning, where that is asked for.
+
+    iterations, error_bound  of the solve
+    """
+
+    def __init__(self, iterations: int, error_bound: float, goal: str) -> None:
+        self.iterations = iterations
+        self.error_bound = error_bound
+        super().__init__(
+            f"not converged after {iterations:,} iterations: the error bound is {error_bound:.1e}, "
+            f"and {goal}"
+        )
+
+
 class DeviceLost(EngineError):
-    """A fault on the device has ended its context: only a new process can use it again."""
+    """A fault on the device has ended its context, or a fork has not taken it along: only a new
+    process can use it again.
+    """
 
     def __init__(self, reason: object) -> None:
         super().__init__(f"the device is lost: {reason}")
+
+
+class ConcurrentUse(EngineError, RuntimeError):
+    """Another thread is in a call of the same engine; this call did nothing."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "another thread is in a call of this engine, which is not thread-safe: give it one "
+            "owner or a lock"
+        )
 
 
 class OutOfMemory(EngineError, MemoryError):

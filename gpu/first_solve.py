@@ -27,7 +27,7 @@ def warm_up_solve(
     solve, options = (solve or Solve()).checked(options), sample_options(options)
     chosen = backend_named(backend)
     for vertices in SAMPLE_VERTICES:
-        engine = Engine(options, chosen)
+        engine = Engine(options, chosen, "ignore")
         # v → 2v, v → 2v+1 and v → 1: ranks that differ
         targets = np.append(np.arange(2 * vertices) % vertices, np.full(vertices, 1))
         sources = np.append(np.repeat(np.arange(vertices), 2), np.arange(vertices))

@@ -31,6 +31,7 @@ from gpu.jit.compile import sequential
 from gpu.operations.backend import Backend
 from gpu.operations.csr import ALIGNMENT
 from gpu.operations.device import Array
+from gpu.pagerank.gate import healed, stored_fault
 from gpu.pagerank.global_iterate import GlobalIterate
 from gpu.pagerank.ranks import Ranks
 
@@ -58,6 +59,14 @@ class Snapshot:
 
     arrays: dict[str, NDArray[Any]]
     numbers: dict[str, float]
+
+    def ranks_fault(self) -> str | None:
+        """Why its ranks are no distribution with an error bound: see gate.stored_fault."""
+        return stored_fault(self.arrays, self.numbers)
+
+    def healed(self, damping: float) -> Snapshot:
+        """The same, with equal ranks in place of ranks that are none: see gate.healed."""
+        return Snapshot(*healed(self.arrays, self.numbers, damping))
 
 
 def _captured_arrays(graph: DynamicGraph, iterate: GlobalIterate) -> dict[str, Array]:
@@ -142,11 +151,14 @@ def _pack(
 
 
 def ranks_of(snapshot: Snapshot, backend: Backend) -> Ranks:
-    """The ranks that were published when the snapshot was taken; needs no graph."""
+    """The ranks that were published when the snapshot was taken; needs no graph. They have to be
+    a distribution: see Snapshot.ranks_fault.
+    """
     device, numbers = backend.device, snapshot.numbers
     with device.reading():
         permutation = VertexPermutation(backend, device.to_device(snapshot.arrays["ids"]))
         values = device.to_device(snapshot.arrays["values"])
+        values = backend.xp.maximum(values, 0.0, out=values)  # as Engine.publish
         free = permutation.positions_of(snapshot.arrays.get("free", np.empty(0, np.int32)))
         numbers_of = (numbers["total"], numbers["error_bound"])
         return Ranks(backend, permutation, values, *numbers_of, free)

@@ -33,6 +33,12 @@ VERTEX_LIMIT = 2**31 - 1
 REMOVED = "the id of a vertex: this one was removed"
 """What an id must be that is free."""
 
+LARGEST_ERROR = 2.0
+"""The L1 distance of two distributions is at most this."""
+
+Fallback = Literal["static", "equal"]
+Unconverged = Literal["warn", "raise", "ignore"]
+
 LEAST_SINGLE_ERROR = 1e-6
 """The smallest target_error for ranks that are stored as float32."""
 
@@ -293,6 +299,10 @@ class Result:
     settled           how many of the first places are proven, if places were to be; it converged
                       if what was to be proven is. See Ranks.ties_of for equal ranks among them
     settled_set       whether it is proven which vertices have these places, if they were to be
+    fallback          what replaced ranks that were no distribution (gpu.pagerank.gate): those of a
+                      ``static`` solve; or ``equal`` ones, with an error bound of 2, where that left
+                      none either. It then converged if the bound meets target_error. None: nothing
+    refused           why they were refused, in words
     """
 
     strategy: str
@@ -307,6 +317,8 @@ class Result:
     trace: Trace | None = None
     settled: int | None = None
     settled_set: bool | None = None
+    fallback: Fallback | None = None
+    refused: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

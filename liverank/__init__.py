@@ -8,7 +8,7 @@
 
 `Client` and `AsyncClient` talk to a server and need only the core install. `pagerank` ranks a frame
 or a graph in this process, and `Engine`, with `EdgeBatch` and `Options`, is the engine itself:
-`pip install 'liverank[engine]'`. Everything is imported on first use, so that `import liverank` is
+`pip install -e '.[engine]'`. Everything is imported on first use, so that `import liverank` is
 fast.
 """
 
@@ -18,7 +18,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gpu import EdgeBatch, Engine, Options, VertexProgram
+    from gpu import EdgeBatch, Engine, NotConverged, Options, VertexProgram
     from liverank.client import (
         AsyncClient,
         Batch,
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         MissingPackage,
         ServerError,
         ServerUnreachable,
+        UnusedWeights,
     )
     from liverank.in_process import Ranking, pagerank
 
@@ -47,6 +48,7 @@ __all__ = [
     "InvalidInput",
     "LiverankError",
     "MissingPackage",
+    "NotConverged",
     "Options",
     "PersonalizedQuery",
     "Ranking",
@@ -54,12 +56,13 @@ __all__ = [
     "ServerUnreachable",
     "SetChange",
     "SourceRange",
+    "UnusedWeights",
     "VertexProgram",
     "pagerank",
 ]
 
 _MODULES = {
-    "gpu": ("EdgeBatch", "Engine", "Options", "VertexProgram"),
+    "gpu": ("EdgeBatch", "Engine", "NotConverged", "Options", "VertexProgram"),
     "liverank.client": (
         "AsyncClient",
         "Batch",
@@ -75,6 +78,7 @@ _MODULES = {
         "MissingPackage",
         "ServerError",
         "ServerUnreachable",
+        "UnusedWeights",
     ),
     "liverank.in_process": ("Ranking", "pagerank"),
 }

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import Literal
+
+
+class Unset(Enum):
+    """The default of an argument to which None means something else."""
+
+    UNSET = "unset"
+
+    def __repr__(self) -> str:
+        return self.name
+
 
 Key = str | int
 Pair = tuple[Key, Key]

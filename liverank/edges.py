@@ -10,7 +10,9 @@
 
 Frames, matrices and graphs have weights if `weight` names them: a column, an attribute of edges, or
 the `data` of a matrix. The weights of parallel edges of a graph, and of repeated entries of a
-matrix, add up there, so they do here. Frames have times if `time` names a column.
+matrix, add up there, so they do here. To be ranked, the edges of a graph are what they are to its
+library: without weights, each of several parallel edges counts one; an edge of weight 0 is none;
+igraph follows an undirected loop twice. Frames have times if `time` names a column.
 
 Nothing here needs NumPy or PyArrow for pairs and for graphs.
 """
@@ -26,6 +28,9 @@ from liverank.errors import InvalidInput, needs
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+WEIGHT = "weight"
+"""The attribute that NetworkX reads weights from unless another is named."""
 
 EXPECTED = "expected pairs, a frame, a sparse matrix or a graph"
 
@@ -58,6 +63,7 @@ class EdgeColumns:
     weights           numbers, in a column of the same kind; None for an unweighted graph
     times             Unix seconds, in a column of the same kind; None without times
     directed          whether an edge leads from its source to its target only
+    unused_weight     the column or attribute that is named like weights, and was not asked for
     """
 
     sources: Any
@@ -66,6 +72,7 @@ class EdgeColumns:
     weights: Any = None
     times: Any = None
     directed: bool = True
+    unused_weight: str | None = None
 
     def __len__(self) -> int:
         return len(self.sources)
@@ -103,17 +110,23 @@ class EdgeColumns:
         return pa.table(columns)
 
 
-def read_edges(data: Any, columns: Columns = NO_NAMES, directed: bool | None = None) -> EdgeColumns:
+def read_edges(
+    data: Any,
+    columns: Columns = NO_NAMES,
+    directed: bool | None = None,
+    to_rank: bool = False,
+) -> EdgeColumns:
     """The edges of `data`.
 
     columns   of a frame; `weight` also of a matrix or a graph, and `time` of nothing else
     directed  None: as a graph says itself, and True for everything else
+    to_rank   whether the edges of a graph are to be what its library ranks: see above
 
     Raises InvalidInput for data without edges, for keys or weights of another type, for weights and
     times that are not finite, and for an undirected graph as a directed one; MissingPackage if a
     frame needs PyArrow.
     """
-    edges = _columns(data, columns)
+    edges = _columns(data, columns, to_rank)
     _check_finite(edges.weights, columns.weight or "weight")
     _check_finite(edges.times, columns.time or "time")
     if directed and not edges.directed:
@@ -153,7 +166,12 @@ def as_list(column: Any) -> list[Any]:
     return list(column)
 
 
-def _columns(data: Any, columns: Columns) -> EdgeColumns:
+def is_networkx(data: Any) -> bool:
+    """Whether it is a graph of NetworkX, or is used like one."""
+    return all(hasattr(data, name) for name in ("nodes", "edges", "is_directed"))
+
+
+def _columns(data: Any, columns: Columns, to_rank: bool) -> EdgeColumns:
     is_frame = isinstance(data, Mapping) or _is_frame(data)
     if columns.time is not None and not is_frame and not _is_empty(data):
         message = "expected None, since only frames have it: give (source, target, weight, time)"
@@ -161,9 +179,9 @@ def _columns(data: Any, columns: Columns) -> EdgeColumns:
     if hasattr(data, "tocoo"):
         return _from_sparse(data, columns.weight)
     if hasattr(data, "get_edgelist"):
-        return _from_igraph(data, columns.weight)
-    if all(hasattr(data, name) for name in ("nodes", "edges", "is_directed")):
-        return _from_networkx(data, columns.weight)
+        return _from_igraph(data, columns.weight, to_rank)
+    if is_networkx(data):
+        return _from_networkx(data, columns.weight, to_rank)
     if is_frame:
         return _from_frame(data, columns)
     if columns.weight is not None and data is not None and not _is_empty(data):
@@ -220,24 +238,32 @@ def _from_sparse(matrix: Any, weight: str | None) -> EdgeColumns:
     return EdgeColumns(rows, columns, range(entries.shape[0]), weights)
 
 
-def _from_networkx(graph: Any, weight: str | None) -> EdgeColumns:
-    if weight is None:
+def _from_networkx(graph: Any, weight: str | None, to_rank: bool) -> EdgeColumns:
+    if weight is None and not to_rank:
         edges = _from_rows([pair[:2] for pair in graph.edges()])
-    else:
+    else:  # no edge has an attribute None
         edges = _from_rows(list(graph.edges(data=weight, default=1)))
-        edges = _summed(edges) if graph.is_multigraph() else edges
+        edges = _summed(edges, weight) if graph.is_multigraph() else edges
+    edges = _followed(edges, weight) if to_rank else edges
     return replace(edges, vertices=list(graph.nodes()), directed=graph.is_directed())
 
 
-def _from_igraph(graph: Any, weight: str | None) -> EdgeColumns:
-    edges = _from_rows(graph.get_edgelist())
+def _from_igraph(graph: Any, weight: str | None, to_rank: bool) -> EdgeColumns:
+    edges, attributes = _from_rows(graph.get_edgelist()), graph.es.attributes()
     if weight is not None:
-        if weight not in graph.es.attributes():
-            got = ", ".join(graph.es.attributes()) or "none"
+        if weight not in attributes:
+            got = ", ".join(attributes) or "none"
             message = f"expected an attribute of edges, got {weight!r}; they are: {got}"
             raise InvalidInput("weight", message)
         edges = replace(edges, weights=graph.es[weight])
-        edges = _summed(edges) if graph.has_multiple() else edges
+    elif to_rank:
+        edges = replace(edges, weights=[1] * len(edges))
+    if edges.weights is not None and graph.has_multiple():
+        edges = _summed(edges, weight)
+    if to_rank:
+        edges = _followed(edges, weight, not graph.is_directed())
+    if weight is None and WEIGHT in attributes:
+        edges = replace(edges, unused_weight=WEIGHT)
     names = list(range(graph.vcount()))
     if "name" in graph.vs.attributes() and all(name is not None for name in graph.vs["name"]):
         names = graph.vs["name"]
@@ -246,12 +272,29 @@ def _from_igraph(graph: Any, weight: str | None) -> EdgeColumns:
     return replace(edges, vertices=names, directed=graph.is_directed())
 
 
-def _summed(edges: EdgeColumns) -> EdgeColumns:
+def _followed(edges: EdgeColumns, weight: str | None, twice: bool = False) -> EdgeColumns:
+    """The edges whose weight is not 0; without weights if these are equal, which is the same.
+
+    twice  whether a loop is followed twice
+    """
+    _check_finite(edges.weights, weight or WEIGHT)
+    rows = [row for row in edges.rows() if row[2] != 0]
+    if twice:
+        rows = [(*ends, 2 * own if ends[0] == ends[1] else own) for *ends, own in rows]
+    edges = _from_rows(rows)
+    weights = edges.weights
+    if weights is not None and 0 < min(weights) == max(weights):
+        return replace(edges, weights=None)
+    return edges
+
+
+def _summed(edges: EdgeColumns, weight: str | None) -> EdgeColumns:
     """Each pair once, with the sum of the weights of its edges."""
+    _check_finite(edges.weights, weight or WEIGHT)
     sums: dict[tuple[Any, Any], float] = {}
-    for source, target, weight in edges.rows():
-        sums[source, target] = sums.get((source, target), 0.0) + weight
-    return _from_rows([(*pair, weight) for pair, weight in sums.items()])
+    for source, target, own in edges.rows():
+        sums[source, target] = sums.get((source, target), 0.0) + own
+    return _from_rows([(*pair, own) for pair, own in sums.items()])
 
 
 def _is_frame(data: Any) -> bool:
@@ -297,7 +340,10 @@ def _from_frame(data: Any, columns: Columns) -> EdgeColumns:
     name, time = columns.weight, columns.time
     weights = None if name is None else _number_column(table[name], name, "a weight")
     times = None if time is None else _time_column(table[time], time)
-    return EdgeColumns(sources, targets, None, weights, times)
+    # of pandas, the table has the named columns alone
+    names = data.columns if hasattr(data, "iloc") else names
+    unused = WEIGHT if WEIGHT in names and WEIGHT not in (*chosen, *columns) else None
+    return EdgeColumns(sources, targets, None, weights, times, unused_weight=unused)
 
 
 def _time_column(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:

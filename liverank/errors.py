@@ -7,7 +7,7 @@ LiverankError
 ├── InvalidInput           an argument that cannot be used
 └── MissingPackage         a package of an extra is not installed
 
-The engine raises its own errors: gpu.EngineError.
+The engine raises its own errors: gpu.EngineError. UnusedWeights is a warning.
 """
 
 from __future__ import annotations
@@ -29,6 +29,10 @@ class InvalidInput(LiverankError, ValueError):
         super().__init__(f"{field}: {message}")
 
 
+class UnusedWeights(UserWarning):
+    """A warning: the data has weights by their name, and was ranked without them."""
+
+
 class MissingPackage(LiverankError, ImportError):
     """`package` is not installed; the message names the extra that installs it."""
 
@@ -36,7 +40,9 @@ class MissingPackage(LiverankError, ImportError):
         self.package = package
         self.extra = extra
         ImportError.__init__(
-            self, f"{package} is not installed: pip install 'liverank[{extra}]'", name=package
+            self,
+            f"{package} is not installed: pip install -e '.[{extra}]' in the clone of liverank",
+            name=package,
         )
 
 

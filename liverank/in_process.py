@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal
 
-from liverank.edges import Columns, EdgeColumns, as_list, key_column, read_edges
-from liverank.errors import InvalidInput, needs
+from liverank.choices import Unset
+from liverank.edges import (
+    WEIGHT,
+    Columns,
+    EdgeColumns,
+    as_list,
+    is_networkx,
+    key_column,
+    read_edges,
+)
+from liverank.errors import InvalidInput, UnusedWeights, needs
 from liverank.tables import Tabular
 
 if TYPE_CHECKING:
@@ -101,7 +111,7 @@ def pagerank(
     *,
     source: str | None = None,
     target: str | None = None,
-    weight: str | None = None,
+    weight: str | Literal[Unset.UNSET] | None = Unset.UNSET,
     directed: bool | None = None,
     personalization: Any = None,
     damping: float = 0.85,
@@ -109,13 +119,16 @@ def pagerank(
     target_error: float = 1e-6,
     max_iterations: int = 500,
     backend: Literal["auto", "cpu", "cuda"] = "auto",
+    unconverged: Literal["warn", "raise", "ignore"] = "warn",
 ) -> Ranking:
     """The PageRank of a frame of edges, pairs, a sparse matrix or a graph: see liverank.edges.
 
     source, target   the columns of a frame; None: columns of these names, or the only two
     weight           the column, the attribute of edges of a graph, or `data` for the entries of a
-                     matrix: an edge is followed in proportion to its weight, as in NetworkX. None:
-                     unweighted, unless the edges are (source, target, weight)
+                     matrix: an edge is followed in proportion to its weight. None: unweighted,
+                     unless the edges are (source, target, weight). Left out: the attribute `weight`
+                     of a NetworkX graph, as there, otherwise None; UnusedWeights is issued then for
+                     a frame or an igraph graph that has such a column or attribute
     directed         False: {a,b} is the same edge as {b,a}, and is followed either way; None: as a
                      graph says itself, and True for everything else
     personalization  where walks start and restart: the weight of each vertex, as a mapping or a
@@ -126,15 +139,29 @@ def pagerank(
     target_error     the proven L1 error at which the solve stops; above 0, at most 2
     max_iterations   the most sweeps over all vertices, or twice as many: see gpu.Options
     backend          auto: CUDA if there is a device
+    unconverged      what to do if max_iterations, or rounding, leave an error bound above
+                     target_error, which is true nevertheless: `warn` of NotConverged, `raise` it,
+                     or `ignore` it, which `converged` of the result says too
 
     Raises InvalidInput for edges and options that cannot be used, gpu.EngineError for a lack of
     memory and for a backend that cannot run here, MissingPackage without the extra `engine`.
     """
     with needs("engine"):
-        from gpu import InvalidValue
+        from gpu import InvalidValue, NotConverged
+    if unconverged not in ("warn", "raise", "ignore"):
+        message = f"expected 'warn', 'raise' or 'ignore', got {unconverged!r}"
+        raise InvalidInput("unconverged", message)
+    named = weight
+    if isinstance(named, Unset):
+        named = WEIGHT if is_networkx(edges) else None
+    columns = read_edges(edges, Columns(source, target, named), directed, to_rank=True)
+    if columns.unused_weight is not None and weight is Unset.UNSET:
+        unused = repr(columns.unused_weight)
+        message = f"{unused} is not used: weight={unused} ranks by it, weight=None without it"
+        warnings.warn(message, UnusedWeights, stacklevel=2)
     try:
-        return _pagerank(
-            read_edges(edges, Columns(source, target, weight), directed),
+        found = _pagerank(
+            columns,
             personalization,
             backend,
             damping=damping,
@@ -145,6 +172,13 @@ def pagerank(
     except InvalidValue as error:
         message = f"expected {error.requirement}, got {error.value!r}"
         raise InvalidInput(error.field, message) from error
+    if not found.converged and unconverged != "ignore":
+        goal = f"target_error is {target_error:.1e}"
+        warning = NotConverged(found.iterations, found.error_bound, goal)
+        if unconverged == "raise":
+            raise warning
+        warnings.warn(warning, stacklevel=2)
+    return found
 
 
 def _pagerank(
@@ -161,15 +195,34 @@ def _pagerank(
     weights = columns.weights
     vertices, sources, targets = indexed(columns)
     weighted = weights is not None
-    engine = Engine(Options(weighted=weighted, directed=columns.directed, **options), backend)
+    options |= {"weighted": weighted, "directed": columns.directed}
+    engine = Engine(Options(**options), backend, "ignore")
     if weights is not None and len(weights):
         weights = weights.to_numpy() if hasattr(weights, "to_numpy") else as_list(weights)
+        weights = weights if columns.vertices is None else in_range(weights)
     else:
         weights = None
     batch = EdgeBatch(sources, targets, vertices=len(vertices), weights=weights)
     change = engine.apply(batch)
     seeds = None if personalization is None else _weights(personalization)
     return rank(engine, vertices, seeds, change.already_present)
+
+
+def in_range(weights: Any) -> NDArray[np.float64]:
+    """The weights of a graph, or a multiple of them that single precision can hold, if there is
+    one: only their ratios matter.
+    """
+    import numpy as np
+
+    from gpu import LARGEST_WEIGHT, LEAST_WEIGHT
+
+    given = np.asarray(weights, np.float64)
+    low, high = given.min(), given.max()
+    if (low >= LEAST_WEIGHT and high <= LARGEST_WEIGHT) or not (low > 0 and high < math.inf):
+        return given
+    scaled = given * 2.0 ** -round((math.log2(low) + math.log2(high)) / 2)
+    fits = scaled.min() >= LEAST_WEIGHT and scaled.max() <= LARGEST_WEIGHT
+    return scaled if fits else given
 
 
 def rank(

@@ -7,12 +7,13 @@ that ranks follow without a solve from the start.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import threading
+from collections.abc import Hashable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from liverank.errors import needs
-from liverank.in_process import Ranking, rank
+from liverank.in_process import Ranking, in_range, rank
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from gpu import EdgeBatch, Engine
 
     Ids = NDArray[np.int64]
+    Ranks = NDArray[np.float64]
     Weights = NDArray[np.float64]
 
 MIN_EDGES = 2_000
@@ -32,7 +34,6 @@ ROUNDING = 1e-12
 
 WEIGHT_ROUNDING = 2.0**-24
 """The relative error of a weight, which the engine has in single precision."""
-
 
 KEPT_ENGINES = 2
 """Engines of a graph: calls with two weights or two values of `alpha` may alternate. Each of them
@@ -53,13 +54,14 @@ class Edges(NamedTuple):
 
     @property
     def rounding_error(self) -> float:
-        """The largest relative error of the weights in single precision, or 0."""
+        """The largest relative error that the weights have in the engine, or 0."""
         exact = self.weights is None or (self.weights.astype("float32") == self.weights).all()
         return 0.0 if exact else WEIGHT_ROUNDING
 
 
 class Graph:
-    """A graph as the engine has it. It does not change.
+    """A graph as the engine has it. It does not change, and threads may share it: they take turns
+    with its engines.
 
     nodes  by their ids
     edges  by the attribute that has their weights; None: each of several parallel edges counts one.
@@ -76,6 +78,14 @@ class Graph:
         self._directed = directed
         self._multigraph = multigraph
         self._engines: dict[tuple[str | None, float, float, int], Engine] = {}
+        self._turn = threading.Lock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without engines. NetworkX keeps a conversion in its graph, so it is pickled with that."""
+        return {**vars(self), "_engines": {}, "_turn": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _turn=threading.Lock())
 
     def __len__(self) -> int:
         return len(self.nodes)
@@ -88,7 +98,8 @@ class Graph:
 
     def take_engines(self, previous: Graph) -> None:
         """Takes the engines of the conversion before, and applies what changed since."""
-        engines, previous._engines = previous._engines, {}
+        with previous._turn:
+            engines, previous._engines = previous._engines, {}
         for key, engine in engines.items():
             before, now = previous.edges[key[0]], self.edges.get(key[0])
             if now is None or (before.weights is None) != (now.weights is None):
@@ -108,22 +119,65 @@ class Graph:
         from gpu import Engine, Options
 
         key = weight, damping, target_error, max_iterations
-        engine = self._engines.pop(key, None)
-        if engine is None:
-            if len(self._engines) == KEPT_ENGINES:
-                del self._engines[next(iter(self._engines))]  # the least recently used
-            edges = self.edges[weight]
-            options = Options(
-                damping=damping,
-                target_error=target_error,
-                max_iterations=max_iterations,
-                weighted=edges.weights is not None,
-                directed=self._directed,
+        with self._turn:
+            engine = self._engines.pop(key, None)
+            if engine is None:
+                if len(self._engines) == KEPT_ENGINES:
+                    del self._engines[next(iter(self._engines))]  # the least recently used
+                edges = self.edges[weight]
+                options = Options(
+                    damping=damping,
+                    target_error=target_error,
+                    max_iterations=max_iterations,
+                    weighted=edges.weights is not None,
+                    directed=self._directed,
+                )
+                engine = Engine(options, unconverged="ignore")
+                engine.apply(self._batch(edges, slice(None), edges.keys[:0]))
+            found = rank(engine, self.nodes, seeds)
+            self._engines[key] = engine  # not if that failed: it may be in any state
+            return found
+
+    def refine(
+        self,
+        ranks: Ranks,
+        weight: str | None,
+        damping: float,
+        target_error: float,
+        max_iterations: int,
+        seeds: Mapping[Any, float] | None,
+    ) -> tuple[Ranks, float]:
+        """Continues from ranks of rounded weights, by the power method x → F(x) with the weights in
+        double precision, until a bound on the L1 error is at most `target_error`. Returns the ranks
+        and the bound: damping · ‖F(x) - x‖₁ / (1 - damping), without the rounding of these sums,
+        which is at most 2⁻⁵³ / (1 - damping) for each edge of the longest rows.
+        """
+        import numpy as np
+
+        edges, size = self.edges[weight], len(self)
+        sources, targets, weights = edges.keys >> 32, edges.keys & 0xFFFF_FFFF, edges.weights
+        assert weights is not None, "there are ranks of rounded weights"
+        if not self._directed:
+            other = sources != targets
+            ends = sources, targets
+            sources, targets = (
+                np.concatenate([one, two[other]]) for one, two in (ends, ends[::-1])
             )
-            engine = Engine(options)
-            engine.apply(self._batch(edges, slice(None), edges.keys[:0]))
-        self._engines[key] = engine
-        return rank(engine, self.nodes, seeds)
+            weights = np.concatenate([weights, weights[other]])
+        restart = np.full(size, 1 / size)
+        if seeds is not None:
+            restart = np.array([seeds.get(node, 0.0) for node in self.nodes])
+            restart /= restart.sum()
+        strengths = np.bincount(sources, weights, size)
+        shares, dangling = weights / strengths[sources], strengths == 0
+        for _ in range(max_iterations):
+            before, lost = ranks, ranks[dangling].sum()
+            ranks = np.bincount(targets, shares * before[sources], size) + lost * restart
+            ranks = damping * ranks + (1 - damping) * restart
+            error_bound = damping * float(np.abs(ranks - before).sum()) / (1 - damping)
+            if error_bound <= target_error:
+                break
+        return ranks, error_bound
 
     def _difference(self, before: Edges, now: Edges) -> EdgeBatch:
         import numpy as np
@@ -147,7 +201,7 @@ class Graph:
 
 
 _converted: WeakKeyDictionary[Any, Graph] = WeakKeyDictionary()
-"""The last conversion of each graph that still exists."""
+"""The last conversion of each graph that still exists, and has a hash."""
 
 
 def pagerank(
@@ -161,15 +215,14 @@ def pagerank(
     dangling: Mapping[Any, float] | None = None,
 ) -> dict[Any, float]:
     """networkx.pagerank. The L1 error is proven to be at most `tol` if `max_iter` sweeps are enough
-    for that, and otherwise at most N·tol, at which NetworkX stops. Weights are rounded to single
-    precision, which can add 1.2e-7 · alpha / (1 - alpha) to the error. The result does not depend
-    on `nstart`.
+    for that, and otherwise at most N·tol, at which NetworkX stops. The result does not depend on
+    `nstart`.
 
     Raises PowerIterationFailedConvergence if that is not reached either.
     """
     import networkx as nx
 
-    assert dangling is None, "can_run"
+    assert dangling is None or dangling == personalization, "can_run"
     if not len(G):
         return {}
     if max_iter < 1 or not tol > 0:
@@ -181,12 +234,17 @@ def pagerank(
         if not seeds:
             raise ZeroDivisionError
     weight = weight if weight in G.edges else None  # no edge has it
-    found = G.rank(weight, alpha, min(2.0, max(tol, ROUNDING)), max_iter, seeds)
     # rounding changes each row of the walk by at most twice as much in L1
     rounding_error = 2 * G.edges[weight].rounding_error * alpha / (1 - alpha)
-    if found.error_bound + rounding_error > max(tol * len(G), ROUNDING):
+    target_error = min(2.0, max(tol, ROUNDING))
+    asked = max(target_error - rounding_error, target_error / 16, ROUNDING)
+    found = G.rank(weight, alpha, asked, max_iter, seeds)
+    ranks, error_bound = found.ranks, found.error_bound + rounding_error
+    if rounding_error and error_bound > target_error:
+        ranks, error_bound = G.refine(ranks, weight, alpha, target_error, max_iter, seeds)
+    if error_bound > max(tol * len(G), ROUNDING):
         raise nx.PowerIterationFailedConvergence(max_iter)
-    return found.to_dict()
+    return dict(zip(G.nodes, ranks.tolist(), strict=True))
 
 
 def can_run(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool | str:
@@ -194,8 +252,9 @@ def can_run(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool | 
     given = _arguments(args, kwargs)
     if name != "pagerank":
         return f"{name} is not implemented"
-    if given.get("dangling") is not None:
-        return "dangling: only None is implemented"
+    dangling = given.get("dangling")
+    if dangling is not None and dangling != given.get("personalization"):
+        return "dangling: only None and the same as personalization are implemented"
     alpha = given.get("alpha", 0.85)
     return 0.0 < alpha < 1.0 or "alpha: expected a number above 0 and below 1"
 
@@ -214,16 +273,19 @@ def convert_from_nx(graph: Any, *, edge_attrs: Mapping[str, Any] | None = None, 
         return graph
     with needs("networkx"):
         import gpu  # noqa: F401
-    previous = _converted.get(graph)
-    kept = previous is not None and all(node in graph for node in previous.nodes)
-    nodes = dict.fromkeys(previous.nodes) if previous is not None and kept else {}
+    hashable = isinstance(graph, Hashable)
+    previous = _converted.get(graph) if hashable else None
+    if previous is not None and not all(node in graph for node in previous.nodes):
+        previous = None
+    nodes = {} if previous is None else dict.fromkeys(previous.nodes)
     nodes.update(dict.fromkeys(graph))
     names = list(nodes)
     directed, multigraph = graph.is_directed(), graph.is_multigraph()
     converted = Graph(names, _edges_of(graph, names, edge_attrs), directed, multigraph)
-    if previous is not None and kept and previous.is_directed() == directed:
+    if previous is not None and previous.is_directed() == directed:
         converted.take_engines(previous)
-    _converted[graph] = converted
+    if hashable:
+        _converted[graph] = converted
     return converted
 
 
@@ -257,8 +319,8 @@ def get_info() -> dict[str, Any]:
         "short_summary": "PageRank with a proven error bound, on all cores or on a GPU.",
         "functions": {
             "pagerank": {
-                "additional_docs": "With and without weights and personalization. Weights are "
-                "rounded to single precision. `nstart` does not matter; `dangling` must be None.",
+                "additional_docs": "With and without weights and personalization. `nstart` does "
+                "not matter; `dangling` must be None or equal to `personalization`.",
             }
         },
     }
@@ -292,17 +354,7 @@ def _edges_of(
 
 
 def _summed(keys: Ids, weights: Weights) -> Edges:
-    """The edges, given the sums of the weights of parallel ones. An edge of weight 0 is none."""
-    present = weights != 0
-    if not present.all():
-        keys, weights = keys[present], weights[present]
-    if not len(weights) or weights.min() == weights.max() > 0:
-        return Edges(keys, None)
-    return Edges(keys, _in_range(weights))
-
-
-def _in_range(weights: Weights) -> Weights:
-    """The weights, or a multiple of them that single precision can hold: only their ratios matter.
+    """The edges, given the sums of the weights of parallel ones. An edge of weight 0 is none.
 
     Raises NotImplementedError.
     """
@@ -310,11 +362,15 @@ def _in_range(weights: Weights) -> Weights:
 
     from gpu import LARGEST_WEIGHT, LEAST_WEIGHT
 
+    present = weights != 0
+    if not present.all():
+        keys, weights = keys[present], weights[present]
+    if not len(weights) or weights.min() == weights.max() > 0:
+        return Edges(keys, None)
     low, high = weights.min(), weights.max()
     if not low > 0 or not np.isfinite(high):
         raise NotImplementedError("expected weights that are finite and not negative")
-    if low < LEAST_WEIGHT or high > LARGEST_WEIGHT:
-        weights = weights * 2.0 ** -round((np.log2(low) + np.log2(high)) / 2)
+    weights = in_range(weights)
     if weights.min() < LEAST_WEIGHT or weights.max() > LARGEST_WEIGHT:
         raise NotImplementedError(f"weights from {low:g} to {high:g} are too far apart")
-    return weights
+    return Edges(keys, weights)

@@ -7,19 +7,24 @@ import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from importlib.metadata import version
+from pathlib import Path
+from typing import Any
 
 import anyio.to_thread
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from fastapi_offline import FastAPIOffline
+from starlette.routing import BaseRoute, Mount, Route
+from starlette.staticfiles import StaticFiles
 
 from service.catalog import Catalog
+from service.errors import MalformedRequest
 from service.http.access import REQUIRED_SCOPE, Access
 from service.http.limits import ConcurrencyLimit
 from service.http.metrics import Metrics
 from service.http.middleware import RequestMiddleware
 from service.http.openapi import openapi_of
-from service.http.pages import assets, dashboard
+from service.http.pages import Document, Files, assets, dashboard
 from service.http.responses import EXCEPTION_HANDLERS
 from service.http.route import call_of
 from service.http.routes import (
@@ -35,8 +40,11 @@ from service.http.routes import (
     sets,
     watched,
 )
+from service.http.server import Rules, Server
+from service.http.server import server_of as http_server_of
 from service.http.subscribers import Subscribers
 from service.http.telemetry import OFF, observer_of, telemetry_of
+from service.problems import encode_problem, problem_of
 from service.settings import Settings
 from service.storage.api_keys import ApiKeyStore
 
@@ -77,6 +85,8 @@ def create_app(
     telemetry = telemetry_of(metrics, release)
     app = FastAPIOffline(  # /docs must work where no other host can be reached
         title="liverank",
+        description="Batches change a graph; its ranks follow, with a proven bound on their error.",
+        contact={"name": "liverank"},
         version=release,
         summary="PageRank that stays fresh on a graph that never stops changing",
         lifespan=_lifespan,
@@ -96,9 +106,13 @@ def create_app(
     app.state.telemetry = telemetry
     app.state.catalog = catalog
     app.state.open_failed = open_failed
-    app.add_middleware(RequestMiddleware, limit=limit, metrics=metrics.http)
+    app.add_middleware(RequestMiddleware, limit=limit, metrics=metrics.http, settings=settings)
     # not as nested routers, and before FastAPI's own: every request searches the list in order
-    app.router.routes[:0] = _ROUTES
+    assert app.openapi_url is not None
+    description = Document(lambda: openapi_of(app))
+    document = Route(app.openapi_url, description.respond, include_in_schema=False)
+    app.router.routes[:0] = [*_ROUTES, document]
+    _keep_in_memory(app.router.routes)
     app.add_route("/", dashboard, include_in_schema=False)
     app.mount("/dashboard", assets)
     for route in _ROUTES:
@@ -108,6 +122,29 @@ def create_app(
                 raise LookupError(f"REQUIRED_SCOPE has no entry for {call_of(method, route)}")
     app.openapi = lambda: openapi_of(app)  # type: ignore[method-assign]
     return app
+
+
+def _keep_in_memory(routes: list[BaseRoute]) -> None:
+    """Replaces folders of FastAPI's documentation by files in memory."""
+    for place, route in enumerate(routes):
+        if isinstance(route, Mount) and isinstance(route.app, StaticFiles):
+            assert route.app.directory is not None
+            files = Files(Path(route.app.directory))
+            routes[place] = Mount(route.path, files, name=route.name)
+
+
+def server_of(app: FastAPI, **options: Any) -> Server:
+    """A server for an application of `create_app`. options: of uvicorn.Config."""
+    settings: Settings = app.state.settings
+    rules = Rules(
+        settings.max_connections,
+        settings.slow_client_seconds,
+        lambda reason: encode_problem(problem_of(MalformedRequest(reason))),
+        app.state.access.turns_of,
+        app.state.limit.stop,
+    )
+    options = {"host": settings.host, "port": settings.port, "loop": "uvloop"} | options
+    return http_server_of(app, rules, log_config=None, **options)
 
 
 @asynccontextmanager
@@ -128,4 +165,5 @@ def _open(app: FastAPI) -> None:
     except Exception as error:
         app.state.open_failed(error)
     else:
+        app.openapi()  # which takes a second, during which others would wait
         app.state.catalog.warm_up_others()

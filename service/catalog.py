@@ -22,6 +22,7 @@ from gpu import (
     Options,
     Storage,
     limit_device_memory,
+    loops_compiled,
 )
 from service.errors import (
     GraphExists,
@@ -312,11 +313,18 @@ class Catalog:
             self._warm.add(kernels)
 
     def warm_up_others(self, kinds: Collection[Options] = ()) -> None:
-        """Compiles what hardly any request needs, of these kinds of graphs or of all present."""
+        """Compiles what hardly any request needs, of these kinds of graphs; by default of all
+        present, and then all for the first weighted graph, unless it can be loaded from a cache.
+        """
         try:
             for kernels in () if self._settings.shards else kinds or list(self._warm):
                 if not self._closing:
                     Engine(kernels, self._backend).warm_up_others()
+            if not (kinds or self._settings.shards or self._closing) and loops_compiled():
+                before = set(self._warm)
+                self._warm_up(GraphOptions(weighted=True))
+                if new := self._warm - before:
+                    self.warm_up_others(new)
         except Exception:  # a request will compile it, or fail with a better message
             log.exception("not every kernel was compiled in advance")
         # Kernels are never garbage. A collection that visits them stops all reads for 0.1 s.
@@ -354,7 +362,7 @@ class Catalog:
             CheckpointLimits(settings.checkpoint_bytes, settings.checkpoint_seconds),
             QueueLimits(settings.max_queue_batches, settings.max_queue_bytes),
             self._observe(directory.name),
-            options.window_options(),
+            options.window_options(settings.max_expiry_share, settings.expiry_hold_seconds),
             AnalysisLimits(settings.max_running_analyses, settings.max_analyses),
             settings.shards,
             settings.dask_cluster,

@@ -21,6 +21,7 @@
     ├── BodyTooLarge             a body exceeds the limit
     │   └── DecodedTooLarge      a body exceeds it once it is decompressed
     ├── BatchTooLarge            a batch has more edges and vertices than the limit
+    ├── RequestTooLarge          a request asks for more places, or lists more, than the limit
     ├── Unauthorized             an API key is missing or wrong
     ├── Forbidden                the API key does not allow the call
     ├── ForwardedRequest         without API keys, requests that a proxy forwarded are not answered
@@ -37,6 +38,7 @@
     ├── BatchRejected            a journalled batch could not be applied; its version stays assigned
     ├── BatchLost                a journalled batch could not be read back
     ├── RankingFailed            a batch is committed and applied, but could not be ranked
+    ├── ExpiryFailed             what a batch made too old could not be deleted yet
     ├── OutcomeDelayed           a batch is committed, but its outcome could not be stored yet
     ├── RetiredVersion           the journal no longer holds the outcome of that batch
     ├── StorageFailed            the disk failed, or a file on it is damaged
@@ -211,6 +213,17 @@ class BatchTooLarge(ServiceError):
         super().__init__(f"batch has {edges:,} edges and vertices; the limit is {limit:,}")
 
 
+class RequestTooLarge(ServiceError):
+    """Lists of a request, or what their lengths multiply to, exceed a limit.
+
+    what   is counted
+    """
+
+    def __init__(self, field: str, count: int, limit: int, what: str) -> None:
+        self.field, self.value = field, count
+        super().__init__(f"{field}: {count:,} {what}; the limit of a request is {limit:,}")
+
+
 class Unauthorized(ServiceError):
     pass
 
@@ -335,6 +348,16 @@ class RankingFailed(ServiceError):
         super().__init__(
             f"version {version} is committed and applied, but could not be ranked: {reason}; "
             "the next batch or recomputation ranks it"
+        )
+
+
+class ExpiryFailed(ServiceError):
+    """By the event clock, nothing is committed or ranked before it has succeeded."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(
+            f"what a batch made too old could not be deleted yet: {reason}; further ones are "
+            "refused until it is"
         )
 
 

@@ -93,11 +93,12 @@ class GraphOptions:
             return None
         return TimeRule.of(self.clock, self.half_life, now, self.max_time_ahead)
 
-    def window_options(self) -> WindowOptions | None:
-        """None for a graph whose edges stay."""
+    def window_options(self, max_share: float, hold_seconds: float) -> WindowOptions | None:
+        """None for a graph whose edges stay. For the limits see WindowOptions."""
         if self.window is None:
             return None
-        return WindowOptions(self.window, self.clock, self.forget_vertices, self.solve())
+        rules = self.clock, self.forget_vertices, self.solve()
+        return WindowOptions(self.window, *rules, max_share, hold_seconds)
 
     def engine_options(self) -> Options:
         given = asdict(self)

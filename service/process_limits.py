@@ -23,6 +23,15 @@ OTHER_ADDRESSES = 1 << 30
 """Bytes for compiled kernels and for threads of the server."""
 
 
+def raised_file_limit(wanted: int) -> int:
+    """The soft limit of file descriptors, raised to what is wanted if the hard one allows it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < wanted and (hard == resource.RLIM_INFINITY or soft < hard):
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return soft
+
+
 def check_process_limits(graphs: int, checkpoint_bytes: int, connections: int) -> None:
     """Raises the soft limit of file descriptors to what is needed, as far as the hard one allows.
 
@@ -33,11 +42,8 @@ def check_process_limits(graphs: int, checkpoint_bytes: int, connections: int) -
     Raises ProcessLimitTooLow if the graphs cannot be opened.
     """
     needed = OTHER_FILES + FILES_PER_GRAPH * (graphs + 1)
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = needed + connections
-    if soft < wanted and (hard == resource.RLIM_INFINITY or soft < hard):
-        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    soft = raised_file_limit(wanted)
     if soft < needed:
         raise ProcessLimitTooLow("file descriptors (ulimit -n)", soft, needed, graphs)
     if soft < wanted:

@@ -82,6 +82,12 @@ class Settings(BaseSettings):
     slow_batch_seconds       a slower batch is logged, with the time of each stage
     max_batch_edges          a batch with more edges and vertices is refused with 413
     max_key_bytes            a longer key of a vertex is refused with 422
+    max_places               places in the answer to a request: k, or the number of vertices if that
+                             is smaller, summed over its queries; also vertices whose ranks or edges
+                             it asks for. More are refused with 413
+    max_places_in_progress   places in all answers being made or sent; more are refused with 503
+    max_query_keys           seeds and vertices of `among` of all queries of a request; more are
+                             refused with 413
     max_queue_batches        unfinished batches and computations of one graph; one more is refused
                              with 429
     max_queue_bytes          bytes that these batches hold
@@ -98,6 +104,10 @@ class Settings(BaseSettings):
     max_graphs               one more is refused with 507
     max_running_analyses     analyses of one graph that run at once; others are queued
     max_analyses             analyses of one graph in any state; one more is refused with 409
+    max_expiry_share         of a window's edges, by the wall clock: an expiry of more waits until
+                             the clock has not jumped for `expiry_hold_seconds`; 1: it does not
+    expiry_hold_seconds      for which a clock that has jumped is not trusted with such an expiry;
+                             at most as long as the window
     slow_client_seconds      for sending the head of a request, starting its body, and accepting a
                              response
     """
@@ -124,6 +134,9 @@ class Settings(BaseSettings):
     slow_batch_seconds: Annotated[Seconds, Field(ge=0.0)] = 1.0
     max_batch_edges: Limit = 50_000_000
     max_key_bytes: Limit = 4096
+    max_places: Limit = 1_000_000
+    max_places_in_progress: Limit = 10_000_000
+    max_query_keys: Limit = 1_000_000
     max_queue_batches: Limit = 256
     max_queue_bytes: Limit = 512 * 1024 * 1024
     max_receiving_bytes: Limit = 1024 * 1024 * 1024
@@ -135,6 +148,8 @@ class Settings(BaseSettings):
     max_graphs: Limit = 64
     max_running_analyses: Limit = 2
     max_analyses: Limit = 16
+    max_expiry_share: Annotated[float, Field(ge=0.0, le=1.0)] = 0.1
+    expiry_hold_seconds: Annotated[Seconds, Field(ge=0.0)] = 60.0
     slow_client_seconds: Annotated[Seconds, Field(ge=0.1)] = 30.0
 
     def __init__(self, **given: Any) -> None:

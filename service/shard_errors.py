@@ -6,7 +6,7 @@ from service.errors import ServiceError
 
 
 class RankingDelayed(ServiceError):
-    """Shards were lost after the batch was committed."""
+    """Shards were lost, or an expiry failed, after the batch was committed."""
 
     def __init__(self, version: int, reason: object) -> None:
         self.version = version

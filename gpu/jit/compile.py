@@ -15,6 +15,7 @@ import numpy as np
 from numba import njit
 from numba.extending import overload
 
+from gpu.jit import cache  # noqa: F401  # before anything is compiled
 from gpu.jit.launch import launcher
 from gpu.jit.threads import one_parallel_kernel
 

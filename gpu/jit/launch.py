@@ -20,6 +20,7 @@ What it uses of Numba's internals, none of it documented:
 - of the code generator's context: ``active_code_library.add_linking_library`` and
   ``call_internal_no_propagate``
 - the helpers in ``numba.core.cgutils`` that are called below, and ``types.unliteral``
+- ``numba.np.ufunc.parallel._is_initialized``: whether the threads were started (gpu.jit.threads)
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
+
+from gpu.jit.threads import WITHOUT_THREADS
 
 _cgutils: Any = cgutils  # it has no type annotations
 
@@ -73,10 +76,18 @@ def _generate(context: Any, builder: Any, compiled: Any, values: Any) -> Any:
     # the one item of the parallel loop is a range of `grain` items; the "pointer" is its number
     ranges = builder.sdiv(builder.add(items, builder.sub(grain, one)), grain)
     lists = [_cgutils.alloca_once_value(builder, value) for value in (zero, ranges, one)]
-    passed = [builder.bitcast(each, byte) for each in (part, *lists, shared)]
-    passed += [zero, one, builder.call(_external(builder, integer, [], "get_num_threads"), [])]
-    parameters = [each.type for each in passed]
-    builder.call(_external(builder, ir.VoidType(), parameters, "numba_parallel_for"), passed)
+    forked = builder.load(_external_byte(builder, WITHOUT_THREADS))
+    with builder.if_else(builder.icmp_unsigned("!=", forked, forked.type(0))) as (here, threads):
+        with here:
+            pointers = builder.bitcast(lists[0], part.args[0].type)
+            builder.call(part, [pointers, *lists[1:], builder.bitcast(shared, byte)])
+        with threads:
+            passed = [builder.bitcast(each, byte) for each in (part, *lists, shared)]
+            count = builder.call(_external(builder, integer, [], "get_num_threads"), [])
+            passed += [zero, one, count]
+            parameters = [each.type for each in passed]
+            start = _external(builder, ir.VoidType(), parameters, "numba_parallel_for")
+            builder.call(start, passed)
     return builder.load(_cgutils.gep_inbounds(builder, shared, 0, _FAILED))
 
 
@@ -109,6 +120,11 @@ def _define_part(context: Any, builder: Any, compiled: Any, shared_type: Any) ->
             inner.store(_cgutils.true_bit, members[_FAILED])
     inner.ret_void()
     return part
+
+
+def _external_byte(builder: Any, name: str) -> Any:
+    byte = builder.module.globals.get(name)
+    return byte or ir.GlobalVariable(builder.module, ir.IntType(8), name)
 
 
 def _external(builder: Any, result: Any, parameters: list[Any], name: str) -> Any:

@@ -37,9 +37,11 @@ from gpu.programs.algorithms import (
     LABELS,
     TRIANGLES,
     Computed,
+    Order,
     Parts,
     clustering_of,
     densest_part,
+    first_labels,
 )
 from gpu.programs.truss import NO_TRIANGLES, SUPPORT, TRUSSNESS
 from gpu.programs.views import distinct
@@ -60,6 +62,7 @@ class Surroundings(NamedTuple):
     folder  for files; None for the system's folder of temporary files
     repack  (spool, number of buffers, longest row that is sorted later) → Packed: packs other edges
             within the same budget; spends the spool. Raises InvalidValue, OSError
+    order   see gpu.programs.run.Programs.begin
     """
 
     backend: Backend
@@ -67,6 +70,7 @@ class Surroundings(NamedTuple):
     packed: Packed
     folder: Path | None
     repack: Callable[[EdgeSpool, int, int], Packed]
+    order: Order = None
 
 
 class Streamed(NamedTuple):
@@ -245,12 +249,15 @@ def _labels(around: Surroundings, iterations: int) -> Streamed:
     with _neighbours(around, repeats=True) as graph:
         own = np.arange(graph.vertices, dtype=np.int32)
         ids = around.packed.edges.ids if len(around.packed.edges.ids) else own
-        found = WindowedLabels(graph, around.backend.device.to_device(ids))
+        on_device = around.backend.device.to_device(ids)
+        labels, named = first_labels(around.backend, on_device, around.order)
+        found = WindowedLabels(graph, labels)
         while found.is_active and graph.stream.passes < iterations:
             found.propagate()
     communities = float(len(distinct(around.backend.xp, found.labels)))
     summary = {"communities": communities}
-    computed = Computed(found.labels, graph.stream.passes, found.edges, summary)
+    values = named[found.labels]
+    computed = Computed(values, graph.stream.passes, found.edges, summary)
     return Streamed(computed, found.processed, graph.stream)
 
 

@@ -19,7 +19,7 @@ from gpu.out_of_core.spool import EdgeSpool, PackedEdges
 from gpu.out_of_core.window_stream import WindowStream
 from gpu.out_of_core.windowed_graph import WindowedGraph, permutation_of
 from gpu.out_of_core.windowed_program import WindowedProgram
-from gpu.programs.algorithms import Algorithm
+from gpu.programs.algorithms import Algorithm, Order
 from gpu.programs.answer import Answer, Receipt, Since
 from gpu.programs.run import PROGRAMS
 
@@ -56,10 +56,12 @@ class OutOfCorePrograms(OutOfCoreEdges):
 
     vertices  number of vertices, at least, until the first run; more if the edges need them
     reserved  bytes of the budget that the caller uses, for keys
+    order     see gpu.programs.run.Programs.begin
     """
 
     vertices = 0
     reserved = 0
+    order: Order = None
     _packed_edges: PackedEdges | None = None
 
     def run(
@@ -135,7 +137,7 @@ class OutOfCorePrograms(OutOfCoreEdges):
             packing = time.perf_counter() - begun
             return Packed(edges, budget)
 
-        around = Surroundings(self.backend, self._memory, packed, self._scratch, repack)
+        around = Surroundings(self.backend, self._memory, packed, self._scratch, repack, self.order)
         computed, processed, stream = streamed.run(around, **parameters)
         receipt = Receipt(
             algorithm.name, "synchronous", computed.supersteps, computed.edges,

@@ -9,6 +9,7 @@ from gpu.errors import InvalidValue
 from gpu.out_of_core.budget import vertex_bytes
 from gpu.out_of_core.edges import OutOfCoreEdges
 from gpu.out_of_core.windowed_graph import WindowedGraph
+from gpu.pagerank.gate import passed
 from gpu.pagerank.global_iterate import GlobalIterate
 from gpu.pagerank.ranks import Ranks
 from gpu.pagerank.schedule import SWEEP_KINDS
@@ -102,10 +103,9 @@ def rank_windowed(
         iterate = GlobalIterate(graph, options)
         iterate.trace = [] if solve.trace else None
         iterate.workspace.extend(graph.vertices)
-        solved = _solve(iterate, solve.strategy)
+        solved, error_bound = passed(iterate, _solve(iterate, solve.strategy))
     finally:
         stream.close()
-    error_bound = min(iterate.error_bound, 2.0)
     trace = None
     if iterate.trace is not None:
         trace = Trace.of(graph.vertices, solved.iterations, iterate.trace)
@@ -118,10 +118,12 @@ def rank_windowed(
         mark_seconds=0.0,
         solve_seconds=time.perf_counter() - started,
         trace=trace,
+        **solved.outcome,
     )
-    mass = float(iterate.certificate.mass)
+    mass, xp = float(iterate.certificate.mass), graph.backend.xp
+    values = xp.maximum(iterate.values, 0.0, out=iterate.values)  # as Engine.publish
     return OutOfCoreRanks(
-        Ranks(graph.backend, graph.permutation, iterate.values, mass, error_bound, graph.free),
+        Ranks(graph.backend, graph.permutation, values, mass, error_bound, graph.free),
         result,
         graph.edges,
         len(stream.windows),

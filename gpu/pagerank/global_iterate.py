@@ -162,6 +162,12 @@ class GlobalIterate(Iterate):
         size = abs(self.rhs_scale) / self._isolated_diagonal
         self.certificate.free_mass = self._free_count * size
 
+    def size(self) -> float:
+        """‖y‖₁ over the vertices, summed anew."""
+        total, xp = self.graph.total, self.graph.backend.xp
+        size = total(xp.abs(self.values))
+        return size - total(xp.abs(self.values[self._free])) if self._free_count else size
+
     def invalidate(self) -> None:
         """Marks r as unknown: the next solve begins with `recompute_residual`."""
         self.stale = True

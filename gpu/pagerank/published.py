@@ -15,6 +15,7 @@ from __future__ import annotations
 import numpy as np
 
 from gpu.operations.published import IterationTrace, Marks, Rule
+from gpu.pagerank import gate
 from gpu.pagerank.frontier import TouchedVertices, mark_states, steps_of
 from gpu.pagerank.global_iterate import GlobalIterate
 from gpu.pagerank.strategies import Solved, Strategy
@@ -81,10 +82,12 @@ class PublishedSolver:
         """Vertices that are affected, or were."""
         return int(self._iterate.graph.total(marks.states != 0))
 
-    def certify(self) -> float:
-        """Computes the residual; returns the bound that it proves, without changing y or β."""
+    def certify(self, solved: Solved) -> tuple[Solved, float]:
+        """Computes the residual, and returns the bound that it proves, without changing y or β if
+        the ranks can be published: see gate.passed.
+        """
         self._iterate.recompute_residual()
-        return self._iterate.mean_corrected_bound(np.inf)
+        return gate.passed(self._iterate, solved, self._iterate.mean_corrected_bound(np.inf))
 
     def trace(self, solved: Solved) -> Trace | None:
         """What was done, if that is traced."""

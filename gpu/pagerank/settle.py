@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from gpu.pagerank.first_places import FirstPlaces
 from gpu.pagerank.global_iterate import GlobalIterate
-from gpu.pagerank.places import SettledTarget
+from gpu.pagerank.places import ProvenPlaces, SettledTarget
 from gpu.pagerank.strategies import Solved
 from gpu.pagerank.sweeps import sweep_to_target
 from gpu.pagerank.vertices import GraphVertices
-from gpu.types import LEAST_SINGLE_ERROR
+from gpu.types import LARGEST_ERROR, LEAST_SINGLE_ERROR
 
 _GAP_PART = 0.5
 """What the next bound is of the smallest gap that is not proven: the ranks still move."""
@@ -24,22 +26,26 @@ def settle_places(
     solved: Solved,
     k: int,
     target: SettledTarget,
-    vertices: GraphVertices | None = None,
+    vertices: GraphVertices,
+    goes_on: bool = True,
 ) -> Solved:
     """Sweeps on, after a solve, until the target is proven of the first k places, rounding limits
     the bound, or there are no more sweeps.
 
-    vertices  of the graph; by default those of a graph on one device
+    vertices  of the graph, or of a shard
+    goes_on   whether there may be sweeps, and not only what is proven now
 
     Equal ranks are proven to be if their vertices have identical in-lists, and never for other
     reasons. Returns all that was done, with what is proven of the first places, and ties among
     them; it converged if the target is.
     """
     options, iterations, touched = iterate.options, solved.iterations, solved.touched_vertices
-    vertices = vertices or GraphVertices(iterate.graph)
     least = LEAST_SINGLE_ERROR if options.storage == "float32" else 0.0
-    goes_on = True
     while True:
+        if not iterate.certificate.mass > 0.0:
+            # no ranks, and no order of them: gpu.pagerank.gate replaces them
+            none = ProvenPlaces.of(np.zeros(min(k, iterate.graph.ids.count), np.bool_))
+            return replace(solved, iterations=iterations, converged=False, proven=none)
         places = FirstPlaces.of(iterate, vertices, k, target)
         met = places.proven.meet(target)
         bound, sweeps_left = iterate.error_bound, options.max_iterations - iterations
@@ -54,9 +60,17 @@ def settle_places(
         iterations += swept.sweeps
         touched = iterate.graph.ids.count
         goes_on = swept.converged
-    return Solved(iterations, touched, met, places.proven, places.ties)
+    return replace(
+        solved,
+        iterations=iterations,
+        touched_vertices=touched,
+        converged=met,
+        proven=places.proven,
+        ties=places.ties,
+    )
 
 
 def _next_bound(open_gap: float, bound: float) -> float:
-    """An error bound that may prove more."""
-    return min(max(_GAP_PART * open_gap, _MOST_STEP * bound), _LEAST_STEP * bound)
+    """An error bound that may prove more. `bound` is not capped, as what is to fall."""
+    following = min(max(_GAP_PART * open_gap, _MOST_STEP * bound), _LEAST_STEP * bound)
+    return min(following, LARGEST_ERROR)

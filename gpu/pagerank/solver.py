@@ -4,10 +4,13 @@ for strategies over all vertices, Jacobi steps for those that follow a frontier.
 
 from __future__ import annotations
 
+from functools import partial
+
 from gpu.operations.device import Array
 from gpu.operations.published import Marks
-from gpu.pagerank import components, frontier
+from gpu.pagerank import components, frontier, gate
 from gpu.pagerank.frontier import TouchedVertices
+from gpu.pagerank.gate import USELESS_BOUND
 from gpu.pagerank.global_iterate import GlobalIterate
 from gpu.pagerank.places import ProvenPlaces
 from gpu.pagerank.published import PublishedSolver
@@ -15,23 +18,27 @@ from gpu.pagerank.push import push_to_target
 from gpu.pagerank.schedule import SWEEP_KINDS
 from gpu.pagerank.settle import settle_places
 from gpu.pagerank.strategies import Solve, Solved, Strategy
-from gpu.pagerank.sweeps import Swept, iterate_to_tolerance, sweep_to_target
+from gpu.pagerank.sweeps import iterate_to_tolerance, sweep_to_target
+from gpu.pagerank.vertices import GraphVertices
 from gpu.trace import Trace
 from gpu.types import Form
-
-USELESS_BOUND = 0.5
-"""An error bound above it means that the old ranks are no better than none."""
-
-
-_PLAIN = [kind for kind in SWEEP_KINDS if not kind.accelerated and not kind.mean_corrected]
 
 
 class AcceleratedSolver:
     """One solve: `mark`, then `solve`; then the residual is that of the new ranks."""
 
-    def __init__(self, iterate: GlobalIterate, strategy: Strategy, asked: Solve) -> None:
-        """asked  for the places to settle"""
+    def __init__(
+        self,
+        iterate: GlobalIterate,
+        strategy: Strategy,
+        asked: Solve,
+        vertices: GraphVertices | None = None,
+    ) -> None:
+        """asked  for the places to settle
+        vertices  of the graph, or of a shard
+        """
         self._iterate, self._strategy, self._asked = iterate, strategy, asked
+        self._vertices = vertices or GraphVertices(iterate.graph)
         self._affected: Marks | Array | None = None
         self._count = iterate.graph.ids.count
 
@@ -75,22 +82,14 @@ class AcceleratedSolver:
         if not from_nothing:  # else pushing would give closed classes a part in the residual
             rounds, touched = push_to_target(iterate)
         swept = sweep_to_target(iterate, most - rounds, from_nothing=from_nothing)
-        if self._has_lost_all():
-            again = sweep_to_target(iterate, most, _PLAIN, from_nothing=True)
-            swept = Swept(swept.sweeps + again.sweeps, again.converged)
         if swept.sweeps:
             touched = iterate.graph.ids.count
         solved = Solved(rounds + swept.sweeps, touched, swept.converged)
-        return self._settled(solved) if self._asked.settle else solved
-
-    def _has_lost_all(self) -> bool:
-        """Whether nothing is proven, and the ranks are no distribution: the acceleration has left
-        little but rounding of Σy, as it can where weights differ by tens of orders of magnitude.
-        """
-        iterate = self._iterate
-        if iterate.error_bound <= 2.0:
-            return False
-        return iterate.graph.total(~(iterate.values >= 0)) > 0
+        if not self._asked.settle:
+            return solved
+        # the places of ranks, which have to be a distribution
+        solved, _ = gate.passed(iterate, solved)
+        return self._settled(solved, goes_on=solved.fallback != "equal")
 
     def _update_residual(self) -> None:
         """Computes r from y: at every vertex if it is unknown, else now and then at some."""
@@ -99,12 +98,14 @@ class AcceleratedSolver:
         else:
             self._iterate.recompute_slice()
 
-    def _settled(self, solved: Solved) -> Solved:
-        return settle_places(self._iterate, solved, self._asked.settle, self._asked.target)
+    def _settled(self, solved: Solved, goes_on: bool = True) -> Solved:
+        k, target = self._asked.settle, self._asked.target
+        return settle_places(self._iterate, solved, k, target, self._vertices, goes_on)
 
-    def certify(self) -> float:
-        """The error bound."""
-        return self._iterate.error_bound
+    def certify(self, solved: Solved) -> tuple[Solved, float]:
+        """What was done, and the error bound of ranks that can be published: see gate.passed."""
+        settle = partial(self._settled, goes_on=False) if self._asked.settle else None
+        return gate.passed(self._iterate, solved, settle=settle)
 
     def trace(self, solved: Solved) -> Trace | None:
         """What was done, if that is traced."""
@@ -126,9 +127,9 @@ class EmptySolver:
         proven = ProvenPlaces(0, True, ()) if self._asked.settle else None
         return Solved(0, 0, True, proven)
 
-    def certify(self) -> float:
-        """The error bound."""
-        return 0.0
+    def certify(self, solved: Solved) -> tuple[Solved, float]:
+        """There is no error."""
+        return solved, 0.0
 
     def trace(self, _: Solved) -> None:
         """Nothing was done."""

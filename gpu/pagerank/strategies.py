@@ -7,13 +7,14 @@ Incrementally Expanding DF-P PageRank" (2024), algorithms 1 and 2; dynamic-trave
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple, TypedDict, get_args
 
-from gpu.errors import InvalidValue
+from gpu.errors import InvalidValue, NotConverged
 from gpu.pagerank.first_places import RankTies
 from gpu.pagerank.places import SETTLED_TARGETS, ProvenPlaces, SettledTarget
-from gpu.types import Form, Options
+from gpu.types import Fallback, Form, Options, Result, Unconverged
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +51,22 @@ TABLE: dict[str, Strategy] = {
 STRATEGIES: tuple[str, ...] = tuple(TABLE)
 
 
+class Outcome(TypedDict, total=False):
+    """Members of gpu.types.Result that are seldom there."""
+
+    settled: int | None
+    settled_set: bool | None
+    fallback: Fallback | None
+    refused: str | None
+
+
 @dataclass(frozen=True, slots=True)
 class Solved:
     """What a run of a strategy did; its ranks are in the iterate. See gpu.types.Result.
 
     proven  about the first places, if they were to be settled
     ties    vertices to publish with equal ranks, if places were to be settled
+    fallback, refused  what replaced the ranks, and why: see gpu.types.Result
     """
 
     iterations: int
@@ -63,12 +74,17 @@ class Solved:
     converged: bool
     proven: ProvenPlaces | None = None
     ties: RankTies | None = None
+    fallback: Fallback | None = None
+    refused: str | None = None
 
     @property
-    def settled(self) -> tuple[int, bool] | tuple[None, None]:
-        """The last two members of the result."""
-        proven = self.proven
-        return (None, None) if proven is None else (proven.settled, proven.settled_set)
+    def outcome(self) -> Outcome:
+        """The last members of the result."""
+        found: Outcome = {"fallback": self.fallback, "refused": self.refused}
+        if self.proven is not None:
+            settled, settled_set = self.proven.settled, self.proven.settled_set
+            found |= {"settled": settled, "settled_set": settled_set}
+        return found
 
 
 def strategy_named(name: str) -> Strategy:
@@ -84,6 +100,29 @@ def forms_of(strategy: Strategy, options: Options) -> tuple[Form, ...]:
         return ("accelerated",)
     first: Form = options.form
     return (first, "accelerated" if first == "published" else "published")
+
+
+def tell_unconverged(result: Result, target_error: float, settle: int, how: Unconverged) -> None:
+    """Warns the caller's caller of a solve that has not converged, or raises NotConverged. One that
+    was to settle places need not, if the bound meets the target: see Result.settled.
+    """
+    met = result.error_bound <= target_error
+    if how == "ignore" or result.converged or (settle and met):
+        return
+    goal = f"strategy {result.strategy!r} has not met its stop rule"
+    if TABLE[result.strategy].affected == "residual":
+        goal = f"target_error is {target_error:.1e}"
+    unconverged = NotConverged(result.iterations, result.error_bound, goal)
+    if how == "raise":
+        raise unconverged
+    warnings.warn(unconverged, stacklevel=3)
+
+
+def checked_unconverged(how: Unconverged) -> Unconverged:
+    """The same. Raises InvalidValue."""
+    if how not in get_args(Unconverged):
+        raise InvalidValue("unconverged", how, "one of " + ", ".join(get_args(Unconverged)))
+    return how
 
 
 class Solve(NamedTuple):

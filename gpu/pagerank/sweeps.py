@@ -46,6 +46,9 @@ _ROUNDING_PART = 0.1
 the cost of a sweep.
 """
 
+_LARGEST_SHIFT = 0.5
+"""The largest part of β that the first correction takes away unseen."""
+
 
 @dataclass(frozen=True, slots=True)
 class Swept:
@@ -77,7 +80,7 @@ def sweep_to_target(
     if not kind.mean_corrected or (converged and iterate.error_bound > target):
         # the correction that the goal has measured; float32 leaves a sum when corrected too
         iterate.correct_mean()
-    return Swept(sweeps, converged or iterate.error_bound <= target)
+    return Swept(sweeps, iterate.error_bound <= target)
 
 
 def iterate_to_tolerance(
@@ -211,9 +214,19 @@ class _DenseSweeps:
         self._plain_next = False
         shift = self.closed_class_residual
         if kind.mean_corrected:
-            shift = self._correction.coefficient(self._iterate.certificate.residual_sum)
+            shift = self._mean_shift()
+            if shift > _LARGEST_SHIFT * self._iterate.rhs_scale:
+                # without the residual of vertices without edges, which they take here: it would
+                # count for the others, and could make β zero or negative
+                self._iterate.quantize(self._buffers)
+                shift = self._mean_shift()
         self._iterate.quantize(self._buffers, shift)
         self.closed_class_residual -= shift
+
+    def _mean_shift(self) -> float:
+        """What β is to be lowered by for Σr = 0."""
+        residual_sum = self._iterate.certificate.residual_sum
+        return float(self._correction.coefficient(residual_sum))
 
     def switch(self, kind: SweepKind) -> None:
         """Continues with another kind."""

@@ -10,8 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gpu.graph.dynamic_graph import DynamicGraph
+from gpu.operations.backend import Backend
 from gpu.operations.csr import GraphView
 from gpu.operations.device import Array, DeviceOperations
 from gpu.operations.program_parameters import Limits, parameter_values
@@ -40,6 +42,9 @@ class Computed(NamedTuple):
     ends: tuple[Array, Array] | None = None
 
 
+Order = NDArray[np.int32] | None
+"""See Programs.begin."""
+
 Parts = Generator[tuple[int, int], None, Computed]
 """An algorithm that runs: yields supersteps and edges so far, first before its work, then between
 two parts of it, and returns what it found.
@@ -55,12 +60,15 @@ class Algorithm:
                 replaced by copies
     parameters  with their default values
     limits      see VertexProgram
+    ordered     whether ties go to the first vertex of an order; `compute` then has a parameter
+                `order`, see Programs.begin
     """
 
     name: str
     compute: Callable[..., Parts]
     parameters: Mapping[str, float] = field(default_factory=dict)
     limits: Limits = field(default_factory=dict)
+    ordered: bool = False
 
     def parameter_values(self, given: Mapping[str, float]) -> dict[str, float]:
         """See VertexProgram."""
@@ -214,10 +222,10 @@ def densest_part(
     return Computed(densest.astype(np.int32), *peeling.work, summary)
 
 
-def _labels(graph: DynamicGraph, iterations: int) -> Parts:
+def _labels(graph: DynamicGraph, iterations: int, order: Order) -> Parts:
     """Community detection by label propagation, as LDBC Graphalytics defines it ("CDLP"): all
     vertices take the most frequent label of their neighbours, the lowest of several, at once. An
-    edge in each direction counts twice.
+    edge in each direction counts twice. Labels are places in the order.
     """
     yield 0, 0
     xp = graph.backend.xp
@@ -228,7 +236,7 @@ def _labels(graph: DynamicGraph, iterations: int) -> Parts:
         rows = xp.concatenate([rows, others[0]])
         neighbours = xp.concatenate([neighbours, others[1]])
     rows = rows.astype(np.int64) << 32
-    labels = ids_by_position(graph)
+    labels, named = first_labels(graph.backend, ids_by_position(graph), order)
     done = 0
     for done in range(1, iterations + 1):
         found = most_frequent(xp, rows | labels[neighbours], labels)
@@ -238,7 +246,23 @@ def _labels(graph: DynamicGraph, iterations: int) -> Parts:
             break
         yield done, done * len(rows)
     communities = len(distinct(xp, labels[absent_positions(graph) == 0]))
-    return Computed(labels, done, done * len(rows), {"communities": float(communities)})
+    return Computed(named[labels], done, done * len(rows), {"communities": float(communities)})
+
+
+def first_labels(backend: Backend, ids: Array, order: Order) -> tuple[Array, Array]:
+    """int32[n] each: the label of each vertex, which is its place in the order; and the id of the
+    vertex with that label.
+
+    ids    int32[n] on the device, by position
+    order  see Programs.begin
+    """
+    places = backend.xp.arange(len(ids), dtype=np.int32)
+    if order is not None:
+        places[: len(order)] = backend.device.to_device(order)
+    labels = places[ids]
+    named = places
+    named[labels] = ids
+    return labels, named
 
 
 def most_frequent(xp: Any, keys: Array, labels: Array) -> Array:
@@ -278,5 +302,5 @@ DENSEST = Algorithm("densest", _densest, {"epsilon": 0.1}, {"epsilon": (0.0, sys
 densest one divided by 2(1+ε); 0 for others.
 """
 
-LABELS = Algorithm("labels", _labels, {"iterations": 10}, {"iterations": (1, np.inf)})
-"""The community of each vertex, int32: the id that its members agreed on."""
+LABELS = Algorithm("labels", _labels, {"iterations": 10}, {"iterations": (1, np.inf)}, ordered=True)
+"""The community of each vertex, int32: the id of the vertex whose label its members agreed on."""

@@ -21,6 +21,7 @@ from gpu.programs.algorithms import (
     LABELS,
     TRIANGLES,
     Algorithm,
+    Order,
 )
 from gpu.programs.answer import Answer
 from gpu.programs.builtin import COMPONENTS, DISTANCES, LEVELS, PAGERANK
@@ -87,14 +88,15 @@ class Programs:
     def run(
         self,
         program: AnyProgram,
-        after: Answer | None,
-        mode: str,
-        schedule: str,
-        given: Mapping[str, float],
+        after: Answer | None = None,
+        mode: str = "synchronous",
+        schedule: str = "vertices",
+        given: Mapping[str, float] | None = None,
+        order: Order = None,
     ) -> Answer:
         """Runs a program to its end: see `begin`, which raises the same errors."""
         with self._graph.backend.device.detecting_loss():
-            running = self._begun(program, after, mode, schedule, given, 0)
+            running = self._begun(program, after, mode, schedule, given or {}, order, 0)
             try:
                 while not running.done:
                     running.step(inf)
@@ -109,6 +111,7 @@ class Programs:
         mode: str = "synchronous",
         schedule: str = "vertices",
         given: Mapping[str, float] | None = None,
+        order: Order = None,
     ) -> ProgramRun:
         """Begins to run a program on the graph as it is now, to be closed. Batches may come between
         its steps, as long as there is memory for a copy of the graph.
@@ -124,12 +127,14 @@ class Programs:
                  vertex; ``edges``: it passes over all edges, and leaves out those of others. Of a
                  sum of floats the rounding then varies from run to run
         given    parameters in place of their defaults; ``source`` is the id of a vertex
+        order    int32[k] on the host, the place of each id among the first k vertices: by it,
+                 instead of by ids, ``labels`` breaks ties. Later ids follow; None: ids
 
         Raises InvalidValue, UnknownVertex for the source, OutOfMemory.
         """
         with self._graph.backend.device.detecting_loss():
             return self._begun(
-                program, after, mode, schedule, given or {}, copied_bytes(self._graph)
+                program, after, mode, schedule, given or {}, order, copied_bytes(self._graph)
             )
 
     def close(self, running: ProgramRun) -> None:
@@ -145,6 +150,7 @@ class Programs:
         mode: str,
         schedule: str,
         given: Mapping[str, float],
+        order: Order,
         copied: int,
     ) -> ProgramRun:
         """copied: bytes of a copy of the graph, if one may be needed"""
@@ -154,14 +160,14 @@ class Programs:
             known = ", ".join(PROGRAMS)
             raise InvalidValue("program", program, f"a VertexProgram, or one of {known}")
         parameters = program.parameter_values(given)
-        order = self._checked(program, mode, parameters)
+        by_mode = self._checked(program, mode, parameters)
         by = self._schedule(program, schedule)
         purpose = "a program and a copy of the graph" if copied else "a program"
         edges = self._graph.arcs if isinstance(program, Algorithm) else 0
         needed = _VERTEX_BYTES * self._graph.vertices + _EDGE_BYTES * edges + copied
         self._graph.backend.device.require(purpose, needed)
         shared = SharedGraph(self._graph)
-        work = Work(shared, program, parameters, order, by, self._timer, self._answers)
+        work = Work(shared, program, parameters, order, by_mode, by, self._timer, self._answers)
         running: ProgramRun
         if isinstance(program, Algorithm):
             running = RunningAlgorithm(work, program)

@@ -14,7 +14,7 @@ from gpu.graph.sharing import SharedGraph
 from gpu.operations.device import Array
 from gpu.operations.programs import Mode, ProgramGraph, ProgramState, Schedule, VertexProgram
 from gpu.operations.update import EdgeChanges, GraphUpdate
-from gpu.programs.algorithms import Algorithm, Computed, Parts
+from gpu.programs.algorithms import Algorithm, Computed, Order, Parts
 from gpu.programs.answer import Answer, Receipt, Since
 from gpu.programs.views import distinct, program_graph
 from gpu.stage_timer import StageTimer
@@ -28,6 +28,7 @@ class Work(NamedTuple):
 
     shared      the graph
     parameters  all of the program's
+    order       see Programs.begin
     timer       that of all runs: no two steps overlap
     answers     those that follow batches
     """
@@ -35,6 +36,7 @@ class Work(NamedTuple):
     shared: SharedGraph
     program: VertexProgram | Algorithm
     parameters: Mapping[str, float]
+    order: Order
     mode: Mode
     schedule: Schedule
     timer: StageTimer
@@ -153,7 +155,8 @@ class RunningAlgorithm(ProgramRun):
 
     def __init__(self, work: Work, algorithm: Algorithm) -> None:
         super().__init__(work)
-        self._parts: Parts = algorithm.compute(work.shared.graph, **work.parameters)
+        given = {"order": work.order} if algorithm.ordered else {}
+        self._parts: Parts = algorithm.compute(work.shared.graph, **work.parameters, **given)
         next(self._parts)  # to the beginning of its work
 
     def _advance(self, seconds: float) -> Computed | None:  # noqa: ARG002

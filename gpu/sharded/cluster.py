@@ -331,5 +331,5 @@ def visible_devices() -> list[str]:
 
 def _no_dask(backend: str, error: ImportError) -> BackendUnavailable:
     return BackendUnavailable(
-        backend, f"shards need Dask: pip install 'liverank[cluster]' ({error})"
+        backend, f"shards need Dask: pip install -e '.[cluster]' in the clone of liverank ({error})"
     )

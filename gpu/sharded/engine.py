@@ -24,9 +24,10 @@ from gpu.graph.decay import half_lives
 from gpu.graph.permutation import VertexPermutation
 from gpu.graph.reading import Direction, EdgeBlock, Neighbours
 from gpu.graph.vertex_ids import NO_IDS, VertexIds
+from gpu.pagerank.gate import healed
 from gpu.pagerank.places import SettledTarget
 from gpu.pagerank.ranks import Ranks
-from gpu.pagerank.strategies import Solve
+from gpu.pagerank.strategies import Solve, checked_unconverged, tell_unconverged
 from gpu.personalized.resolve import AnyQuery, ResolvedQuery, checked_among, resolve
 from gpu.personalized.watched import Registration, require_watchable
 from gpu.sharded.capture import ShardedCapture, by_position, restore_shards
@@ -46,6 +47,7 @@ from gpu.types import (
     PersonalizedQuery,
     Ranking,
     Result,
+    Unconverged,
 )
 
 
@@ -70,6 +72,7 @@ class ShardedEngine:
         workers: Workers | None = None,
         cluster: Cluster | None = None,
         device_memory: int | None = None,
+        unconverged: Unconverged = "warn",
     ) -> None:
         """Starts the shards.
 
@@ -80,11 +83,12 @@ class ShardedEngine:
                  not used then
         cluster  an existing Dask cluster; None: one is started on this machine
         device_memory  in each worker process: see gpu.limit_device_memory
+        unconverged    see Engine
 
         Raises InvalidValue; BackendUnavailable without the extra ``cluster``, and if there are
         fewer GPUs than shards; ClusterUnavailable, ShardLost.
         """
-        self.options = options or Options()
+        self.options, self._unconverged = options or Options(), checked_unconverged(unconverged)
         if backend not in get_args(BackendName):
             raise InvalidValue("backend", backend, "'auto', 'cpu' or 'cuda'")
         if isinstance(shards, bool) or not isinstance(shards, int) or shards < 1:
@@ -152,6 +156,7 @@ class ShardedEngine:
         Solve(*asked).checked(self.options)
         result: Result = self._workers.everywhere("update", *asked)[0]
         self._error_bound = result.error_bound
+        tell_unconverged(result, self.options.target_error, settle, self._unconverged)
         return result
 
     def top(self, k: int = 10) -> tuple[NDArray[np.int64], Ranking]:
@@ -164,7 +169,7 @@ class ShardedEngine:
         ids = np.concatenate([each.ids for each in leading])
         values = np.concatenate([each.values for each in leading])
         highest = np.lexsort((ids, -values))[:k]
-        return ids[highest], values[highest] / (leading[0].mass or 1.0)
+        return ids[highest], np.maximum(values[highest], 0.0) / (leading[0].mass or 1.0)
 
     def personalized(
         self,
@@ -298,6 +303,7 @@ class ShardedEngine:
         values = by_position([part.values for part in parts])
         permutation = VertexPermutation(backend, self._order()[: len(values)].astype(np.int32))
         free = np.flatnonzero(values == -np.inf).astype(np.int32)
+        np.maximum(values, 0.0, out=values)  # as Engine.publish
         bounds, ties = (parts[0].mass, self._error_bound), parts[0].ties
         return Ranks(backend, permutation, values, *bounds, free, ties)
 
@@ -319,6 +325,7 @@ class ShardedEngine:
         """Brings an engine that has no vertices to the state of a gpu.Snapshot of one engine or
         of shards, of any number. Raises InvalidValue, OutOfMemory, ShardLost.
         """
+        arrays, numbers = healed(arrays, numbers, self.options.damping)  # as Engine.restore
         change = restore_shards(self._workers, arrays, numbers)
         self.ids = VertexIds(len(arrays["length"]), arrays.get("free", NO_IDS))
         self.edges = change.inserted

@@ -208,8 +208,8 @@ class Shard:
             times[1:] = [perf_counter()] * 3
             solved = solver.solve()
             times[2:] = [perf_counter()] * 2
-            ties_error = solved.ties.error if solved.ties else 0.0
-            error_bound = min(2.0, solver.certify() + ties_error)
+            solved, error_bound = solver.certify(solved)
+            error_bound = min(2.0, error_bound + (solved.ties.error if solved.ties else 0.0))
             times[3] = perf_counter()
             steps = solver.trace(solved)
         self._solving = ended_early and ids.count == 0
@@ -227,8 +227,7 @@ class Shard:
             certify_seconds=certify_seconds,
             form=form,
             trace=steps,
-            settled=solved.settled[0],
-            settled_set=solved.settled[1],
+            **solved.outcome,
         )
 
     def _record_ranked(self, ties: RankTies | None = None) -> None:

@@ -54,18 +54,21 @@ class Client(Synchronous, Calls):
         transport: httpx.BaseTransport | None = None,
         start_seconds: float = START_SECONDS,
         waiting: Callable[[str], object] | None = None,
+        connect_seconds: float | None = None,
     ) -> None:
-        """url            None: LIVERANK_URL, or http://127.0.0.1:8080 if it is not set
-        api_key        sent with every call; None: LIVERANK_API_KEY, if it is set; empty: none
-        start_seconds  how long a call is repeated while the server is starting, which may take
-                       minutes where kernels are compiled or large graphs recovered
-        waiting        called with the server's reason before each of these repetitions
+        """url              None: LIVERANK_URL, or http://127.0.0.1:8080 if it is not set
+        api_key          sent with every call; None: LIVERANK_API_KEY, if it is set; empty: none
+        start_seconds    how long a call is repeated while the server is starting, which may take
+                         minutes where kernels are compiled or large graphs recovered
+        waiting          called with the reason before each of these repetitions
+        connect_seconds  how long a call is repeated if no connection can be made, such as to a
+                         server that is not there yet; None: about 4, as after a lost connection
 
         Raises InvalidInput for an address that does not begin with http:// or https://.
         """
         options = http_options(url, api_key)
         self.url: str = options["base_url"]
-        self._patience = Patience(start_seconds, waiting)
+        self._patience = Patience(start_seconds, waiting, connect_seconds)
         self._http = httpx.Client(**options, transport=transport)
 
     def __enter__(self) -> Self:
@@ -175,11 +178,12 @@ class AsyncClient(Asynchronous, Calls):
         transport: httpx.AsyncBaseTransport | None = None,
         start_seconds: float = START_SECONDS,
         waiting: Callable[[str], object] | None = None,
+        connect_seconds: float | None = None,
     ) -> None:
         """The arguments of Client."""
         options = http_options(url, api_key)
         self.url: str = options["base_url"]
-        self._patience = Patience(start_seconds, waiting)
+        self._patience = Patience(start_seconds, waiting, connect_seconds)
         self._http = httpx.AsyncClient(**options, transport=transport)
 
     async def __aenter__(self) -> Self:

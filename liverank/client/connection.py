@@ -89,10 +89,11 @@ def request_options(call: Call[Any]) -> dict[str, Any]:
 
 
 class Patience(NamedTuple):
-    """What a client does while the server is starting: see Client."""
+    """What a client does while the server is starting, or is not there: see Client."""
 
     start_seconds: float = START_SECONDS
     waiting: Callable[[str], object] | None = None
+    connect_seconds: float | None = None
 
 
 class Retries:
@@ -104,6 +105,7 @@ class Retries:
         self._call = call
         self._patience = patience
         self._lost = 0
+        self._connected = False
         # of all refusals: time that passed for one of them is not held against another
         self._limit = 0.0
 
@@ -121,6 +123,7 @@ class Retries:
         if self._call.otherwise is not None or not self._call.retried:
             return False
         error = _error(state)
+        self._connected |= not isinstance(error, _UNSENT)
         if error is None:
             response = _outcome(state)
             busy = response.status_code == httpx.codes.SERVICE_UNAVAILABLE
@@ -137,14 +140,14 @@ class Retries:
     def _pause(self, state: tenacity.RetryCallState) -> float:
         if _error(state) is None:
             return _seconds(_outcome(state).headers.get("Retry-After", ""))
-        if self._lost > len(RETRY_PAUSES):
-            return 0.0
-        return RETRY_PAUSES[self._lost - 1] * random.uniform(0.75, 1.0)
+        return RETRY_PAUSES[min(self._lost, len(RETRY_PAUSES)) - 1] * random.uniform(0.75, 1.0)
 
     def _is_enough(self, state: tenacity.RetryCallState) -> bool:
-        if _error(state) is not None:
-            return self._lost > len(RETRY_PAUSES)
         waited = (state.seconds_since_start or 0.0) + state.upcoming_sleep
+        if _error(state) is not None:
+            if self._connected or self._patience.connect_seconds is None:
+                return self._lost > len(RETRY_PAUSES)
+            return waited > self._patience.connect_seconds
         self._limit = max(self._limit, self._seconds_to_retry(_outcome(state)))
         return waited > self._limit
 
@@ -154,10 +157,15 @@ class Retries:
         return BUSY_SECONDS if _reason_not_ready(refusal) is None else self._patience.start_seconds
 
     def _tell(self, state: tenacity.RetryCallState) -> None:
-        if self._patience.waiting is not None and _error(state) is None:
+        if self._patience.waiting is None:
+            return
+        if (error := _error(state)) is None:
             reason = _reason_not_ready(_outcome(state))
-            if reason is not None:
-                self._patience.waiting(reason)
+        else:
+            waits = self._patience.connect_seconds is not None and not self._connected
+            reason = str(error) if waits else None
+        if reason is not None:
+            self._patience.waiting(reason)
 
 
 def result_of(call: Call[T], response: httpx.Response) -> T:

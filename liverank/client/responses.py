@@ -69,8 +69,23 @@ class ShardsInfo(msgspec.Struct, frozen=True):
     edges: list[int]
 
 
+class ExpiryDelay(msgspec.Struct, frozen=True):
+    """Edges that are too old stay for now.
+
+    reason, since  why, and since when (Unix seconds)
+    """
+
+    reason: str
+    since: float
+
+
 class GraphInfo(msgspec.Struct, frozen=True):
-    """memory: bytes, by purpose; shards: None for a graph on one device."""
+    """A graph.
+
+    memory        bytes, by purpose
+    shards        None for a graph on one device
+    expiry_delay  None while edges leave when they are too old
+    """
 
     graph: str
     version: int
@@ -82,6 +97,7 @@ class GraphInfo(msgspec.Struct, frozen=True):
     options: GraphOptions
     memory: dict[str, int]
     shards: ShardsInfo | None = None
+    expiry_delay: ExpiryDelay | None = None
 
 
 class CheckpointTaken(msgspec.Struct, frozen=True):
@@ -170,6 +186,8 @@ class Receipt(msgspec.Struct, frozen=True):
     form: Form = "accelerated"
     settled: int | None = None
     settled_set: bool | None = None
+    fallback: str | None = None
+    refused: str | None = None
     trace: Trace | None = None
 
 

@@ -4,18 +4,19 @@ API key.
 
 from __future__ import annotations
 
+import asyncio
+import json
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 
 import httpx
-import uvicorn
 from mcp.server import MCPServer
 from mcp.server.transport_security import TransportSecuritySettings
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.responses import Response
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from liverank.client import AsyncClient, Client
 from liverank.client.connection import CONNECT_SECONDS, http_options, is_loopback
@@ -23,6 +24,12 @@ from liverank.errors import InvalidInput, ServerError
 from liverank.mcp.tools import Tools
 
 PATH = "/mcp"
+
+POOLED_CONNECTIONS = 100
+"""To the liverank server at most."""
+
+Serve = Callable[[ASGIApp, socket.socket], None]
+"""Serves an application at a listening socket until it is interrupted."""
 
 _INSTRUCTIONS = """\
 liverank keeps graphs and the PageRank of their vertices while edges are added. Use `related` to \
@@ -52,31 +59,36 @@ def serve_http(
     port: int,
     names: Sequence[str],
     listening: Callable[[str], None],
+    serve: Serve,
+    body_seconds: float,
 ) -> None:
     """Serves streamable HTTP at /mcp until it is interrupted. Each request is made with the API key
     of its own header Authorization, never with one of the environment.
 
-    names      by which clients reach this server, beside those of loopback
-    listening  called with the address, once it listens
+    names         by which clients reach this server, beside those of loopback
+    listening     called with the address, once it listens
+    serve         the HTTP server, which limits connections and the time for heads and responses
+    body_seconds  for receiving a body
 
     Raises InvalidInput if other machines could use a server that needs no key, OSError if it cannot
     listen.
     """
     if not is_loopback(host):
         _check_protected(url, host, names)
-    app = http_app(Connections(url), graph, allow_writes, names)
+    app = http_app(Connections(url), graph, allow_writes, names, body_seconds)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.create_server((host, port), family=family) as listener:
         shown = f"[{host}]" if ":" in host else host
         listening(f"http://{shown}:{listener.getsockname()[1]}{PATH}")
-        config = uvicorn.Config(
-            app, log_level="warning", lifespan="on", timeout_graceful_shutdown=5
-        )
-        uvicorn.Server(config).run(sockets=[listener])
+        serve(app, listener)
 
 
 def http_app(
-    connections: Connections, graph: str, allow_writes: bool, names: Sequence[str]
+    connections: Connections,
+    graph: str,
+    allow_writes: bool,
+    names: Sequence[str],
+    body_seconds: float,
 ) -> Starlette:
     """The application of `serve_http`."""
     allowed = [*_LOOPBACK_NAMES, *names]
@@ -95,6 +107,7 @@ def http_app(
         json_response=True,
         transport_security=security,
     )
+    app.add_middleware(SlowBodies, seconds=body_seconds)
     app.add_middleware(KeyCheck, connections=connections)
     return app
 
@@ -107,7 +120,8 @@ class Connections:
 
     def __init__(self, url: str) -> None:
         self._url = url
-        self._pool = httpx.AsyncHTTPTransport()
+        limits = httpx.Limits(max_connections=POOLED_CONNECTIONS)
+        self._pool = httpx.AsyncHTTPTransport(limits=limits)
 
     def client(self, headers: Mapping[str, str] | None) -> AsyncClient:
         return AsyncClient(self._url, api_key=_key_in(headers or {}), transport=self._pool)
@@ -144,6 +158,39 @@ class KeyCheck:
                 await refusal(scope, receive, send)
                 return
         await self._app(scope, receive, send)
+
+
+class SlowBodies:
+    """Refuses requests whose body does not arrive in time."""
+
+    def __init__(self, app: ASGIApp, seconds: float) -> None:
+        self._app = app
+        self._seconds = seconds
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = Headers(scope=scope) if scope["type"] == "http" else {}
+        if "transfer-encoding" not in headers and headers.get("content-length", "0") == "0":
+            await self._app(scope, receive, send)
+            return
+        try:
+            async with asyncio.timeout(self._seconds) as limit:
+
+                async def received() -> Message:
+                    message = await receive()
+                    if not message.get("more_body", False):
+                        limit.reschedule(None)
+                    return message
+
+                await self._app(scope, received, send)
+        except TimeoutError:
+            problem = {
+                "type": "urn:liverank:problem:slow-client",
+                "title": "Slow client",
+                "status": 408,
+                "detail": f"the body did not arrive within {self._seconds:g} s",
+            }
+            response = Response(json.dumps(problem), 408, media_type="application/problem+json")
+            await response(scope, receive, send)
 
 
 def _key_in(headers: Mapping[str, str]) -> str:

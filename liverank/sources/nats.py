@@ -46,6 +46,7 @@ class NatsSubject(Connection):
             self.address.url,
             # a session ends with its connection, and the next one resumes at the stored position
             allow_reconnect=False,
+            max_reconnect_attempts=1,  # of the first connection too, by default for two minutes
             connect_timeout=CONNECT_SECONDS,
             **self.address.options,
         )

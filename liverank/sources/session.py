@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager
@@ -39,13 +40,16 @@ class Sessions:
         reports: StateReports,
         idle_seconds: float | None = None,
     ) -> None:
-        """idle_seconds: end after so long without a message; None: never."""
+        """idle_seconds: end after so long without a message, also while the broker, the place or
+        the server is away; None: never.
+        """
         self._client = client
         self._reports = reports
         self._broker = broker
         self._target = target
         self._dead_letters = dead_letters
         self._idle_seconds = idle_seconds
+        self._activity = _Activity()
         self._failures = 0
         self.messages = 0
 
@@ -53,8 +57,10 @@ class Sessions:
         """Raises CannotContinue, and ClientError if the server refuses."""
         attempts = tenacity.AsyncRetrying(
             retry=tenacity.retry_if_exception_type(Interrupted),
+            stop=self._is_idle,
             wait=self._pause,
             before_sleep=self._say,
+            retry_error_callback=self._give_up,
         )
         try:
             await attempts(self._session)
@@ -62,9 +68,24 @@ class Sessions:
             await self._reports.stopped(error)
             raise
 
+    def _is_idle(self, _: tenacity.RetryCallState | None = None) -> bool:
+        return self._idle_left() == 0.0
+
+    def _idle_left(self) -> float:
+        """Seconds without a message until it ends."""
+        if self._idle_seconds is None:
+            return math.inf
+        return max(0.0, self._idle_seconds - self._activity.idle_seconds)
+
     def _pause(self, _: tenacity.RetryCallState) -> float:
         self._failures += 1
-        return min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(self._failures - 1, 20))
+        pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(self._failures - 1, 20))
+        return min(pause, self._idle_left())
+
+    def _give_up(self, state: tenacity.RetryCallState) -> None:
+        assert state.outcome is not None
+        error = state.outcome.exception()
+        raise CannotContinue(f"no message for {self._idle_seconds:g} s: {error}") from error
 
     async def _say(self, state: tenacity.RetryCallState) -> None:
         assert state.outcome is not None
@@ -81,11 +102,10 @@ class Sessions:
             consumer = Consumer(self._client, self._target, options, positions, keep)
             ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             ended.add_done_callback(_retrieve)
-            activity = _Activity()
 
             async def take(partition: str, group: Awaitable[list[Message]]) -> bool:
                 """FastStream goes on after an error, so nothing is taken after one."""
-                with activity:
+                with self._activity:
                     try:
                         messages = await group
                         if messages and not ended.done():
@@ -104,15 +124,15 @@ class Sessions:
                 positions.clear()
                 positions.update(stored)
 
-            with activity:
-                await connection.subscribe(positions, take, refresh)
+            await connection.subscribe(positions, take, refresh)
+            self._activity.begin()
             where = ", ".join(f"{key or 'its position'} {at}" for key, at in positions.items())
             source = self._target.source or self._broker.kind.name
             log.info("consuming %s from %s", source, where or "the beginning")
             while not ended.done():
                 await self._reports.connected(consumer.waits_for)
                 await asyncio.wait([ended], timeout=PING_SECONDS)
-                if self._idle_seconds is not None and activity.idle_seconds >= self._idle_seconds:
+                if self._is_idle():
                     return
                 if not ended.done() and not await connection.ping():
                     raise Interrupted(f"{self._broker.kind.name} does not answer")
@@ -130,7 +150,13 @@ class _Activity:
 
     def __init__(self) -> None:
         self._running = 0
+        self._has_begun = False
         self._since = time.monotonic()
+
+    def begin(self) -> None:
+        """The first time, messages can arrive from now on. Later connections change nothing."""
+        if not self._has_begun:
+            self._has_begun, self._since = True, time.monotonic()
 
     @property
     def idle_seconds(self) -> float:

@@ -12,7 +12,7 @@ def main() -> None:
     except ModuleNotFoundError as missing:
         raise SystemExit(
             f"liverank: the command needs {missing.name}, which is not installed: "
-            "pip install 'liverank[server]'"
+            "pip install -e '.[server]' in the clone of liverank"
         ) from None
     command.main()
 

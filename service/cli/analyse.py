@@ -18,6 +18,7 @@ from service.queries.analyses import (
     AnalysisAnswer,
     checked_parameters,
     parameters_by_id,
+    tie_order,
 )
 from service.vertex_keys import KeyKind, KeyTable, VertexKeys, key_from_text
 
@@ -58,12 +59,11 @@ class FileAnalyses:
                 each.program: {
                     "parameters": dict(self.parameters[each.program]),
                     "summary": summaries[each.program],
-                    "values": top["values"] or top["edges"],
+                    "values": each.top(k, "largest").to_pylist(),
                     **each.receipt,
                     **({"streaming": self.streaming[each.program]} if self.streaming else {}),
                 }
                 for each in self.answers
-                for top in [each.top(k, "largest")]
             },
         }
 
@@ -96,7 +96,9 @@ def analyse_edges(
     answers = []
     for program in programs:
         arguments = parameters_by_id(name, parameters[program], keys)
-        answers.append(AnalysisAnswer.of(engine.run(program, **arguments), 0, keys))
+        order = tie_order(program, keys)
+        answer = engine.programs.run(program, given=arguments, order=order)
+        answers.append(AnalysisAnswer.of(answer, 0, keys))
     return FileAnalyses(
         answers,
         parameters,
@@ -181,11 +183,13 @@ def _analyse_pieces(
         unread = add_pieces(graph, path, wanted, table)
         parameters = _parameters(programs, given, kind)
         keys = VertexKeys(table, len(table))
-        graph.vertices, graph.reserved = len(table), table.nbytes()
+        graph.vertices = len(table)
         found = {}
         answers = []
         for program in programs:
             arguments = parameters_by_id(path.name, parameters[program], keys)
+            graph.order = order = tie_order(program, keys)
+            graph.reserved = table.nbytes() + (0 if order is None else order.nbytes)
             found[program] = each = graph.run(program, **arguments)
             answers.append(AnalysisAnswer.of(each.answer, 0, keys))
         edges = max((each.edges for each in found.values()), default=0)

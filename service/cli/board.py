@@ -7,7 +7,6 @@ from collections import deque
 
 import numpy as np
 from rich.console import Group
-from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
@@ -33,7 +32,7 @@ class Board:
         self._latencies: list[float] = []
         self._bounds: list[float] = []
         self._console = display.output()
-        self._live = Live(console=self._console) if self._console.is_terminal else None
+        self._live = display.Screen(console=self._console) if self._console.is_terminal else None
 
     def __enter__(self) -> Board:
         if self._live:

@@ -29,14 +29,14 @@ import pyarrow as pa
 
 from gpu import generate
 from liverank.client import Client, Key
-from service.app import create_app
+from service.app import create_app, server_of
 from service.cli import display, ingest
 from service.cli.board import Board
+from service.cli.commands.options import client_of
 from service.cli.errors import CommandError
 from service.cli.listening import bound_sockets, url_of
 from service.formats.edge_files import read_edge_list
 from service.formats.edge_list import EdgeList
-from service.http.server import server_of
 from service.settings import Settings
 
 HOST = "127.0.0.1"
@@ -74,7 +74,7 @@ def run_demo(
         tempfile.TemporaryDirectory(prefix="liverank-demo-") as directory,
         _stoppable(),
         running_service(Path(directory), port) as url,
-        Client(url) as client,
+        client_of(url) as client,
     ):
         console.print(f"liverank is up at {url}")
         console.print(f"its dashboard, live: {url}/")
@@ -151,7 +151,7 @@ def running_service(directory: Path, port: int | None = 0) -> Iterator[str]:
         # the screen shows the time of each batch
         slow_batch_seconds=3600.0,
     )
-    server = server_of(create_app(settings), settings, log_level="warning")
+    server = server_of(create_app(settings), log_level="warning")
     thread = threading.Thread(
         target=server.run, kwargs={"sockets": [listener]}, name="demo-service", daemon=True
     )

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
@@ -28,6 +30,8 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from liverank.client import ApiKeyInfo, GraphInfo, Key, RankedVertex
     from liverank.client.responses import PersonalizedAnswer, TopRanks
     from service.cli.ingest import ReplayedBatch
@@ -36,6 +40,9 @@ LIVE_ROWS = 15
 """Maximum number of rows of the live table."""
 
 UNBOUNDED_WIDTH = 10_000
+
+FIRST_SECONDS, LINE_SECONDS = 2.0, 10.0
+"""After so long a wait is said, and said again each time so long passes."""
 
 
 def print_json(document: Any) -> None:
@@ -85,14 +92,14 @@ def tie_lines(answer: PersonalizedAnswer | TopRanks, offset: int = 0) -> list[st
     ]
 
 
-def value_table(program: str, top: Mapping[str, Sequence[Mapping[str, Any]]]) -> Table:
+def value_table(program: str, top: pa.RecordBatch) -> Table:
     """Vertices or edges, and what a program says about them: see AnalysisAnswer.top."""
-    ends = ("source", "target") if top["edges"] else ("vertex",)
+    *ends, _ = top.schema.names
     table = Table(*ends, program, box=None)
     for column in table.columns[:-1]:
         column.overflow = "fold"
     table.columns[-1].justify = "right"
-    for place in top["edges"] or top["values"]:
+    for place in top.to_pylist():
         keys = (Text(printable(place[end])) for end in ends)
         table.add_row(*keys, f"{place['value']:,.8g}")
     return table
@@ -182,9 +189,11 @@ def notices() -> Console:
 
 
 @contextmanager
-def working(what: str) -> Iterator[None]:
-    """A spinner and the time on stderr, for work of unknown length."""
-    with _progress(TimeElapsedColumn()) as progress:
+def working(what: str, at_once: bool = True) -> Iterator[None]:
+    """What is done and for how long, on stderr, for work of unknown length. at_once: as for
+    `_progress`.
+    """
+    with _progress(TimeElapsedColumn(), at_once=at_once) as progress:
         progress.add_task(printable(what), total=None)
         yield
 
@@ -210,7 +219,7 @@ def byte_progress(what: str) -> Iterator[Callable[[int], None]]:
     """Bytes and bytes a second on stderr, for streams of unknown length."""
     columns = DownloadColumn(), TransferSpeedColumn(), TimeElapsedColumn()
     with _progress(*columns) as progress:
-        task = progress.add_task(what, total=None)
+        task = progress.add_task(what, total=None, unit=" bytes")
         yield lambda count: progress.advance(task, count)
 
 
@@ -221,12 +230,78 @@ class _RateColumn(ProgressColumn):
         return Text(f"{task.speed:,.0f}/s" if task.speed else "", style="dim")
 
 
-def _progress(*columns: ProgressColumn) -> Progress:
+_shown = 0
+"""How many of what shows progress are on the screen: what is inside of another adds nothing."""
+
+
+@contextmanager
+def _progress(*columns: ProgressColumn, at_once: bool = True) -> Iterator[Progress]:
+    """Live on a terminal; elsewhere, what takes two seconds is said in a line, and then every ten.
+
+    at_once  whether a terminal shows it before two seconds have passed
+    """
+    global _shown
     first = SpinnerColumn(), TextColumn("{task.description}", markup=False)
     console = notices()
-    # elsewhere it would print an empty line
-    disable = not console.is_terminal
-    return Progress(*first, *columns, console=console, transient=True, disable=disable)
+    is_live = console.is_interactive and not _shown
+    progress = Progress(*first, *columns, console=console, transient=True, disable=not is_live)
+    if _shown:
+        yield progress
+        return
+
+    def say(seconds: float) -> None:
+        progress.start()
+        for task in () if is_live else progress.tasks:
+            parts = [task.description]
+            if task.total is not None:
+                parts.append(f"{task.completed:,.0f} of {task.total:,.0f}")
+            elif task.completed:
+                parts.append(f"{task.completed:,.0f}{task.fields.get('unit', '')}")
+            notices().print(f"{', '.join(parts)} … {seconds:.0f} s")
+
+    _shown += 1
+    try:
+        if at_once:
+            progress.start()
+        with repeatedly(say):
+            yield progress
+    finally:
+        _shown -= 1
+        progress.stop()
+
+
+@contextmanager
+def repeatedly(say: Callable[[float], object]) -> Iterator[None]:
+    """Calls ``say(seconds)`` from a thread after two seconds, and then every ten."""
+    ended, began = threading.Event(), time.monotonic()
+
+    def run() -> None:
+        pause = FIRST_SECONDS
+        while not ended.wait(pause):
+            say(time.monotonic() - began)
+            pause = LINE_SECONDS
+
+    thread = threading.Thread(target=run, name="progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+class Screen(Live):
+    """A live display on a terminal, beside which no progress is shown."""
+
+    def start(self, refresh: bool = False) -> None:
+        global _shown
+        _shown += 1
+        super().start(refresh)
+
+    def stop(self) -> None:
+        global _shown
+        _shown -= 1
+        super().stop()
 
 
 class ReplayTable:
@@ -247,7 +322,7 @@ class ReplayTable:
         self._total = total
         self._rows: deque[tuple[str, ...]] = deque(maxlen=LIVE_ROWS)
         self._console = output()
-        self._live = Live(console=self._console) if self._console.is_terminal else None
+        self._live = Screen(console=self._console) if self._console.is_terminal else None
 
     def __enter__(self) -> ReplayTable:
         if self._live:

@@ -61,7 +61,8 @@ def _matplotlib() -> Any:
         import matplotlib.figure
     except ModuleNotFoundError:
         raise CommandError(
-            "--plot needs matplotlib, which is not installed: pip install 'liverank[plot]'"
+            "--plot needs matplotlib, which is not installed: "
+            "pip install -e '.[plot]' in the clone of liverank"
         ) from None
     return matplotlib.figure
 

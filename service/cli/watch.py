@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rich.console import Group
-from rich.live import Live
 from rich.text import Text
 
 from service.cli import display
@@ -58,7 +57,7 @@ def watch(client: Client, graph: str, k: int, as_json: bool) -> None:
         for places in follow(client, graph, k):
             console.print(_shown(places))
         return
-    with Live(console=console, auto_refresh=False) as live:
+    with display.Screen(console=console, auto_refresh=False) as live:
         for places in follow(client, graph, k):
             live.update(_shown(places), refresh=True)
 

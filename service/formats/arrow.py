@@ -7,26 +7,35 @@ from collections.abc import Callable
 import pyarrow as pa
 
 from service.errors import DecodedTooLarge, FormatError
-from service.formats.arrow_limits import decoded_bytes, decompressed_bytes
+from service.formats.arrow_limits import decompressed_bytes, plain_table
 from service.formats.attributes import Attributes
 from service.formats.columns import EdgeColumns
-from service.formats.tables import batch_of
+from service.formats.tables import batch_of, check_schema
 from service.vertex_keys import KeyKind
 
 
 def decode_arrow(body: bytes, kind: KeyKind, attributes: Attributes, limit: int) -> EdgeColumns:
     """Raises as `limited_table`, and FormatError for wrong columns."""
-    return batch_of(limited_table(body, limit), kind, attributes)
+    table = limited_table(body, limit, lambda schema: check_schema(schema, kind, attributes))
+    return batch_of(table, kind, attributes)
 
 
-def limited_table(body: bytes, limit: int) -> pa.Table:
-    """The table in a stream. Raises FormatError, and DecodedTooLarge for more than `limit` bytes,
-    before it allocates them.
+def limited_table(body: bytes, limit: int, check: Callable[[pa.Schema], None]) -> pa.Table:
+    """The table in a stream, of plain columns.
+
+    check  raises FormatError for columns that are not read; nothing was decoded before
+    Raises FormatError, and DecodedTooLarge for more than `limit` bytes, before it makes them.
     """
-    _check_size(lambda: decompressed_bytes(body), limit)
-    table = arrow_table(body, "body")
-    _check_size(lambda: decoded_bytes(table), limit)
-    return table
+    try:
+        reader = pa.ipc.open_stream(pa.py_buffer(body))
+        check(reader.schema)
+        if (size := decompressed_bytes(body)) > limit:
+            raise DecodedTooLarge(size, limit)
+        return plain_table(reader, reader.schema, limit)
+    except FormatError:
+        raise
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise FormatError("body", None, f"expected an Arrow IPC stream: {error}") from error
 
 
 def arrow_table(body: bytes, field: str) -> pa.Table:
@@ -40,12 +49,3 @@ def arrow_table(body: bytes, field: str) -> pa.Table:
     except (pa.ArrowException, OSError, ValueError) as error:
         raise FormatError(field, None, f"expected an Arrow IPC stream: {error}") from error
     return table
-
-
-def _check_size(measure: Callable[[], int], limit: int) -> None:
-    try:
-        size = measure()
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise FormatError("body", None, f"expected an Arrow IPC stream: {error}") from error
-    if size > limit:
-        raise DecodedTooLarge(size, limit)

@@ -23,7 +23,7 @@ def read_table(read: Callable[[pa.BufferReader], pa.Table], content: bytes) -> p
     try:
         return read(source)
     except Exception as error:
-        failure = error.with_traceback(None)  # its frames hold the source
-    del source
-    given_back.wait(LONGEST_WAIT)
-    raise failure
+        error.__traceback__ = None  # its frames hold the source
+        del source
+        given_back.wait(LONGEST_WAIT)
+        raise  # not by a name of this frame: frame and error would hold each other, and the content

@@ -6,6 +6,7 @@ import csv
 import io
 import re
 from codecs import BOM_UTF8
+from collections.abc import Iterator
 from functools import partial
 
 import pyarrow as pa
@@ -22,11 +23,15 @@ from service.formats.values import ENDS, EXPECTED_KEY, decode_text, described, i
 from service.formats.weights import EXPECTED_WEIGHT
 from service.vertex_keys import ARROW_TYPES, KeyKind
 
+_LONGEST_HEADER = 4096
+"""Bytes; the names of all columns are far shorter."""
+
 _INTEGER = re.compile(r"-?[0-9]{1,19}")
 
 
 def decode_csv(body: bytes, kind: KeyKind, attributes: Attributes) -> EdgeColumns:
     """Raises FormatError."""
+    _check_header(body, attributes)
     types = dict.fromkeys(ENDS, ARROW_TYPES[kind])
     types |= dict.fromkeys(("operation", *_READERS), pa.string())
     if kind == "integer" and (b"0x" in body or b"0X" in body):  # the reader parses 0xff as 255
@@ -89,13 +94,32 @@ def _parsed(
         raise
 
 
+def _check_header(body: bytes, attributes: Attributes) -> None:
+    """Raises FormatError for names that are wrong, before the reader makes a column of each: one
+    takes it thousands of times the bytes of its name.
+    """
+    begin = body[:_LONGEST_HEADER]
+    if not begin.strip(b"\r\n"):
+        begin = body.lstrip(b"\r\n")[:_LONGEST_HEADER]
+    text = begin.removeprefix(BOM_UTF8).decode(errors="replace")
+    if (header := next(_rows(text), None)) is not None:
+        check_names(header, attributes)
+
+
+def _rows(text: str) -> Iterator[list[str]]:
+    """Those that are not blank. Raises FormatError."""
+    try:
+        yield from (row for row in csv.reader(io.StringIO(text, newline="")) if row)
+    except csv.Error as error:  # such as a cell of more than 128 KiB
+        raise FormatError("body", None, f"not CSV: {error}") from error
+
+
 def _find_error(body: bytes, kind: KeyKind, attributes: Attributes) -> None:
     """Raises FormatError for a missing header, or for the first row with a wrong number of columns
     or without a key; returns if there is none.
     """
     text = decode_text(body.removeprefix(BOM_UTF8), "body")  # as Arrow's reader
-    reader = csv.reader(io.StringIO(text, newline=""))
-    rows = (row for row in reader if row)
+    rows = _rows(text)
     header = next(rows, None)
     if header is None:
         raise FormatError("body", None, "expected a header source,target[,operation], got nothing")

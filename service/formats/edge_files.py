@@ -13,8 +13,8 @@ The first bytes determine the compression (gzip, zstd, bzip2, xz, lz4) and the f
 binary formats, which have no magic number, are recognised by name. Rows are read unchanged: one row
 for an undirected edge, as in road networks, is one direction.
 
-Keys are 64-bit integers if all values of both columns are integers, strings otherwise. A text file
-has times
+Keys are 64-bit integers if all values of both columns are integers, strings otherwise; a column of
+floating-point numbers is refused. A text file has times
 
 - in the last column that a header names t, time or timestamp;
 - without a header, in the last of three or more columns, if all its values are 10⁸ or more (Unix
@@ -175,7 +175,13 @@ def _edges_of(path: Path, table: pa.Table, wanted: WantedColumns) -> EdgeList:
 
 
 def key_column(path: Path, name: str, column: pa.Array, integers: bool) -> pa.Array:
-    """A column of a table as keys. Raises EdgeListError."""
+    """A column of a table as keys. Raises EdgeListError: also for floating-point numbers, which
+    JSON has for integers of more than 64 bits.
+    """
+    if pa.types.is_floating(column.type) or pa.types.is_boolean(column.type):
+        expected = "expected strings or integers below 2**63"
+        message = f"column {name!r} does not hold keys: {expected}, got {column.type}"
+        raise EdgeListError(path, None, message)
     try:
         keys = column.cast(pa.int64() if integers else pa.string())
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:

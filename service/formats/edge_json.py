@@ -36,7 +36,7 @@ def read_json_rows(path: Path, content: bytes) -> pa.Table:
     if other := _NO_OBJECT.search(content):
         raise _no_object(path, content.count(b"\n", 0, other.end()) + 1, content)
     try:
-        table = _with_keys(path, content, _parsed(content))
+        table = _with_keys(content, _parsed(content))
         table.validate(full=True)  # strings are UTF-8
         return table
     except (pa.ArrowException, UnicodeDecodeError) as error:
@@ -61,18 +61,11 @@ def _parsed(content: bytes, texts: Sequence[str] = ()) -> pa.Table:
     return read_table(read, content)
 
 
-def _with_keys(path: Path, content: bytes, table: pa.Table) -> pa.Table:
-    """The table with the keys as they are written: Arrow reads strings like dates as times, and
-    integers of more than 64 bits as inexact numbers. Raises EdgeListError.
-    """
+def _with_keys(content: bytes, table: pa.Table) -> pa.Table:
+    """The table with the keys as they are written: Arrow reads strings like dates as times."""
     names = table.column_names
     ends = end_columns([name.lower() for name in names])
     types = {name: table.schema.field(name).type for at, name in enumerate(names) if at in ends}
-    for name, found in types.items():
-        if pa.types.is_floating(found) or pa.types.is_boolean(found):
-            expected = "expected strings or integers below 2**63"
-            message = f"column {name!r} does not hold keys: {expected}, got {found}"
-            raise EdgeListError(path, None, message)
     if texts := [name for name, found in types.items() if pa.types.is_timestamp(found)]:
         table = _parsed(content, texts).select(names)
     return table

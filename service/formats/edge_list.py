@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from service.formats.tables import holds_strings
+from service.formats.arrow_limits import holds_strings
 from service.formats.times import parsed_times, unix_seconds
 
 SOURCE_NAMES = ("source", "src", "from", "srcid", "fromnodeid", "source_id", "from_id")

@@ -2,7 +2,8 @@
 
 Text edge lists, Parquet, Arrow and .gr.bin files, as service.formats.edge_files reads them, all but
 Parquet compressed or not. Keys are 64-bit integers if all of them are: so a text file is read as
-integers, and again as strings if it turns out to have others. Times are not read.
+integers, and again as strings if it turns out to have others. Times are not read. Text is refused
+at a piece in which all keys of a column are numbers and not all of them integers.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ from service.formats.edge_list import (
     EdgeListError,
     WantedColumns,
     end_columns,
-    has_empty,
     unread_columns,
 )
 from service.formats.edge_text import (
     TextLayout,
+    check_keys,
     first_row,
     layout_of,
     weights_of_rows,
@@ -231,8 +232,8 @@ def _piece(
     sources, targets = (columns[end] for end in ends)
     if integers and not sources.type == targets.type == key:
         raise NotIntegers
-    for number, keys in zip(ends, (sources, targets), strict=True):
-        if has_empty(keys):
-            raise rows.bad_cell(number, "a key", lambda cell: cell != "")
+    if not integers:
+        for number, keys in zip(ends, (sources, targets), strict=True):
+            check_keys(rows, number, keys)
     weights = None if weight is None else weights_of_rows(rows, weight, columns[weight])
     yield EdgePiece(sources, targets, unread_columns(layout.names, *ends, weight), weights)

@@ -37,6 +37,8 @@ _EARLIEST_UNIX_TIME = 1e8
 # Blank lines and comments before the first row.
 _PREAMBLE = re.compile(rb"(?:[ \t\r]*(?:[#%][^\n]*)?\n)*(?:[ \t]*[#%][^\n]*\Z)?")
 _OTHER_MARKS = (BOM_UTF16_LE, BOM_UTF16_BE, BOM_UTF32_BE)  # of UTF-32 LE, the first is a part
+_NUMBER = r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?"
+_INTEGER = r"[+-]?\d+"
 _COMMENT = re.compile(rb"(?m)^[ \t]*[#%].*\n?")
 
 
@@ -361,9 +363,27 @@ def keys_of(
         # Not cast back from integers: as strings, 007 and 7 are different keys.
         sources, targets = rows.read(dict.fromkeys(ends, pa.string()))
     for number, keys in zip(ends, (sources, targets), strict=True):
-        if has_empty(keys):
-            raise rows.bad_cell(number, "a key", lambda cell: cell != "")
+        check_keys(rows, number, keys)
     return sources, targets
+
+
+def check_keys(rows: TextRows, number: int, keys: pa.Array) -> None:
+    """Raises EdgeListError for keys, the strings of the column with this number, of which one is
+    empty; or all are numbers, not all of them integers. The first may be the name of the column.
+    """
+    if has_empty(keys):
+        raise rows.bad_cell(number, "a key", lambda cell: cell != "")
+    keys = keys[1:] if len(keys) > 1 else keys
+    for part in (keys[:1], keys):  # one key tells most columns apart
+        if not pc.all(pc.match_substring_regex(part, f"^{_NUMBER}$")).as_py():
+            return
+    if not pc.all(pc.match_substring_regex(keys, f"^{_INTEGER}$")).as_py():
+        expected = "a key, a string or an integer,"
+        raise rows.bad_cell(number, expected, lambda cell: not _is_fraction(cell))
+
+
+def _is_fraction(cell: str) -> bool:
+    return bool(re.fullmatch(_NUMBER, cell)) and not re.fullmatch(_INTEGER, cell)
 
 
 def _is_number(cell: str) -> bool:

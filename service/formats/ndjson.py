@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 
 import pyarrow as pa
@@ -66,9 +67,9 @@ def _count_lines(body: bytes) -> int:
 def _find_error(body: bytes, kind: KeyKind, attributes: Attributes) -> None:
     """Raises FormatError for the first line that is not an edge; returns if there is none."""
     known = (*COLUMNS, *attributes.names)
-    lines = ((n, line) for n, line in enumerate(body.split(b"\n"), 1) if line.strip())
+    lines = ((n, line) for n, line in enumerate(io.BytesIO(body), 1) if line.strip())
     for index, (number, line) in enumerate(lines):
-        row = parse_json(line, "body", index, number)
+        row = parse_json(line.removesuffix(b"\n"), "body", index, number)
         if not isinstance(row, dict):
             raise FormatError("body", index, f"expected a JSON object, got {described(row)}")
         for name in row:

@@ -20,7 +20,14 @@ from pydantic_core import CoreSchema, core_schema
 from gpu import InvalidValue
 from service.errors import FormatError
 from service.formats.arrow import limited_table
-from service.formats.tables import check_columns, column_names, combined, holds_strings, keys_of
+from service.formats.tables import (
+    OF_KEYS,
+    check_columns,
+    check_type,
+    column_names,
+    combined,
+    keys_of,
+)
 from service.formats.values import described
 from service.vertex_keys import KeyKind, key_from_text, keys_from_texts
 
@@ -96,9 +103,15 @@ def decode_seeds(body: bytes, kind: KeyKind, limit: int) -> dict[Any, SeedColumn
 
     Raises FormatError, which names column and row, and DecodedTooLarge for more than `limit` bytes.
     """
-    table = limited_table(body, limit)
-    names = column_names(table)
-    check_columns(names, _COLUMNS, ("seed",))
+
+    def check(schema: pa.Schema) -> None:
+        check_columns(column_names(schema), _COLUMNS, ("seed",))
+        check_type(schema, "seed", OF_KEYS[kind])
+        check_type(schema, "weight", "numbers")
+        check_type(schema, "query", "strings", "integers")
+
+    table = limited_table(body, limit, check)
+    names = table.column_names
     keys = keys_of(table["seed"], kind, "seed")
     weights = _weights(table["weight"]) if "weight" in names else np.ones(len(keys))
     if "query" not in names:
@@ -119,8 +132,6 @@ def decode_seeds(body: bytes, kind: KeyKind, limit: int) -> dict[Any, SeedColumn
 
 
 def _weights(column: pa.ChunkedArray) -> NDArray[np.float64]:
-    if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
-        raise FormatError("weight", None, f"expected a column of numbers, got {column.type}")
     if column.null_count:
         index = column.is_null().index(True).as_py()
         raise FormatError("weight", index, f"expected {_EXPECTED_WEIGHT}, got null")
@@ -139,14 +150,10 @@ def _wrong(weights: NDArray[np.float64]) -> NDArray[np.intp]:
 
 
 def _labels(column: pa.ChunkedArray) -> pa.Array:
-    if not (pa.types.is_integer(column.type) or holds_strings(column.type)):
-        message = f"expected a column of strings or integers, got {column.type}"
-        raise FormatError("query", None, message)
     if not len(column):
         raise FormatError("query", None, "expected at least one row, got none")
     if column.null_count:
         raise FormatError(
             "query", column.is_null().index(True).as_py(), "expected a label, got null"
         )
-    texts = holds_strings(column.type)
-    return combined(column.cast(pa.string()) if texts else column)
+    return combined(column)

@@ -13,12 +13,18 @@ from service.formats.values import described, key_column, listed
 from service.vertex_keys import KeyKind
 
 MAX_SET_NAME = 200
+MAX_SETS = 10_000
+"""That one batch changes."""
+
 _MEMBERS = ("add", "remove")
 
 
 def decode_sets(document: object, kind: KeyKind) -> dict[str, SetChange]:
     """The changes by name, of {name: {"add": [key, …], "remove": [key, …]}}. Raises FormatError."""
-    return {name: _change(name, given, kind) for name, given in _sets(document, _MEMBERS).items()}
+    sets = _sets(document, _MEMBERS)
+    if len(sets) > MAX_SETS:
+        raise FormatError("sets", None, f"expected at most {MAX_SETS:,} sets, got {len(sets):,}")
+    return {name: _change(name, given, kind) for name, given in sets.items()}
 
 
 def check_name(name: str, field: str) -> None:

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.json
 
 from service.errors import FormatError
+from service.formats.arrow_limits import holds_strings
 from service.formats.arrow_readers import read_table
 from service.formats.attributes import Attributes
 from service.formats.columns import EdgeColumns
@@ -30,11 +31,24 @@ from service.vertex_keys import ARROW_TYPES, KeyKind
 
 _MAX_BLOCK = 2**31 - 1
 
+_LONGEST_TYPE = 100
+"""Characters of a type in a message: a struct names all its fields."""
+
+_TYPES: dict[str, Callable[[pa.DataType], bool]] = {
+    "strings": holds_strings,
+    "integers": pa.types.is_integer,
+    "numbers": lambda found: pa.types.is_integer(found) or pa.types.is_floating(found),
+    "timestamps": pa.types.is_timestamp,
+}
+"""The types of columns that are read, as messages call them."""
+
+OF_KEYS: dict[KeyKind, str] = {"string": "strings", "integer": "integers"}
+
 
 def batch_of(table: pa.Table, kind: KeyKind, attributes: Attributes) -> EdgeColumns:
-    """The batch in the table. Raises FormatError."""
-    names = column_names(table)
-    check_names(names, attributes)
+    """The batch in the table, whose texts are pa.string(). Raises FormatError."""
+    check_schema(table.schema, kind, attributes)
+    names = table.column_names
     sources = keys_of(table["source"], kind, "source")
     nothing = sources.slice(0, 0)
     if "operation" not in names:
@@ -42,11 +56,7 @@ def batch_of(table: pa.Table, kind: KeyKind, attributes: Attributes) -> EdgeColu
         weights = weight_column(table["weight"], "weight") if "weight" in names else None
         times = time_column(table["time"], "time", attributes.times) if "time" in names else None
         return EdgeColumns(sources, targets, nothing, nothing, nothing, weights, times=times)
-    operation = table["operation"]
-    if not holds_strings(operation.type):
-        message = f"expected a column of {EXPECTED_OPERATION}, got {operation.type}"
-        raise FormatError("operation", None, message)
-    operation = combined(operation.cast(pa.string()))
+    operation = combined(table["operation"])
     known = pc.fill_null(pc.is_in(operation, pa.array(OPERATIONS)), False)
     index = known.index(False).as_py()
     if index >= 0:
@@ -92,13 +102,38 @@ def _of_insertions(
         raise FormatError(name, row, error.message) from None
 
 
-def column_names(table: pa.Table) -> list[str]:
+def column_names(schema: pa.Schema) -> list[str]:
     """Raises FormatError."""
     try:
-        names: list[str] = table.column_names
+        names: list[str] = schema.names
     except UnicodeDecodeError as error:
         raise FormatError("body", None, f"the name of a column is not UTF-8: {error}") from error
     return names
+
+
+def check_schema(schema: pa.Schema, kind: KeyKind, attributes: Attributes) -> None:
+    """Raises FormatError unless the columns are those of a batch, by name and type."""
+    names = column_names(schema)
+    check_names(names, attributes)
+    check_type(schema, "source", OF_KEYS[kind])
+    # where all rows remove a vertex, none has a target
+    if "operation" not in names or not pa.types.is_null(schema.field("target").type):
+        check_type(schema, "target", OF_KEYS[kind])
+    check_type(schema, "operation", "strings", expected=EXPECTED_OPERATION)
+    check_type(schema, "weight", "numbers")
+    check_type(schema, "time", "numbers", "timestamps")
+
+
+def check_type(schema: pa.Schema, name: str, *accepted: str, expected: str | None = None) -> None:
+    """Raises FormatError if the column is there, and of none of the accepted types."""
+    if name not in schema.names:
+        return
+    found = schema.field(name).type
+    if not any(_TYPES[each](found) for each in accepted):
+        got = str(found)
+        got = got if len(got) <= _LONGEST_TYPE else f"{got[:_LONGEST_TYPE]}…"
+        message = f"expected a column of {expected or ' or '.join(accepted)}, got {got}"
+        raise FormatError(name, None, message)
 
 
 def check_names(names: list[str], attributes: Attributes) -> None:
@@ -153,18 +188,14 @@ def json_table(body: bytes, schema: pa.Schema, newlines_in_values: bool) -> pa.T
 def keys_of(
     column: pa.ChunkedArray, kind: KeyKind, field: str, without: pa.Array | None = None
 ) -> pa.Array:
-    """The keys in a column. Raises FormatError.
+    """The keys in a column of a type that was checked. Raises FormatError.
 
     without  the rows that must have none; theirs are any
     """
     if without is not None and pc.any(without).as_py():
         column = _filled(column, kind, field, without)
-    fits = holds_strings(column.type) if kind == "string" else pa.types.is_integer(column.type)
-    if not fits:
-        expected = "strings" if kind == "string" else "integers"
-        raise FormatError(field, None, f"expected a column of {expected}, got {column.type}")
-    column = combined(column)
     try:
+        column = combined(column)
         keys = column.cast(ARROW_TYPES[kind])
     except pa.ArrowInvalid as error:
         if kind == "string":
@@ -183,25 +214,14 @@ def _filled(
     column: pa.ChunkedArray, kind: KeyKind, field: str, without: pa.Array
 ) -> pa.ChunkedArray:
     """The column with some key in the rows `without` one. Raises FormatError if one has a key."""
+    if pa.types.is_null(column.type):
+        column = column.cast(ARROW_TYPES[kind])
     present = column.is_valid()
-    if holds_strings(column.type):
-        present = pc.and_(present, pc.not_equal(column.cast(pa.string()), ""))
+    if kind == "string":
+        present = pc.and_(present, pc.not_equal(column, ""))
     index = pc.fill_null(pc.and_(present, without), False).index(True).as_py()
     if index >= 0:
         got = described(column[index].as_py())
         raise FormatError(field, index, f"expected {EXPECTED_NOTHING}, got {got}")
-    if pa.types.is_null(column.type):
-        column = column.cast(ARROW_TYPES[kind])
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
-    if holds_strings(column.type) or pa.types.is_integer(column.type):
-        some = pa.scalar("none" if holds_strings(column.type) else 0, column.type)
-        column = pc.if_else(pa.chunked_array([without]), some, column)
-    return column
-
-
-def holds_strings(arrow_type: pa.DataType) -> bool:
-    """Whether it is a type of texts, or of a dictionary of them."""
-    if pa.types.is_dictionary(arrow_type):
-        arrow_type = arrow_type.value_type
-    return arrow_type in (pa.string(), pa.large_string(), pa.string_view())
+    some = pa.scalar("none" if kind == "string" else 0, column.type)
+    return pc.if_else(pa.chunked_array([without]), some, column)

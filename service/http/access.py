@@ -25,6 +25,8 @@ from service.errors import (
     Unauthorized,
     Unprotected,
 )
+from service.http.framing import MAX_HEAD_BYTES
+from service.pipeline.turns import Turns, turns
 from service.settings import Settings
 from service.storage.api_keys import ApiKey, ApiKeyStore, Scope
 
@@ -80,6 +82,9 @@ _READS = re.compile(
     ).encode()
     + b"|GET "
 )
+_LIVENESS = re.compile(rb"GET /(livez|readyz)[ ?]")
+_OF_API = re.compile(rb"[A-Z]+ /(graphs|keys|metrics)[/ ?]")
+_KEY_HEADER = b"\nauthorization:"
 
 LIST_OF_GRAPHS = "GET /graphs"
 """Names no graph, but accepts keys for some graphs, which it then lists."""
@@ -102,6 +107,34 @@ class Access:
         self._may_be_forwarded = settings.insecure
         if not (keys or settings.loopback or settings.insecure):
             raise Unprotected(settings.host)
+
+    def turns_of(self, head: bytes, is_behind: bool) -> Turns | None:
+        """The turns that a request waits for, by its first bytes; None: it is served at once.
+
+        Served at once are reads of those who may read, and liveness and readiness. Requests to
+        pages, and those without a valid API key where there are keys, wait for turns of their own,
+        so that a flood of them takes little time; others wait for those of writers.
+
+        is_behind  whether it arrived before the request ahead of it was answered
+        """
+        if _LIVENESS.match(head):
+            return turns("stranger") if is_behind else None
+        if not self._is_of_api(head):
+            return turns("stranger")
+        return None if is_read(head) else turns("writer")
+
+    def _is_of_api(self, head: bytes) -> bool:
+        """Whether a request calls the API, with a valid key where there are keys."""
+        if not _OF_API.match(head):
+            return False
+        if not self.keys:
+            return True
+        head = head[: head.find(b"\r\n\r\n", 0, MAX_HEAD_BYTES)]
+        start = head.lower().find(_KEY_HEADER)
+        if start < 0:
+            return False
+        value = head[start + len(_KEY_HEADER) :].partition(b"\n")[0]
+        return self._key_in(value.decode("latin-1").strip()) is not None
 
     def check(self, call: str, request: Request) -> ApiKey | None:
         """The key of an allowed request; None if it needs none.
@@ -127,13 +160,16 @@ class Access:
 
     def identify(self, request: Request) -> ApiKey:
         """The key in the header Authorization. Raises Unauthorized."""
-        kind, _, text = request.headers.get("authorization", "").partition(" ")
-        if kind.lower() != "bearer":
-            raise Unauthorized("an API key is required, as Authorization: Bearer <key>")
-        key = self.keys.find(text.strip())
-        if key is None:
+        value = request.headers.get("authorization", "")
+        if (key := self._key_in(value)) is not None:
+            return key
+        if _is_bearer(value):
             raise Unauthorized("the API key is wrong or was revoked")
-        return key
+        raise Unauthorized("an API key is required, as Authorization: Bearer <key>")
+
+    def _key_in(self, value: str) -> ApiKey | None:
+        """The key in the value of a header Authorization, if it is one."""
+        return self.keys.find(value.partition(" ")[2].strip()) if _is_bearer(value) else None
 
     def trusts(self, request: Request) -> bool:
         """Whether the response may contain details of the server."""
@@ -156,6 +192,10 @@ class Access:
         origin = request.headers.get("origin")
         if origin is not None and urlsplit(origin).netloc != host:
             raise CrossOrigin(origin)
+
+
+def _is_bearer(value: str) -> bool:
+    return value.partition(" ")[0].lower() == "bearer"
 
 
 @lru_cache(maxsize=64)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar, cast
 
 import pyarrow as pa
@@ -14,20 +15,31 @@ from service.errors import (
     BodyTooLarge,
     FormatError,
     InvalidField,
+    RequestTooLarge,
     SlowClient,
     UnsupportedEncoding,
 )
-from service.formats.duplicate_members import duplicate_member, has_members
+from service.formats.decode import parsing_bytes
+from service.formats.duplicate_members import duplicate_member, has_members, values_in
 from service.formats.media_types import CODINGS
 from service.http.limits import ConcurrencyLimit, RequestContext
 from service.http.validation import invalid
 from service.settings import Settings
 
 Model = TypeVar("Model", bound=BaseModel)
+Result = TypeVar("Result")
+
+SMALL_BODY = 1 << 16
+"""Bodies and answers up to about this size are parsed and encoded on the event loop, in less than a
+millisecond: passing them to a thread takes as long.
+"""
 
 MIN_BYTES_PER_SECOND = 16 * 1024
 """Minimum average rate of a body, from `slow_client_seconds` on."""
 
+
+MAX_VALUES = 10_000
+"""Members and items in a body that has no list of queries, edges or vertices."""
 
 PIECE_BYTES = 4 << 20
 """Decompressed at a time."""
@@ -48,7 +60,7 @@ def announced_length(request: Request) -> int:
 
 
 async def read_body(request: Request) -> bytes:
-    """The whole body, decompressed.
+    """The whole body, decompressed. From its end on, what parsing it takes is counted too.
 
     Raises BodyTooLarge as soon as it is known to exceed the limit, compressed or not, TooBusy,
     SlowClient, UnsupportedEncoding, FormatError for a damaged compressed body.
@@ -78,7 +90,11 @@ async def read_body(request: Request) -> bytes:
     except TimeoutError:
         raise SlowClient(length, loop.time() - started) from None
     body = b"".join(chunks)
-    return body if coding == "identity" else await _decompressed(request, body, coding)
+    del chunks
+    if coding != "identity":
+        body = await _decompressed(request, body, coding)
+    limit.hold(context, parsing_bytes(request.headers.get("content-type"), len(body)))
+    return body
 
 
 async def _decompressed(request: Request, body: bytes, coding: str) -> bytes:
@@ -99,21 +115,48 @@ async def _decompressed(request: Request, body: bytes, coding: str) -> bytes:
     return b"".join(pieces)
 
 
+def or_nothing(body: bytes) -> bytes:
+    """An optional body; `{}` for none, also as `null`, which generated clients send."""
+    return b"{}" if body.strip() in (b"", b"null") else body
+
+
+def count_places(request: Request, places: int, field: str) -> None:
+    """Counts the places of the answer. Raises as ConcurrencyLimit.answer."""
+    limit_of(request).answer(context_of(request), places, field)
+
+
+async def on_thread(size: int, work: Callable[[], Result]) -> Result:
+    """What `work` returns, which parses or makes about `size` bytes."""
+    return work() if size <= SMALL_BODY else await asyncio.to_thread(work)
+
+
 def release_body(request: Request) -> None:
-    """Stops counting the body, which has been parsed, among those being received."""
+    """Stops counting the body, which has been parsed, among those being received or parsed."""
     limit_of(request).release_body(context_of(request))
 
 
+async def parsed_body(model: type[Model], body: bytes, most: int = MAX_VALUES) -> Model:
+    """As parse_body, on a thread if the body is long."""
+    return await on_thread(len(body), partial(parse_body, model, body, most=most))
+
+
 def parse_body(
-    model: type[Model], body: bytes, members: Callable[[Model], int] | None = None
+    model: type[Model],
+    body: bytes,
+    members: Callable[[Model], int] | None = None,
+    most: int = MAX_VALUES,
 ) -> Model:
     """The JSON `body` as `model`.
 
     members  the number of members of all its objects; None if that is not worth knowing, because
              the body is short
+    most     values in it: more are refused before there is an object for each
 
-    Raises InvalidField, and FormatError for malformed JSON and for a duplicate member.
+    Raises RequestTooLarge, InvalidField, and FormatError for malformed JSON and for a duplicate
+    member.
     """
+    if (count := values_in(body, most)) > most:
+        raise RequestTooLarge("body", count, most, "values")
     try:
         parsed = model.model_validate_json(body)
     except ValidationError as error:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, TypeVar, cast
 from urllib.parse import unquote_to_bytes
 
 from fastapi import Depends, Path, Query, Request
+from pydantic import Field
 from starlette.convertors import Convertor, register_url_convertor
 
 from gpu import InvalidValue
@@ -15,7 +16,7 @@ from service.catalog import Catalog, Graph
 from service.errors import NotPublishedInTime, NotReady, WaitEnded
 from service.http.body import context_of, limit_of
 from service.queries.model import MAX_K
-from service.queries.positions import FIELD, MinPosition
+from service.queries.positions import FIELD, PATTERN, MinPosition
 from service.queries.view import View
 
 Result = TypeVar("Result")
@@ -31,7 +32,7 @@ Timeout = Annotated[
 ]
 
 MinPositions = Annotated[
-    tuple[str, ...],
+    tuple[Annotated[str, Field(json_schema_extra={"pattern": PATTERN})], ...],
     Query(
         description="SOURCE:PARTITION:POSITION; wait until the messages of a source up to this "
         "position are published; may be repeated, for several partitions",

@@ -14,15 +14,13 @@ from starlette.types import Send
 
 from service.formats.encode import encoded
 from service.http.body import context_of, limit_of
+from service.http.limits import MIN_BYTES_PER_SECOND
 from service.pipeline.device_loss import device_loss_ends_process
 from service.queries.exports import Export
 
 Result = TypeVar("Result")
 
 log = logging.getLogger("liverank.exports")
-
-MIN_BYTES_PER_SECOND = 256 * 1024
-"""Minimum average rate at which a client must accept an export, from `slow_client_seconds` on."""
 
 _ENCODERS = ThreadPoolExecutor(2, thread_name_prefix="liverank-export")
 """Exports share these threads piece by piece; reads have others."""

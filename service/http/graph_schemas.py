@@ -114,6 +114,11 @@ class ShardsInfo(Body):
     )
 
 
+class ExpiryDelay(Body):
+    reason: str = Field(description="why edges that are too old stay")
+    since: float = Field(description="Unix seconds")
+
+
 class GraphInfo(Body):
     graph: str
     version: int
@@ -125,6 +130,9 @@ class GraphInfo(Body):
     options: GraphRequest
     memory: dict[str, int] = Field(description="bytes, by purpose")
     shards: ShardsInfo | None = Field(None, description="omitted for a graph on one device")
+    expiry_delay: ExpiryDelay | None = Field(
+        None, description="why edges that are too old stay for now; omitted if they do not"
+    )
 
 
 class GraphList(Body):

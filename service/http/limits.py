@@ -1,4 +1,5 @@
-"""Limits on all requests together: their number, and the bytes of their bodies.
+"""Limits on all requests together: their number, the bytes of their bodies, and the places in their
+answers.
 
 Reads and all other calls are counted separately, so that waiting writers cannot keep readers out;
 so are exports. So are requests that wait for a version or for the answer to a query, and
@@ -12,10 +13,15 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Literal
 
-from service.errors import TooBusy
+from service.errors import RequestTooLarge, TooBusy
 from service.settings import Settings
 
 Kind = Literal["read", "other"]
+
+MIN_BYTES_PER_SECOND = 256 * 1024
+"""Minimum average rate at which a client must accept an export or another long response, from
+`slow_client_seconds` on.
+"""
 
 
 @dataclass(eq=False, slots=True)
@@ -26,6 +32,7 @@ class RequestContext:
     call        method and route, like ``GET /graphs``, once they are known
     kind        the limit that it counts towards; None while it is not counted
     held        bytes of its body that are counted
+    places      in its answer that are counted
     waits       the names under which it is counted as a request that waits
     subscribes  the names under which it is counted as a subscriber
     exports     whether it is counted as an export
@@ -35,13 +42,15 @@ class RequestContext:
     call: str | None = None
     kind: Kind | None = None
     held: int = 0
+    places: int = 0
     waits: tuple[str, ...] = ()
     subscribes: tuple[str, ...] = ()
     exports: bool = False
 
 
 class ConcurrencyLimit:
-    """Counts requests in progress, and the bytes of bodies that are being received or parsed.
+    """Counts requests in progress, the bytes of bodies that are being received or parsed, and the
+    places in answers that are being made or sent.
 
     in_progress  requests that do not wait
     waiting      requests that wait: in the server, for each graph and with each API key
@@ -59,11 +68,14 @@ class ConcurrencyLimit:
         self._max_exports = settings.max_exports
         self._stopping: asyncio.Future[None] | None = None
         self._max_bytes = settings.max_receiving_bytes
+        self._max_places = settings.max_places
+        self._max_places_in_progress = settings.max_places_in_progress
         self.in_progress: dict[Kind, int] = {"read": 0, "other": 0}
         self.waiting: Counter[str] = Counter()
         self.subscribers: Counter[str] = Counter()
         self.exports = 0
         self.receiving = 0
+        self.places = 0
 
     def enter(self, context: RequestContext, kind: Kind) -> None:
         """Counts the request. Raises TooBusy."""
@@ -130,14 +142,33 @@ class ConcurrencyLimit:
             self.stopping.set_result(None)
 
     def hold(self, context: RequestContext, count: int) -> None:
-        """Counts `count` more bytes of the request's body. Raises TooBusy unless it is the only
-        body.
+        """Counts `count` more bytes of the request's body, or for parsing it. Raises TooBusy, but
+        not while all others are small: a body that needs more than the limit would else never pass.
         """
-        alone = self.receiving == context.held
-        if not alone and self.receiving + count > self._max_bytes:
+        others = self.receiving - context.held
+        if others > self._max_bytes // 8 and self.receiving + count > self._max_bytes:
             raise TooBusy("bytes of bodies are being received", self._max_bytes)
         self.receiving += count
         context.held += count
+
+    def answer(self, context: RequestContext, places: int, field: str) -> None:
+        """Counts places of the answer, until the request leaves.
+
+        field  of the request, that asks for them
+
+        Raises RequestTooLarge, and TooBusy unless it is the only answer.
+        """
+        if places > self._max_places:
+            raise RequestTooLarge(field, places, self._max_places, "places")
+        self.copy(context, places)
+
+    def copy(self, context: RequestContext, places: int) -> None:
+        """As `answer`, for a table of the graph, which is as long as it is."""
+        alone = self.places == context.places
+        if not alone and self.places + places > self._max_places_in_progress:
+            raise TooBusy("places of answers are in progress", self._max_places_in_progress)
+        self.places += places
+        context.places += places
 
     def release_body(self, context: RequestContext) -> None:
         """Stops counting the request's body, which has been parsed."""
@@ -148,6 +179,8 @@ class ConcurrencyLimit:
         """Stops counting the request and its body."""
         self.release_body(context)
         self._leave_kind(context)
+        self.places -= context.places
+        context.places = 0
         for counts, names in (
             (self.waiting, context.waits),
             (self.subscribers, context.subscribes),

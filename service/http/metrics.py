@@ -88,6 +88,13 @@ class BatchMetrics:
             ["graph", "outcome"],
             registry=registry,
         )
+        self.refused = Counter(
+            "liverank_ranks_refused",
+            "Solves whose ranks were no distribution, by what was published: static (the ranks of"
+            " a static solve), equal (equal ranks), kept (nothing: the ranks before stay)",
+            ["graph", "fallback"],
+            registry=registry,
+        )
         self.edges = Counter(
             "liverank_edges",
             f"Edges of ranked batches by change: {', '.join(CHANGES)}",
@@ -120,8 +127,8 @@ class BatchMetrics:
 
     def forget(self, graph: str) -> None:
         """Removes the metrics of a dropped graph."""
-        of_graph = (self.batches, self.edges, self.batch_edges, self.group_batches, self.analyses)
-        for metric in of_graph:
+        of_graph = (self.batches, self.refused, self.edges, self.batch_edges, self.group_batches)
+        for metric in (*of_graph, self.analyses):
             metric.remove_by_labels({"graph": graph})
         self.stages.forget(graph)
 
@@ -210,6 +217,9 @@ class GraphObserver(Observer):
                 "request_id": request,
             },
         )
+
+    def refused(self, fallback: str) -> None:
+        self._metrics.refused.labels(self._graph, fallback).inc()
 
     def rejected(self) -> None:
         self._metrics.batches.labels(self._graph, "rejected").inc()
@@ -326,6 +336,11 @@ _GRAPH_GAUGES: tuple[tuple[str, str, Callable[[Graph], float]], ...] = (
     ),
     ("liverank_vertices", "Number of vertices", lambda graph: graph.pipeline.view.vertices),
     ("liverank_graph_edges", "Number of edges", lambda graph: graph.pipeline.view.edges),
+    (
+        "liverank_expiry_delayed",
+        "1 while edges that are too old stay: the description of the graph says why",
+        lambda graph: float(graph.pipeline.expiry_delay is not None),
+    ),
     (
         "liverank_queue_batches",
         "Batches waiting or in progress",

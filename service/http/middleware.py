@@ -18,12 +18,16 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.errors import NotReady
-from service.http.limits import ConcurrencyLimit, RequestContext
+from service.http.limits import MIN_BYTES_PER_SECOND, ConcurrencyLimit, RequestContext
 from service.http.metrics import HttpMetrics
 from service.http.responses import problem_response
 from service.logs import request_id
+from service.settings import Settings
 
 log = logging.getLogger("liverank.http")
+
+LONG_BODY = 1 << 20
+"""Bytes; a shorter one is left to the socket."""
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 # A counter rather than random numbers: a system call for each would release the interpreter lock.
@@ -36,10 +40,13 @@ _INLINE_SCRIPT = re.compile(rb"<script>(.*?)</script>", re.DOTALL)
 class RequestMiddleware:
     """Puts a RequestContext into ``scope["request_context"]``."""
 
-    def __init__(self, app: ASGIApp, limit: ConcurrencyLimit, metrics: HttpMetrics) -> None:
+    def __init__(
+        self, app: ASGIApp, limit: ConcurrencyLimit, metrics: HttpMetrics, settings: Settings
+    ) -> None:
         self._app = app
         self._limit = limit
         self._metrics = metrics
+        self._client_seconds = settings.slow_client_seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -65,7 +72,10 @@ class RequestMiddleware:
                 _protect(MutableHeaders(scope=page), message["body"])
                 await send(page)
                 page = None
-            await send(message)
+            if _is_long(message):
+                await self._send_long(scope, message, send)
+            else:
+                await send(message)
 
         self._metrics.in_progress.inc()
         started = perf_counter()
@@ -90,6 +100,24 @@ class RequestMiddleware:
             self._metrics.in_progress.dec()
             self._metrics.count(context.call, status, perf_counter() - started)
             request_id.reset(token)
+
+    async def _send_long(self, scope: Scope, message: Message, send: Send) -> None:
+        """Returns once the client has accepted the last body of a response, all but a little: until
+        then the request counts, whose response takes memory. One that reads too slowly is cut off.
+        """
+        seconds = self._client_seconds + len(message["body"]) / MIN_BYTES_PER_SECOND
+        try:
+            async with asyncio.timeout(seconds):
+                await send({**message, "more_body": True})
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
+        except TimeoutError:
+            log.warning("response cut: the client reads too slowly", extra={"path": scope["path"]})
+            scope["abort"]()
+
+
+def _is_long(message: Message) -> bool:
+    is_last = message["type"] == "http.response.body" and not message.get("more_body", False)
+    return is_last and len(message.get("body", b"")) > LONG_BODY
 
 
 def _request_id(scope: Scope) -> str:

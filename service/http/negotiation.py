@@ -11,12 +11,15 @@ from collections.abc import Sequence
 from fastapi import Request
 
 from service.errors import NotAcceptable
-from service.formats.media_types import CODINGS, EXPORTED, PARQUET
+from service.formats.media_types import CODINGS, EXPORTED, JSON, PARQUET
 
 
-def export_form(request: Request) -> tuple[str, str | None]:
-    """Media type and content coding of an export. Raises NotAcceptable."""
-    media_type, coding = media_type_for(request, EXPORTED), coding_for(request)
+def export_form(request: Request, offered: Sequence[str] = EXPORTED) -> tuple[str, str | None]:
+    """Media type and content coding of an export, or of JSON if that is offered, too. Raises
+    NotAcceptable.
+    """
+    media_type = media_type_for(request, offered)
+    coding = None if media_type == JSON else coding_for(request)
     # which is compressed internally
     return media_type, None if media_type == PARQUET else coding
 

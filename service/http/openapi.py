@@ -41,6 +41,19 @@ _UNDECLARED: tuple[type[BaseModel], ...] = (
 )
 """Models that no endpoint declares."""
 
+_TAGS = {
+    "ranks": "Ranks of the newest published version",
+    "batches": "Changes of a graph, and new solves",
+    "personalized": "Ranks as seen from seeds, and watched queries",
+    "graphs": "Create, describe and drop graphs",
+    "edges": "Edges, neighbours and subgraphs",
+    "sets": "Named sets of vertices",
+    "analyses": "Programs on a graph, and their answers",
+    "changes": "Events of a graph as they happen",
+    "keys": "API keys",
+    "operations": "For those who run the server",
+}
+
 _MEANINGS = {
     401: "An API key is required",
     403: "The API key does not allow the call, or a page of another site made it",
@@ -49,7 +62,7 @@ _MEANINGS = {
     408: "The body arrived too slowly",
     409: "Conflict with what exists",
     410: "The journal no longer holds the outcome of that batch",
-    413: "The body exceeds the limit",
+    413: "The body, or what the request asks for, exceeds a limit",
     415: "The content type is not supported",
     421: "Without API keys, the server answers only to loopback names",
     422: "A field, named in the problem, is invalid",
@@ -95,16 +108,44 @@ def exported() -> dict[int | str, dict[str, Any]]:
     return {200: {"description": "The table, as the header Accept asks", "content": content}}
 
 
-def answered(media_type: str) -> dict[int | str, dict[str, Any]]:
-    """Another form of a response in JSON."""
-    return {200: {"content": {media_type: {"schema": _raw(media_type)}}}}
+def answered(*media_types: str) -> dict[int | str, dict[str, Any]]:
+    """Other forms of a response in JSON."""
+    return {200: {"content": {kind: {"schema": _raw(kind)} for kind in media_types}}}
+
+
+def _place(parameter: dict[str, Any], path: str) -> int:
+    """Parameters of the path first, in its order; the others stay in theirs."""
+    is_of_path = parameter["in"] == "path"
+    return path.index(f"{{{parameter['name']}}}") if is_of_path else len(path)
+
+
+def _add_items(part: Any) -> None:
+    """Adds `items`, one of the kinds in `prefixItems`, to arrays without: linters ask for it, and
+    generators that do not know `prefixItems` make types of it.
+    """
+    if isinstance(part, dict):
+        if "prefixItems" in part and "items" not in part:
+            kinds = [
+                one
+                for n, one in enumerate(part["prefixItems"])
+                if one not in part["prefixItems"][:n]
+            ]
+            part["items"] = kinds[0] if len(kinds) == 1 else {"anyOf": kinds}
+        part = list(part.values())
+    for each in part if isinstance(part, list) else ():
+        _add_items(each)
 
 
 def openapi_of(app: FastAPI) -> dict[str, Any]:
     """The document of the app, with scopes and additional models."""
     if app.openapi_schema is None:
         schema = get_openapi(
-            title=app.title, version=app.version, summary=app.summary, routes=app.routes
+            title=app.title,
+            version=app.version,
+            summary=app.summary,
+            description=app.description,
+            contact=app.contact,
+            routes=app.routes,
         )
         _, definitions = models_json_schema(
             [(model, "validation") for model in _UNDECLARED],
@@ -118,9 +159,14 @@ def openapi_of(app: FastAPI) -> dict[str, Any]:
             if isinstance(route, APIRoute)
             for method in route.methods or ()
         }
+        schema["servers"] = [{"url": "/", "description": "The server of this document"}]
+        schema["tags"] = [{"name": name, "description": text} for name, text in _TAGS.items()]
+        _add_items(schema["components"]["schemas"])
         for path, calls in schema["paths"].items():
             for method, call in calls.items():
                 call["operationId"] = names[method.upper(), path]
+                # FastAPI lists those of dependencies last; generated clients take them in order
+                call.get("parameters", []).sort(key=lambda one: _place(one, path))
                 # FastAPI makes a title of the endpoint's name, which says less
                 call["summary"] = " ".join(call["description"].split()).split(". ")[0].rstrip(".")
                 scope = REQUIRED_SCOPE[f"{method.upper()} {path}"]

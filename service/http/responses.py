@@ -22,7 +22,8 @@ FEW_ROWS = 1000
 
 
 def json_response(content: Any, status: int = 200) -> Response:
-    return encoded_response(orjson.dumps(content), status)
+    body = orjson.dumps(content, option=orjson.OPT_APPEND_NEWLINE)
+    return Response(body, status, media_type="application/json")
 
 
 def encoded_response(body: bytes, status: int = 200) -> Response:

@@ -178,6 +178,12 @@ class Receipt(Body):
         description="whether it is proven which vertices have the first k places, in any order;"
         " if asked for",
     )
+    fallback: Literal["static", "equal", "kept"] | None = Field(
+        None,
+        description="what is published in place of ranks that were no distribution: those of a"
+        " static solve, equal ranks, or the ranks before, which are kept; else absent",
+    )
+    refused: str | None = Field(None, description="why the ranks were refused; else absent")
     trace: Trace | None = Field(None, description="what the solve did, if it was asked for")
 
 

@@ -1,5 +1,6 @@
 """The HTTP server: uvicorn, with limits on connections, heads of requests and idle clients, and
-with defined handling of unread bodies.
+with defined handling of unread bodies. Of `liverank serve`, and of `liverank mcp`, which has
+neither the engine nor FastAPI: what is special about either is in `Rules`.
 
 This is the one place that relies on uvicorn's internals, and pyproject.toml pins the minor versions
 that it was tested with. `Connection` relies on HttpToolsProtocol:
@@ -25,26 +26,26 @@ import select
 import socket
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NoReturn
 
 import uvicorn
-from starlette.applications import Starlette
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from service import problems
-from service.errors import MalformedRequest
-from service.http.access import is_read
 from service.http.framing import MAX_HEAD_BYTES, Framing
 from service.http.request_body import RequestBody, has_body
-from service.pipeline.turns import turns
-from service.settings import Settings
+from service.pipeline.turns import Turns
 
 QUIET_SECONDS = 2.0
 """A client that sends nothing for this long has stopped sending, and can read its response."""
+
+MAX_CONNECTIONS = 1000
+SLOW_CLIENT_SECONDS = 30.0
+"""Of `Rules`, unless others are set."""
 
 STOP_SECONDS = 5
 """For requests in progress when the server stops; then they are cancelled."""
@@ -59,28 +60,38 @@ WATCH_SECONDS = 1.0
 """Between two looks at a connection whose reading is paused."""
 
 
-def server_of(app: Starlette, settings: Settings, **options: Any) -> uvicorn.Server:
-    """A server for the application of `service.app`. options: of uvicorn.Config."""
-    protocol = partial(
-        Connection,
-        max_connections=settings.max_connections,
-        client_seconds=settings.slow_client_seconds,
-    )
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How a server treats its connections.
+
+    max_connections  one more is closed at once
+    client_seconds   for the head of a request, and for accepting a response
+    malformed        the body of the 400 to a request that is no valid HTTP, by the reason
+    turns_of         the turns that a request waits for, by its first bytes and whether it arrived
+                     before the request ahead of it was answered; None: it is parsed at once
+    stop             called once the server stops
+    """
+
+    max_connections: int
+    client_seconds: float
+    malformed: Callable[[str], bytes]
+    turns_of: Callable[[bytes, bool], Turns | None] = lambda _, __: None
+    stop: Callable[[], None] = lambda: None
+
+
+def server_of(app: ASGIApp, rules: Rules, **options: Any) -> Server:
+    """A server for an application. options: of uvicorn.Config."""
     config = uvicorn.Config(
-        UnreadBodies(app, settings.slow_client_seconds),
-        host=settings.host,
-        port=settings.port,
-        http=protocol,  # type: ignore[arg-type]
-        loop="uvloop",
+        UnreadBodies(app, rules.client_seconds),
+        http=partial(Connection, rules=rules),  # type: ignore[arg-type]
         ws="none",
         access_log=False,  # logging a read would take longer than the read
         server_header=False,
         proxy_headers=False,
-        log_config=None,
         timeout_graceful_shutdown=STOP_SECONDS,
         **options,
     )
-    return Server(config, app.state.limit.stop)
+    return Server(config, rules.stop)
 
 
 class Server(uvicorn.Server):
@@ -101,19 +112,16 @@ class Connection(HttpToolsProtocol):
 
     The time for a head runs from the start of the connection, or from the first byte of a later
     head, until the head is complete. What arrives behind a request is not parsed before that is
-    answered, and no more is read. A request that is no read is parsed in its turn.
+    answered, and no more is read. A request is parsed in its turn, if it has to wait for one.
 
     A client that has sent a request may close its side of the connection and still gets the
     response. ``scope["input_end"]`` is a future that is done from then on. ``scope["abort"]``, a
     function, ends the connection at once.
     """
 
-    def __init__(
-        self, *arguments: Any, max_connections: int, client_seconds: float, **options: Any
-    ) -> None:
+    def __init__(self, *arguments: Any, rules: Rules, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self._max_connections = max_connections
-        self._client_seconds = client_seconds
+        self._rules = rules
         self._deadline: asyncio.TimerHandle | None = None
         self._framing = Framing()
         self._unparsed = b""
@@ -124,12 +132,12 @@ class Connection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        if len(self.connections) > self._max_connections:
+        if len(self.connections) > self._rules.max_connections:
             transport.abort()
             return
         # The kernel closes a connection whose peer acknowledges nothing for this long.
         endpoint: socket.socket = transport.get_extra_info("socket")
-        milliseconds = int(self._client_seconds * 1000)
+        milliseconds = int(self._rules.client_seconds * 1000)
         endpoint.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
         self._start_deadline()
 
@@ -177,7 +185,7 @@ class Connection(HttpToolsProtocol):
         self._cancel_deadline()
         super().on_response_complete()
         if self._unparsed:
-            self._parse_in_turn()
+            self._parse_in_turn(is_behind=True)
         if self._end_is_received and not self._is_answering:
             self.transport.close()
 
@@ -204,8 +212,7 @@ class Connection(HttpToolsProtocol):
             if cycle.response_started:
                 self.transport.abort()
                 return
-        error = MalformedRequest(msg)
-        body = problems.encode_problem(problems.problem_of(error)) + b"\n"
+        body = self._rules.malformed(msg) + b"\n"
         self.transport.write(_HEAD_OF_400 % len(body) + body)
         self.transport.close()
 
@@ -237,17 +244,22 @@ class Connection(HttpToolsProtocol):
         """Whether what arrives is the first of a request, and more can arrive."""
         return self._framing.is_between and not (self._is_answering or self._end_is_received)
 
-    def _parse_in_turn(self) -> None:
-        """Parses what has arrived: at once, unless it begins a request that is no read."""
+    def _parse_in_turn(self, is_behind: bool = False) -> None:
+        """Parses what has arrived: at once, unless it begins a request that waits for its turn.
+
+        is_behind  whether it arrived before the last request was answered
+        """
         if self._waits_for_turn:
             if len(self._unparsed) > HIGH_WATER_LIMIT:
                 self.flow.pause_reading()
-        elif self._begins_request and not is_read(self._unparsed):
-            self._waits_for_turn = True
-            self._unset_keepalive_if_required()
-            turns().take(self._take_turn)
-        else:
+            return
+        turns = self._rules.turns_of(self._unparsed, is_behind) if self._begins_request else None
+        if turns is None:
             self._parse()
+            return
+        self._waits_for_turn = True
+        self._unset_keepalive_if_required()
+        turns.take(self._take_turn)
 
     def _take_turn(self) -> None:
         if self._waits_for_turn:
@@ -299,7 +311,7 @@ class Connection(HttpToolsProtocol):
             self._input_end.set_result(None)
 
     def _start_deadline(self) -> None:
-        self._deadline = self.loop.call_later(self._client_seconds, self._end_slow_client)
+        self._deadline = self.loop.call_later(self._rules.client_seconds, self._end_slow_client)
 
     def _end_slow_client(self) -> None:
         self._take_turn()  # a head that waits for it may be complete

@@ -54,7 +54,9 @@ def telemetry_of(metrics: Metrics, version: str) -> Telemetry | None:
             _check_protocol(signal)
         return Telemetry(metrics, version, "TRACES" in signals, "METRICS" in signals)
     except ModuleNotFoundError as error:
-        reason = f"{error.name} is not installed: pip install 'liverank[telemetry]'"
+        reason = (
+            f"{error.name} is not installed: pip install -e '.[telemetry]' in the clone of liverank"
+        )
     except ValueError as error:
         reason = str(error)
     log.warning("no telemetry is sent: %s", reason)

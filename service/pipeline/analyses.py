@@ -32,6 +32,7 @@ from service.queries.analyses import (
     Parameters,
     Progress,
     parameters_by_id,
+    tie_order,
 )
 from service.queries.scheduler import SLICE_SECONDS
 from service.storage.analyses_file import FILE, write_analyses
@@ -226,7 +227,8 @@ class Analyses:
         if last is not None and last.parameters != parameters:  # the key has another id now
             last = None
         try:
-            job = self._engine.programs.begin(analysis.program, last, given=parameters)
+            order = tie_order(analysis.program, keys)
+            job = self._engine.programs.begin(analysis.program, last, given=parameters, order=order)
         except InvalidValue as error:
             if error.field not in parameters:
                 raise

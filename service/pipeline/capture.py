@@ -142,14 +142,14 @@ def view_of(checkpoint: Checkpoint, engine: Engine, keys: VertexKeys) -> View:
         ranks=ranks,
         keys=keys,
         watched=None,
-        sets=_sets_of(checkpoint),
+        sets=sets_of(checkpoint),
         positions={
             (one.source, one.partition): one.position for one in source_positions_of(checkpoint)
         },
     )
 
 
-def _sets_of(checkpoint: Checkpoint) -> Members:
+def sets_of(checkpoint: Checkpoint) -> Members:
     sizes = checkpoint.numbers.get(_SETS, {})
     ends = np.cumsum(list(sizes.values()), dtype=np.int64)[:-1]
     return dict(zip(sizes, np.split(checkpoint.arrays[_SETS], ends), strict=True)) if sizes else {}

@@ -13,7 +13,7 @@ from time import perf_counter
 import orjson
 
 from gpu import Solve
-from service.errors import BatchRejected, IdempotencyConflict, OutcomeDelayed
+from service.errors import BatchRejected, ExpiryFailed, IdempotencyConflict, OutcomeDelayed
 from service.pipeline.batch import PendingBatch
 from service.pipeline.checkpointer import Checkpointer
 from service.pipeline.completions import Completions
@@ -22,6 +22,7 @@ from service.pipeline.observer import Observer
 from service.pipeline.ranking import Ranking
 from service.pipeline.source_positions import SourcePositions
 from service.pipeline.waiters import Waiters
+from service.shard_errors import RankingDelayed
 from service.storage.journal import Journal
 
 log = logging.getLogger("liverank.pipeline")
@@ -87,8 +88,8 @@ class Committer:
         completions = Completions()
         new = list(batches)
         try:
-            new = self._fitting(self._without_repeats(batches, completions), completions)
-            new = self._continuing(new, completions)
+            new = self._in_time(self._without_repeats(batches, completions), completions)
+            new = self._continuing(self._fitting(new, completions), completions)
             self._ranking.store_rejections()
             began = perf_counter()
             groups = [list(group) for _, group in groupby(new, lambda one: one.batch.solve)]
@@ -167,6 +168,10 @@ class Committer:
 
     def _await_outcome(self, batch: PendingBatch, version: int, completions: Completions) -> None:
         """The repeat gets the receipt of the ranking that follows."""
+        if self._ranking.overdue is not None:
+            overdue = ExpiryFailed(self._ranking.overdue)
+            batch.fail(RankingDelayed(version, overdue), completions)
+            return
         for applied in self._ranking.unranked:
             if applied.version == version:
                 if applied.pending is not None:
@@ -179,6 +184,15 @@ class Committer:
                 return
         # a rejection that could not be stored: the next attempt finds it
         batch.fail(OutcomeDelayed(version, "the disk refused it"), completions)
+
+    def _in_time(self, batches: list[PendingBatch], completions: Completions) -> list[PendingBatch]:
+        """All of them, unless an expiry has to be committed first; they are then refused."""
+        overdue = self._ranking.overdue
+        errors = [
+            None if overdue is None or batch.batch.columns.expiry else ExpiryFailed(overdue)
+            for batch in batches
+        ]
+        return self._without_errors(batches, errors, completions)
 
     def _fitting(self, batches: list[PendingBatch], completions: Completions) -> list[PendingBatch]:
         """The batches that fit into memory; the others are refused."""

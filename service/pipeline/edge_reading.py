@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from gpu import CapturedEdges, EdgeBlock, StagingBuffer
 from service.errors import UnknownVertex
+from service.formats.encode import json_objects, json_tuples, json_values
 from service.pipeline.writer import Writer
 from service.vertex_keys import VertexKeys
 
@@ -47,13 +48,12 @@ class NeighbourKeys:
     keys: pa.Array
     weights: NDArray[np.float32] | None
 
-    def rows(self) -> list[dict[str, Any]]:
-        """A row for each neighbour, as JSON has it."""
-        rows: list[dict[str, Any]] = [{"vertex": key} for key in self.keys.to_pylist()]
+    def rows(self) -> Any:
+        """A row for each neighbour, for orjson."""
+        columns: dict[str, Any] = {"vertex": self.keys}
         if self.weights is not None:
-            for row, weight in zip(rows, self.weights.tolist(), strict=True):
-                row["weight"] = weight
-        return rows
+            columns["weight"] = self.weights.astype(np.float64)
+        return json_objects(columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,17 +71,16 @@ class Subgraph:
     out_edges: EdgeBlock
 
     def document(self) -> dict[str, Any]:
-        """The vertices and the edges among them, with keys, as JSON has them."""
+        """The vertices and the edges among them, with keys, for orjson."""
         edges, keys_of = self.out_edges.within(self.ids), self.keys.keys
-        ends = (keys_of(column).to_pylist() for column in (edges.sources, edges.targets))
-        document = {
+        document: dict[str, Any] = {
             "version": self.version,
-            "vertices": keys_of(self.ids).to_pylist(),
-            "unknown": self.unknown.to_pylist(),
-            "edges": list(zip(*ends, strict=True)),
+            "vertices": json_values(keys_of(self.ids)),
+            "unknown": json_values(self.unknown),
+            "edges": json_tuples(keys_of(edges.sources), keys_of(edges.targets)),
         }
         if edges.weights is not None:
-            document["weights"] = edges.weights.tolist()
+            document["weights"] = json_values(edges.weights.astype(np.float64))
         return document
 
 

@@ -144,23 +144,22 @@ class EdgeTimes:
         self._count = take(self._slots, self._times, self._count, self._seed, edges)
         self._drop_stale()
 
+    def count_older(self, cutoff: float) -> int:
+        """How many edges have a time below `cutoff`; some may count several times."""
+        return int(older(*self._walk(cutoff), _NONE))
+
     def expired(self, cutoff: float) -> tuple[Ids, Ids]:
         """Sources and targets of the edges with a time below `cutoff`, in the order of the ids.
         They stay until they are deleted.
         """
-        walk = (
-            self._slots,
-            self._times,
-            self._heap_edges,
-            self._heap_times,
-            self._size,
-            self._seed,
-            cutoff,
-        )
-        found = np.empty(older(*walk, _NONE), np.uint64)
-        older(*walk, found)
+        found = np.empty(self.count_older(cutoff), np.uint64)
+        older(*self._walk(cutoff), found)
         edges = np.unique(found) - _ONE
         return (edges >> _SHIFT).astype(np.int64), (edges & _LOWER).astype(np.int64)
+
+    def _walk(self, cutoff: float) -> tuple[Any, ...]:
+        arrays = (self._slots, self._times, self._heap_edges, self._heap_times)
+        return *arrays, self._size, self._seed, cutoff
 
     def capture(self) -> TimesCapture:
         """A copy, for another thread."""

@@ -62,6 +62,9 @@ class Observer:
     def ranked(self, batches: Sequence[RankedBatch], result: Result) -> None:
         """These batches were ranked together."""
 
+    def refused(self, fallback: str) -> None:
+        """The ranks of a solve were no distribution. fallback: as in the receipt"""
+
     def rejected(self) -> None:
         """A batch was committed, but could not be applied."""
 
@@ -84,6 +87,10 @@ class Observers(Observer):
     def ranked(self, batches: Sequence[RankedBatch], result: Result) -> None:
         for each in self._observers:
             each.ranked(batches, result)
+
+    def refused(self, fallback: str) -> None:
+        for each in self._observers:
+            each.refused(fallback)
 
     def rejected(self) -> None:
         for each in self._observers:

@@ -86,7 +86,7 @@ class Opening:
             unranked,
             checkpoint.revision if checkpoint is not None else 0,
         )
-        if checkpoint is None or version < journal.version:
+        if mapped.view is None or version < journal.version:
             ranking.rank(RECOVERY, journal.version)
         else:
             ranking.publish_watched()

@@ -41,6 +41,7 @@ from service.pipeline.checkpointer import CheckpointLimits, TakenCheckpoint
 from service.pipeline.completions import Waiter
 from service.pipeline.device_loss import end_process
 from service.pipeline.edge_reading import EdgeReading
+from service.pipeline.expiry import Delay
 from service.pipeline.observer import Observer
 from service.pipeline.opening import Opening
 from service.pipeline.published import PublishedViews
@@ -167,6 +168,11 @@ class Pipeline:
     def analyses(self) -> Analyses | None:
         """None while the graph is being recovered."""
         return writer.analyses if (writer := self._open_writer) else None
+
+    @property
+    def expiry_delay(self) -> Delay | None:
+        """Why edges that are too old stay for now; None if they do not."""
+        return writer.expiry.delay if (writer := self._open_writer) else None
 
     @property
     def committed(self) -> int:

@@ -36,6 +36,11 @@ class PublishedViews:
             raise NotReady(f"graph {self._graph!r} is being recovered")
         return self._newest
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether anything has been published."""
+        return self._newest is not None
+
     def _current(self) -> View:
         return self.newest
 

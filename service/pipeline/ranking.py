@@ -20,7 +20,7 @@ from gpu import (
     Solve,
     StagingBuffer,
 )
-from service.errors import OutcomeDelayed, RankingFailed, StorageFailed
+from service.errors import ExpiryFailed, OutcomeDelayed, RankingFailed, StorageFailed
 from service.pipeline.capture import Captured
 from service.pipeline.completions import Completions
 from service.pipeline.device_loss import blame
@@ -42,6 +42,12 @@ log = logging.getLogger("liverank.pipeline")
 RECOVERY = Solve("auto")
 """How to rank without earlier ranks: only `auto` then guarantees the target error."""
 
+_FALLBACKS = {
+    "static": "those of a static solve are published",
+    "equal": "equal ranks are published, with an error bound of 2",
+    "kept": "the ranks published before are kept",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class UnrankedGroup:
@@ -58,7 +64,12 @@ class Ranking:
     unranked  applied batches without a receipt
     rejected  batches whose rejection could not be stored, with the problem documents; nothing is
               committed or published before they are
+    overdue   why what the last batch made too old is not deleted yet: no batch is committed and
+              nothing is ranked before it is; None if it is
     group     the ones that `rank_group` ranks next
+
+    If a solve leaves no distribution, and a static one neither (gpu.pagerank.gate), the view that
+    is published stays, and so does its version, until a later ranking succeeds.
     """
 
     def __init__(
@@ -88,7 +99,9 @@ class Ranking:
         self._revision = max(journal.revision, revision)
         self.unranked = unranked
         self.rejected: list[tuple[int, bytes]] = []
+        self.overdue: str | None = None
         self.group: UnrankedGroup | None = None
+        self._kept: str | None = None
 
     def newest(self) -> tuple[int, int]:
         """The newest version, ranked or not, and the newest revision."""
@@ -105,7 +118,7 @@ class Ranking:
         if group is None:
             return
         try:
-            if not self.unranked:  # all were rejected
+            if not self.unranked and self._kept is None:  # all were rejected
                 self.store_rejections()
                 self._views.publish(replace(self._views.newest, version=group.version))
                 return
@@ -119,19 +132,25 @@ class Ranking:
     def rank_committed(self) -> None:
         """Ranks all committed batches, so that the newest view is one of the current graph.
 
-        Raises StorageFailed; the batches then remain unranked.
+        Raises StorageFailed and ExpiryFailed; the batches then remain unranked. Raises
+        RankingFailed if earlier ranks are kept.
         """
         self.rank_group()
         if self._views.newest.version < self._journal.version:
             # to be ranked later, or a ranking failed
             self.rank(RECOVERY, self._journal.version)
+        if self._kept is not None:
+            raise RankingFailed(self._journal.version, self._kept)
 
     def rank(self, solve: Solve, version: int) -> RankedView:
         """Ranks, writes all receipts, then publishes the view and completes the futures.
 
-        Raises StorageFailed; nothing is then published, and the batches remain unranked.
+        Raises StorageFailed, ExpiryFailed; nothing is then published, and the batches remain
+        unranked.
         """
         self.store_rejections()
+        if self.overdue is not None:
+            raise ExpiryFailed(self.overdue)
         revision = self._next_revision()
         ranked = self._solve(solve, version, revision)
         receipts = [receipt_of(one, ranked, one.submitted) for one in self.unranked]
@@ -140,13 +159,16 @@ class Ranking:
             for applied, receipt in zip(self.unranked, receipts, strict=True)
         )
         answered, self.unranked = self.unranked, []
-        self._views.publish(ranked.view)
+        self._kept = ranked.result.refused if ranked.kept else None
+        if not ranked.kept:
+            self._views.publish(ranked.view)
         completions = Completions()
         for applied, receipt in zip(answered, receipts, strict=True):
             if applied.pending is not None:
                 applied.pending.set_ranked(receipt, completions)
         completions.deliver()
-        self._views.changes.publish(ranked.view, ranked.slowest(answered))
+        if not ranked.kept:
+            self._views.changes.publish(ranked.view, ranked.slowest(answered))
         self._observer.ranked(
             [
                 RankedBatch(
@@ -200,7 +222,7 @@ class Ranking:
 
         found, registration  see WatchedQueries.keep
 
-        Raises StorageFailed; nothing is then changed.
+        Raises StorageFailed, ExpiryFailed; nothing is then changed.
         """
         # it was solved on the current graph, so it is published with ranks of the same graph
         self.rank_committed()
@@ -242,13 +264,31 @@ class Ranking:
     def _solve(self, solve: Solve, version: int, revision: int) -> RankedView:
         try:
             result = self._engine.update(*solve)
+            kept = result.fallback == "equal" and self._views.is_ready
             self._watched.refresh()
             self._engine.end_stage("watched")
-            view = self._view(version, revision, result)
+            view = self._views.newest if kept else self._view(version, revision, result)
             self._engine.end_stage("publish")
-            return RankedView(result, view, self._engine.stage_seconds(), perf_counter())
+            seconds = self._engine.stage_seconds()
+            ranked = RankedView(result, view, seconds, perf_counter(), kept)
+            self._report(ranked, version)
+            return ranked
         except DeviceLost as error:
             blame(self._journal, [applied.version for applied in self.unranked], error)
+
+    def _report(self, ranked: RankedView, version: int) -> None:
+        """Says so if the ranks of a solve were refused."""
+        if ranked.fallback is None:
+            return
+        log.warning(
+            "graph %s: the ranks of version %d by %s were refused: %s; %s",
+            self._graph,
+            version,
+            ranked.result.strategy,
+            ranked.result.refused,
+            _FALLBACKS[ranked.fallback],
+        )
+        self._observer.refused(ranked.fallback)
 
     def _view(self, version: int, revision: int, result: Result) -> View:
         ranks = self._engine.publish()  # first: the memory of shards is known with it
@@ -289,7 +329,7 @@ class Ranking:
 
 def _failure(version: int, error: Exception) -> Exception:
     """What the client of a batch is told that `error` left unranked."""
-    if isinstance(error, ShardLost):
+    if isinstance(error, ShardLost | ExpiryFailed):
         return RankingDelayed(version, error)
     kind = OutcomeDelayed if isinstance(error, StorageFailed) else RankingFailed
     return kind(version, str(error))

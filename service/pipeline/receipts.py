@@ -42,12 +42,19 @@ class RankedView:
 
     seconds  time of the stages mark, solve, certify, watched and publish
     ended    when the last of them ended, by `perf_counter`
+    kept     whether the view is the one published before: the ranks of the solve are not published
     """
 
     result: Result
     view: View
     seconds: Mapping[str, float]
     ended: float
+    kept: bool = False
+
+    @property
+    def fallback(self) -> str | None:
+        """What was published in place of ranks that were refused; None if they were not."""
+        return "kept" if self.kept else self.result.fallback
 
     def slowest(self, batches: Sequence[AppliedBatch]) -> StageSeconds:
         """The time of the slowest of the batches that have receipts of this ranking; without
@@ -95,6 +102,9 @@ def receipt_of(applied: AppliedBatch, ranked: RankedView, submitted: float | Non
     if result.settled is not None:
         document["settled"] = result.settled
         document["settled_set"] = result.settled_set
+    if result.refused is not None:
+        document["fallback"] = ranked.fallback
+        document["refused"] = result.refused
     if result.trace is not None:
         document["trace"] = result.trace
     return orjson.dumps(document)

@@ -39,7 +39,7 @@ from service.errors import (
 )
 from service.formats.columns import EdgeColumns
 from service.formats.payload import decode_payload
-from service.pipeline.capture import keys_of, restore_window, snapshot_of, view_of
+from service.pipeline.capture import keys_of, restore_window, sets_of, snapshot_of, view_of
 from service.pipeline.keyed_graph import KeyedGraph
 from service.pipeline.observer import StageSeconds
 from service.pipeline.ranking import RECOVERY
@@ -83,7 +83,8 @@ MAX_DEATHS = 2
 class MappedGraph:
     """A graph whose newest checkpoint is mapped, and whose journal is not replayed yet.
 
-    checkpoint, view  None if there is no checkpoint
+    checkpoint  None if there is none
+    view        its view; None without it, and if its ranks are no distribution
     """
 
     engine: Engine
@@ -101,9 +102,14 @@ def map_checkpoint(directory: Path, engine: Engine, kind: KeyKind) -> MappedGrap
     checkpoint = checkpoints.newest_valid(directory / checkpoints.DIRECTORY, needed)
     if checkpoint is None:
         return MappedGraph(engine, VertexTable(kind), None, None, {})
-    keys = keys_of(checkpoint, kind)
-    view = view_of(checkpoint, engine, keys)
-    return MappedGraph(engine, VertexTable(kind, keys), checkpoint, view, view.sets)
+    keys, view = keys_of(checkpoint, kind), None
+    fault = snapshot_of(checkpoint).ranks_fault()
+    if fault is None:
+        view = view_of(checkpoint, engine, keys)
+    else:
+        log.warning("%s: checkpoint %s is ranked anew: %s", directory, checkpoint.name, fault)
+    sets = sets_of(checkpoint)
+    return MappedGraph(engine, VertexTable(kind, keys), checkpoint, view, sets)
 
 
 def restored_journal(path: Path, graph: MappedGraph) -> Journal:

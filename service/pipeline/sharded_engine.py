@@ -112,7 +112,7 @@ class ShardedGraphEngine(Engine):
         lost: Callable[[], None] = lambda: None,
     ) -> None:
         self._started: ShardedEngine | None = None  # first: the properties below use it
-        super().__init__(options, "cpu")
+        super().__init__(options, "cpu", "ignore")  # the receipt says it
         self.shards = shards
         self._asked, self._cluster, self._notify_lost = backend, cluster, lost
         self._device_memory = device_memory
@@ -243,6 +243,7 @@ class ShardedGraphEngine(Engine):
                     self._asked,
                     cluster=self._cluster,
                     device_memory=self._device_memory,
+                    unconverged="ignore",
                 )
                 self._started.on_loss(self._notify_lost)
         return self._started

@@ -65,7 +65,7 @@ class Shards:
                 options, self.count, backend, self._cluster, self._device_memory, self._notify_lost
             )
         else:
-            self._engine = Engine(options, backend)
+            self._engine = Engine(options, backend, "ignore")  # the receipt says it
         return self._engine
 
     def check_call(self, call: str) -> None:

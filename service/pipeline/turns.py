@@ -1,5 +1,7 @@
 """Turns of an event loop: what is done for writers waits for one, so that a read does not wait for
-a hundred writers that were answered at once and all send their next batch at once.
+a hundred writers that were answered at once and all send their next batch at once. What is done for
+strangers, who have no API key, waits for turns of its own: a flood of theirs takes ROUND_SECONDS of
+a round, and delays no one else.
 """
 
 from __future__ import annotations
@@ -9,8 +11,10 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 from time import perf_counter
-from typing import Any
+from typing import Any, Literal
 from weakref import WeakKeyDictionary
+
+Kind = Literal["writer", "stranger"]
 
 ROUND_SECONDS = 0.0005
 """A read waits for about two rounds: that in which it arrives, and that in which it is answered."""
@@ -58,12 +62,12 @@ class Turns:
             asyncio.get_running_loop().call_soon(self._next_round)
 
 
-_TURNS: WeakKeyDictionary[asyncio.AbstractEventLoop, Turns] = WeakKeyDictionary()
+_TURNS: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Kind, Turns]] = WeakKeyDictionary()
 
 
-def turns() -> Turns:
+def turns(kind: Kind = "writer") -> Turns:
     """Those of the running event loop."""
-    loop = asyncio.get_running_loop()
-    if loop not in _TURNS:
-        _TURNS[loop] = Turns()
-    return _TURNS[loop]
+    of_loop = _TURNS.setdefault(asyncio.get_running_loop(), {})
+    if kind not in of_loop:
+        of_loop[kind] = Turns()
+    return of_loop[kind]

@@ -27,12 +27,16 @@ class WindowOptions:
     clock            ``wall``, or ``event``: the largest time that was sent
     forget_vertices  whether vertices leave that have lost all edges by it
     solve            how to rank an expiry that no batch of a client caused
+    max_share        by the wall clock, of the edges: an expiry of more waits until the clock has
+                     not jumped for `hold_seconds`; 1: it does not
     """
 
     seconds: float
     clock: Clock = "wall"
     forget_vertices: bool = False
     solve: Solve = AUTO
+    max_share: float = 1.0
+    hold_seconds: float = 0.0
 
 
 class WindowCapture(NamedTuple):

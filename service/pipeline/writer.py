@@ -67,7 +67,7 @@ class Writer:
         self.positions = positions
         self._scheduler = scheduler
         self._observer = observer
-        self._expiry = Expiry(graph, keyed, weakly(self._commit_expiry))
+        self.expiry = Expiry(graph, keyed, ranking, weakly(self._commit_expiry))
         self._committer = Committer(
             graph, journal, keyed, positions, ranking, checkpointer, observer, commits
         )
@@ -102,7 +102,7 @@ class Writer:
 
     def _take(self) -> list[PendingBatch] | Task | None:
         idle = not self._scheduler and not self.analyses
-        return self._queue.take(idle, self._expiry.seconds_left())
+        return self._queue.take(idle, self.expiry.seconds_left())
 
     def close(self, reason: Exception) -> None:
         """Releases the files, once the thread has ended."""
@@ -117,7 +117,7 @@ class Writer:
     def _process(self, batches: list[PendingBatch]) -> None:
         """Commits and applies batches, and ranks them unless more are waiting to join."""
         try:
-            if self._expiry.by_event:
+            if self.expiry.by_event:
                 self._commit_singly(batches)
             else:
                 self._commit(batches)
@@ -133,13 +133,16 @@ class Writer:
             raise
 
     def _commit_singly(self, batches: list[PendingBatch]) -> None:
-        """Commits and applies batches, each with what it makes too old."""
+        """Commits and applies batches, each with what it makes too old: the next one must not find
+        it any more.
+        """
         waiting = deque(batches)
         try:
             while waiting:
                 one = waiting.popleft()
+                self.expiry.catch_up()
                 self._commit([one])
-                self._expiry.follow(one.batch)
+                self.expiry.follow(one.batch)
         except ShardLost:
             self._queue.put_back(waiting)  # for the next writer
             raise
@@ -165,7 +168,7 @@ class Writer:
 
     def _expire(self) -> None:
         """Deletes what is too old, and ranks unless more can join."""
-        self._expiry.run()
+        self.expiry.run()
         if not self._more_can_join():
             self.ranking.rank_group()
 

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from gpu import PROGRAMS, Answer, InvalidValue, VertexProgram
+from gpu import PROGRAMS, Algorithm, Answer, InvalidValue, VertexProgram
 from service.errors import InvalidField, UnknownVertex
 from service.formats.values import EXPECTED_KEY, is_key
 from service.vertex_keys import ARROW_TYPES, KeyKind, VertexKeys
@@ -99,6 +99,22 @@ def parameters_by_id(graph: str, parameters: Parameters, keys: VertexKeys) -> di
             raise UnknownVertex(graph, key, f"parameters.{_VERTEX}")
         found[_VERTEX] = identity
     return found
+
+
+def tie_order(program: str, keys: VertexKeys) -> NDArray[np.int32] | None:
+    """int32[keys.limit], for the engine: the place of each id in ascending order of the keys, by
+    which the program breaks ties. None: by ids, if the keys are strings or nothing ties.
+    """
+    found = PROGRAMS[program]
+    if keys.kind != "integer" or not (isinstance(found, Algorithm) and found.ordered):
+        return None
+    ids = keys.vertices(0, keys.limit)
+    by_key = ids[np.argsort(keys.keys(ids).to_numpy())]
+    places = np.empty(keys.limit, np.int32)
+    places[by_key] = np.arange(len(ids))
+    free = np.delete(np.arange(keys.limit), ids)
+    places[free] = np.arange(len(ids), keys.limit)
+    return places
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,12 +268,11 @@ class AnalysisAnswer:
         """All values: of vertices by id, of edges in their order."""
         return pa.table(dict(zip(self.fields, self.columns(0, self.limit), strict=True)))
 
-    def top(self, k: int, order: Order) -> dict[str, list[dict[str, Any]]]:
+    def top(self, k: int, order: Order) -> pa.RecordBatch:
         """The k largest, or smallest, values; ties in order of ids, or of edges. Of a program whose
         values are vertices: the k largest groups, by the vertices that name them.
 
-        ``{"values": [{"vertex", "value"}, …], "edges": [{"source", "target", "value"}, …]}``: one
-        of them is empty
+        Columns: `vertex`, or `source` and `target`, and `value`.
         """
         ends: list[NDArray[Any]]
         values: NDArray[Any]
@@ -272,10 +287,9 @@ class AnalysisAnswer:
                 ids, values = ids[values != self.missing], values[values != self.missing]
             ends = [ids]
         best = _first_places(values, k, order)
-        keys = [self.keys.keys(ids[best].astype(np.int64)).to_pylist() for ids in ends]
-        rows = zip(*keys, values[best].tolist(), strict=True)
-        found = [dict(zip(self.fields, row, strict=True)) for row in rows]
-        return {"values": [], "edges": []} | {"edges" if self.edges else "values": found}
+        keys = [self.keys.keys(ids[best].astype(np.int64)) for ids in ends]
+        kind = pa.float64() if values.dtype.kind == "f" else pa.int64()
+        return pa.record_batch([*keys, pa.array(values[best], kind)], names=list(self.fields))
 
 
 def _first_places(values: NDArray[Any], k: int, order: Order) -> NDArray[np.int64]:

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from gpu import CapturedEdges
 from service.queries.analyses import AnalysisAnswer
+from service.queries.places import Places
 from service.queries.requests import QueryResponse, trace_member
 from service.queries.view import View
 from service.vertex_keys import ARROW_TYPES, VertexKeys
@@ -40,7 +41,7 @@ def ranks_export(view: View) -> Export:
 
     Raises OutOfMemory, DeviceLost.
     """
-    facts = {"version": view.version, "revision": view.revision, "error_bound": view.error_bound}
+    facts = _facts(view)
     fields = {"vertex": ARROW_TYPES[view.keys.kind], "rank": pa.float64()}
     schema = _schema(fields, facts)
     ranks = view.ranks.to_numpy()  # here, so that an error is the response
@@ -51,6 +52,18 @@ def ranks_export(view: View) -> Export:
             yield pa.record_batch([view.keys.keys(ids), pa.array(ranks[ids])], schema=schema)
 
     return Export(schema, facts, pieces())
+
+
+def top_export(view: View, places: Places) -> Export:
+    """Columns vertex and rank, best first, of the first places."""
+    kind = ARROW_TYPES[view.keys.kind]
+    schema = _schema({"vertex": kind, "rank": pa.float64()}, _facts(view))
+    columns = [pa.array(places.vertices, kind), pa.array(places.ranks, pa.float64())]
+    return Export(schema, _facts(view), iter([pa.record_batch(columns, schema=schema)]))
+
+
+def _facts(view: View) -> dict[str, int | float]:
+    return {"version": view.version, "revision": view.revision, "error_bound": view.error_bound}
 
 
 def edges_export(edges: CapturedEdges, keys: VertexKeys, version: int, weighted: bool) -> Export:

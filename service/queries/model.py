@@ -122,6 +122,11 @@ class WatchedQuery(BaseModel):
     )
 
     @property
+    def listed_keys(self) -> int:
+        """Keys that it lists: seeds, and vertices of `among`."""
+        return len(self.seeds) + (len(self.among) if isinstance(self.among, list) else 0)
+
+    @property
     def nbytes(self) -> int:
         """Bytes of the seeds, and about those of `among`."""
         return self.seeds.nbytes + 16 * len(self.among or ())

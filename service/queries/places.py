@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
 
 from gpu import proven_descents
 
@@ -14,24 +15,27 @@ from gpu import proven_descents
 class RankedVertices(NamedTuple):
     """Vertices one after the other in the order of ranks, highest first.
 
-    vertices, ranks  keys, or ids
-    ties             a number for each tie among them, -1 for a vertex in none: gpu.Ranks.ties_of
+    vertices  keys
+    ranks     float64[len(vertices)]
+    ties      int64[len(vertices)]: a number for each tie among them, -1 for a vertex in none:
+              gpu.Ranks.ties_of
     """
 
-    vertices: list[Any]
-    ranks: list[float]
-    ties: list[int]
+    vertices: pa.Array
+    ranks: NDArray[np.float64]
+    ties: NDArray[np.int64]
 
     def part(self, first: int, end: int) -> RankedVertices:
         part = slice(first, end)
         return RankedVertices(self.vertices[part], self.ranks[part], self.ties[part])
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Places:
     """Some places one after the other.
 
-    vertices, ranks  keys, or ids; highest rank first
+    vertices         keys; highest rank first
+    ranks            float64[len(vertices)]
     settled          how many of the first places are proven to be theirs
     settled_set      whether it is proven that these vertices have these places, in any order
     groups           numbers of places one after the other. The order of the groups is proven, the
@@ -39,8 +43,8 @@ class Places:
     ties             numbers of the groups, from 0 on, whose vertices are proven to have equal ranks
     """
 
-    vertices: list[Any]
-    ranks: list[float]
+    vertices: pa.Array
+    ranks: NDArray[np.float64]
     settled: int
     settled_set: bool
     groups: list[int]
@@ -53,19 +57,18 @@ class Places:
         listed  with one place more on either side, if the graph has them
         """
         vertices, ranks, ties = listed.part(before, before + count)
-        if not ranks:
-            return cls([], [], 0, True, [], [])
+        if not len(ranks):
+            return cls(vertices, ranks, 0, True, [], [])
         # a tie is proven to be above or below all other vertices
-        above = proven_descents(np.array(listed.ranks), error_bound)
+        above = proven_descents(listed.ranks, error_bound)
         above |= np.diff(listed.ties) != 0
-        tied = np.array(listed.ties[1:]) >= 0
+        tied = listed.ties[1:] >= 0
         end = before + len(ranks)
-        proven = [True, *(above | tied).tolist(), True][before : end + 1]
-        settled = 0
-        while settled < len(ranks) and proven[settled] and proven[settled + 1]:
-            settled += 1
-        borders = [place for place in range(before + 1, end) if above[place - 1]]
-        groups = [later - each for each, later in pairwise([before, *borders, end])]
-        firsts = accumulate(groups[:-1], initial=0)
-        of_ties = [number for number, first in enumerate(firsts) if ties[first] >= 0]
-        return cls(vertices, ranks, settled, proven[0] and proven[-1], groups, of_ties)
+        proven = np.concatenate([[True], above | tied, [True]])[before : end + 1]
+        unproven = np.flatnonzero(~(proven[:-1] & proven[1:]))
+        settled = int(unproven[0]) if len(unproven) else len(ranks)
+        borders = 1 + np.flatnonzero(above[before : end - 1])
+        firsts = np.concatenate([[0], borders])
+        groups = np.diff(firsts, append=len(ranks)).tolist()
+        of_ties = np.flatnonzero(ties[firsts] >= 0).tolist()
+        return cls(vertices, ranks, settled, bool(proven[0] and proven[-1]), groups, of_ties)

@@ -18,7 +18,11 @@ Positions = Mapping[tuple[str, str], str]
 
 FIELD = "min_position"
 
-_NUMBERS = re.compile(r"\d{1,20}(?:-\d{1,20})*", re.ASCII)
+_POSITION = r"[0-9]{1,20}(?:-[0-9]{1,20})*"
+_NUMBERS = re.compile(_POSITION)
+
+PATTERN = rf"^[\s\S]+:[^:]*:{_POSITION}$"
+"""What `MinPosition.parsed` accepts, for the OpenAPI document."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from gpu import Ranks
 from service.errors import UnknownSet
+from service.formats.values import EMPTY
 from service.queries.places import Places, RankedVertices
 from service.queries.positions import Positions
 from service.queries.watched import WatchedResult
@@ -20,7 +21,7 @@ from service.vertex_keys import VertexKeys
 
 CACHED_PLACES = (128, 2**17)
 """Bounds on the top places that a view caches: fewer would cost the same pass over all ranks, more
-a Python object for each vertex of a large graph.
+a copy of the keys of a large graph.
 """
 
 
@@ -31,7 +32,9 @@ class _TopCache:
         self._ranks = ranks
         self._keys = keys
         self._growing = threading.Lock()
-        self._cached = RankedVertices([], [], [])
+        self._cached = self._none = RankedVertices(
+            EMPTY[keys.kind], np.empty(0), np.empty(0, np.int64)
+        )
 
     def holds(self, places: int) -> bool:
         return min(places, self._ranks.count) <= len(self._cached.vertices)
@@ -40,7 +43,7 @@ class _TopCache:
         fewest, most = CACHED_PLACES
         end = offset + count
         if offset >= self._ranks.count:
-            return RankedVertices([], [], [])
+            return self._none
         if end > most:
             return self._compute(count, offset)
         if not self.holds(end):
@@ -58,8 +61,7 @@ def _ranked_vertices(
     ranks: Ranks, keys: VertexKeys, ids: NDArray[np.int64], values: NDArray[np.float64]
 ) -> RankedVertices:
     """values: the ranks of the ids, descending"""
-    ties = ranks.ties_of(ids).tolist()
-    return RankedVertices(keys.keys(ids).to_pylist(), values.tolist(), ties)
+    return RankedVertices(keys.keys(ids), values, ranks.ties_of(ids))
 
 
 def state_of(version: int, revision: int) -> str:
@@ -113,14 +115,12 @@ class View:
         found = self.keys.id_of(key)
         return None if found < 0 else float(self.ranks.of(np.array([found]))[0])
 
-    def ranks_of(self, keys: pa.Array) -> list[float | None]:
-        """The rank of each key, in order; None if the view does not have it."""
+    def ranks_of(self, keys: pa.Array) -> NDArray[np.float64]:
+        """float64[len(keys)]: the rank of each key, in order; NaN if the view does not have it."""
         ids = self.ids(keys)
         known = ids >= 0
-        ranks: list[float | None] = [None] * len(ids)
-        places = np.flatnonzero(known)
-        for place, rank in zip(places.tolist(), self.ranks.of(ids[known]).tolist(), strict=True):
-            ranks[place] = rank
+        ranks = np.full(len(ids), np.nan)
+        ranks[known] = self.ranks.of(ids[known])
         return ranks
 
     def top_is_known(self, count: int, offset: int) -> bool:

@@ -17,6 +17,7 @@ import pyarrow as pa
 from gpu import Engine, Personalized, Registration
 from gpu import UnknownVertex as UnknownId
 from service.errors import UnknownSet, UnknownVertex, UnknownWatched
+from service.formats.values import EMPTY
 from service.queries.model import Members, QueryByIds, Vertices, WatchedQuery
 from service.queries.requests import no_places
 from service.vertex_keys import ARROW_TYPES, VertexKeys
@@ -34,7 +35,7 @@ class WatchedResult:
     """
 
     query: WatchedQuery
-    vertices: list[Any]
+    vertices: pa.Array
     answer: Personalized | None
     error: Exception | None = None
     ignored: list[Any] = field(default_factory=list)
@@ -163,19 +164,20 @@ class WatchedQueries:
 
     def _result(self, name: str) -> WatchedResult:
         query, found, before = self.queries[name], self._found[name], self.results.get(name)
+        none = EMPTY[self._keys().kind]
         if isinstance(found, Exception):
-            return WatchedResult(query, [], None, found)
+            return WatchedResult(query, none, None, found)
         if not found.has_ranks:
-            return WatchedResult(query, [], no_places(found.query), ignored=found.ignored)
+            return WatchedResult(query, none, no_places(found.query), ignored=found.ignored)
         try:
             answer = self._engine.watched(name)
         except UnknownId:
             self._solve(name)
             return self._result(name)
         except MemoryError as error:
-            return WatchedResult(query, [], None, error)
+            return WatchedResult(query, none, None, error)
         if before and before.answer and before.answer.vertices is answer.vertices:
             vertices = before.vertices
         else:
-            vertices = self._keys().keys(answer.vertices).to_pylist()
+            vertices = self._keys().keys(answer.vertices)
         return WatchedResult(query, vertices, answer, ignored=found.ignored)

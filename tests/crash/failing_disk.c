@@ -1,7 +1,8 @@
 /* A disk that refuses on demand, below the C library's calls.
 
    Preloaded into a server. While the file named by FAILING_DISK exists, its content says what fails
-   for files and directories below FAILING_DISK_DIRECTORY: "sync" (EIO from fsync and fdatasync),
+   for files and directories below FAILING_DISK_DIRECTORY: "sync" (EIO from fsync and fdatasync;
+   "sync N": only from the one after the first N),
    "full" (ENOSPC from writes that make a file longer or fill it, and from creation) or "read-only"
    (EROFS from every change). */
 
@@ -49,6 +50,25 @@ static int file_is_ours(int file) {
   return is_ours(path);
 }
 
+static int refused_sync(int file) {
+  static int passed;
+  char text[16] = "";
+  int switched = failing() == 's';
+  if (switched && !file_is_ours(file)) return 0;
+  if (switched) {
+    int opened = call_open(getenv("FAILING_DISK"), O_RDONLY | O_CLOEXEC, 0);
+    if (opened >= 0) {
+      if (read(opened, text, sizeof text - 1) < 0) text[0] = 0;
+      close(opened);
+    }
+  } else {
+    passed = 0;
+  }
+  if (!switched || (strlen(text) > 5 && passed++ != atoi(text + 5))) return 0;
+  errno = EIO;
+  return 1;
+}
+
 static int refused_write(int file) {
   char kind = failing();
   if (!(kind == 'f' || kind == 'r') || !file_is_ours(file)) return 0;
@@ -59,20 +79,14 @@ static int refused_write(int file) {
 int fsync(int file) {
   static int (*original)(int);
   if (!original) original = dlsym(RTLD_NEXT, "fsync");
-  if (failing() == 's' && file_is_ours(file)) {
-    errno = EIO;
-    return -1;
-  }
+  if (refused_sync(file)) return -1;
   return original(file);
 }
 
 int fdatasync(int file) {
   static int (*original)(int);
   if (!original) original = dlsym(RTLD_NEXT, "fdatasync");
-  if (failing() == 's' && file_is_ours(file)) {
-    errno = EIO;
-    return -1;
-  }
+  if (refused_sync(file)) return -1;
   return original(file);
 }
 

@@ -204,8 +204,7 @@ def _run(request: dict[str, Any]) -> NoReturn:
 def _serve(request: dict[str, Any]) -> None:
     from gpu import Engine
     from gpu.sharded import capture
-    from service.app import create_app
-    from service.http.server import server_of
+    from service.app import create_app, server_of
     from service.settings import Settings
     from tests.crash.points import arm
 
@@ -222,7 +221,7 @@ def _serve(request: dict[str, Any]) -> None:
         port=request["port"],
         **request["settings"],
     )
-    server_of(create_app(settings), settings, log_level="error").run()
+    server_of(create_app(settings), log_level="error").run()
 
 
 def _consume(request: dict[str, Any]) -> None:

@@ -47,6 +47,16 @@ WRITING: dict[str, Point] = {
 }
 """Passed by every group of batches."""
 
+_EXPIRY = "service.pipeline.expiry:Expiry"
+
+EXPIRING: dict[str, Point] = {
+    "between a batch and what it makes too old": Point(f"{_EXPIRY}.follow", "before"),
+    "after edges have left": Point(f"{_EXPIRY}._commit_all", "after"),
+    "before vertices are forgotten": Point(f"{_EXPIRY}._forget", "before"),
+    "after an expiry": Point(f"{_EXPIRY}.follow", "after"),
+}
+"""Passed by every batch of a graph with a window by the event clock."""
+
 CHECKPOINTING: dict[str, Point] = {
     **_around("gpu.engine:Engine.capture", "the capture for a checkpoint"),
     "before a checkpoint is written": Point(f"{_CHECKPOINT}:write", "before"),
@@ -100,7 +110,15 @@ CATALOGUE: dict[str, Point] = {
 }
 """Passed when graphs are created and dropped."""
 
-POINTS = WRITING | CHECKPOINTING | RECOVERING | SHARDS_CHECKPOINTING | SHARDS_RECOVERING | CATALOGUE
+POINTS = (
+    WRITING
+    | EXPIRING
+    | CHECKPOINTING
+    | RECOVERING
+    | SHARDS_CHECKPOINTING
+    | SHARDS_RECOVERING
+    | CATALOGUE
+)
 
 
 def arm(name: str, passes: int) -> None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import random
 import shutil
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
 from tests.crash.nursery import Nursery
-from tests.crash.points import CATALOGUE, CHECKPOINTING, RECOVERING, WRITING
+from tests.crash.points import CATALOGUE, CHECKPOINTING, EXPIRING, RECOVERING, WRITING
 from tests.crash.streams import GRAPH, WEIGHTED, Stream, check, run_until_killed, streams
 from tests.service.server import wait_for
 
@@ -57,6 +59,69 @@ def test_a_killed_recovery_starts_over(nursery: Nursery, tmp_path: Path) -> None
         assert killed.dies(SECONDS), f"{point}: was not passed"
         killed.wait()
     _check(nursery, tmp_path, sending, everything=True)
+
+
+def test_a_kill_between_a_batch_and_its_expiry_changes_no_version(
+    nursery: Nursery, tmp_path: Path
+) -> None:
+    """By the event clock: as if it had not been killed."""
+    found = {}
+    for number, point in enumerate([None, *EXPIRING, "before the journal's commit"]):
+        server = nursery.start(tmp_path / str(number), point, 4)
+        if server.wait_until_ready():
+            with suppress(httpx.TransportError):
+                send_stream(server.url)
+        if point is None:
+            server.kill()
+        assert server.dies(SECONDS), f"{point}: was not passed"
+        server.wait()
+        again = nursery.start(tmp_path / str(number))
+        assert again.wait_until_ready()
+        send_stream(again.url)
+        found[point] = windowed(again.url)
+        again.kill()
+        again.wait()
+    expected = found.pop(None)
+    assert sum(one["expired"] for one in expected["versions"]) > 3
+    for point, each in found.items():
+        ranks = each.pop("ranks")
+        assert ranks == pytest.approx(expected["ranks"], abs=2e-6), point
+        assert each == {name: expected[name] for name in each}, point
+
+
+WINDOWED = "/graphs/windowed"
+TOLD = ("version", "inserted", "already_present", "deleted", "removed", "expired")
+
+
+def send_stream(url: str) -> None:
+    """Sends batches that add to weights; each makes some edges of the earlier ones too old."""
+    options = {"window": 10, "clock": "event", "weighted": True, "forget_vertices": True}
+    with httpx.Client(base_url=url, timeout=180) as http:
+        http.put(WINDOWED, json=options).raise_for_status()
+        for number in range(4):
+            now = 10.0 * number
+            rows = [["hub", f"v{number}", 1.0, now], ["a", "b", 1.0, now - 4.0 * (number % 2)]]
+            rows += [[f"v{number}", f"v{number + 1}", 2.0, now + 1.0]]
+            http.post(
+                f"{WINDOWED}/batches",
+                params={"on_conflict": "add"},
+                json={"insert": rows},
+                headers={"Idempotency-Key": f"k{number}"},
+            ).raise_for_status()
+
+
+def windowed(url: str) -> dict[str, Any]:
+    """What the graph is, and what is told of its versions."""
+    with httpx.Client(base_url=url, timeout=180) as http:
+        last = http.get(WINDOWED).json()["version"]
+        versions = [http.get(f"{WINDOWED}/batches/{n}").json() for n in range(1, last + 1)]
+        edges = http.get(f"{WINDOWED}/edges", headers={"Accept": "text/csv"}).text
+        top = http.get(f"{WINDOWED}/top").json()["ranks"]
+    return {
+        "versions": [{name: one[name] for name in TOLD} for one in versions],
+        "edges": sorted(edges.splitlines()),
+        "ranks": {one["vertex"]: one["rank"] for one in top},
+    }
 
 
 def _checkpointed(url: str) -> bool:

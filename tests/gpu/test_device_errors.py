@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import replace
@@ -30,6 +31,34 @@ class IllegalAddress(RuntimeError):
     """As CUDARuntimeError of CuPy: after it every call fails in the same way."""
 
     status = 700
+
+
+def test_a_forked_child_is_told_how_to_start_processes() -> None:
+    backend = make_backend(emulated_device())
+    engine = Engine(backend=backend)
+    engine.apply(EdgeBatch.of([(0, 1), (1, 0)]))
+    engine.update()
+    ranks = engine.publish()
+    calls: list[Callable[[], Any]] = [
+        lambda: Engine(backend=backend),
+        lambda: engine.apply(EdgeBatch.of([(1, 1)])),
+        engine.update,
+        engine.publish,
+        lambda: ranks.top(1),
+    ]
+    child = os.fork()
+    if child == 0:
+        told = 0
+        try:
+            for call in calls:
+                with pytest.raises(DeviceLost, match="processes by spawn or forkserver"):
+                    call()
+                told += 1
+        finally:
+            os._exit(told)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == len(calls)
+    engine.apply(EdgeBatch.of([(1, 1)]))
+    engine.update()
 
 
 class FailingDevice:

@@ -58,3 +58,20 @@ def test_the_extras_are_those_of_the_project() -> None:
     project = (ROOT / "pyproject.toml").read_text("utf-8")
     for extra in re.findall(r"\[(\w+)\]['`]", TEXT):
         assert re.search(rf"^{extra} = \[", project, re.MULTILINE), extra
+
+
+def test_what_is_printed_installs_from_a_clone_since_no_index_has_the_project() -> None:
+    folders = [ROOT / name for name in ("docs", "gpu", "liverank", "service", "examples", "docker")]
+    files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
+    for path in (*files, ROOT / "README.md", ROOT / "benchmarks" / "README.md"):
+        if path.suffix in (".md", ".py", ".yaml", ".yml", ".toml", ".sh"):
+            assert not re.search(r"pip install (-\w+ )*['`]?liverank", path.read_text("utf-8")), (
+                path
+            )
+
+
+def test_the_readme_makes_each_graph_once() -> None:
+    text = (ROOT / "README.md").read_text("utf-8")
+    made = re.findall(r"-X PUT \S+/graphs/(\w+)|liverank load \S+ --graph (\w+)", text)
+    names = [put or loaded for put, loaded in made]
+    assert len(names) == len(set(names)) == 2

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
+import warnings
 from typing import Any
 
 import duckdb
@@ -16,7 +19,7 @@ import pytest
 import scipy.sparse
 
 import liverank
-from liverank import InvalidInput
+from liverank import InvalidInput, NotConverged
 
 PAIRS = [("a", "b"), ("b", "c"), ("c", "a"), ("d", "a"), ("a", "e")]
 COLUMNS = {"source": [one for one, _ in PAIRS], "target": [two for _, two in PAIRS]}
@@ -160,9 +163,24 @@ def test_options_are_those_of_the_engine() -> None:
     graph.add_edges_from((vertex, vertex) for vertex in "abcde")
     ranking = liverank.pagerank(PAIRS, damping=0.5, dangling="self-loop", target_error=1e-9)
     check(ranking, graph, alpha=0.5)
-    rough = liverank.pagerank(nx.gnp_random_graph(200, 0.05, seed=1), max_iterations=1)
+
+
+@pytest.mark.parametrize("seeds", [None, {0: 1.0}])
+def test_too_few_iterations_are_told(seeds: dict[int, float] | None) -> None:
+    graph = nx.gnp_random_graph(200, 0.05, seed=1)
+    few: dict[str, Any] = {"max_iterations": 1, "damping": 0.99, "personalization": seeds}
+    with pytest.warns(NotConverged, match=r"target_error is 1\.0e-06") as told:
+        rough = liverank.pagerank(graph, **few)
+    assert told[0].filename == __file__
     assert not rough.converged
     assert rough.error_bound > 1e-6
+    with pytest.raises(NotConverged) as raised:
+        liverank.pagerank(graph, **few, unconverged="raise")
+    assert raised.value.error_bound == rough.error_bound
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert not liverank.pagerank(graph, **few, unconverged="ignore").converged
+        assert liverank.pagerank(graph).converged
 
 
 @pytest.mark.parametrize(
@@ -170,6 +188,7 @@ def test_options_are_those_of_the_engine() -> None:
     [
         ({"damping": 2}, "damping: expected a number above 0 and below 1, got 2"),
         ({"target_error": float("nan")}, "target_error: expected .*, got nan"),
+        ({"unconverged": "no"}, "unconverged: expected 'warn', 'raise' or 'ignore', got 'no'"),
         ({"backend": "tpu"}, "backend: expected 'auto', 'cpu' or 'cuda', got 'tpu'"),
     ],
 )
@@ -380,6 +399,119 @@ def test_the_weights_of_parallel_edges_of_a_graph_add_up(kind: str) -> None:
         data = igraph.Graph([row[:2] for row in rows], directed=True)
         data.es["w"] = [row[2] for row in rows]
     check(liverank.pagerank(data, weight="w", target_error=1e-9), graph, weight="w")
+
+
+@pytest.mark.parametrize("kind", [nx.Graph, nx.DiGraph, nx.MultiGraph, nx.MultiDiGraph])
+def test_a_graph_of_networkx_has_the_weights_that_it_has_there(kind: type[nx.Graph]) -> None:
+    rows = [(0, 1, 2.0), (0, 1, 3.0), (1, 0, 1.0), (0, 2, 8.0), (2, 2, 4.0), (1, 3, 0.0)]
+    graph = kind()
+    graph.add_weighted_edges_from(rows)
+    graph.add_edge(2, 0)  # counts 1
+    check(liverank.pagerank(graph, target_error=1e-9), graph)
+    check(liverank.pagerank(graph, weight="weight", target_error=1e-9), graph)
+    check(liverank.pagerank(graph, weight=None, target_error=1e-9), graph, weight=None)
+    check(liverank.pagerank(graph, weight="w", target_error=1e-9), graph, weight=None)
+    graph.add_edge(0, 3, weight=-1.0)
+    with pytest.raises(InvalidInput, match=r"expected a finite number above 0.*, got -1\.0"):
+        liverank.pagerank(graph)
+    graph.add_edge(0, 3, weight="heavy")
+    with pytest.raises(InvalidInput, match="expected a number as weight"):
+        liverank.pagerank(graph)
+
+
+def test_the_karate_club_is_ranked_as_by_networkx() -> None:
+    graph = nx.karate_club_graph()
+    check(liverank.pagerank(graph, target_error=1e-9), graph)
+
+
+def test_the_weights_of_a_graph_may_be_as_small_as_those_of_networkx() -> None:
+    graph = nx.DiGraph()
+    graph.add_weighted_edges_from([(0, 1, 3e-200), (0, 2, 1e-200), (1, 0, 1e-190), (2, 0, 1e-200)])
+    found, exact = liverank.pagerank(graph).to_dict(), expected(graph)
+    assert sum(abs(found[vertex] - exact[vertex]) for vertex in exact) < 2e-6
+    graph.add_edge(0, 2, weight=1.0)
+    with pytest.raises(InvalidInput, match=r"expected a finite number above 0.*, got 3e-200"):
+        liverank.pagerank(graph)
+
+
+WITH_WEIGHT = {**COLUMNS, "weight": [1.0, 2.0, 3.0, 4.0, 5.0]}
+
+
+@pytest.mark.parametrize(
+    ("edges", "ends"),
+    [
+        (WITH_WEIGHT, {}),
+        (pd.DataFrame(WITH_WEIGHT), {}),
+        (pd.DataFrame(WITH_WEIGHT), {"source": "source", "target": "target"}),
+        (pl.DataFrame(WITH_WEIGHT), {"source": "source", "target": "target"}),
+        (pa.table(WITH_WEIGHT), {}),
+        (Interchange(pa.table(WITH_WEIGHT)), {}),
+        (igraph.Graph.DataFrame(pd.DataFrame(WITH_WEIGHT), use_vids=False), None),
+    ],
+    ids=["mapping", "pandas", "pandas, named", "polars", "arrow", "interchange", "igraph"],
+)
+def test_weights_that_are_not_used_are_said_once(edges: Any, ends: dict[str, str] | None) -> None:
+    named: dict[str, Any] = ends or {}
+    weighted = nx.DiGraph()
+    weighted.add_weighted_edges_from(zip(*WITH_WEIGHT.values(), strict=True))
+    said = "'weight' is not used: weight='weight' ranks by it, weight=None without it"
+    with pytest.warns(liverank.UnusedWeights, match=f"^{said}$") as issued:
+        ranking = liverank.pagerank(edges, **named, target_error=1e-9)
+    check(ranking, nx.DiGraph(PAIRS))
+    assert [each.filename for each in issued] == [__file__]
+    check(liverank.pagerank(edges, **named, weight=None, target_error=1e-9), nx.DiGraph(PAIRS))
+    check(liverank.pagerank(edges, **named, weight="weight", target_error=1e-9), weighted)
+
+
+def test_an_end_that_is_called_weight_is_used() -> None:
+    edges = {"item": COLUMNS["source"], "weight": COLUMNS["target"]}
+    check(liverank.pagerank(edges, target_error=1e-9), nx.DiGraph(PAIRS))
+
+
+@pytest.mark.parametrize("kind", [nx.MultiGraph, nx.MultiDiGraph])
+@pytest.mark.parametrize("weight", [{}, {"weight": None}])
+def test_each_of_parallel_edges_of_networkx_counts(
+    kind: type[nx.Graph], weight: dict[str, Any]
+) -> None:
+    graph = kind([(0, 1), (0, 1), (0, 2), (1, 0), (2, 0), (2, 2)])
+    ranking = liverank.pagerank(graph, target_error=1e-9, **weight)
+    check(ranking, graph)
+    assert (ranking.edges, ranking.duplicates) == (len(set(graph.edges())), 0)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("directed", [False, True])
+def test_parallel_edges_and_loops_of_igraph_count_as_there(directed: bool, weighted: bool) -> None:
+    graph = igraph.Graph([(0, 1), (1, 0), (0, 2), (2, 2), (2, 3), (3, 0)], directed=directed)
+    options: dict[str, Any] = {"weight": "w"} if weighted else {}
+    graph.es["w"] = [1.0, 2.0, 4.0, 0.5, 0.0, 3.0]
+    exact = graph.pagerank(weights="w" if weighted else None)
+    found = liverank.pagerank(graph, target_error=1e-12, **options).ranks
+    assert np.abs(found - exact).sum() < 1e-9
+
+
+def test_a_pool_of_forked_processes_ranks() -> None:
+    program = """
+import multiprocessing
+import numpy as np
+import liverank
+
+def rank(seed):
+    edges = np.random.default_rng(seed).integers(0, 20_000, (100_000, 2))
+    return liverank.pagerank(edges, backend="cpu").top(3)
+
+here = [rank(seed) for seed in range(3)]
+with multiprocessing.get_context("fork").Pool(2) as pool:
+    print(pool.map(rank, range(3)) == here == [rank(seed) for seed in range(3)])
+"""
+    ended = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert ended.stdout == "True\n"
 
 
 @pytest.mark.parametrize("wrong", [0.0, -1.0, 1e-40])

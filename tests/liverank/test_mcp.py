@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 import os
 import re
 import shlex
+import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +29,11 @@ import liverank.mcp
 from liverank import Client, InvalidInput, PersonalizedQuery
 from liverank.mcp.server import PATH, serve_http
 from service.cli import main as cli
+from service.cli.commands import agents
+from service.errors import MalformedRequest
+from service.http.server import MAX_CONNECTIONS, SLOW_CLIENT_SECONDS
+from service.problems import problem_of
+from service.settings import Settings
 from tests.service.server import Server, running
 
 ROOT = Path(__file__).parents[2]
@@ -36,8 +44,9 @@ READING = {"related", "top", "rank"}
 
 ALONE = """
 import sys
-for name in ("fastapi", "numba", "numpy", "orjson", "prometheus_client", "pyarrow"):
+for name in ("fastapi", "numba", "numpy", "orjson", "prometheus_client", "pyarrow", "uvloop"):
     sys.modules[name] = None
+sys.modules["pydantic_settings"] = None
 from service.cli.__main__ import main
 main()
 """
@@ -73,10 +82,10 @@ def read_key(url: str) -> str:
 
 
 @contextmanager
-def serving(url: str, *arguments: str) -> Iterator[str]:
+def serving(url: str, *arguments: str, command: Sequence[str] = COMMAND) -> Iterator[str]:
     """The address of a process that serves over HTTP."""
     with subprocess.Popen(
-        [*COMMAND, "--http", "--port", "0", *arguments],
+        [*command, "--http", "--port", "0", *arguments],
         # the key of its own environment is not to be used for others
         env=os.environ | {"LIVERANK_URL": url, "LIVERANK_API_KEY": KEY},
         stderr=subprocess.PIPE,
@@ -84,9 +93,8 @@ def serving(url: str, *arguments: str) -> Iterator[str]:
     ) as process:
         assert process.stderr is not None
         try:
-            line = process.stderr.readline()
-            (address,) = re.findall(r"http://\S+", line)
-            yield address
+            addresses = (re.findall(r"http://\S+/mcp", line) for line in process.stderr)
+            yield next(found for found in addresses if found)[0]
         finally:
             process.terminate()
             rest = process.stderr.read()
@@ -235,6 +243,10 @@ def test_tools_are_described_and_writes_must_be_allowed(endpoint: str) -> None:
         ("related", {"seeds": {"Ada": -1}}, "greater than 0"),
         ("related", {"seeds": ["Ada"], "damping": 1.5}, "less than 1"),
         ("related", {"seeds": ["Ada"], "among": "none"}, "Unknown set"),
+        ("related", {"seeds": ["Ada"] * 101}, "at most 100"),
+        ("related", {"seeds": {f"v{n}": 1 for n in range(101)}}, "at most 100"),
+        ("related", {"seeds": ["Ada"], "k": 101}, "less than or equal to 100"),
+        ("add_edges", {"edges": [{"source": "a", "target": "b"}] * 1001}, "at most 1000"),
         ("top", {"k": 101}, "less than or equal to 100"),
         ("top", {"limit": 5}, "limit"),
         ("top", {"graph": "nothing"}, "there are: default, memory, notes, numbers"),
@@ -289,6 +301,77 @@ def test_a_server_that_is_away_is_named() -> None:
         assert f"no answer from {away}" in refusal(call(address, "top", None))
 
 
+# Limits: those of the server's own connections
+
+
+def is_alone(limit: int) -> list[str]:
+    """The command with the extra `mcp` alone, and no more than `limit` file descriptors."""
+    limited = f"import resource; resource.setrlimit(resource.RLIMIT_NOFILE, ({limit}, {limit}))"
+    return [sys.executable, "-c", f"{limited}{ALONE}", "mcp"]
+
+
+@pytest.fixture(scope="module")
+def impatient(url: str) -> Iterator[tuple[str, int]]:
+    """The host and port of a server that waits a second for clients, and has few descriptors."""
+    limits = ("--slow-client-seconds", "1", "--graph", "memory")
+    with serving(url, *limits, command=is_alone(256)) as address:
+        parsed = httpx.URL(address)
+        assert parsed.port is not None
+        yield parsed.host, parsed.port
+
+
+def ended(connection: socket.socket) -> bool:
+    """Whether the server closes the connection in time."""
+    try:
+        return connection.recv(1000) == b""
+    except ConnectionResetError:
+        return True
+
+
+def test_half_sent_heads_end_and_do_not_keep_others_out(impatient: tuple[str, int]) -> None:
+    with ExitStack() as stack:
+        started = time.monotonic()
+        connections = []
+        for _ in range(600):
+            connection = stack.enter_context(socket.create_connection(impatient, timeout=20))
+            with suppress(OSError):  # too many are closed at once
+                connection.sendall(b"POST /mcp HTTP/1.1\r\nHost: localhost\r\n")
+            connections.append(connection)
+        assert all(map(ended, connections))
+        assert time.monotonic() - started < 15
+        host, port = impatient
+        assert vertices(answer(call(f"http://{host}:{port}{PATH}", "top", k=1)))
+
+
+def test_a_slow_body_ends_the_connection(impatient: tuple[str, int]) -> None:
+    with socket.create_connection(impatient, timeout=20) as connection:
+        head = f"POST {PATH} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {KEY}\r\n"
+        accepted = "Accept: application/json, text/event-stream\r\n"
+        kind = "Content-Type: application/json\r\nContent-Length: 500000\r\n\r\n{"
+        connection.sendall(f"{head}{accepted}{kind}".encode())
+        received = b"".join(iter(lambda: connection.recv(1000), b""))
+        assert received.startswith(b"HTTP/1.1 408 ")
+        assert b"the body did not arrive within 1 s" in received
+
+
+def test_malformed_requests_are_problems(impatient: tuple[str, int]) -> None:
+    with socket.create_connection(impatient, timeout=20) as connection:
+        connection.sendall(b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nHost: other\r\n\r\n")
+        received = b"".join(iter(lambda: connection.recv(1000), b""))
+        assert received.startswith(b"HTTP/1.1 400 ")
+        document = json.loads(received.partition(b"\r\n\r\n")[2])
+        assert document == problem_of(MalformedRequest("expected one Host header, got 2"))
+
+
+def test_the_limits_are_those_of_the_server() -> None:
+    for name, default in (
+        ("max_connections", MAX_CONNECTIONS),
+        ("slow_client_seconds", SLOW_CLIENT_SECONDS),
+    ):
+        assert Settings.model_fields[name].default == default
+        assert inspect.signature(agents.mcp).parameters[name].default == default
+
+
 class Listening(Exception):
     """It would serve."""
 
@@ -298,7 +381,10 @@ def test_other_machines_may_connect_only_if_the_server_needs_keys(url: str, serv
         raise Listening(address)
 
     def serve(liverank: str, host: str, *names: str) -> None:
-        serve_http(liverank, "default", False, host, 0, names, listening)
+        serve_http(liverank, "default", False, host, 0, names, listening, never, 30.0)
+
+    def never(*_: object) -> None:
+        raise AssertionError("it is not to serve")
 
     with pytest.raises(InvalidInput, match=r"names by which clients reach 0\.0\.0\.0, got none"):
         serve(url, "0.0.0.0")
@@ -321,7 +407,7 @@ def test_the_command_says_what_to_install(
     with pytest.raises(SystemExit) as end:
         cli.main(["mcp"])
     assert end.value.code == 1
-    assert capsys.readouterr().err.endswith("pip install 'liverank[mcp]'\n")
+    assert capsys.readouterr().err.endswith("pip install -e '.[mcp]' in the clone of liverank\n")
 
 
 # The page
@@ -359,7 +445,7 @@ def test_the_commands_of_the_page_serve_at_the_address_that_it_configures(
         if line.startswith("liverank"):
             with pytest.raises(SystemExit, match=r"^0$"):
                 cli.main(shlex.split(line)[1:])
-    (first, second) = [(host, port, list(names)) for _, _, _, host, port, names, _ in served]
+    (first, second) = [(host, port, list(names)) for _, _, _, host, port, names, *_ in served]
     assert first == ("127.0.0.1", 8081, [])
     assert second == ("0.0.0.0", 8081, ["agents.example.org"])
     addresses = [

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import os
+import pickle
 import random
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import networkx as nx
@@ -125,12 +128,41 @@ def test_weights_beyond_single_precision_are_scaled() -> None:
     assert "are too far apart" in str(refused.value.__cause__)
 
 
-def test_a_tolerance_below_the_rounding_of_weights_is_not_promised() -> None:
-    given = nx.DiGraph()
-    given.add_weighted_edges_from([(0, 1, 0.1), (0, 2, 0.3), (1, 0, 0.7), (2, 0, 0.7)])
-    assert sum(ours(given).values()) == pytest.approx(1)
+def decimal(given: nx.Graph, seed: int) -> nx.Graph:
+    """Gives every edge a weight that single precision cannot hold."""
+    generator = random.Random(seed)
+    for *_, attributes in given.edges(data=True):
+        attributes["weight"] = generator.randrange(1, 100) / 10 + 0.01
+    return given
+
+
+@pytest.mark.parametrize("tol", [1e-6, 1e-8, 1e-12, 1e-15])
+@pytest.mark.parametrize(
+    "given",
+    [
+        nx.DiGraph([(0, 1, {"weight": 0.1}), (0, 2, {"weight": 0.3}), (1, 0), (2, 0)]),
+        decimal(graph(), 8),
+        decimal(graph().to_undirected(), 9),
+        decimal(nx.MultiDiGraph([(0, 1), (0, 1), (1, 0), (2, 2), (2, 0)]), 10),
+        decimal(nx.star_graph(3_000), 11),
+    ],
+    ids=["dangling", "directed", "undirected", "multi-directed", "star"],
+)
+@pytest.mark.parametrize(
+    "options", [{}, {"alpha": 0.5}, {"personalization": {0: 2, 1: 1}}], ids=str
+)
+def test_weights_are_used_in_double_precision(
+    given: nx.Graph, tol: float, options: dict[str, Any]
+) -> None:
+    exact = nx.pagerank(given, tol=1e-15, max_iter=2_000, **options, backend="networkx")
+    found = ours(given, tol=tol, **options)
+    assert sum(abs(found[node] - exact[node]) for node in exact) <= max(tol, 2e-12)
+
+
+def test_ranks_of_rounded_weights_are_refined_within_max_iter() -> None:
+    given = decimal(graph(), 12)
     with pytest.raises(nx.PowerIterationFailedConvergence):
-        ours(given, tol=1e-9)
+        ours(given, tol=1e-12, max_iter=1)
 
 
 def test_changed_weights_update_the_graph(engines: list[Engine]) -> None:
@@ -156,7 +188,13 @@ def test_arguments_that_are_not_implemented_are_refused() -> None:
         with pytest.raises(NotImplementedError):
             ours(graph(), **options)
     reason = backend.can_run("pagerank", (graph(), 0.85, None, 9, 1e-6, None, None, {0: 1}), {})
-    assert reason == "dangling: only None is implemented"
+    assert reason == "dangling: only None and the same as personalization are implemented"
+
+
+def test_vertices_without_out_edges_may_lead_to_the_personalization() -> None:
+    given = graph()
+    assert min(dict(given.out_degree()).values()) == 0
+    check(given, personalization={0: 2, 1: 1, "unknown": 1}, dangling={1: 1, 0: 2, "unknown": 1})
 
 
 def test_failures_are_those_of_networkx() -> None:
@@ -227,6 +265,62 @@ def test_a_conversion_that_was_kept_does_not_change() -> None:
     given.remove_edge(*next(iter(given.edges)))
     ours(given)
     assert backend.pagerank(before) == pytest.approx(ranks)
+
+
+def test_threads_may_share_a_graph() -> None:
+    """Two of them with different options, and one after a change, while the engines are kept."""
+    given = weigh(nx.gnm_random_graph(300, 3_000, seed=13, directed=True), 13)
+    for _ in range(5):
+        given.add_edge(*random.Random(14).sample(range(300), 2), weight=0.75)
+        ours(given)  # NetworkX is not thread-safe where it converts a graph
+        options: list[dict[str, Any]] = [{}, {"alpha": 0.6}, {}, {"personalization": {0: 1}}]
+        exact = [nx.pagerank(given, tol=1e-13, max_iter=500, **each) for each in options]
+        with ThreadPoolExecutor(4) as threads:
+            calls = [
+                (which, threads.submit(ours, given, tol=1e-9, **options[which]))
+                for which in [0, 1, 2, 3] * 10
+            ]
+            for which, call in calls:
+                assert call.result() == pytest.approx(exact[which], abs=1e-8)
+
+
+def test_a_ranked_graph_can_be_pickled_and_copied(engines: list[Engine]) -> None:
+    given = weigh(graph(), 15)
+    before = ours(given)
+    for again in (pickle.loads(pickle.dumps(given)), copy.deepcopy(given)):
+        engines.clear()
+        assert ours(again) == pytest.approx(before)
+        assert len(engines) == 1
+        again.add_edge(0, 59, weight=3.0)
+        check(again)
+    assert ours(given) == before
+
+
+class Unhashable(nx.DiGraph):  # type: ignore[misc]
+    """A graph with an equality of its own."""
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def test_a_graph_without_a_hash_is_ranked_and_not_kept() -> None:
+    given, count = Unhashable(graph().edges), len(backend._converted)
+    check(given)
+    given.add_edge(0, 59)
+    check(given)
+    assert len(backend._converted) == count
+
+
+def test_a_view_is_ranked_as_it_was_until_its_cache_is_cleared() -> None:
+    given = graph()
+    view = given.subgraph(range(30))
+    before = ours(view)
+    given.remove_edges_from(list(view.edges)[:5])
+    assert ours(view) == before  # NetworkX tells the graph of a change, not its views
+    nx._clear_cache(view)
+    check(view)
 
 
 def test_a_graph_that_is_gone_is_forgotten() -> None:

@@ -87,35 +87,47 @@ def test_what_is_not_in_the_core_says_what_to_install(installed: Installed) -> N
     done = installed.run(
         "import liverank\ntry: liverank.Engine\nexcept ImportError as error: print(error)"
     )
-    assert done.stdout == "numpy is not installed: pip install 'liverank[engine]'\n"
+    assert (
+        done.stdout
+        == "numpy is not installed: pip install -e '.[engine]' in the clone of liverank\n"
+    )
     done = installed.run(
         "from liverank import Client, MissingPackage\n"
         "class Frame: __arrow_c_stream__ = None\n"
         "try: Client().insert('g', Frame())\n"
         "except MissingPackage as error: print(error)"
     )
-    assert done.stdout == "pyarrow is not installed: pip install 'liverank[engine]'\n"
+    assert (
+        done.stdout
+        == "pyarrow is not installed: pip install -e '.[engine]' in the clone of liverank\n"
+    )
     for table in ("export_ranks('g')", "export_edges('g', format='csv')"):
         done = installed.run(
             "from liverank import Client, MissingPackage\n"
             f"try: Client().{table}.to_arrow()\n"
             "except MissingPackage as error: print(error)"
         )
-        assert done.stdout == "pyarrow is not installed: pip install 'liverank[engine]'\n"
+        assert (
+            done.stdout
+            == "pyarrow is not installed: pip install -e '.[engine]' in the clone of liverank\n"
+        )
     for name in ("pandas", "polars"):
         done = installed.run(
             "from liverank.client.responses import TopRanks\n"
             f"try: TopRanks(1, 1, 0.0, [], 0.0, 0, True, [], []).to_{name}()\n"
             "except ImportError as error: print(error)"
         )
-        assert done.stdout == f"{name} is not installed: pip install 'liverank[{name}]'\n"
+        assert (
+            done.stdout
+            == f"{name} is not installed: pip install -e '.[{name}]' in the clone of liverank\n"
+        )
     command = subprocess.run(
         [installed.python.with_name("liverank"), "--help"], capture_output=True, text=True
     )
     assert (command.returncode, command.stdout) == (1, "")
     assert command.stderr == (
         "liverank: the command needs typer, which is not installed: "
-        "pip install 'liverank[server]'\n"
+        "pip install -e '.[server]' in the clone of liverank\n"
     )
 
 

@@ -1,9 +1,14 @@
-"""The real application behind a real socket, in this process."""
+"""The real application behind a real socket, in this process or in one of its own."""
 
 from __future__ import annotations
 
 import itertools
+import os
+import re
+import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -15,9 +20,8 @@ from typing import Any
 import httpx
 from fastapi import FastAPI
 
-from service.app import create_app
+from service.app import create_app, server_of
 from service.catalog import Catalog
-from service.http.server import server_of
 from service.settings import Settings
 
 _names = itertools.count()
@@ -76,7 +80,7 @@ class Server:
 def running(data: Path, *, wait_until_ready: bool = True, **settings: Any) -> Iterator[Server]:
     chosen = Settings(data=data, backend="cpu", port=0, **settings)
     app = create_app(chosen)
-    server = server_of(app, chosen, log_level="error")
+    server = server_of(app, log_level="error")
     thread = threading.Thread(target=server.run, name="test-server")
     thread.start()
     try:
@@ -89,6 +93,52 @@ def running(data: Path, *, wait_until_ready: bool = True, **settings: Any) -> It
     finally:
         server.should_exit = True
         thread.join()
+
+
+@dataclass
+class ServerProcess:
+    """`liverank serve` in a process of its own, whose memory is that of the server alone."""
+
+    pid: int
+    http: httpx.Client
+
+    def memory(self) -> int:
+        """Resident bytes."""
+        return self._status("VmRSS")
+
+    def forget_peak(self) -> None:
+        Path(f"/proc/{self.pid}/clear_refs").write_text("5")
+
+    def peak(self) -> int:
+        """The most resident bytes since `forget_peak`."""
+        return self._status("VmHWM")
+
+    def _status(self, name: str) -> int:
+        lines = Path(f"/proc/{self.pid}/status").read_text().splitlines()
+        return 1024 * next(int(line.split()[1]) for line in lines if line.startswith(name))
+
+
+@contextmanager
+def serving(data: Path, **settings: Any) -> Iterator[ServerProcess]:
+    """A ready server without keys in a process of its own."""
+    environment = {f"LIVERANK_{name.upper()}": str(value) for name, value in settings.items()}
+    command = [sys.executable, "-m", "service.cli", "serve", "--data", str(data)]
+    with subprocess.Popen(
+        [*command, "--backend", "cpu", "--port", "0"],
+        env={**os.environ, **environment},
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            assert process.stderr is not None
+            urls = (re.findall(r"http://127.0.0.1:\d+", line) for line in process.stderr)
+            url = next(found for found in urls if found)[0]
+            threading.Thread(target=process.stderr.read, daemon=True).start()
+            with httpx.Client(base_url=url, timeout=PATIENCE) as http:
+                wait_for(lambda: http.get("/readyz").status_code == 200)
+                yield ServerProcess(process.pid, http)
+        finally:
+            process.send_signal(signal.SIGTERM)
 
 
 def wait_for(condition: Any, seconds: float = PATIENCE) -> None:

@@ -217,7 +217,8 @@ def test_every_call_has_an_example() -> None:
 def test_every_logger_is_listed_and_no_other() -> None:
     made = {
         name
-        for path in (ROOT / "service").rglob("*.py")
+        for folder in ("gpu", "service")
+        for path in (ROOT / folder).rglob("*.py")
         for name in re.findall(r'getLogger\("(liverank[^"]*)"\)', path.read_text("utf-8"))
     }
     listed = set(rows(section("Logs", REFERENCE))) - {"logger", "uvicorn.error"}

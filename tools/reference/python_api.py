@@ -24,7 +24,7 @@ This page is written by `python -m tools.reference`.
 """
 
 _GROUPS = {
-    "In this process": ("pagerank", "Ranking"),
+    "In this process": ("pagerank", "Ranking", "NotConverged"),
     "The client": (
         "Client",
         "AsyncClient",
@@ -34,13 +34,14 @@ _GROUPS = {
         "PersonalizedQuery",
     ),
     "The engine": ("Engine", "Options", "EdgeBatch", "VertexProgram"),
-    "Errors": (
+    "Errors and warnings": (
         "LiverankError",
         "InvalidInput",
         "MissingPackage",
         "ClientError",
         "ServerError",
         "ServerUnreachable",
+        "UnusedWeights",
     ),
 }
 
@@ -103,7 +104,7 @@ def _documented(name: str, documented: Any) -> Iterator[str]:
 def _is_hidden(base: type) -> bool:
     return base.__name__.startswith("_") or base.__name__ in (
         *("object", "Struct", "Synchronous", "Asynchronous", "Calls", "Generic", "Exception"),
-        *("ValueError", "ImportError"),
+        *("ValueError", "ImportError", "UserWarning"),
     )
 
 

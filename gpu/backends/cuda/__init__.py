@@ -105,7 +105,7 @@ def cuda_backend() -> Backend:
         import cupy
     except ImportError as error:
         raise BackendUnavailable(
-            "cuda", "CuPy is not installed: pip install 'liverank[cuda13]'"
+            "cuda", "CuPy is not installed: pip install -e '.[cuda13]' in the clone of liverank"
         ) from error
     try:
         if cupy.cuda.runtime.getDeviceCount() == 0:

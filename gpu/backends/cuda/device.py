@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from gpu.backends.cpu.host_memory import available_bytes
 from gpu.backends.cuda.kernels.loader import NAMES, is_weighted
 from gpu.backends.cuda.kernels.page_shape import PAGE_SHAPE, PageShape
-from gpu.errors import OutOfMemory
+from gpu.errors import DeviceLost, OutOfMemory
 from gpu.operations.device import Array, DeviceOperations, Event
 
 _STICKY = {214, 700, 702, 704, 709, 710, 714, 715, 716, 717, 718, 719}
@@ -147,6 +148,7 @@ class CudaDevice(DeviceOperations):
         self.multiprocessors = device.multiprocessors
         self.compile = device.compile
         self._device = device
+        self._process = os.getpid()
 
     def to_device(self, values: NDArray[Any]) -> Array:
         return self.xp.array(values)
@@ -186,6 +188,16 @@ class CudaDevice(DeviceOperations):
             finally:
                 # what was read may be freed now, and its memory written to in another stream
                 self._device.synchronize()
+
+    @contextmanager
+    def detecting_loss(self) -> Iterator[None]:
+        if os.getpid() != self._process:
+            raise DeviceLost(
+                "CUDA does not work in a process that was forked from one that uses it; start "
+                "processes by spawn or forkserver"
+            )
+        with super().detecting_loss():
+            yield
 
     def _is_lost(self, error: Exception) -> bool:
         # CUDARuntimeError and CUDADriverError of CuPy, which cannot be imported without a device

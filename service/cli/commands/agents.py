@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from service.cli.commands.options import DEFAULT_URL, Graph, Url
 
+if TYPE_CHECKING:
+    import socket
+
 app = typer.Typer(rich_markup_mode=None)
+
+_BACKLOG = 32
+"""Connections that asyncio accepts at once, before those beyond the limit are closed."""
 
 
 @app.command()
@@ -30,6 +37,18 @@ def mcp(
     allow_writes: Annotated[
         bool, typer.Option("--allow-writes", help="Have the tool `add_edges`, too.")
     ] = False,
+    max_connections: Annotated[
+        int, typer.Option(min=1, help="With --http: one more is closed at once.")
+    ] = 1000,
+    slow_client_seconds: Annotated[
+        float,
+        typer.Option(
+            min=0.1,
+            max=86_400,
+            help="With --http: for the head of a request, for its body, and for accepting a "
+            "response.",
+        ),
+    ] = 30.0,
     graph: Graph = "default",
     url: Url = DEFAULT_URL,
 ) -> None:
@@ -43,12 +62,49 @@ def mcp(
     with needs("mcp"):
         from liverank.mcp import server
     if http:
-        server.serve_http(url, graph, allow_writes, host, port, allow_host or (), _say_where)
+        serve = partial(_serve, max_connections, slow_client_seconds)
+        names = allow_host or ()
+        server.serve_http(
+            url, graph, allow_writes, host, port, names, _say_where, serve, slow_client_seconds
+        )
     else:
         server.serve_stdio(url, graph, allow_writes)
 
 
 def _say_where(address: str) -> None:
+    _say(f"serving the Model Context Protocol at {address}")
+
+
+def _serve(max_connections: int, client_seconds: float, app: Any, listener: socket.socket) -> None:
+    """Serves the application until it is interrupted, with the limits of `liverank serve`."""
+    from liverank.mcp.server import POOLED_CONNECTIONS
+    from service.http.server import Rules, server_of
+    from service.process_limits import OTHER_FILES, raised_file_limit
+
+    others = OTHER_FILES + POOLED_CONNECTIONS + 2 * _BACKLOG
+    files = raised_file_limit(others + max_connections)
+    if (most := max(1, files - others)) < max_connections:
+        _say(f"{files} file descriptors (ulimit -n) are enough for {most} connections only")
+    rules = Rules(min(most, max_connections), client_seconds, _malformed)
+    options = {"log_level": "warning", "lifespan": "on", "backlog": _BACKLOG}
+    server_of(app, rules, **options).run([listener])
+
+
+def _malformed(reason: str) -> bytes:
+    """The problem document for a request that is no valid HTTP."""
+    import json
+
+    return json.dumps(
+        {
+            "type": "urn:liverank:problem:malformed-request",
+            "title": "Malformed request",
+            "status": 400,
+            "detail": f"the request is malformed: {reason}",
+        }
+    ).encode()
+
+
+def _say(text: str) -> None:
     import sys
 
-    print(f"liverank: serving the Model Context Protocol at {address}", file=sys.stderr, flush=True)
+    print(f"liverank: {text}", file=sys.stderr, flush=True)

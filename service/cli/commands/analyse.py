@@ -22,6 +22,7 @@ from service.cli.commands.options import (
     check_scratch,
     given,
     read_edges,
+    starting,
     wanted_columns,
 )
 from service.cli.errors import CommandError
@@ -85,9 +86,11 @@ def analyse(
       liverank analyse edges.parquet cores --json
       liverank analyse crawl.parquet components pagerank --memory 8GiB
     """
-    from gpu import Options
     from service.cli import display
-    from service.cli.analyse import analyse_edges, analyse_file, check_source
+
+    with starting():
+        from gpu import Options
+        from service.cli.analyse import analyse_edges, analyse_file, check_source
 
     check_ranks_out(out, format)
     if out is not None and len(programs) > 1:
@@ -113,7 +116,8 @@ def analyse(
     if out is not None:
         from service.cli.table_files import STANDARD, write_table
 
-        write_table(out, found.answers[0].table(), format)
+        with display.working(f"writing {out.name}"):
+            write_table(out, found.answers[0].table(), format)
         if out == STANDARD:
             return
     if as_json:

@@ -9,7 +9,7 @@ import typer
 from liverank.choices import Strategy
 from service.cli.commands.options import (
     DEFAULT_URL,
-    DEFAULT_WAIT,
+    LOADING_WAIT,
     Backend,
     Clock,
     Damping,
@@ -47,6 +47,7 @@ from service.cli.commands.options import (
     graph_options,
     read_edges,
     send_batches,
+    starting,
     wanted_columns,
     write_ranks,
 )
@@ -84,7 +85,7 @@ def load(
     ] = None,
     form: Form = None,
     url: Url = DEFAULT_URL,
-    wait: Wait = DEFAULT_WAIT,
+    wait: Wait = None,
     as_json: Json = False,
 ) -> None:
     """Sends an edge list to a server and waits until it is ranked.
@@ -98,11 +99,14 @@ def load(
       liverank load calls.csv --time when --half-life 86400 --graph calls
       curl -s https://example.org/edges.csv.gz | liverank load -
     """
-    from service.cli import display, ingest
+    from service.cli import display
+
+    with starting():
+        from service.cli import ingest
 
     options = graph_options(locals()) | given(strategy=strategy, form=form)
     edges, timed = read_edges(file, time, weights), time is not None
-    with client_of(url, wait) as client:
+    with client_of(url, wait, LOADING_WAIT) as client:
         present = ingest.prepare_graph(client, graph, edges, options, timed)
         receipt, loaded = _load(client, graph, ingest.as_in_graph(edges, present), timed)
     display.notice_left_out(loaded.unused_columns, **loaded.not_new)
@@ -160,7 +164,7 @@ def replay(
     undirected: Undirected = False,
     graph: Graph = "default",
     url: Url = DEFAULT_URL,
-    wait: Wait = DEFAULT_WAIT,
+    wait: Wait = None,
     plot: Plot = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON line per batch.")] = False,
 ) -> None:
@@ -175,15 +179,19 @@ def replay(
       liverank replay wiki-talk.txt.gz --batch-size 1000
       liverank replay events.csv --time-column when --strategy residual --plot replay.svg
     """
-    from service.cli import display, ingest
+    from service.cli import display
+
+    with starting():
+        from service.cli import ingest
 
     options = graph_options(locals())
     solve = given(strategy=strategy, form=form, trace=trace or None)
     check_plot_out(plot)
     edges = read_edges(file, time_column, weights)
     display.notice_left_out(edges.unread)
-    plan = ingest.plan_replay(edges, batch_size, batches)
-    with client_of(url, wait) as client:
+    with display.working("planning batches"):
+        plan = ingest.plan_replay(edges, batch_size, batches)
+    with client_of(url, wait, LOADING_WAIT) as client:
         present_options = ingest.prepare_graph(client, graph, plan.initial, options)
         timed = ingest.has_times(present_options)
         later = [ingest.as_in_graph(batch, present_options) for batch in plan.batches]
@@ -240,9 +248,11 @@ def rank(
       zcat edges.gz | liverank rank - --out - | head
       liverank rank crawl.parquet --memory 8GiB --scratch /mnt/fast --out ranks.parquet
     """
-    from gpu import Options, Solve
     from service.cli import display
-    from service.cli.rank import rank_edges, rank_file
+
+    with starting():
+        from gpu import Options, Solve
+        from service.cli.rank import rank_edges, rank_file
 
     options = Options(**graph_options(locals()))
     if (time is None) != (half_life is None):

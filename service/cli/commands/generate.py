@@ -12,7 +12,7 @@ import typer
 from liverank.choices import Strategy
 from service.cli.commands.options import (
     DEFAULT_URL,
-    DEFAULT_WAIT,
+    LOADING_WAIT,
     Backend,
     Json,
     Url,
@@ -20,6 +20,7 @@ from service.cli.commands.options import (
     client_of,
     given,
     send_batches,
+    starting,
 )
 
 if TYPE_CHECKING:
@@ -56,7 +57,8 @@ def rmat(
 
     Links between people or pages are like that.
     """
-    from gpu import generate
+    with starting():
+        from gpu import generate
 
     draw = partial(generate.rmat, scale, edges_per_vertex, seed=seed)
     _write(out, 2**scale, draw, as_json)
@@ -75,7 +77,8 @@ def grid(
 
     Each is connected to its four neighbours.
     """
-    from gpu import generate
+    with starting():
+        from gpu import generate
 
     draw = partial(generate.grid, rows, columns, keep=keep, seed=seed)
     _write(out, rows * columns, draw, as_json)
@@ -101,7 +104,7 @@ def preferential_attachment(
         Strategy | None, typer.Option(help="With --graph. Default: the graph's.")
     ] = None,
     url: Url = DEFAULT_URL,
-    wait: Wait = DEFAULT_WAIT,
+    wait: Wait = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="JSON for machines; with --graph a line per batch.")
     ] = False,
@@ -112,7 +115,8 @@ def preferential_attachment(
     """
     if (out is None) == (graph is None):
         raise typer.BadParameter("expected either --out or --graph")
-    from gpu import generate
+    with starting():
+        from gpu import generate
 
     draw = partial(
         generate.preferential_attachment,
@@ -125,7 +129,11 @@ def preferential_attachment(
     if out is not None:
         _write(out, vertices, lambda: draw().edge_list(), as_json)
     elif graph is not None:
-        _send(graph, draw(), batch_size, url, wait, strategy, as_json)
+        from service.cli.display import working
+
+        with working("generating"):
+            drawn = draw()
+        _send(graph, drawn, batch_size, url, wait, strategy, as_json)
 
 
 @group.command("uniform")
@@ -138,7 +146,8 @@ def uniform(
     as_json: Json = False,
 ) -> None:
     """Distinct edges, chosen uniformly: G(n, m)."""
-    from gpu import generate
+    with starting():
+        from gpu import generate
 
     def draw() -> Edges:
         columns = generate.uniform(vertices, edges, seed=seed, backend=backend)
@@ -162,7 +171,8 @@ def chains(
 
     The k-mer graphs of genomes are like that.
     """
-    from gpu import generate
+    with starting():
+        from gpu import generate
 
     def draw() -> Edges:
         columns = generate.chains(
@@ -192,9 +202,11 @@ def temporal(
 
     One that leaves loses its edges.
     """
-    from gpu import generate
     from service.cli import display
-    from service.cli.generate import write_events
+
+    with starting():
+        from gpu import generate
+        from service.cli.generate import write_events
 
     stream = generate.temporal_stream(
         arrivals=arrivals,
@@ -231,7 +243,7 @@ def _send(
     drawn: generate.PreferentialAttachment,
     size: int,
     url: str,
-    wait: float,
+    wait: float | None,
     strategy: Strategy | None,
     as_json: bool,
 ) -> None:
@@ -243,7 +255,7 @@ def _send(
 
     total, batches = arrivals(drawn, size)
     nothing = pa.array([], pa.int64())
-    with client_of(url, wait) as client:
+    with client_of(url, wait, LOADING_WAIT) as client:
         options = ingest.prepare_graph(client, graph, EdgeList(nothing, nothing))
         keyed = (ingest.as_in_graph(batch, options) for batch in batches)
         send_batches(client, graph, keyed, total, given(strategy=strategy), as_json)

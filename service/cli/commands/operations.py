@@ -21,6 +21,7 @@ from service.cli.commands.options import (
     client_of,
     settled_target,
     size,
+    starting,
 )
 from service.cli.errors import CommandError
 
@@ -86,7 +87,11 @@ def serve(
     defaults in brackets come last.
     """
     import gc
+    import os
 
+    # where compiled loops are kept if nothing else can be written, see gpu.jit.cache
+    directory = data or os.environ.get("LIVERANK_DATA") or "liverank-data"
+    os.environ.setdefault("LIVERANK_CACHE_DIR", os.path.join(directory, ".cache", "kernels"))
     # Imported modules are never garbage: collecting would take a fifth of the time of the imports,
     # and later delay reads.
     gc.disable()
@@ -143,7 +148,8 @@ def demo(
 
     All of it runs here: in the terminal, and on the dashboard, whose address it prints.
     """
-    from service.cli.demo import run_demo
+    with starting():
+        from service.cli.demo import run_demo
 
     run_demo(file=file, batches=batches, port=port, stay=not leave, opens=opens)
 
@@ -278,10 +284,16 @@ def backup(
 
     A server may use the directory meanwhile.
     """
-    from service.settings import Settings
-    from service.storage.backup import backup as copy
+    from service.cli import display
 
-    _print_copied(copy(Settings(data=data).data, target), target, as_json)
+    with starting():
+        from service.settings import Settings
+        from service.storage.backup import backup as copy
+
+    source = Settings(data=data).data
+    with display.working(f"copying {source}"):
+        copied = copy(source, target)
+    _print_copied(copied, target, as_json)
 
 
 @app.command()
@@ -298,11 +310,16 @@ def restore(
     as_json: Json = False,
 ) -> None:
     """Verifies a backup and makes a data directory of it."""
-    from service.settings import Settings
-    from service.storage.backup import restore as copy
+    from service.cli import display
+
+    with starting():
+        from service.settings import Settings
+        from service.storage.backup import restore as copy
 
     directory = Settings(data=data).data
-    _print_copied(copy(source, directory), directory, as_json)
+    with display.working(f"restoring {directory}"):
+        copied = copy(source, directory)
+    _print_copied(copied, directory, as_json)
 
 
 def _print_copied(copied: Sequence[CopiedGraph], target: Path, as_json: bool) -> None:

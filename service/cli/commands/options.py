@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -16,6 +17,7 @@ from service.sizes import parse_size
 
 if TYPE_CHECKING:
     from liverank.client import Client
+    from liverank.client.call import Call, T
     from liverank.tables import Tabular
     from service.cli.ingest import ReplayedBatch
     from service.formats.edge_list import EdgeList, WantedColumns
@@ -55,7 +57,13 @@ Time = Annotated[
     ),
 ]
 Url = Annotated[str, typer.Option(envvar="LIVERANK_URL", help="The server.")]
-Wait = Annotated[float, typer.Option(min=0, help="Seconds to wait for a server that is starting.")]
+Wait = Annotated[
+    float | None,
+    typer.Option(
+        min=0,
+        help="Seconds to wait for a server that is starting [600], or that is not there yet [0].",
+    ),
+]
 Graph = Annotated[str, typer.Option(help="The graph's name.")]
 Form = Annotated[
     FormName | None,
@@ -156,8 +164,17 @@ Plot = Annotated[
 ]
 
 DEFAULT_URL = "http://127.0.0.1:8080"
-DEFAULT_WAIT = 600.0
-"""A first start compiles kernels, for minutes on a small machine."""
+LOADING_WAIT = 600.0
+"""Of what loads a graph: a first start compiles kernels, for minutes on a small machine."""
+
+
+@contextmanager
+def starting() -> Iterator[None]:
+    """While the engine is imported, for seconds."""
+    from service.cli.display import working
+
+    with working("starting", at_once=False):
+        yield
 
 
 def check_scratch(scratch: Path | None, memory: int | None) -> None:
@@ -182,9 +199,11 @@ def write_ranks(out: Path | None, format: Format, ranks: Tabular) -> bool:  # no
     """
     if out is None:
         return False
+    from service.cli.display import working
     from service.cli.table_files import STANDARD, write_table
 
-    write_table(out, ranks.to_arrow(), format)
+    with working(f"writing {out.name}"):
+        write_table(out, ranks.to_arrow(), format)
     return out == STANDARD
 
 
@@ -230,20 +249,29 @@ def settled_target(order: object, members: object) -> Target | None:
     return "settled-set" if members else None
 
 
-def client_of(url: str, wait: float | None = None) -> Client:
-    """wait: see Wait; None: the client's own. What it waits for is said on stderr, once."""
+def client_of(url: str, wait: float | None = None, start_seconds: float | None = None) -> Client:
+    """A client that says on stderr what its calls wait for.
+
+    wait           see Wait; None: not for a server that is not there
+    start_seconds  how long to wait for one that is starting, without `wait`; None: as the client
+    """
     from liverank import Client
+    from service.cli.display import notices, working
 
     told = set[str]()
 
     def tell(reason: str) -> None:
         if reason not in told:
             told.add(reason)
-            from service.cli.display import notices
-
             notices().print(f"waiting for {url}: {reason}")
 
-    return Client(url, waiting=tell, **given(start_seconds=wait))
+    class PatientClient(Client):
+        def _run(self, call: Call[T]) -> T:
+            with working(f"waiting for {url}", at_once=False):
+                return super()._run(call)
+
+    starting = given(start_seconds=start_seconds if wait is None else wait)
+    return PatientClient(url, waiting=tell, connect_seconds=wait or 0.0, **starting)
 
 
 def read_edges(file: Path, time_column: str | None = None, weights: str | None = None) -> EdgeList:

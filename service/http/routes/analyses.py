@@ -11,6 +11,7 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from gpu import PROGRAMS
 from service.analysis_errors import NoAnswer
 from service.catalog import Graph
+from service.formats.encode import json_objects
 from service.http.analysis_schemas import (
     AnalysisInfo,
     AnalysisList,
@@ -19,7 +20,7 @@ from service.http.analysis_schemas import (
     TopValues,
     ValueAnswer,
 )
-from service.http.body import parse_body, read_body
+from service.http.body import count_places, or_nothing, parsed_body, read_body
 from service.http.conditional import (
     cache_headers,
     entity_tag,
@@ -56,8 +57,7 @@ async def start_analysis(
     request: Request, catalog: OpenCatalog, graph: OpenGraph, analysis: Program
 ) -> Response:
     """Runs a program on the graph as the committed batches have made it."""
-    body = await read_body(request)
-    given = parse_body(AnalysisRequest, body or b"{}")
+    given = await parsed_body(AnalysisRequest, or_nothing(await read_body(request)))
     parameters = checked_parameters(analysis, given.parameters, graph.options.keys)
     loop = asyncio.get_running_loop()
     await loop.run_in_executor(catalog.changes, catalog.warm_up_program, graph, analysis)
@@ -133,7 +133,7 @@ async def value_of_vertex(
 @router.get(
     "/graphs/{graph}/analyses/{analysis}/top",
     response_model=TopValues,
-    responses=problems(404, 409, 422),
+    responses=problems(404, 409, 413, 422),
 )
 async def top_values(
     request: Request,
@@ -148,11 +148,16 @@ async def top_values(
     the edges.
     """
     answer = _answer(graph, analysis)
+    count_places(request, k, "k")
 
-    def encoded() -> bytes:
-        return orjson.dumps({"version": answer.version, **answer.top(k, order)})
+    def respond() -> Response:
+        top = answer.top(k, order)
+        rows = json_objects(dict(zip(top.schema.names, top.columns, strict=True)))
+        content = {"version": answer.version, "values": [], "edges": []}
+        content["edges" if answer.edges else "values"] = rows
+        return response_by_content(request, graph, orjson.dumps(content))
 
-    return response_by_content(request, graph, await asyncio.to_thread(encoded))
+    return await asyncio.to_thread(respond)
 
 
 @router.get(

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Path, Request, Response
 
 from service.errors import Unauthorized
 from service.http.access import access_of
-from service.http.body import parse_body, read_body
+from service.http.body import parsed_body, read_body
 from service.http.openapi import body_of, problems
 from service.http.responses import json_response
 from service.http.route import Route
@@ -54,7 +54,7 @@ async def list_keys(request: Request) -> Response:
 )
 async def create_key(request: Request) -> Response:
     """Creates a key. Its text is only in this response."""
-    wanted = parse_body(ApiKeyRequest, await read_body(request))
+    wanted = await parsed_body(ApiKeyRequest, await read_body(request))
     keys = access_of(request).keys
     key, text = await asyncio.to_thread(keys.create, wanted.name, wanted.scope, wanted.graphs)
     log.info(

@@ -180,7 +180,9 @@ async def recompute(
     if target == "error":
         if k is not None:
             raise InvalidValue("k", k, "left out, because target is 'error'")
-        chosen = graph.options.solve(strategy or "static", form, trace)
+        chosen = graph.options.solve("static" if strategy is None else strategy, form, trace)
     else:
-        chosen = graph.options.solve(strategy or "auto", form, trace, k or 10, target)
+        chosen = graph.options.solve(
+            "auto" if strategy is None else strategy, form, trace, k or 10, target
+        )
     return encoded_response(await asyncio.wrap_future(graph.pipeline.recompute(chosen)))

@@ -6,19 +6,18 @@ import asyncio
 from concurrent.futures import Future
 from typing import Annotated, Literal, TypeVar
 
-import orjson
 import pyarrow as pa
 from fastapi import APIRouter, Query, Request, Response
 
 from service.catalog import Graph
 from service.errors import NotAnsweredInTime
-from service.http.body import read_body
+from service.http.body import count_places, read_body, release_body
 from service.http.conditional import cache_headers, entity_tag, not_modified, tagged_response
 from service.http.dependencies import Committed, OpenGraph, Timeout, Vertex, result_of
 from service.http.exports import ExportResponse, in_copying_thread, start_export
 from service.http.negotiation import export_form
 from service.http.openapi import body_of, exported, problems
-from service.http.responses import FEW_ROWS, encoded_response
+from service.http.responses import FEW_ROWS, json_response
 from service.http.route import Route
 from service.http.routes.ranks import vertices_in
 from service.http.schemas import NeighborsAnswer, SubgraphAnswer, VerticesRequest
@@ -52,7 +51,7 @@ async def export_edges(request: Request, graph: OpenGraph, _committed: Committed
 @router.get(
     "/graphs/{graph}/neighbors/{vertex:key}",
     response_model=NeighborsAnswer,
-    responses=problems(404, 422, 429, 504),
+    responses=problems(404, 413, 422, 429, 504),
 )
 async def neighbors(
     request: Request,
@@ -68,6 +67,7 @@ async def neighbors(
     """Neighbours of one vertex, read between two batches."""
     kind = graph.options.keys
     key = key_from_text(vertex, kind)
+    count_places(request, min(limit, graph.pipeline.view.vertices), "limit")
     vertices = pa.array([key], ARROW_TYPES[kind])
     reading = graph.pipeline.edges.neighbours(vertices, direction, limit)
     found = await _answer(reading, graph, request, timeout)
@@ -97,8 +97,11 @@ async def subgraph(
     """The edges among some vertices, read between two batches."""
     body = await read_body(request)
     vertices = await asyncio.to_thread(vertices_in, request, body, graph.options.keys)
+    release_body(request)
+    count_places(request, len(vertices), "vertices")
     found = await _answer(graph.pipeline.edges.subgraph(vertices), graph, request, timeout)
-    return encoded_response(await asyncio.to_thread(lambda: orjson.dumps(found.document())))
+
+    return await asyncio.to_thread(lambda: json_response(found.document()))
 
 
 async def _answer(

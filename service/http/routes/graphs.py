@@ -14,7 +14,7 @@ from gpu import InvalidValue
 from service.catalog import Catalog, Graph
 from service.formats.source_ranges import MAX_LENGTH
 from service.graph_options import NAME, requested_options
-from service.http.body import parse_body, read_body
+from service.http.body import or_nothing, parsed_body, read_body
 from service.http.conditional import response_by_content
 from service.http.dependencies import OpenCatalog, OpenGraph, result_of
 from service.http.graph_schemas import (
@@ -58,6 +58,8 @@ def _describe(graph: Graph) -> dict[str, Any]:
     }
     if shards.count:
         document["shards"] = shards.document()
+    if (delay := graph.pipeline.expiry_delay) is not None:
+        document["expiry_delay"] = asdict(delay)
     return document
 
 
@@ -75,8 +77,8 @@ async def create_graph(request: Request, graph: NewName, catalog: OpenCatalog) -
 
     Omitted options have their defaults on creation, and are not compared later.
     """
-    body = await read_body(request)
-    given = parse_body(GraphRequest, body).model_dump(exclude_unset=True) if body else {}
+    body = or_nothing(await read_body(request))
+    given = (await parsed_body(GraphRequest, body)).model_dump(exclude_unset=True)
     requested_options(graph, given)  # a wrong one need not wait for another's compilation
     created, is_new = await _in_order(catalog, catalog.create, graph, given)
     return json_response(_describe(created), 201 if is_new else 200)
@@ -104,7 +106,8 @@ async def list_sources(request: Request, graph: OpenGraph) -> Response:
     positions = await result_of(graph.pipeline.source_positions(), graph, request)
     sources = [one.document() for one in positions]
     consumers = [one.document() for one in graph.consumers.newest]
-    return json_response({"sources": sources, "consumers": consumers})
+    content = orjson.dumps({"sources": sources, "consumers": consumers})
+    return response_by_content(request, graph, content)
 
 
 @router.put(
@@ -123,7 +126,7 @@ async def report_consumer(
     """
     if not 1 <= len(source) <= MAX_LENGTH:
         raise InvalidValue("source", source, f"a text of 1 to {MAX_LENGTH} characters")
-    given = parse_body(ConsumerRequest, await read_body(request))
+    given = await parsed_body(ConsumerRequest, await read_body(request))
     graph.consumers.report(source, given.consumer, given.state, given.reason, given.seconds)
     return Response(status_code=204)
 

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import orjson
+import pyarrow as pa
 from fastapi import APIRouter, Query, Request, Response
 
 from gpu import PUBLISHED_METHODS, TARGETS, Form, Personalized
 from service.catalog import Graph
-from service.errors import FormatError, InvalidField
+from service.errors import FormatError, InvalidField, RequestTooLarge
 from service.formats.media_types import ARROW_STREAM, JSON
 from service.formats.seeds import SeedColumns, decode_seeds
-from service.http.body import parse_body, read_body
+from service.http.body import count_places, on_thread, parse_body, read_body, release_body
 from service.http.conditional import entity_tag, not_modified, tagged_response
 from service.http.dependencies import K, OpenGraph, PublishedView, Timeout, Vertex, result_of
 from service.http.negotiation import media_type_for
 from service.http.openapi import answered, body_of, problems
-from service.http.responses import encoded_response
 from service.http.route import Route
 from service.http.routes.ranks import ranked_vertices
 from service.http.schemas import (
@@ -38,27 +37,28 @@ from service.queries.model import (
     ONE_OF_TARGETS,
     KeyedQuery,
     Unknown,
+    WatchedQuery,
 )
 from service.queries.requests import (
+    QueryAnswer,
     QueryRequest,
     QueryResponse,
     VertexQueryRequest,
     trace_member,
 )
-from service.queries.view import state_of
+from service.queries.view import View, state_of
+from service.settings import Settings
 from service.vertex_keys import key_from_text
-
-Result = TypeVar("Result")
 
 router = APIRouter(tags=["personalized"], route_class=Route)
 
-SMALL_BODY = 1 << 16
-"""Bodies and answers up to about this size are parsed and encoded on the event loop, in less than a
-millisecond: passing them to a thread takes as long.
-"""
+_OPTIONS = len(KeyedQuery.model_fields)
 
 _ROW_BYTES = 64
 """About what a place takes in an answer."""
+
+_TRACE_PLACES = 1_000
+"""Places that take as much as a trace."""
 
 METHOD = "one of " + ", ".join(PUBLISHED_METHODS) + "; `pushopt` of the published form"
 TARGET = "one of " + ", ".join(TARGETS)
@@ -75,9 +75,9 @@ _OF_ARROW = " (of a body in Arrow; in JSON each query has its own)"
 @router.get(
     "/graphs/{graph}/personalized/{vertex:key}",
     response_model=PersonalizedRanks,
-    responses=problems(404, 422, 429, 504, 507),
+    responses=problems(404, 413, 422, 429, 504, 507),
 )
-async def personalized(
+async def personalized_one(
     request: Request,
     graph: OpenGraph,
     vertex: Vertex,
@@ -122,12 +122,15 @@ async def personalized(
         trace=trace,
         zeros=zeros,
     )
+    count_places(request, _places(query, view), "k")
     pending = VertexQueryRequest([query], timeout)
     graph.pipeline.submit_query(pending)
     found = await result_of(pending.answer, graph, request)
     head = {"vertex": key, "version": found.version, "revision": found.revision}
     tag = entity_tag(request, graph, state_of(found.version, found.revision))
-    return tagged_response(request, tag, {**head, **_documents(found)[0]})
+    return await on_thread(
+        _size(found), lambda: tagged_response(request, tag, {**head, **_document(found.answers[0])})
+    )
 
 
 @router.post(
@@ -139,7 +142,7 @@ async def personalized(
 async def personalized_many(
     request: Request,
     graph: OpenGraph,
-    _view: PublishedView,
+    view: PublishedView,
     k: Annotated[
         int | None, Query(ge=1, le=MAX_K, description="number of places; 10" + _OF_ARROW)
     ] = None,
@@ -181,28 +184,33 @@ async def personalized_many(
     }
     given = {name: value for name, value in members.items() if value is not None}
     body = await read_body(request)
-    pending = await _on_thread(len(body), partial(_parsed, request, graph, body, given, timeout))
+    pending = await on_thread(len(body), partial(_parsed, request, graph, body, given, timeout))
+    release_body(request)
+    count_places(request, sum(_places(query, view) for query in pending.queries), "queries")
     graph.pipeline.submit_query(pending)
     found = await result_of(pending.answer, graph, request)
-    size = _ROW_BYTES * sum(len(answer.vertices) for answer in found.answers)
     if media_type == JSON:
-        return encoded_response(await _on_thread(size, partial(_encoded, found)))
+        return await on_thread(_size(found), partial(_response, found))
     labels = pending.labels or range(len(pending.queries))
-    stream = await _on_thread(size, partial(answers_stream, found, labels))
+    stream = await on_thread(_size(found), partial(answers_stream, found, labels))
     return Response(stream, media_type=ARROW_STREAM)
 
 
 def _parsed(
     request: Request, graph: Graph, body: bytes, given: Mapping[str, Any], timeout: float
 ) -> QueryRequest:
-    """The queries in a body. Raises as parse_body and decode_seeds."""
+    """The queries in a body. Raises as parse_body, decode_seeds and check_keys."""
+    settings: Settings = request.app.state.settings
     content_type = request.headers.get("content-type", "").split(";")[0].strip().lower()
     if content_type != ARROW_STREAM:
         for name, value in given.items():
             raise InvalidField(name, None, value, "in JSON each query has its own")
-        return QueryRequest(parse_body(PersonalizedRequest, body, _members).queries, timeout)
-    limit = request.app.state.settings.max_body_bytes
-    seeds = decode_seeds(body, graph.options.keys, limit)
+        most = settings.max_query_keys
+        parsed = parse_body(PersonalizedRequest, body, _members, most + _OPTIONS * MAX_QUERIES)
+        check_keys(sum(query.listed_keys for query in parsed.queries), most, "queries")
+        return QueryRequest(parsed.queries, timeout)
+    seeds = decode_seeds(body, graph.options.keys, settings.max_body_bytes)
+    check_keys(sum(map(len, seeds.values())), settings.max_query_keys, "seed")
     if len(seeds) > MAX_QUERIES:
         message = f"expected at most {MAX_QUERIES:,} queries, got {len(seeds):,}"
         raise FormatError("query", None, message)
@@ -210,33 +218,48 @@ def _parsed(
     return QueryRequest(queries, timeout, list(seeds))
 
 
+def _places(query: WatchedQuery, view: View) -> int:
+    """Places in the answer, at most; a trace counts as some."""
+    traced = isinstance(query, KeyedQuery) and query.trace
+    return min(query.k, view.vertices) + (_TRACE_PLACES if traced else 0)
+
+
+def check_keys(count: int, limit: int, field: str) -> None:
+    """Raises RequestTooLarge if queries list too many keys."""
+    if count > limit:
+        raise RequestTooLarge(field, count, limit, "seeds and vertices of `among`")
+
+
 def _members(parsed: PersonalizedRequest) -> int:
     """The number of members of all objects in the body."""
     return 1 + sum(len(query.model_fields_set) + len(query.seeds) for query in parsed.queries)
 
 
-async def _on_thread(size: int, work: Callable[[], Result]) -> Result:
-    return work() if size <= SMALL_BODY else await asyncio.to_thread(work)
+def _size(found: QueryResponse) -> int:
+    """About how many bytes the answers take in a response."""
+    return _ROW_BYTES * sum(len(answer.vertices) for answer in found.answers)
 
 
-def _encoded(found: QueryResponse) -> bytes:
-    head = {"version": found.version, "revision": found.revision}
-    return orjson.dumps({**head, "answers": _documents(found)})
+def _response(found: QueryResponse) -> Response:
+    """All answers as JSON. Each is encoded on its own, and they are joined without the interpreter
+    lock: a read never waits for all of them.
+    """
+    head = orjson.dumps({"version": found.version, "revision": found.revision})
+    pieces = [head[:-1], b',"answers":[']
+    for answer in found.answers:
+        pieces += [orjson.dumps(_document(answer)), b","]
+    pieces[-1] = b"]}\n"
+    return Response(b"".join(pieces), media_type=JSON)
 
 
-def _documents(found: QueryResponse) -> list[dict[str, Any]]:
-    return [
-        answer_document(answer.vertices.to_pylist(), answer.places, answer.ignored)
-        for answer in found.answers
-    ]
+def _document(answer: QueryAnswer) -> dict[str, Any]:
+    return answer_document(answer.vertices, answer.places, answer.ignored)
 
 
-def answer_document(
-    vertices: list[Any], places: Personalized, ignored: list[Any]
-) -> dict[str, Any]:
+def answer_document(vertices: pa.Array, places: Personalized, ignored: list[Any]) -> dict[str, Any]:
     return {
         "error_bound": places.error_bound,
-        "ranks": ranked_vertices(vertices, places.ranks.tolist()),
+        "ranks": ranked_vertices(vertices, places.ranks),
         "settled": places.settled,
         "settled_set": places.settled_set,
         "groups": places.groups,

@@ -5,22 +5,26 @@ from __future__ import annotations
 import asyncio
 from typing import Annotated, Any
 
+import numpy as np
 import pyarrow as pa
 from fastapi import APIRouter, Query, Request, Response
+from numpy.typing import NDArray
 
 from gpu import rank_error
 from service.errors import UnknownVertex
 from service.formats.decode import decode_vertices
-from service.http.body import read_body
+from service.formats.encode import json_objects, json_values
+from service.formats.media_types import EXPORTED, JSON
+from service.http.body import count_places, read_body, release_body
 from service.http.conditional import cache_headers, entity_tag, not_modified, tagged_response
 from service.http.dependencies import K, OpenGraph, PublishedView, Vertex
 from service.http.exports import ExportResponse, in_copying_thread, start_export
 from service.http.negotiation import export_form
-from service.http.openapi import body_of, exported, problems
+from service.http.openapi import answered, body_of, exported, problems
 from service.http.responses import FEW_ROWS, json_response
 from service.http.route import Route
 from service.http.schemas import RankAnswer, RanksAnswer, TopAnswer, VerticesRequest
-from service.queries.exports import ranks_export
+from service.queries.exports import ranks_export, top_export
 from service.queries.view import View
 from service.vertex_keys import KeyKind, key_from_text
 
@@ -32,8 +36,9 @@ def published(view: View) -> dict[str, Any]:
     return {"version": view.version, "revision": view.revision, "error_bound": view.error_bound}
 
 
-def ranked_vertices(vertices: list[Any], ranks: list[float]) -> list[dict[str, Any]]:
-    return [{"vertex": vertex, "rank": rank} for vertex, rank in zip(vertices, ranks, strict=True)]
+def ranked_vertices(vertices: pa.Array, ranks: NDArray[np.float64]) -> Any:
+    """The member `ranks` of a list of places, for orjson."""
+    return json_objects({"vertex": vertices, "rank": ranks})
 
 
 @router.get(
@@ -78,11 +83,14 @@ async def export_ranks(request: Request, graph: OpenGraph, view: PublishedView) 
 async def ranks_of_vertices(request: Request, graph: OpenGraph, view: PublishedView) -> Response:
     """The ranks of many vertices, in order; null for an unknown vertex."""
     body = await read_body(request)
+    vertices = await asyncio.to_thread(vertices_in, request, body, graph.options.keys)
+    release_body(request)
+    count_places(request, len(vertices), "vertices")
 
-    def find() -> list[float | None]:
-        return view.ranks_of(vertices_in(request, body, graph.options.keys))
+    def respond() -> Response:
+        return json_response({**published(view), "ranks": json_values(view.ranks_of(vertices))})
 
-    return json_response({**published(view), "ranks": await asyncio.to_thread(find)})
+    return await asyncio.to_thread(respond)
 
 
 def vertices_in(request: Request, body: bytes, kind: KeyKind) -> pa.Array:
@@ -91,7 +99,11 @@ def vertices_in(request: Request, body: bytes, kind: KeyKind) -> pa.Array:
     return decode_vertices(content_type, body, kind)
 
 
-@router.get("/graphs/{graph}/top", response_model=TopAnswer, responses=problems(404, 422, 504))
+@router.get(
+    "/graphs/{graph}/top",
+    response_model=TopAnswer,
+    responses={**answered(*EXPORTED), **problems(404, 406, 413, 422, 504)},
+)
 async def top(
     request: Request,
     graph: OpenGraph,
@@ -100,11 +112,21 @@ async def top(
     offset: Annotated[int, Query(ge=0, description="places to skip")] = 0,
     among: Annotated[str | None, Query(description="name of a set: only its vertices")] = None,
 ) -> Response:
-    """The vertices of highest rank, best first; equal ranks in order of first appearance."""
+    """The vertices of highest rank, best first; equal ranks in order of first appearance. JSON, or
+    the vertices and ranks alone in a format of the exports.
+    """
+    media_type, coding = export_form(request, (JSON, *EXPORTED))
+    count_places(request, min(k, view.vertices), "k")
 
     def respond() -> Response:
         members = None if among is None else view.members(graph.name, among)
         places = view.top(k, offset, members)
+        tag = entity_tag(request, graph, view.state, media_type, coding)
+        if media_type != JSON:
+            table = top_export(view, places)
+            return not_modified(request, tag) or ExportResponse(
+                request, table, media_type, coding, cache_headers(tag)
+            )
         content = {
             **published(view),
             "ranks": ranked_vertices(places.vertices, places.ranks),
@@ -114,7 +136,7 @@ async def top(
             "groups": places.groups,
             "ties": places.ties,
         }
-        return tagged_response(request, entity_tag(request, graph, view.state), content)
+        return tagged_response(request, tag, content)
 
     is_short = among is None and k <= FEW_ROWS and view.top_is_known(k, offset)
     return respond() if is_short else await asyncio.to_thread(respond)

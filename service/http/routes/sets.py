@@ -11,9 +11,11 @@ from fastapi import APIRouter, Path, Request, Response
 from service.catalog import Graph
 from service.formats.columns import EdgeColumns, SetChange
 from service.formats.decode import decode_vertices
+from service.formats.encode import json_values
 from service.formats.sets import MAX_SET_NAME, check_name
 from service.formats.values import EMPTY
 from service.http.batch_requests import check_limits, ranked, received
+from service.http.body import context_of, limit_of
 from service.http.conditional import response_by_content
 from service.http.dependencies import OpenGraph, PublishedView
 from service.http.openapi import body_of, problems
@@ -21,7 +23,6 @@ from service.http.responses import json_response
 from service.http.route import Route
 from service.http.schemas import SetAnswer, SetMembers, VerticesRequest
 from service.pipeline.batch import Batch
-from service.queries.view import View
 
 router = APIRouter(tags=["sets"], route_class=Route)
 
@@ -61,8 +62,20 @@ async def put_set(request: Request, graph: OpenGraph, name: Name) -> Response:
 )
 async def read_set(request: Request, graph: OpenGraph, name: Name, view: PublishedView) -> Response:
     """The vertices of a set, in order of first appearance."""
-    body = await asyncio.to_thread(_encoded, graph.name, name, view)
-    return response_by_content(request, graph, body)
+    ids = view.members(graph.name, name, "name")
+    limit_of(request).copy(context_of(request), len(ids))
+
+    def respond() -> Response:
+        content = {
+            "name": name,
+            "size": len(ids),
+            "version": view.version,
+            "revision": view.revision,
+            "vertices": json_values(view.keys.keys(ids)),
+        }
+        return response_by_content(request, graph, orjson.dumps(content))
+
+    return await asyncio.to_thread(respond)
 
 
 @router.delete(
@@ -82,16 +95,3 @@ def _batch(request: Request, graph: Graph, name: str, change: SetChange) -> Batc
     columns = EdgeColumns(no, no, no, no, no, sets={name: change})
     check_limits(request, columns)
     return Batch.of(columns, b"", graph.options.solve())
-
-
-def _encoded(graph: str, name: str, view: View) -> bytes:
-    ids = view.members(graph, name, "name")
-    return orjson.dumps(
-        {
-            "name": name,
-            "size": len(ids),
-            "version": view.version,
-            "revision": view.revision,
-            "vertices": view.keys.keys(ids).to_pylist(),
-        }
-    )

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Any, NamedTuple
 
 import orjson
+import pyarrow as pa
 from fastapi import APIRouter, Path, Request, Response
 
 from gpu import InvalidValue, Personalized
 from service.catalog import Graph
 from service.errors import NotReady, UnknownVertex, UnknownWatched
-from service.http.body import parse_body, read_body
+from service.http.body import MAX_VALUES, count_places, parsed_body, read_body
 from service.http.conditional import response_by_content
 from service.http.dependencies import OpenGraph, PublishedView, Timeout, Vertex, result_of
 from service.http.openapi import body_of, problems
-from service.http.responses import json_response
+from service.http.responses import FEW_ROWS, json_response
 from service.http.route import Route
-from service.http.routes.personalized import answer_document
+from service.http.routes.personalized import answer_document, check_keys
 from service.http.routes.ranks import published
 from service.http.schemas import RankAnswer, WatchedAnswer
 from service.queries.model import WatchedQuery
@@ -53,25 +56,35 @@ async def watch(
     """Answers a query and keeps the answer up to date; replaces a query with this name."""
     if not 1 <= len(name) <= MAX_NAME:
         raise InvalidValue("name", name, f"1 to {MAX_NAME} characters")
-    query = parse_body(WatchedQuery, await read_body(request))
+    most = request.app.state.settings.max_query_keys
+    query = await parsed_body(WatchedQuery, await read_body(request), most=most + MAX_VALUES)
+    check_keys(query.listed_keys, most, "seeds")
     if query.target_error is None:
         query = query.model_copy(update={"target_error": graph.options.target_error})
+    count_places(request, min(query.k, graph.pipeline.view.vertices), "k")
     pending = WatchRequest([query], timeout, name)
     graph.pipeline.submit_query(pending)
     is_new, view = await result_of(pending.answer, graph, request)
-    return json_response(_body(graph, view, name), 201 if is_new else 200)
+    status = 201 if is_new else 200
+    return await _answer(graph, view, name, partial(json_response, status=status))
 
 
 @router.get(
     "/graphs/{graph}/watched/{name}",
     response_model=WatchedAnswer,
-    responses=problems(404, 422, 504, 507),
+    responses=problems(404, 413, 422, 504, 507),
 )
 async def read_watched(
     request: Request, graph: OpenGraph, name: Name, view: PublishedView
 ) -> Response:
     """The answer for the newest version, which is computed already."""
-    return response_by_content(request, graph, orjson.dumps(_body(graph, view, name)))
+    count_places(request, len(_watched(graph.name, view, name).vertices), "k")
+    return await _answer(
+        graph,
+        view,
+        name,
+        lambda content: response_by_content(request, graph, orjson.dumps(content)),
+    )
 
 
 @router.get(
@@ -85,9 +98,10 @@ async def rank_in_watched(
     """The rank of one of the k vertices of the answer."""
     key = key_from_text(vertex, graph.options.keys)
     watched = _watched(graph.name, view, name)
-    if key not in watched.vertices:
+    place = watched.vertices.index(key).as_py()
+    if place < 0:
         raise UnknownVertex(graph.name, key)
-    rank = float(watched.answer.ranks[watched.vertices.index(key)])
+    rank = float(watched.answer.ranks[place])
     head = published(view) | {"error_bound": watched.answer.error_bound}
     return response_by_content(request, graph, orjson.dumps({"vertex": key, "rank": rank, **head}))
 
@@ -101,7 +115,7 @@ async def unwatch(graph: OpenGraph, name: Name) -> Response:
 
 class _Answered(NamedTuple):
     query: WatchedQuery
-    vertices: list[Any]
+    vertices: pa.Array
     answer: Personalized
     ignored: list[Any]
 
@@ -118,8 +132,19 @@ def _watched(graph: str, view: View, name: str) -> _Answered:
     return _Answered(watched.query, watched.vertices, watched.answer, watched.ignored)
 
 
-def _body(graph: Graph, view: View, name: str) -> dict[str, Any]:
-    query, vertices, places, ignored = _watched(graph.name, view, name)
+async def _answer(
+    graph: Graph, view: View, name: str, respond: Callable[[dict[str, Any]], Response]
+) -> Response:
+    """What `respond` makes of the answer; on a thread if it is long."""
+    watched = _watched(graph.name, view, name)
+    size = len(watched.vertices) + len(watched.query.seeds) + len(watched.query.among or ())
+    if size <= FEW_ROWS:
+        return respond(_body(graph, view, name, watched))
+    return await asyncio.to_thread(lambda: respond(_body(graph, view, name, watched)))
+
+
+def _body(graph: Graph, view: View, name: str, watched: _Answered) -> dict[str, Any]:
+    query, vertices, places, ignored = watched
     return {
         "name": name,
         "version": view.version,

@@ -133,6 +133,48 @@ def test_a_failure_on_one_core_is_reported_and_the_others_finish(limit: int) -> 
         _fail_at_on_all_cores(1000, 1, -1, begun)
 
 
+@pytest.mark.parametrize("layer", ["omp", "workqueue"])
+def test_loops_run_in_a_child_of_a_fork(layer: str, tmp_path: Path) -> None:
+    """Also in threads of the child, in its own child, and in the parent afterwards."""
+    program = """
+import multiprocessing
+from concurrent.futures import ThreadPoolExecutor
+import numba
+import numpy as np
+from gpu.backends.cpu import apply_kernels
+count = 50_000
+order = np.random.default_rng(1).permutation(count)
+context = multiprocessing.get_context("fork")
+
+def fill(_=None):
+    indices = np.zeros(count, np.int32)
+    apply_kernels.fill_holes(count, order, np.arange(count, dtype=np.int32), indices, None, None)
+    return np.array_equal(indices[order], np.arange(count))
+
+def fill_often(depth):
+    with ThreadPoolExecutor(2) as threads:
+        filled = [*threads.map(fill, range(4)), fill()]
+    if depth:
+        child = context.Process(target=lambda: exit(not all(fill_often(depth - 1))))
+        child.start()
+        child.join()
+        filled.append(child.exitcode == 0)
+    return filled
+
+print(all(fill_often(2)), fill(), numba.threading_layer())
+"""
+    environment = {"NUMBA_CACHE_DIR": str(tmp_path), "NUMBA_THREADING_LAYER": layer}
+    ended = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=os.environ | environment,
+    )
+    assert ended.stdout == f"True True {layer}\n"
+
+
 def test_another_process_loads_loops_from_the_cache(tmp_path: Path) -> None:
     program = """
 import numpy as np

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 
 import networkx as nx
 import numpy as np
@@ -48,18 +49,26 @@ def components(graph: nx.DiGraph) -> dict[int, float]:
 
 
 def labels(graph: nx.DiGraph, iterations: int, directed: bool) -> dict[int, float]:
-    """CDLP of LDBC Graphalytics, one vertex at a time."""
-    found = {v: v for v in graph}
+    arcs = set(graph.edges) if directed else {(u, v) for u, v in graph.edges if u < v}
+    return {v: v for v in graph} | communities(arcs, iterations)
+
+
+def communities(edges: Collection[tuple[int, int]], iterations: int) -> dict[int, float]:
+    """CDLP of LDBC Graphalytics, one vertex at a time, of vertices with edges. A directed edge
+    counts once, and so does one without direction, given once: each end is the other's neighbour.
+    """
+    neighbours: dict[int, list[int]] = {end: [] for edge in edges for end in edge}
+    for u, v in edges:
+        if u != v:
+            neighbours[u].append(v)
+            neighbours[v].append(u)
+    found: dict[int, float] = {v: v for v in neighbours}
     for _ in range(iterations):
-        following = dict(found)
-        for v in graph:
-            votes = Counter(found[w] for w in graph.successors(v) if w != v)
-            if directed:
-                votes.update(found[w] for w in graph.predecessors(v) if w != v)
-            if votes:
-                most = max(votes.values())
-                following[v] = min(label for label, count in votes.items() if count == most)
-        found = following
+        votes = {v: Counter(found[w] for w in near) for v, near in neighbours.items()}
+        found = {
+            v: min(count, key=lambda label: (-count[label], label)) if count else v
+            for v, count in votes.items()
+        }
     return found
 
 

@@ -14,6 +14,7 @@ from gpu import EdgeBatch, Engine, InvalidValue, Options, UnknownVertex, VertexP
 from gpu.operations.backend import Backend
 from gpu.programs.algorithms import TRIANGLES
 from gpu.programs.builtin import COMPONENTS, DISTANCES, LEVELS, PAGERANK
+from tests.gpu.programs import oracle
 
 FORTY = 40
 
@@ -208,6 +209,20 @@ def test_what_cannot_be_run_is_refused(backend: Backend) -> None:
         assert engine.run("densest", epsilon=epsilon).values.all()
     with pytest.raises(UnknownVertex, match="source: 10"):
         engine.run("distances", source=10)
+
+
+@pytest.mark.parametrize("known", [8, 5])
+def test_ties_of_labels_go_by_the_given_order(backend: Backend, known: int) -> None:
+    """Of the vertices that it has; others follow."""
+    edges = [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (5, 0), (3, 0), (6, 7), (7, 6), (7, 2)]
+    engine = Engine(Options(directed=False), backend)
+    engine.apply(EdgeBatch.of(edges))
+    order = np.random.default_rng(4).permutation(known).astype(np.int32)
+    place = [*order.tolist(), *range(known, 8)]
+    expected = oracle.communities({tuple(sorted((place[u], place[v]))) for u, v in edges}, 3)
+    found = engine.programs.run("labels", given={"iterations": 3}, order=order)
+    assert {place[v]: place[label] for v, label in enumerate(found.values.tolist())} == expected
+    assert found.values.tolist() != engine.run("labels", iterations=3).values.tolist()
 
 
 def test_weights_that_decay_are_no_lengths(backend: Backend) -> None:

@@ -248,7 +248,7 @@ def test_help_needs_no_broker(
     monkeypatch.setitem(sys.modules, "faststream", None)
     for given, code, expected in (
         (["--help"], 0, "Consumes a stream of a message broker"),
-        (["redis", "edges"], 1, "pip install 'liverank[sources]'"),
+        (["redis", "edges"], 1, "pip install -e '.[sources]' in the clone of liverank"),
     ):
         with pytest.raises(SystemExit) as end:
             main(["consume", *given])

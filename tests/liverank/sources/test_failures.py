@@ -20,6 +20,7 @@ from tests.liverank.sources.brokers import (
     changes,
     consumer,
     edges_of,
+    free_port,
     make_queue,
     redis_server,
     run_here,
@@ -142,6 +143,40 @@ def test_a_broker_that_is_away_is_tried_again_after_growing_pauses(
             (report,) = server.http.get(f"{path}/sources").json()["consumers"]
             assert (report["state"], report["reason"]) == ("consuming", None)
     assert edges_of(server, path) == {("a", "b"): 1.0}
+
+
+@pytest.mark.parametrize(
+    ("kind", "scheme"),
+    [("redis", "redis"), ("nats", "nats"), ("kafka", "kafka"), ("rabbitmq", "amqp")],
+)
+def test_idle_ends_it_while_the_broker_is_away(server: Server, kind: str, scheme: str) -> None:
+    options = arguments(server, server.new_graph(), kind, f"{scheme}://127.0.0.1:{free_port()}")
+    with consumer(*options, "--on-conflict", "replace", "--idle", 2) as process:
+        printed, logged = process.communicate(timeout=60)
+    assert (process.returncode, printed) == (1, "")
+    assert f"liverank: no message for 2 s: {kind}: " in logged
+
+
+def test_idle_ends_it_while_the_stream_is_missing(server: Server, nats_broker: Process) -> None:
+    path = server.new_graph()
+    options = arguments(server, path, "nats", f"nats://127.0.0.1:{nats_broker.port}")
+    options[1] = "not.there"
+    with consumer(*options, "--on-conflict", "replace", "--idle", 2) as process:
+        _, logged = process.communicate(timeout=60)
+    reason = "nats: no stream has subject 'not.there'"
+    assert (process.returncode, logged.splitlines()[-1]) == (
+        1,
+        f"liverank: no message for 2 s: {reason}",
+    )
+
+
+def test_idle_ends_it_while_the_server_is_away(server: Server, redis_broker: Process) -> None:
+    options = arguments(server, "/x/y", "redis", f"redis://127.0.0.1:{redis_broker.port}")
+    options[options.index("--url") + 1] = f"http://127.0.0.1:{free_port()}"
+    with consumer(*options, "--idle", 2) as process:
+        _, logged = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert logged.splitlines()[-1].startswith("liverank: no message for 2 s: no answer from ")
 
 
 def test_a_message_of_100_mb_is_passed_on_and_consumption_goes_on(

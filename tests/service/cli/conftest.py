@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from service.cli import display
 from service.cli import main as cli
 from service.cli.demo import running_service
 
@@ -17,6 +18,12 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a server with an empty data directory."""
     with running_service(tmp_path_factory.mktemp("data")) as address:
         yield address
+
+
+@pytest.fixture(autouse=True)
+def _silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine any command may take so long that it says so."""
+    monkeypatch.setattr(display, "FIRST_SECONDS", 3600.0)
 
 
 @pytest.fixture

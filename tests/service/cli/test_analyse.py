@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet
 import pytest
+
+from tests.gpu.programs import oracle
 
 
 def test_several_programs_and_their_numbers_as_json(run: Any, triangle: Path) -> None:
@@ -76,3 +79,55 @@ def test_what_cannot_run_is_refused(
     found, _, error = run("analyse", triangle, *arguments, "--backend", "cpu")
     assert found == code
     assert message in " ".join(error.split())
+
+
+EXAMPLES = {
+    "directed": (
+        "1,3 1,5 2,4 2,5 2,10 3,1 3,5 3,8 3,10 5,3 5,4 5,8 6,3 6,4 7,4 8,1 9,4",
+        {1: 1, 2: 2, 3: 3, 4: 4, 5: 1, 6: 1, 7: 2, 8: 3, 9: 2, 10: 1},
+    ),
+    "undirected": (
+        "2,3 2,4 3,4 3,5 3,8 5,6 5,8 6,7 6,8 6,9 6,10 7,9",
+        {2: 2, 3: 3, 4: 2, 5: 2, 6: 6, 7: 5, 8: 2, 9: 5, 10: 5},
+    ),
+}
+"""The examples of LDBC Graphalytics: edges, and the communities after two iterations."""
+
+
+def labels_of_file(
+    run: Any, directory: Path, edges: list[tuple[int, int]], *options: object
+) -> dict[int, int]:
+    file, out = directory / "edges.csv", directory / "labels.parquet"
+    file.write_text("source,target\n" + "".join(f"{u},{v}\n" for u, v in edges))
+    code, _, error = run("analyse", file, "labels", "--backend", "cpu", "--out", out, *options)
+    assert code == 0, error
+    rows = pyarrow.parquet.read_table(out).to_pylist()
+    return {row["vertex"]: row["value"] for row in rows}
+
+
+@pytest.mark.parametrize("memory", [(), ("--memory", "1MiB")], ids=["in memory", "streamed"])
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_communities_of_integers_are_those_of_graphalytics(
+    run: Any, tmp_path: Path, name: str, memory: tuple[str, ...]
+) -> None:
+    text, expected = EXAMPLES[name]
+    edges = [(int(u), int(v)) for u, v in (edge.split(",") for edge in text.split())]
+    assert oracle.communities(edges, 2) == expected
+    options = ("--iterations", 2, *(["--undirected"] if name == "undirected" else []), *memory)
+    for seed in range(3):  # first in the order of the file
+        assert labels_of_file(run, tmp_path, edges, *options) == expected
+        random.Random(seed).shuffle(edges)
+
+
+@pytest.mark.parametrize("memory", [(), ("--memory", "1MiB")], ids=["in memory", "streamed"])
+def test_communities_of_integers_do_not_depend_on_the_order_of_a_file(
+    run: Any, tmp_path: Path, memory: tuple[str, ...]
+) -> None:
+    choice = random.Random(1)
+    names = [choice.getrandbits(64) - 2**63 for _ in range(200)]
+    edges = list({(choice.choice(names), choice.choice(names)) for _ in range(260)})
+    expected = oracle.communities(edges, 10)
+    assert len(set(expected.values())) > 5
+    for _ in range(2):
+        assert labels_of_file(run, tmp_path, edges, *memory) == expected
+        choice.shuffle(edges)

@@ -184,7 +184,8 @@ def test_without_matplotlib_the_extra_is_named_before_anything_is_done(
     code, out, err = run("rank", "-", "--plot", tmp_path / "ranks.svg")
     assert (code, out) == (1, "")
     assert err == (
-        "liverank: --plot needs matplotlib, which is not installed: pip install 'liverank[plot]'\n"
+        "liverank: --plot needs matplotlib, which is not installed: "
+        "pip install -e '.[plot]' in the clone of liverank\n"
     )
 
 

@@ -396,6 +396,21 @@ def test_rank_writes_the_ranks_of_all_vertices(
     assert written[0] == first
 
 
+@pytest.mark.parametrize("name", ["r.txt", "r.csv", "r.ndjson", "r.parquet", "r.arrow"])
+@pytest.mark.parametrize("command", ["rank", "analyse"])
+def test_ranks_are_no_edges(
+    run: Any, triangle: Path, tmp_path: Path, name: str, command: str
+) -> None:
+    ranks = tmp_path / name
+    assert run("rank", triangle, "--out", ranks)[0] == 0
+    arguments = [command, ranks, *(["components"] if command == "analyse" else [])]
+    memory = [] if name == "r.ndjson" else [["--memory", "1GiB"]]
+    for options in [[], *memory]:
+        code, out, error = run(*arguments, *options)
+        assert (code, out) == (1, "")
+        assert re.search("string or an integer, in column 2|strings or integers below", error)
+
+
 def test_a_file_of_ranks_that_cannot_be_written_is_refused_first(
     run: Any, triangle: Path, tmp_path: Path
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,6 @@ import pyarrow as pa
 import pyarrow.csv
 import pytest
 
-import liverank.client.connection
 from gpu.generate import preferential_attachment, temporal_stream
 from liverank.client import Client
 from service.cli import ingest
@@ -480,10 +480,15 @@ def test_a_refusal_of_the_server_is_one_line(run: Any, url: str) -> None:
     assert error == "liverank: Unknown graph: there is no graph 'nowhere'\n"
 
 
-def test_a_server_that_is_not_there_is_one_line(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(liverank.client.connection, "RETRY_PAUSES", ())
-    code, out, error = run("top", "--url", "http://127.0.0.1:9")
+@pytest.mark.parametrize("command", [("top",), ("load", "FILE")])
+def test_a_server_that_is_not_there_is_one_line_at_once(
+    run: Any, triangle: Path, command: tuple[str, ...]
+) -> None:
+    began = time.monotonic()
+    arguments = [triangle if word == "FILE" else word for word in command]
+    code, out, error = run(*arguments, "--url", "http://127.0.0.1:9")
     assert (code, out) == (1, "")
+    assert time.monotonic() - began < 2
     assert error.startswith("liverank: no answer from http://127.0.0.1:9 (")
     assert error.endswith("); is `liverank serve` running there?\n")
 

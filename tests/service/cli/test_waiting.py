@@ -1,7 +1,14 @@
-"""Commands that meet a server that is still starting."""
+"""Commands that wait, such as for a server that is still starting: they say so."""
 
 from __future__ import annotations
 
+import os
+import re
+import socket
+import subprocess
+import sys
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,7 +16,19 @@ from typing import Any
 
 import pytest
 
+from service.cli import display
+from service.cli.demo import running_service
 from tests.service.server import Server, running
+
+ROOT = Path(__file__).parents[3]
+SECONDS = display.FIRST_SECONDS, display.LINE_SECONDS
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Says what is waited for after 20 ms, and again every 50."""
+    monkeypatch.setattr(display, "FIRST_SECONDS", 0.02)
+    monkeypatch.setattr(display, "LINE_SECONDS", 0.05)
 
 
 @pytest.fixture(scope="module")
@@ -57,3 +76,93 @@ def test_the_wait_for_a_server_ends(
         1,
         ["liverank: Not ready: the server is not ready: compiling kernels"],
     )
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_wait_is_said_again_and_again_without_a_terminal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with display.working("ranking"), display.working("unseen"):
+        time.sleep(0.4)
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    lines = printed.err.splitlines()
+    assert 2 <= len(lines) <= 8
+    assert set(lines) == {"ranking … 0 s"}
+    with display.edge_progress(5_000) as sent:
+        sent(2_000)
+        time.sleep(0.1)
+    assert capsys.readouterr().err.splitlines()[0] == "edges, 2,000 of 5,000 … 0 s"
+    with display.byte_progress("export") as advance:
+        advance(1_234_567)
+        time.sleep(0.1)
+    assert capsys.readouterr().err.splitlines()[0] == "export, 1,234,567 bytes … 0 s"
+
+
+def test_what_takes_less_than_two_seconds_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    assert SECONDS == (2, 10)
+    with display.working("ranking"):
+        pass
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_call_that_the_server_does_not_answer_yet_is_a_wait(run: Any) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+        def answer() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(65_536)
+                time.sleep(0.3)
+                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]")
+
+        answering = threading.Thread(target=answer)
+        answering.start()
+        code, out, error = run("graphs", "--url", url, "--json")
+        answering.join()
+    assert code in (0, 1)
+    assert "waiting" not in out
+    assert error.splitlines().count(f"waiting for {url} … 0 s") >= 2
+
+
+@pytest.mark.usefixtures("impatient")
+def test_the_start_of_a_service_in_a_command_is_a_wait(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with running_service(tmp_path):
+        lines = capsys.readouterr().err.splitlines()
+    assert "starting the service (the first start compiles kernels) … 0 s" in lines
+
+
+def test_a_server_logs_again_and_again_why_it_is_not_ready(tmp_path: Path) -> None:
+    cold = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+    command = [sys.executable, "-m", "service.cli", "serve", "--data", str(tmp_path / "data")]
+    with subprocess.Popen(
+        [*command, "--port", "0"], stderr=subprocess.PIPE, text=True, env=cold
+    ) as process:
+        assert process.stderr is not None
+        lines = iter(process.stderr.readline, "")
+        assert any(line.endswith("not ready: compiling kernels\n") for line in lines)
+        process.kill()
+
+
+def test_every_command_says_so_in_the_same_way() -> None:
+    for path in (ROOT / "service" / "cli").rglob("*.py"):
+        text = path.read_text("utf-8")
+        if path.name != "display.py":
+            assert not re.search(r"\b(Live|Progress|Status)\(", text), path
+        if path.parent.name == "commands" and path.name != "options.py":
+            assert not re.search(r"\bClient\(", text), path
+
+
+def test_wait_is_for_a_server_that_is_not_there_yet(run: Any, triangle: Path) -> None:
+    url = "http://127.0.0.1:9"
+    began = time.monotonic()
+    code, _, error = run("load", triangle, "--url", url, "--wait", 1)
+    assert time.monotonic() - began > 0.5
+    lines = error.splitlines()
+    assert (code, len(lines)) == (1, 2)
+    assert lines[0].startswith(f"waiting for {url}: ")
+    assert lines[1].startswith(f"liverank: no answer from {url} (")

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
+import io
+import json
+import sys
 import threading
 import time
 from functools import partial
@@ -9,11 +14,13 @@ from typing import NoReturn
 
 import pyarrow as pa
 import pyarrow.csv
+import pyarrow.parquet
 import pytest
 
 from service.errors import FormatError
 from service.formats.arrow_readers import read_table
 from service.formats.decode import decode_batch
+from service.formats.media_types import ARROW_STREAM, CSV, JSON, NDJSON, PARQUET
 
 
 def test_a_failure_waits_for_threads_that_hold_the_content() -> None:
@@ -67,3 +74,71 @@ def test_bodies_are_given_back_too(kind: str, body: bytes, waits: list[bool]) ->
     with pytest.raises(FormatError):
         decode_batch(kind, body, "string")
     assert waits == [True]
+
+
+EDGES = [["a", "b"]] * 10_000
+COLUMNS = pa.table({"source": ["a"] * 10_000, "target": ["b"] * 10_000})
+
+
+def _stream() -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, COLUMNS.schema) as writer:
+        writer.write_table(COLUMNS)
+    stream: bytes = sink.getvalue().to_pybytes()
+    return stream
+
+
+def _file() -> bytes:
+    sink = io.BytesIO()
+    pyarrow.parquet.write_table(COLUMNS, sink)
+    return sink.getvalue()
+
+
+ROWS = b"".join(b'{"source":"a","target":"b"}\n' for _ in EDGES)
+CELLS = b"source,target\n" + b"a,b\n" * 20_000
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        (JSON, json.dumps({"insert": EDGES}).encode()),
+        (JSON, json.dumps({"insert": [[*edge, 0.5] for edge in EDGES]}).encode()),
+        (
+            JSON,
+            json.dumps({"insert": {"source": ["a"] * 20_000, "target": ["b"] * 20_000}}).encode(),
+        ),
+        (JSON, json.dumps({"insert": EDGES, "sets": {"s": {"add": ["a"]}}}).encode()),
+        (JSON, json.dumps({"insert": EDGES, "other": 1}).encode()),
+        (JSON, json.dumps({"insert": [*EDGES, ["a", None]]}).encode()),
+        (JSON, json.dumps({"insert": EDGES}).encode()[:-1]),
+        (JSON, json.dumps({"insert": EDGES}).encode()[:-1] + b',"insert":[]}'),
+        (NDJSON, ROWS),
+        (NDJSON, ROWS + b'{"source":1,"target":2}'),
+        (NDJSON, ROWS + b'{"source":'),
+        (CSV, CELLS),
+        (CSV, CELLS + b"a\n"),
+        (CSV, CELLS + b"a,\xff\n"),
+        (ARROW_STREAM, _stream()),
+        (ARROW_STREAM, _stream()[:-1000]),
+        (PARQUET, _file()),
+        (PARQUET, _file()[:-1]),
+    ],
+)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_nothing_holds_a_body_once_it_is_decoded(kind: str, body: bytes, weighted: bool) -> None:
+    def decode() -> None:
+        with contextlib.suppress(FormatError):
+            decode_batch(kind, body, "string", weighted=weighted)
+
+    decode()
+    gc.collect()
+    gc.disable()  # a cycle would end with the next search for garbage
+    try:
+        before = sys.getrefcount(body)
+        decode()
+        deadline = time.monotonic() + 10
+        while sys.getrefcount(body) > before:  # a thread of the reader may be about to end
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+    finally:
+        gc.enable()

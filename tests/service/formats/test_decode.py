@@ -380,3 +380,17 @@ def test_a_line_that_is_null_is_refused(body: bytes) -> None:
     """pyarrow's JSON reader has a segmentation fault there."""
     with pytest.raises(FormatError):
         decode_batch("application/x-ndjson", body, "string")
+
+
+def test_a_header_of_many_columns_is_refused_before_they_are_made() -> None:
+    body = b"source,target" + b",x" * 100_000 + b"\na,b\n"
+    pool = pa.default_memory_pool()
+    before = pool.max_memory()
+    with pytest.raises(FormatError, match="x: unknown column"):
+        decode_batch("text/csv", body, "string")
+    assert pool.max_memory() < before + (16 << 20)
+
+
+def test_a_cell_too_long_for_the_search_for_errors_is_refused() -> None:
+    with pytest.raises(FormatError, match="body: not CSV: field larger than"):
+        decode_batch("text/csv", b"source,target\n" + b"a" * 200_000 + b",b\nc\n", "string")

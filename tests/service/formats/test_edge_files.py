@@ -209,6 +209,9 @@ BANNER = "%%MatrixMarket matrix coordinate pattern general\n"
         ("a.csv", "from,to,t\n1,2,3\n1,2,soon\n", "a.csv, line 3: expected a time, a finite number or ISO 8601 timestamps in all rows, in column 3, got 'soon'"),
         ("a.csv", "from,to,t\n1,2,nan\n", "a.csv, line 2: expected a time, a finite number or ISO 8601 timestamps in all rows, in column 3, got 'nan'"),
         ("a.csv", "from,to\n1,2\n,2\n", "a.csv, line 3: expected a key in column 1, got ''"),
+        ("a.csv", "vertex,rank\na,1\nb,0.25\n", "a.csv, line 3: expected a key, a string or an integer, in column 2, got '0.25'"),
+        ("a.txt", "1 2e-05\n3 -.5\n", "a.txt, line 1: expected a key, a string or an integer, in column 2, got '2e-05'"),
+        ("a.ndjson", '{"vertex": "a", "rank": 1}\n{"vertex": "b", "rank": 0.25}\n', "a.ndjson: column 'rank' does not hold keys: expected strings or integers below 2**63, got double"),
         ("a.txt", b"1 2\n\xff 4\n", "a.txt, line 2: not UTF-8: "),
         ("a.txt", b"\x7fELF\0\0\1", "a.txt: unknown binary format; "),
         ("a.txt", "0 + 1 2\n1 * 1 2\n", "a.txt, line 2: expected + or - in column 2, got '*'"),
@@ -242,6 +245,16 @@ def test_a_file_that_is_wrong_is_refused_by_line(
     assert refusal(read, content, name).startswith(message)
 
 
+def test_keys_may_look_like_numbers_if_one_does_not(read: Read) -> None:
+    assert pairs(read(b"1.5 2\nv2.0 0.5\n2 x\n", "a.txt")) == [
+        ("1.5", "2"),
+        ("v2.0", "0.5"),
+        ("2", "x"),
+    ]
+    large = str(2**64)
+    assert pairs(read(f"{large} 1\n".encode(), "a.txt")) == [(large, "1")]
+
+
 def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path) -> None:
     with pytest.raises(EdgeListError, match=r"/absent.txt: the file does not exist$"):
         read_edge_list(tmp_path / "absent.txt")
@@ -259,6 +272,9 @@ def test_a_table_without_keys_or_times_is_refused(tmp_path: Path) -> None:
     one, word = pa.array([1]), pa.array(["a"])
     assert message(source=one) == "expected at least two columns and one row, got 1 and 1"
     assert message(source=word, target=pa.array([""])) == "column 'target' has a row without a key"
+    floats = message(source=one, target=pa.array([1.0], pa.float32()))
+    expected = "expected strings or integers below 2**63, got float"
+    assert floats == f"column 'target' does not hold keys: {expected}"
     none = pa.array([None], pa.int64())
     assert message(source=none, target=one) == "column 'source' has a row without a key"
     nested = message(source=one, target=pa.array([[1]]))

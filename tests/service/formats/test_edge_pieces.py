@@ -130,6 +130,11 @@ def test_a_byte_order_mark_is_no_text(tmp_path: Path, content: str) -> None:
     [
         ("ragged.txt", "1 2\n" * 99 + "1 2 3\n", r"line 100: expected 2 columns, .* got 3"),
         ("empty.csv", "a,b\n" * 70 + "a,\n", r"line 71: expected a key in column 2, got ''"),
+        (
+            "ranks.csv",
+            "vertex,rank\n" + "a,0.5\n" * 70,
+            r"line 2: expected a key, a string or an integer, .* got '0\.5'",
+        ),
         ("one.txt", "# c\n1\n", r"line 2: expected a source and a target, got one column"),
         ("none.txt", "", "the file is empty"),
         ("comments.txt", "# only\n", "comments but no edges"),
@@ -158,6 +163,11 @@ def test_columns_without_keys_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "null.parquet"
     pa.parquet.write_table(pa.table({"source": [1, None], "target": [1, 2]}), path)
     with pytest.raises(EdgeListError, match="column 'source' has a row without a key"):
+        read(path)
+    pa.parquet.write_table(pa.table({"source": [1, 2], "target": [0.5, 1.0]}), path)
+    with pytest.raises(
+        EdgeListError, match=r"column 'target' does not hold keys: expected .*, got double"
+    ):
         read(path)
     pa.parquet.write_table(pa.table({"source": [1]}), path)
     with pytest.raises(EdgeListError, match="expected at least two columns, got 1"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import random
 import threading
 import time
 from collections.abc import Iterator
@@ -23,6 +24,7 @@ from service.http.analysis_schemas import (
     TopValues,
     ValueAnswer,
 )
+from tests.gpu.programs import oracle
 from tests.service.graphs import engine_of
 from tests.service.http.test_exports import table_of
 from tests.service.http.test_problems import problem
@@ -529,3 +531,20 @@ def test_seconds_are_counted_by_program_and_outcome(server: Server) -> None:
     assert line in server.http.get("/metrics").text
     server.http.delete(path).raise_for_status()
     assert labels not in server.http.get("/metrics").text
+
+
+def test_ties_of_labels_go_to_the_lowest_integer_key(server: Server) -> None:
+    """Whatever the order in which keys came, and which ids are free or used again."""
+    path, choice = server.new_graph(keys="integer"), random.Random(3)
+    names = [choice.getrandbits(64) - 2**63 for _ in range(60)]
+    first = [[choice.choice(names), choice.choice(names)] for _ in range(150)]
+    second = [[choice.choice(names), choice.choice(names[10:])] for _ in range(30)]
+    for body in ({"insert": first}, {"remove": names[:20]}, {"insert": second}):
+        server.http.post(f"{path}/batches", json=body).raise_for_status()
+    edges = {(u, v) for u, v in first if not {u, v} & set(names[:20])}
+    edges |= {(u, v) for u, v in second}
+    analysis = start(server, path, "labels")
+    finished(server, analysis)
+    found = values(server, analysis)
+    expected = {v: v for edge in first for v in edge if v not in names[:20]}
+    assert found == expected | oracle.communities(edges, 10)

@@ -173,6 +173,15 @@ def test_recompute_raises_only_the_revision(server: Server) -> None:
     assert (read["version"], read["revision"]) == (1, receipt.revision)
 
 
+@pytest.mark.parametrize("target", [{}, {"target": "settled-top-k"}])
+def test_recompute_refuses_a_strategy_without_a_name(
+    server: Server, target: dict[str, str]
+) -> None:
+    params = {"strategy": "", **target}
+    refused = server.http.post(f"{server.new_graph()}/recompute", params=params)
+    assert (refused.status_code, refused.json()["field"]) == (422, "strategy")
+
+
 def test_recompute_goes_on_until_the_places_are_proven(server: Server) -> None:
     path = server.new_graph(target_error=0.5)
     # d and e have the same in-edges

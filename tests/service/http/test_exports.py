@@ -166,7 +166,63 @@ def test_the_coding_is_negotiated(
         assert answer.headers.get("content-encoding") == coding
 
 
+@pytest.mark.parametrize("coding", ["identity", "gzip"])
+@pytest.mark.parametrize("media_type", EXPORTED)
+def test_the_first_places_are_a_table_where_one_is_asked_for(
+    server: Server, path: str, media_type: str, coding: str
+) -> None:
+    places = server.http.get(f"{path}/top?k=3&offset=1").json()
+    url = f"{path}/top?k=3&offset=1"
+    answer = export(server, url, Accept=media_type, Accept_Encoding=coding)
+    assert (answer.status_code, answer.headers["content-type"].split(";")[0]) == (200, media_type)
+    is_coded = coding == "gzip" and media_type != PARQUET
+    assert answer.headers.get("content-encoding") == ("gzip" if is_coded else None)
+    assert table_of(answer).to_pylist() == places["ranks"]
+    assert int(answer.headers["liverank-version"]) == places["version"]
+    assert answer.headers["etag"] != server.http.get(url).headers["etag"]
+    again = export(
+        server,
+        url,
+        Accept=media_type,
+        Accept_Encoding=coding,
+        If_None_Match=answer.headers["etag"],
+    )
+    assert (again.status_code, again.content) == (304, b"")
+
+
+@pytest.mark.parametrize(
+    ("accept", "chosen"),
+    [
+        ("*/*", "application/json"),
+        ("", "application/json"),
+        ("text/html, application/xhtml+xml, */*;q=0.8", "application/json"),
+        ("application/json, text/csv", "application/json"),
+        ("text/csv, application/json;q=0.9", CSV),
+    ],
+)
+def test_the_first_places_are_json_unless_a_table_is_preferred(
+    server: Server, path: str, accept: str, chosen: str
+) -> None:
+    answer = export(server, f"{path}/top?k=3", Accept=accept)
+    assert answer.headers["content-type"].split(";")[0] == chosen
+    refused = export(server, f"{path}/top?k=3", Accept="text/html")
+    assert refused.status_code == 406
+    assert refused.json()["accepted"] == ["application/json", *EXPORTED]
+
+
 # Conditional reads
+
+
+def test_the_sources_have_a_tag(server: Server) -> None:
+    path = server.new_graph()
+    first = server.http.get(f"{path}/sources")
+    again = export(server, f"{path}/sources", If_None_Match=first.headers["etag"])
+    assert (again.status_code, again.content) == (304, b"")
+    position = {"source": "s", "partition": "0", "to": "1"}
+    sent = server.http.post(f"{path}/batches", params=position, json={"insert": [["a", "b"]]})
+    assert sent.status_code == 200
+    changed = export(server, f"{path}/sources", If_None_Match=first.headers["etag"])
+    assert (changed.status_code, len(changed.json()["sources"])) == (200, 1)
 
 
 @pytest.mark.parametrize("read", ["ranks", "edges", "ranks/v1", "top?k=3", "neighbors/v1"])

@@ -56,6 +56,16 @@ def test_put_creates_then_finds_and_compares_only_given_options(server: Server) 
     assert server.http.get(path).json()["options"] == created.json()["options"]
 
 
+@pytest.mark.parametrize("body", [b"", b"null", b" null\n", b"{}"])
+def test_no_body_is_no_option(server: Server, body: bytes) -> None:
+    path = server.new_graph()
+    kind = {"Content-Type": "application/json"}
+    assert server.http.put(path, content=body, headers=kind).status_code == 200
+    analysis = server.http.post(f"{path}/analyses/components", content=body, headers=kind)
+    assert analysis.status_code == 202
+    assert server.http.put(path, content=b"[]", headers=kind).status_code == 422
+
+
 def test_the_list_holds_every_graph_by_name(server: Server) -> None:
     server.new_graph()
     answer = server.http.get("/graphs")

@@ -14,6 +14,8 @@ import pytest
 
 from liverank.client import Client
 from service.errors import TooBusy
+from service.formats.decode import PARSING_PRICES
+from service.formats.media_types import JSON
 from service.http.limits import ConcurrencyLimit, RequestContext
 from service.settings import Settings
 from tests.service.formats.test_arrow_limits import arrow
@@ -174,6 +176,44 @@ def test_bytes_of_bodies_are_counted_over_all_requests() -> None:
     assert capacity.receiving == 0
 
 
+def test_a_body_that_needs_more_than_the_limit_passes_beside_small_ones() -> None:
+    capacity = ConcurrencyLimit(Settings(max_receiving_bytes=800))
+    small, large, late = RequestContext("1"), RequestContext("2"), RequestContext("3")
+    capacity.hold(small, 100)
+    capacity.hold(large, 5000)
+    with pytest.raises(TooBusy):
+        capacity.hold(late, 1)
+    capacity.leave(large)
+    capacity.hold(late, 700)
+    with pytest.raises(TooBusy):  # the others are not small any more
+        capacity.hold(small, 1)
+
+
+@pytest.mark.parametrize(
+    "path", ["batches", "sets/s", "ranks", "subgraph", "personalized"], ids=lambda path: path
+)
+def test_what_parsing_takes_counts_and_no_longer_than_it_takes(
+    small: Server, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit = small.app.state.limit
+    body = b'{"vertices":["a"]}' + b" " * 50_000
+    if path == "personalized":
+        body = b'{"queries":[{"seeds":{"a":1}}]}' + b" " * 50_000
+    small.http.post("/graphs/g/batches", json={"vertices": ["a"]})
+    held: list[int] = []
+    hold = limit.hold
+
+    def counted(context: RequestContext, count: int) -> None:
+        hold(context, count)
+        held.append(limit.receiving)
+
+    monkeypatch.setattr(limit, "hold", counted)
+    send = small.http.put if path == "sets/s" else small.http.post
+    assert send(f"/graphs/g/{path}", content=body).status_code == 200
+    assert max(held) == len(body) * (1 + PARSING_PRICES[JSON])
+    assert limit.receiving == 0
+
+
 def test_more_writers_than_there_are_places_are_refused_and_readers_are_not(small: Server) -> None:
     url = small.url("graphs/g/batches")
     with contextlib.ExitStack() as stack:
@@ -324,7 +364,7 @@ def test_a_stream_whose_dictionary_is_used_too_often_is_refused(small: Server) -
     answer = small.http.post("/graphs/g/batches", content=body, headers=ARROW)
     assert answer.status_code == 413
     assert answer.json()["detail"] == (
-        "body decodes to 1,800,000 bytes, which exceeds the 100,000-byte limit"
+        "body decodes to 910,364 bytes, which exceeds the 100,000-byte limit"
     )
 
 

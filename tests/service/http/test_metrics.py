@@ -188,3 +188,18 @@ def test_the_process_and_the_version_have_metrics(server: Server) -> None:
     samples = scraped(server)
     assert samples["process_resident_memory_bytes", frozenset()] > 1e7
     assert samples["liverank_build_info", frozenset({("version", server.app.version)})] == 1
+
+
+def test_refused_ranks_are_counted_by_what_was_published() -> None:
+    registry = CollectorRegistry()
+    counted = metrics.BatchMetrics(registry)
+    for fallback in ("static", "kept", "kept"):
+        metrics.GraphObserver(counted, "g", 1.0).refused(fallback)
+
+    def of(fallback: str) -> float | None:
+        labels = {"graph": "g", "fallback": fallback}
+        return registry.get_sample_value("liverank_ranks_refused_total", labels)
+
+    assert [of(each) for each in ("static", "equal", "kept")] == [1.0, None, 2.0]
+    counted.forget("g")
+    assert of("kept") is None

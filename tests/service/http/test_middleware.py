@@ -14,9 +14,10 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.errors import UnknownGraph
+from service.http import middleware
 from service.http.limits import ConcurrencyLimit
 from service.http.metrics import HttpMetrics
-from service.http.middleware import RequestMiddleware
+from service.http.middleware import LONG_BODY, RequestMiddleware
 from service.http.responses import EXCEPTION_HANDLERS
 from service.settings import Settings
 
@@ -24,7 +25,8 @@ from service.settings import Settings
 def answered(app: ASGIApp, path: str = "/") -> list[Message]:
     metrics = HttpMetrics(CollectorRegistry())
     handled = ExceptionMiddleware(app, EXCEPTION_HANDLERS)  # as in FastAPI's stack
-    middleware = RequestMiddleware(handled, ConcurrencyLimit(Settings()), metrics)
+    settings = Settings()
+    every = RequestMiddleware(handled, ConcurrencyLimit(settings), metrics, settings)
     sent: list[Message] = []
 
     async def receive() -> Message:
@@ -34,7 +36,7 @@ def answered(app: ASGIApp, path: str = "/") -> list[Message]:
         sent.append(message)
 
     scope = {"type": "http", "method": "GET", "path": path, "headers": []}
-    asyncio.run(middleware(scope, receive, send))
+    asyncio.run(every(scope, receive, send))
     return sent
 
 
@@ -85,3 +87,37 @@ def test_what_is_no_fault_of_the_request_is_logged(
     assert sent[0]["status"] == status
     assert b'"instance":"/graphs/a%3Fb"' in sent[1]["body"]
     assert ("GET /graphs/a?b failed" in caplog.text) is logged
+
+
+@pytest.mark.parametrize("length", [LONG_BODY, LONG_BODY + 1])
+def test_a_long_response_counts_until_the_client_has_read_it(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, length: int
+) -> None:
+    monkeypatch.setattr(middleware, "MIN_BYTES_PER_SECOND", 1 << 40)
+    limit = ConcurrencyLimit(Settings())
+    sent: list[Message] = []
+    aborted: list[int] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        limit.answer(scope["request_context"], 500, "k")
+        await Response(bytes(length))(scope, receive, send)
+
+    async def stuck(message: Message) -> None:
+        """As uvicorn: what follows a body waits until most of it is accepted."""
+        if sent and sent[-1]["type"] == "http.response.body":
+            await asyncio.get_running_loop().create_future()
+        sent.append(message)
+
+    async def never() -> Message:
+        raise AssertionError("no body is read")
+
+    scope: dict[str, Any] = {"type": "http", "method": "GET", "path": "/", "headers": []}
+    scope["abort"] = lambda: aborted.append(limit.places)
+    metrics = HttpMetrics(CollectorRegistry())
+    settings = Settings(slow_client_seconds=0.1)
+    asyncio.run(RequestMiddleware(app, limit, metrics, settings)(scope, never, stuck))
+    is_long = length > LONG_BODY
+    assert aborted == ([500] if is_long else [])
+    assert ("response cut" in caplog.text) == is_long
+    assert len(sent[1]["body"]) == length
+    assert limit.places == 0

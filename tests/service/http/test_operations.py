@@ -6,13 +6,16 @@ import gc
 import re
 import threading
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gpu import Engine
+from service.catalog import Catalog
 from service.pipeline.writer import Writer
+from service.settings import Settings
 from tests.service.server import Server, running, wait_for
 
 
@@ -180,6 +183,35 @@ def test_a_dropped_graph_is_freed_without_a_search_for_garbage(server: Server) -
     finally:
         gc.enable()
         gc.unfreeze()
+
+
+@pytest.mark.parametrize("compiled", [0, 1])
+def test_a_first_start_compiles_what_weighted_graphs_need_once_it_is_ready(
+    compiled: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warmed = list[tuple[str, bool]]()
+
+    def note(what: str) -> Callable[[Engine], None]:
+        def call(engine: Engine) -> None:
+            if threading.current_thread() is threading.main_thread():  # no server of another test
+                warmed.append((what, engine.options.weighted))
+
+        return call
+
+    monkeypatch.setattr(Engine, "warm_up", note("first"))
+    monkeypatch.setattr(Engine, "warm_up_others", note("others"))
+    monkeypatch.setattr("service.catalog.loops_compiled", lambda: compiled)
+    catalog = Catalog(Settings(data=tmp_path))
+    catalog.open()
+    assert catalog.not_ready is None
+    assert warmed == [("first", False)]
+    catalog.warm_up_others()
+    weighted = [("first", True), ("others", True)]
+    assert warmed[1:] == [("others", False), *(weighted if compiled else [])]
+    warmed.clear()
+    catalog.create("w", {"weighted": True})
+    assert warmed == ([] if compiled else weighted[:1])  # it is there, or can be loaded
+    catalog.close()
 
 
 def test_compiled_kernels_are_not_searched_for_garbage(

@@ -7,6 +7,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from fastapi import FastAPI
 
 from service.http.pages import FOLDER
 from tests.service.server import Server
@@ -45,6 +46,31 @@ def test_the_page_and_its_files_are_cached_and_have_heads(server: Server) -> Non
         assert (head.status_code, head.content) == (200, b"")
         assert head.headers["content-length"] == str(len(answer.content))
         assert head.headers["etag"] == answer.headers["etag"]
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("/openapi.json", "application/json"),
+        ("/static-offline-docs/swagger-ui-bundle.js", "text/javascript; charset=utf-8"),
+        ("/static-offline-docs/favicon.png", "image/png"),
+    ],
+)
+def test_documentation_is_kept_in_memory(
+    server: Server, monkeypatch: pytest.MonkeyPatch, path: str, kind: str
+) -> None:
+    first = server.http.get(path)
+    assert (first.status_code, first.headers["content-type"]) == (200, kind)
+
+    def read(*_: object) -> None:
+        raise AssertionError("it is read again")
+
+    monkeypatch.setattr("os.stat", read)
+    monkeypatch.setattr(FastAPI, "openapi", read)
+    answer = server.http.get(path)
+    assert answer.content == first.content
+    again = server.http.get(path, headers={"If-None-Match": f'"x", W/{answer.headers["etag"]}'})
+    assert (again.status_code, again.content) == (304, b"")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-import service.http.server
+import service.http.access
 from service.http.framing import MAX_HEAD_BYTES
 from tests.service.server import Server, connection_to, head, running, wait_for
 
@@ -51,7 +51,7 @@ def test_a_request_that_waits_for_its_turn_is_not_slow(
         def take(self, turn: object) -> None:
             pass
 
-    monkeypatch.setattr(service.http.server, "turns", Never)
+    monkeypatch.setattr(service.http.access, "turns", lambda _: Never())
     body = b'{"insert": []}'
     with connection_to(impatient) as connection:
         connection.sendall(head("/graphs/default/batches", len(body)) + body)

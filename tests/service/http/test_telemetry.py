@@ -376,7 +376,7 @@ def test_a_missing_package_is_reported(
     with caplog.at_level(logging.WARNING):
         assert create_app(Settings(data=tmp_path)).state.telemetry is None
     (record,) = [one for one in caplog.records if one.name == "liverank.telemetry"]
-    assert record.getMessage().endswith("pip install 'liverank[telemetry]'")
+    assert record.getMessage().endswith("pip install -e '.[telemetry]' in the clone of liverank")
 
 
 def test_stages_are_laid_from_both_ends() -> None:

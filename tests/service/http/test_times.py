@@ -19,6 +19,7 @@ from service.http.schemas import Receipt
 from service.pipeline import expiry
 from tests.service.formats.test_decode import ARROW, arrow_stream
 from tests.service.http.test_weights import post, ranks_of
+from tests.service.pipeline.windows import RunningClock
 from tests.service.server import Server, wait_for
 
 HALF_LIFE = 100.0
@@ -116,16 +117,16 @@ def test_edges_without_a_time_arrive_now(server: Server, monkeypatch: pytest.Mon
 
 
 def test_a_window_by_the_wall_clock(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = SimpleNamespace(now=time.time())
+    clock = RunningClock(ahead=time.time())
     for module in (batches, expiry):
-        monkeypatch.setattr(module, "time", SimpleNamespace(time=lambda: clock.now))
+        monkeypatch.setattr(module, "time", clock)
     path = server.new_graph(window=60, target_error=1e-9)
     post(server, path, json={"insert": [["a", "b"], ["b", "c"]]})
-    clock.now += 40
+    clock.passed += 40
     renewed = post(server, path, json={"insert": [["a", "b"], ["c", "a"]]})
     assert (renewed["already_present"], renewed["inserted"]) == (1, 1)
     assert server.http.get(path).json()["edges"] == 3
-    clock.now += 30
+    clock.passed += 30
     wait_for(lambda: server.http.get(path).json()["edges"] == 2)
     info = server.http.get(path).json()
     assert info["memory"]["times"] > 0
@@ -136,6 +137,33 @@ def test_a_window_by_the_wall_clock(server: Server, monkeypatch: pytest.MonkeyPa
     metrics = server.http.get("/metrics").text
     name = path.rsplit("/", 1)[1]
     assert f'liverank_edges_total{{change="expired",graph="{name}"}} 1.0' in metrics
+
+
+def test_the_description_says_why_edges_that_are_too_old_stay(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = RunningClock(ahead=time.time())
+    for module in (batches, expiry):
+        monkeypatch.setattr(module, "time", clock)
+    path = server.new_graph(window=600)
+    name = path.rsplit("/", 1)[1]
+    line = f'liverank_expiry_delayed{{graph="{name}"}}'
+    post(server, path, json={"insert": [["a", "b"], ["b", "c"]]})
+    assert "expiry_delay" not in server.http.get(path).json()
+    assert f"{line} 0.0" in server.http.get("/metrics").text
+    clock.ahead += 3600
+    wait_for(lambda: "expiry_delay" in server.http.get(path).json())
+    delay = GraphInfo.model_validate_json(server.http.get(path).content).expiry_delay
+    assert delay is not None
+    assert delay.reason.startswith("2 of 2 edges are too old")
+    assert f"{line} 1.0" in server.http.get("/metrics").text
+    with Client(str(server.http.base_url)) as client:
+        described = client.graph(name).expiry_delay
+        assert described is not None
+        assert (described.reason, described.since) == (delay.reason, delay.since)
+    clock.ahead -= 3600
+    wait_for(lambda: "expiry_delay" not in server.http.get(path).json())
+    assert server.http.get(path).json()["edges"] == 2
 
 
 def test_a_window_by_the_event_clock(server: Server) -> None:

@@ -8,23 +8,38 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 
-import service.http.server
+import service.http.access
 from service.http.access import REQUIRED_SCOPE, is_read
 from service.http.server import Connection
+from service.pipeline.turns import Kind, turns
 from tests.service.server import Server, connection_to, head, running, wait_for
 
+KEY = "k" * 40
 BATCH = json.dumps({"insert": [["a", "b"]]}).encode()
 
 
 class Held:
-    """Turns that nobody gets before `give`."""
+    """Turns that nobody gets before `give`: those of writers, or of the kind that is held."""
 
     def __init__(self) -> None:
         self.waiting: list[Connection] = []
+        self._kind: Kind | None = "writer"
+        self._turns = turns
+
+    def hold(self, kind: Kind) -> None:
+        self._kind = kind
+
+    def free(self) -> None:
+        """Later ones get theirs."""
+        self._kind = None
+
+    def of(self, kind: Kind) -> Any:
+        return self if kind == self._kind else self._turns(kind)
 
     def take(self, turn: Callable[[], object]) -> None:
         self.waiting.append(turn.__self__)  # type: ignore[attr-defined]
@@ -43,7 +58,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 @pytest.fixture
 def held(monkeypatch: pytest.MonkeyPatch) -> Held:
     held = Held()
-    monkeypatch.setattr(service.http.server, "turns", lambda: held)
+    monkeypatch.setattr(service.http.access, "turns", held.of)
     return held
 
 
@@ -198,3 +213,95 @@ def test_requests_of_many_connections_are_all_answered(server: Server) -> None:
         for writer in writers:
             sent_batch(writer)
         assert [status_of(writer) for writer in writers] == [200] * 50
+
+
+# Strangers: who call pages, or have no valid key
+
+
+@pytest.fixture(scope="module")
+def keyed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with running(tmp_path_factory.mktemp("data"), api_key=KEY) as server:
+        yield server
+
+
+def request(call: str, *headers: str, body: bytes = b"") -> bytes:
+    length = [f"Content-Length: {len(body)}"] if body else []
+    lines = [f"{call} HTTP/1.1", "Host: localhost", *headers, *length, "", ""]
+    return "\r\n".join(lines).encode() + body
+
+
+OPEN = ["GET /", "GET /docs", "GET /openapi.json", "GET /dashboard/main.js", "GET /nowhere"]
+VALID = f"Authorization: Bearer {KEY}"
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        *map(request, OPEN),
+        *(request(call, VALID) for call in OPEN),
+        request("GET /graphs"),
+        request("GET /metrics"),
+        request("GET /graphs/default/top", f"Authorization: Bearer {'x' * 40}"),
+        request("GET /graphs/default/top", f"Authorization: Basic {KEY}"),
+        request("GET /graphs/default/top", f"X-Authorization: Bearer {KEY}"),
+        request("POST /graphs/default/ranks", body=f"\r\n{VALID}\r\n\r\n".encode()),
+        request("POST /graphs/default/batches", body=BATCH),
+    ],
+)
+def test_strangers_wait_for_turns_of_their_own(keyed: Server, held: Held, call: bytes) -> None:
+    """While they wait, liveness and those with a key are served."""
+    held.hold("stranger")
+    with connection_to(keyed) as stranger:
+        stranger.sendall(call)
+        wait_for(lambda: held.waiting)
+        for path in ("/livez", "/readyz?x=1", "/graphs/default"):
+            with connection_to(keyed) as connection:
+                connection.sendall(request(f"GET {path}", VALID))
+                assert status_of(connection) in (200, 422)
+        upper = VALID.replace("Authorization: Bearer", "AUTHORIZATION: BEARER")
+        for name, body in (("ranks", b'{"vertices": ["a"]}'), ("batches", BATCH)):
+            with connection_to(keyed) as connection:
+                connection.sendall(request(f"POST /graphs/default/{name}", upper, body=body))
+                assert status_of(connection) == 200
+        assert len(held.waiting) == 1
+        held.give()
+        assert status_of(stranger) in (200, 401, 404)
+
+
+def test_without_keys_pages_wait_and_calls_do_not(server: Server, held: Held) -> None:
+    held.hold("stranger")
+    with connection_to(server) as stranger:
+        stranger.sendall(request("GET /openapi.json"))
+        wait_for(lambda: held.waiting)
+        assert server.http.get("/graphs/default").status_code == 200
+        assert server.http.post("/graphs/default/batches", content=BATCH).status_code == 200
+        assert len(held.waiting) == 1
+        held.give()
+        assert status_of(stranger) == 200
+
+
+def test_only_the_first_of_pipelined_probes_is_served_at_once(server: Server, held: Held) -> None:
+    held.hold("stranger")
+    with connection_to(server) as prober:
+        prober.sendall(3 * request("GET /livez"))
+        assert status_of(prober) == 200
+        wait_for(lambda: held.waiting)
+        with connection_to(server) as other:
+            other.sendall(request("GET /livez"))
+            assert status_of(other) == 200
+        held.free()
+        held.give()
+        assert prober.recv(65536).startswith(b"HTTP/1.1 200")
+
+
+def test_a_flood_of_strangers_is_answered_in_the_end(keyed: Server) -> None:
+    with ExitStack() as stack:
+        flood = [stack.enter_context(connection_to(keyed)) for _ in range(40)]
+        for connection in flood:
+            connection.sendall(10 * request("GET /graphs/default/top"))
+        answer = keyed.http.get("/graphs/default/top", headers={"Authorization": f"Bearer {KEY}"})
+        assert answer.status_code == 200
+        for connection in flood:
+            received = b""
+            while received.count(b"HTTP/1.1 401") < 10:
+                received += connection.recv(65536)

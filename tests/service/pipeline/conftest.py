@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -33,7 +32,7 @@ def pipeline(path: Path) -> Iterator[Pipeline]:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """What the expiry takes for the wall clock."""
     clock = Clock()
-    monkeypatch.setattr(expiry, "time", SimpleNamespace(time=clock.time))
+    monkeypatch.setattr(expiry, "time", clock)
     return clock
 
 

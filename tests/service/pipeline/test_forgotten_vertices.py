@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import random
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from service.errors import StorageFailed
+from service.errors import ExpiryFailed, StorageFailed
 from service.pipeline.window import WindowOptions
+from service.shard_errors import RankingDelayed
 from tests.service.graphs import (
     edges_of,
     send,
@@ -115,11 +117,14 @@ def test_a_removal_that_was_not_committed_follows_after_the_start(
         monkeypatch.setattr(journal, "append", refuse)
         clock.now = 1_007.0
         if window.clock == "event":
-            send(pipeline, timed_batch([("b", "c", 1_007.0)]))
+            with pytest.raises(RankingDelayed):
+                send(pipeline, timed_batch([("b", "c", 1_007.0)]))
         eventually(lambda: edges_of(pipeline) == {("b", "c")})
         assert vertices_of(pipeline) == {"a", "b", "c"}
         if captured:
-            pipeline.checkpoint().result(60)
+            delayed = pytest.raises(ExpiryFailed) if window.clock == "event" else nullcontext()
+            with delayed:
+                pipeline.checkpoint().result(60)
     with working(tmp_path, window=window) as pipeline:
         eventually(lambda: vertices_of(pipeline) == {"b", "c"})
         assert edges_of(pipeline) == {("b", "c")}

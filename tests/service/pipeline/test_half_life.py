@@ -32,7 +32,7 @@ def expected(batches: list[list[tuple[str, str, float]]]) -> dict[str, float]:
 
 def ranks_of(pipeline: Pipeline) -> dict[Any, float]:
     top = pipeline.view.top(10)
-    return dict(zip(top.vertices, top.ranks, strict=True))
+    return dict(zip(top.vertices.to_pylist(), top.ranks, strict=True))
 
 
 @pytest.mark.parametrize("captured", [None, 1, 2])

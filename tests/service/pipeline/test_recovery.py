@@ -39,7 +39,7 @@ def answers(pipeline: Pipeline) -> dict[str, Any]:
     watched = pipeline.view.watched
     assert watched is not None
     return {
-        name: dict(zip(one.vertices, one.answer.ranks.tolist(), strict=True))
+        name: dict(zip(one.vertices.to_pylist(), one.answer.ranks.tolist(), strict=True))
         for name, one in watched.items()
         if one.answer is not None
     }

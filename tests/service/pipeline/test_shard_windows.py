@@ -66,7 +66,7 @@ def told(pipeline: Pipeline) -> list[dict[str, Any]]:
 
 def ranks_of(pipeline: Pipeline) -> dict[str, float]:
     top = pipeline.view.top(100)
-    return dict(zip(top.vertices, top.ranks, strict=True))
+    return dict(zip(top.vertices.to_pylist(), top.ranks, strict=True))
 
 
 def payloads(directory: Path) -> list[bytes]:

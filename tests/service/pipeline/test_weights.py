@@ -58,8 +58,8 @@ def test_a_restart_has_the_weights_of_the_journal(tmp_path: Path) -> None:
     with working(tmp_path, weighted=True) as pipeline:
         assert weights_in(pipeline) == AFTER
         after = pipeline.view.top(10)
-        assert dict(zip(after.vertices, after.ranks, strict=True)) == pytest.approx(
-            dict(zip(before.vertices, before.ranks, strict=True)), abs=2e-6
+        assert dict(zip(after.vertices.to_pylist(), after.ranks, strict=True)) == pytest.approx(
+            dict(zip(before.vertices.to_pylist(), before.ranks, strict=True)), abs=2e-6
         )
 
 

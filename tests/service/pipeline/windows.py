@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import orjson
@@ -27,10 +28,29 @@ Pairs = list[tuple[str, str]]
 
 @dataclass
 class Clock:
+    """Stands still until it is set."""
+
     now: float = 1_000.0
 
     def time(self) -> float:
         return self.now
+
+    def monotonic(self) -> float:
+        return monotonic()
+
+
+@dataclass
+class RunningClock(Clock):
+    """A clock that runs, and jumps when `ahead` is changed; time passes when `passed` is."""
+
+    ahead: float = 0.0
+    passed: float = 0.0
+
+    def time(self) -> float:
+        return self.monotonic() + self.ahead
+
+    def monotonic(self) -> float:
+        return monotonic() + self.passed
 
 
 @dataclass

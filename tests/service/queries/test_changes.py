@@ -77,7 +77,7 @@ def test_every_subscriber_knows_every_rank_up_to_the_threshold(limit: int, tmp_p
             assert all(one["rank"] == all_ranks(view)[one["vertex"]] for one in told)
             for model in models:
                 model.take(event)
-                assert model.top == set(view.top(10).vertices)
+                assert model.top == set(view.top(10).vertices.to_pylist())
                 if not event["truncated"]:
                     assert not model.outdated(view, 0.1)
             truncated += event["truncated"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from gpu import rank_error
@@ -18,7 +19,8 @@ def places(
     """As a view asks for them: with one place more on either side."""
     first = max(before - 1, 0)
     names = [f"v{place}" for place in range(len(ranks))]
-    listed = RankedVertices(names, ranks, ties or [-1] * len(ranks))
+    labels = np.array(ties or [-1] * len(ranks))
+    listed = RankedVertices(pa.array(names), np.array(ranks), labels)
     return Places.of(listed.part(first, before + count + 1), BOUND, before - first, count)
 
 
@@ -43,8 +45,8 @@ def test_what_is_proven_about_a_page(
     before: int, count: int, settled: int, settled_set: bool, groups: list[int]
 ) -> None:
     found = places(before, count)
-    assert found.vertices == [f"v{place}" for place in range(6)][before : before + count]
-    assert found.ranks == RANKS[before : before + count]
+    assert found.vertices.to_pylist() == [f"v{n}" for n in range(6)][before : before + count]
+    assert found.ranks.tolist() == RANKS[before : before + count]
     assert (found.settled, found.settled_set, found.groups) == (settled, settled_set, groups)
     assert found.ties == []
 

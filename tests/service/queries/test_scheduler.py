@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, cast
@@ -10,6 +11,7 @@ from typing import Any, cast
 import numpy as np
 import pyarrow as pa
 import pytest
+from numba.core.compiler_lock import global_compiler_lock
 
 from gpu import EdgeBatch, Engine, Options, Registration
 from service.errors import NotAnsweredInTime, UnknownVertex
@@ -250,3 +252,14 @@ def test_a_request_that_loses_a_seed_is_looked_up_again() -> None:
         assert answer.ignored == [7]
         assert _error(graph, 8, answer.places) <= answer.places.error_bound + 1e-11
     assert graph.engine._queries.running == []
+
+
+def test_the_time_of_a_query_does_not_run_while_loops_are_compiled() -> None:
+    request = _watch("slow", 0, timeout=0.2)
+    with global_compiler_lock:  # as the thread does that solves the query
+        time.sleep(0.3)
+    assert not request.is_over()
+    time.sleep(0.3)
+    assert request.is_over()
+    with pytest.raises(NotAnsweredInTime):
+        request.answer.result()

@@ -88,7 +88,9 @@ class _Compiler:
             self.call("Version")
         except (ImportError, RuntimeError) as error:
             reason = f"the kernels have to be compiled, and NVRTC is not installed ({error})"
-            raise BackendUnavailable("cuda", f"{reason}: pip install 'liverank[cuda13]'") from error
+            raise BackendUnavailable(
+                "cuda", f"{reason}: pip install -e '.[cuda13]' in the clone of liverank"
+            ) from error
 
     def call(self, function: str, *arguments: object) -> tuple[Any, ...]:
         status, *values = getattr(self._nvrtc, f"nvrtc{function}")(*arguments)

@@ -1,0 +1,205 @@
+"""The gate before publication: what it lets pass, what it mends and what it replaces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gpu import EdgeBatch, Engine, InvalidValue, NotConverged, Options, ShardedEngine
+from gpu.operations.backend import Backend
+from gpu.pagerank import gate, solver
+from gpu.pagerank.global_iterate import GlobalIterate
+from gpu.pagerank.sweeps import Swept
+from tests.gpu.graphs import exact_ranks
+
+EDGES = [(0, 1), (1, 2), (2, 0), (2, 3), (3, 0)]
+
+
+def ranked(backend: Backend, strategy: str = "auto", **options: Any) -> Engine:
+    engine = Engine(Options(**options), backend, "ignore")
+    engine.apply(EdgeBatch.of(EDGES))
+    engine.update(strategy)
+    return engine
+
+
+def error_of(engine: Engine) -> float:
+    return float(np.abs(engine.publish().to_numpy() - exact_ranks(engine)[0]).sum())
+
+
+@pytest.mark.parametrize("loops", [2, 4, 5])
+def test_a_first_solve_by_correction_of_loops_alone_keeps_their_ranks(
+    backend: Backend, loops: int
+) -> None:
+    """Where loops times damping is 1 the correction of β took all of it: NaN, and converged."""
+    engine = Engine(Options(damping=1.0 / loops), backend)
+    engine.apply(EdgeBatch.of([(v, v) for v in range(loops)]))
+    result = engine.update("naive-dynamic")
+    assert (result.converged, result.fallback) == (True, None)
+    assert result.error_bound < 1e-12
+    assert engine.publish().to_numpy() == pytest.approx(np.full(loops, 1.0 / loops), abs=1e-15)
+
+
+@pytest.mark.parametrize("damping", [1.0 - 1e-9, 1.0 - 1e-12])
+def test_what_float32_loses_is_solved_again(backend: Backend, damping: float) -> None:
+    engine = Engine(Options(damping=damping, storage="float32"), backend, "ignore")
+    engine.apply(EdgeBatch.of([(0, 1)]))
+    result = engine.update()
+    assert (result.fallback, result.converged) == ("static", False)
+    assert result.refused
+    assert result.error_bound < 0.5
+    assert engine.publish().to_numpy() == pytest.approx([1.0 / 3.0, 2.0 / 3.0], abs=1e-6)
+
+
+@pytest.mark.parametrize("target", ["settled-top-k", "settled-set"])
+def test_places_can_be_asked_for_while_the_bound_is_above_2(backend: Backend, target: Any) -> None:
+    """The next target was a part of the bound: "37.45 is not allowed; it must be … at most 2"."""
+    options = Options(damping=1.0 - 1e-12, dangling="self-loop", weighted=True, max_iterations=100)
+    engine = Engine(options, backend, "ignore")
+    pairs = [(0, 1), (1, 0), (2, 3), (3, 2), (4, 5), (5, 4)]
+    weights = [190.6, 9.311e25, 1.143e-10, 3.076e-15, 5.861e-15, 5810281.5]
+    engine.apply(EdgeBatch.of([(*pair, w) for pair, w in zip(pairs, weights, strict=True)]))
+    result = engine.update(settle=3, target=target)
+    assert 0.0 < result.error_bound <= 2.0
+    assert error_of(engine) <= result.error_bound + exact_ranks(engine)[1]
+    assert result.settled is not None
+
+
+def _spoil(change: Callable[[GlobalIterate], None]) -> Callable[..., Swept]:
+    """Sweeps that leave something else."""
+
+    def sweep(iterate: GlobalIterate, *_: Any, **__: Any) -> Swept:
+        change(iterate)
+        return Swept(1, True)
+
+    return sweep
+
+
+def _set(value: float, entries: slice = slice(None)) -> Callable[[GlobalIterate], None]:
+    def change(iterate: GlobalIterate) -> None:
+        iterate.values[entries] = value
+        iterate.recompute_residual()
+
+    return change
+
+
+def _believed(iterate: GlobalIterate) -> None:
+    """Negative ranks, with a certificate that says they are nearly exact."""
+    iterate.values[:] = 0.25
+    iterate.recompute_residual()
+    iterate.values[0] = -0.5
+    iterate.certificate.set_sums(0.03, 0.0)
+
+
+SPOILED: dict[str, Callable[[GlobalIterate], None]] = {
+    "NaN": _set(np.nan),
+    "one NaN": _set(np.nan, slice(1, 2)),
+    "infinite": _set(np.inf, slice(1, 2)),
+    "zero": _set(0.0),
+    "negative": _set(-1.0),
+    "one negative": _set(-3.0, slice(1, 2)),
+    "a bound that is false": _believed,
+}
+
+
+@pytest.mark.parametrize("left", SPOILED)
+@pytest.mark.parametrize("strategy", ["auto", "naive-dynamic"])
+def test_ranks_that_are_no_distribution_are_replaced_by_a_static_solve(
+    backend: Backend, strategy: str, left: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = ranked(backend)
+    engine.apply(EdgeBatch.of([(3, 2), (1, 3)], delete=[(0, 1)]))
+    for name in ("sweep_to_target", "iterate_to_tolerance"):
+        monkeypatch.setattr(solver, name, _spoil(SPOILED[left]))
+    monkeypatch.setattr(solver, "push_to_target", lambda _: (0, 0))
+    result = engine.update(strategy)
+    assert (result.fallback, result.converged) == ("static", True)
+    assert result.refused
+    assert error_of(engine) <= result.error_bound <= 1e-6
+    monkeypatch.undo()
+    engine.apply(EdgeBatch.of([(0, 1)]))
+    assert engine.update(strategy).fallback is None
+    assert error_of(engine) <= 1e-6
+
+
+def test_negative_ranks_within_the_bound_become_zero(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = Engine(Options(damping=0.05), backend, "ignore")
+    engine.apply(EdgeBatch.of([(0, 1)], vertices=20))
+    engine.update()
+
+    def left(iterate: GlobalIterate) -> None:
+        iterate.values[3] = -0.1
+        iterate.recompute_residual()
+
+    engine.apply(EdgeBatch.of([(2, 1)]))
+    monkeypatch.setattr(solver, "sweep_to_target", _spoil(left))
+    monkeypatch.setattr(solver, "push_to_target", lambda _: (0, 0))
+    result = engine.update()
+    ranks = engine.publish().to_numpy()
+    assert result.fallback is None
+    assert ranks.min() == 0.0
+    assert ranks.sum() == pytest.approx(1.0, abs=1e-12)
+    assert 0.01 < error_of(engine) <= result.error_bound < 0.5
+
+
+def test_equal_ranks_are_what_is_left_if_nothing_else_is(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = ranked(backend)
+    engine.apply(EdgeBatch.of([(3, 2), (1, 3), (0, 4)]))
+    for module in (solver, gate):
+        monkeypatch.setattr(module, "sweep_to_target", _spoil(_set(np.nan)))
+    monkeypatch.setattr(solver, "push_to_target", lambda _: (0, 0))
+    result = engine.update(settle=2)
+    assert (result.fallback, result.converged, result.error_bound) == ("equal", False, 2.0)
+    assert result.refused
+    assert "of a static solve" in result.refused
+    assert engine.publish().to_numpy().tolist() == [0.2] * 5
+    monkeypatch.undo()
+    assert engine.update().fallback is None
+    assert error_of(engine) <= 1e-6
+
+
+@pytest.mark.parametrize("kind", ["values", "total", "base", "error_bound"])
+def test_a_snapshot_without_ranks_is_solved_anew(backend: Backend, kind: str) -> None:
+    engine = ranked(backend)
+    snapshot = engine.capture(engine.staging_buffer()).snapshot()
+    assert snapshot.ranks_fault() is None
+    if kind == "values":
+        spoiled = replace(snapshot, arrays=snapshot.arrays | {kind: np.full(4, np.nan)})
+    else:
+        spoiled = replace(snapshot, numbers=snapshot.numbers | {kind: np.nan})
+    assert spoiled.ranks_fault()
+    restored = Engine(engine.options, backend)
+    restored.restore(spoiled)
+    assert restored.publish().error_bound == 2.0
+    assert restored.publish().to_numpy().tolist() == [0.25] * 4
+    assert restored.update().converged
+    assert error_of(restored) <= 1e-6
+
+
+def test_a_solve_that_has_not_converged_is_told() -> None:
+    options = Options(damping=0.99, max_iterations=3)
+    batch = EdgeBatch.of(EDGES)
+    engine = Engine(options, "cpu")
+    engine.apply(batch)
+    with pytest.warns(NotConverged, match=r"not converged after 3 iterations: .* target_error is"):
+        assert not engine.update().converged
+    with pytest.warns(NotConverged, match="strategy 'static' has not met its stop rule"):
+        engine.update("static")
+    raising = Engine(options, "cpu", unconverged="raise")
+    raising.apply(batch)
+    with pytest.raises(NotConverged) as caught:
+        raising.update()
+    assert caught.value.iterations == 3
+    # the ranks are there, within the bound
+    assert error_of(raising) <= caught.value.error_bound == raising.publish().error_bound
+    with pytest.raises(InvalidValue, match="unconverged: 'no' is not allowed"):
+        Engine(options, "cpu", unconverged="no")  # type: ignore[arg-type]
+    with pytest.raises(InvalidValue, match="unconverged"):
+        ShardedEngine(options, unconverged="no")  # type: ignore[arg-type]
