@@ -96,7 +96,11 @@ class PersonalizedIterate(Iterate):
         """int32[…], by ascending id: all vertices where y or r may not be 0; None if it is dense,
         or if they are so many that to look at all is faster than to sort them.
         """
-        if self.dense or len(self.workspace.listed) > candidate_room(self.graph.vertices):
+        if self.dense:
+            return None
+        excess = len(self.workspace.listed) - candidate_room(self.graph.vertices)
+        # all shards look at all, or none does
+        if self.vertices.highest(excess) > 0:
             return None
         return self.vertices.sorted_by_id(self.workspace.listed)
 

@@ -247,7 +247,8 @@ class Query:
             self.done = pushed.end == "floor" or self.iterations >= self._most_rounds
             return
         # not all work was used, so the next work-list alone is too long
-        stuck = pushed.end == "work" and pushed.delta.additions <= edges
+        costs = iterate.graph.backend.costs
+        stuck = pushed.end == "work" and costs.of_push(pushed) <= edges * costs.pushed_edge
         self.pulling = iterate.dense or stuck or pushed.end == "floor" or not self._push_pays()
         sweeps = self.pulling and self._block_cost is None and iterate.certificate.mass > 0.0
         if sweeps and not self._trial.expected:
