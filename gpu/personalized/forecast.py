@@ -113,7 +113,10 @@ class PushForecast:
     def left(self, target: float) -> float:
         """What it will still cost to reach a target, if it does not get slower."""
         spent, bound = self._seen[-1]
-        before, earlier = next(seen for seen in reversed(self._seen) if seen[0] <= 0.5 * spent)
+        # of two calls at least: one may be hardly more than a long work-list, whose gain is what
+        # the next ones find
+        seen = self._seen[:-2] or self._seen
+        before, earlier = next(each for each in reversed(seen) if each[0] <= 0.5 * spent)
         if not bound < earlier:
             return np.inf
         return float(np.log(bound / target) / np.log(earlier / bound) * (spent - before))

@@ -13,7 +13,9 @@ from numpy.typing import NDArray
 from gpu import METHODS, EdgeBatch, Engine, PersonalizedQuery
 from gpu.backends import backend_named
 from gpu.operations.backend import Backend
+from gpu.operations.residual import PushResult, ResidualDelta
 from gpu.personalized.block import Block
+from gpu.personalized.forecast import PushForecast
 from gpu.personalized.iterate import PersonalizedIterate
 from gpu.personalized.query import Query
 from gpu.types import Dangling
@@ -205,6 +207,21 @@ def test_it_does_on_real_graphs_too(name: str, monkeypatch: pytest.MonkeyPatch) 
     ends = np.loadtxt(DATA / name, np.int64, usecols=(0, 1))
     numbers = np.unique(ends, return_inverse=True)[1].reshape(-1, 2)
     _costs_at_most_a_fifth_more(np.unique(numbers, axis=0), backend_named("cpu"), 50, monkeypatch)
+
+
+def test_one_long_work_list_does_not_make_a_push_seem_slow() -> None:
+    """A call that is hardly more than that costs most so far, and gains little."""
+    push = PushForecast(backend_named("cpu"), 13.0)
+    seen = []
+    for edges, bound in ((50_000, 1.0), (60_000, 0.1), (70_000, 0.04), (300_000, 0.02)):
+        delta = ResidualDelta(0.0, 0.0, 0.0, 0.0, 0.0, edges)
+        push.record(PushResult("work", 0.1, 5, 100, 100, delta), bound)
+        seen.append(push.left(1e-4))
+    assert max(seen) < 3.0 * push.spent
+    # two calls that gain little do
+    for bound in (0.019, 0.018):
+        push.record(PushResult("work", 0.1, 5, 100, 100, delta), bound)
+    assert push.left(1e-4) > 10.0 * push.spent
 
 
 def test_trials_end_where_too_few_are_answered(monkeypatch: pytest.MonkeyPatch) -> None:
