@@ -180,12 +180,12 @@ class QueryBatch:
     def _collect(self, part: Sequence[int], block: Block) -> list[list[int]]:
         """Takes a block's answers. Returns the queries that are left to be solved alone."""
         alone: list[list[int]] = []
-        answers = block.answers()
+        answers, columns = block.answers(), block.columns()
         for place, (index, unfinished) in enumerate(zip(part, block.unfinished, strict=True)):
             if unfinished:
                 alone.append([index])
-                if not block.pushes[place]:
-                    self._columns[index] = block.column(place)
+                if place in columns:
+                    self._columns[index] = columns[place]
             else:
                 self._answers[index] = self._queries[index].shown(answers[place])
             if not block.pushes[place]:

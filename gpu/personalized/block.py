@@ -348,12 +348,17 @@ class Block:
         self.pushes[left] = by_push < by_sweeps[0]
         return True
 
-    def column(self, place: int) -> Column:
-        """Where the query at this place has come."""
+    def columns(self) -> dict[int, Column]:
+        """By place, where the queries have come that go on by sweeps alone. No steps follow."""
+        # the copies take no more than these, which a block may have left too little memory beside
+        del self._remainder, self._contributions, self._new_contributions
         purpose, device = "a personalized vector", self.graph.backend.device
-        values = device.allocate(purpose, self.graph.vertices, np.float64)
-        values[:] = self._values[:, place]
-        return Column(values, float(self._rhs_scale[place]), self.iterations)
+        copies = {}
+        for place in np.flatnonzero(self.unfinished & ~self.pushes).tolist():
+            values = device.allocate(purpose, self.graph.vertices, np.float64)
+            values[:] = self._values[:, place]
+            copies[place] = Column(values, float(self._rhs_scale[place]), self.iterations)
+        return copies
 
     def _check_places(self, running: NDArray[np.bool_]) -> None:
         """Takes the answers of those queries whose target is proven. running: bool[queries]"""
