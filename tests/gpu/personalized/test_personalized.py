@@ -220,6 +220,11 @@ def test_a_work_list_that_is_too_long_is_not_tried_twice(backend: Backend) -> No
 def test_pushes_that_pay_are_judged_less_often() -> None:
     engine = Engine(backend="cpu")
     engine.apply(EdgeBatch(*grid(256, 256)))
+    # sweeps that seem few, so that the first call is short
+    forecast = engine.internals.queries.forecast
+    for _ in range(3):
+        forecast.record(0.85, 1.0, 1e-6, 4)
+    longest = 0.5 * forecast.sweep / engine.internals.backend.costs.queries.pushed_edge
     pushed: list[int] = []
     push: Any = PersonalizedIterate.push_to
 
@@ -235,4 +240,6 @@ def test_pushes_that_pay_are_judged_less_often() -> None:
     assert answer.method == "push"
     assert sum(pushed) > 8 * pushed[0]
     # the last one may have reached the target before
-    assert all(5 * later > sum(pushed[:place]) for place, later in enumerate(pushed[:-1]))
+    for place, later in enumerate(pushed[:-1]):
+        assert later > min(sum(pushed[:place]) / 5, longest)
+    assert max(pushed) > 2 * pushed[0]
