@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from gpu import (
     EdgeBatch,
@@ -26,7 +27,7 @@ from gpu.personalized.iterate import PersonalizedIterate
 from gpu.personalized.resolve import METHODS
 from gpu.sharded.queries import Answered, ShardedQueryBatch
 from gpu.sharded.sweeps import shard_costs
-from gpu.types import Personalized
+from gpu.types import Personalized, Ranking
 from tests.gpu.graphs import FAMILIES, exact_ranks, random_graph, some_weights
 from tests.gpu.personalized.certified import assert_groups, queries_of, solved_by
 from tests.gpu.sharded.test_shards import kind_of_graph, sharded_engine
@@ -50,15 +51,12 @@ def both(
         yield one, engine
 
 
-def assert_certified(one: Engine, query: PersonalizedQuery, answer: Personalized) -> None:
-    """The answer has the places that were asked for, and what it says of them is true."""
-    weights = np.ones(len(query.seeds)) if query.weights is None else query.weights
-    restarts = np.bincount(query.seeds, weights, minlength=one.id_limit)
-    exact, bound = exact_ranks(one, restarts / restarts.sum())
-    assert bound < 1e-11
-    among = np.setdiff1d(np.arange(one.id_limit), one.free_ids())
-    if query.among is not None:
-        among = np.unique(query.among)
+def error_of(
+    query: PersonalizedQuery, answer: Personalized, exact: Ranking, among: NDArray[np.int64]
+) -> float:
+    """The L1 error over the vertices that it is about, all of whose places the answer has but those
+    of rank 0.
+    """
     places, wanted = len(answer.vertices), min(query.k, len(among))
     assert len(np.unique(answer.vertices)) == places <= wanted
     assert np.isin(answer.vertices, among).all()
@@ -68,8 +66,21 @@ def assert_certified(one: Engine, query: PersonalizedQuery, answer: Personalized
     else:
         assert (answer.ranks > 0.0).all()
     if places < wanted:
-        # all others that it is about are said to have a rank of 0
+        # the others are said to have a rank of 0
         error += exact[np.setdiff1d(among, answer.vertices)].sum()
+    return float(error)
+
+
+def assert_certified(one: Engine, query: PersonalizedQuery, answer: Personalized) -> None:
+    """The answer has the places that were asked for, and what it says of them is true."""
+    weights = np.ones(len(query.seeds)) if query.weights is None else query.weights
+    restarts = np.bincount(query.seeds, weights, minlength=one.id_limit)
+    exact, bound = exact_ranks(one, restarts / restarts.sum())
+    assert bound < 1e-11
+    among = np.setdiff1d(np.arange(one.id_limit), one.free_ids())
+    if query.among is not None:
+        among = np.unique(query.among)
+    error = error_of(query, answer, exact, among)
     assert error <= answer.error_bound + 1e-11
     assert (np.diff(answer.ranks) <= 0.0).all()
     shown = np.full(one.id_limit, -1.0)
