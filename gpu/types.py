@@ -318,7 +318,7 @@ class PersonalizedQuery:
 
     seeds         integer[s], ids to teleport to; the weights of repeats add up
     weights       float64[s], finite and not negative, not all 0; None for equal weights
-    k             how many vertices to return; above n returns n
+    k             how many vertices to return at most
     method        ``hybrid``, ``push`` or ``pull`` (gpu.personalized.query); of the published form
                   also ``pushopt`` (gpu.personalized.published)
     target_error  L1, in (0, 2]; None for the graph's own
@@ -331,6 +331,8 @@ class PersonalizedQuery:
     form          ``accelerated``, or ``published``: by the algorithms of Wang et al. Then `target`
                   is ``error``
     trace         whether the answer says what each step did; such a query is solved alone
+    zeros         whether vertices of rank 0 are answered too, up to k: those that walks from the
+                  seeds cannot reach
     """
 
     seeds: NDArray[np.integer[Any]]
@@ -343,15 +345,16 @@ class PersonalizedQuery:
     among: NDArray[np.integer[Any]] | None = None
     form: Form = "accelerated"
     trace: bool = False
+    zeros: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Personalized:
-    """The answer to one personalized query: the k vertices of highest rank, of those it is about,
-    best first.
+    """The answer to one personalized query: the vertices of highest rank, of those it is about,
+    best first: k, or as many as have a rank above 0.
 
-    vertices     int64[k], ids; equal ranks are ordered by id
-    ranks        float64[k], normalised: over all vertices they sum to 1
+    vertices     int64[p], ids; equal ranks are ordered by id
+    ranks        float64[p], normalised: over all vertices they sum to 1
     error_bound  proven upper bound on the L1 distance of the whole vector to the exact one
     settled      how many of the first places are proven to be held by the right vertex
     settled_set  whether it is proven that these vertices have these places, in any order

@@ -49,6 +49,7 @@ TABLES: dict[str, Callable[[Record], str]] = {
     "overload": service.overload,
     "peers": engine.peers,
     "personalized": engine.personalized,
+    "personalized-methods": engine.personalized_methods,
     "personalized-http": service.personalized_http,
     "preferential-attachment": papers.preferential_attachment,
     "profile": kernels.profile,

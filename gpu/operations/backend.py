@@ -46,6 +46,46 @@ class PageRule:
 
 
 @dataclass(frozen=True, slots=True)
+class QueryCosts:
+    """What personalized queries cost, in the unit of Costs: an edge of a sweep on a graph of many.
+
+    alone        a query that is solved alone, beside its pushes and sweeps: its start, its answer
+    push, round, pushed_edge  a call of a push, a round of it, and an edge
+    sweep, vertex             a sweep over hardly anything, and a vertex of it
+    block_sweep               a sweep of a block over hardly anything
+    block, column             a sweep of a block, in sweeps, and each of its columns
+    answer, placed_vertex     the places of a vector over all vertices, and a vertex of it
+
+    Those given are of ``cpu``, where the unit is about a nanosecond of processor time.
+    """
+
+    alone: float = 5e5
+    push: float = 5e4
+    round: float = 1e3
+    pushed_edge: float = 18.0
+    sweep: float = 5e4
+    vertex: float = 12.0
+    block_sweep: float = 1e5
+    block: float = 1.0
+    column: float = 0.22
+    answer: float = 3e5
+    placed_vertex: float = 20.0
+
+    def of_sweep(self, vertices: int, arcs: int) -> float:
+        """What a sweep takes."""
+        return self.sweep + self.vertex * vertices + arcs
+
+    def of_block_sweep(self, vertices: int, arcs: int, columns: int) -> float:
+        """What a sweep of a block takes."""
+        edges = self.vertex * vertices + arcs
+        return self.block_sweep + (self.block + self.column * columns) * edges
+
+    def of_answer(self, vertices: int) -> float:
+        """What it takes to find the places of a vector over all vertices."""
+        return self.answer + self.placed_vertex * vertices
+
+
+@dataclass(frozen=True, slots=True)
 class Costs:
     """Costs in units of the time that a dense sweep takes for one edge. Measured once, so that
     decisions follow counted work and the same batches give the same ranks.
@@ -56,6 +96,7 @@ class Costs:
     exchange        a collective operation of shards, for each shard, over hardly any data
     sparse_part     a set of fewer vertices than one in this many of all is cheaper as a list than
                     as flags over all of them; 0 if none is
+    queries         those of personalized queries
     pages           when in-lists are kept in pages too, where there are such operations
     """
 
@@ -64,6 +105,7 @@ class Costs:
     sparse_part: int
     round_overhead: float = 0.0
     exchange: float = 0.0
+    queries: QueryCosts = QueryCosts()
     pages: PageRule = PageRule()
 
     def of_push(self, pushed: PushResult) -> float:

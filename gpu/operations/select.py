@@ -72,7 +72,10 @@ class SelectOperations(ABC):
     ) -> Candidates:
         """The first k of these by value, ties by id, in any order."""
         xp, last = self._device.xp, len(values) - k
-        kth_largest = xp.partition(values, last)[last]
+        kth_largest = values.min()
+        # most of so many are equal: to the least of them, if the others are too few
+        if int((values > kth_largest).sum()) >= k:
+            kth_largest = xp.partition(values, last)[last]
         above, equal = values > kth_largest, positions[values == kth_largest]
         larger = positions[above]
         ids = equal if to_ids is None else to_ids(equal)

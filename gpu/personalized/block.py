@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,7 @@ from numpy.typing import NDArray
 from gpu.errors import OutOfMemory
 from gpu.graph.dynamic_graph import DynamicGraph
 from gpu.graph.vertex_ids import NO_IDS
+from gpu.operations.device import Array
 from gpu.operations.select import TopK
 from gpu.operations.sweeps import SweepResult
 from gpu.pagerank.bounded_places import CHECK, BoundedPlaces
@@ -31,6 +33,7 @@ from gpu.pagerank.deflation import Deflation
 from gpu.pagerank.iterate import transition_error
 from gpu.pagerank.places import ProvenPlaces, without
 from gpu.pagerank.vertices import GraphVertices
+from gpu.personalized.forecast import DOUBT, first_bound
 from gpu.personalized.iterate import SEED_CORRECTION
 from gpu.personalized.query import QueryContext
 from gpu.personalized.resolve import ResolvedQuery
@@ -47,10 +50,26 @@ _CONTRIBUTION_ROUNDOFF = 2.0**-7
 _LEAST_STRENGTH = 2.0**-60
 """Strengths from this to its inverse leave room for residuals far below any target."""
 
-_STRAGGLERS, _ALONE_SWEEPS = 4, 5.0
-"""At most this many unfinished queries are left to be solved alone if the block would take more
-than _ALONE_SWEEPS sweeps for each: one that circulates in a small cycle would hold up all others.
+_JUDGED_FROM = 4
+"""Sweeps after which it is predicted how many are left: since the start, or since a block that was
+deflated in vain started again.
 """
+
+_FEW = 4
+"""So few queries are looked at whenever one of them may be proven."""
+
+
+class Column(NamedTuple):
+    """Where a query has come in a block.
+
+    values      float64[n], y
+    rhs_scale   its β
+    iterations  sweeps so far
+    """
+
+    values: Array
+    rhs_scale: float
+    iterations: int
 
 
 class Block:
@@ -58,14 +77,25 @@ class Block:
     given.
 
     unfinished  bool[queries], those that are better solved alone; known when it is done
+    pushes      bool[queries], those of them that are to go on with the pushes that they began
     Raises OutOfMemory with an estimate.
     """
 
-    def __init__(self, context: QueryContext, queries: Sequence[ResolvedQuery]) -> None:
+    def __init__(
+        self,
+        context: QueryContext,
+        queries: Sequence[ResolvedQuery],
+        push_left: Ranking | None = None,
+    ) -> None:
+        """push_left  float64[queries], what each is predicted to cost by the pushes that it began;
+        None: infinite
+        """
         self.graph, self._vertices = context.graph, context.vertices
         self.options = queries[0].options
         self.queries = queries
         self.iterations = 0
+        self._forecast = context.forecast
+        self._push_left = np.full(len(queries), np.inf) if push_left is None else push_left
         self._targets = np.array([query.target_error for query in queries])
         # of queries that ended because their places are proven
         self._proven: dict[int, Personalized] = {}
@@ -154,7 +184,8 @@ class Block:
             array.fill(0)
         self._seeded[self._seed_rows] = 1
         self._swept = self._visits_all_rows = self.done = False
-        self.unfinished = np.zeros(count, np.bool_)
+        self._first = self.iterations
+        self.unfinished, self.pushes = np.zeros(count, np.bool_), np.zeros(count, np.bool_)
         self._rhs_scale = np.full(count, 1.0 - self.options.damping)
         self._certificate = Certificate(self.options.damping)
         self._certificate.transition_error = transition_error(self.graph)
@@ -199,7 +230,6 @@ class Block:
 
     def step(self) -> None:
         """One sweep of all columns."""
-        before = self.error_bounds
         # before the first sweep there is nothing but the seeds, and no scale to correct
         deflation = self._trial.deflation() if self._swept else None
         coefficients = np.zeros(len(self.queries))
@@ -224,9 +254,14 @@ class Block:
             # what stalled has less rounding alone, and may do without the correction
             self.done, self.unfinished = True, missed
         else:
-            self.done = self._stragglers_are_slow(before, bounds)
+            self.done = self._is_left(bounds)
             if self.done:
                 self.unfinished = missed
+        if self.done:
+            # what most of them took
+            after = float(np.median(bounds))
+            sweeps = self.iterations - self._first
+            self._forecast.record(self.options.damping, np.inf, after, sweeps)
         if deflation is not None and self._trial.fails(bounds, ended, self.done):
             self._start_again()
 
@@ -286,20 +321,50 @@ class Block:
         certificate.after_sweep(result, roundoff * self._remaining)
         self._swept = True
 
-    def _stragglers_are_slow(self, before: Ranking, bounds: Ranking) -> bool:
-        """Whether the few queries that are left are better solved alone."""
-        count = int(self.unfinished.sum())
-        if count > min(_STRAGGLERS, len(bounds) // 2):
+    def _is_left(self, bounds: Ranking) -> bool:
+        """Whether the queries that are left are better solved alone now, rather than later or in
+        the block: one that circulates in a small cycle would hold up all others, and pushes may be
+        cheaper than sweeps that turn out to be many.
+        """
+        forecast, left = self._forecast, self.unfinished
+        made = self.iterations - self._first
+        if made < _JUDGED_FROM:
             return False
-        with np.errstate(divide="ignore", invalid="ignore"):
-            sweeps = np.log(bounds / self._targets) / np.log(before / bounds)
-        return bool((~(sweeps[self.unfinished] <= _ALONE_SWEEPS * count)).any())
+        most = float(self.options.max_iterations - self.iterations)
+        gained = np.log(first_bound(self.options.damping) / bounds[left])
+        needed = np.log(bounds[left] / self._targets[left])
+        sweeps = np.full(len(needed), most)
+        some = gained > 0.0
+        sweeps[some] = np.clip(needed[some] * made / gained[some], 0.0, most)
+        # whenever one is answered, the others may leave, each with a sweep for its residual
+        times = np.concatenate([[0.0], sweeps])
+        later = sweeps - times[:, np.newaxis]
+        by_sweeps = (later + 1.0) * forecast.sweep + forecast.start
+        # these seemed too slow for a block once, and such pushes get slower still
+        by_push = DOUBT**2 * self._push_left[left]
+        rest = np.where(later > 0.0, np.minimum(by_sweeps, by_push), 0.0).sum(axis=1)
+        if times[np.argmin(times * forecast.block_sweep(len(bounds)) + rest)] > 0.0:
+            return False
+        self.pushes[left] = by_push < by_sweeps[0]
+        return True
+
+    def columns(self) -> dict[int, Column]:
+        """By place, where the queries have come that go on by sweeps alone. No steps follow."""
+        # the copies take no more than these, which a block may have left too little memory beside
+        del self._remainder, self._contributions, self._new_contributions
+        purpose, device = "a personalized vector", self.graph.backend.device
+        copies = {}
+        for place in np.flatnonzero(self.unfinished & ~self.pushes).tolist():
+            values = device.allocate(purpose, self.graph.vertices, np.float64)
+            values[:] = self._values[:, place]
+            copies[place] = Column(values, float(self._rhs_scale[place]), self.iterations)
+        return copies
 
     def _check_places(self, running: NDArray[np.bool_]) -> None:
         """Takes the answers of those queries whose target is proven. running: bool[queries]"""
         errors: Ranking = self._certificate.solution_error
         due = running & (errors <= self._next_check)
-        together = bool((due == running).all()) or running.sum() <= _STRAGGLERS
+        together = bool((due == running).all()) or running.sum() <= _FEW
         if not (due.any() and together):
             return
         columns = np.flatnonzero(due).tolist()

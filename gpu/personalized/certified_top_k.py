@@ -138,7 +138,8 @@ def certified_top_k(
     others = -np.inf
     if len(listed) < count:
         left = best_values[~np.isin(vertices, listed)]
-        others = float(left.max(initial=max(best_values[-1], 0.0)))
+        # where places are missing, all that were reached are listed
+        others = float(left.max(initial=0.0 if missing > 0 else max(best_values[-1], 0.0)))
     proven = ProvenPlaces.of(boundaries, tied)
     return CertifiedTopK(listed, listed_values, proven, others, next_check)
 

@@ -19,7 +19,7 @@ from gpu.pagerank.certificate import UNIT_ROUNDOFF, Certificate
 from gpu.pagerank.deflation import Deflation
 from gpu.pagerank.iterate import Iterate, transition_error
 from gpu.pagerank.vertices import GraphVertices
-from gpu.pagerank.workspace import Workspace
+from gpu.pagerank.workspace import Workspace, candidate_room
 from gpu.personalized.seeds import Seeds
 from gpu.types import Options
 
@@ -93,8 +93,16 @@ class PersonalizedIterate(Iterate):
 
     @property
     def touched(self) -> Array | None:
-        """int32[…], by ascending id: all vertices where y or r may not be 0; None if dense."""
-        return None if self.dense else self.vertices.sorted_by_id(self.workspace.listed)
+        """int32[…], by ascending id: all vertices where y or r may not be 0; None if it is dense,
+        or if they are so many that to look at all is faster than to sort them.
+        """
+        if self.dense:
+            return None
+        excess = len(self.workspace.listed) - candidate_room(self.graph.vertices)
+        # all shards look at all, or none does
+        if self.vertices.highest(excess) > 0:
+            return None
+        return self.vertices.sorted_by_id(self.workspace.listed)
 
     def push_to(
         self, target: float, threshold: float, round_edges: int, edges: int
@@ -110,6 +118,17 @@ class PersonalizedIterate(Iterate):
         if goal <= 0.0:
             return None
         return self.push(goal, threshold, round_edges, edges, self.options.max_iterations)
+
+    def resume(self, values: Array, rhs_scale: float) -> None:
+        """Continues from another y and β, and is dense.
+
+        values  float64[n]
+        """
+        self.workspace.drop_list()
+        self.workspace.values[:] = values
+        self.rhs_scale = rhs_scale
+        device, columns = self.graph.backend.device, self.graph.columns
+        self.recompute_residual(device.allocate("contributions", columns, np.float64))
 
     def recompute_residual(self, contributions: Array) -> None:
         """Computes r from y at every vertex, whether or not it was maintained; the iterate

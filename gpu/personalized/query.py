@@ -7,15 +7,11 @@ phases of the solver in different order:
             the graph's size.
 ``pull``    dense sweeps over the in-lists only. The cost is that of the graph, but an edge costs a
             fraction of a pushed one, and deflation removes the slowest error.
-``hybrid``  push first, then pull. Before each iteration the cost of either is known in the same
-            unit, the time of one pulled edge (after the score Ψ of Wang et al.):
-
-                Ψ = pushed_edge · (out-edges of the next work-list) - 0.1 · (m + n)
-
-            (a tenth of a sweep, since a sweep pushes everything). Push goes on while Ψ < 0 and
-            while it pays: as long as its work reduces ‖r‖₁ by what that part of a sweep does where
-            pull is good, over a tenth of a sweep at first, then over as much as has paid so far.
-            Costs are measured once for each backend, so no clock decides how a query is solved.
+``hybrid``  push first, then pull. After each call of a push it is predicted what pushes and sweeps
+            would cost from there to the target (gpu.personalized.forecast). It pulls from then on
+            if sweeps seem cheaper, or if the next work-list alone is too long. Nothing is lost:
+            sweeps continue where pushes end. Costs are counted, so no clock decides how a query is
+            solved.
 
 A query runs in steps of at most about a sweep, so that the owner of the device can do something
 else between them. A batch between two steps perturbs the residual, and the query continues.
@@ -27,26 +23,35 @@ from typing import Literal
 
 import numpy as np
 
+from gpu.operations.device import Array
 from gpu.operations.update import GraphUpdate
 from gpu.pagerank.bounded_places import CHECK
 from gpu.pagerank.certificate import StallRule
 from gpu.pagerank.vertices import GraphVertices
 from gpu.personalized.certified_top_k import CertifiedTopK, certified_top_k
 from gpu.personalized.deflation_trial import DeflationHistory, DeflationSource, DeflationTrial
+from gpu.personalized.forecast import DOUBT, Forecast, PushForecast, first_bound
 from gpu.personalized.iterate import SEED_CORRECTION, PersonalizedIterate
 from gpu.personalized.resolve import ResolvedQuery
 from gpu.personalized.workspace import WorkspacePool
 from gpu.trace import Trace, TraceStep
 from gpu.types import Options, Personalized
 
-_ROUND_SWEEPS = 0.1
-"""Ψ = 0: what a work-list may cost, in sweeps."""
-
-_JUDGED_SWEEPS = 0.1
-_PULL_REDUCTION = 0.5
-"""What a sweep is expected to leave of ‖r‖₁. Push must be as good, over _JUDGED_SWEEPS of work or
-more.
+_CALL, _GROWTH = 1.0 / 64.0, 0.25
+"""A call of a push costs this part of what it is compared with, or this part of what all calls did
+so far, if that is more.
 """
+
+_LIST = 1.0 / 12.0
+"""What one work-list may cost of a query without pushes: a longer one ends them."""
+
+_AFTER_PUSHES = 1.5
+"""How many times as many sweeps it takes after pushes as the bound says: what those removed is what
+sweeps are fast at, too.
+"""
+
+_MOST_SWEEPS, _LONGEST_SWEEPS = 0.5, 2.0
+"""The most that a call may cost, and its last work-list, in sweeps."""
 
 _CORRECTED_SWEEPS = 4
 """Seed correction is given up if this many sweeps with it were no better than plain ones can be."""
@@ -66,6 +71,7 @@ class QueryContext:
     source     the global ranks as a direction for deflation
     vertices   of the graph; where it is a shard, those that it owns
     history    what deflation trials have shown
+    forecast   what queries will cost
     """
 
     def __init__(
@@ -81,6 +87,7 @@ class QueryContext:
         self.options = options
         self.source = source
         self.history = DeflationHistory()
+        self.forecast = Forecast(pool.graph)
 
     def trial(self, options: Options, target_error: float) -> DeflationTrial:
         """The deflation trial of queries with these options. The image of the global ranks is known
@@ -102,12 +109,18 @@ class Query:
     Raises OutOfMemory.
     """
 
-    def __init__(self, context: QueryContext, query: ResolvedQuery) -> None:
+    def __init__(
+        self, context: QueryContext, query: ResolvedQuery, block_cost: float | None = None
+    ) -> None:
+        """block_cost  what it is predicted to cost in a block, which it joins when it is to pull;
+        None if it is solved alone
+        """
         self.query = query
         self.iterations = 0
         self._pool = context.pool
+        self._forecast, self._block_cost = context.forecast, block_cost
         self._pushed = self._pulled = self._plain = False
-        workspace = context.pool.take(list_every_vertex=query.method == "push")
+        workspace = context.pool.take(list_every_vertex=query.method != "pull")
         self.iterate = PersonalizedIterate(
             context.graph, workspace, query.options, query.seeds, context.vertices
         )
@@ -118,6 +131,7 @@ class Query:
 
     def _begin(self) -> None:
         self.done = False
+        self.push_forecast = PushForecast(self.iterate.graph.backend, self._bound)
         self.pulling = self.query.method == "pull" or (
             self.query.method == "hybrid" and self._seeds_are_many()
         )
@@ -128,20 +142,14 @@ class Query:
 
     def _seeds_are_many(self) -> bool:
         """Whether pushing each seed once costs more than a work-list may."""
-        count = len(self.query.seeds.vertices)
-        if count == 1:
+        if len(self.query.seeds.vertices) == 1:
             return False
         lengths = self.iterate.graph.outgoing.csr.row_lengths[self.iterate.positions]
-        edges = int(self.iterate.graph.total(lengths))
-        return (
-            edges * self.iterate.graph.backend.costs.pushed_edge > _ROUND_SWEEPS * self._sweep_edges
-        )
+        return int(self.iterate.graph.total(lengths)) > self._call_edges()[1]
 
     def _forget_progress(self) -> None:
         residual_l1 = float(self.iterate.certificate.residual_l1)
         self._threshold = 0.5 * residual_l1
-        self._judged = (0.0, residual_l1)  # work since, ‖r‖₁ then
-        self._paid = 0  # work of pushes, in pushed edges
         self._next_check = np.inf
         self._places: CertifiedTopK | None = None
         self._bounds: list[float] = []
@@ -149,15 +157,36 @@ class Query:
         self._stall.reset()
 
     @property
-    def _sweep_edges(self) -> float:
-        """Work of a sweep, in pulled edges."""
-        return float(self.iterate.graph.arcs + self.iterate.graph.ids.limit)
+    def _bound(self) -> float:
+        return min(self.iterate.error_bound, first_bound(self.query.options.damping))
 
     def perturb(self, update: GraphUpdate) -> None:
         """Follows a batch. Raises UnknownVertex if it removed a seed."""
         self.query = self.query.after(update.removed)
         self.iterate.perturb(update)
         self.done = False
+        self.push_forecast = PushForecast(self.iterate.graph.backend, self._bound)
+        self._forget_progress()
+
+    def suspend(self) -> None:
+        """Gives the workspace back until `continue_alone`; not if it is dense."""
+        self._pool.give_back(self.iterate.pack())
+
+    def continue_alone(self) -> None:
+        """Goes on pushing, without a block to join."""
+        self.iterate.unpack(self._pool.take(list_every_vertex=True))
+        self._block_cost, self.pulling = None, self.iterate.dense
+
+    def resume(self, values: Array, rhs_scale: float, iterations: int) -> None:
+        """Continues by sweeps where a block has come.
+
+        values      float64[n], y
+        rhs_scale   its β
+        iterations  how many it took
+        """
+        self.iterate.resume(values, rhs_scale)
+        self.iterations = iterations
+        self.pulling = self._pulled = True
         self._forget_progress()
 
     def step(self) -> None:
@@ -169,6 +198,10 @@ class Query:
         elif not self.done:
             deflated = self._pull()
         self._check_target()
+        if self.done and self._bounds:
+            damping = self.iterate.options.damping
+            sweeps = len(self._bounds) - 1
+            self._forecast.record(damping, self._bounds[0], self._bounds[-1], sweeps)
         if deflated:
             bounds = np.array([self.iterate.error_bound])
             if self._trial.fails(bounds, np.zeros(1, np.bool_), self.done):
@@ -188,21 +221,15 @@ class Query:
     # ---- push ----
 
     def _push(self) -> None:
-        iterate, costs = self.iterate, self.iterate.graph.backend.costs
-        slice_edges = int(self._sweep_edges / costs.pushed_edge) + 1
-        round_edges = iterate.graph.arcs + 1
-        if self.query.method == "hybrid":
-            round_edges = int(_ROUND_SWEEPS * slice_edges)
-            least = int(_JUDGED_SWEEPS * slice_edges) + 1
-            slice_edges = min(slice_edges, max(least, self._paid))
-        pushed = iterate.push_to(self._push_target(), self._threshold, round_edges, slice_edges)
+        iterate = self.iterate
+        edges, round_edges = self._call_edges()
+        pushed = iterate.push_to(self._push_target(), self._threshold, round_edges, edges)
         if pushed is None:
             self.done, self.pulling = self.query.method == "push", True
             return
         self._pushed = self._pushed or pushed.rounds > 0
         self.iterations += pushed.rounds
-        work = costs.of_push(pushed)
-        self._paid += int(work / costs.pushed_edge)
+        self.push_forecast.record(pushed, self._bound)
         self._threshold = pushed.threshold
         if self.query.trace:
             self._steps.append(
@@ -220,10 +247,11 @@ class Query:
             self.done = pushed.end == "floor" or self.iterations >= self._most_rounds
             return
         # not all work was used, so the next work-list alone is too long
-        stuck = pushed.end == "work" and work <= slice_edges * costs.pushed_edge
-        slow = self._push_is_slow(work)
-        self.pulling = iterate.dense or stuck or slow or pushed.end == "floor"
-        if self.pulling and iterate.certificate.mass > 0.0 and not self._trial.expected:
+        costs = iterate.graph.backend.costs
+        stuck = pushed.end == "work" and costs.of_push(pushed) <= edges * costs.pushed_edge
+        self.pulling = iterate.dense or stuck or pushed.end == "floor" or not self._push_pays()
+        sweeps = self.pulling and self._block_cost is None and iterate.certificate.mass > 0.0
+        if sweeps and not self._trial.expected:
             iterate.correct_at_seeds()
 
     def _push_target(self) -> float:
@@ -233,16 +261,38 @@ class Query:
         bound = min(self.iterate.error_bound, 2.0 / CHECK)
         return max(self.query.target_error, CHECK * bound)
 
-    def _push_is_slow(self, work: float) -> bool:
-        """Whether the recorded work reduced ‖r‖₁ by less than sweeps would have."""
-        residual_l1 = float(self.iterate.certificate.residual_l1)
-        work, before = work + self._judged[0], self._judged[1]
-        slow = False
-        if work >= _JUDGED_SWEEPS * self._sweep_edges:
-            slow = residual_l1 > before * _PULL_REDUCTION ** (work / self._sweep_edges)
-            work, before = 0.0, residual_l1
-        self._judged = (work, before)
-        return slow
+    def _call_edges(self) -> tuple[int, int]:
+        """The most edges of a call of a push, and of one work-list."""
+        forecast, most = self.push_forecast, _MOST_SWEEPS * self._forecast.sweep
+        if self.query.method == "push":
+            return forecast.edges(most), self.iterate.graph.arcs + 1
+        work = max(_CALL * self._pull_cost, _GROWTH * forecast.spent)
+        whole = self._cost_without_pushes(first_bound(self.query.options.damping))
+        longest = min(_LIST * whole, _LONGEST_SWEEPS * self._forecast.sweep)
+        return forecast.edges(min(work, most)), forecast.edges(longest)
+
+    @property
+    def _pull_cost(self) -> float:
+        """What it is predicted to cost if it pushes no more."""
+        return self._cost_without_pushes(self._bound)
+
+    def _cost_without_pushes(self, bound: float) -> float:
+        if self._block_cost is not None:
+            return self._block_cost
+        damping, target = self.query.options.damping, self.query.target_error
+        return _AFTER_PUSHES * self._forecast.by_sweeps(damping, bound, target)
+
+    @property
+    def push_left(self) -> float:
+        """What its pushes are predicted to cost still; infinite if it cannot go on."""
+        if self._pulled or (self.iterate.dense and not self.iterate.packed):
+            return np.inf
+        return self.push_forecast.left(self.query.target_error)
+
+    def _push_pays(self) -> bool:
+        # sweeps continue where pushes end, so that nothing is lost; a block begins again
+        doubt = 1.0 if self._block_cost is None else DOUBT
+        return doubt * self.push_left <= self._pull_cost
 
     @property
     def _most_rounds(self) -> int:

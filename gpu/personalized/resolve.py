@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from gpu.columns import ids_of
 from gpu.errors import InvalidValue, UnknownVertex
 from gpu.graph.vertex_ids import VertexIds
-from gpu.pagerank.places import SettledTarget
+from gpu.pagerank.places import ProvenPlaces, SettledTarget
 from gpu.personalized.seeds import Seeds
-from gpu.types import REMOVED, Form, Options, PersonalizedQuery
+from gpu.types import REMOVED, Form, Options, Personalized, PersonalizedQuery, Ranking
 
 Method = Literal["hybrid", "push", "pull"]
 METHODS: tuple[Method, ...] = get_args(Method)
@@ -48,6 +48,7 @@ class ResolvedQuery:
     among: NDArray[np.int64] | None
     form: Form = "accelerated"
     trace: bool = False
+    zeros: bool = False
 
     @classmethod
     def of(cls, ids: VertexIds, options: Options, query: PersonalizedQuery) -> ResolvedQuery:
@@ -61,7 +62,7 @@ class ResolvedQuery:
         seeds = Seeds.of(ids.limit, vertices, query.weights)
         among = None if query.among is None else checked_among(ids, query.among)
         fields = (query.k, query.method, target_error, target, options, among)
-        return cls(seeds, *fields, query.form, query.trace)
+        return cls(seeds, *fields, query.form, query.trace, query.zeros)
 
     @staticmethod
     def checked_options(options: Options, query: PersonalizedQuery) -> tuple[Options, float]:
@@ -100,6 +101,23 @@ class ResolvedQuery:
         if self.among is None:
             return self
         return replace(self, among=self.among[~np.isin(self.among, removed)])
+
+    def places(self, ranks: Ranking) -> int:
+        """How many of these places, best first, are answered: those of rank 0 unless `zeros`."""
+        return len(ranks) if self.zeros else int(np.count_nonzero(ranks > 0.0))
+
+    def shown(self, answer: Personalized) -> Personalized:
+        """The answer with these places alone."""
+        count = self.places(answer.ranks)
+        if count == len(answer.ranks):
+            return answer
+        proven = ProvenPlaces(answer.settled, answer.settled_set, answer.groups, answer.ties)
+        return replace(
+            answer,
+            vertices=answer.vertices[:count],
+            ranks=answer.ranks[:count],
+            **proven.first(count)._asdict(),
+        )
 
     def count(self, ids: VertexIds) -> int:
         """How many vertices it is about."""

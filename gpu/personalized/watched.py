@@ -43,6 +43,7 @@ class Entry:
     values     float64[…], y of the vertices of the answer, when it was solved
     others     the largest y of all other vertices then, or more
     places     the vertices of the answer that were asked for
+    shown      those of them that are answered: see ResolvedQuery.places
     perturbed  whether a batch came since the answer; outdated, whether its places are others
     lost       why there is no query any more, if a seed was removed
     """
@@ -53,6 +54,7 @@ class Entry:
     values: Ranking = field(default_factory=lambda: np.empty(0))
     others: float = 0.0
     places: NDArray[np.int64] = field(default_factory=lambda: NO_IDS)
+    shown: NDArray[np.int64] = field(default_factory=lambda: NO_IDS)
     perturbed: bool = False
     outdated: bool = False
     lost: UnknownVertex | None = None
@@ -173,13 +175,13 @@ class Watched:
             graph = self._context.graph
             available = graph.backend.device.memory_available()
             raise OutOfMemory(_purpose(name), query_bytes(graph.vertices), available)
-        k, places = self._entries[name].asked.k, self._entries[name].places
+        shown = self._entries[name].shown
         proven = ProvenPlaces(answer.settled, answer.settled_set, answer.groups, answer.ties)
         return replace(
             answer,
-            vertices=places,  # the same array as long as they stay
-            ranks=answer.ranks[:k],
-            **proven.first(k)._asdict(),
+            vertices=shown,  # the same array as long as they stay
+            ranks=answer.ranks[: len(shown)],
+            **proven.first(len(shown))._asdict(),
         )
 
     def perturb(self, update: GraphUpdate) -> None:
@@ -287,6 +289,7 @@ class Watched:
         entry.values = vertices.values_at(values, places.vertices)
         entry.others = places.others
         entry.places = places.vertices[: entry.asked.k]
+        entry.shown = entry.places[: entry.asked.places(entry.answer.ranks[: entry.asked.k])]
         self._pack(query)
         entry.query = query
 
@@ -302,7 +305,7 @@ class Watched:
     def _workspace(self, query: Query) -> Workspace:
         """Where a query continues, with room for all vertices. Raises OutOfMemory."""
         if query.iterate.packed:
-            return self._pool.take(query.query.method == "push")
+            return self._pool.take(query.query.method != "pull")
         workspace = query.iterate.workspace
         workspace.reserve(self._context.graph.vertices)
         return workspace

@@ -10,10 +10,8 @@ from gpu.pagerank.workspace import (
     workspace_bytes,
 )
 
-_KEPT, _KEPT_FOR_PUSH = 2, 1
-"""Free workspaces that are kept: for as many queries as usually run at once, and for one by push
-alone.
-"""
+_KEPT = 2
+"""Free workspaces of a kind that are kept: for as many queries as usually run at once."""
 
 
 class WorkspacePool:
@@ -50,7 +48,7 @@ class WorkspacePool:
         like = [
             free for free in self._free if free.list_every_vertex == workspace.list_every_vertex
         ]
-        if len(like) < (_KEPT_FOR_PUSH if workspace.list_every_vertex else _KEPT):
+        if len(like) < _KEPT:
             self._free.append(workspace)
 
     def buffers(self) -> ContributionBuffers:
@@ -70,4 +68,4 @@ class WorkspacePool:
 
 def query_bytes(vertices: int) -> int:
     """Bytes of a workspace, and of what a push needs beside it."""
-    return workspace_bytes(vertices) + 28 * candidate_room(vertices)
+    return workspace_bytes(vertices) + 4 * (vertices - candidate_room(vertices)) + 28 * vertices

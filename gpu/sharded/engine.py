@@ -184,12 +184,13 @@ class ShardedEngine:
         among: NDArray[np.integer[Any]] | None = None,
         form: Form = "accelerated",
         trace: bool = False,
+        zeros: bool = False,
     ) -> Personalized:
         """PageRank of seeds, now: see PersonalizedQuery. Raises InvalidValue, OutOfMemory,
         ShardLost.
         """
         asked = (seeds, weights, k, method, target_error, target, damping, among, form, trace)
-        return self.personalized_many([PersonalizedQuery(*asked)])[0]
+        return self.personalized_many([PersonalizedQuery(*asked, zeros)])[0]
 
     def personalized_many(self, queries: Sequence[PersonalizedQuery]) -> list[Personalized]:
         """The answers in order; queries share passes over the graph. Raises as `personalized`."""

@@ -33,10 +33,15 @@ _ROUND_SWEEPS = 16
 
 def shard_costs(local: Costs, shards: int) -> Costs:
     """The costs of a backend, with the exchanges of sweeps and of rounds."""
-    exchange = local.exchange * shards
+    exchange, queries = local.exchange * shards, local.queries
     return replace(
         local,
         sweep_overhead=local.sweep_overhead + _EXCHANGES * exchange,
+        queries=replace(
+            queries,
+            sweep=queries.sweep + _EXCHANGES * exchange,
+            block_sweep=queries.block_sweep + _EXCHANGES * exchange,
+        ),
         round_overhead=_ROUND_EXCHANGES * exchange + _ROUND_SWEEPS * local.sweep_overhead * shards,
         sparse_part=0,  # affected sets are kept as flags (gpu.sharded.published)
     )

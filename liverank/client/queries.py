@@ -44,6 +44,7 @@ class QueryCalls:
         among: str | None = None,
         form: Form | None = None,
         trace: bool | None = None,
+        zeros: bool | None = None,
         min_version: int | None = None,
         min_position: Positions | None = None,
         timeout: float | None = None,
@@ -63,6 +64,7 @@ class QueryCalls:
             among=among,
             form=form,
             trace=trace,
+            zeros=zeros,
             **waiting(min_version, min_position, timeout),
         )
 
@@ -97,6 +99,7 @@ class QueryCalls:
         among: str | None = None,
         form: Form | None = None,
         trace: bool | None = None,
+        zeros: bool | None = None,
         min_version: int | None = None,
         min_position: Positions | None = None,
         timeout: float | None = None,
@@ -121,6 +124,7 @@ class QueryCalls:
                 among=among,
                 form=form,
                 trace=trace,
+                zeros=zeros,
                 **waiting(min_version, min_position, timeout),
             ),
             body=seeds_stream(seeds),

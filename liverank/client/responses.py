@@ -344,6 +344,8 @@ class PersonalizedQuery(msgspec.Struct, frozen=True, omit_defaults=True):
     among         keys, or the name of a set: only these vertices are in the answer; None: all
     form          `published`: by published algorithms, to compare with; not of a query to watch
     trace         whether the answer says what each step did; not of a query to watch
+    zeros         whether vertices of rank 0 are in the answer too, up to k: those that walks from
+                  the seeds cannot reach
     """
 
     seeds: dict[Key, float]
@@ -356,6 +358,7 @@ class PersonalizedQuery(msgspec.Struct, frozen=True, omit_defaults=True):
     among: str | list[Key] | None = None
     form: Form = "accelerated"
     trace: bool = False
+    zeros: bool = False
 
 
 class _Traced(msgspec.Struct, frozen=True, kw_only=True):
@@ -404,3 +407,4 @@ class WatchedRanks(PersonalizedAnswer, frozen=True):
     unknown: Unknown
     damping: float
     among: str | list[Key] | None
+    zeros: bool = False

@@ -347,6 +347,7 @@ class WatchedAnswer(PersonalizedAnswer):
     unknown: Unknown
     damping: float = Field(description="the graph's unless the query has another")
     among: str | list[Key] | None = Field(description="of the query; null for all vertices")
+    zeros: bool = Field(description="of the query: whether vertices of rank 0 are answered too")
 
 
 class Alive(Body):

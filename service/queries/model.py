@@ -90,7 +90,10 @@ class WatchedQuery(BaseModel):
         },
     )
     k: Annotated[int, BeforeValidator(_integral)] = Field(
-        default=10, ge=1, le=MAX_K, description="number of places; fewer in a smaller graph"
+        default=10,
+        ge=1,
+        le=MAX_K,
+        description="number of places; fewer if fewer vertices have a rank above 0",
     )
     method: str = Field(
         default="hybrid", description="`hybrid`, `push` or `pull`", json_schema_extra=ONE_OF_METHODS
@@ -111,6 +114,11 @@ class WatchedQuery(BaseModel):
         default=None,
         description="keys, or the name of a set: only these vertices are in the answer, with their "
         "ranks in the whole graph. `unknown` is for keys too",
+    )
+    zeros: bool = Field(
+        default=False,
+        description="whether vertices of rank 0, which walks from the seeds cannot reach, are in "
+        "the answer too",
     )
 
     @property
@@ -143,7 +151,14 @@ class WatchedQuery(BaseModel):
             ids, weights = ids[known], weights[known]
         among = self.among_ids(vertices, f"{prefix}among")
         query = PersonalizedQuery(
-            ids, weights, self.k, self.method, self.target_error, "error", self.damping, among
+            ids,
+            weights,
+            self.k,
+            self.method,
+            self.target_error,
+            damping=self.damping,
+            among=among,
+            zeros=self.zeros,
         )
         has_ranks = bool(weights.any()) and (among is None or len(among) > 0)
         return QueryByIds(query, has_ranks, ignored)

@@ -1,9 +1,9 @@
 """The file of a graph's watched queries.
 
 GRAPH/watched.json  {"format": 2, "watched": {name: {"seeds": [[key, weight], …], "k", "method",
-                    "target_error", "unknown", "damping", "among"}}}
+                    "target_error", "unknown", "damping", "among", "zeros"}}}
 
-In format 1, the last three are missing.
+"zeros" is missing where it is false. In format 1, the three before it are missing too.
 
 It holds queries without results: after a restart each is solved again. It is replaced atomically
 (written to a temporary file, fsynced, renamed).
@@ -52,6 +52,7 @@ class _StoredQuery(BaseModel):
     unknown: Unknown = "error"
     damping: Annotated[float, Field(gt=0.0, lt=1.0)] | None = None
     among: str | Annotated[list[_Key], Field(min_length=1)] | None = None
+    zeros: bool = False
 
     @field_validator("seeds")
     @classmethod
@@ -73,6 +74,7 @@ class _StoredQuery(BaseModel):
             unknown=self.unknown,
             damping=self.damping,
             among=self.among,
+            zeros=self.zeros,
         )
 
 
@@ -126,6 +128,8 @@ def write_watched(path: Path, queries: Mapping[str, WatchedQuery], kind: KeyKind
             "unknown": query.unknown,
             "damping": query.damping,
             "among": query.among,
+            # releases that did not have it know no such member
+            **({"zeros": True} if query.zeros else {}),
         }
         for name, query in queries.items()
     }

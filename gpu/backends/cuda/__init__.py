@@ -35,8 +35,29 @@ from gpu.backends.cuda.select import CudaSelect
 from gpu.backends.cuda.sweeps import CudaSweeps
 from gpu.backends.cuda.triangles import CudaTriangles
 from gpu.errors import BackendUnavailable
-from gpu.operations.backend import Backend, Costs
+from gpu.operations.backend import Backend, Costs, QueryCosts
 from gpu.operations.device import Array
+
+_COSTS = Costs(
+    pushed_edge=12.0,
+    sweep_overhead=1.2e7,
+    sparse_part=0,
+    exchange=2e7,
+    queries=QueryCosts(
+        alone=4e8,
+        push=3e7,
+        round=1.3e6,
+        pushed_edge=19.0,
+        sweep=1.2e7,
+        vertex=1.0,
+        block_sweep=6e7,
+        block=1.2,
+        column=0.165,
+        answer=5e7,
+        placed_vertex=2.0,
+    ),
+)
+"""An edge of a sweep takes about five picoseconds: launches weigh most on all but large graphs."""
 
 
 def make_backend(device: Device) -> Backend:
@@ -47,7 +68,7 @@ def make_backend(device: Device) -> Backend:
     rebuild = CudaRebuild(launcher, graph)
     return Backend(
         name="cuda",
-        costs=Costs(pushed_edge=12.0, sweep_overhead=1.2e7, sparse_part=0, exchange=2e7),
+        costs=_COSTS,
         device=cuda_device,
         graph=graph,
         rebuild=rebuild,

@@ -157,6 +157,9 @@ def ppr(
     ignore_unknown: Annotated[
         bool, typer.Option("--ignore-unknown", help="Leave out seeds that are no vertices.")
     ] = False,
+    zeros: Annotated[
+        bool, typer.Option("--zeros", help="Show vertices of rank 0 too, up to K.")
+    ] = False,
     trace: Trace = False,
     graph: Graph = "default",
     url: Url = DEFAULT_URL,
@@ -180,6 +183,7 @@ def ppr(
         "among": among,
         "form": form,
         "trace": trace,
+        "zeros": zeros,
     }
     with client_of(url) as client:
         answer, version = _personalized(client, graph, vertices, k, options)

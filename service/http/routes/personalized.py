@@ -67,6 +67,7 @@ DAMPING = "the graph's if omitted"
 AMONG = "name of a set: only its vertices are in the answer, with their ranks in the whole graph"
 FORM = "`published`: by the algorithms of Wang et al., to compare with"
 TRACE = "whether the answer has a `trace`"
+ZEROS = "whether vertices of rank 0, which walks from the seeds cannot reach, are in the answer too"
 
 _OF_ARROW = " (of a body in Arrow; in JSON each query has its own)"
 
@@ -98,6 +99,7 @@ async def personalized_one(
     among: Annotated[str | None, Query(description=AMONG)] = None,
     form: Annotated[Form, Query(description=FORM)] = "accelerated",
     trace: Annotated[bool, Query(description=TRACE)] = False,
+    zeros: Annotated[bool, Query(description=ZEROS)] = False,
     timeout: Timeout = 10.0,
 ) -> Response:
     """The vertices of highest rank when every walk restarts at this one, best first."""
@@ -118,6 +120,7 @@ async def personalized_one(
         among=among,
         form=form,
         trace=trace,
+        zeros=zeros,
     )
     count_places(request, _places(query, view), "k")
     pending = VertexQueryRequest([query], timeout)
@@ -162,6 +165,7 @@ async def personalized_many(
     among: Annotated[str | None, Query(description=AMONG + _OF_ARROW)] = None,
     form: Annotated[Form | None, Query(description=FORM + _OF_ARROW)] = None,
     trace: Annotated[bool | None, Query(description=TRACE + _OF_ARROW)] = None,
+    zeros: Annotated[bool | None, Query(description=ZEROS + _OF_ARROW)] = None,
     timeout: Timeout = 10.0,
 ) -> Response:
     """Queries with weighted seeds, answered together and in order, all of one version."""
@@ -176,6 +180,7 @@ async def personalized_many(
         "among": among,
         "form": form,
         "trace": trace,
+        "zeros": zeros,
     }
     given = {name: value for name, value in members.items() if value is not None}
     body = await read_body(request)

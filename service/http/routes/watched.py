@@ -156,4 +156,5 @@ def _body(graph: Graph, view: View, name: str, watched: _Answered) -> dict[str, 
         "unknown": query.unknown,
         "damping": query.damping or graph.options.damping,
         "among": query.among,
+        "zeros": query.zeros,
     }

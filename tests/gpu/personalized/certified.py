@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -71,15 +72,15 @@ def queries_of(pairs: Pairs, seed: int) -> list[PersonalizedQuery]:
     one = generator.integers(0, vertices, 1)
     some = generator.integers(0, vertices, 4)
     return [
-        PersonalizedQuery(one, k=vertices),
-        PersonalizedQuery(some, k=vertices),
-        PersonalizedQuery(some, generator.random(4) + 0.01, k=vertices),
-        PersonalizedQuery(np.append(some, some), np.arange(8.0), k=vertices),
+        PersonalizedQuery(one, k=vertices, zeros=True),
+        PersonalizedQuery(some, k=vertices, zeros=True),
+        PersonalizedQuery(some, generator.random(4) + 0.01, k=vertices, zeros=True),
+        PersonalizedQuery(np.append(some, some), np.arange(8.0), k=vertices, zeros=True),
     ]
 
 
 def solved_by(query: PersonalizedQuery, method: str, target_error: float) -> PersonalizedQuery:
-    return PersonalizedQuery(query.seeds, query.weights, query.k, method, target_error)
+    return replace(query, method=method, target_error=target_error)
 
 
 def assert_groups(answer: Personalized, exact: Ranking) -> None:

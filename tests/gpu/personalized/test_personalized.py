@@ -63,6 +63,7 @@ def test_every_method_solved_tightly_is_networkx(
             k=vertices,
             method=method,
             target_error=1e-10,
+            zeros=True,
         )
         assert answer.error_bound <= 1e-10
         found = dict(zip(answer.vertices.tolist(), answer.ranks.tolist(), strict=True))
@@ -73,11 +74,15 @@ def test_seeds_without_a_way_out_keep_all_rank(backend: Backend) -> None:
     engine = engine_of((5, np.array([[0, 1], [2, 2]])), backend)
     for seed in (1, 3):  # dangling; isolated
         for method in METHODS:
-            answer = engine.personalized(np.array([seed]), k=5, method=method)
+            answer = engine.personalized(np.array([seed]), k=5, method=method, zeros=True)
             assert answer.vertices.tolist() == [seed, *(v for v in range(5) if v != seed)]
             assert answer.ranks.tolist() == [1.0, 0.0, 0.0, 0.0, 0.0]
             assert answer.settled == 1
             assert answer.error_bound < 1e-12
+            # the others have a rank of 0
+            answer = engine.personalized(np.array([seed]), k=5, method=method)
+            assert (answer.vertices.tolist(), answer.ranks.tolist()) == ([seed], [1.0])
+            assert (answer.settled, answer.settled_set, answer.groups) == (1, True, (1,))
     # a loop does not let go
     assert engine.personalized(np.array([2]), k=1).ranks.tolist() == [1.0]
 
@@ -215,6 +220,11 @@ def test_a_work_list_that_is_too_long_is_not_tried_twice(backend: Backend) -> No
 def test_pushes_that_pay_are_judged_less_often() -> None:
     engine = Engine(backend="cpu")
     engine.apply(EdgeBatch(*grid(256, 256)))
+    # sweeps that seem few, so that the first call is short
+    forecast = engine.internals.queries.forecast
+    for _ in range(3):
+        forecast.record(0.85, 1.0, 1e-6, 4)
+    longest = 0.5 * forecast.sweep / engine.internals.backend.costs.queries.pushed_edge
     pushed: list[int] = []
     push: Any = PersonalizedIterate.push_to
 
@@ -225,9 +235,11 @@ def test_pushes_that_pay_are_judged_less_often() -> None:
 
     with patch.object(PersonalizedIterate, "push_to", record):
         (answer,) = engine.personalized_many(
-            [PersonalizedQuery(np.array([32_896]), k=5, target_error=1e-2)]
+            [PersonalizedQuery(np.array([32_896]), k=5, target_error=1e-6)]
         )
     assert answer.method == "push"
     assert sum(pushed) > 8 * pushed[0]
     # the last one may have reached the target before
-    assert all(2 * later > sum(pushed[:place]) for place, later in enumerate(pushed[:-1]))
+    for place, later in enumerate(pushed[:-1]):
+        assert later > min(sum(pushed[:place]) / 5, longest)
+    assert max(pushed) > 2 * pushed[0]

@@ -104,6 +104,7 @@ def test_queries_of_many_dampings_and_sets_are_answered_together(
                 1e-6,
                 damping=DAMPINGS[i % 3],
                 among=generator.integers(0, n, int(generator.choice([1, 4, n]))) if i % 2 else None,
+                zeros=True,
             )
             for i in range(3 * backend.multivector.min_columns + 4)
         ]
@@ -128,7 +129,7 @@ def test_places_among_some_vertices_are_certified(
         among = generator.integers(0, n, count)
         for target_error in (1e-2, 1e-6):
             query = PersonalizedQuery(
-                np.array([3, 9]), None, 10, method, target_error, target, among=among
+                np.array([3, 9]), None, 10, method, target_error, target, among=among, zeros=True
             )
             answer = engine.personalized_many([query])[0]
             places = len(answer.vertices)

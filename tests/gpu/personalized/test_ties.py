@@ -118,7 +118,7 @@ def test_ties_are_proven_in_blocks(dangling: Dangling, backend: Backend) -> None
     engine.apply(planted(4, False))
     engine.update()
     queries = [
-        PersonalizedQuery(seeds, None, k, "pull", 1e-7, among=among)
+        PersonalizedQuery(seeds, None, k, "pull", 1e-7, among=among, zeros=True)
         for seeds in (SEEDS, np.array([TWINS[0]]), np.array([*TWINS[:2], 7]))
         for k, among in ((VERTICES, None), (3, None), (3, np.array([4, *TWINS, NEARLY])))
     ]

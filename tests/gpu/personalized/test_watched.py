@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import get_args
 
 import numpy as np
@@ -32,6 +33,7 @@ def test_watched_queries_stay_within_their_bounds(
         "weighted": PersonalizedQuery(np.array([0, 5]), np.array([1.0, 3.0]), 4000, "push", 1e-3),
         "dense": PersonalizedQuery(np.array([2]), None, 4000, "pull", 1e-6),
     }
+    watched = {name: replace(query, zeros=True) for name, query in watched.items()}
     for name, query in watched.items():
         engine.watch(name, query)
     refreshed = 0

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from gpu import (
     EdgeBatch,
@@ -25,7 +26,8 @@ from gpu.operations.backend import Backend
 from gpu.personalized.iterate import PersonalizedIterate
 from gpu.personalized.resolve import METHODS
 from gpu.sharded.queries import Answered, ShardedQueryBatch
-from gpu.types import Personalized
+from gpu.sharded.sweeps import shard_costs
+from gpu.types import Personalized, Ranking
 from tests.gpu.graphs import FAMILIES, exact_ranks, random_graph, some_weights
 from tests.gpu.personalized.certified import assert_groups, queries_of, solved_by
 from tests.gpu.sharded.test_shards import kind_of_graph, sharded_engine
@@ -49,6 +51,26 @@ def both(
         yield one, engine
 
 
+def error_of(
+    query: PersonalizedQuery, answer: Personalized, exact: Ranking, among: NDArray[np.int64]
+) -> float:
+    """The L1 error over the vertices that it is about, all of whose places the answer has but those
+    of rank 0.
+    """
+    places, wanted = len(answer.vertices), min(query.k, len(among))
+    assert len(np.unique(answer.vertices)) == places <= wanted
+    assert np.isin(answer.vertices, among).all()
+    error = np.abs(answer.ranks - exact[answer.vertices]).sum()
+    if query.zeros:
+        assert places == wanted
+    else:
+        assert (answer.ranks > 0.0).all()
+    if places < wanted:
+        # the others are said to have a rank of 0
+        error += exact[np.setdiff1d(among, answer.vertices)].sum()
+    return float(error)
+
+
 def assert_certified(one: Engine, query: PersonalizedQuery, answer: Personalized) -> None:
     """The answer has the places that were asked for, and what it says of them is true."""
     weights = np.ones(len(query.seeds)) if query.weights is None else query.weights
@@ -58,9 +80,7 @@ def assert_certified(one: Engine, query: PersonalizedQuery, answer: Personalized
     among = np.setdiff1d(np.arange(one.id_limit), one.free_ids())
     if query.among is not None:
         among = np.unique(query.among)
-    assert len(np.unique(answer.vertices)) == len(answer.vertices) == min(query.k, len(among))
-    assert np.isin(answer.vertices, among).all()
-    error = np.abs(answer.ranks - exact[answer.vertices]).sum()
+    error = error_of(query, answer, exact, among)
     assert error <= answer.error_bound + 1e-11
     assert (np.diff(answer.ranks) <= 0.0).all()
     shown = np.full(one.id_limit, -1.0)
@@ -148,16 +168,16 @@ def test_vertices_that_are_not_reached_follow_in_the_order_of_ids(backend: Backe
     with both(Options(), 3, backend, batch) as (one, engine):
         for seed in (1, 3):  # dangling; isolated
             for method in METHODS:
-                answer = engine.personalized(np.array([seed]), k=7, method=method)
+                answer = engine.personalized(np.array([seed]), k=7, method=method, zeros=True)
                 assert answer.vertices.tolist() == [seed, *(v for v in range(7) if v != seed)]
                 assert answer.ranks.tolist() == [1.0] + [0.0] * 6
                 assert answer.settled == 1
         one.apply(EdgeBatch.of(remove=[0, 4]))
         engine.apply(EdgeBatch.of(remove=[0, 4]))
         for method in METHODS:
-            answer = engine.personalized(np.array([3]), k=9, method=method)
+            answer = engine.personalized(np.array([3]), k=9, method=method, zeros=True)
             assert answer.vertices.tolist() == [3, 1, 2, 5, 6]
-            assert_certified(one, PersonalizedQuery(np.array([3]), k=9), answer)
+            assert_certified(one, PersonalizedQuery(np.array([3]), k=9, zeros=True), answer)
 
 
 def test_queries_are_answered_on_the_graph_as_it_is_now() -> None:
@@ -340,11 +360,42 @@ def test_queries_are_traced() -> None:
             assert answer.trace.steps[-1].error_bound == answer.error_bound
 
 
+def test_shards_agree_to_look_at_all_vertices(monkeypatch: pytest.MonkeyPatch) -> None:
+    # so many are reached on one shard that all are looked at; on the other it is one
+    monkeypatch.setattr("gpu.personalized.iterate.candidate_room", lambda _: 3)
+    even = np.arange(0, 20, 2)
+    edges = [*zip(even[:-1].tolist(), even[1:].tolist(), strict=True), (18, 0), (0, 1), (38, 39)]
+    batch = EdgeBatch.of(edges, vertices=40)
+    with both(Options(), 2, FREE, batch) as (one, engine):
+        for each in (one, engine):
+            each.apply(EdgeBatch.of(remove=[20, 22, 24, 26, 28]))
+            each.update()
+        for k in (5, 30, 40):
+            for target in ("error", "settled-top-k"):
+                query = PersonalizedQuery(np.array([0]), None, k, "push", 0.5, target, zeros=True)
+                (alone,), (answer,) = (
+                    one.personalized_many([query]),
+                    engine.personalized_many([query]),
+                )
+                assert_certified(one, query, answer)
+                assert answer.vertices.tolist() == alone.vertices.tolist()
+                assert (answer.settled, answer.groups) == (alone.settled, alone.groups)
+
+
+def test_what_queries_are_predicted_to_cost_has_exchanges() -> None:
+    costs = shard_costs(CPU.costs, 2)
+    of_two, of_one = costs.queries, CPU.costs.queries
+    exchanges = costs.sweep_overhead - CPU.costs.sweep_overhead
+    assert exchanges > 0.0
+    assert of_two.of_sweep(10, 20) == of_one.of_sweep(10, 20) + exchanges
+    assert of_two.of_block_sweep(10, 20, 8) == of_one.of_block_sweep(10, 20, 8) + exchanges
+
+
 def test_pushes_go_on_where_exchanges_use_up_their_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    # a round costs as much as a fortieth of a sweep
+    # a round costs as much as a quarter of what a call may cost at first
     for module in ("graph", "residual"):
         monkeypatch.setattr(
-            f"gpu.sharded.{module}.shard_costs", lambda local, _: replace(local, round_overhead=2e3)
+            f"gpu.sharded.{module}.shard_costs", lambda local, _: replace(local, round_overhead=2e4)
         )
     pushes: list[Any] = []
     push: Any = PersonalizedIterate.push_to
@@ -359,6 +410,8 @@ def test_pushes_go_on_where_exchanges_use_up_their_work(monkeypatch: pytest.Monk
         answer = engine.personalized(np.array([8_256]), k=3, target_error=0.5)
     assert answer.method == "push"
     assert [pushed.end for pushed in pushes[:4]] == ["work"] * 4
+    # of their edges alone, there were more left
+    assert all(pushed.delta.additions < 2_000 for pushed in pushes[:4])
 
 
 def test_tight_targets_are_met_on_larger_graphs() -> None:

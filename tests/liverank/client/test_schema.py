@@ -46,11 +46,11 @@ ARGUMENTS: dict[str, Any] = {
     "delete": [("a", "b")],
     "queries": [
         PersonalizedQuery(
-            {"a": 1.0}, 3, "push", 0.1, "settled-top-k", "ignore", 0.5, "s", "published", True
+            {"a": 1.0}, 3, "push", 0.1, "settled-top-k", "ignore", 0.5, "s", "published", True, True
         )
     ],
     "query": PersonalizedQuery(
-        {"a": 1.0}, 3, "push", 0.1, unknown="ignore", damping=0.5, among="s"
+        {"a": 1.0}, 3, "push", 0.1, unknown="ignore", damping=0.5, among="s", zeros=True
     ),
     "seeds": {"seed": ["a"]},
     "unknown": "ignore",
@@ -105,6 +105,7 @@ ARGUMENTS: dict[str, Any] = {
     "fresh": True,
     "wait": 2.0,
     "order": "smallest",
+    "zeros": True,
 }
 """A value for every parameter of every method that is not its default."""
 
@@ -127,6 +128,7 @@ SHORTHANDS = {
 
 OF_TABLES = {
     *("k", "method", "target_error", "target", "unknown", "damping", "among", "form", "trace"),
+    "zeros",
 }
 WITHOUT = {
     "delete": {"on_conflict"},

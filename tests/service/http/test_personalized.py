@@ -389,3 +389,40 @@ def test_a_watched_query_has_no_form_and_no_trace(server: Server, path: str) -> 
     for member in ({"form": "published"}, {"trace": True}):
         answer = server.http.put(f"{path}/watched/one", json={"seeds": {"v5": 1}, **member})
         assert problem(answer, 422)["field"] == next(iter(member))
+
+
+def test_vertices_of_rank_zero_are_left_out_unless_they_are_asked_for(server: Server) -> None:
+    path = server.new_graph()
+    edges = [["a", "b"], ["b", "c"], ["d", "a"], ["e", "d"]]
+    server.http.post(f"{path}/batches", json={"insert": edges}).raise_for_status()
+
+    def vertices(answer: dict[str, Any]) -> list[str]:
+        assert sum(answer["groups"]) == len(answer["ranks"])
+        return [place["vertex"] for place in answer["ranks"]]
+
+    for method in ("hybrid", "push", "pull"):
+        short = server.http.get(f"{path}/personalized/a?k=5&method={method}").json()
+        assert sorted(vertices(short)) == ["a", "b", "c"]
+        assert all(place["rank"] > 0.0 for place in short["ranks"])
+        assert short["settled"] == 3
+        full = server.http.get(f"{path}/personalized/a?k=5&method={method}&zeros=true").json()
+        assert vertices(full)[:3] == vertices(short)
+        assert sorted(vertices(full)) == ["a", "b", "c", "d", "e"]
+        assert [place["rank"] for place in full["ranks"][3:]] == [0.0, 0.0]
+    # fewer places than vertices are left out have no zeros either way
+    two = server.http.get(f"{path}/personalized/a?k=2&zeros=true").json()
+    assert vertices(two) == vertices(full)[:2]
+    queries = [{"seeds": {"a": 1}, "k": 5}, {"seeds": {"a": 1}, "k": 5, "zeros": True}]
+    # none of these is reached
+    queries += [{"seeds": {"a": 1}, "among": ["d", "e"], "zeros": zeros} for zeros in (False, True)]
+    answers = server.http.post(f"{path}/personalized", json={"queries": queries}).json()["answers"]
+    assert [len(vertices(answer)) for answer in answers] == [3, 5, 0, 2]
+    server.http.put(f"{path}/watched/short", json={"seeds": {"a": 1}, "k": 5}).raise_for_status()
+    body = {"seeds": {"a": 1}, "k": 5, "zeros": True}
+    server.http.put(f"{path}/watched/full", json=body).raise_for_status()
+    for name, zeros, count in (("short", False, 3), ("full", True, 5)):
+        answer = server.http.get(f"{path}/watched/{name}").json()
+        assert (answer["zeros"], len(vertices(answer))) == (zeros, count)
+    # a vertex that a batch lets walks reach joins
+    server.http.post(f"{path}/batches", json={"insert": [["c", "e"]]}).raise_for_status()
+    wait_for(lambda: len(server.http.get(f"{path}/watched/short").json()["ranks"]) == 5)

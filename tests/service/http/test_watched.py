@@ -188,7 +188,9 @@ def test_watched_queries_follow_what_their_keys_name(server: Server) -> None:
     rows = [[f"v{place}", f"v{(place * 7 + 3) % 40}", 1 + place % 5] for place in range(40)]
     server.http.post(f"{path}/batches", json={"insert": rows}).raise_for_status()
     server.http.put(f"{path}/sets/some", json={"vertices": ["v1", "v2"]}).raise_for_status()
-    query = {"seeds": {"v1": 2.0, "late": 1.0}, "damping": 0.5, "k": 3, "unknown": "ignore"}
+    # of ranks that are 0, too
+    query = {"seeds": {"v1": 2.0, "late": 1.0}, "damping": 0.5, "unknown": "ignore"}
+    query |= {"k": 3, "zeros": True}
     queries: dict[str, dict[str, Any]] = {
         "all": query,
         "set": {**query, "among": "some"},
