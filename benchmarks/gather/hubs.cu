@@ -37,8 +37,8 @@ __device__ __forceinline__ double sum_hubs(const unsigned short* entries, int co
     return sum;
 }
 
-__device__ __forceinline__ SweptVertex<double> read_vertex(
-    const Sweep<double, false>& step, int v, int in_length, bool wanted) {
+__device__ __forceinline__ SweptVertex read_vertex(
+    const Sweep<false>& step, int v, int in_length, bool wanted) {
     if (!wanted) return {};
     const Degree d = step.degree[v];
     const Loop looping = step.loop[v];
@@ -48,7 +48,7 @@ __device__ __forceinline__ SweptVertex<double> read_vertex(
 // One unit of work, as in rows.cuh.
 template <int GROUP>
 __device__ __forceinline__ void sweep_unit(
-    const DividedRows& divided, const RowPlan& plan, int64 unit, const unsigned short* table, const Sweep<double, false>& step,
+    const DividedRows& divided, const RowPlan& plan, int64 unit, const unsigned short* table, const Sweep<false>& step,
     double (&sums)[SWEEP_SUMS]) {
     if constexpr (GROUP + 1 < BINS)
         if (unit >= plan.first_unit[GROUP + 1]) return sweep_unit<GROUP + 1>(divided, plan, unit, table, step, sums);
@@ -116,7 +116,7 @@ __global__ void __launch_bounds__(BLOCK, 1) sweep_divided(
     for (int word = threadIdx.x; word < HUBS / HUBS_AT_ONCE; word += BLOCK) hub_table[word] = table[word];
     __syncthreads();
     double sums[SWEEP_SUMS] = {};
-    const Sweep<double, false> step = {
+    const Sweep<false> step = {
         nullptr, loop, degree, contributions, damping, shift, nullptr, nullptr, 0.0, 0.0, values, r, new_contributions};
     const DividedRows divided = {order, rows, others, hubs, parts, arrived};
     const unsigned short* const contributions_of_hubs = reinterpret_cast<const unsigned short*>(hub_table);

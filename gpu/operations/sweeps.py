@@ -52,7 +52,8 @@ class OrthominStep:
     def of(cls, products: Sequence[float], has_previous: bool) -> OrthominStep:
         """From ⟨Wq̂,q̂⟩, ⟨Wq̂,r⟩, ⟨Wq̂,q'⟩, ⟨Wq',q'⟩, ⟨Wq',r⟩; alpha is 0 if no direction is left."""
         new_new, new_r, new_last, last_last, last_r = products
-        beta = new_last / last_last if has_previous else 0.0
+        # the image of the last direction can be so small that its square is 0
+        beta = new_last / last_last if has_previous and last_last > 0.0 else 0.0
         squared = new_new - beta * (2.0 * new_last - beta * last_last)
         return cls((new_r - beta * last_r) / squared if squared > 0.0 else 0.0, beta)
 

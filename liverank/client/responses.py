@@ -185,7 +185,7 @@ class Receipt(msgspec.Struct, frozen=True):
     form: Form = "accelerated"
     settled: int | None = None
     settled_set: bool | None = None
-    fallback: str | None = None
+    fallback: Literal["static", "equal", "kept"] | None = None
     refused: str | None = None
     trace: Trace | None = None
 

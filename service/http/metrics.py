@@ -184,6 +184,11 @@ class GraphObserver(Observer):
         self._group_batches = metrics.group_batches.labels(graph)
         self._batch_edges = metrics.batch_edges.labels(graph)
         self._edges = [(kind, metrics.edges.labels(graph, kind)) for kind in CHANGES]
+        # from 0 on, so that the first one is an increase
+        self._refused = {
+            fallback: metrics.refused.labels(graph, fallback)
+            for fallback in ("static", "equal", "kept")
+        }
 
     def ranked(self, batches: Sequence[RankedBatch], result: Result) -> None:
         if not batches:  # a recovery or recomputation
@@ -219,7 +224,7 @@ class GraphObserver(Observer):
         )
 
     def refused(self, fallback: str) -> None:
-        self._metrics.refused.labels(self._graph, fallback).inc()
+        self._refused[fallback].inc()
 
     def rejected(self) -> None:
         self._metrics.batches.labels(self._graph, "rejected").inc()

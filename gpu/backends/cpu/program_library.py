@@ -112,7 +112,9 @@ def _library(program: VertexProgram) -> Path:
     if not command:
         reason = f"the program {program.name!r} has to be compiled, and there is no C++ compiler"
         raise BackendUnavailable(
-            "cpu", f"{reason}: install g++ or clang, or pip install 'liverank[programs]'"
+            "cpu",
+            f"{reason}: install g++ or clang, or pip install -e '.[programs]' in the clone of "
+            "liverank",
         )
     _log.info("compiling the program %r, once", program.name)
     with tempfile.TemporaryDirectory(dir=folder, prefix="compiling-") as own:

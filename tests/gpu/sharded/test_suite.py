@@ -22,7 +22,6 @@ SELECTION = (
     "pagerank/test_removal.py::test_all_vertices_can_be_removed",
     "pagerank/test_removal.py::test_a_removed_vertex_has_no_rank_and_no_place",
     "pagerank/test_removal.py::test_queries_that_lose_a_seed_say_so",
-    "pagerank/test_settle.py::test_single_precision_ends_at_its_least_error",
     "personalized/test_published_personalized.py::test_only_some_vertices_are_answered",
     "personalized/test_watched.py::test_a_watched_query_is_read_replaced_and_forgotten",
     "programs/test_running.py",

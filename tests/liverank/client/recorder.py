@@ -12,6 +12,8 @@ from liverank import Client
 Handler = Callable[[httpx.Request], httpx.Response]
 
 RECEIPT: dict[str, Any] = {
+    "fallback": None,
+    "refused": None,
     "version": 1,
     "ranked_version": 1,
     "revision": 2,

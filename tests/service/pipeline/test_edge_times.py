@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpu import kernels
 from service.pipeline import edge_times
 from service.pipeline.edge_times import EdgeTimes, Ids
 
@@ -178,7 +180,9 @@ def test_memory_that_is_refused_leaves_the_times_unchanged(monkeypatch: pytest.M
     def refuse(*_: object) -> int:
         raise MemoryError
 
-    monkeypatch.setattr(edge_times, "heapify", refuse)
+    monkeypatch.setattr(
+        edge_times, "kernels", SimpleNamespace(**vars(kernels) | {"heapify": refuse})
+    )
     with pytest.raises(MemoryError):
         times.reserve(100_000)
     assert (len(times), times.earliest, expired(times, 4.0)) == (1, 3.0, [(1, 2)])

@@ -67,7 +67,8 @@ struct Coefficients {
     double alpha, beta;
 
     __device__ __forceinline__ Coefficients(const double* products, bool has_previous) {
-        beta = has_previous ? products[NEW_LAST] / products[LAST_LAST] : 0.0;
+        // the image of the last direction can be so small that its square is 0
+        beta = has_previous && products[LAST_LAST] > 0.0 ? products[NEW_LAST] / products[LAST_LAST] : 0.0;
         const double squared = products[NEW_NEW] - beta * (2.0 * products[NEW_LAST] - beta * products[LAST_LAST]);
         alpha = squared > 0.0 ? (products[NEW_R] - beta * products[LAST_R]) / squared : 0.0;
     }
