@@ -200,6 +200,6 @@ def test_refused_ranks_are_counted_by_what_was_published() -> None:
         labels = {"graph": "g", "fallback": fallback}
         return registry.get_sample_value("liverank_ranks_refused_total", labels)
 
-    assert [of(each) for each in ("static", "equal", "kept")] == [1.0, None, 2.0]
+    assert [of(each) for each in ("static", "equal", "kept")] == [1.0, 0.0, 2.0]
     counted.forget("g")
     assert of("kept") is None
