@@ -114,7 +114,10 @@ class Workload:
 
     def _query(self) -> None:
         seeds = np.array(self._seeds(1))
-        self._run("query", partial(self.engine.personalized, seeds, k=100, target_error=1e-6))
+        ask = partial(self.engine.personalized, seeds, k=100)
+        self._run("query", partial(ask, target_error=1e-6))
+        self._run("query, pull", partial(ask, target_error=1e-6, method="pull"))
+        self._run("query, 100 places", partial(ask, method="pull", target="settled-top-k"))
 
     def _block(self) -> None:
         seeds = self._seeds(Block.size(self._graph, QUERIES))

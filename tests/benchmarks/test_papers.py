@@ -88,7 +88,10 @@ def test_the_expected_ranks_are_those_of_networkx() -> None:
     assert ranked == pytest.approx([found[v] for v in range(10)], abs=1e-12)
 
 
-def test_the_queue_of_the_paper_is_at_most_d_long_and_shrinks_by_round() -> None:
+def test_the_queue_of_the_paper_is_at_most_d_long_and_shrinks_by_round(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(attachment, "compiled", lambda loop: loop)
     for d, share in ((1, 1.0), (64, 0.95)):
         sizes = attachment.queued(d, 1280, d, 0.0)
         assert len(sizes) == 1280
@@ -115,6 +118,7 @@ def test_each_number_of_threads_of_a_block_is_timed(emulated: Backend) -> None:
 def test_the_measurements_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LIVERANK_COMMIT", "test")
     monkeypatch.setattr(attachment, "REPEATS", 1)
+    monkeypatch.setattr(attachment, "compiled", lambda loop: loop)
     folder = str(tmp_path)
     program = str(Path(attachment.__file__))
     monkeypatch.setattr("sys.argv", [program, "--quick", "--results", folder])

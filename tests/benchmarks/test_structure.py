@@ -54,7 +54,7 @@ def test_private_names_are_found(text: str) -> None:
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(FOLDER)))
 def test_no_file_is_long(path: Path) -> None:
-    assert len(path.read_text("utf-8").splitlines()) <= 400
+    assert len(path.read_text("utf-8").splitlines()) <= 800
 
 
 def test_the_readme_lists_every_command() -> None:
