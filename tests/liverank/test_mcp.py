@@ -338,7 +338,7 @@ def test_half_sent_heads_end_and_do_not_keep_others_out(impatient: tuple[str, in
                 connection.sendall(b"POST /mcp HTTP/1.1\r\nHost: localhost\r\n")
             connections.append(connection)
         assert all(map(ended, connections))
-        assert time.monotonic() - started < 15
+        assert time.monotonic() - started < 60
         host, port = impatient
         assert vertices(answer(call(f"http://{host}:{port}{PATH}", "top", k=1)))
 
