@@ -258,7 +258,7 @@ def test_several_seeds_have_weights_behind_the_last_equals_sign(
     answer = json.loads(out)
     graph = nx.DiGraph([("a", "b"), ("b", "c"), ("c", "a"), ("d", "a")])
     expected = nx.pagerank(graph, personalization={"b": 3, "c": 1}, tol=1e-14, max_iter=1_000)
-    assert (code, answer["method"], len(answer["ranks"])) == (0, "push", 4)
+    assert (code, answer["method"], len(answer["ranks"])) == (0, "push", 3)  # none leads to d
     for entry in answer["ranks"]:
         assert entry["rank"] == pytest.approx(expected[entry["vertex"]], abs=1e-9)
     code, out, _ = run("ppr", "b", "c", "--k", 1, "--settled", *server)
