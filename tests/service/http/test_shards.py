@@ -80,8 +80,8 @@ def test_personalized_queries_are_those_of_one_device(sharded: Server, server: S
             {each["vertex"]: each["rank"] for each in answer["ranks"]}
             for answer in (found, expected)
         )
-        assert places.keys() == others.keys()
-        assert sum(abs(places[key] - others[key]) for key in places) <= bound
+        keys = places.keys() | others.keys()  # those of rank 0 are left out
+        assert sum(abs(places.get(key, 0.0) - others.get(key, 0.0)) for key in keys) <= bound
     assert ours[1]["trace"]["steps"][0]["kind"] == "sweep"
     answer = sharded.http.get(f"{PATH}/personalized/a?k=9&damping=0.5&timeout=60").json()
     for one_of, again in zip(ours[0]["ranks"], answer["ranks"], strict=True):
