@@ -184,7 +184,7 @@ def test_the_operations_run_on_cpu() -> None:
     sizes = Workload(backend, 12, (100, 1_000, 50, 6_000), launches).run()
     assert sizes.vertices == 1 << 12
     assert sizes.sending + sizes.isolated < sizes.vertices < sizes.entries
-    assert len(launches.operations) == 12
+    assert len(launches.operations) == 14
     assert not any(operation.launches for operation in launches.operations)
 
 
