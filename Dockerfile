@@ -32,7 +32,7 @@ RUN case "$(uname -m)" in x86_64) export LIVERANK_LEVELS="2 3" ;; esac \
 # fresh container is ready in seconds.
 WORKDIR /
 RUN case "${EXTRAS}" in *cuda*) \
-        /opt/liverank/bin/python -m gpu.backends.cuda.kernels sm_80 sm_90 sm_100 sm_120 ;; \
+        /opt/liverank/bin/python -m liverank_gpu.backends.cuda.kernels sm_80 sm_90 sm_100 sm_120 ;; \
     esac
 
 FROM ${BASE}

@@ -89,7 +89,7 @@ class _Caches:
         import cupy
 
         capability = cupy.cuda.Device().compute_capability
-        command = [sys.executable, "-m", "gpu.backends.cuda.kernels", f"sm_{capability}"]
+        command = [sys.executable, "-m", "liverank_gpu.backends.cuda.kernels", f"sm_{capability}"]
         command += ["--out", str(self.cupy / "liverank")]
         subprocess.run(command, check=True, env=harness.environment_of(harness.ROOT))
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.harness import ROOT, environment_of, parser, record
-from gpu.generate import rmat
+from liverank_gpu.generate import rmat
 
 WORK = Path(__file__).with_name("compare_work.py")
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu.operations.device import Array
+from liverank_gpu.operations.device import Array
 
 
 @dataclass(frozen=True, slots=True)

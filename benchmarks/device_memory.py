@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 
 from benchmarks import harness
 from benchmarks.inputs import EDGES_PER_VERTEX, shuffled_rmat
-from gpu import EdgeBatch, Engine, Options, OutOfMemory, ShardedEngine
-from gpu.backends import backend_named
-from gpu.operations.backend import Backend
+from liverank_gpu import EdgeBatch, Engine, Options, OutOfMemory, ShardedEngine
+from liverank_gpu.backends import backend_named
+from liverank_gpu.operations.backend import Backend
 
 _INSERTED, _DELETED = 800, 200
 """Of a batch."""

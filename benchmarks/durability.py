@@ -24,9 +24,9 @@ from typing import Any
 from benchmarks import harness
 from benchmarks.pipelines import batch_of, created, load, opened, send
 from benchmarks.server import Server
-from gpu.generate import rmat
-from service.errors import NotReady
-from service.pipeline.pipeline import Pipeline
+from liverank_gpu.generate import rmat
+from liverank_service.errors import NotReady
+from liverank_service.pipeline.pipeline import Pipeline
 
 GRAPH = "/graphs/default"
 CHECKPOINTS = 5

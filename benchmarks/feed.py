@@ -26,8 +26,8 @@ import pyarrow as pa
 from benchmarks import harness
 from benchmarks.overload import BATCH_EDGES, EDGES_PER_VERTEX, POOL, SCALE, bodies
 from benchmarks.server import Server
-from gpu.generate import rmat
 from liverank.client import Client
+from liverank_gpu.generate import rmat
 
 SUBSCRIBERS = 100
 BLOCK = 10

@@ -19,11 +19,11 @@ from benchmarks import harness
 from benchmarks.inputs import drawn_grid, drawn_rmat
 from benchmarks.networks import read_graph
 from benchmarks.timing import TimedEngine, timed
-from gpu import EdgeBatch, Options
-from gpu.backends import backend_named
-from gpu.backends.cuda.sweeps import MOST_FUSED
-from gpu.operations.backend import Backend
-from gpu.pagerank.sweeps import sweep_to_target
+from liverank_gpu import EdgeBatch, Options
+from liverank_gpu.backends import backend_named
+from liverank_gpu.backends.cuda.sweeps import MOST_FUSED
+from liverank_gpu.operations.backend import Backend
+from liverank_gpu.pagerank.sweeps import sweep_to_target
 
 TARGETS = (1e-4, 1e-6, 1e-8)
 MOST_SWEEPS = 500

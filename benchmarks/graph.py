@@ -19,13 +19,13 @@ import numpy as np
 from benchmarks import harness
 from benchmarks.inputs import EDGES_PER_VERTEX, NO_CHANGES, shuffled_rmat
 from benchmarks.timing import timed
-from gpu.backends import backend_named
-from gpu.graph.dynamic_graph import DynamicGraph
-from gpu.operations.backend import Backend
-from gpu.operations.csr import Csr, GraphView, Rows
-from gpu.operations.device import Array
-from gpu.operations.rebuild import Slots
-from gpu.types import EdgeBatch, VertexOrder
+from liverank_gpu.backends import backend_named
+from liverank_gpu.graph.dynamic_graph import DynamicGraph
+from liverank_gpu.operations.backend import Backend
+from liverank_gpu.operations.csr import Csr, GraphView, Rows
+from liverank_gpu.operations.device import Array
+from liverank_gpu.operations.rebuild import Slots
+from liverank_gpu.types import EdgeBatch, VertexOrder
 
 SMALL_SCALE, SMALL_EDGES_PER_VERTEX = 20, 10
 """Of the graph that shows how the time of a batch grows with the graph: 1e7 edges."""

@@ -80,7 +80,8 @@ def _git(*arguments: str) -> str:
 
 def environment_of(tree: Path) -> dict[str, str]:
     """The environment of a process that imports the code of this checkout."""
-    search = [str(tree), *filter(None, [os.environ.get("PYTHONPATH")])]
+    folders = [str(tree / name) for name in (".", "gpu", "service")]
+    search = [*folders, *filter(None, [os.environ.get("PYTHONPATH")])]
     return os.environ | {"PYTHONPATH": os.pathsep.join(search)}
 
 

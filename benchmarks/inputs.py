@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from gpu import EdgeBatch
-from gpu.operations.backend import Backend
-from gpu.operations.device import Array, DeviceOperations
-from gpu.operations.update import COUNTERS, Counts
+from liverank_gpu import EdgeBatch
+from liverank_gpu.operations.backend import Backend
+from liverank_gpu.operations.device import Array, DeviceOperations
+from liverank_gpu.operations.update import COUNTERS, Counts
 
 EDGES_PER_VERTEX = 16
 """Of an R-MAT graph, repeats included."""

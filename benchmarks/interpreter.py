@@ -39,12 +39,12 @@ COMPILED = "compiled loops"
 """Threads that were never seen with the lock: those of the kernels, on the other cores."""
 
 WORK = {
-    "decoding": r"/service/(formats|pipeline/batch\.py)",
-    "journal": r"/service/storage/",
-    "keys": r"/service/vertex_keys/",
-    "applying": r"/service/pipeline/keyed_graph\.py",
-    "ranking and publishing": r"/service/pipeline/ranking\.py",
-    "other work of the writer": r"/service/pipeline/writer\.py",
+    "decoding": r"/liverank_service/(formats|pipeline/batch\.py)",
+    "journal": r"/liverank_service/storage/",
+    "keys": r"/liverank_service/vertex_keys/",
+    "applying": r"/liverank_service/pipeline/keyed_graph\.py",
+    "ranking and publishing": r"/liverank_service/pipeline/ranking\.py",
+    "other work of the writer": r"/liverank_service/pipeline/writer\.py",
     "reads": r";rank_of_vertex \(",
     "requests of batches": r";send_batch \(",
     "connections and routing": r"",

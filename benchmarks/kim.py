@@ -23,13 +23,13 @@ from numpy.typing import NDArray
 from benchmarks import harness
 from benchmarks.networks import read_graph
 from benchmarks.timing import timed
-from gpu import EdgeBatch, Engine, Options
-from gpu.backends import backend_named
-from gpu.backends.cuda.device import Kernel
-from gpu.generate import grid, preferential_attachment, uniform
-from gpu.operations.backend import Backend
-from gpu.operations.device import Array
-from gpu.pagerank.workspace import ContributionBuffers
+from liverank_gpu import EdgeBatch, Engine, Options
+from liverank_gpu.backends import backend_named
+from liverank_gpu.backends.cuda.device import Kernel
+from liverank_gpu.generate import grid, preferential_attachment, uniform
+from liverank_gpu.operations.backend import Backend
+from liverank_gpu.operations.device import Array
+from liverank_gpu.pagerank.workspace import ContributionBuffers
 
 SOURCE = Path(__file__).with_suffix(".cu")
 NAMES = (

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from gpu.backends.cuda import kernels_of
-from gpu.backends.cuda.kernels.loader import NAMES
-from gpu.operations.backend import Backend
+from liverank_gpu.backends.cuda import kernels_of
+from liverank_gpu.backends.cuda.kernels.loader import NAMES
+from liverank_gpu.operations.backend import Backend
 
 
 def watch_launches(backend: Backend) -> set[str]:

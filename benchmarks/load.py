@@ -28,7 +28,7 @@ import pyarrow.parquet
 
 from benchmarks import harness
 from benchmarks.server import Server
-from gpu.generate import rmat
+from liverank_gpu.generate import rmat
 
 EDGES_PER_VERTEX = 16
 KEYS = ("integer", "string")
@@ -82,7 +82,15 @@ def loaded(tree: Path, backend: str, file: Path) -> tuple[float, float]:
     both.
     """
     with Server.temporary(tree, backend) as server:
-        command = [sys.executable, "-m", "service.cli", "load", str(file), "--graph", "loaded"]
+        command = [
+            sys.executable,
+            "-m",
+            "liverank",
+            "load",
+            str(file),
+            "--graph",
+            "loaded",
+        ]
         used = server.cpu_seconds + _cpu_seconds_of_children()
         began = time.perf_counter()
         subprocess.run(

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.harness import parser, record
-from gpu import EdgeBatch, Engine, Options, verify
+from liverank_gpu import EdgeBatch, Engine, Options, verify
 
 VERTICES, EDGES = 400, 3000
 CHECKED_EVERY = 25

@@ -16,9 +16,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from gpu import EdgeBatch
-from service.formats.edge_files import read_edge_list
-from service.vertex_keys import KeyTable
+from liverank_gpu import EdgeBatch
+from liverank_service.formats.edge_files import read_edge_list
+from liverank_service.vertex_keys import KeyTable
 
 NETWORKS = {
     "sx-mathoverflow": "sx-mathoverflow/sx-mathoverflow.txt.gz",

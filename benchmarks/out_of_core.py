@@ -27,18 +27,18 @@ from numpy.typing import NDArray
 
 from benchmarks import harness
 from benchmarks.inputs import EDGES_PER_VERTEX, rmat, shuffled_rmat
-from gpu import Options, OutOfCoreRanking, OutOfCoreRanks, Solve
-from gpu.backends import backend_named
-from gpu.graph.packed_csr import slot_bytes
-from gpu.graph.permutation import by_descending_degree
-from gpu.graph.rows import row_blocks
-from gpu.operations.backend import Backend
-from gpu.operations.device import Array
-from gpu.out_of_core.budget import Budget, vertex_bytes
-from gpu.out_of_core.ranking import rank_windowed
-from gpu.out_of_core.scratch_file import ScratchColumns
-from gpu.out_of_core.spool import EdgeSpool, PackedEdges
-from gpu.out_of_core.windowed_graph import WindowedGraph
+from liverank_gpu import Options, OutOfCoreRanking, OutOfCoreRanks, Solve
+from liverank_gpu.backends import backend_named
+from liverank_gpu.graph.packed_csr import slot_bytes
+from liverank_gpu.graph.permutation import by_descending_degree
+from liverank_gpu.graph.rows import row_blocks
+from liverank_gpu.operations.backend import Backend
+from liverank_gpu.operations.device import Array
+from liverank_gpu.out_of_core.budget import Budget, vertex_bytes
+from liverank_gpu.out_of_core.ranking import rank_windowed
+from liverank_gpu.out_of_core.scratch_file import ScratchColumns
+from liverank_gpu.out_of_core.spool import EdgeSpool, PackedEdges
+from liverank_gpu.out_of_core.windowed_graph import WindowedGraph
 
 OPTIONS = Options(target_error=1e-6)
 SOLVE = Solve("residual")

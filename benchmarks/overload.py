@@ -29,8 +29,8 @@ from numpy.typing import NDArray
 
 from benchmarks import harness
 from benchmarks.server import Server
-from gpu.generate import rmat
 from liverank.client import Client
+from liverank_gpu.generate import rmat
 
 SCALE = 16
 EDGES_PER_VERTEX = 16

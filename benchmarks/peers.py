@@ -33,11 +33,11 @@ from benchmarks import harness
 from benchmarks.inputs import EDGES_PER_VERTEX
 from benchmarks.networks import read_graph
 from benchmarks.peer_solvers import DAMPING, PEERS, Edges, Ids, Solve
-from gpu import BackendName, EdgeBatch, Engine, Options, generate
-from gpu.backends import backend_named
-from gpu.native import kernels
-from gpu.operations.backend import Backend
-from gpu.types import Ranking
+from liverank_gpu import BackendName, EdgeBatch, Engine, Options, generate
+from liverank_gpu.backends import backend_named
+from liverank_gpu.native import kernels
+from liverank_gpu.operations.backend import Backend
+from liverank_gpu.types import Ranking
 
 DATA = Path(__file__).parents[1] / "shared" / "data"
 if not DATA.is_dir():

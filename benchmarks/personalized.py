@@ -29,17 +29,17 @@ import pyarrow as pa
 from benchmarks import harness
 from benchmarks.inputs import Drawn, drawn_rmat, grid
 from benchmarks.timing import timed
-from gpu import EdgeBatch, Engine, Options, Personalized, PersonalizedQuery
-from gpu.backends import backend_named
-from gpu.operations.backend import Backend
-from gpu.pagerank.workspace import ContributionBuffers
-from gpu.personalized.iterate import PersonalizedIterate
-from gpu.personalized.resolve import Method
-from gpu.personalized.seeds import Seeds
-from service.formats.edge_files import read_edge_list
-from service.formats.edge_list import WantedColumns
-from service.queries.view import View
-from service.vertex_keys import KeyTable, VertexTable
+from liverank_gpu import EdgeBatch, Engine, Options, Personalized, PersonalizedQuery
+from liverank_gpu.backends import backend_named
+from liverank_gpu.operations.backend import Backend
+from liverank_gpu.pagerank.workspace import ContributionBuffers
+from liverank_gpu.personalized.iterate import PersonalizedIterate
+from liverank_gpu.personalized.resolve import Method
+from liverank_gpu.personalized.seeds import Seeds
+from liverank_service.formats.edge_files import read_edge_list
+from liverank_service.formats.edge_list import WantedColumns
+from liverank_service.queries.view import View
+from liverank_service.vertex_keys import KeyTable, VertexTable
 
 TARGET = 1e-6
 WATCHED, WATCHED_TARGET, BATCH = 100, 1e-4, 1_000

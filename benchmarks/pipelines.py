@@ -9,13 +9,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from gpu import Options, Solve
-from service.formats.columns import EdgeColumns
-from service.pipeline.batch import Batch
-from service.pipeline.checkpointer import CheckpointLimits
-from service.pipeline.pipeline import Pipeline
-from service.storage.graph_store import MANIFEST_FORMAT
-from service.storage.journal import Journal
+from liverank_gpu import Options, Solve
+from liverank_service.formats.columns import EdgeColumns
+from liverank_service.pipeline.batch import Batch
+from liverank_service.pipeline.checkpointer import CheckpointLimits
+from liverank_service.pipeline.pipeline import Pipeline
+from liverank_service.storage.graph_store import MANIFEST_FORMAT
+from liverank_service.storage.journal import Journal
 
 _EDGES_A_BATCH = 10_000_000
 

@@ -1,9 +1,9 @@
 """Preferential attachment on the device: the measurements of Alam and Perumalla's cuPPA paper.
 
-Times are those of a whole call of gpu.generate.preferential_attachment, memory for the graph
-included; the graph stays where it was drawn. The sequential models run on one core. Figures 3, 7
-and 10 to 15 are measured; 8 and 9 are counted, since our kernel has no waiting queue: the edges
-that phase 1 of the paper's algorithm would queue if the vertices of a round begin together.
+Times are those of a whole call of liverank_gpu.generate.preferential_attachment, memory for the
+graph included; the graph stays where it was drawn. The sequential models run on one core. Figures
+3, 7 and 10 to 15 are measured; 8 and 9 are counted, since our kernel has no waiting queue: the
+edges that phase 1 of the paper's algorithm would queue if the vertices of a round begin together.
 
     python -m benchmarks.preferential_attachment --backend cuda
 """
@@ -23,12 +23,12 @@ from benchmarks import harness
 from benchmarks.attachment_models import barabasi_albert, compiled, copy_model
 from benchmarks.degrees import DegreeDistribution
 from benchmarks.timing import timed
-from gpu.backends import backend_named
-from gpu.backends.cuda import kernels_of
-from gpu.generate import preferential_attachment
-from gpu.operations.backend import Backend
-from gpu.operations.device import Array
-from gpu.random_numbers import ATTACHMENT_SEQUENCE, sequence_start, threshold
+from liverank_gpu.backends import backend_named
+from liverank_gpu.backends.cuda import kernels_of
+from liverank_gpu.generate import preferential_attachment
+from liverank_gpu.operations.backend import Backend
+from liverank_gpu.operations.device import Array
+from liverank_gpu.random_numbers import ATTACHMENT_SEQUENCE, sequence_start, threshold
 
 Row = dict[str, Any]
 

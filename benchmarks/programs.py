@@ -25,10 +25,10 @@ import numpy as np
 from benchmarks import harness
 from benchmarks.inputs import EDGES_PER_VERTEX, shuffled_rmat
 from benchmarks.timing import timed
-from gpu import Answer, EdgeBatch, Engine, Options
-from gpu.backends import backend_named
-from gpu.operations.backend import Backend
-from gpu.operations.device import Array
+from liverank_gpu import Answer, EdgeBatch, Engine, Options
+from liverank_gpu.backends import backend_named
+from liverank_gpu.operations.backend import Backend
+from liverank_gpu.operations.device import Array
 
 MODES = ("synchronous", "asynchronous")
 

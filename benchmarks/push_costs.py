@@ -29,12 +29,12 @@ from numpy.typing import NDArray
 
 from benchmarks import harness
 from benchmarks.inputs import Drawn, drawn_grid, drawn_rmat, grid_target, rmat_target
-from gpu import Engine, Options
-from gpu.backends import backend_named
-from gpu.native import kernels
-from gpu.operations.backend import Backend
-from gpu.operations.residual import PushResult
-from gpu.pagerank.workspace import ContributionBuffers
+from liverank_gpu import Engine, Options
+from liverank_gpu.backends import backend_named
+from liverank_gpu.native import kernels
+from liverank_gpu.operations.backend import Backend
+from liverank_gpu.operations.residual import PushResult
+from liverank_gpu.pagerank.workspace import ContributionBuffers
 
 TERMS = ("push_overhead", "round_overhead", "pushed_vertex", "pushed_edge")
 """What is fitted: the cost of a push, a round, an entry of a work-list and an edge."""

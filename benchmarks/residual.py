@@ -27,9 +27,9 @@ import numpy as np
 from benchmarks import harness
 from benchmarks.inputs import drawn_grid, drawn_rmat, grid_target, rmat_target
 from benchmarks.timing import Solve, TimedEngine
-from gpu import EdgeBatch, Engine, Options
-from gpu.backends import backend_named
-from gpu.operations.backend import Backend
+from liverank_gpu import EdgeBatch, Engine, Options
+from liverank_gpu.backends import backend_named
+from liverank_gpu.operations.backend import Backend
 
 RMAT_BATCHES = (26, 263, 2_634, 26_342)
 GRID_BATCH = 10

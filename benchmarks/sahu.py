@@ -34,9 +34,9 @@ from benchmarks import harness
 from benchmarks.inputs import EDGES_PER_VERTEX, rmat
 from benchmarks.networks import NETWORKS, read_graph, read_network
 from benchmarks.sahu_programs import partitions, programs
-from gpu import STRATEGIES, BackendName, EdgeBatch, Engine, Form, Options, generate
-from gpu.backends import backend_named
-from gpu.types import Dangling, Ranking
+from liverank_gpu import STRATEGIES, BackendName, EdgeBatch, Engine, Form, Options, generate
+from liverank_gpu.backends import backend_named
+from liverank_gpu.types import Dangling, Ranking
 
 TEMPORAL = ("sx-mathoverflow", "sx-askubuntu-a2q", "wikipedia", "npm", "rubygems")
 FRACTIONS = (1e-5, 1e-4, 1e-3)

@@ -26,12 +26,12 @@ import numpy as np
 from benchmarks.peer_solvers import Edges, igraph_solver, networkit_solver
 from benchmarks.peers import distinct
 from benchmarks.timing import timed
-from gpu import EdgeBatch, Engine, Options
-from gpu.graph.packed_csr import PackedCsr
-from gpu.native import kernels
-from gpu.operations.backend import Backend
-from gpu.operations.csr import Rows
-from gpu.types import Form, Ranking
+from liverank_gpu import EdgeBatch, Engine, Options
+from liverank_gpu.graph.packed_csr import PackedCsr
+from liverank_gpu.native import kernels
+from liverank_gpu.operations.backend import Backend
+from liverank_gpu.operations.csr import Rows
+from liverank_gpu.types import Form, Ranking
 
 REPEATS = 5
 ALL_BY_THREADS = "a thread for each vertex"
@@ -82,7 +82,7 @@ def _partitioned(engine: Engine, way: str) -> Iterator[None]:
 
     with (
         patch.object(PackedCsr, "partition", divided),
-        patch("gpu.backends.cuda.published.LISTED_EDGES", -1),
+        patch("liverank_gpu.backends.cuda.published.LISTED_EDGES", -1),
     ):
         yield
 

@@ -7,8 +7,8 @@ share them. The edges of a dynamic graph (benchmarks.sanitized_edges), and those
 graphs, are compared with those on ``cpu``. Ranks: every strategy, both policies, with and
 without weights and directions, and by pages; their errors are compared with their bounds.
 Personalized queries of every method, alone, together, watched and among a few vertices. Programs:
-their answers are those on ``cpu``. It fails if a kernel that gpu.backends.cuda.kernels.loader names
-was not launched.
+their answers are those on ``cpu``. It fails if a kernel that
+liverank_gpu.backends.cuda.kernels.loader names was not launched.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from benchmarks.launched import watch_launches
 from benchmarks.sanitized_edges import batch_of, same_edges
-from gpu import (
+from liverank_gpu import (
     METHODS,
     PROGRAMS,
     PUBLISHED_METHODS,
@@ -39,13 +39,13 @@ from gpu import (
     RankReference,
     verify,
 )
-from gpu.backends import backend_named
-from gpu.generate import preferential_attachment, rmat, uniform
-from gpu.operations.backend import Backend, PageRule
-from gpu.operations.rounds import LEVELS
-from gpu.out_of_core.algorithms import ALGORITHMS
-from gpu.pagerank.schedule import SWEEP_KINDS
-from gpu.pagerank.sweeps import sweep_to_target
+from liverank_gpu.backends import backend_named
+from liverank_gpu.generate import preferential_attachment, rmat, uniform
+from liverank_gpu.operations.backend import Backend, PageRule
+from liverank_gpu.operations.rounds import LEVELS
+from liverank_gpu.out_of_core.algorithms import ALGORITHMS
+from liverank_gpu.pagerank.schedule import SWEEP_KINDS
+from liverank_gpu.pagerank.sweeps import sweep_to_target
 
 RANKED = (
     Options(directed=False),

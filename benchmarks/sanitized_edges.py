@@ -14,9 +14,9 @@ from unittest.mock import patch
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu import EdgeBatch, Options
-from gpu.graph.dynamic_graph import DynamicGraph
-from gpu.operations.backend import Backend
+from liverank_gpu import EdgeBatch, Options
+from liverank_gpu.graph.dynamic_graph import DynamicGraph
+from liverank_gpu.operations.backend import Backend
 
 STREAMED = (
     Options(vertex_order="given"),
@@ -47,7 +47,7 @@ def small_limits() -> ExitStack:
         ("packed_csr.SPARE_PART", 1 << 40),
         ("dynamic_graph.DynamicGraph.is_rebuilt_by", is_rebuilt_by),
     ):
-        stack.enter_context(patch(f"gpu.graph.{name}", value))
+        stack.enter_context(patch(f"liverank_gpu.graph.{name}", value))
     return stack
 
 

@@ -49,7 +49,7 @@ class Server:
             probe.bind(("127.0.0.1", 0))
             self.port: int = probe.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
-        command = [sys.executable, "-m", "service.cli", "serve", "--data", str(data)]
+        command = [sys.executable, "-m", "liverank", "serve", "--data", str(data)]
         command += ["--backend", backend, "--port", str(self.port)]
         # a file, since a full pipe would stop the server
         self._log = data.with_suffix(".log")

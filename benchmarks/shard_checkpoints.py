@@ -27,8 +27,8 @@ import numpy as np
 
 from benchmarks import harness
 from benchmarks.pipelines import created, load, opened, send
-from gpu.generate import rmat
-from service.errors import NotReady
+from liverank_gpu.generate import rmat
+from liverank_service.errors import NotReady
 
 _SAMPLE_SECONDS = 0.004
 

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from benchmarks import harness
 from benchmarks.inputs import EDGES_PER_VERTEX, shuffled_rmat
 from benchmarks.shard_balance import Edges
-from gpu.backends import backend_named
-from gpu.graph.permutation import by_descending_degree
-from gpu.sharded.divided_rows import Spans, spans_of
-from gpu.sharded.numbering import Numbering
+from liverank_gpu.backends import backend_named
+from liverank_gpu.graph.permutation import by_descending_degree
+from liverank_gpu.sharded.divided_rows import Spans, spans_of
+from liverank_gpu.sharded.numbering import Numbering
 
 EDGE_SECONDS = 6.8e-12
 """c: one H200, R-MAT 26."""

@@ -153,7 +153,7 @@ def killed_while_idle(url: str, workers: Workers, kills: int) -> list[float]:
 
 def loaded(server: Server, file: Path) -> tuple[dict[str, Any], dict[str, float]]:
     """The graph as the server describes it, and seconds of its load and of a checkpoint."""
-    command = [sys.executable, "-m", "service.cli", "load", str(file), "--url", server.url]
+    command = [sys.executable, "-m", "liverank", "load", str(file), "--url", server.url]
     begun = time.perf_counter()
     subprocess.run(
         [*command, "--graph", GRAPH.rpartition("/")[-1]],

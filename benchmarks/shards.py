@@ -22,9 +22,9 @@ import numpy as np
 
 from benchmarks import harness
 from benchmarks.inputs import EDGES_PER_VERTEX, shuffled_rmat
-from gpu import Change, EdgeBatch, Engine, Options, Result, ShardedEngine
-from gpu.backends import backend_named
-from gpu.operations.backend import Backend
+from liverank_gpu import Change, EdgeBatch, Engine, Options, Result, ShardedEngine
+from liverank_gpu.backends import backend_named
+from liverank_gpu.operations.backend import Backend
 
 _INSERTED, _DELETED = 800, 200
 """Of a batch."""
@@ -136,8 +136,8 @@ def _shard(task: Task, rank: int, size: int, channel: Connection) -> None:
     try:
         import cupy
 
-        from gpu.sharded.nccl import NcclCommunicator, unique_id
-        from gpu.sharded.shard import Shard
+        from liverank_gpu.sharded.nccl import NcclCommunicator, unique_id
+        from liverank_gpu.sharded.shard import Shard
 
         cupy.cuda.Device(rank).use()
         channel.send(unique_id() if rank == 0 else None)

@@ -31,11 +31,11 @@ from nats.js.api import StreamConfig
 
 from benchmarks import harness
 from benchmarks.server import Server
-from gpu.generate import rmat
 from liverank.client import Client
 from liverank.sources.broker import Address
 from liverank.sources.consumer import Consumer, Target
 from liverank.sources.session import consume
+from liverank_gpu.generate import rmat
 
 SCALE, EDGES_PER_VERTEX = 16, 16
 PLACE = "edges"

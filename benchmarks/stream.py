@@ -10,7 +10,7 @@ from time import perf_counter
 import numpy as np
 
 from benchmarks import harness
-from gpu import EdgeBatch, Engine, Options, verify
+from liverank_gpu import EdgeBatch, Engine, Options, verify
 
 
 def main() -> None:

@@ -20,11 +20,11 @@ from benchmarks import harness
 from benchmarks.inputs import EDGES_PER_VERTEX, grid, rmat
 from benchmarks.networks import read_graph
 from benchmarks.timing import TimedEngine, timed
-from gpu import Dangling, EdgeBatch, Options
-from gpu.backends import backend_named
-from gpu.operations.backend import Backend
-from gpu.pagerank.schedule import SWEEP_KINDS, SweepKind
-from gpu.pagerank.sweeps import sweep_to_target
+from liverank_gpu import Dangling, EdgeBatch, Options
+from liverank_gpu.backends import backend_named
+from liverank_gpu.operations.backend import Backend
+from liverank_gpu.pagerank.schedule import SWEEP_KINDS, SweepKind
+from liverank_gpu.pagerank.sweeps import sweep_to_target
 
 TARGETS = (1e-4, 1e-6, 1e-8)
 MOST_SWEEPS = 1000

@@ -6,7 +6,7 @@
 Each strategy keeps a graph and ranks of its own through the stream of a network, as a service
 would; the strategies take turns at each batch. `auto` has a row for each of three targets;
 `residual` is what it runs, so it has no row. After some of the batches, evenly spaced, the ranks
-are compared (L1) with a converged solve by gpu.verify, which is not timed.
+are compared (L1) with a converged solve by liverank_gpu.verify, which is not timed.
 
 Then, on two of the networks, each strategy runs at several tolerances: what accuracy costs. The
 frontier and prune tolerances keep their ratio to the tolerance.
@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 
 from benchmarks import harness
 from benchmarks.networks import NETWORKS, Network, read_network
-from gpu import STRATEGIES, EdgeBatch, Engine, Options, verify
-from gpu.types import Dangling, Ranking
+from liverank_gpu import STRATEGIES, EdgeBatch, Engine, Options, verify
+from liverank_gpu.types import Dangling, Ranking
 
 FRACTIONS = (1e-5, 1e-4, 1e-3)
 """Sizes of a batch, in events of the network."""

@@ -9,10 +9,10 @@ from typing import TypeVar
 
 import numpy as np
 
-from gpu import EdgeBatch, Engine, Options
-from gpu.operations.backend import Backend
-from gpu.operations.device import DeviceOperations
-from gpu.operations.update import GraphUpdate
+from liverank_gpu import EdgeBatch, Engine, Options
+from liverank_gpu.operations.backend import Backend
+from liverank_gpu.operations.device import DeviceOperations
+from liverank_gpu.operations.update import GraphUpdate
 
 _EXACT = 1e-11
 """Target of the solve that ranks are compared with."""
@@ -36,7 +36,7 @@ class Solve:
     milliseconds  perturbation of the residual when the batch was applied, and the solve; not the
                   update of the graph
     perturbation  its part of them
-    others        see gpu.types.Result
+    others        see liverank_gpu.types.Result
     """
 
     milliseconds: float

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from benchmarks import harness
 from benchmarks.server import resident_bytes
-from service.vertex_keys import KeyKind, KeyTable
+from liverank_service.vertex_keys import KeyKind, KeyTable
 
 REPEATS = 7
 BATCH = 1_000_000

@@ -30,7 +30,7 @@ from rich.progress import Progress, TimeElapsedColumn
 from benchmarks import harness
 from benchmarks.networks import read_graph
 from benchmarks.sahu import Kept
-from gpu import (
+from liverank_gpu import (
     METHODS,
     PUBLISHED_METHODS,
     BackendName,
@@ -40,7 +40,7 @@ from gpu import (
     PersonalizedQuery,
     generate,
 )
-from gpu.personalized.published import PublishedQuery
+from liverank_gpu.personalized.published import PublishedQuery
 
 PAPER = {
     "Pokec": "soc-pokec/soc-pokec-relationships.txt.gz",

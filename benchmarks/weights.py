@@ -21,9 +21,9 @@ from benchmarks import harness
 from benchmarks.graph import SMALL, Stream
 from benchmarks.inputs import EDGES_PER_VERTEX, shuffled_rmat
 from benchmarks.timing import timed
-from gpu import EdgeBatch, Engine, Options
-from gpu.backends import backend_named
-from gpu.pagerank.workspace import ContributionBuffers
+from liverank_gpu import EdgeBatch, Engine, Options
+from liverank_gpu.backends import backend_named
+from liverank_gpu.pagerank.workspace import ContributionBuffers
 
 KINDS = ("unweighted", "weighted")
 

@@ -24,15 +24,15 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks import harness
-from gpu import Options, Solve
-from service.errors import NotReady
-from service.formats.columns import EdgeColumns
-from service.pipeline.batch import Batch
-from service.pipeline.checkpointer import CheckpointLimits
-from service.pipeline.pipeline import Pipeline
-from service.pipeline.window import WindowOptions
-from service.settings import Settings
-from service.storage.journal import Journal
+from liverank_gpu import Options, Solve
+from liverank_service.errors import NotReady
+from liverank_service.formats.columns import EdgeColumns
+from liverank_service.pipeline.batch import Batch
+from liverank_service.pipeline.checkpointer import CheckpointLimits
+from liverank_service.pipeline.pipeline import Pipeline
+from liverank_service.pipeline.window import WindowOptions
+from liverank_service.settings import Settings
+from liverank_service.storage.journal import Journal
 
 WINDOW_SECONDS = 100
 SETTLED_TURNS = 4

@@ -94,8 +94,8 @@ ready
 ask "$url/graphs/default/top?min_version=2" | grep -q '"version":2' || fail "a batch is lost"
 
 step "It has the kernels of the CPU for old and new processors, and needs no compiler"
-inside '[ "$(uname -m)" != x86_64 ] || ls /opt/liverank/lib/python3*/site-packages/gpu/native/_kernels_v2.abi3.so \
-    /opt/liverank/lib/python3*/site-packages/gpu/native/_kernels_v3.abi3.so' >/dev/null || fail "kernels are missing"
+inside '[ "$(uname -m)" != x86_64 ] || ls /opt/liverank/lib/python3*/site-packages/liverank_gpu/native/_kernels_v2.abi3.so \
+    /opt/liverank/lib/python3*/site-packages/liverank_gpu/native/_kernels_v3.abi3.so' >/dev/null || fail "kernels are missing"
 [ -z "$(inside 'find /opt/liverank -name "ziglang*"')" ] || fail "a compiler"
 
 step "Prometheus gets a key again after it was lost, and with a key from the environment"

@@ -25,7 +25,7 @@ try:
 except ImportError:  # run as a script
     Hook = object
 
-ENGINE = Path(__file__).resolve().parent
+ENGINE = Path(__file__).resolve().parent / "liverank_gpu"
 NATIVE = ENGINE / "native"
 _COMPILER = runpy.run_path(str(NATIVE / "compiler.py"))
 WARNINGS = ["-Wall", "-Wextra"]
@@ -43,7 +43,7 @@ def extensions(folder: Path | None = None) -> list[Path]:
 
     folder  where object files are kept: what has not changed is not compiled again
     """
-    folder = folder or ENGINE.parent / "build" / "native"
+    folder = folder or ENGINE.parents[1] / "build" / "native"
     folder.mkdir(parents=True, exist_ok=True)
     command = _COMPILER["command"]()
     if not command:
@@ -103,7 +103,7 @@ class CustomBuildHook(Hook):  # type: ignore[misc]
         build_data["pure_python"] = False
         machine = platform.machine().lower()
         build_data["tag"] = f"cp311-abi3-linux_{machine}"
-        build_data["artifacts"] = [f"/{path.relative_to(ENGINE.parent)}" for path in libraries]
+        build_data["artifacts"] = [f"/{path.relative_to(ENGINE.parents[1])}" for path in libraries]
 
 
 if __name__ == "__main__":

@@ -18,7 +18,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gpu import EdgeBatch, Engine, NotConverged, Options, VertexProgram
     from liverank.client import (
         AsyncClient,
         Batch,
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
         UnusedWeights,
     )
     from liverank.in_process import Ranking, pagerank
+    from liverank_gpu import EdgeBatch, Engine, NotConverged, Options, VertexProgram
 
 __all__ = [
     "AsyncClient",
@@ -62,7 +62,7 @@ __all__ = [
 ]
 
 _MODULES = {
-    "gpu": ("EdgeBatch", "Engine", "NotConverged", "Options", "VertexProgram"),
+    "liverank_gpu": ("EdgeBatch", "Engine", "NotConverged", "Options", "VertexProgram"),
     "liverank.client": (
         "AsyncClient",
         "Batch",
@@ -89,7 +89,7 @@ def __getattr__(name: str) -> Any:
     if name not in _MODULE_OF:
         raise AttributeError(f"module 'liverank' has no attribute {name!r}")
     module = _MODULE_OF[name]
-    if module == "gpu":
+    if module == "liverank_gpu":
         from liverank.errors import needs
 
         with needs("engine"):

@@ -1,6 +1,6 @@
 """Starts the command `liverank` by `python -m liverank`."""
 
-from service.cli.__main__ import main
+from liverank_service.cli.__main__ import main
 
 if __name__ == "__main__":
     main()

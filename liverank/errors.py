@@ -7,7 +7,7 @@ LiverankError
 ├── InvalidInput           an argument that cannot be used
 └── MissingPackage         a package of an extra is not installed
 
-The engine raises its own errors: gpu.EngineError. UnusedWeights is a warning.
+The engine raises its own errors: liverank_gpu.EngineError. UnusedWeights is a warning.
 """
 
 from __future__ import annotations

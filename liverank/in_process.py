@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from gpu import Engine
+    from liverank_gpu import Engine
 
     Ids = NDArray[np.int64]
 
@@ -137,17 +137,18 @@ def pagerank(
     dangling         a vertex without out-edges leads to all vertices, or (with personalization)
                      back to its vertices: `uniform`; or every vertex has a `self-loop`
     target_error     the proven L1 error at which the solve stops; above 0, at most 2
-    max_iterations   the most sweeps over all vertices, or twice as many: see gpu.Options
+    max_iterations   the most sweeps over all vertices, or twice as many: see liverank_gpu.Options
     backend          auto: CUDA if there is a device
     unconverged      what to do if max_iterations, or rounding, leave an error bound above
                      target_error, which is true nevertheless: `warn` of NotConverged, `raise` it,
                      or `ignore` it, which `converged` of the result says too
 
-    Raises InvalidInput for edges and options that cannot be used, gpu.EngineError for a lack of
-    memory and for a backend that cannot run here, MissingPackage without the extra `engine`.
+    Raises InvalidInput for edges and options that cannot be used, liverank_gpu.EngineError for a
+    lack of memory and for a backend that cannot run here, MissingPackage without the extra
+    `engine`.
     """
     with needs("engine"):
-        from gpu import InvalidValue, NotConverged
+        from liverank_gpu import InvalidValue, NotConverged
     if unconverged not in ("warn", "raise", "ignore"):
         message = f"expected 'warn', 'raise' or 'ignore', got {unconverged!r}"
         raise InvalidInput("unconverged", message)
@@ -187,8 +188,8 @@ def _pagerank(
     backend: Literal["auto", "cpu", "cuda"],
     **options: Any,
 ) -> Ranking:
-    """Raises InvalidInput, gpu.EngineError."""
-    from gpu import EdgeBatch, Engine, Options
+    """Raises InvalidInput, liverank_gpu.EngineError."""
+    from liverank_gpu import EdgeBatch, Engine, Options
 
     if columns.times is not None:
         raise InvalidInput("edges", "expected edges without times, which need a graph of a server")
@@ -214,7 +215,7 @@ def in_range(weights: Any) -> NDArray[np.float64]:
     """
     import numpy as np
 
-    from gpu import LARGEST_WEIGHT, LEAST_WEIGHT
+    from liverank_gpu import LARGEST_WEIGHT, LEAST_WEIGHT
 
     given = np.asarray(weights, np.float64)
     low, high = given.min(), given.max()

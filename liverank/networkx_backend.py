@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from gpu import EdgeBatch, Engine
+    from liverank_gpu import EdgeBatch, Engine
 
     Ids = NDArray[np.int64]
     Ranks = NDArray[np.float64]
@@ -116,7 +116,7 @@ class Graph:
         seeds: Mapping[Any, float] | None,
     ) -> Ranking:
         """The ranks with these options. The engines of the last KEPT_ENGINES options are kept."""
-        from gpu import Engine, Options
+        from liverank_gpu import Engine, Options
 
         key = weight, damping, target_error, max_iterations
         with self._turn:
@@ -191,7 +191,7 @@ class Graph:
 
     def _batch(self, edges: Edges, chosen: Any, deleted: Ids) -> EdgeBatch:
         """The batch that inserts the chosen edges."""
-        from gpu import EdgeBatch
+        from liverank_gpu import EdgeBatch
 
         inserted, low = edges.keys[chosen], 0xFFFF_FFFF
         weights = None if edges.weights is None else edges.weights[chosen].astype("float32")
@@ -272,7 +272,7 @@ def convert_from_nx(graph: Any, *, edge_attrs: Mapping[str, Any] | None = None, 
     if isinstance(graph, Graph):
         return graph
     with needs("networkx"):
-        import gpu  # noqa: F401
+        import liverank_gpu  # noqa: F401
     hashable = isinstance(graph, Hashable)
     previous = _converted.get(graph) if hashable else None
     if previous is not None and not all(node in graph for node in previous.nodes):
@@ -360,7 +360,7 @@ def _summed(keys: Ids, weights: Weights) -> Edges:
     """
     import numpy as np
 
-    from gpu import LARGEST_WEIGHT, LEAST_WEIGHT
+    from liverank_gpu import LARGEST_WEIGHT, LEAST_WEIGHT
 
     present = weights != 0
     if not present.all():

@@ -25,11 +25,11 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     # read when NumPy is imported: the workers share the cores, where threads of BLAS would spin
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 else:
-    # before gpu is imported, which loads it: what has changed of the CPU's kernels is compiled
+    # before they are imported: the kernels of the CPU that have changed are compiled
     runpy.run_path(str(Path(__file__).parents[1] / "gpu" / "hatch_build.py"))["extensions"]()
 
-from gpu.backends import backend_named
-from gpu.operations.backend import Backend
+from liverank_gpu.backends import backend_named
+from liverank_gpu.operations.backend import Backend
 
 DATA = Path(os.environ.get("LIVERANK_GRAPHS", Path(__file__).parents[2] / "shared" / "data"))
 """Real graphs; LIVERANK_GRAPHS names another folder."""

@@ -18,14 +18,14 @@ from types import ModuleType
 
 import pytest
 
-import gpu
-from gpu import operations
-from gpu.backends import cpu, cuda
-from gpu.backends.cuda.kernels import loader
+import liverank_gpu
+from liverank_gpu import operations
+from liverank_gpu.backends import cpu, cuda
+from liverank_gpu.backends.cuda.kernels import loader
 
 ROOT = Path(__file__).parents[1]
 
-ENGINE_MAY_IMPORT = {"gpu", "numpy", "cupy", "cuda", "dask", "distributed"}
+ENGINE_MAY_IMPORT = {"liverank_gpu", "numpy", "cupy", "cuda", "dask", "distributed"}
 ENGINE_MAY_IMPORT |= {"cryptography"}  # which dates certificates, as Dask needs it to make them
 
 ENGINE_ORDER = [
@@ -58,13 +58,15 @@ def _imports(path: Path) -> Iterator[str]:
             assert node.level == 0, f"{path}: relative import"
             assert node.module
             yield node.module
-            if node.module == "gpu":
-                yield from (f"gpu.{name.name}" for name in node.names)
+            if node.module == "liverank_gpu":
+                yield from (f"liverank_gpu.{name.name}" for name in node.names)
 
 
 def _room(module: str) -> str:
-    """What of the engine a module belongs to: ``gpu.graph.rebuild`` is part of ``graph``."""
-    return module.removeprefix("gpu").removeprefix(".").split(".")[0]
+    """What of the engine a module belongs to: ``liverank_gpu.graph.rebuild`` is part of
+    ``graph``.
+    """
+    return module.removeprefix("liverank_gpu").removeprefix(".").split(".")[0]
 
 
 @pytest.mark.parametrize("path", _modules("gpu"), ids=lambda path: path.stem)
@@ -76,10 +78,10 @@ def test_the_engine_knows_nothing_of_the_service(path: Path) -> None:
 def test_imports_inside_the_engine_go_one_way() -> None:
     floor_of = {room: floor for floor, rooms in enumerate(ENGINE_ORDER) for room in rooms}
     for path in _modules("gpu"):
-        parts = path.relative_to(ROOT / "gpu").with_suffix("").parts
+        parts = path.relative_to(ROOT / "gpu/liverank_gpu").with_suffix("").parts
         room = "" if parts == ("__init__",) else parts[0]
         for module in _imports(path):
-            if module.split(".")[0] != "gpu":
+            if module.split(".")[0] != "liverank_gpu":
                 continue
             imported = _room(module)
             assert imported == room or floor_of[imported] < floor_of[room], (
@@ -88,7 +90,7 @@ def test_imports_inside_the_engine_go_one_way() -> None:
 
 
 def test_no_line_of_a_kernel_is_too_long_to_read() -> None:
-    kernels = ROOT / "gpu" / "backends" / "cuda" / "kernels"
+    kernels = ROOT / "gpu/liverank_gpu" / "backends" / "cuda" / "kernels"
     too_long = [
         f"{path.name}:{number}"
         for path in (*kernels.glob("*.cu"), *kernels.glob("*.cuh"))
@@ -101,22 +103,24 @@ def test_no_line_of_a_kernel_is_too_long_to_read() -> None:
 def test_the_public_surface_of_the_engine_is_what_it_says() -> None:
     public = {
         name
-        for name, each in vars(gpu).items()
+        for name, each in vars(liverank_gpu).items()
         if not name.startswith("_") and not inspect.ismodule(each)
     }
-    assert public == set(gpu.__all__)
-    assert sorted(gpu.__all__, key=str.lower) == sorted(set(gpu.__all__), key=str.lower)
+    assert public == set(liverank_gpu.__all__)
+    assert sorted(liverank_gpu.__all__, key=str.lower) == sorted(
+        set(liverank_gpu.__all__), key=str.lower
+    )
 
 
 def _operations() -> list[ModuleType]:
-    """The modules of gpu/operations."""
+    """The modules of gpu/liverank_gpu/operations."""
     assert operations.__file__
     names = sorted(path.stem for path in Path(operations.__file__).parent.glob("*.py"))
-    return [import_module(f"gpu.operations.{name}") for name in names]
+    return [import_module(f"liverank_gpu.operations.{name}") for name in names]
 
 
 def _contracts() -> list[type]:
-    """The abstract classes in gpu/operations."""
+    """The abstract classes in gpu/liverank_gpu/operations."""
     found = []
     for module in _operations():
         found += [

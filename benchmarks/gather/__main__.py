@@ -16,9 +16,9 @@ from typing import Any
 from benchmarks import harness
 from benchmarks.gather.measure import measured
 from benchmarks.inputs import EDGES_PER_VERTEX, Columns, Drawn, shuffled_rmat
-from gpu.backends import backend_named
-from gpu.generate import uniform
-from gpu.operations.backend import Backend
+from liverank_gpu.backends import backend_named
+from liverank_gpu.generate import uniform
+from liverank_gpu.operations.backend import Backend
 
 
 def rmat(backend: Backend, scale: int) -> Drawn:

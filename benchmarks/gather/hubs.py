@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from benchmarks.gather.kernels import Kernels, Vectors
-from gpu.backends.cuda.kernels.loader import SWEEP_SUMS
-from gpu.backends.cuda.launcher import Launcher, blocks_for
-from gpu.graph.dynamic_graph import DynamicGraph
-from gpu.operations.device import Array
-from gpu.operations.sweeps import SweepResult
-from gpu.operations.update import EdgeChanges
+from liverank_gpu.backends.cuda.kernels.loader import SWEEP_SUMS
+from liverank_gpu.backends.cuda.launcher import Launcher, blocks_for
+from liverank_gpu.graph.dynamic_graph import DynamicGraph
+from liverank_gpu.operations.device import Array
+from liverank_gpu.operations.sweeps import SweepResult
+from liverank_gpu.operations.update import EdgeChanges
 
 MOST_HUBS = 1 << 16
 """As many as ids of 16 bits can name; their contributions take 128 KiB of shared memory."""

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from gpu.backends.cuda.device import CudaDevice
-from gpu.backends.cuda.kernels.loader import BLOCK, COMPILE_OPTIONS, SWEEP_SUMS, source
-from gpu.graph.dynamic_graph import DynamicGraph
-from gpu.operations.backend import Backend
-from gpu.operations.csr import GraphView
-from gpu.operations.device import Array
-from gpu.operations.sweeps import SweepResult
+from liverank_gpu.backends.cuda.device import CudaDevice
+from liverank_gpu.backends.cuda.kernels.loader import BLOCK, COMPILE_OPTIONS, SWEEP_SUMS, source
+from liverank_gpu.graph.dynamic_graph import DynamicGraph
+from liverank_gpu.operations.backend import Backend
+from liverank_gpu.operations.csr import GraphView
+from liverank_gpu.operations.device import Array
+from liverank_gpu.operations.sweeps import SweepResult
 
 _FOLDER = Path(__file__).parent
 _ADD_SUMS = "add_partial_sums<true>"

@@ -14,12 +14,12 @@ from benchmarks.gather.hubs import MOST_HUBS, Hubs
 from benchmarks.gather.kernels import Vectors, after_a_sweep, product_sweep
 from benchmarks.inputs import Drawn
 from benchmarks.timing import timed
-from gpu.graph.dynamic_graph import DynamicGraph
-from gpu.graph.in_pages import InPages
-from gpu.operations.backend import Backend, PageRule
-from gpu.operations.csr import GraphView
-from gpu.operations.sweeps import SweepResult
-from gpu.operations.update import EdgeChanges
+from liverank_gpu.graph.dynamic_graph import DynamicGraph
+from liverank_gpu.graph.in_pages import InPages
+from liverank_gpu.operations.backend import Backend, PageRule
+from liverank_gpu.operations.csr import GraphView
+from liverank_gpu.operations.sweeps import SweepResult
+from liverank_gpu.operations.update import EdgeChanges
 
 BATCHES: tuple[float, ...] = (1000, 1e-3)
 """Edges, or parts of all edges."""

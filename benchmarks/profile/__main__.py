@@ -32,7 +32,7 @@ from benchmarks.profile.figures import combined
 from benchmarks.profile.launches import Launches, Operation
 from benchmarks.profile.nsight import parsed, profiler
 from benchmarks.profile.workload import BATCHES, Workload
-from gpu.backends import backend_named
+from liverank_gpu.backends import backend_named
 
 COPY_RATE = 4.3e12
 """Bytes a second, read and written, of a copy on an H200: what can be achieved."""

@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 from benchmarks.timing import timed
 from benchmarks.traffic import needed_bytes
 from benchmarks.traffic.model import Sizes
-from gpu.backends.cuda import kernels_of
-from gpu.graph.dynamic_graph import DynamicGraph
-from gpu.operations.backend import Backend
+from liverank_gpu.backends.cuda import kernels_of
+from liverank_gpu.graph.dynamic_graph import DynamicGraph
+from liverank_gpu.operations.backend import Backend
 
 FEW, LONGEST = 5, 3
 """Of a kernel in an operation, up to FEW launches are profiled; of more, the longest."""

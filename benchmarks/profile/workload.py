@@ -11,12 +11,12 @@ from benchmarks.graph import fresh_partition
 from benchmarks.inputs import NO_CHANGES, drawn_rmat
 from benchmarks.profile.launches import Launches
 from benchmarks.traffic.model import Sizes
-from gpu import EdgeBatch, Engine, Options, PersonalizedQuery
-from gpu.graph.dynamic_graph import DynamicGraph
-from gpu.operations.backend import Backend
-from gpu.pagerank.schedule import SweepKind
-from gpu.pagerank.sweeps import sweep_to_target
-from gpu.personalized.block import Block
+from liverank_gpu import EdgeBatch, Engine, Options, PersonalizedQuery
+from liverank_gpu.graph.dynamic_graph import DynamicGraph
+from liverank_gpu.operations.backend import Backend
+from liverank_gpu.pagerank.schedule import SweepKind
+from liverank_gpu.pagerank.sweeps import sweep_to_target
+from liverank_gpu.personalized.block import Block
 
 BATCHES = (1_000, 100_000, 26_000, 10_000_000)
 """Edges of batches: two for `auto`, one for a frontier strategy, one that is on the device."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from benchmarks.traffic.model import Arguments, Model, Sizes, total
 from benchmarks.traffic.solve import per_item
-from gpu.operations.device import Array
-from gpu.operations.update import COUNTERS
+from liverank_gpu.operations.device import Array
+from liverank_gpu.operations.update import COUNTERS
 
 
 def _counter(arguments: Arguments, name: str) -> int:

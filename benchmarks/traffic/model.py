@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from gpu.backends.cuda.kernels.loader import source
-from gpu.graph.dynamic_graph import DynamicGraph
-from gpu.operations.device import Array
+from liverank_gpu.backends.cuda.kernels.loader import source
+from liverank_gpu.graph.dynamic_graph import DynamicGraph
+from liverank_gpu.operations.device import Array
 
 _KERNEL = re.compile(r"__global__ void (?:__launch_bounds__\([^)]*\) )?(\w+)\(([^)]*)\)")
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from benchmarks.traffic.model import Arguments, Model, Sizes, total
-from gpu.backends.cuda.kernels.counts import TALLY
-from gpu.backends.cuda.kernels.loader import COLUMNS
+from liverank_gpu.backends.cuda.kernels.counts import TALLY
+from liverank_gpu.backends.cuda.kernels.loader import COLUMNS
 
 _PLACED = 4 + 8 + 4
 """Where a row is: order, start, length."""

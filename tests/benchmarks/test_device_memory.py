@@ -7,8 +7,8 @@ import pytest
 
 from benchmarks import tables
 from benchmarks.device_memory import Batches, compared, drawn, refusal
-from gpu import EdgeBatch, Engine, Options, ShardedEngine
-from gpu.backends import backend_named
+from liverank_gpu import EdgeBatch, Engine, Options, ShardedEngine
+from liverank_gpu.backends import backend_named
 from tests.cuda_emulator.emulated import counting_backend
 from tests.gpu.sharded.threads import ThreadWorkers
 

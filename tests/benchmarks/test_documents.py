@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import harness, plots, tables
-from gpu import STRATEGIES
+from liverank_gpu import STRATEGIES
 
 DOCUMENTS = tables.documents()
 RECORDS = sorted(harness.RESULTS.glob("*.json"))

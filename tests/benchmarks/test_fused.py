@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks import fused, tables
 from benchmarks.inputs import grid
-from gpu import EdgeBatch, Options
+from liverank_gpu import EdgeBatch, Options
 from tests.cuda_emulator.emulated import emulated_backend
 
 

@@ -11,10 +11,10 @@ import pytest
 
 from benchmarks import kim, paper_plots, sahu, sahu_programs, tables, wang
 from benchmarks import preferential_attachment as attachment
-from gpu import METHODS, PUBLISHED_METHODS, EdgeBatch
-from gpu.backends import backend_named
-from gpu.generate import grid, preferential_attachment, uniform
-from gpu.operations.backend import Backend
+from liverank_gpu import METHODS, PUBLISHED_METHODS, EdgeBatch
+from liverank_gpu.backends import backend_named
+from liverank_gpu.generate import grid, preferential_attachment, uniform
+from liverank_gpu.operations.backend import Backend
 from tests.cuda_emulator.emulated import emulated_backend
 from tests.cuda_emulator.harness import CpuLoader
 

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks import peers
 from benchmarks.peer_solvers import CPU, DAMPING, PEERS, Peer, power_iteration
-from gpu import verify
+from liverank_gpu import verify
 
 INSTALLED = [peer for peer in CPU if peer.installed]
 

@@ -20,10 +20,10 @@ from benchmarks.profile.workload import Workload
 from benchmarks.tables import TABLES
 from benchmarks.traffic import MODELS
 from benchmarks.traffic.model import Sizes
-from gpu import EdgeBatch, Engine, Options, PersonalizedQuery
-from gpu.backends import backend_named
-from gpu.operations.backend import Backend
-from gpu.personalized.block import Block
+from liverank_gpu import EdgeBatch, Engine, Options, PersonalizedQuery
+from liverank_gpu.backends import backend_named
+from liverank_gpu.operations.backend import Backend
+from liverank_gpu.personalized.block import Block
 from tests.cuda_emulator.emulated import emulated_backend
 
 LOG = """\
@@ -196,9 +196,9 @@ HUB_KERNELS = {
 
 def test_the_operations_launch_what_is_modelled() -> None:
     with (
-        patch("gpu.graph.packed_csr.LOADED_AT_ONCE", 4_000),
+        patch("liverank_gpu.graph.packed_csr.LOADED_AT_ONCE", 4_000),
         # sweeps of the graphs that are profiled are not fused
-        patch("gpu.backends.cuda.sweeps._FUSED_EDGES", 0),
+        patch("liverank_gpu.backends.cuda.sweeps._FUSED_EDGES", 0),
         patch("benchmarks.profile.launches.NEGLIGIBLE", 0.0),
         patch("benchmarks.profile.launches.FEW", 1_000),
     ):

@@ -13,7 +13,7 @@ import pytest
 from benchmarks import push_costs, residual, tables
 from benchmarks.inputs import drawn_grid
 from benchmarks.push_costs import TERMS, Pushes, fitted
-from gpu.backends import backend_named
+from liverank_gpu.backends import backend_named
 from tests.cuda_emulator.emulated import emulated_backend
 
 

@@ -7,7 +7,7 @@ from unittest.mock import patch
 import pytest
 
 from benchmarks import sanitize
-from gpu.backends import backend_named
+from liverank_gpu.backends import backend_named
 from tests.cuda_emulator.emulated import emulated_backend
 
 FOR_DEVICE_COLUMNS = {

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from benchmarks.shard_balance import Edges, balance, star
-from gpu import EdgeBatch, Options, ShardedEngine
-from gpu.backends import backend_named
+from liverank_gpu import EdgeBatch, Options, ShardedEngine
+from liverank_gpu.backends import backend_named
 from tests.gpu.sharded.threads import ThreadWorkers
 
 

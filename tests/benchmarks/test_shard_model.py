@@ -17,8 +17,8 @@ from benchmarks.shard_model import (
     simulated,
     sweep,
 )
-from gpu import EdgeBatch, Options, ShardedEngine
-from gpu.backends import backend_named
+from liverank_gpu import EdgeBatch, Options, ShardedEngine
+from liverank_gpu.backends import backend_named
 from tests.gpu.sharded.threads import ThreadWorkers
 
 

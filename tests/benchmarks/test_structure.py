@@ -43,8 +43,8 @@ def test_no_private_name_is_read(path: Path) -> None:
     [
         "engine._graph",
         "self.engine._graph",
-        "from gpu.graph import _rebuild",
-        "patch('gpu.graph.dynamic_graph._LEAST_REBUILD', 3)",
+        "from liverank_gpu.graph import _rebuild",
+        "patch('liverank_gpu.graph.dynamic_graph._LEAST_REBUILD', 3)",
         "graph.view._replace()",
     ],
 )

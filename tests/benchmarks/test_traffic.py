@@ -7,10 +7,10 @@ import pytest
 
 from benchmarks.traffic import MODELS, needed_bytes
 from benchmarks.traffic.model import Sizes, named
-from gpu import EdgeBatch
-from gpu.backends import backend_named
-from gpu.backends.cuda.kernels.loader import NAMES
-from gpu.graph.dynamic_graph import DynamicGraph
+from liverank_gpu import EdgeBatch
+from liverank_gpu.backends import backend_named
+from liverank_gpu.backends.cuda.kernels.loader import NAMES
+from liverank_gpu.graph.dynamic_graph import DynamicGraph
 
 KERNELS = {f"{file}: {name}" for file, names in NAMES.items() for name in names}
 

@@ -37,10 +37,10 @@ OUTPUTS = ("stdout", "stderr")
 
 IMPORTED = (
     "distributed",
-    "service.app",
+    "liverank_service.app",
     "tests.crash.points",
     "tests.service.graphs",
-    "service.http.server",
+    "liverank_service.http.server",
     "uvicorn.loops.uvloop",
     "uvicorn.lifespan.on",
 )
@@ -136,7 +136,7 @@ class Nursery:
     ) -> Server:
         """Starts a server of `data`, which kills itself at `point`, if one is given.
 
-        settings  further ones of service.settings.Settings
+        settings  further ones of liverank_service.settings.Settings
         """
         port = self._free_port()
         request = {
@@ -194,9 +194,9 @@ def _run(request: dict[str, Any]) -> NoReturn:
 
 
 def _serve(request: dict[str, Any]) -> None:
-    from gpu.sharded import capture
-    from service.app import create_app, server_of
-    from service.settings import Settings
+    from liverank_gpu.sharded import capture
+    from liverank_service.app import create_app, server_of
+    from liverank_service.settings import Settings
     from tests.crash.points import arm
 
     capture.PIECE_SLOTS = 128  # so that a small checkpoint of shards has several

@@ -28,26 +28,26 @@ def _around(function: str, what: str) -> dict[str, Point]:
     }
 
 
-_JOURNAL = "service.storage.journal:Journal"
-_CHECKPOINT = "service.storage.checkpoint"
-_STORE = "service.storage.graph_store"
+_JOURNAL = "liverank_service.storage.journal:Journal"
+_CHECKPOINT = "liverank_service.storage.checkpoint"
+_STORE = "liverank_service.storage.graph_store"
 
 WRITING: dict[str, Point] = {
     **_around(f"{_JOURNAL}.append", "the journal's commit"),
     "before the head is written": Point(f"{_JOURNAL}._write_head", "before"),
-    "between keys and graph": Point("gpu.engine:Engine.apply", "before"),
-    "in the middle of mutate": Point("gpu.graph.packed_csr:PackedCsr.apply", "after"),
-    "after mutate": Point("gpu.engine:Engine.apply", "after"),
-    **_around("gpu.engine:Engine.update", "the solve"),
-    **_around("gpu.engine:Engine.publish", "the ranks are copied"),
+    "between keys and graph": Point("liverank_gpu.engine:Engine.apply", "before"),
+    "in the middle of mutate": Point("liverank_gpu.graph.packed_csr:PackedCsr.apply", "after"),
+    "after mutate": Point("liverank_gpu.engine:Engine.apply", "after"),
+    **_around("liverank_gpu.engine:Engine.update", "the solve"),
+    **_around("liverank_gpu.engine:Engine.publish", "the ranks are copied"),
     **_around(f"{_JOURNAL}.add_receipts", "the receipts are stored"),
     "after the view is published": Point(
-        "service.pipeline.published:PublishedViews.publish", "after"
+        "liverank_service.pipeline.published:PublishedViews.publish", "after"
     ),
 }
 """Passed by every group of batches."""
 
-_EXPIRY = "service.pipeline.expiry:Expiry"
+_EXPIRY = "liverank_service.pipeline.expiry:Expiry"
 
 EXPIRING: dict[str, Point] = {
     "between a batch and what it makes too old": Point(f"{_EXPIRY}.follow", "before"),
@@ -58,12 +58,14 @@ EXPIRING: dict[str, Point] = {
 """Passed by every batch of a graph with a window by the event clock."""
 
 CHECKPOINTING: dict[str, Point] = {
-    **_around("gpu.engine:Engine.capture", "the capture for a checkpoint"),
+    **_around("liverank_gpu.engine:Engine.capture", "the capture for a checkpoint"),
     "before a checkpoint is written": Point(f"{_CHECKPOINT}:write", "before"),
     **_around(f"{_CHECKPOINT}:write_synced", "a file of a checkpoint"),
     "before a checkpoint is renamed": Point(f"{_CHECKPOINT}:rename_synced", "before"),
     "after a checkpoint's directory is synced": Point(f"{_CHECKPOINT}:rename_synced", "after"),
-    "before retention": Point("service.pipeline.checkpointer:Checkpointer._retain", "before"),
+    "before retention": Point(
+        "liverank_service.pipeline.checkpointer:Checkpointer._retain", "before"
+    ),
     "before old checkpoints go": Point(f"{_CHECKPOINT}:remove_old", "before"),
     "while old checkpoints go": Point(f"{_CHECKPOINT}:_entries", "after"),
     **_around(f"{_JOURNAL}._remove_slice", "old batches go"),
@@ -74,17 +76,19 @@ CHECKPOINTING: dict[str, Point] = {
 RECOVERING: dict[str, Point] = {
     "before a checkpoint is read": Point(f"{_CHECKPOINT}:read", "before"),
     "after a checkpoint is read": Point(f"{_CHECKPOINT}:read", "after"),
-    **_around("gpu.engine:Engine.restore", "the engine is restored"),
-    "before the journal is verified": Point("service.storage.recovery:fault_of", "before"),
-    "while batches are replayed": Point("service.pipeline.keyed_graph:KeyedGraph.apply", "after"),
+    **_around("liverank_gpu.engine:Engine.restore", "the engine is restored"),
+    "before the journal is verified": Point("liverank_service.storage.recovery:fault_of", "before"),
+    "while batches are replayed": Point(
+        "liverank_service.pipeline.keyed_graph:KeyedGraph.apply", "after"
+    ),
     "before the recovered graph is published": Point(
-        "service.pipeline.published:PublishedViews.publish", "before"
+        "liverank_service.pipeline.published:PublishedViews.publish", "before"
     ),
 }
 """Passed by every start of a server with something to recover."""
 
-_SHARDED_ENGINE = "gpu.sharded.engine:ShardedEngine"
-_SHARDED_CAPTURE = "gpu.sharded.capture:ShardedCapture"
+_SHARDED_ENGINE = "liverank_gpu.sharded.engine:ShardedEngine"
+_SHARDED_CAPTURE = "liverank_gpu.sharded.capture:ShardedCapture"
 
 SHARDS_CHECKPOINTING: dict[str, Point] = {
     **_around(f"{_SHARDED_ENGINE}.capture", "shards copy their lists"),
@@ -95,13 +99,15 @@ SHARDS_CHECKPOINTING: dict[str, Point] = {
 
 SHARDS_RECOVERING: dict[str, Point] = {
     **_around(f"{_SHARDED_ENGINE}.restore", "shards are restored"),
-    "while shards are restored": Point("gpu.sharded.list_layout:ListLayout.places", "after"),
+    "while shards are restored": Point(
+        "liverank_gpu.sharded.list_layout:ListLayout.places", "after"
+    ),
     "while shards replay batches": Point(f"{_SHARDED_ENGINE}.apply", "after"),
 }
 """Passed by every start of a server with shards that recovers."""
 
 CATALOGUE: dict[str, Point] = {
-    **_around("service.catalog:Catalog._create", "a graph is created"),
+    **_around("liverank_service.catalog:Catalog._create", "a graph is created"),
     "after its journal is created": Point(f"{_JOURNAL}.create", "after"),
     "before a graph's directory is renamed": Point(f"{_STORE}:rename_synced", "before"),
     "after a graph's directory is renamed": Point(f"{_STORE}:rename_synced", "after"),

@@ -209,7 +209,16 @@ class Leg:
 @contextmanager
 def serving(directory: Path, shards: int, backend: str) -> Iterator[tuple[psutil.Process, str]]:
     """A server of the data in a directory, and its address."""
-    command = [sys.executable, "-m", "service.cli", "serve", "--port", "0", "--backend", backend]
+    command = [
+        sys.executable,
+        "-m",
+        "liverank_service.cli",
+        "serve",
+        "--port",
+        "0",
+        "--backend",
+        backend,
+    ]
     command += ["--data", str(directory / "data"), "--shards", str(shards)]
     with open(directory / "server.log", "ab") as log:
         begin = log.tell()

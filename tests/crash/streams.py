@@ -14,8 +14,8 @@ from typing import Any
 import httpx
 import numpy as np
 
-from gpu.verify import pagerank
-from service.storage.graph_store import GraphStore
+from liverank_gpu.verify import pagerank
+from liverank_service.storage.graph_store import GraphStore
 
 GRAPH, WEIGHTED = "/graphs/default", "/graphs/weighted"
 HALF_LIFE = 100.0

@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from gpu import EXIT_DEVICE_LOST
-from service.storage.journal import Journal
+from liverank_gpu import EXIT_DEVICE_LOST
+from liverank_service.storage.journal import Journal
 from tests.crash.nursery import Nursery
 from tests.service.graphs import batch, send, working
 
 PROGRAM = """
 import sys
 from pathlib import Path
-from gpu import Engine
-from gpu import DeviceLost
+from liverank_gpu import Engine
+from liverank_gpu import DeviceLost
 from tests.service.graphs import batch, opened, submit
 
 poison = "poison"
@@ -29,7 +29,7 @@ def losing(original):
 
 def pipeline_keys():
     import gc
-    from service.vertex_keys import KeyTable
+    from liverank_service.vertex_keys import KeyTable
     import pyarrow as pa
     tables = [one for one in gc.get_objects() if isinstance(one, KeyTable)]
     return {poison} if any(table.lookup(pa.array([poison]))[0] >= 0 for table in tables) else set()
@@ -83,10 +83,10 @@ def test_a_batch_that_ended_the_process_twice_is_rejected(
 ASKING = """
 import sys
 from pathlib import Path
-from gpu.personalized.query import Query
-from service.queries.model import KeyedQuery, WatchedQuery
-from service.queries.requests import QueryRequest
-from service.queries.scheduler import WatchRequest
+from liverank_gpu.personalized.query import Query
+from liverank_service.queries.model import KeyedQuery, WatchedQuery
+from liverank_service.queries.requests import QueryRequest
+from liverank_service.queries.scheduler import WatchRequest
 from tests.service.graphs import batch, engine_of, opened, send
 
 def lost(self):
@@ -127,7 +127,7 @@ READING = """
 import http.client, sys, tempfile, threading
 from contextlib import suppress
 from pathlib import Path
-from gpu.operations.device import DeviceOperations
+from liverank_gpu.operations.device import DeviceOperations
 from tests.service.server import running
 
 what = sys.argv[2]

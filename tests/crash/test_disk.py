@@ -51,7 +51,7 @@ def serving(data: Path, **environment: str) -> Iterator[httpx.Client]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    command = [sys.executable, "-m", "service.cli", "serve", "--data", str(data)]
+    command = [sys.executable, "-m", "liverank_service.cli", "serve", "--data", str(data)]
     command += ["--backend", "cpu", "--port", str(port)]
     process = subprocess.Popen(command, env=os.environ | environment, stderr=subprocess.DEVNULL)
     try:

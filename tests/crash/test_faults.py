@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from gpu import Solve
-from gpu.backends.cpu.device import CpuDevice
-from gpu.errors import OutOfMemory
-from service.errors import ServiceError, StorageFailed, StorageFull
-from service.pipeline.pipeline import Pipeline
-from service.storage import checkpoint as checkpoints
-from service.storage.journal import KEPT_SECONDS
+from liverank_gpu import Solve
+from liverank_gpu.backends.cpu.device import CpuDevice
+from liverank_gpu.errors import OutOfMemory
+from liverank_service.errors import ServiceError, StorageFailed, StorageFull
+from liverank_service.pipeline.pipeline import Pipeline
+from liverank_service.storage import checkpoint as checkpoints
+from liverank_service.storage.journal import KEPT_SECONDS
 from tests.service.graphs import Pairs, batch, send, submit, working, writer_of
 
 

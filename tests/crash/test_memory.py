@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from service.errors import StorageFailed
-from service.storage.journal import Journal
+from liverank_service.errors import StorageFailed
+from liverank_service.storage.journal import Journal
 from tests.crash.nursery import Nursery
 from tests.service.graphs import batch, opened, send, working
 
 PROGRAM = """
 import os, signal, sys
 from pathlib import Path
-from gpu import Engine
-from gpu.backends.cpu.device import CpuDevice
+from liverank_gpu import Engine
+from liverank_gpu.backends.cpu.device import CpuDevice
 from tests.service.graphs import batch, opened, submit, send
 
 directory, room, where, what = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
@@ -107,7 +107,9 @@ def test_an_answered_batch_that_kills_replays_is_not_rejected_but_named(
     assert ended.returncode == 1
     assert "batch 1 was applied before, but not now: a batch of 100,000 edges" in ended.stderr
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("gpu.backends.cpu.device.CpuDevice.memory_available", lambda _: TIGHT)
+        patch.setattr(
+            "liverank_gpu.backends.cpu.device.CpuDevice.memory_available", lambda _: TIGHT
+        )
         with pytest.raises(StorageFailed, match="was applied before"):
             opened(tmp_path)
     with working(tmp_path) as again:

@@ -16,7 +16,7 @@ from tests.service.graphs import batch, send, working
 PROGRAM = """
 import json, os, sys
 from pathlib import Path
-from gpu import Engine, OutOfMemory
+from liverank_gpu import Engine, OutOfMemory
 from tests.service.graphs import batch, opened, send, submit
 
 directory = Path(sys.argv[1])
@@ -47,7 +47,7 @@ os._exit(0)
 FAILING = """
 import json, os, sys
 from pathlib import Path
-from service.errors import StorageFailed
+from liverank_service.errors import StorageFailed
 from tests.service.graphs import batch, opened, send, submit
 
 directory = Path(sys.argv[1])

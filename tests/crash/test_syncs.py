@@ -8,20 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from service.storage.files import SLICE
+from liverank_service.storage.files import SLICE
 from tests.crash.conftest import Record
 from tests.crash.recorded_disk import TOP, Event, RecordedDisk
 
 PROGRAM = """
 import os, sqlite3, sys
 from pathlib import Path
-from service.cli.provided_keys import provide_keys
-from service.errors import NotReady
-from service.queries.model import WatchedQuery
-from service.storage import backup, checkpoint, files, salvage
-from service.storage.api_keys import ApiKeyStore
-from service.storage.graph_store import GraphStore
-from service.storage.watched_file import write_watched
+from liverank_service.cli.provided_keys import provide_keys
+from liverank_service.errors import NotReady
+from liverank_service.queries.model import WatchedQuery
+from liverank_service.storage import backup, checkpoint, files, salvage
+from liverank_service.storage.api_keys import ApiKeyStore
+from liverank_service.storage.graph_store import GraphStore
+from liverank_service.storage.watched_file import write_watched
 from tests.service.graphs import batch, opened, send
 
 top = Path(sys.argv[1])

@@ -13,12 +13,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu.backends.cuda import make_backend
-from gpu.backends.cuda.device import Device, Kernel, PooledMemory
-from gpu.backends.cuda.kernels.loader import source
-from gpu.backends.cuda.kernels.page_shape import PageShape
-from gpu.operations.backend import Backend
-from gpu.operations.device import Array
+from liverank_gpu.backends.cuda import make_backend
+from liverank_gpu.backends.cuda.device import Device, Kernel, PooledMemory
+from liverank_gpu.backends.cuda.kernels.loader import source
+from liverank_gpu.backends.cuda.kernels.page_shape import PageShape
+from liverank_gpu.operations.backend import Backend
+from liverank_gpu.operations.device import Array
 from tests.cuda_emulator.harness import CpuLoader, require_compiler
 
 MEMORY = 8 << 30

@@ -39,7 +39,7 @@ from typing import Any, Literal, NoReturn
 import numpy as np
 import pytest
 
-from gpu.backends.cuda.kernels import loader
+from liverank_gpu.backends.cuda.kernels import loader
 
 HERE = Path(__file__).parent
 CACHE = HERE.parents[1] / ".pytest_cache" / "kernels"

@@ -126,9 +126,8 @@ class Examples:
 
     def _liverank(self, arguments: list[str]) -> str:
         done = subprocess.run(
-            [sys.executable, "-m", "service.cli", *arguments],
+            [sys.executable, "-m", "liverank_service.cli", *arguments],
             cwd=self._folder,
-            env=os.environ | {"PYTHONPATH": str(ROOT)},
             capture_output=True,
             text=True,
             check=False,

@@ -52,7 +52,7 @@ def serving(**settings: str) -> Iterator[tuple[int, Path]]:
         options = ["--data", f"{folder}/data", "--port", "0", "--backend", "cpu"]
         with log.open("wb") as file:
             process = subprocess.Popen(
-                [sys.executable, "-m", "service.cli", "serve", *options],
+                [sys.executable, "-m", "liverank_service.cli", "serve", *options],
                 stderr=file,
                 env=os.environ | settings,
             )

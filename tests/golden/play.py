@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-import gpu
-from gpu import (
+import liverank_gpu
+from liverank_gpu import (
     EdgeBatch,
     Engine,
     InvalidValue,
@@ -170,7 +170,7 @@ class Edges:
 
 
 def play_engine(name: str, stream: Stream, cluster: Callable[[], Any]) -> Iterator[Entry]:
-    """A stream of one engine, or of shards. cluster: see gpu.Cluster."""
+    """A stream of one engine, or of shards. cluster: see liverank_gpu.Cluster."""
     options = Options(**stream.options)
     with ExitStack() as opened:
 
@@ -251,7 +251,7 @@ class _Play:
             for name in self._watched:
                 try:
                     yield name, self._engine.watched(name)
-                except gpu.UnknownVertex as error:
+                except liverank_gpu.UnknownVertex as error:
                     yield name, str(error)
 
     def _queries(self, count: int = 1, seeds: int = 0, among: int = 0, **given: Any) -> list[Any]:
@@ -288,7 +288,7 @@ class _Play:
         yield from ((f"array {name}", arrays[name]) for name in sorted(arrays))
         self._engine = self._new()
         if isinstance(self._engine, Engine):
-            self._engine.restore(gpu.Snapshot(arrays, numbers))
+            self._engine.restore(liverank_gpu.Snapshot(arrays, numbers))
         else:
             self._engine.restore(arrays, numbers)
         self._watched.clear()
@@ -549,7 +549,7 @@ def play_service(name: str, stream: Stream) -> Iterator[Entry]:
 
 def play_generators() -> Iterator[Entry]:
     """The package's own generators of graphs, by one seed each."""
-    from gpu import generate
+    from liverank_gpu import generate
 
     sources, targets = generate.rmat(9, 6, seed=5)
     yield "rmat: sources", sources

@@ -107,7 +107,7 @@ class _Workers:
 
     def __call__(self) -> Any:
         if self._found is None:
-            from gpu import Cluster
+            from liverank_gpu import Cluster
             from tests.service.dask_cluster import settings_for, workers_here
 
             folder = Path(self._stack.enter_context(TemporaryDirectory()))

@@ -10,7 +10,7 @@ tests.golden.play runs them:
                              new vertices
     parts 5 3 8              as many small batches, applied as one
     update auto form=…       a solve
-    personalized …           queries: count=, and members of gpu.PersonalizedQuery
+    personalized …           queries: count=, and members of liverank_gpu.PersonalizedQuery
     watch NAME …             a watched query, asked for after each update from then on
     program NAME …           a run of a program, which continues from the last one after a batch
     restore                  a snapshot, from which another engine goes on
@@ -45,7 +45,7 @@ class Stream:
     """A stream.
 
     graph    a family in GRAPHS and its size
-    options  of gpu.Options; of a stream of the service, the body that creates the graph
+    options  of liverank_gpu.Options; of a stream of the service, the body that creates the graph
     steps    see above
     shards   their number; 0 for an engine without
     """

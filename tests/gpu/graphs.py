@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from gpu import Change, EdgeBatch, Engine, Options, verify
-from gpu.operations.backend import Backend
-from gpu.types import Dangling
+from liverank_gpu import Change, EdgeBatch, Engine, Options, verify
+from liverank_gpu.operations.backend import Backend
+from liverank_gpu.types import Dangling
 
 Pairs = tuple[int, NDArray[np.int64]]
 """Number of vertices, and int64[m, 2] of (source, target)."""
@@ -115,7 +115,7 @@ def arc_weights_of(engine: Engine) -> NDArray[np.float32]:
 def exact_ranks(
     engine: Engine, restarts: NDArray[np.float64] | None = None
 ) -> tuple[NDArray[np.float64], float]:
-    """float64[id_limit] by gpu.verify, 0 for free ids, and a bound on its error.
+    """float64[id_limit] by liverank_gpu.verify, 0 for free ids, and a bound on its error.
 
     restarts  float64[id_limit], where the walk restarts; None for all vertices
     """

@@ -7,12 +7,12 @@ from math import fsum
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu.backends.cuda.kernels.loader import BIN_LANES, BIN_LIMITS, MISBINNED_FACTOR
-from gpu.graph.dynamic_graph import DynamicGraph
-from gpu.graph.packed_csr import PackedCsr
-from gpu.operations.backend import Backend
-from gpu.operations.csr import ALIGNMENT
-from gpu.pagerank.certificate import strength_roundoff
+from liverank_gpu.backends.cuda.kernels.loader import BIN_LANES, BIN_LIMITS, MISBINNED_FACTOR
+from liverank_gpu.graph.dynamic_graph import DynamicGraph
+from liverank_gpu.graph.packed_csr import PackedCsr
+from liverank_gpu.operations.backend import Backend
+from liverank_gpu.operations.csr import ALIGNMENT
+from liverank_gpu.pagerank.certificate import strength_roundoff
 from tests.gpu.graphs import Model, WeightedModel
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu import EdgeBatch, Engine
+from liverank_gpu import EdgeBatch, Engine
 from tests.gpu.graphs import arc_weights_of, arcs_of
 
 CORE, SOURCES = 60, 5

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpu import ConcurrentUse, EdgeBatch, Engine, PersonalizedQuery, Ranks
-from gpu.operations.backend import Backend
+from liverank_gpu import ConcurrentUse, EdgeBatch, Engine, PersonalizedQuery, Ranks
+from liverank_gpu.operations.backend import Backend
 
 SEEDS = np.array([1, 2])
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpu import (
+from liverank_gpu import (
     Answer,
     DeviceLost,
     EdgeBatch,
@@ -21,9 +21,9 @@ from gpu import (
     RankReference,
     Snapshot,
 )
-from gpu.backends.cuda import make_backend
-from gpu.graph.reading import CapturedEdges
-from gpu.operations.backend import Backend
+from liverank_gpu.backends.cuda import make_backend
+from liverank_gpu.graph.reading import CapturedEdges
+from liverank_gpu.operations.backend import Backend
 from tests.cuda_emulator.emulated import emulated_device
 
 

@@ -8,10 +8,10 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from gpu import DeviceLost, EdgeBatch, Engine, Options
-from gpu.graph.dynamic_graph import DynamicGraph
-from gpu.operations.backend import Backend
-from gpu.types import Dangling
+from liverank_gpu import DeviceLost, EdgeBatch, Engine, Options
+from liverank_gpu.graph.dynamic_graph import DynamicGraph
+from liverank_gpu.operations.backend import Backend
+from liverank_gpu.types import Dangling
 from tests.cuda_emulator.emulated import emulated_backend
 from tests.gpu.graphs import Model, exact_ranks, random_batch
 from tests.gpu.invariants import check_invariants

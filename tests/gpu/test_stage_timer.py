@@ -7,9 +7,9 @@ from time import perf_counter, sleep
 import numpy as np
 import pytest
 
-from gpu import EdgeBatch, Engine, Options, PersonalizedQuery
-from gpu.operations.backend import Backend
-from gpu.stage_timer import StageTimer
+from liverank_gpu import EdgeBatch, Engine, Options, PersonalizedQuery
+from liverank_gpu.operations.backend import Backend
+from liverank_gpu.stage_timer import StageTimer
 from tests.gpu.graphs import random_graph
 
 RESOLUTION = 2e-6

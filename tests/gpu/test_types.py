@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpu import EdgeBatch, Engine, InvalidValue, Options
+from liverank_gpu import EdgeBatch, Engine, InvalidValue, Options
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from gpu import verify
-from gpu.types import Dangling
+from liverank_gpu import verify
+from liverank_gpu.types import Dangling
 from tests.gpu.graphs import FAMILIES, networkx_ranks, random_graph
 
 

@@ -7,11 +7,11 @@ from unittest.mock import patch
 
 import pytest
 
-from gpu import Engine, InvalidValue, Options, Solve
-from gpu.backends import backend_named
-from gpu.backends.cpu.lists import CpuLists
-from gpu.operations.backend import Backend
-from gpu.sharded.warm_up import warm_up
+from liverank_gpu import Engine, InvalidValue, Options, Solve
+from liverank_gpu.backends import backend_named
+from liverank_gpu.backends.cpu.lists import CpuLists
+from liverank_gpu.operations.backend import Backend
+from liverank_gpu.sharded.warm_up import warm_up
 
 
 def compiling() -> Backend:
@@ -23,7 +23,10 @@ def test_nothing_is_compiled_on_the_cpu() -> None:
     options = Options(weighted=True)
     engine = Engine(options, "cpu")
     assert not engine.compiles_kernels
-    with patch.object(Engine, "update") as ranked, patch("gpu.sharded.warm_up.Shard") as shard:
+    with (
+        patch.object(Engine, "update") as ranked,
+        patch("liverank_gpu.sharded.warm_up.Shard") as shard,
+    ):
         engine.warm_up()
         engine.warm_up_others()
         engine.warm_up_solve(Solve("static"))

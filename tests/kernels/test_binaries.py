@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from gpu.backends.cuda.kernels import binaries, loader
-from gpu.backends.cuda.kernels.compile import Compiled
+from liverank_gpu.backends.cuda.kernels import binaries, loader
+from liverank_gpu.backends.cuda.kernels.compile import Compiled
 
 UNWEIGHTED = {unit for unit in loader.NAMES if not loader.is_weighted(unit)}
 
@@ -130,7 +130,7 @@ def test_the_command_compiles_kernels_for_an_image(
     units = ("frontier", "orthomin", "rebuild_weighted")
     monkeypatch.setattr(loader, "NAMES", {unit: loader.NAMES[unit] for unit in units})
     monkeypatch.setattr("sys.argv", ["kernels", "sm_90", "--out", str(tmp_path)])
-    runpy.run_module("gpu.backends.cuda.kernels", run_name="__main__")
+    runpy.run_module("liverank_gpu.backends.cuda.kernels", run_name="__main__")
     assert capsys.readouterr().out == "compiled 3 files for sm_90\n"
     for unit in units:
         (path,) = (tmp_path / "sm_90").glob(f"{unit}-*.cubin")

@@ -28,18 +28,18 @@ from mcp_types import CallToolResult, TextContent
 import liverank.mcp
 from liverank import Client, InvalidInput, PersonalizedQuery
 from liverank.mcp.server import PATH, serve_http
-from service.cli import main as cli
-from service.cli.commands import agents
-from service.errors import MalformedRequest
-from service.http.server import MAX_CONNECTIONS, SLOW_CLIENT_SECONDS
-from service.problems import problem_of
-from service.settings import Settings
+from liverank_service.cli import main as cli
+from liverank_service.cli.commands import agents
+from liverank_service.errors import MalformedRequest
+from liverank_service.http.server import MAX_CONNECTIONS, SLOW_CLIENT_SECONDS
+from liverank_service.problems import problem_of
+from liverank_service.settings import Settings
 from tests.service.server import Server, running
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "agents.md").read_text("utf-8")
 KEY = "k" * 40
-COMMAND = [sys.executable, "-m", "service.cli", "mcp"]
+COMMAND = [sys.executable, "-m", "liverank_service.cli", "mcp"]
 READING = {"related", "top", "rank"}
 
 ALONE = """
@@ -47,7 +47,7 @@ import sys
 for name in ("fastapi", "numpy", "orjson", "prometheus_client", "pyarrow", "uvloop"):
     sys.modules[name] = None
 sys.modules["pydantic_settings"] = None
-from service.cli.__main__ import main
+from liverank_service.cli.__main__ import main
 main()
 """
 """The command where the extra `mcp` is installed and no other."""

@@ -17,8 +17,8 @@ from typing import Any
 import networkx as nx
 import pytest
 
-from gpu import Engine
 from liverank import networkx_backend as backend
+from liverank_gpu import Engine
 
 
 @pytest.fixture(autouse=True)

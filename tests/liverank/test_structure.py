@@ -21,7 +21,7 @@ LATER = {
     "aio_pika",
     "aiokafka",
     "faststream",
-    "gpu",
+    "liverank_gpu",
     "nats",
     "networkx",
     "numpy",
@@ -33,7 +33,7 @@ LATER = {
 """Packages of extras: imported inside functions only, and for type checkers."""
 
 AT_ONCE = {
-    "liverank.__main__": {"service"},
+    "liverank.__main__": {"liverank_service"},
     "liverank.mcp": {"mcp", "mcp_types", "pydantic", "starlette"},
     "liverank.sources.kafka": {"aiokafka", "faststream"},
     "liverank.sources.nats": {"faststream", "nats"},
@@ -101,8 +101,10 @@ def test_packages_of_extras_are_imported_late_and_the_service_by_the_command(pat
     assert everywhere <= core | LATER
     assert {module.split(".")[0] for module in imports(at_once(tree))} - standard <= core
     assert {late_part_of(module) for module in imports(at_once(tree))} <= {None, part}
-    engine = {module for module in imports(ast.walk(tree)) if module.split(".")[0] == "gpu"}
-    assert engine <= {"gpu"}
+    engine = {
+        module for module in imports(ast.walk(tree)) if module.split(".")[0] == "liverank_gpu"
+    }
+    assert engine <= {"liverank_gpu"}
 
 
 def test_imports_go_one_way() -> None:

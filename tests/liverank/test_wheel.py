@@ -14,6 +14,7 @@ from tests.service.server import Server
 
 ROOT = Path(__file__).parents[2]
 MEGABYTES = 60.0
+ENGINE_MEGABYTES = 270.0
 
 
 class Installed(NamedTuple):
@@ -56,26 +57,35 @@ def test_the_wheel_has_three_packages_with_types_and_nothing_else(installed: Ins
     names = zipfile.ZipFile(installed.wheel).namelist()
     top = {name.split("/")[0] for name in names}
     assert {name for name in top if not name.endswith(".dist-info")} == {
-        "gpu",
+        "liverank_gpu",
         "liverank",
-        "service",
+        "liverank_service",
     }
-    assert {f"{package}/py.typed" for package in ("gpu", "liverank", "service")} <= set(names)
+    assert {
+        f"{package}/py.typed" for package in ("liverank_gpu", "liverank", "liverank_service")
+    } <= set(names)
 
 
 def test_the_wheel_has_the_files_of_the_dashboard(installed: Installed) -> None:
     names = set(zipfile.ZipFile(installed.wheel).namelist())
-    files = {path for path in (ROOT / "service/http/dashboard").rglob("*") if path.is_file()}
+    files = {
+        path
+        for path in (ROOT / "service/liverank_service/http/dashboard").rglob("*")
+        if path.is_file()
+    }
     assert {"index.html", "main.js", "uPlot.LICENSE"} <= {path.name for path in files}
-    assert {str(path.relative_to(ROOT)) for path in files} <= names
+    assert {str(path.relative_to(ROOT / "service")) for path in files} <= names
 
 
 def test_the_wheel_has_what_programs_are_compiled_with(installed: Installed) -> None:
     names = set(zipfile.ZipFile(installed.wheel).namelist())
-    headers = {*(ROOT / "gpu/native").glob("*.h"), *(ROOT / "gpu/kernels").glob("*.h")}
+    headers = {
+        *(ROOT / "gpu/liverank_gpu/native").glob("*.h"),
+        *(ROOT / "gpu/liverank_gpu/kernels").glob("*.h"),
+    }
     assert len(headers) > 5
-    headers.add(ROOT / "gpu/native/module.cpp")
-    assert {str(path.relative_to(ROOT)) for path in headers} <= names
+    headers.add(ROOT / "gpu/liverank_gpu/native/module.cpp")
+    assert {str(path.relative_to(ROOT / "gpu")) for path in headers} <= names
 
 
 def test_the_core_is_small(installed: Installed) -> None:
@@ -83,10 +93,38 @@ def test_the_core_is_small(installed: Installed) -> None:
     assert sum(path.stat().st_size for path in files) < MEGABYTES * 1e6
 
 
+def test_ranks_beside_files_of_users_that_are_called_gpu_and_service(
+    installed: Installed, tmp_path: Path
+) -> None:
+    environment = tmp_path / "environment"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
+    python = environment / "bin" / "python"
+    done = pip("--python", python, "install", "--quiet", f"{installed.wheel}[engine]")
+    assert done.returncode == 0, done.stderr
+    (site_packages,) = environment.glob("lib/python*/site-packages")
+    assert {path.name for path in site_packages.iterdir()}.isdisjoint(
+        {"gpu", "service", "tests", "benchmarks", "tools"}
+    )
+    files = (path for path in site_packages.rglob("*") if path.is_file())
+    assert sum(path.stat().st_size for path in files) < ENGINE_MEGABYTES * 1e6
+    project = tmp_path / "project"
+    (project / "service").mkdir(parents=True)
+    (project / "service" / "__init__.py").write_text("raise ImportError('the service of a user')")
+    (project / "gpu.py").write_text("NAME = 'the gpu of a user'")
+    (project / "rank.py").write_text(
+        "import gpu, liverank, pyarrow\n"
+        "edges = pyarrow.table({'source': ['a', 'b', 'c'], 'target': ['b', 'c', 'b']})\n"
+        "ranks = liverank.pagerank(edges, backend='cpu')\n"
+        "print(gpu.NAME, max(ranks.to_dict(), key=ranks.to_dict().get))\n"
+    )
+    done = subprocess.run([python, "rank.py"], capture_output=True, text=True, cwd=project)
+    assert (done.stdout, done.stderr) == ("the gpu of a user b\n", "")
+
+
 def test_the_import_loads_nothing_heavy(installed: Installed) -> None:
     done = installed.run(
         "import sys, liverank; dir(liverank)\n"
-        "print(set(sys.modules) & {'httpx', 'msgspec', 'numpy', 'pyarrow', 'gpu'})"
+        "print(set(sys.modules) & {'httpx', 'msgspec', 'numpy', 'pyarrow', 'liverank_gpu'})"
     )
     assert (done.stdout, done.stderr) == ("set()\n", "")
 

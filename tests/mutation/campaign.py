@@ -45,15 +45,15 @@ faults for which a test was written or extended.
 
 TESTS: dict[str, tuple[str, ...]] = {
     "gpu": ("tests/gpu", "tests/service/queries", "tests/service/pipeline"),
-    "service/cli": ("tests/service/cli", "tests/crash/test_syncs.py"),
-    "service/formats": ("tests/service/formats", "tests/fuzz", "tests/service"),
-    "service/pipeline": (
+    "service/liverank_service/cli": ("tests/service/cli", "tests/crash/test_syncs.py"),
+    "service/liverank_service/formats": ("tests/service/formats", "tests/fuzz", "tests/service"),
+    "service/liverank_service/pipeline": (
         "tests/service/test_locks.py",
         "tests/service/pipeline",
         "tests/crash",
         "tests/service",
     ),
-    "service/storage": (
+    "service/liverank_service/storage": (
         "tests/service/test_locks.py",
         "tests/service/storage",
         "tests/crash",
@@ -64,7 +64,7 @@ TESTS: dict[str, tuple[str, ...]] = {
 """Tests that may see a fault, the likeliest first, by the longest folder with the changed file."""
 
 CPU_SUFFIXES = (".cpp", ".h")
-"""Of files that are compiled for the CPU, into the extension of gpu/native."""
+"""Of files that are compiled for the CPU, into the extension of gpu/liverank_gpu/native."""
 
 SUFFIXES = (".py", ".cu", ".cuh", *CPU_SUFFIXES)
 """Of files that faults are put into."""
@@ -141,7 +141,8 @@ def test_files(path: str) -> dict[str, tuple[bool, bool, int]]:
     """The files of tests that may see a fault in a file; those with the smallest values first."""
     folder = max((each for each in TESTS if path.startswith(f"{each}/")), key=len)
     stem = Path(path).stem.strip("_")
-    mirrored = str(Path("tests", path).parent)
+    folder_name, _, *inside = Path(path).parent.parts
+    mirrored = str(Path("tests", folder_name, *inside))
     found: dict[str, tuple[bool, bool, int]] = {}
     for place, tests in enumerate(TESTS[folder]):
         files = [ROOT / tests] if tests.endswith(".py") else (ROOT / tests).rglob("test_*.py")
@@ -153,9 +154,11 @@ def test_files(path: str) -> dict[str, tuple[bool, bool, int]]:
 
 def backends(path: str, device: str) -> list[str]:
     """The `--backend`s that tests run on, one after the other."""
-    if path.startswith("gpu/backends/cuda"):
+    if path.startswith("gpu/liverank_gpu/backends/cuda"):
         return [device]
-    if path.startswith(("gpu/backends", "gpu/native")) or not path.startswith("gpu"):
+    if path.startswith(
+        ("gpu/liverank_gpu/backends", "gpu/liverank_gpu/native")
+    ) or not path.startswith("gpu"):
         return ["cpu"]
     return ["cpu", device]
 
@@ -202,7 +205,7 @@ class Workplace:
         """Compiles the CPU's kernels if the file is a part of them. Returns whether it could."""
         if not path.endswith(CPU_SUFFIXES):
             return True
-        # -P: gpu/types.py is not the module types
+        # -P: gpu/liverank_gpu/types.py is not the module types
         command = [sys.executable, "-P", "gpu/hatch_build.py"]
         return not subprocess.run(command, cwd=self._folder, capture_output=True).returncode
 
@@ -218,7 +221,8 @@ class Workplace:
         """The exit status, and the tests that failed; None if they exceeded the time."""
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
         command += ["-p", "no:benchmark", "-p", "no:randomly", "-p", "no:xdist", *arguments]
-        search = [str(self._folder), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+        folders = [str(self._folder / name) for name in (".", "gpu", "service")]
+        search = [*folders, *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
         environment = {
             "LIVERANK_THREADS": "2",
             "OMP_NUM_THREADS": "2",

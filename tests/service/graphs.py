@@ -15,16 +15,16 @@ import orjson
 import pyarrow as pa
 import pytest
 
-from gpu import Engine, OnConflict, Options, Solve
-from service.errors import NotReady
-from service.formats.columns import EdgeColumns
-from service.formats.edge_list import EdgeList
-from service.pipeline.batch import Batch
-from service.pipeline.checkpointer import CheckpointLimits
-from service.pipeline.pipeline import Pipeline
-from service.pipeline.window import WindowOptions
-from service.pipeline.writer import Writer
-from service.storage.journal import Journal
+from liverank_gpu import Engine, OnConflict, Options, Solve
+from liverank_service.errors import NotReady
+from liverank_service.formats.columns import EdgeColumns
+from liverank_service.formats.edge_list import EdgeList
+from liverank_service.pipeline.batch import Batch
+from liverank_service.pipeline.checkpointer import CheckpointLimits
+from liverank_service.pipeline.pipeline import Pipeline
+from liverank_service.pipeline.window import WindowOptions
+from liverank_service.pipeline.writer import Writer
+from liverank_service.storage.journal import Journal
 
 Pairs = list[tuple[str, str]]
 

@@ -20,9 +20,9 @@ from typing import Any
 import httpx
 from fastapi import FastAPI
 
-from service.app import create_app, server_of
-from service.catalog import Catalog
-from service.settings import Settings
+from liverank_service.app import create_app, server_of
+from liverank_service.catalog import Catalog
+from liverank_service.settings import Settings
 
 _names = itertools.count()
 
@@ -120,7 +120,7 @@ class ServerProcess:
 def serving(data: Path, **settings: Any) -> Iterator[ServerProcess]:
     """A ready server without keys in a process of its own."""
     environment = {f"LIVERANK_{name.upper()}": str(value) for name, value in settings.items()}
-    command = [sys.executable, "-m", "service.cli", "serve", "--data", str(data)]
+    command = [sys.executable, "-m", "liverank_service.cli", "serve", "--data", str(data)]
     with subprocess.Popen(
         [*command, "--backend", "cpu", "--port", "0"],
         env={**os.environ, **environment},

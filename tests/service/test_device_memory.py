@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from gpu import BackendName, InvalidValue, Options
-from service.catalog import Catalog
-from service.settings import Settings
+from liverank_gpu import BackendName, InvalidValue, Options
+from liverank_service.catalog import Catalog
+from liverank_service.settings import Settings
 
 Asked = list[tuple[Any, ...]]
 
@@ -34,7 +34,7 @@ def test_this_process_is_bounded_before_any_graph_is_opened(
         asked.append((most, backend))
         raise InvalidValue("device_memory", 1, "other")
 
-    monkeypatch.setattr("service.catalog.limit_device_memory", refuse)
+    monkeypatch.setattr("liverank_service.catalog.limit_device_memory", refuse)
     reason = asked_of(tmp_path)
     assert reason is not None
     assert reason.startswith("bounding the memory of the device failed: device_memory: 1")
@@ -53,7 +53,7 @@ def test_with_shards_their_processes_are_bounded(
     def not_here(*_: Any) -> None:
         raise AssertionError("this process has no arrays on a device")
 
-    monkeypatch.setattr("gpu.sharded.cluster.local_workers", refuse)
-    monkeypatch.setattr("service.catalog.limit_device_memory", not_here)
+    monkeypatch.setattr("liverank_gpu.sharded.cluster.local_workers", refuse)
+    monkeypatch.setattr("liverank_service.catalog.limit_device_memory", not_here)
     asked_of(tmp_path, shards=2)
     assert asked == [(2, "auto", 1 << 30)]

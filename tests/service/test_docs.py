@@ -18,14 +18,14 @@ from prometheus_client.parser import text_string_to_metric_families
 from starlette.routing import Route as AnyRoute
 
 from benchmarks.tables import MARKS
-from service.app import create_app
-from service.graph_options import GraphOptions
-from service.http.access import LIST_OF_GRAPHS, REQUIRED_SCOPE
-from service.http.route import Route
-from service.http.schemas import Problem, Receipt, Seconds
-from service.problems import problem_types
-from service.queries.model import MAX_K
-from service.settings import PREFIX, Settings
+from liverank_service.app import create_app
+from liverank_service.graph_options import GraphOptions
+from liverank_service.http.access import LIST_OF_GRAPHS, REQUIRED_SCOPE
+from liverank_service.http.route import Route
+from liverank_service.http.schemas import Problem, Receipt, Seconds
+from liverank_service.problems import problem_types
+from liverank_service.queries.model import MAX_K
+from liverank_service.settings import PREFIX, Settings
 from tests.docs.examples import curl_arguments
 from tests.kernels.test_compile import ARCHITECTURES
 from tests.service.server import Server, running, wait_for
@@ -282,5 +282,5 @@ def _steady(answer: Any) -> Any:
 
 def test_the_image_has_machine_code_for_every_architecture_that_is_tested() -> None:
     text = (ROOT / "Dockerfile").read_text("utf-8")
-    (named,) = re.findall(r"python -m gpu\.backends\.cuda\.kernels ([\w ]+?) ;;", text)
+    (named,) = re.findall(r"python -m liverank_gpu\.backends\.cuda\.kernels ([\w ]+?) ;;", text)
     assert tuple(named.split()) == ARCHITECTURES

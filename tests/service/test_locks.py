@@ -105,7 +105,7 @@ GUARDS = [
 
 def uses(guard: Guard) -> Iterator[str]:
     """Uses of what the lock guards without it."""
-    tree = ast.parse((ROOT / "service" / guard.file).read_text("utf-8"))
+    tree = ast.parse((ROOT / "service/liverank_service" / guard.file).read_text("utf-8"))
     (found,) = (
         node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == guard.of
     )
@@ -158,8 +158,8 @@ def test_what_a_lock_guards_is_used_only_with_it(guard: Guard) -> None:
 
 def test_every_lock_is_in_the_table() -> None:
     made = {
-        (str(file.relative_to(ROOT / "service")), target.attr)
-        for file in (ROOT / "service").rglob("*.py")
+        (str(file.relative_to(ROOT / "service/liverank_service")), target.attr)
+        for file in (ROOT / "service/liverank_service").rglob("*.py")
         for node in ast.walk(ast.parse(file.read_text("utf-8")))
         if isinstance(node, ast.Assign)
         and isinstance(node.value, ast.Call)

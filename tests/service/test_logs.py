@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from service import logs
-from service.queries.view import View
+from liverank_service import logs
+from liverank_service.queries.view import View
 from tests.service.server import Server, running
 
 # Requests and their ids
@@ -149,9 +149,9 @@ def test_a_traceback_stays_with_its_line(lines: Any) -> None:
 
 _FAILING = """
 import gc, logging, threading, warnings
-from service import logs
-from service.pipeline.device_loss import end_process
-from gpu import DeviceLost
+from liverank_service import logs
+from liverank_service.pipeline.device_loss import end_process
+from liverank_gpu import DeviceLost
 
 class Unraisable:
     def __del__(self):

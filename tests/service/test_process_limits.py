@@ -7,7 +7,7 @@ from unittest.mock import patch
 
 import pytest
 
-from service.process_limits import FILES_PER_GRAPH, OTHER_FILES, check_process_limits
+from liverank_service.process_limits import FILES_PER_GRAPH, OTHER_FILES, check_process_limits
 
 NEEDED = OTHER_FILES + FILES_PER_GRAPH * 3
 WANTED = NEEDED + 100

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from gpu import Cluster
-from service.app import create_app
-from service.settings import PREFIX, InvalidSetting, Settings
+from liverank_gpu import Cluster
+from liverank_service.app import create_app
+from liverank_service.settings import PREFIX, InvalidSetting, Settings
 
 
 @pytest.fixture(autouse=True)

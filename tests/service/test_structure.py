@@ -15,8 +15,8 @@ from httptools.parser.protocol import HTTPProtocol
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-import gpu
-import service.http.server
+import liverank_gpu
+import liverank_service.http.server
 
 ROOT = Path(__file__).parents[2]
 FILES = sorted((ROOT / "service").rglob("*.py"))
@@ -41,7 +41,7 @@ WEB = {"fastapi", "fastapi_offline", "starlette"}
 
 
 def module_of(path: Path) -> str:
-    parts = path.relative_to(ROOT).with_suffix("").parts
+    parts = path.relative_to(ROOT / "service").with_suffix("").parts
     return ".".join(part for part in parts if part != "__init__")
 
 
@@ -65,7 +65,7 @@ def imported_modules(path: Path) -> set[str]:
     """Modules of the service, and packages of others."""
     found = set()
     for module, name in imports(path):
-        if module.split(".")[0] != "service":
+        if module.split(".")[0] != "liverank_service":
             found.add(module.split(".")[0])
         else:
             found.add(f"{module}.{name}" if f"{module}.{name}" in all_modules() else module)
@@ -73,17 +73,17 @@ def imported_modules(path: Path) -> set[str]:
 
 
 def room_of(module: str) -> str:
-    """The module or package directly below `service`."""
+    """The module or package directly below `liverank_service`."""
     return module.split(".")[1]
 
 
 def rooms_in(modules: set[str]) -> set[str]:
-    return {room_of(module) for module in modules if module.startswith("service.")}
+    return {room_of(module) for module in modules if module.startswith("liverank_service.")}
 
 
 @pytest.mark.parametrize("path", FILES, ids=module_of)
 def test_imports_go_one_way(path: Path) -> None:
-    if (module := module_of(path)) == "service":
+    if (module := module_of(path)) == "liverank_service":
         assert not imported_modules(path)
         return
     room = room_of(module)
@@ -93,7 +93,9 @@ def test_imports_go_one_way(path: Path) -> None:
 
 
 def test_the_order_names_what_there_is() -> None:
-    assert set().union(*ORDER) == {room_of(module) for module in all_modules() - {"service"}}
+    assert set().union(*ORDER) == {
+        room_of(module) for module in all_modules() - {"liverank_service"}
+    }
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:
@@ -104,23 +106,23 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
 @pytest.mark.parametrize("path", FILES, ids=module_of)
 def test_web_frameworks_are_imported_by_the_http_layer_only(path: Path) -> None:
     used = imported_modules(path)
-    if not module_of(path).startswith(("service.http", "service.app")):
+    if not module_of(path).startswith(("liverank_service.http", "liverank_service.app")):
         assert not used & WEB
-    if module_of(path) != "service.http.server":
+    if module_of(path) != "liverank_service.http.server":
         assert "uvicorn" not in used
 
 
 @pytest.mark.parametrize("path", FILES, ids=module_of)
 def test_the_service_uses_the_public_names_of_the_engine(path: Path) -> None:
     for module, name in imports(path):
-        if module.split(".")[0] == "gpu":
-            assert module == "gpu", f"imports {module}"
-            assert name in {*gpu.__all__, "generate", "kernels"}
+        if module.split(".")[0] == "liverank_gpu":
+            assert module == "liverank_gpu", f"imports {module}"
+            assert name in {*liverank_gpu.__all__, "generate", "kernels"}
 
 
 @pytest.mark.parametrize("path", FILES, ids=module_of)
 def test_the_client_is_used_by_the_command_only(path: Path) -> None:
-    if not module_of(path).startswith("service.cli"):
+    if not module_of(path).startswith("liverank_service.cli"):
         assert "liverank" not in imported_modules(path)
 
 
@@ -144,13 +146,13 @@ def test_uvicorn_has_the_internals_that_connections_use() -> None:
     assert used - set(dir(protocol)) == OF_THE_PARSER
     assert set(dir(HTTPProtocol)) >= OF_THE_PARSER
     assert "response_complete" in RequestResponseCycle.__init__.__code__.co_names
-    documented = service.http.server.__doc__ or ""
+    documented = liverank_service.http.server.__doc__ or ""
     assert {name for name in used if name not in documented} == set()
 
 
 def internals_used() -> set[str]:
     """Names of uvicorn's class that `Connection` reads, calls or overrides."""
-    tree = ast.parse(Path(service.http.server.__file__).read_text("utf-8"))
+    tree = ast.parse(Path(liverank_service.http.server.__file__).read_text("utf-8"))
     connection = next(node for node in tree.body if getattr(node, "name", "") == "Connection")
     used = set()
     for node in ast.walk(connection):

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from http import HTTPStatus
 from typing import Any
 
-from service.app import create_app
-from service.settings import Settings
+from liverank_service.app import create_app
+from liverank_service.settings import Settings
 from tools.reference.markdown import code, heading, table
 
 _INTRODUCTION = """\

@@ -131,7 +131,7 @@ def _methods(documented: type) -> Iterator[tuple[str, Any]]:
         return
     seen: set[str] = set()
     for kind in documented.__mro__:
-        if kind.__module__.split(".")[0] not in ("liverank", "gpu"):
+        if kind.__module__.split(".")[0] not in ("liverank", "liverank_gpu"):
             continue
         if kind is Tabular and documented is not Tabular:
             continue

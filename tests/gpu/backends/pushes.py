@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpu import EdgeBatch, Engine, Options
-from gpu.operations.backend import Backend
-from gpu.operations.residual import PushLimits, PushResult
-from gpu.types import BackendName
+from liverank_gpu import EdgeBatch, Engine, Options
+from liverank_gpu.operations.backend import Backend
+from liverank_gpu.operations.residual import PushLimits, PushResult
+from liverank_gpu.types import BackendName
 
 LEAF, FIRST, LAST = 1, 2, 9
 """Of `solved`: a vertex without edges, and the first and last vertex of the circle."""

@@ -10,23 +10,23 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from gpu import EdgeBatch, Engine, OutOfMemory, PersonalizedQuery, RankReference
-from gpu.backends.cpu.rows import CHUNK_WORK
-from gpu.backends.cuda.kernels.loader import (
+from liverank_gpu import EdgeBatch, Engine, OutOfMemory, PersonalizedQuery, RankReference
+from liverank_gpu.backends.cpu.rows import CHUNK_WORK
+from liverank_gpu.backends.cuda.kernels.loader import (
     BIN_LANES,
     BIN_LIMITS,
     OVERFLOW_FACTOR,
     WARP,
 )
-from gpu.graph.dynamic_graph import DynamicGraph
-from gpu.operations.backend import Backend
-from gpu.operations.graph import SortedKeys
-from gpu.operations.multivector import MultivectorOperations
-from gpu.operations.sweeps import SweepOperations
-from gpu.pagerank.frontier import _expand
-from gpu.pagerank.schedule import SWEEP_KINDS
-from gpu.pagerank.sweeps import Swept, sweep_to_target
-from gpu.types import Options
+from liverank_gpu.graph.dynamic_graph import DynamicGraph
+from liverank_gpu.operations.backend import Backend
+from liverank_gpu.operations.graph import SortedKeys
+from liverank_gpu.operations.multivector import MultivectorOperations
+from liverank_gpu.operations.sweeps import SweepOperations
+from liverank_gpu.pagerank.frontier import _expand
+from liverank_gpu.pagerank.schedule import SWEEP_KINDS
+from liverank_gpu.pagerank.sweeps import Swept, sweep_to_target
+from liverank_gpu.types import Options
 from tests.gpu.backends.pushes import FIRST, LEAF, pushed, solved
 
 COUNTS = [1, 255, 257, 3_000]
@@ -202,7 +202,7 @@ def test_all_vertices_are_looked_at_however_few_blocks_run(backend: Backend) -> 
     in_frontier[frontier] = 1
     sources, targets = graph.edge_list()
     expected = np.unique(targets[np.isin(sources, frontier)])
-    with patch("gpu.backends.cuda.frontier._EXPANSION_BLOCKS", 1):
+    with patch("liverank_gpu.backends.cuda.frontier._EXPANSION_BLOCKS", 1):
         found = backend.frontier.expand_backward(
             graph.view, graph.in_rows(), backend.device.to_device(in_frontier), flags
         )
@@ -218,8 +218,8 @@ def test_a_batch_finds_the_edges_of_a_hub_however_few_blocks_run(backend: Backen
     known = random.permutation(tips)[:300]
     inserted, deleted = np.append(new, known), np.append(gone, [30_500, 30_501])
     with (
-        patch("gpu.backends.cuda.graph._SMALL", 1 << 20),
-        patch("gpu.backends.cuda.graph._FEW_BALANCED_BLOCKS", 1),
+        patch("liverank_gpu.backends.cuda.graph._SMALL", 1 << 20),
+        patch("liverank_gpu.backends.cuda.graph._FEW_BALANCED_BLOCKS", 1),
     ):
         counts = graph.apply(
             EdgeBatch(np.zeros_like(inserted), inserted, np.zeros_like(deleted), deleted)
@@ -339,7 +339,7 @@ def test_the_ranks_of_a_subscription_are_refused_with_their_size(backend: Backen
     engine.update()
     ranks = engine.publish()
     with (
-        patch("gpu.operations.device._SMALL_BYTES", 0),
+        patch("liverank_gpu.operations.device._SMALL_BYTES", 0),
         patch.object(type(backend.device), "memory_available", lambda _: 799),
         pytest.raises(OutOfMemory) as raised,
     ):

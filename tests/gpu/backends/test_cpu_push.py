@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gpu import EdgeBatch, Engine, Options, generate
-from gpu.native import kernels
-from gpu.operations.csr import Csr
+from liverank_gpu import EdgeBatch, Engine, Options, generate
+from liverank_gpu.native import kernels
+from liverank_gpu.operations.csr import Csr
 from tests.gpu.backends.pushes import FIRST, LAST, LEAF, pushed, solved
 
 

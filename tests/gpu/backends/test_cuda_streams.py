@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpu.backends.cuda import cuda_backend
-from gpu.graph.staging import StagingBuffer
+from liverank_gpu.backends.cuda import cuda_backend
+from liverank_gpu.graph.staging import StagingBuffer
 from tests.cuda_emulator.emulated import Pool
 
 

@@ -1,4 +1,4 @@
-"""A bound on what arrays take on a device: gpu.limit_device_memory."""
+"""A bound on what arrays take on a device: liverank_gpu.limit_device_memory."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from gpu import InvalidValue, OutOfMemory, limit_device_memory
-from gpu.backends.cuda.device import PooledMemory
+from liverank_gpu import InvalidValue, OutOfMemory, limit_device_memory
+from liverank_gpu.backends.cuda.device import PooledMemory
 from tests.cuda_emulator.emulated import MEMORY, Pool, counting_backend
 
 

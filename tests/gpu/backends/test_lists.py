@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from gpu import EdgeBatch, Engine, Options
-from gpu.operations.backend import Backend
-from gpu.operations.lists import Fingerprints
-from gpu.types import Dangling
+from liverank_gpu import EdgeBatch, Engine, Options
+from liverank_gpu.operations.backend import Backend
+from liverank_gpu.operations.lists import Fingerprints
+from liverank_gpu.types import Dangling
 from tests.gpu.graphs import arc_weights_of, arcs_of
 
 LONGEST = 1024

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpu import EdgeBatch, Engine, Options
-from gpu.operations.backend import Backend
-from gpu.operations.residual import LISTED, SOLVE_SHIFT, Residual
-from gpu.operations.rounds import LEVELS
+from liverank_gpu import EdgeBatch, Engine, Options
+from liverank_gpu.operations.backend import Backend
+from liverank_gpu.operations.residual import LISTED, SOLVE_SHIFT, Residual
+from liverank_gpu.operations.rounds import LEVELS
 
 DAMPING, FLOOR, EDGE_WEIGHT = 0.75, 1e-3, 0.5
 THRESHOLDS = (0.4, 0.05, 0.00625, FLOOR)

@@ -8,7 +8,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from gpu.operations.backend import Backend
+from liverank_gpu.operations.backend import Backend
 
 
 @pytest.mark.parametrize("kind", ["spread", "tied", "negative", "descending", "of one group"])

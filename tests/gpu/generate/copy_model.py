@@ -1,5 +1,5 @@
-"""Preferential attachment as gpu.generate.preferential_attachment specifies it, in plain Python: an
-oracle that shares no code with it.
+"""Preferential attachment as liverank_gpu.generate.preferential_attachment specifies it, in plain
+Python: an oracle that shares no code with it.
 """
 
 from __future__ import annotations

@@ -7,9 +7,9 @@ import pytest
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from gpu.errors import InvalidValue
-from gpu.generate import chains
-from gpu.operations.backend import Backend
+from liverank_gpu.errors import InvalidValue
+from liverank_gpu.generate import chains
+from liverank_gpu.operations.backend import Backend
 
 
 def test_every_backend_draws_the_same_graph(backend: Backend) -> None:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from benchmarks.attachment_models import barabasi_albert, copy_model
 from benchmarks.degrees import DegreeDistribution
-from gpu.generate import preferential_attachment
+from liverank_gpu.generate import preferential_attachment
 
 Draw = Callable[[int], NDArray[np.int32]]
 """seed → int32[n - d, d]."""

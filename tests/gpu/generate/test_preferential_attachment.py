@@ -9,14 +9,14 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from gpu import Engine, Options
-from gpu.backends import backend_named
-from gpu.backends.cpu import generate as cpu_generate
-from gpu.backends.cpu.device import CpuDevice
-from gpu.backends.cuda import generate as cuda_generate
-from gpu.errors import InvalidValue, OutOfMemory
-from gpu.generate import PreferentialAttachment, preferential_attachment
-from gpu.operations.backend import Backend
+from liverank_gpu import Engine, Options
+from liverank_gpu.backends import backend_named
+from liverank_gpu.backends.cpu import generate as cpu_generate
+from liverank_gpu.backends.cpu.device import CpuDevice
+from liverank_gpu.backends.cuda import generate as cuda_generate
+from liverank_gpu.errors import InvalidValue, OutOfMemory
+from liverank_gpu.generate import PreferentialAttachment, preferential_attachment
+from liverank_gpu.operations.backend import Backend
 from tests.gpu.generate import copy_model
 
 PROBABILITIES = (0.0, 0.25, 0.5, 0.9, 1.0)

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from gpu.errors import InvalidValue
-from gpu.generate import RMAT_PROBABILITIES, grid, rmat, update_stream
-from gpu.native import kernels
+from liverank_gpu.errors import InvalidValue
+from liverank_gpu.generate import RMAT_PROBABILITIES, grid, rmat, update_stream
+from liverank_gpu.native import kernels
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from gpu import EdgeBatch, Engine, Options
-from gpu.errors import InvalidValue
-from gpu.generate import temporal_stream
+from liverank_gpu import EdgeBatch, Engine, Options
+from liverank_gpu.errors import InvalidValue
+from liverank_gpu.generate import temporal_stream
 
 SHAPE = {"arrivals": 20, "edges_per_vertex": 3, "batches": 60}
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gpu.errors import InvalidValue
-from gpu.generate import edge_list, uniform
-from gpu.operations.backend import Backend
+from liverank_gpu.errors import InvalidValue
+from liverank_gpu.generate import edge_list, uniform
+from liverank_gpu.operations.backend import Backend
 
 
 def columns(backend: Backend, vertices: int, edges: int, seed: int = 0) -> list[list[int]]:

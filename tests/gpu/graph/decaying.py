@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpu import EdgeBatch, Engine, verify
+from liverank_gpu import EdgeBatch, Engine, verify
 
 DAY = 86_400.0
 NOW = 1.7e9

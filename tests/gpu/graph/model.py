@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest.mock import patch
 
-from gpu import EdgeBatch
-from gpu.graph.dynamic_graph import DynamicGraph
-from gpu.operations.update import GraphUpdate
+from liverank_gpu import EdgeBatch
+from liverank_gpu.graph.dynamic_graph import DynamicGraph
+from liverank_gpu.operations.update import GraphUpdate
 from tests.gpu.graphs import Model
 
 COUNTS = (
@@ -26,8 +26,8 @@ COUNTS = (
 def tiny_pools() -> Iterator[None]:
     """Pools without room to spare: rows move and pools are packed at every turn."""
     with (
-        patch("gpu.graph.packed_csr.LEAST_SPARE", 4),
-        patch("gpu.graph.packed_csr.SPARE_PART", 1 << 40),
+        patch("liverank_gpu.graph.packed_csr.LEAST_SPARE", 4),
+        patch("liverank_gpu.graph.packed_csr.SPARE_PART", 1 << 40),
     ):
         yield
 

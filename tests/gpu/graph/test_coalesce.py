@@ -9,10 +9,10 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from gpu import Change, EdgeBatch, Engine, Options, OutOfMemory, PersonalizedQuery
-from gpu.operations.backend import Backend
-from gpu.operations.update import GraphUpdate
-from gpu.types import Dangling
+from liverank_gpu import Change, EdgeBatch, Engine, Options, OutOfMemory, PersonalizedQuery
+from liverank_gpu.operations.backend import Backend
+from liverank_gpu.operations.update import GraphUpdate
+from liverank_gpu.types import Dangling
 from tests.gpu.graphs import Model
 from tests.gpu.invariants import check_invariants
 
@@ -103,7 +103,7 @@ def test_no_memory_is_needed_once_the_batch_stands(
 
     def applied(batch: EdgeBatch) -> GraphUpdate:
         update = apply(batch)
-        monkeypatch.setattr("gpu.graph.permutation._mapped", then_out_of_memory)
+        monkeypatch.setattr("liverank_gpu.graph.permutation._mapped", then_out_of_memory)
         return update
 
     monkeypatch.setattr(graph, "apply", applied)

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from gpu import STRATEGIES, EdgeBatch, Engine, InvalidValue, Options
-from gpu.graph.decay import HIGHEST, LEAST
-from gpu.operations.backend import Backend
+from liverank_gpu import STRATEGIES, EdgeBatch, Engine, InvalidValue, Options
+from liverank_gpu.graph.decay import HIGHEST, LEAST
+from liverank_gpu.operations.backend import Backend
 from tests.gpu.graph.decaying import (
     DAY,
     NOW,

@@ -8,12 +8,12 @@ from unittest.mock import Mock, patch
 import numpy as np
 import pytest
 
-from gpu import EdgeBatch, Engine, Options, OutOfMemory
-from gpu.backends import backend_named
-from gpu.graph.decay import Decay
-from gpu.graph.dynamic_graph import DynamicGraph
-from gpu.operations.backend import Backend
-from gpu.operations.update import GraphUpdate
+from liverank_gpu import EdgeBatch, Engine, Options, OutOfMemory
+from liverank_gpu.backends import backend_named
+from liverank_gpu.graph.decay import Decay
+from liverank_gpu.graph.dynamic_graph import DynamicGraph
+from liverank_gpu.operations.backend import Backend
+from liverank_gpu.operations.update import GraphUpdate
 from tests.gpu.graph.decaying import DAY, NOW, assert_certified, stored_weights
 
 
@@ -64,7 +64,7 @@ def test_scaled_rows_keep_their_probabilities(chunk: int, directed: bool, backen
         found.append((stored_weights(engine), np.array(backend.device.to_host(graph.degree))))
 
     with (
-        patch("gpu.graph.decay._CHUNK", chunk),
+        patch("liverank_gpu.graph.decay._CHUNK", chunk),
         patch.object(Decay, "scale", compared),
     ):
         engine.apply(batch)
@@ -92,7 +92,7 @@ def test_no_memory_is_needed_once_a_batch_that_scales_rows_stands(
     def then_out_of_memory(update: GraphUpdate) -> None:
         perturb(update)
         failing = Mock(side_effect=MemoryError)
-        for name in ("gpu.graph.permutation._mapped", "gpu.graph.decay.rows_of"):
+        for name in ("liverank_gpu.graph.permutation._mapped", "liverank_gpu.graph.decay.rows_of"):
             monkeypatch.setattr(name, failing)
         monkeypatch.setattr(type(backend.device), "allocate", failing)
 
@@ -107,10 +107,10 @@ def test_a_batch_that_runs_out_of_memory_before_it_stands_changes_nothing(
 ) -> None:
     """Whatever the step: each is told as OutOfMemory, and the same batch can be sent again."""
     for step in (
-        "gpu.graph.decay.factors_at",
-        "gpu.graph.decay.expired_among",
-        "gpu.graph.dynamic_graph.Arcs.of",
-        "gpu.graph.dynamic_graph.Removal.of",
+        "liverank_gpu.graph.decay.factors_at",
+        "liverank_gpu.graph.decay.expired_among",
+        "liverank_gpu.graph.dynamic_graph.Arcs.of",
+        "liverank_gpu.graph.dynamic_graph.Removal.of",
     ):
         engine, other = _decaying(backend), _decaying(backend)
         batch = replace(_scaling(engine), remove=np.array([30]))

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpu import EdgeBatch
-from gpu.backends.cuda.kernels.loader import BIN_LANES
-from gpu.graph.dynamic_graph import DynamicGraph
-from gpu.operations.backend import Backend
-from gpu.operations.rebuild import Slots
-from gpu.operations.update import UpdateCounts
-from gpu.types import Dangling
+from liverank_gpu import EdgeBatch
+from liverank_gpu.backends.cuda.kernels.loader import BIN_LANES
+from liverank_gpu.graph.dynamic_graph import DynamicGraph
+from liverank_gpu.operations.backend import Backend
+from liverank_gpu.operations.rebuild import Slots
+from liverank_gpu.operations.update import UpdateCounts
+from liverank_gpu.types import Dangling
 from tests.gpu.graph.model import COUNTS, apply, tiny_pools
 from tests.gpu.graphs import Model, is_emulated, random_batch
 from tests.gpu.invariants import check_invariants
@@ -90,7 +90,7 @@ def test_a_load_sorts_a_range_of_rows_at_a_time(dangling: Dangling, backend: Bac
     model.apply(batch)
     pools = []
     for at_once in (1 << 27, size, 1):
-        with patch("gpu.graph.packed_csr.LOADED_AT_ONCE", at_once):
+        with patch("liverank_gpu.graph.packed_csr.LOADED_AT_ONCE", at_once):
             graph = DynamicGraph(backend, dangling)
             apply(graph, Model(dangling), batch)
         check_invariants(graph, model)
@@ -257,7 +257,7 @@ def test_slots_beyond_the_thirty_second_bit_work(backend: Backend) -> None:
         lists.end += far
         lists._slots = Slots(column_indices)
         lists._update_views()
-    with patch("gpu.graph.packed_csr.LEAST_SPARE", far):  # a pool so empty would be packed
+    with patch("liverank_gpu.graph.packed_csr.LEAST_SPARE", far):  # a pool so empty would be packed
         for step in range(10):
             insert = [(0, v) for v in range(3, 3 + 3 * step)]
             graph.apply(EdgeBatch.of(insert=insert, delete=[(0, 2), (0, step)]))

@@ -9,7 +9,15 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from gpu import CapturedEdges, DeviceLost, EdgeBatch, EdgeReader, Engine, Options, StagingBuffer
+from liverank_gpu import (
+    CapturedEdges,
+    DeviceLost,
+    EdgeBatch,
+    EdgeReader,
+    Engine,
+    Options,
+    StagingBuffer,
+)
 from tests.cuda_emulator.emulated import emulated_backend
 
 

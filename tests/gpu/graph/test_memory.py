@@ -8,10 +8,10 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from gpu import EdgeBatch, Engine, Options, OutOfMemory
-from gpu.graph.dynamic_graph import DynamicGraph
-from gpu.operations.backend import Backend
-from gpu.operations.device import Array
+from liverank_gpu import EdgeBatch, Engine, Options, OutOfMemory
+from liverank_gpu.graph.dynamic_graph import DynamicGraph
+from liverank_gpu.operations.backend import Backend
+from liverank_gpu.operations.device import Array
 from tests.gpu.graph.model import apply, tiny_pools
 from tests.gpu.graphs import Model, is_slow, random_batch
 from tests.gpu.invariants import check_invariants

@@ -13,18 +13,18 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from gpu import EdgeBatch
-from gpu.backends.cuda import make_backend, pages
-from gpu.backends.cuda.kernels.counts import PAGE_COUNTS
-from gpu.backends.cuda.kernels.page_shape import PAGE_SHAPE, page_shape
-from gpu.errors import OutOfMemory
-from gpu.graph import in_pages
-from gpu.graph.dynamic_graph import DynamicGraph
-from gpu.graph.sharing import SharedGraph, detach
-from gpu.graph.warm_up import warm_up
-from gpu.operations.backend import Backend, PageRule
-from gpu.operations.csr import PagedLists
-from gpu.operations.update import EdgeChanges
+from liverank_gpu import EdgeBatch
+from liverank_gpu.backends.cuda import make_backend, pages
+from liverank_gpu.backends.cuda.kernels.counts import PAGE_COUNTS
+from liverank_gpu.backends.cuda.kernels.page_shape import PAGE_SHAPE, page_shape
+from liverank_gpu.errors import OutOfMemory
+from liverank_gpu.graph import in_pages
+from liverank_gpu.graph.dynamic_graph import DynamicGraph
+from liverank_gpu.graph.sharing import SharedGraph, detach
+from liverank_gpu.graph.warm_up import warm_up
+from liverank_gpu.operations.backend import Backend, PageRule
+from liverank_gpu.operations.csr import PagedLists
+from liverank_gpu.operations.update import EdgeChanges
 from tests.cuda_emulator.emulated import PAGES, emulated_backend, emulated_device
 
 RANDOM_EDGES = 4000
@@ -307,7 +307,7 @@ def test_memory_decides_too(monkeypatch: pytest.MonkeyPatch) -> None:
     device = type(graph.backend.device)
     available = 0
     monkeypatch.setattr(device, "memory_available", lambda _: available)
-    monkeypatch.setattr("gpu.operations.device._SMALL_BYTES", 0)
+    monkeypatch.setattr("liverank_gpu.operations.device._SMALL_BYTES", 0)
     graph.in_pages.want()
     assert graph.sweep_view(1.0).pages is None
     available = 1 << 30
@@ -345,7 +345,7 @@ def test_many_sweeps_by_rows_build_them_too(monkeypatch: pytest.MonkeyPatch) -> 
     assert swept(1) == [*by_rows, True]
     # without memory, rows are read as ever
     monkeypatch.setattr(type(graph.backend.device), "memory_available", lambda _: 0)
-    monkeypatch.setattr("gpu.operations.device._SMALL_BYTES", 0)
+    monkeypatch.setattr("liverank_gpu.operations.device._SMALL_BYTES", 0)
     graph.in_pages.drop()
     assert swept(5) == [*by_rows, *[False] * 5]
 

@@ -7,11 +7,11 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from gpu import EdgeBatch
-from gpu.errors import OutOfMemory
-from gpu.graph import in_pages
-from gpu.graph.dynamic_graph import DynamicGraph
-from gpu.operations.csr import PagedLists
+from liverank_gpu import EdgeBatch
+from liverank_gpu.errors import OutOfMemory
+from liverank_gpu.graph import in_pages
+from liverank_gpu.graph.dynamic_graph import DynamicGraph
+from liverank_gpu.operations.csr import PagedLists
 from tests.gpu.graph.test_pages import RANDOM_EDGES, VERTICES, paging, skewed
 
 

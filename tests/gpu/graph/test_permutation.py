@@ -8,12 +8,12 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from gpu import STRATEGIES, EdgeBatch, Engine, InvalidValue, Options, OutOfMemory, verify
-from gpu.graph.dynamic_graph import DynamicGraph
-from gpu.graph.permutation import VertexPermutation
-from gpu.operations.backend import Backend
-from gpu.operations.device import Array
-from gpu.types import Dangling, VertexOrder
+from liverank_gpu import STRATEGIES, EdgeBatch, Engine, InvalidValue, Options, OutOfMemory, verify
+from liverank_gpu.graph.dynamic_graph import DynamicGraph
+from liverank_gpu.graph.permutation import VertexPermutation
+from liverank_gpu.operations.backend import Backend
+from liverank_gpu.operations.device import Array
+from liverank_gpu.types import Dangling, VertexOrder
 from tests.gpu.graphs import FAMILIES, Model, random_batch
 from tests.gpu.invariants import check_invariants
 
@@ -146,7 +146,7 @@ def test_a_load_by_ranges_of_rows_leaves_the_same_rows(backend: Backend) -> None
     model.apply(batch)
     pools = []
     for at_once in (1 << 27, 1_000, 1):
-        with patch("gpu.graph.packed_csr.LOADED_AT_ONCE", at_once):
+        with patch("liverank_gpu.graph.packed_csr.LOADED_AT_ONCE", at_once):
             graph = DynamicGraph(backend, "uniform", "degree")
             graph.apply(batch)
         check_invariants(graph, model)

@@ -9,11 +9,11 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from gpu import EdgeBatch, Engine, InvalidValue, Options, OutOfMemory
-from gpu.graph import reading
-from gpu.graph.reading import CapturedEdges
-from gpu.operations.backend import Backend
-from gpu.types import Dangling
+from liverank_gpu import EdgeBatch, Engine, InvalidValue, Options, OutOfMemory
+from liverank_gpu.graph import reading
+from liverank_gpu.graph.reading import CapturedEdges
+from liverank_gpu.operations.backend import Backend
+from liverank_gpu.types import Dangling
 from tests.gpu.graphs import Model, random_batch
 
 Weighted = dict[tuple[int, int], float]
@@ -143,7 +143,7 @@ def test_a_copy_that_does_not_fit_is_refused(backend: Backend) -> None:
     engine.apply(EdgeBatch(sources, np.arange(len(sources)) % (1 << 14)))
     device = type(engine.internals.backend.device)
     with (
-        patch("gpu.operations.device._SMALL_BYTES", 1 << 14),
+        patch("liverank_gpu.operations.device._SMALL_BYTES", 1 << 14),
         patch.object(device, "memory_available", lambda _: 1 << 14),
         pytest.raises(OutOfMemory, match="a copy of the edges"),
     ):

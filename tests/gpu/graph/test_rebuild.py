@@ -9,11 +9,11 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from gpu import STRATEGIES, EdgeBatch, Engine, Options, OutOfMemory
-from gpu.graph.dynamic_graph import DynamicGraph
-from gpu.operations.backend import Backend
-from gpu.operations.device import Array
-from gpu.types import Dangling, VertexOrder
+from liverank_gpu import STRATEGIES, EdgeBatch, Engine, Options, OutOfMemory
+from liverank_gpu.graph.dynamic_graph import DynamicGraph
+from liverank_gpu.operations.backend import Backend
+from liverank_gpu.operations.device import Array
+from liverank_gpu.types import Dangling, VertexOrder
 from tests.gpu.graph.model import COUNTS
 from tests.gpu.graphs import Model, exact_ranks, random_batch
 from tests.gpu.invariants import check_invariants
@@ -22,7 +22,7 @@ POLICIES: tuple[Dangling, ...] = get_args(Dangling)
 
 
 def always_rebuilt() -> AbstractContextManager[int]:
-    return patch("gpu.graph.dynamic_graph._LEAST_REBUILD", new=-1)
+    return patch("liverank_gpu.graph.dynamic_graph._LEAST_REBUILD", new=-1)
 
 
 @pytest.mark.parametrize("directed", [True, False])
@@ -36,7 +36,7 @@ def test_a_rebuild_leaves_the_graph_that_a_set_of_edges_does(
         graph = DynamicGraph(backend, dangling, order, directed=directed)
         model = Model(dangling, directed)
         rebuilt = 0
-        with always_rebuilt(), patch("gpu.graph.rebuild.CHUNK", 37):
+        with always_rebuilt(), patch("liverank_gpu.graph.rebuild.CHUNK", 37):
             for step in range(12):
                 size, removes = 100 if step % 4 == 0 else 20, step % 3 == 2
                 batch = random_batch(generator, model, size, removes)
@@ -77,7 +77,7 @@ def test_ranks_stay_certified_through_rebuilds(dangling: Dangling, backend: Back
     for step in range(2 * len(STRATEGIES)):
         batch = random_batch(generator, model, 60, removes=True)
         model.apply(batch)
-        with patch("gpu.graph.dynamic_graph._LEAST_REBUILD", -1 if step % 2 else 1 << 20):
+        with patch("liverank_gpu.graph.dynamic_graph._LEAST_REBUILD", -1 if step % 2 else 1 << 20):
             engine.apply(batch)
         strategy = STRATEGIES[step % len(STRATEGIES)]
         result = engine.update(strategy)
@@ -121,7 +121,7 @@ def test_only_batches_of_a_good_part_of_the_graph_rebuild_it(backend: Backend) -
     graph = DynamicGraph(backend, "uniform")
     tips = np.arange(400)
     graph.apply(EdgeBatch(tips, tips + 1))
-    with patch("gpu.graph.dynamic_graph._LEAST_REBUILD", 20):
+    with patch("liverank_gpu.graph.dynamic_graph._LEAST_REBUILD", 20):
         # a quarter of the edges, and one more
         in_place = graph.apply(EdgeBatch(tips[:100], tips[:100] + 2))
         rebuilt = graph.apply(EdgeBatch(tips[:126], tips[:126] + 3))
@@ -135,7 +135,7 @@ def test_a_large_batch_needs_far_less_than_its_scratch(backend: Backend) -> None
     tips = np.arange(400)
     graph.apply(EdgeBatch(tips, tips + 1))
     rebuilt = graph.bytes_needed(10_000_000, 1_000_000)
-    with patch("gpu.graph.dynamic_graph._LEAST_REBUILD", 1 << 40):
+    with patch("liverank_gpu.graph.dynamic_graph._LEAST_REBUILD", 1 << 40):
         looked_up = graph.bytes_needed(10_000_000, 1_000_000)
     assert looked_up > 10_000_000 * 210
     assert rebuilt < 0.4 * looked_up

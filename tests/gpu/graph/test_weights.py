@@ -9,11 +9,11 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from gpu import Change, EdgeBatch, Engine, InvalidValue, Options
-from gpu.columns import LARGEST_WEIGHT, LEAST_WEIGHT
-from gpu.graph.dynamic_graph import DynamicGraph
-from gpu.operations.backend import Backend
-from gpu.types import Dangling, OnConflict
+from liverank_gpu import Change, EdgeBatch, Engine, InvalidValue, Options
+from liverank_gpu.columns import LARGEST_WEIGHT, LEAST_WEIGHT
+from liverank_gpu.graph.dynamic_graph import DynamicGraph
+from liverank_gpu.operations.backend import Backend
+from liverank_gpu.types import Dangling, OnConflict
 from tests.gpu.graphs import WeightedModel, some_weights, weighted_batch
 from tests.gpu.invariants import check_invariants
 
@@ -56,8 +56,8 @@ def test_any_stream_of_batches_leaves_the_weights_that_a_dictionary_has(
         graph = DynamicGraph(backend, dangling, weighted=True, directed=directed)
         model = WeightedModel(dangling, directed)
         with (
-            patch("gpu.graph.packed_csr.LEAST_SPARE", spare[0]),
-            patch("gpu.graph.packed_csr.SPARE_PART", spare[1]),
+            patch("liverank_gpu.graph.packed_csr.LEAST_SPARE", spare[0]),
+            patch("liverank_gpu.graph.packed_csr.SPARE_PART", spare[1]),
         ):
             for _ in range(15):
                 size = int(generator.choice([2, 12, 60]))
@@ -73,8 +73,8 @@ def test_a_rebuilt_graph_has_the_same_weights(
 ) -> None:
     generator = np.random.default_rng(6)
     with (
-        patch("gpu.graph.dynamic_graph._LEAST_REBUILD", 0),
-        patch("gpu.graph.dynamic_graph._REBUILD_PART", 1 << 40),
+        patch("liverank_gpu.graph.dynamic_graph._LEAST_REBUILD", 0),
+        patch("liverank_gpu.graph.dynamic_graph._REBUILD_PART", 1 << 40),
     ):
         graph = DynamicGraph(backend, dangling, "degree", True, directed)
         model = WeightedModel(dangling, directed)
@@ -135,7 +135,7 @@ def test_a_sum_that_exceeds_float32_changes_nothing(
             insert=[(1, 2, 5.0), (5, 6, 1.0), (*edge, 2e38)], delete=[(2, 2)], on_conflict="add"
         )
         with (
-            patch("gpu.graph.dynamic_graph._LEAST_REBUILD", 0 if rebuilt else 1 << 20),
+            patch("liverank_gpu.graph.dynamic_graph._LEAST_REBUILD", 0 if rebuilt else 1 << 20),
             pytest.raises(InvalidValue) as caught,
         ):
             engine.apply(batch)
@@ -156,7 +156,7 @@ def test_the_first_edge_whose_sum_exceeds_float32_is_named(backend: Backend, reb
     others = [(v, 0, 1.0) for v in range(1, 3000)]
     batch = EdgeBatch.of(insert=exceeding + others, delete=[(0, 1)], on_conflict="add")
     with (
-        patch("gpu.graph.dynamic_graph._LEAST_REBUILD", 0 if rebuilt else 1 << 20),
+        patch("liverank_gpu.graph.dynamic_graph._LEAST_REBUILD", 0 if rebuilt else 1 << 20),
         pytest.raises(InvalidValue) as caught,
     ):
         engine.apply(batch)

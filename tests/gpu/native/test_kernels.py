@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from gpu.native import kernels
-from gpu.random_numbers import GOLDEN_GAMMA, mixed
+from liverank_gpu.native import kernels
+from liverank_gpu.random_numbers import GOLDEN_GAMMA, mixed
 
 START = np.uint64(2026)
 MANY = 1_000_003
@@ -95,7 +95,7 @@ def test_a_child_of_fork_has_threads_of_its_own() -> None:
     program = (
         "import os, sys, threading\n"
         "import numpy as np\n"
-        "from gpu.native import kernels\n"
+        "from liverank_gpu.native import kernels\n"
         "def total():\n"
         "    numbers = np.zeros(1_000_003, np.uint64)\n"
         "    kernels.set_threads(4)\n"
@@ -116,7 +116,7 @@ def test_a_child_of_fork_has_threads_of_its_own() -> None:
 
 
 def test_the_environment_says_how_many_threads_there_are() -> None:
-    program = "from gpu.native import kernels; print(kernels.threads())"
+    program = "from liverank_gpu.native import kernels; print(kernels.threads())"
     done = subprocess.run(
         [sys.executable, "-c", program],
         env={**os.environ, "LIVERANK_THREADS": "5"},

@@ -7,7 +7,7 @@ from unittest.mock import patch
 
 import pytest
 
-from gpu.out_of_core import budget
+from liverank_gpu.out_of_core import budget
 
 
 @pytest.fixture

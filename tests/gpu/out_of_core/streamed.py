@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from gpu import (
+from liverank_gpu import (
     EdgeBatch,
     Engine,
     InvalidValue,
@@ -18,7 +18,7 @@ from gpu import (
     OutOfCorePrograms,
     VertexProgram,
 )
-from gpu.operations.backend import Backend
+from liverank_gpu.operations.backend import Backend
 
 Columns = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]
 

@@ -12,15 +12,15 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from gpu import InvalidValue, Options, OutOfCorePrograms
-from gpu.backends import backend_named
-from gpu.operations.backend import Backend
-from gpu.out_of_core import budget, spool, undirected
-from gpu.out_of_core.algorithms import ALGORITHMS
-from gpu.out_of_core.labels import WindowedLabels
-from gpu.programs.algorithms import most_frequent
-from gpu.programs.truss import SUPPORT
-from gpu.types import VertexOrder
+from liverank_gpu import InvalidValue, Options, OutOfCorePrograms
+from liverank_gpu.backends import backend_named
+from liverank_gpu.operations.backend import Backend
+from liverank_gpu.out_of_core import budget, spool, undirected
+from liverank_gpu.out_of_core.algorithms import ALGORITHMS
+from liverank_gpu.out_of_core.labels import WindowedLabels
+from liverank_gpu.programs.algorithms import most_frequent
+from liverank_gpu.programs.truss import SUPPORT
+from liverank_gpu.types import VertexOrder
 from tests.gpu.out_of_core.streamed import (
     added,
     in_memory,

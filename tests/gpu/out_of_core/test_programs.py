@@ -10,7 +10,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from gpu import (
+from liverank_gpu import (
     InvalidValue,
     Options,
     OutOfCoreAnswer,
@@ -18,11 +18,11 @@ from gpu import (
     UnknownVertex,
     VertexProgram,
 )
-from gpu.operations.backend import Backend
-from gpu.operations.programs import Mode
-from gpu.out_of_core import budget, window_stream
-from gpu.programs.builtin import COMPONENTS, LEVELS, PAGERANK
-from gpu.types import VertexOrder
+from liverank_gpu.operations.backend import Backend
+from liverank_gpu.operations.programs import Mode
+from liverank_gpu.out_of_core import budget, window_stream
+from liverank_gpu.programs.builtin import COMPONENTS, LEVELS, PAGERANK
+from liverank_gpu.types import VertexOrder
 from tests.gpu.out_of_core.streamed import Columns, added, in_memory, least_memory, network
 from tests.gpu.programs import oracle
 

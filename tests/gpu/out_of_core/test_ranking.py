@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from gpu import (
+from liverank_gpu import (
     Engine,
     InvalidValue,
     Options,
@@ -24,12 +24,12 @@ from gpu import (
     Solve,
     verify,
 )
-from gpu.generate import rmat
-from gpu.graph import permutation
-from gpu.operations.backend import Backend
-from gpu.out_of_core import budget, window_stream
-from gpu.out_of_core.scratch_file import ScratchFile
-from gpu.types import Dangling, EdgeBatch, VertexOrder
+from liverank_gpu.generate import rmat
+from liverank_gpu.graph import permutation
+from liverank_gpu.operations.backend import Backend
+from liverank_gpu.out_of_core import budget, window_stream
+from liverank_gpu.out_of_core.scratch_file import ScratchFile
+from liverank_gpu.types import Dangling, EdgeBatch, VertexOrder
 from tests.gpu.graphs import FAMILIES, Pairs, random_graph
 
 POLICIES: tuple[Dangling, ...] = get_args(Dangling)
@@ -255,7 +255,7 @@ def test_windows_are_no_larger_than_their_part(backend: Backend) -> None:
 
     least = least_memory(pairs, options, backend)
     streamed = least - pairs[0] * budget.vertex_bytes(backend)
-    with patch("gpu.out_of_core.windowed_graph.WindowStream", Observed):
+    with patch("liverank_gpu.out_of_core.windowed_graph.WindowStream", Observed):
         few = ranked(pairs, options, backend, least)
         many = ranked(pairs, options, backend, 1 << 30)
     assert 0 < rooms[0] <= streamed

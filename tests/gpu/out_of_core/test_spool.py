@@ -9,14 +9,14 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from gpu import InvalidValue, OutOfCorePrograms, OutOfCoreRanking
-from gpu.generate import rmat
-from gpu.graph import permutation
-from gpu.out_of_core.budget import sort_bytes
-from gpu.out_of_core.scratch_file import ScratchColumns
-from gpu.out_of_core.spool import EdgeSpool, PackedEdges, padded
-from gpu.out_of_core.vertex_order import Ends
-from gpu.types import VertexOrder
+from liverank_gpu import InvalidValue, OutOfCorePrograms, OutOfCoreRanking
+from liverank_gpu.generate import rmat
+from liverank_gpu.graph import permutation
+from liverank_gpu.out_of_core.budget import sort_bytes
+from liverank_gpu.out_of_core.scratch_file import ScratchColumns
+from liverank_gpu.out_of_core.spool import EdgeSpool, PackedEdges, padded
+from liverank_gpu.out_of_core.vertex_order import Ends
+from liverank_gpu.types import VertexOrder
 from tests.gpu.graphs import random_graph
 
 ORDERS: tuple[VertexOrder, ...] = ("given", "degree")
@@ -134,8 +134,8 @@ def test_sorting_takes_what_the_budget_says(weighted: bool) -> None:
     assert 0.7 * sort_bytes(weighted) < sorting <= sort_bytes(weighted)
 
 
-@pytest.mark.parametrize("where", ["gpu.out_of_core.spool.PackedEdges.append",
-                                   "gpu.out_of_core.spool.chosen_order"])  # fmt: skip
+@pytest.mark.parametrize("where", ["liverank_gpu.out_of_core.spool.PackedEdges.append",
+                                   "liverank_gpu.out_of_core.spool.chosen_order"])  # fmt: skip
 def test_edges_whose_sorting_failed_are_not_taken_for_no_edges(where: str) -> None:
     with OutOfCorePrograms(1 << 20, backend="cpu") as graph:
         graph.add(np.array([0, 1]), np.array([1, 2]))

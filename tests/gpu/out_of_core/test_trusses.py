@@ -11,11 +11,11 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from gpu import InvalidValue, Options
-from gpu.operations.backend import Backend
-from gpu.out_of_core.trusses import WindowedTrusses, supported_bounds
-from gpu.out_of_core.window_stream import Window, WindowStream
-from gpu.programs.truss import NO_TRIANGLES
+from liverank_gpu import InvalidValue, Options
+from liverank_gpu.operations.backend import Backend
+from liverank_gpu.out_of_core.trusses import WindowedTrusses, supported_bounds
+from liverank_gpu.out_of_core.window_stream import Window, WindowStream
+from liverank_gpu.programs.truss import NO_TRIANGLES
 from tests.gpu.out_of_core.streamed import (
     Columns,
     added,

@@ -11,11 +11,19 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from gpu import Engine, InvalidValue, Options, OutOfCoreRanking, OutOfCoreRanks, Solve, verify
-from gpu.operations.backend import Backend
-from gpu.out_of_core import budget, window_stream
-from gpu.out_of_core.spool import EdgeSpool, PackedEdges, padded
-from gpu.types import Dangling, EdgeBatch
+from liverank_gpu import (
+    Engine,
+    InvalidValue,
+    Options,
+    OutOfCoreRanking,
+    OutOfCoreRanks,
+    Solve,
+    verify,
+)
+from liverank_gpu.operations.backend import Backend
+from liverank_gpu.out_of_core import budget, window_stream
+from liverank_gpu.out_of_core.spool import EdgeSpool, PackedEdges, padded
+from liverank_gpu.types import Dangling, EdgeBatch
 from tests.gpu.graphs import random_graph
 
 Columns = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]

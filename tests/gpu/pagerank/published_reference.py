@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu import Options
+from liverank_gpu import Options
 
 
 class PublishedReference:

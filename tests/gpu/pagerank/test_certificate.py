@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gpu.operations.residual import ResidualDelta
-from gpu.pagerank.certificate import UNIT_ROUNDOFF, Certificate, gather_roundoff
+from liverank_gpu.operations.residual import ResidualDelta
+from liverank_gpu.pagerank.certificate import UNIT_ROUNDOFF, Certificate, gather_roundoff
 
 
 @pytest.mark.parametrize("depth", [1, 40, 5_000])

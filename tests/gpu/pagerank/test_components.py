@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from gpu import EdgeBatch, Engine, Options, Result
-from gpu.backends.cpu.components import CpuComponents
-from gpu.native import kernels
-from gpu.operations.backend import Backend
-from gpu.pagerank import components, solver, sweeps
+from liverank_gpu import EdgeBatch, Engine, Options, Result
+from liverank_gpu.backends.cpu.components import CpuComponents
+from liverank_gpu.native import kernels
+from liverank_gpu.operations.backend import Backend
+from liverank_gpu.pagerank import components, solver, sweeps
 from tests.gpu.graphs import exact_ranks, igraph_ranks, random_graph
 
 Edges = NDArray[np.int64]

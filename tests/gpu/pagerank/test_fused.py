@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from gpu import EdgeBatch, Engine, Options, verify
-from gpu.operations.backend import Backend
-from gpu.operations.sweeps import FusedRun, OrthominState, SweepResult
-from gpu.pagerank.deflation import Deflation
-from gpu.pagerank.schedule import SWEEP_KINDS
-from gpu.pagerank.sweeps import iterate_to_tolerance, sweep_to_target
-from gpu.pagerank.workspace import ContributionBuffers
+from liverank_gpu import EdgeBatch, Engine, Options, verify
+from liverank_gpu.operations.backend import Backend
+from liverank_gpu.operations.sweeps import FusedRun, OrthominState, SweepResult
+from liverank_gpu.pagerank.deflation import Deflation
+from liverank_gpu.pagerank.schedule import SWEEP_KINDS
+from liverank_gpu.pagerank.sweeps import iterate_to_tolerance, sweep_to_target
+from liverank_gpu.pagerank.workspace import ContributionBuffers
 
 KINDS = [Options(), Options(dangling="self-loop", weighted=True)]
 IDS = [f"{each.dangling}{' weighted' * each.weighted}" for each in KINDS]

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpu import EdgeBatch, Engine, InvalidValue, NotConverged, Options, ShardedEngine
-from gpu.operations.backend import Backend
-from gpu.pagerank import gate, solver
-from gpu.pagerank.global_iterate import GlobalIterate
-from gpu.pagerank.sweeps import Swept
+from liverank_gpu import EdgeBatch, Engine, InvalidValue, NotConverged, Options, ShardedEngine
+from liverank_gpu.operations.backend import Backend
+from liverank_gpu.pagerank import gate, solver
+from liverank_gpu.pagerank.global_iterate import GlobalIterate
+from liverank_gpu.pagerank.sweeps import Swept
 from tests.gpu.graphs import exact_ranks
 
 EDGES = [(0, 1), (1, 2), (2, 0), (2, 3), (3, 0)]

@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpu import EdgeBatch, Engine, Options
-from gpu.operations.backend import Backend
+from liverank_gpu import EdgeBatch, Engine, Options
+from liverank_gpu.operations.backend import Backend
 
 GRAPHS = {
     "example-directed": ("example-directed.properties", "example/example-directed-PR", 1e-14),

@@ -8,13 +8,13 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from gpu import EdgeBatch, Engine, Options, generate, verify
-from gpu.backends import backend_named
-from gpu.operations.backend import Backend
-from gpu.pagerank.momentum import Momentum
-from gpu.pagerank.schedule import SWEEP_KINDS, SweepSchedule, relative_cost
-from gpu.pagerank.sweeps import sweep_to_target
-from gpu.pagerank.workspace import ContributionBuffers
+from liverank_gpu import EdgeBatch, Engine, Options, generate, verify
+from liverank_gpu.backends import backend_named
+from liverank_gpu.operations.backend import Backend
+from liverank_gpu.pagerank.momentum import Momentum
+from liverank_gpu.pagerank.schedule import SWEEP_KINDS, SweepSchedule, relative_cost
+from liverank_gpu.pagerank.sweeps import sweep_to_target
+from liverank_gpu.pagerank.workspace import ContributionBuffers
 from tests.gpu.graphs import random_graph
 
 OPTIONS = [

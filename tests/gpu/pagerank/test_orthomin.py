@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from gpu import EdgeBatch, Engine, Options
-from gpu.operations.backend import Backend
-from gpu.operations.sweeps import OrthominStep, SweepResult
-from gpu.pagerank.schedule import SWEEP_KINDS
-from gpu.pagerank.sweeps import sweep_to_target
+from liverank_gpu import EdgeBatch, Engine, Options
+from liverank_gpu.operations.backend import Backend
+from liverank_gpu.operations.sweeps import OrthominStep, SweepResult
+from liverank_gpu.pagerank.schedule import SWEEP_KINDS
+from liverank_gpu.pagerank.sweeps import sweep_to_target
 
 ACCELERATED = [kind for kind in SWEEP_KINDS if kind.accelerated]
 

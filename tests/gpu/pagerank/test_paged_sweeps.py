@@ -10,13 +10,13 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from gpu import EdgeBatch, Engine, Options, PersonalizedQuery, verify
-from gpu.backends.cuda import kernels_of, sweeps
-from gpu.operations.backend import Backend, PageRule
-from gpu.operations.csr import GraphView
-from gpu.pagerank.schedule import SWEEP_KINDS
-from gpu.pagerank.sweeps import sweep_to_target
-from gpu.types import Dangling
+from liverank_gpu import EdgeBatch, Engine, Options, PersonalizedQuery, verify
+from liverank_gpu.backends.cuda import kernels_of, sweeps
+from liverank_gpu.operations.backend import Backend, PageRule
+from liverank_gpu.operations.csr import GraphView
+from liverank_gpu.pagerank.schedule import SWEEP_KINDS
+from liverank_gpu.pagerank.sweeps import sweep_to_target
+from liverank_gpu.types import Dangling
 from tests.cuda_emulator.emulated import emulated_backend
 from tests.gpu.graphs import error_of
 
@@ -168,7 +168,7 @@ def loaded_at_once(backend: Backend, options: Options) -> Engine:
 def test_a_solve_continues_by_pages_after_many_sweeps_by_rows(
     paging: Backend, monkeypatch: pytest.MonkeyPatch, accelerated: bool
 ) -> None:
-    monkeypatch.setattr("gpu.graph.in_pages.SWEEPS_BY_ROWS", 5)
+    monkeypatch.setattr("liverank_gpu.graph.in_pages.SWEEPS_BY_ROWS", 5)
     engine = loaded_at_once(paging, Options(target_error=1e-13, max_iterations=12))
     iterate, seen = engine.internals.iterate, Paged(paging)
     iterate.reset()
@@ -188,7 +188,7 @@ def test_queries_are_within_their_bounds_while_sweeps_turn_to_pages(
     engine = loaded_at_once(paging, Options())
     engine.update("auto")
     engine.internals.graph.in_pages.drop()
-    monkeypatch.setattr("gpu.graph.in_pages.SWEEPS_BY_ROWS", 30)
+    monkeypatch.setattr("liverank_gpu.graph.in_pages.SWEEPS_BY_ROWS", 30)
     seen, ways = Paged(paging), set()
     for _ in range(4):
         rows, sums = seen.rows, seen.sums
@@ -202,9 +202,9 @@ def test_queries_are_within_their_bounds_while_sweeps_turn_to_pages(
 def test_queries_do_not_change_a_bit_of_later_solves(
     paging: Backend, monkeypatch: pytest.MonkeyPatch, watched: bool
 ) -> None:
-    monkeypatch.setattr("gpu.graph.in_pages.SWEEPS_BY_ROWS", 40)
+    monkeypatch.setattr("liverank_gpu.graph.in_pages.SWEEPS_BY_ROWS", 40)
     # sums over a graph this small are exact by rows, too, but not in larger units
-    monkeypatch.setattr("gpu.graph.in_pages._SUM_BITS", 25)
+    monkeypatch.setattr("liverank_gpu.graph.in_pages._SUM_BITS", 25)
     published = []
     for queries in (0, 8):
         engine = loaded_at_once(paging, Options())

@@ -9,10 +9,10 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from gpu import STRATEGIES, EdgeBatch, Engine, InvalidValue, Options, verify
-from gpu.operations.backend import Backend
-from gpu.pagerank.strategies import TABLE, forms_of
-from gpu.types import Dangling, Form
+from liverank_gpu import STRATEGIES, EdgeBatch, Engine, InvalidValue, Options, verify
+from liverank_gpu.operations.backend import Backend
+from liverank_gpu.pagerank.strategies import TABLE, forms_of
+from liverank_gpu.types import Dangling, Form
 from tests.gpu.graphs import (
     FAMILIES,
     WeightedModel,
@@ -184,7 +184,7 @@ def test_the_next_solve_does_not_depend_on_the_vertices_that_this_one_expanded(
     engine.update("static")
     insert, delete = _batch(generator, reference, "both")
     engine.apply(EdgeBatch.of(insert, delete))
-    with patch("gpu.pagerank.frontier._by_states", return_value=True):
+    with patch("liverank_gpu.pagerank.frontier._by_states", return_value=True):
         engine.update("dynamic-frontier", form)
     assert not engine.internals.iterate.scratch("expanding", np.uint8).any()
     again = Engine(options, backend)
@@ -193,8 +193,8 @@ def test_the_next_solve_does_not_depend_on_the_vertices_that_this_one_expanded(
     for each in (engine, again):
         each.apply(EdgeBatch.of(insert=[(0, 1)], delete=[(0, 2)]))
         with (
-            patch("gpu.pagerank.frontier._by_states", return_value=False),
-            patch("gpu.pagerank.frontier._BACKWARD_PART", 1 << 40),
+            patch("liverank_gpu.pagerank.frontier._by_states", return_value=False),
+            patch("liverank_gpu.pagerank.frontier._BACKWARD_PART", 1 << 40),
             patch.object(each.internals.iterate, "options", replace(options, max_iterations=20)),
         ):
             touched.append(each.update("dynamic-frontier").touched_vertices)
@@ -233,12 +233,12 @@ def test_a_list_that_grows_too_long_is_followed_by_states(
     if backend.name == "cpu":
         pytest.skip("it keeps no lists")
     options = Options(form="published", dangling="self-loop")
-    with patch("gpu.backends.cuda.published.LISTED_EDGES", listed):
+    with patch("liverank_gpu.backends.cuda.published.LISTED_EDGES", listed):
         engine, reference, _ = _started(options, backend, seed=5)
         _assert_equal(engine, reference, "static")
         engine.apply(EdgeBatch.of([(0, 1), (1, 3)]))
         reference.apply([(0, 1), (1, 3)], [])
-        with patch("gpu.backends.cuda.published._LEAST_LISTED", max(listed, 20)):
+        with patch("liverank_gpu.backends.cuda.published._LEAST_LISTED", max(listed, 20)):
             _assert_equal(engine, reference, strategy)
 
 
@@ -256,7 +256,7 @@ def test_sweeps_take_a_solve_over_once_most_vertices_are_affected(
     for _ in range(2):
         insert, delete = _batch(generator, reference, "both")
         engine.apply(EdgeBatch.of(insert, delete, remove=[int(generator.integers(0, 9))]))
-        with patch("gpu.pagerank.frontier._most_edges", return_value=most_edges):
+        with patch("liverank_gpu.pagerank.frontier._most_edges", return_value=most_edges):
             result = engine.update(strategy, trace=True)
         assert result.converged
         assert result.trace is not None

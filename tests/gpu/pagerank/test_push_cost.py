@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from gpu import EdgeBatch, Engine, Options
-from gpu.operations.backend import Backend, Costs
-from gpu.operations.residual import PushResult, ResidualDelta
+from liverank_gpu import EdgeBatch, Engine, Options
+from liverank_gpu.operations.backend import Backend, Costs
+from liverank_gpu.operations.residual import PushResult, ResidualDelta
 from tests.gpu.graphs import FAMILIES
 
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from gpu import EdgeBatch, Engine, Options, RankReference, Ranks
-from gpu.operations.backend import Backend
-from gpu.types import VertexOrder
+from liverank_gpu import EdgeBatch, Engine, Options, RankReference, Ranks
+from liverank_gpu.operations.backend import Backend
+from liverank_gpu.types import VertexOrder
 
 
 def _expected(ranks: NDArray[np.float64], told: NDArray[np.float64], threshold: float) -> set[int]:
@@ -74,7 +74,7 @@ def test_changes_follow_the_order_and_the_growth_of_the_graph(
     reference = RankReference(engine.publish())  # of a graph without vertices
     told = np.zeros(0)
     threshold = 0.05
-    with patch("gpu.pagerank.ranks._CAPACITY", capacity):
+    with patch("liverank_gpu.pagerank.ranks._CAPACITY", capacity):
         for vertices in (300, 300, 320, 500, 500):
             ranks = _apply(engine, random, 200, vertices)
             current = ranks.to_numpy()
@@ -127,7 +127,7 @@ def test_nothing_is_listed_when_nothing_may_be(backend: Backend) -> None:
 def test_removed_vertices_change_nothing_and_return_as_new_ones(
     capacity: int, backend: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gpu.pagerank.ranks._CAPACITY", capacity)
+    monkeypatch.setattr("liverank_gpu.pagerank.ranks._CAPACITY", capacity)
     engine = Engine(Options(target_error=1e-10), backend)
     engine.apply(EdgeBatch.of(insert=[(v, (v + 1) % 10) for v in range(10)]))
     engine.update()

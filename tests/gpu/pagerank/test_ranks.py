@@ -1,4 +1,4 @@
-"""Ranks and certificates, against NetworkX and against gpu.verify, on every backend."""
+"""Ranks and certificates, against NetworkX and against liverank_gpu.verify, on every backend."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from gpu import STRATEGIES, EdgeBatch, Engine, Options, verify
-from gpu.operations.backend import Backend
-from gpu.types import Dangling
+from liverank_gpu import STRATEGIES, EdgeBatch, Engine, Options, verify
+from liverank_gpu.operations.backend import Backend
+from liverank_gpu.types import Dangling
 from tests.gpu.graphs import (
     FAMILIES,
     Model,

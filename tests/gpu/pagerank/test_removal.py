@@ -11,7 +11,7 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from gpu import (
+from liverank_gpu import (
     STRATEGIES,
     EdgeBatch,
     Engine,
@@ -20,12 +20,12 @@ from gpu import (
     PersonalizedQuery,
     UnknownVertex,
 )
-from gpu.generate import rmat
-from gpu.operations.backend import Backend
-from gpu.pagerank.vertices import GraphVertices
-from gpu.personalized.block import Block
-from gpu.personalized.resolve import METHODS
-from gpu.types import Dangling
+from liverank_gpu.generate import rmat
+from liverank_gpu.operations.backend import Backend
+from liverank_gpu.pagerank.vertices import GraphVertices
+from liverank_gpu.personalized.block import Block
+from liverank_gpu.personalized.resolve import METHODS
+from liverank_gpu.types import Dangling
 from tests.gpu.graphs import (
     Model,
     WeightedModel,

@@ -7,10 +7,10 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from gpu import STRATEGIES, EdgeBatch, Engine, Options
-from gpu.operations.backend import Backend
-from gpu.pagerank.global_iterate import SCRATCH_BYTES
-from gpu.pagerank.strategies import TABLE, forms_of
+from liverank_gpu import STRATEGIES, EdgeBatch, Engine, Options
+from liverank_gpu.operations.backend import Backend
+from liverank_gpu.pagerank.global_iterate import SCRATCH_BYTES
+from liverank_gpu.pagerank.strategies import TABLE, forms_of
 
 
 @pytest.mark.parametrize("by_states", [True, False])
@@ -35,7 +35,7 @@ def test_a_solve_by_any_strategy_takes_no_more_than_was_checked(
         iterate = engine.internals.iterate
         needed_by_solve = iterate.bytes_needed(vertices)
         ranks = iterate.nbytes
-        with patch("gpu.pagerank.frontier._by_states", return_value=by_states):
+        with patch("liverank_gpu.pagerank.frontier._by_states", return_value=by_states):
             engine.apply(EdgeBatch.of(insert=[(0, 1)], delete=[(1, 2)]))
             engine.update(strategy, form)
         assert sum(engine.memory().values()) - held <= needed

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from gpu import EdgeBatch, Engine, InvalidValue, Options, proven_descents, verify
-from gpu.operations.backend import Backend
-from gpu.types import Dangling
+from liverank_gpu import EdgeBatch, Engine, InvalidValue, Options, proven_descents, verify
+from liverank_gpu.operations.backend import Backend
+from liverank_gpu.types import Dangling
 
 POLICIES: tuple[Dangling, ...] = get_args(Dangling)
 VERTICES = 240

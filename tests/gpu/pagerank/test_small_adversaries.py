@@ -14,15 +14,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpu import STRATEGIES, EdgeBatch, Engine, Form, Options, Result
-from gpu.operations.backend import Backend
-from gpu.pagerank.strategies import forms_of, strategy_named
-from gpu.types import Dangling
+from liverank_gpu import STRATEGIES, EdgeBatch, Engine, Form, Options, Result
+from liverank_gpu.operations.backend import Backend
+from liverank_gpu.pagerank.strategies import forms_of, strategy_named
+from liverank_gpu.types import Dangling
 
 DAMPINGS = (0.5, 0.85, 0.99, 1.0 - 1e-5, 1.0 - 1e-8, 1.0 - 1e-9, 1.0 - 1e-12, 1e-9)
 TARGETS = (1e-6, 1e-3)
 ROUNDING = 2.0**-40
-"""What the sum of the ranks can be off, as gpu.pagerank.gate allows."""
+"""What the sum of the ranks can be off, as liverank_gpu.pagerank.gate allows."""
 
 ACCOUNTED = 1e-9
 """What it can be off where Σy fell by orders of magnitude, if the bound contains it."""

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from gpu import EdgeBatch, Engine, Options, verify
-from gpu.operations.backend import Backend
-from gpu.pagerank import sweeps
-from gpu.pagerank.start import start_from_in_degrees
-from gpu.pagerank.workspace import ContributionBuffers
+from liverank_gpu import EdgeBatch, Engine, Options, verify
+from liverank_gpu.operations.backend import Backend
+from liverank_gpu.pagerank import sweeps
+from liverank_gpu.pagerank.start import start_from_in_degrees
+from liverank_gpu.pagerank.workspace import ContributionBuffers
 from tests.gpu.graphs import random_graph
 
 POLICIES = [Options(), Options(dangling="self-loop"), Options(weighted=True)]

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from gpu import EdgeBatch, Engine, Options, Ranks, Result, proven_descents
-from gpu.operations.backend import Backend
-from gpu.pagerank.first_places import FirstPlaces
-from gpu.pagerank.vertices import GraphVertices
-from gpu.types import Dangling
+from liverank_gpu import EdgeBatch, Engine, Options, Ranks, Result, proven_descents
+from liverank_gpu.operations.backend import Backend
+from liverank_gpu.pagerank.first_places import FirstPlaces
+from liverank_gpu.pagerank.vertices import GraphVertices
+from liverank_gpu.types import Dangling
 from tests.gpu.planted_ties import (
     COPIES,
     LOOPED,

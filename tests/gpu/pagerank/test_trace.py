@@ -9,11 +9,11 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from gpu import STRATEGIES, EdgeBatch, Engine, Options
-from gpu.operations.backend import Backend
-from gpu.pagerank.strategies import TABLE, forms_of
-from gpu.trace import TRACED_STEPS
-from gpu.types import Form
+from liverank_gpu import STRATEGIES, EdgeBatch, Engine, Options
+from liverank_gpu.operations.backend import Backend
+from liverank_gpu.pagerank.strategies import TABLE, forms_of
+from liverank_gpu.trace import TRACED_STEPS
+from liverank_gpu.types import Form
 from tests.gpu.graphs import random_graph
 
 ALL = [name for name, strategy in TABLE.items() if strategy.affected in ("all", "residual")]
@@ -87,7 +87,7 @@ def test_sweeps_read_each_direction_and_no_removed_vertex(strategy: str, backend
 def test_a_sweep_that_computes_the_residual_is_a_step(strategy: str, backend: Backend) -> None:
     engine, _ = _started(Options(target_error=1e-12), backend)
     engine.internals.iterate.reset()
-    with patch("gpu.pagerank.sweeps._ROUNDING_PART", -1.0):
+    with patch("liverank_gpu.pagerank.sweeps._ROUNDING_PART", -1.0):
         result = engine.update(strategy, trace=True)
     trace = result.trace
     assert trace is not None
@@ -102,7 +102,7 @@ def test_iterations_that_are_not_listed_are_counted(form: Form, backend: Backend
     engine = Engine(options, backend)
     # a cycle, on which each iteration takes a thousandth of the error
     engine.apply(EdgeBatch.of([(0, 1), (1, 2), (2, 3), (3, 4), (4, 0), (5, 0)]))
-    with patch("gpu.pagerank.certificate.StallRule.stalled", return_value=False):
+    with patch("liverank_gpu.pagerank.certificate.StallRule.stalled", return_value=False):
         result = engine.update("naive-dynamic", form, trace=True)
     assert result.trace is not None
     assert result.iterations == result.trace.sweeps > TRACED_STEPS
@@ -114,7 +114,7 @@ def test_a_solve_by_lists_has_no_more_iterations_than_are_allowed(backend: Backe
         pytest.skip("it keeps no lists")
     engine, _ = _started(Options(max_iterations=1, frontier_tolerance=1e-9), backend)
     # by lists at first; by states once there is something to expand
-    with patch("gpu.pagerank.frontier._by_states", side_effect=[False, True]):
+    with patch("liverank_gpu.pagerank.frontier._by_states", side_effect=[False, True]):
         result = engine.update("dynamic-frontier", trace=True)
     assert result.iterations == 1
     assert result.trace is not None

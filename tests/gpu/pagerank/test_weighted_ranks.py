@@ -1,5 +1,5 @@
 """Ranks of weighted graphs and their certificates: every strategy and family, against
-NetworkX and gpu.verify, on every backend.
+NetworkX and liverank_gpu.verify, on every backend.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from gpu import STRATEGIES, EdgeBatch, Engine, Options, verify
-from gpu.operations.backend import Backend
-from gpu.pagerank.schedule import SWEEP_KINDS
-from gpu.pagerank.sweeps import sweep_to_target
-from gpu.types import Dangling
+from liverank_gpu import STRATEGIES, EdgeBatch, Engine, Options, verify
+from liverank_gpu.operations.backend import Backend
+from liverank_gpu.pagerank.schedule import SWEEP_KINDS
+from liverank_gpu.pagerank.sweeps import sweep_to_target
+from liverank_gpu.types import Dangling
 from tests.gpu.graphs import (
     FAMILIES,
     WeightedModel,

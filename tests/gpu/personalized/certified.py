@@ -1,4 +1,4 @@
-"""Answers to personalized queries, compared with gpu.verify."""
+"""Answers to personalized queries, compared with liverank_gpu.verify."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from functools import cache
 
 import numpy as np
 
-from gpu import EdgeBatch, Engine, Options, Personalized, PersonalizedQuery, verify
-from gpu.operations.backend import Backend
-from gpu.types import Dangling, Ranking
+from liverank_gpu import EdgeBatch, Engine, Options, Personalized, PersonalizedQuery, verify
+from liverank_gpu.operations.backend import Backend
+from liverank_gpu.types import Dangling, Ranking
 from tests.gpu.graphs import Pairs
 
 
@@ -23,7 +23,7 @@ def engine_of(pairs: Pairs, backend: Backend, dangling: Dangling = "uniform") ->
 
 
 def exact_ranks(engine: Engine, query: PersonalizedQuery) -> Ranking:
-    """float64[n] by gpu.verify, which shares no code with the engine."""
+    """float64[n] by liverank_gpu.verify, which shares no code with the engine."""
     sources, targets = engine.edge_list()
     weights = np.ones(len(query.seeds)) if query.weights is None else query.weights
     teleport = np.bincount(query.seeds, weights, minlength=engine.vertices)

@@ -7,11 +7,11 @@ from unittest.mock import patch
 
 import numpy as np
 
-from gpu import EdgeBatch, Engine, Options, Personalized, PersonalizedQuery
-from gpu.operations.backend import Backend
-from gpu.personalized import query as module
-from gpu.personalized.certified_top_k import CertifiedTopK, certified_top_k
-from gpu.personalized.iterate import PersonalizedIterate
+from liverank_gpu import EdgeBatch, Engine, Options, Personalized, PersonalizedQuery
+from liverank_gpu.operations.backend import Backend
+from liverank_gpu.personalized import query as module
+from liverank_gpu.personalized.certified_top_k import CertifiedTopK, certified_top_k
+from liverank_gpu.personalized.iterate import PersonalizedIterate
 
 A, B, C = range(3)
 GAP = 1e-6

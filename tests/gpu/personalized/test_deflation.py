@@ -10,17 +10,17 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from gpu import EdgeBatch, Engine, Options, Personalized, PersonalizedQuery, verify
-from gpu.generate import rmat
-from gpu.graph.dynamic_graph import DynamicGraph
-from gpu.operations.backend import Backend
-from gpu.pagerank.global_iterate import GlobalIterate
-from gpu.pagerank.sweeps import sweep_to_target
-from gpu.pagerank.workspace import ContributionBuffers, Workspace
-from gpu.personalized.deflation_trial import DeflationHistory, DeflationTrial
-from gpu.personalized.iterate import SEED_CORRECTION, PersonalizedIterate
-from gpu.personalized.seeds import Seeds
-from gpu.types import Dangling, Ranking
+from liverank_gpu import EdgeBatch, Engine, Options, Personalized, PersonalizedQuery, verify
+from liverank_gpu.generate import rmat
+from liverank_gpu.graph.dynamic_graph import DynamicGraph
+from liverank_gpu.operations.backend import Backend
+from liverank_gpu.pagerank.global_iterate import GlobalIterate
+from liverank_gpu.pagerank.sweeps import sweep_to_target
+from liverank_gpu.pagerank.workspace import ContributionBuffers, Workspace
+from liverank_gpu.personalized.deflation_trial import DeflationHistory, DeflationTrial
+from liverank_gpu.personalized.iterate import SEED_CORRECTION, PersonalizedIterate
+from liverank_gpu.personalized.seeds import Seeds
+from liverank_gpu.types import Dangling, Ranking
 from tests.gpu.graphs import is_slow
 
 POLICIES: tuple[Dangling, ...] = get_args(Dangling)

@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from gpu import METHODS, EdgeBatch, Engine, PersonalizedQuery
-from gpu.backends import backend_named
-from gpu.operations.backend import Backend
-from gpu.operations.residual import PushResult, ResidualDelta
-from gpu.personalized.block import Block
-from gpu.personalized.forecast import PushForecast
-from gpu.personalized.iterate import PersonalizedIterate
-from gpu.personalized.query import Query
-from gpu.types import Dangling
+from liverank_gpu import METHODS, EdgeBatch, Engine, PersonalizedQuery
+from liverank_gpu.backends import backend_named
+from liverank_gpu.operations.backend import Backend
+from liverank_gpu.operations.residual import PushResult, ResidualDelta
+from liverank_gpu.personalized.block import Block
+from liverank_gpu.personalized.forecast import PushForecast
+from liverank_gpu.personalized.iterate import PersonalizedIterate
+from liverank_gpu.personalized.query import Query
+from liverank_gpu.types import Dangling
 from tests.conftest import DATA
 from tests.gpu.graphs import FAMILIES, random_graph
 from tests.gpu.personalized.certified import assert_certified, engine_of, queries_of, solved_by
@@ -86,7 +86,7 @@ def test_queries_that_stay_near_their_seeds_are_answered_by_pushing_in_a_crowd_t
 
 
 class Work:
-    """Counts what queries cost, in the unit of gpu.operations.backend.QueryCosts."""
+    """Counts what queries cost, in the unit of liverank_gpu.operations.backend.QueryCosts."""
 
     def __init__(self, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
         self._engine = engine

@@ -1,4 +1,4 @@
-"""Personalized ranks: every method, against NetworkX and gpu.verify."""
+"""Personalized ranks: every method, against NetworkX and liverank_gpu.verify."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from gpu import EdgeBatch, Engine, InvalidValue, Options, PersonalizedQuery
-from gpu.backends import backend_named
-from gpu.generate import grid, rmat
-from gpu.operations.backend import Backend
-from gpu.personalized.iterate import PersonalizedIterate
-from gpu.personalized.resolve import METHODS
-from gpu.types import Dangling
+from liverank_gpu import EdgeBatch, Engine, InvalidValue, Options, PersonalizedQuery
+from liverank_gpu.backends import backend_named
+from liverank_gpu.generate import grid, rmat
+from liverank_gpu.operations.backend import Backend
+from liverank_gpu.personalized.iterate import PersonalizedIterate
+from liverank_gpu.personalized.resolve import METHODS
+from liverank_gpu.types import Dangling
 from tests.gpu.graphs import FAMILIES, Model, exact_ranks, random_batch, random_graph
 from tests.gpu.personalized.certified import assert_certified, engine_of, queries_of, solved_by
 

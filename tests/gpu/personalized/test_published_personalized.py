@@ -10,7 +10,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from gpu import (
+from liverank_gpu import (
     METHODS,
     PUBLISHED_METHODS,
     EdgeBatch,
@@ -19,11 +19,11 @@ from gpu import (
     Options,
     PersonalizedQuery,
 )
-from gpu.operations.backend import Backend
-from gpu.operations.forward_push import MODES
-from gpu.personalized.published import PublishedQuery
-from gpu.trace import TRACED_STEPS, TraceStep
-from gpu.types import Dangling
+from liverank_gpu.operations.backend import Backend
+from liverank_gpu.operations.forward_push import MODES
+from liverank_gpu.personalized.published import PublishedQuery
+from liverank_gpu.trace import TRACED_STEPS, TraceStep
+from liverank_gpu.types import Dangling
 from tests.gpu.graphs import FAMILIES, random_graph, some_weights
 from tests.gpu.personalized.wang_reference import WangReference, reference_of
 
@@ -190,7 +190,7 @@ def test_a_trace_of_ours_has_pushes_and_sweeps(method: str, backend: Backend) ->
 def test_a_trace_is_bounded(backend: Backend) -> None:
     engine = Engine(Options(damping=0.999, max_iterations=TRACED_STEPS + 10), backend)
     engine.apply(EdgeBatch.of([(0, 1), (1, 2), (2, 0)]))
-    with patch("gpu.personalized.published.PersonalizedIterate.recompute_residual"):
+    with patch("liverank_gpu.personalized.published.PersonalizedIterate.recompute_residual"):
         answer = engine.personalized(
             np.array([0]), method="pushopt", form="published", target_error=1e-300, trace=True
         )

@@ -9,11 +9,19 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from gpu import EdgeBatch, Engine, InvalidValue, Options, Personalized, PersonalizedQuery, verify
-from gpu.generate import rmat
-from gpu.operations.backend import Backend
-from gpu.personalized.resolve import METHODS, TARGETS
-from gpu.types import Dangling
+from liverank_gpu import (
+    EdgeBatch,
+    Engine,
+    InvalidValue,
+    Options,
+    Personalized,
+    PersonalizedQuery,
+    verify,
+)
+from liverank_gpu.generate import rmat
+from liverank_gpu.operations.backend import Backend
+from liverank_gpu.personalized.resolve import METHODS, TARGETS
+from liverank_gpu.types import Dangling
 from tests.gpu.graphs import arc_weights_of, arcs_of, random_graph, some_weights
 
 POLICIES: tuple[Dangling, ...] = get_args(Dangling)

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from gpu import EdgeBatch, Engine, Options, Personalized, PersonalizedQuery
-from gpu.operations.backend import Backend
-from gpu.pagerank.bounded_places import CHECK, BoundedPlaces, Tie
-from gpu.pagerank.places import SETTLED_TARGETS, SettledTarget
-from gpu.personalized.block import Block
-from gpu.personalized.resolve import METHODS, TARGETS
-from gpu.types import Dangling, VertexOrder
+from liverank_gpu import EdgeBatch, Engine, Options, Personalized, PersonalizedQuery
+from liverank_gpu.operations.backend import Backend
+from liverank_gpu.pagerank.bounded_places import CHECK, BoundedPlaces, Tie
+from liverank_gpu.pagerank.places import SETTLED_TARGETS, SettledTarget
+from liverank_gpu.personalized.block import Block
+from liverank_gpu.personalized.resolve import METHODS, TARGETS
+from liverank_gpu.types import Dangling, VertexOrder
 from tests.gpu.planted_ties import (
     COPIES,
     SEEDS,

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from gpu import EdgeBatch, Engine, Options, Personalized, PersonalizedQuery
-from gpu.operations.backend import Backend
-from gpu.operations.lists import Fingerprints
-from gpu.pagerank import identical_lists
-from gpu.pagerank.identical_lists import MOST_SOURCES, identical_in_lists
-from gpu.personalized.resolve import METHODS
-from gpu.types import Dangling
+from liverank_gpu import EdgeBatch, Engine, Options, Personalized, PersonalizedQuery
+from liverank_gpu.operations.backend import Backend
+from liverank_gpu.operations.lists import Fingerprints
+from liverank_gpu.pagerank import identical_lists
+from liverank_gpu.pagerank.identical_lists import MOST_SOURCES, identical_in_lists
+from liverank_gpu.personalized.resolve import METHODS
+from liverank_gpu.types import Dangling
 from tests.gpu.planted_ties import (
     COPIES,
     FOUND,

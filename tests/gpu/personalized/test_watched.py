@@ -8,9 +8,9 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from gpu import EdgeBatch, Engine, InvalidValue, Options, Personalized, PersonalizedQuery
-from gpu.operations.backend import Backend
-from gpu.types import Dangling
+from liverank_gpu import EdgeBatch, Engine, InvalidValue, Options, Personalized, PersonalizedQuery
+from liverank_gpu.operations.backend import Backend
+from liverank_gpu.types import Dangling
 from tests.gpu.graphs import FAMILIES, Model, random_batch
 from tests.gpu.personalized.certified import engine_of, exact_ranks
 

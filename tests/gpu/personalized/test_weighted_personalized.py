@@ -1,5 +1,5 @@
 """Personalized ranks of weighted graphs: every method, alone, in blocks and watched, deflated along
-the global ranks, against NetworkX and gpu.verify.
+the global ranks, against NetworkX and liverank_gpu.verify.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from gpu import EdgeBatch, Engine, Options, Personalized, PersonalizedQuery, verify
-from gpu.operations.backend import Backend
-from gpu.personalized.resolve import METHODS
-from gpu.types import Dangling
+from liverank_gpu import EdgeBatch, Engine, Options, Personalized, PersonalizedQuery, verify
+from liverank_gpu.operations.backend import Backend
+from liverank_gpu.personalized.resolve import METHODS
+from liverank_gpu.types import Dangling
 from tests.gpu.graphs import (
     FAMILIES,
     WeightedModel,

@@ -2,7 +2,7 @@
 
 The residual begins at β at the source (the paper's begins at 1, so it is β times theirs), or at β
 times the distribution of several. Criteria and messages are those of its sections 2 to 4. What it
-leaves to its supplement is from gpu.personalized.published: the formula of Ψ, and θ.
+leaves to its supplement is from liverank_gpu.personalized.published: the formula of Ψ, and θ.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu import Engine, PersonalizedQuery
+from liverank_gpu import Engine, PersonalizedQuery
 from tests.gpu.graphs import arc_weights_of, arcs_of
 
 Vector = NDArray[np.float64]

@@ -9,8 +9,8 @@ import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu import Engine
-from gpu.programs.builtin import UNREACHED
+from liverank_gpu import Engine
+from liverank_gpu.programs.builtin import UNREACHED
 from tests.gpu.graphs import arc_weights_of, arcs_of
 
 

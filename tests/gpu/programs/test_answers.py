@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpu import EdgeBatch, Engine, InvalidValue, Options, UnknownVertex, VertexProgram
-from gpu.operations.backend import Backend
-from gpu.programs.algorithms import TRIANGLES
-from gpu.programs.builtin import COMPONENTS, DISTANCES, LEVELS, PAGERANK
+from liverank_gpu import EdgeBatch, Engine, InvalidValue, Options, UnknownVertex, VertexProgram
+from liverank_gpu.operations.backend import Backend
+from liverank_gpu.programs.algorithms import TRIANGLES
+from liverank_gpu.programs.builtin import COMPONENTS, DISTANCES, LEVELS, PAGERANK
 from tests.gpu.programs import oracle
 
 FORTY = 40

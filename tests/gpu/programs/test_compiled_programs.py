@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -11,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from gpu import BackendUnavailable, EdgeBatch, Engine, Options
-from gpu.backends.cpu.program_library import ProgramLoops
-from gpu.native import kernels
-from gpu.operations.programs import VertexProgram
-from gpu.programs import builtin
-from gpu.programs.builtin import LEVELS, PAGERANK
+from liverank_gpu import BackendUnavailable, EdgeBatch, Engine, Options
+from liverank_gpu.backends.cpu.program_library import ProgramLoops
+from liverank_gpu.native import kernels
+from liverank_gpu.operations.programs import VertexProgram
+from liverank_gpu.programs import builtin
+from liverank_gpu.programs.builtin import LEVELS, PAGERANK
 from tools import programs
 
 ROOT = Path(__file__).parents[3]
@@ -84,7 +83,7 @@ def test_what_the_compiler_refuses_is_said(folder: Path, monkeypatch: pytest.Mon
 SCRIPT = """
 import logging
 
-from gpu import EdgeBatch, Engine, Options, VertexProgram
+from liverank_gpu import EdgeBatch, Engine, Options, VertexProgram
 
 logging.basicConfig(level=logging.INFO, format="%(message)s")
 
@@ -119,7 +118,6 @@ def _started(folder: Path) -> subprocess.Popen[str]:
     script.write_text(SCRIPT)
     return subprocess.Popen(
         [sys.executable, script],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

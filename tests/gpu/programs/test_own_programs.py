@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from gpu import PROGRAMS, EdgeBatch, Engine, InvalidValue, Options, OutOfCorePrograms
-from gpu.operations.backend import Backend
-from gpu.programs.builtin import COMPONENTS, DISTANCES, LEVELS
+from liverank_gpu import PROGRAMS, EdgeBatch, Engine, InvalidValue, Options, OutOfCorePrograms
+from liverank_gpu.operations.backend import Backend
+from liverank_gpu.programs.builtin import COMPONENTS, DISTANCES, LEVELS
 
 
 def _path(backend: Backend) -> Engine:

@@ -8,8 +8,8 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from gpu import PROGRAMS, EdgeBatch, Engine, InvalidValue, Options, OutOfMemory, ProgramRun
-from gpu.operations.backend import Backend
+from liverank_gpu import PROGRAMS, EdgeBatch, Engine, InvalidValue, Options, OutOfMemory, ProgramRun
+from liverank_gpu.operations.backend import Backend
 
 KINDS: list[dict[str, Any]] = [
     {},
@@ -129,7 +129,7 @@ def test_a_run_for_whose_copy_there_is_no_memory_fails_and_the_batch_stands(
     run, done = engine.programs.begin("levels"), engine.programs.begin("components")
     while not done.done:
         done.step(0.0)
-    monkeypatch.setattr("gpu.graph.sharing.copied_bytes", lambda _: 1 << 60)
+    monkeypatch.setattr("liverank_gpu.graph.sharing.copied_bytes", lambda _: 1 << 60)
     engine.apply(EdgeBatch.of([(0, 29)]))
     assert run.done
     with pytest.raises(OutOfMemory, match="a copy of the graph for a program needs"):
@@ -137,7 +137,7 @@ def test_a_run_for_whose_copy_there_is_no_memory_fails_and_the_batch_stands(
     assert len(done.answer().values) == 30
     engine.programs.close(run)
     engine.programs.close(run)  # does nothing
-    monkeypatch.setattr("gpu.programs.run.copied_bytes", lambda _: 1 << 60)
+    monkeypatch.setattr("liverank_gpu.programs.run.copied_bytes", lambda _: 1 << 60)
     with pytest.raises(OutOfMemory, match="a program and a copy of the graph needs"):
         engine.programs.begin("levels")
     assert len(engine.run("levels").values) == 30  # needs no copy

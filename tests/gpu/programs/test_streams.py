@@ -8,10 +8,10 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from gpu import PROGRAMS, Answer, EdgeBatch, Engine, Options
-from gpu.operations.backend import Backend
-from gpu.operations.programs import Mode
-from gpu.programs.builtin import COMPONENTS, DISTANCES, LEVELS, UNREACHED
+from liverank_gpu import PROGRAMS, Answer, EdgeBatch, Engine, Options
+from liverank_gpu.operations.backend import Backend
+from liverank_gpu.operations.programs import Mode
+from liverank_gpu.programs.builtin import COMPONENTS, DISTANCES, LEVELS, UNREACHED
 from tests.gpu.graphs import Model, WeightedModel, random_batch, weighted_batch
 from tests.gpu.programs import oracle
 

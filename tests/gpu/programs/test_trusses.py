@@ -9,8 +9,8 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from gpu import Answer, EdgeBatch, Engine, InvalidValue, Options
-from gpu.operations.backend import Backend
+from liverank_gpu import Answer, EdgeBatch, Engine, InvalidValue, Options
+from liverank_gpu.operations.backend import Backend
 from tests.gpu.graphs import Model, random_batch
 from tests.gpu.programs import oracle
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from gpu import EdgeBatch, Options, ShardedEngine
-from gpu.operations.backend import Backend
-from gpu.operations.csr import PagedLists
-from gpu.sharded.shard import Shard
+from liverank_gpu import EdgeBatch, Options, ShardedEngine
+from liverank_gpu.operations.backend import Backend
+from liverank_gpu.operations.csr import PagedLists
+from liverank_gpu.sharded.shard import Shard
 from tests.gpu.graph.test_pages import edges_in, edges_of
 from tests.gpu.graph.test_pages import paging as emulated
 from tests.gpu.sharded.threads import ThreadWorkers

@@ -21,16 +21,16 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from gpu import BackendName, Engine, Options, Ranks, ShardedEngine, Snapshot
-from gpu.backends import backend_named
-from gpu.graph.reading import Direction, EdgeBlock, Neighbours
-from gpu.native import kernels
-from gpu.operations.backend import Backend
-from gpu.personalized.batch import QueryBatch
-from gpu.sharded.cluster import local_workers
-from gpu.sharded.dask_workers import DaskWorkers
-from gpu.sharded.reading import GatheredEdges
-from gpu.snapshot import ranks_of
+from liverank_gpu import BackendName, Engine, Options, Ranks, ShardedEngine, Snapshot
+from liverank_gpu.backends import backend_named
+from liverank_gpu.graph.reading import Direction, EdgeBlock, Neighbours
+from liverank_gpu.native import kernels
+from liverank_gpu.operations.backend import Backend
+from liverank_gpu.personalized.batch import QueryBatch
+from liverank_gpu.sharded.cluster import local_workers
+from liverank_gpu.sharded.dask_workers import DaskWorkers
+from liverank_gpu.sharded.reading import GatheredEdges
+from liverank_gpu.snapshot import ranks_of
 from tests.gpu.graphs import SHARDS
 
 LEFT_OUT = {
@@ -185,7 +185,7 @@ class SuiteEngine(ShardedEngine):
 
     def step(self, running: QueryBatch) -> None:
         """One step of the shards, as of one device, however short."""
-        with patch("gpu.sharded.engine.SLICE_SECONDS", 0.0):
+        with patch("liverank_gpu.sharded.engine.SLICE_SECONDS", 0.0):
             running.step()
 
     def close(self, running: QueryBatch | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Blocks of personalized queries in shards, against gpu.verify and against one device."""
+"""Blocks of personalized queries in shards, against liverank_gpu.verify and against one device."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from gpu import EdgeBatch, Options, PersonalizedQuery
-from gpu.backends import backend_named
-from gpu.operations.backend import Backend
-from gpu.personalized.resolve import TARGETS
-from gpu.sharded.multivector import ShardedMultivector
+from liverank_gpu import EdgeBatch, Options, PersonalizedQuery
+from liverank_gpu.backends import backend_named
+from liverank_gpu.operations.backend import Backend
+from liverank_gpu.personalized.resolve import TARGETS
+from liverank_gpu.sharded.multivector import ShardedMultivector
 from tests.gpu.sharded.test_personalized import (
     assert_certified,
     both,
@@ -105,7 +105,7 @@ def test_a_block_takes_the_sweeps_of_one_device(
 def test_a_block_that_a_batch_interrupts_starts_again(
     monkeypatch: pytest.MonkeyPatch, sweeps: list[int]
 ) -> None:
-    monkeypatch.setattr("gpu.sharded.engine.SLICE_SECONDS", 0.0)
+    monkeypatch.setattr("liverank_gpu.sharded.engine.SLICE_SECONDS", 0.0)
     edges = random_edges(np.random.default_rng(3), 60, 300)
     with both(Options(target_error=1e-9), 2, CPU, edges) as (one, engine):
         queries = [

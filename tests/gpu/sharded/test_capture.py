@@ -7,7 +7,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from gpu import (
+from liverank_gpu import (
     EdgeBatch,
     Engine,
     InvalidValue,
@@ -17,11 +17,11 @@ from gpu import (
     ShardedEngine,
     Snapshot,
 )
-from gpu.backends import backend_named
-from gpu.operations.csr import ALIGNMENT
-from gpu.operations.device import Array
-from gpu.sharded.list_layout import ListLayout
-from gpu.sharded.shard import Shard
+from liverank_gpu.backends import backend_named
+from liverank_gpu.operations.csr import ALIGNMENT
+from liverank_gpu.operations.device import Array
+from liverank_gpu.sharded.list_layout import ListLayout
+from liverank_gpu.sharded.shard import Shard
 from tests.gpu.graphs import Model, WeightedModel, random_batch, weighted_batch
 from tests.gpu.sharded.test_shards import assert_ranks, sharded_engine
 from tests.gpu.sharded.threads import ThreadWorkers
@@ -40,7 +40,7 @@ EACH_KIND = pytest.mark.parametrize("options", KINDS.values(), ids=KINDS.keys())
 @pytest.fixture(autouse=True)
 def pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pieces that end within lists."""
-    monkeypatch.setattr("gpu.sharded.capture.PIECE_SLOTS", 7)
+    monkeypatch.setattr("liverank_gpu.sharded.capture.PIECE_SLOTS", 7)
 
 
 def model_of(options: Options) -> Model:

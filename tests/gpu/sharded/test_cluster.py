@@ -16,8 +16,8 @@ import httpx
 import numpy as np
 import pytest
 
-from gpu import EdgeBatch, InvalidValue, Options, ShardedEngine, ShardLost
-from gpu.sharded.dask_workers import DaskWorkers
+from liverank_gpu import EdgeBatch, InvalidValue, Options, ShardedEngine, ShardLost
+from liverank_gpu.sharded.dask_workers import DaskWorkers
 from tests.gpu.graphs import Model, WeightedModel, random_batch, weighted_batch
 from tests.gpu.sharded.test_shards import assert_ranks
 
@@ -108,14 +108,15 @@ def test_an_error_is_raised_here_and_the_engine_goes_on(first: ShardedEngine) ->
 
 
 SCRIPT = """
-import gpu.generate
-from gpu import ShardedEngine
-from gpu.native import kernels
+import liverank_gpu.generate
+from liverank_gpu import ShardedEngine
+from liverank_gpu.native import kernels
 
-gpu.generate.rmat(16, 16, seed=1)  # starts threads, in workers too: they import this module
+# starts threads, in workers too: they import this module
+liverank_gpu.generate.rmat(16, 16, seed=1)
 
 def threads(dask_worker: object) -> list[int]:
-    from gpu.sharded.dask_shard import _shards
+    from liverank_gpu.sharded.dask_shard import _shards
     return [each._thread.submit(kernels.threads).result() for each in _shards.values()]
 
 if __name__ == "__main__":

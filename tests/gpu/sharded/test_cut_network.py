@@ -17,12 +17,12 @@ from typing import Any
 import dask
 import pytest
 
-from gpu import Cluster, ClusterUnavailable, EdgeBatch, ShardedEngine, ShardLost
-from gpu.sharded import dask_shard
-from gpu.sharded.dask_shard import HostedShard
-from gpu.sharded.messages import DaskCommunicator
-from gpu.sharded.peers import Peers
-from gpu.sharded.shard import Shard
+from liverank_gpu import Cluster, ClusterUnavailable, EdgeBatch, ShardedEngine, ShardLost
+from liverank_gpu.sharded import dask_shard
+from liverank_gpu.sharded.dask_shard import HostedShard
+from liverank_gpu.sharded.messages import DaskCommunicator
+from liverank_gpu.sharded.peers import Peers
+from liverank_gpu.sharded.shard import Shard
 from tests.gpu.sharded import emulated_nccl
 from tests.gpu.sharded.test_existing_cluster import engine_on, existing, on_emulated_gpus
 

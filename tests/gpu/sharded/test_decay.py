@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gpu import STRATEGIES, EdgeBatch, Engine, InvalidValue, Options, ShardedEngine
-from gpu.backends import backend_named
-from gpu.graph.decay import HIGHEST
-from gpu.operations.backend import Backend
+from liverank_gpu import STRATEGIES, EdgeBatch, Engine, InvalidValue, Options, ShardedEngine
+from liverank_gpu.backends import backend_named
+from liverank_gpu.graph.decay import HIGHEST
+from liverank_gpu.operations.backend import Backend
 from tests.gpu.graph.decaying import DAY, NOW, assert_certified, decaying_batch
 from tests.gpu.sharded.test_capture import snapshot_of
 from tests.gpu.sharded.test_shards import sharded_engine

@@ -12,18 +12,18 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from gpu import EdgeBatch, Options, ShardedEngine
-from gpu.backends import backend_named
-from gpu.graph.dynamic_graph import DynamicGraph
-from gpu.operations.backend import Backend
-from gpu.operations.csr import RowPart, Rows
-from gpu.operations.sweeps import DeflationVector, SweepResult
-from gpu.sharded import divided_rows
-from gpu.sharded.columns import Columns
-from gpu.sharded.communicator import SingleCommunicator
-from gpu.sharded.divided_rows import DividedRows
-from gpu.sharded.nccl import NcclCommunicator, unique_id
-from gpu.sharded.shard import Shard
+from liverank_gpu import EdgeBatch, Options, ShardedEngine
+from liverank_gpu.backends import backend_named
+from liverank_gpu.graph.dynamic_graph import DynamicGraph
+from liverank_gpu.operations.backend import Backend
+from liverank_gpu.operations.csr import RowPart, Rows
+from liverank_gpu.operations.sweeps import DeflationVector, SweepResult
+from liverank_gpu.sharded import divided_rows
+from liverank_gpu.sharded.columns import Columns
+from liverank_gpu.sharded.communicator import SingleCommunicator
+from liverank_gpu.sharded.divided_rows import DividedRows
+from liverank_gpu.sharded.nccl import NcclCommunicator, unique_id
+from liverank_gpu.sharded.shard import Shard
 from tests.gpu.graph.test_pages import ALWAYS, paging, skewed
 from tests.gpu.graphs import Model, WeightedModel, random_batch, weighted_batch
 from tests.gpu.pagerank.test_paged_sweeps import Paged

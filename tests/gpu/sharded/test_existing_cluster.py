@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from distributed import LocalCluster
 from distributed.security import Security
 
-from gpu import (
+from liverank_gpu import (
     BackendName,
     BackendUnavailable,
     Cluster,
@@ -33,13 +33,13 @@ from gpu import (
     ShardedEngine,
     ShardLost,
 )
-from gpu.backends import backend_named
-from gpu.backends.cpu.device import CpuDevice
-from gpu.sharded import dask_shard
-from gpu.sharded.cluster import local_workers, placed, visible_devices
-from gpu.sharded.dask_shard import Capability, own_version
-from gpu.sharded.dask_workers import DaskWorkers
-from gpu.sharded.shard import Shard
+from liverank_gpu.backends import backend_named
+from liverank_gpu.backends.cpu.device import CpuDevice
+from liverank_gpu.sharded import dask_shard
+from liverank_gpu.sharded.cluster import local_workers, placed, visible_devices
+from liverank_gpu.sharded.dask_shard import Capability, own_version
+from liverank_gpu.sharded.dask_workers import DaskWorkers
+from liverank_gpu.sharded.shard import Shard
 from tests.gpu.graphs import Model, random_batch
 from tests.gpu.sharded import emulated_nccl
 from tests.gpu.sharded.test_shards import assert_ranks
@@ -232,7 +232,7 @@ def test_each_shard_needs_a_gpu_of_its_own(
 def test_there_are_workers_for_all_shards(
     existing: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gpu.sharded.cluster.WORKERS_SECONDS", 0.3)
+    monkeypatch.setattr("liverank_gpu.sharded.cluster.WORKERS_SECONDS", 0.3)
     with pytest.raises(ClusterUnavailable, match="has 2 workers, and 3 shards need one each"):
         engine_on(existing, shards=3)
 
@@ -250,18 +250,22 @@ def test_the_least_used_workers_are_chosen(existing: Cluster) -> None:
     assert placed(existing, cpu | gpus, 5, "cpu")[1] == "cpu"
     others: dict[str, Capability | Exception] = {
         "tls://o:1": Capability("0.0.1", 0, None),
-        "tls://o:2": ModuleNotFoundError("No module named 'gpu'"),
+        "tls://o:2": ModuleNotFoundError("No module named 'liverank_gpu'"),
     }
     with pytest.raises(ClusterUnavailable) as refused:
         placed(existing, others, 1, "cpu")
-    for part in ("has 0 workers", f"liverank 0.0.1, expected {mine}", "No module named 'gpu'"):
+    for part in (
+        "has 0 workers",
+        f"liverank 0.0.1, expected {mine}",
+        "No module named 'liverank_gpu'",
+    ):
         assert part in str(refused.value)
 
 
 def test_a_scheduler_that_is_not_there_is_an_error(
     existing: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gpu.sharded.cluster.CONNECT_SECONDS", 0.5)
+    monkeypatch.setattr("liverank_gpu.sharded.cluster.CONNECT_SECONDS", 0.5)
     begun = monotonic()
     with pytest.raises(
         ClusterUnavailable, match=r"tls://127\.0\.0\.1:9 cannot be reached: .*after 0\.5 s"
@@ -329,7 +333,7 @@ def test_a_key_needs_its_certificate() -> None:
 
 
 def test_local_shards_on_gpus_need_as_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpu.sharded.cluster.visible_devices", lambda: ["0"])
+    monkeypatch.setattr("liverank_gpu.sharded.cluster.visible_devices", lambda: ["0"])
     backends: list[BackendName] = ["cuda", "auto"]
     for backend in backends:
         with pytest.raises(BackendUnavailable, match="2 shards need a GPU each, and 1 are visible"):

@@ -15,7 +15,7 @@ from time import monotonic
 import numpy as np
 import pytest
 
-from gpu import (
+from liverank_gpu import (
     STRATEGIES,
     EdgeBatch,
     Engine,
@@ -25,10 +25,10 @@ from gpu import (
     ShardedEngine,
     ShardLost,
 )
-from gpu.backends import backend_named
-from gpu.sharded.cluster import visible_devices
-from gpu.sharded.dask_workers import DaskWorkers
-from gpu.sharded.nccl import NcclCommunicator
+from liverank_gpu.backends import backend_named
+from liverank_gpu.sharded.cluster import visible_devices
+from liverank_gpu.sharded.dask_workers import DaskWorkers
+from liverank_gpu.sharded.nccl import NcclCommunicator
 from tests.gpu.graphs import Model, WeightedModel, random_batch, weighted_batch
 from tests.gpu.sharded.test_shards import assert_ranks, kind_of_graph
 
@@ -39,7 +39,7 @@ pytestmark = [
 
 
 COUNTING = """
-from gpu.sharded.nccl import NcclCommunicator
+from liverank_gpu.sharded.nccl import NcclCommunicator
 
 start_gather = NcclCommunicator.start_gather
 
@@ -106,7 +106,7 @@ def test_streams_give_the_ranks_and_counts_of_the_model(
     ("vertices", "edges", "in_parts"),
     [
         (200_000, 3_000_000, False),
-        # contributions are sent in parts (gpu.sharded.divided_rows)
+        # contributions are sent in parts (liverank_gpu.sharded.divided_rows)
         (10_000_000, 12_000_000, True),
     ],
 )
@@ -170,9 +170,9 @@ def test_a_graph_that_one_gpu_refuses_is_held_by_two(first: ShardedEngine) -> No
 
 PAGING = """
 from dataclasses import replace
-from gpu.backends import backend_named
-from gpu.operations.backend import PageRule
-from gpu.sharded import dask_shard
+from liverank_gpu.backends import backend_named
+from liverank_gpu.operations.backend import PageRule
+from liverank_gpu.sharded import dask_shard
 
 def paging(name):
     backend = backend_named(name)
@@ -183,8 +183,8 @@ dask_shard.backend_named = paging
 """For workers: small graphs have pages too, until NOT_PAGING."""
 
 NOT_PAGING = """
-from gpu.backends import backend_named
-from gpu.sharded import dask_shard
+from liverank_gpu.backends import backend_named
+from liverank_gpu.sharded import dask_shard
 
 dask_shard.backend_named = backend_named
 """

@@ -11,12 +11,12 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from gpu import STRATEGIES, EdgeBatch, Engine, Options, OutOfMemory, ShardedEngine
-from gpu.backends import backend_named
-from gpu.operations.backend import Backend
-from gpu.sharded.loading import LargeBatch, load_bytes
-from gpu.sharded.merging import Merge
-from gpu.sharded.routing import Router
+from liverank_gpu import STRATEGIES, EdgeBatch, Engine, Options, OutOfMemory, ShardedEngine
+from liverank_gpu.backends import backend_named
+from liverank_gpu.operations.backend import Backend
+from liverank_gpu.sharded.loading import LargeBatch, load_bytes
+from liverank_gpu.sharded.merging import Merge
+from liverank_gpu.sharded.routing import Router
 from tests.gpu.graph.decaying import DAY, NOW, decaying_batch
 from tests.gpu.graphs import Model, WeightedModel, random_batch, some_weights, weighted_batch
 from tests.gpu.sharded.test_decay import apply_to_both, assert_ranked
@@ -29,7 +29,7 @@ CPU = backend_named("cpu")
 
 def large_from(operations: int) -> AbstractContextManager[int]:
     """More of them are a large part of a graph that has at most four times as many."""
-    return patch("gpu.graph.dynamic_graph._LEAST_REBUILD", new=operations)
+    return patch("liverank_gpu.graph.dynamic_graph._LEAST_REBUILD", new=operations)
 
 
 @pytest.fixture

@@ -13,15 +13,15 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from gpu import EdgeBatch, Options, OutOfMemory, ShardedEngine
-from gpu.backends import backend_named
-from gpu.graph.permutation import by_descending_degree
-from gpu.operations.backend import Backend
-from gpu.sharded import loading
-from gpu.sharded.graph import ShardGraph
-from gpu.sharded.loading import load_bytes
-from gpu.sharded.routing import Router
-from gpu.types import VertexOrder
+from liverank_gpu import EdgeBatch, Options, OutOfMemory, ShardedEngine
+from liverank_gpu.backends import backend_named
+from liverank_gpu.graph.permutation import by_descending_degree
+from liverank_gpu.operations.backend import Backend
+from liverank_gpu.sharded import loading
+from liverank_gpu.sharded.graph import ShardGraph
+from liverank_gpu.sharded.loading import load_bytes
+from liverank_gpu.sharded.routing import Router
+from liverank_gpu.types import VertexOrder
 from tests.cuda_emulator.emulated import emulated_backend
 from tests.gpu.graphs import Model, WeightedModel, weighted_batch
 from tests.gpu.sharded.test_shards import assert_ranks, kind_of_graph, sharded_engine
@@ -35,8 +35,8 @@ def short_memory(backend: Backend, at_once: int = AT_ONCE, chunk: int = CHUNK) -
     """As few edges on their way at once as can be."""
     with (
         patch.object(loading, "LEAST_AT_ONCE", at_once),
-        patch("gpu.sharded.routing.CHUNK", chunk),
-        patch("gpu.sharded.loading.CHUNK", chunk),
+        patch("liverank_gpu.sharded.routing.CHUNK", chunk),
+        patch("liverank_gpu.sharded.loading.CHUNK", chunk),
         patch.object(type(backend.device), "memory_available", lambda _: 0),
     ):
         yield

@@ -10,14 +10,14 @@ from functools import partial
 import numpy as np
 import pytest
 
-from gpu import EdgeBatch, Options, PersonalizedQuery, verify
-from gpu.operations.backend import Backend
-from gpu.operations.csr import GraphView
-from gpu.pagerank.schedule import SWEEP_KINDS
-from gpu.pagerank.sweeps import sweep_to_target
-from gpu.sharded.capture import by_position
-from gpu.sharded.shard import Shard
-from gpu.types import Dangling
+from liverank_gpu import EdgeBatch, Options, PersonalizedQuery, verify
+from liverank_gpu.operations.backend import Backend
+from liverank_gpu.operations.csr import GraphView
+from liverank_gpu.pagerank.schedule import SWEEP_KINDS
+from liverank_gpu.pagerank.sweeps import sweep_to_target
+from liverank_gpu.sharded.capture import by_position
+from liverank_gpu.sharded.shard import Shard
+from liverank_gpu.types import Dangling
 from tests.gpu.graphs import error_of
 from tests.gpu.pagerank.test_paged_sweeps import Paged
 from tests.gpu.sharded.paged_shards import (
@@ -167,7 +167,7 @@ def test_sweeps_by_rows_do_not_build_pages_in_one_shard(
     paging: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Shards agree after a batch alone."""
-    monkeypatch.setattr("gpu.graph.in_pages.SWEEPS_BY_ROWS", 1)
+    monkeypatch.setattr("liverank_gpu.graph.in_pages.SWEEPS_BY_ROWS", 1)
     with running(paging, Options()) as (engine, workers):
         engine.apply(skewed(np.random.default_rng(2), EDGES))
         for _ in range(3):

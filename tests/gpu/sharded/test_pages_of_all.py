@@ -11,12 +11,12 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from gpu import EdgeBatch, Options, ShardedEngine, verify
-from gpu.graph import in_pages
-from gpu.operations.backend import Backend, PageRule
-from gpu.operations.csr import GraphView, PagedLists
-from gpu.sharded import warm_up as warm_up_module
-from gpu.sharded.in_pages import ShardInPages
+from liverank_gpu import EdgeBatch, Options, ShardedEngine, verify
+from liverank_gpu.graph import in_pages
+from liverank_gpu.operations.backend import Backend, PageRule
+from liverank_gpu.operations.csr import GraphView, PagedLists
+from liverank_gpu.sharded import warm_up as warm_up_module
+from liverank_gpu.sharded.in_pages import ShardInPages
 from tests.gpu.graph.test_pages import paging as emulated
 from tests.gpu.pagerank.test_paged_sweeps import Paged
 from tests.gpu.sharded.paged_shards import (

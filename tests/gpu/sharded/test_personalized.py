@@ -1,4 +1,4 @@
-"""Personalized queries on a graph in shards, against gpu.verify and against one device."""
+"""Personalized queries on a graph in shards, against liverank_gpu.verify and against one device."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from gpu import (
+from liverank_gpu import (
     EdgeBatch,
     Engine,
     InvalidValue,
@@ -20,14 +20,14 @@ from gpu import (
     ShardedEngine,
     UnknownVertex,
 )
-from gpu.backends import backend_named
-from gpu.generate import grid, rmat
-from gpu.operations.backend import Backend
-from gpu.personalized.iterate import PersonalizedIterate
-from gpu.personalized.resolve import METHODS
-from gpu.sharded.queries import Answered, ShardedQueryBatch
-from gpu.sharded.sweeps import shard_costs
-from gpu.types import Personalized, Ranking
+from liverank_gpu.backends import backend_named
+from liverank_gpu.generate import grid, rmat
+from liverank_gpu.operations.backend import Backend
+from liverank_gpu.personalized.iterate import PersonalizedIterate
+from liverank_gpu.personalized.resolve import METHODS
+from liverank_gpu.sharded.queries import Answered, ShardedQueryBatch
+from liverank_gpu.sharded.sweeps import shard_costs
+from liverank_gpu.types import Personalized, Ranking
 from tests.gpu.graphs import FAMILIES, exact_ranks, random_graph, some_weights
 from tests.gpu.personalized.certified import assert_groups, queries_of, solved_by
 from tests.gpu.sharded.test_shards import kind_of_graph, sharded_engine
@@ -199,7 +199,7 @@ def test_queries_are_answered_on_the_graph_as_it_is_now() -> None:
 
 
 def test_a_batch_between_two_steps_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpu.sharded.engine.SLICE_SECONDS", 0.0)
+    monkeypatch.setattr("liverank_gpu.sharded.engine.SLICE_SECONDS", 0.0)
     generator = np.random.default_rng(3)
     edges = random_edges(generator, 40, 200)
     with both(Options(target_error=1e-8), 2, CPU, edges) as (one, engine):
@@ -238,7 +238,7 @@ def test_a_batch_between_two_steps_is_followed(monkeypatch: pytest.MonkeyPatch) 
 def test_a_block_that_a_batch_restarts_is_counted_as_on_one_device(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("gpu.sharded.engine.SLICE_SECONDS", 0.0)
+    monkeypatch.setattr("liverank_gpu.sharded.engine.SLICE_SECONDS", 0.0)
     edges = random_edges(np.random.default_rng(3), 40, 200)
     with both(Options(), 2, CPU, edges) as (one, engine):
         query = PersonalizedQuery(np.array([1]), None, 40, "pull", 1e-6)
@@ -257,7 +257,7 @@ def test_a_block_that_a_batch_restarts_is_counted_as_on_one_device(
 
 
 def test_queries_of_two_batches_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpu.sharded.engine.SLICE_SECONDS", 0.0)
+    monkeypatch.setattr("liverank_gpu.sharded.engine.SLICE_SECONDS", 0.0)
     vertices, edges = random_graph(6)
     query = PersonalizedQuery(np.array([1]), None, vertices, "pull", 1e-9)
     others = replace(query, seeds=np.array([2, 3]))
@@ -303,7 +303,7 @@ def finish(batch: ShardedQueryBatch) -> None:
 def test_an_error_of_one_batch_leaves_the_answers_of_another(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("gpu.sharded.engine.SLICE_SECONDS", 0.0)
+    monkeypatch.setattr("liverank_gpu.sharded.engine.SLICE_SECONDS", 0.0)
     generator = np.random.default_rng(9)
     workers, one = ThreadWorkers(Options(), 2, CPU), Engine(Options(), CPU)
     queries = [PersonalizedQuery(np.array([v]), None, 80, "pull", 1e-9) for v in (1, 2, 3)]
@@ -362,7 +362,7 @@ def test_queries_are_traced() -> None:
 
 def test_shards_agree_to_look_at_all_vertices(monkeypatch: pytest.MonkeyPatch) -> None:
     # so many are reached on one shard that all are looked at; on the other it is one
-    monkeypatch.setattr("gpu.personalized.iterate.candidate_room", lambda _: 3)
+    monkeypatch.setattr("liverank_gpu.personalized.iterate.candidate_room", lambda _: 3)
     even = np.arange(0, 20, 2)
     edges = [*zip(even[:-1].tolist(), even[1:].tolist(), strict=True), (18, 0), (0, 1), (38, 39)]
     batch = EdgeBatch.of(edges, vertices=40)
@@ -395,7 +395,8 @@ def test_pushes_go_on_where_exchanges_use_up_their_work(monkeypatch: pytest.Monk
     # a round costs as much as a quarter of what a call may cost at first
     for module in ("graph", "residual"):
         monkeypatch.setattr(
-            f"gpu.sharded.{module}.shard_costs", lambda local, _: replace(local, round_overhead=2e4)
+            f"liverank_gpu.sharded.{module}.shard_costs",
+            lambda local, _: replace(local, round_overhead=2e4),
         )
     pushes: list[Any] = []
     push: Any = PersonalizedIterate.push_to

@@ -8,17 +8,17 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from gpu import STRATEGIES, EdgeBatch, Engine, Options
-from gpu.backends import backend_named
-from gpu.operations.backend import Backend
-from gpu.operations.csr import GraphView
-from gpu.operations.device import Array
-from gpu.pagerank.strategies import TABLE, forms_of
-from gpu.sharded.communicator import SingleCommunicator
-from gpu.sharded.frontier import ShardedFrontier
-from gpu.sharded.shard import Shard
-from gpu.trace import TraceStep
-from gpu.types import Result
+from liverank_gpu import STRATEGIES, EdgeBatch, Engine, Options
+from liverank_gpu.backends import backend_named
+from liverank_gpu.operations.backend import Backend
+from liverank_gpu.operations.csr import GraphView
+from liverank_gpu.operations.device import Array
+from liverank_gpu.pagerank.strategies import TABLE, forms_of
+from liverank_gpu.sharded.communicator import SingleCommunicator
+from liverank_gpu.sharded.frontier import ShardedFrontier
+from liverank_gpu.sharded.shard import Shard
+from liverank_gpu.trace import TraceStep
+from liverank_gpu.types import Result
 from tests.gpu.graphs import Model, WeightedModel, random_batch, weighted_batch
 from tests.gpu.sharded.test_shards import assert_ranks, kind_of_graph, sharded_engine
 from tests.gpu.sharded.threads import ThreadWorkers, failing_sweep

@@ -13,11 +13,18 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from gpu import PUBLISHED_METHODS, EdgeBatch, Engine, Options, PersonalizedQuery, ShardedEngine
-from gpu.backends import backend_named
-from gpu.operations.backend import Backend
-from gpu.personalized.published import PublishedQuery
-from gpu.types import Personalized
+from liverank_gpu import (
+    PUBLISHED_METHODS,
+    EdgeBatch,
+    Engine,
+    Options,
+    PersonalizedQuery,
+    ShardedEngine,
+)
+from liverank_gpu.backends import backend_named
+from liverank_gpu.operations.backend import Backend
+from liverank_gpu.personalized.published import PublishedQuery
+from liverank_gpu.types import Personalized
 from tests.gpu.personalized.test_published_personalized import KINDS
 from tests.gpu.personalized.wang_reference import WangReference, reference_of
 from tests.gpu.sharded.test_personalized import (
@@ -147,7 +154,7 @@ def test_a_shard_without_vertices_takes_part(method: str, backend: Backend) -> N
 
 
 def test_a_published_query_begins_again_after_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpu.sharded.engine.SLICE_SECONDS", 0.0)
+    monkeypatch.setattr("liverank_gpu.sharded.engine.SLICE_SECONDS", 0.0)
     edges = random_edges(np.random.default_rng(3), 40, 200)
     queries = [published(method, 1e-8) for method in PUBLISHED_METHODS]
     queries.append(PersonalizedQuery(SEEDS, target_error=1e-8))

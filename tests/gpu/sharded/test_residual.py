@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from gpu import EdgeBatch, InvalidValue, Options, OutOfMemory, ShardedEngine
-from gpu.backends import backend_named
-from gpu.operations.backend import Backend
-from gpu.operations.residual import PushResult, ResidualDelta
-from gpu.sharded.shard import Shard
+from liverank_gpu import EdgeBatch, InvalidValue, Options, OutOfMemory, ShardedEngine
+from liverank_gpu.backends import backend_named
+from liverank_gpu.operations.backend import Backend
+from liverank_gpu.operations.residual import PushResult, ResidualDelta
+from liverank_gpu.sharded.shard import Shard
 from tests.gpu.graphs import Model, WeightedModel, random_batch, weighted_batch
 from tests.gpu.sharded.test_shards import TARGET, assert_ranks
 from tests.gpu.sharded.threads import ThreadWorkers
@@ -22,7 +22,7 @@ from tests.gpu.sharded.threads import ThreadWorkers
 @pytest.fixture(autouse=True)
 def _cheap_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """The launches of a round cost nothing, so that small graphs are pushed."""
-    monkeypatch.setattr("gpu.sharded.sweeps._ROUND_SWEEPS", 0)
+    monkeypatch.setattr("liverank_gpu.sharded.sweeps._ROUND_SWEEPS", 0)
 
 
 def without_latency(backend: Backend) -> Backend:
@@ -51,8 +51,8 @@ def test_a_batch_perturbs_what_would_be_computed(
 ) -> None:
     if seed % 2:
         # all columns are searched for sums
-        monkeypatch.setattr("gpu.sharded.residual._LEAST_CANDIDATES", 1)
-        monkeypatch.setattr("gpu.sharded.residual._CANDIDATE_PART", 1 << 20)
+        monkeypatch.setattr("liverank_gpu.sharded.residual._LEAST_CANDIDATES", 1)
+        monkeypatch.setattr("liverank_gpu.sharded.residual._CANDIDATE_PART", 1 << 20)
     generator = np.random.default_rng(seed)
     options = Options(
         target_error=TARGET,
@@ -191,8 +191,8 @@ def test_a_round_takes_two_exchanges(backend: Backend, monkeypatch: pytest.Monke
 def test_a_long_candidate_list_of_one_shard_is_given_up_by_all(
     backend: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gpu.pagerank.workspace._LEAST_CANDIDATES", 3)
-    monkeypatch.setattr("gpu.pagerank.workspace._CANDIDATE_PART", 1 << 20)
+    monkeypatch.setattr("liverank_gpu.pagerank.workspace._LEAST_CANDIDATES", 3)
+    monkeypatch.setattr("liverank_gpu.pagerank.workspace._CANDIDATE_PART", 1 << 20)
     options, model = Options(target_error=1e-7), Model("uniform")
     workers = ThreadWorkers(options, 2, without_latency(backend))
     with ShardedEngine(options, workers=workers) as engine:

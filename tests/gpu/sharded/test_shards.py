@@ -1,5 +1,5 @@
-"""A graph in several shards against the same graph in one piece, and against gpu.verify: in threads
-that exchange arrays, with the kernels of each backend.
+"""A graph in several shards against the same graph in one piece, and against liverank_gpu.verify:
+in threads that exchange arrays, with the kernels of each backend.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from gpu import (
+from liverank_gpu import (
     STRATEGIES,
     EdgeBatch,
     Engine,
@@ -26,15 +26,15 @@ from gpu import (
     UnknownVertex,
     verify,
 )
-from gpu.backends import backend_named
-from gpu.backends.cpu.device import CpuDevice
-from gpu.errors import BackendUnavailable, DeviceLost, EngineError
-from gpu.operations.backend import Backend
-from gpu.pagerank.momentum import Momentum
-from gpu.pagerank.schedule import SWEEP_KINDS, relative_cost
-from gpu.sharded.graph import ShardGraph
-from gpu.sharded.numbering import Numbering
-from gpu.sharded.sweeps import ShardedSweeps
+from liverank_gpu.backends import backend_named
+from liverank_gpu.backends.cpu.device import CpuDevice
+from liverank_gpu.errors import BackendUnavailable, DeviceLost, EngineError
+from liverank_gpu.operations.backend import Backend
+from liverank_gpu.pagerank.momentum import Momentum
+from liverank_gpu.pagerank.schedule import SWEEP_KINDS, relative_cost
+from liverank_gpu.sharded.graph import ShardGraph
+from liverank_gpu.sharded.numbering import Numbering
+from liverank_gpu.sharded.sweeps import ShardedSweeps
 from tests.gpu.graphs import FAMILIES, Model, WeightedModel, random_batch, weighted_batch
 from tests.gpu.sharded.threads import ThreadWorkers, failing_sweep
 
@@ -138,7 +138,7 @@ def test_streams_that_remove_vertices_give_the_ranks_and_counts_of_the_model(
     seed: int, backend: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # a round costs nothing: small graphs are pushed too
-    monkeypatch.setattr("gpu.sharded.sweeps._ROUND_SWEEPS", 0)
+    monkeypatch.setattr("liverank_gpu.sharded.sweeps._ROUND_SWEEPS", 0)
     backend = replace(backend, costs=replace(backend.costs, exchange=0.0))
     run_stream(seed + 200, kind_of_graph(seed), 2 + seed // 4 % 2, backend, batches=4, removes=True)
 

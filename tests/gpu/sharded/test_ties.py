@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from gpu import EdgeBatch, Engine, Options, PersonalizedQuery, ShardedEngine, verify
-from gpu.backends import backend_named
-from gpu.operations.backend import Backend
-from gpu.pagerank import identical_lists
-from gpu.personalized.resolve import METHODS
-from gpu.sharded.own_vertices import OwnVertices
-from gpu.sharded.sweeps import ShardedSweeps
-from gpu.types import Dangling, VertexOrder
+from liverank_gpu import EdgeBatch, Engine, Options, PersonalizedQuery, ShardedEngine, verify
+from liverank_gpu.backends import backend_named
+from liverank_gpu.operations.backend import Backend
+from liverank_gpu.pagerank import identical_lists
+from liverank_gpu.personalized.resolve import METHODS
+from liverank_gpu.sharded.own_vertices import OwnVertices
+from liverank_gpu.sharded.sweeps import ShardedSweeps
+from liverank_gpu.types import Dangling, VertexOrder
 from tests.gpu.graphs import FAMILIES
 from tests.gpu.planted_ties import (
     COPIES,

@@ -1,4 +1,4 @@
-"""Watched queries on a graph in shards, against gpu.verify and against one device."""
+"""Watched queries on a graph in shards, against liverank_gpu.verify and against one device."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from gpu import (
+from liverank_gpu import (
     EdgeBatch,
     Engine,
     InvalidValue,
@@ -20,12 +20,12 @@ from gpu import (
     ShardedEngine,
     UnknownVertex,
 )
-from gpu.backends import backend_named
-from gpu.pagerank.workspace import Workspace
-from gpu.personalized.query import Query
-from gpu.personalized.watched import Entry, Watched
-from gpu.sharded.queries import ShardQueries
-from gpu.types import Personalized
+from liverank_gpu.backends import backend_named
+from liverank_gpu.pagerank.workspace import Workspace
+from liverank_gpu.personalized.query import Query
+from liverank_gpu.personalized.watched import Entry, Watched
+from liverank_gpu.sharded.queries import ShardQueries
+from liverank_gpu.types import Personalized
 from tests.gpu.graphs import exact_ranks
 from tests.gpu.sharded.test_personalized import (
     FREE,
@@ -203,7 +203,7 @@ def test_a_restriction_that_did_not_reach_the_shards_is_sent_again() -> None:
 
 
 def test_a_first_solve_follows_batches_between_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpu.sharded.watched.SLICE_SECONDS", 0.0)
+    monkeypatch.setattr("liverank_gpu.sharded.watched.SLICE_SECONDS", 0.0)
     vertices, batch = weighted_or_not(6, Options())
     query = PersonalizedQuery(np.array([1]), None, 5, "pull", 1e-9)
     with both(Options(), 3, CPU, batch) as (one, engine):
@@ -262,7 +262,7 @@ def test_entries_that_one_shard_cannot_list_are_listed_by_none(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # a round costs nothing: the query is pushed
-    monkeypatch.setattr("gpu.sharded.sweeps._ROUND_SWEEPS", 0)
+    monkeypatch.setattr("liverank_gpu.sharded.sweeps._ROUND_SWEEPS", 0)
     with rings() as (workers, one, engine):
         engine.watch("a", replace(ring_query(0), method="hybrid"))
         assert all(each.query and each.query.iterate.packed for each in entries(workers, "a"))
@@ -362,7 +362,7 @@ def test_memory_that_is_short_on_one_shard_concerns_one_query() -> None:
             each.apply(EdgeBatch.of([(1, 3), (5, 7), (9, 11)]))
         device = second._vertices.graph.backend.device
         with (
-            patch("gpu.personalized.watched.Watched._workspace", short),
+            patch("liverank_gpu.personalized.watched.Watched._workspace", short),
             patch.object(type(device), "memory_available", lambda _: 1_000),
         ):
             engine.refresh_watched()

@@ -13,12 +13,12 @@ from unittest.mock import patch
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu.operations.backend import Backend
-from gpu.operations.sweeps import SweepResult
-from gpu.sharded.communicator import HostCommunicator
-from gpu.sharded.shard import Shard
-from gpu.sharded.workers import Workers
-from gpu.types import Options
+from liverank_gpu.operations.backend import Backend
+from liverank_gpu.operations.sweeps import SweepResult
+from liverank_gpu.sharded.communicator import HostCommunicator
+from liverank_gpu.sharded.shard import Shard
+from liverank_gpu.sharded.workers import Workers
+from liverank_gpu.types import Options
 
 
 class _Meeting:

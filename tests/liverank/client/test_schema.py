@@ -26,8 +26,8 @@ from liverank.client.batches import SetChange
 from liverank.client.call import Call, events, operation
 from liverank.client.calls import Calls
 from liverank.client.exports import MEDIA_TYPES, export
-from service.app import create_app
-from service.settings import Settings
+from liverank_service.app import create_app
+from liverank_service.settings import Settings
 
 DOCUMENT = create_app(Settings()).openapi()
 SCHEMAS = DOCUMENT["components"]["schemas"]

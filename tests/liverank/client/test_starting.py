@@ -11,8 +11,8 @@ import httpx
 import pytest
 
 from liverank import AsyncClient, Client, ServerError
-from service.errors import NotReady, TooBusy
-from service.problems import problem_of
+from liverank_service.errors import NotReady, TooBusy
+from liverank_service.problems import problem_of
 from tests.liverank.client.recorder import TOP, Recorder, answer
 
 

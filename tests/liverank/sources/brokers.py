@@ -160,7 +160,7 @@ def rabbitmq_server(directory: Path) -> Iterator[Process]:
 @contextmanager
 def consumer(*arguments: object) -> Iterator[subprocess.Popen[str]]:
     """`liverank consume` as a process of its own, which ends with the block."""
-    command = [sys.executable, "-m", "service.cli", "consume", *map(str, arguments)]
+    command = [sys.executable, "-m", "liverank_service.cli", "consume", *map(str, arguments)]
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=Path.cwd()
     )

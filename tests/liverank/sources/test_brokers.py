@@ -18,7 +18,7 @@ from aiokafka import AIOKafkaProducer
 
 from liverank import Client, SourceRange
 from liverank.sources.consumer import CannotContinue
-from service.cli.main import main
+from liverank_service.cli.main import main
 from tests.liverank.sources.brokers import (
     MAKE_PLACE,
     MESSAGES,
@@ -214,7 +214,7 @@ def test_the_commands_of_the_page_run(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     broker: Process = request.getfixturevalue(f"{kind}_broker")
-    monkeypatch.setattr("service.logs.set_up", lambda _: None)
+    monkeypatch.setattr("liverank_service.logs.set_up", lambda _: None)
     caplog.set_level(logging.INFO)
     monkeypatch.setenv("LIVERANK_URL", server.url(""))
     scheme = "amqp" if kind == "rabbitmq" else kind

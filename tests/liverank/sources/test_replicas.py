@@ -31,7 +31,7 @@ PROXY = Path("docker/haproxy/haproxy.cfg").resolve()
 @contextmanager
 def serving(data: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """A server process and its URL."""
-    command = [sys.executable, "-m", "service.cli", "serve", "--data", str(data)]
+    command = [sys.executable, "-m", "liverank_service.cli", "serve", "--data", str(data)]
     with subprocess.Popen(
         [*command, "--backend", "cpu", "--port", "0"], stderr=subprocess.PIPE, text=True
     ) as process:

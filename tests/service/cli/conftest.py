@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from service.cli import display
-from service.cli import main as cli
-from service.cli.demo import running_service
+from liverank_service.cli import display
+from liverank_service.cli import main as cli
+from liverank_service.cli.demo import running_service
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from service.cli.demo import running_service
+from liverank_service.cli.demo import running_service
 
 # API keys
 

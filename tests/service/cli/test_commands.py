@@ -14,13 +14,13 @@ from typing import Any, get_args
 import pytest
 
 import liverank.client.connection
-from gpu import STRATEGIES, BackendName
 from liverank import choices
 from liverank.client import Client
-from service.cli import display
-from service.cli import main as cli
-from service.cli.commands import options
-from service.settings import Settings
+from liverank_gpu import STRATEGIES, BackendName
+from liverank_service.cli import display
+from liverank_service.cli import main as cli
+from liverank_service.cli.commands import options
+from liverank_service.settings import Settings
 
 # Parsing and printing
 
@@ -28,7 +28,7 @@ from service.settings import Settings
 def imported_by(arguments: list[str], heavy: set[str]) -> subprocess.CompletedProcess[str]:
     """Runs the command, which ends stderr with its exit status and what it imported of `heavy`."""
     program = (
-        "import sys; from service.cli import main as cli\n"
+        "import sys; from liverank_service.cli import main as cli\n"
         f"try: cli.main({arguments!r})\n"
         "except SystemExit as end: code = end.code\n"
         f"print(code, set({sorted(heavy)!r}) & set(sys.modules), file=sys.stderr)"
@@ -38,7 +38,7 @@ def imported_by(arguments: list[str], heavy: set[str]) -> subprocess.CompletedPr
 
 def test_ctrl_c_while_the_command_is_imported_has_its_exit_code() -> None:
     program = (
-        "import sys\nfrom service.cli.__main__ import main\n"
+        "import sys\nfrom liverank_service.cli.__main__ import main\n"
         "class Interrupt:\n"
         "    def find_spec(self, *_): raise KeyboardInterrupt\n"
         "sys.meta_path.insert(0, Interrupt())\nmain()"
@@ -101,7 +101,7 @@ def test_exactly_the_documented_exit_codes_are_in_the_help(run: Any) -> None:
     assert re.findall(r"\b(\d+) (?=[a-z])", codes) == documented
 
 
-@pytest.mark.parametrize("module", ["liverank", "service.cli"])
+@pytest.mark.parametrize("module", ["liverank", "liverank_service.cli"])
 def test_the_module_runs_as_the_command_does(module: str) -> None:
     done = subprocess.run(
         [sys.executable, "-m", module, "generate", "--help"], capture_output=True, text=True

@@ -15,10 +15,10 @@ import pyarrow as pa
 import pytest
 
 from liverank.client import RankedVertex
-from service.cli import demo, ingest
-from service.cli.board import Board
-from service.cli.demo import back_and_forth, generated_replay
-from service.formats.edge_list import EdgeList
+from liverank_service.cli import demo, ingest
+from liverank_service.cli.board import Board
+from liverank_service.cli.demo import back_and_forth, generated_replay
+from liverank_service.formats.edge_list import EdgeList
 
 # demo
 
@@ -26,7 +26,17 @@ from service.formats.edge_list import EdgeList
 def test_the_demo_shows_every_batch_and_cleans_up(tmp_path: Path) -> None:
     environment = {"PATH": "/usr/bin:/bin", "TMPDIR": str(tmp_path), "HOME": str(tmp_path)}
     done = subprocess.run(
-        [sys.executable, "-m", "service.cli", "demo", "--batches", "3", "--port", "0", "--exit"],
+        [
+            sys.executable,
+            "-m",
+            "liverank_service.cli",
+            "demo",
+            "--batches",
+            "3",
+            "--port",
+            "0",
+            "--exit",
+        ],
         capture_output=True,
         text=True,
         env=environment,

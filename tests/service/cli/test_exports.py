@@ -18,10 +18,10 @@ import pyarrow.parquet
 import pytest
 
 from liverank import Client, SourceRange
-from service.cli import plots
-from service.formats.edge_files import read_edge_list
+from liverank_service.cli import plots
+from liverank_service.formats.edge_files import read_edge_list
 
-COMMAND = [sys.executable, "-m", "service.cli"]
+COMMAND = [sys.executable, "-m", "liverank_service.cli"]
 TRIANGLE = b"source,target\na,b\nb,c\nc,a\nd,a\n"
 EDGES = {("a", "b"), ("b", "c"), ("c", "a"), ("d", "a")}
 
@@ -204,7 +204,7 @@ def test_the_largest_and_the_smallest_rank_of_many_are_drawn(tmp_path: Path) -> 
 def command_environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """An environment with `liverank` on its path."""
     command = tmp_path_factory.mktemp("command") / "liverank"
-    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m service.cli "$@"\n')
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m liverank_service.cli "$@"\n')
     command.chmod(0o755)
     return {**os.environ, "PATH": f"{command.parent}:{os.environ['PATH']}"}
 

@@ -20,10 +20,10 @@ import pyarrow as pa
 import pyarrow.csv
 import pytest
 
-from gpu import InvalidValue, Options, Solve
-from service.cli import table_files
-from service.cli.rank import rank_edges
-from service.formats.edge_files import read_edge_list
+from liverank_gpu import InvalidValue, Options, Solve
+from liverank_service.cli import table_files
+from liverank_service.cli.rank import rank_edges
+from liverank_service.formats.edge_files import read_edge_list
 from tests.service.graphs import edge_list
 
 DATA = Path(__file__).parents[3].parent / "shared" / "data"
@@ -37,7 +37,7 @@ FILES = ["g.txt", "g.csv", "g.txt.gz", "g.csv.zst", "g.txt.bz2", "g.parquet", "g
 def test_a_generated_file_reads_back_the_same_for_its_seed(
     run: Any, tmp_path: Path, name: str
 ) -> None:
-    from gpu.generate import rmat
+    from liverank_gpu.generate import rmat
 
     code, out, _ = run(
         *("generate", "rmat", "--scale", 6, "--edges-per-vertex", 4, "--seed", 3),
@@ -90,7 +90,7 @@ def test_generating_a_grid_prints_its_size(run: Any, tmp_path: Path) -> None:
 def test_preferential_attachment_is_written_in_every_format(
     run: Any, tmp_path: Path, name: str
 ) -> None:
-    from gpu.generate import preferential_attachment
+    from liverank_gpu.generate import preferential_attachment
 
     code, out, _ = run(
         *("generate", "preferential-attachment", "--vertices", 300, "--edges-per-vertex", 3),
@@ -116,7 +116,7 @@ def test_preferential_attachment_is_written_in_every_format(
 def test_generated_edges_are_those_of_the_engine(
     run: Any, tmp_path: Path, arguments: tuple[object, ...], vertices: int
 ) -> None:
-    from gpu import generate as engine
+    from liverank_gpu import generate as engine
 
     file = tmp_path / "graph.csv"
     code, out, _ = run("generate", *arguments, "--out", file, "--json")
@@ -133,7 +133,7 @@ def test_generated_edges_are_those_of_the_engine(
 
 @pytest.mark.parametrize("name", ["stream.txt", "stream.txt.zst"])
 def test_a_temporal_file_has_the_batches_of_the_stream(run: Any, tmp_path: Path, name: str) -> None:
-    from gpu.generate import temporal_stream
+    from liverank_gpu.generate import temporal_stream
 
     file = tmp_path / name
     code, out, _ = run(

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import typer
 
-from gpu.generate import rmat
-from service.cli.commands.options import size
+from liverank_gpu.generate import rmat
+from liverank_service.cli.commands.options import size
 
 
 @pytest.fixture

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from service.cli.provided_keys import provide_keys
-from service.errors import StorageFailed
-from service.storage import api_keys
-from service.storage.api_keys import ApiKeyStore
+from liverank_service.cli.provided_keys import provide_keys
+from liverank_service.errors import StorageFailed
+from liverank_service.storage import api_keys
+from liverank_service.storage.api_keys import ApiKeyStore
 
 ENVIRONMENT_KEY = "k" * 40
 

@@ -16,16 +16,18 @@ from typing import Any
 import pytest
 
 from liverank.client import Client
-from service.cli.demo import running_service
-from service.cli.errors import CommandError
-from service.cli.listening import bound_sockets, url_of
-from service.storage.graph_store import GraphStore
+from liverank_service.cli.demo import running_service
+from liverank_service.cli.errors import CommandError
+from liverank_service.cli.listening import bound_sockets, url_of
+from liverank_service.storage.graph_store import GraphStore
 
 
 def test_serve_responds_until_it_is_stopped(tmp_path: Path) -> None:
     arguments = ("serve", "--data", str(tmp_path), "--backend", "cpu", "--port", "0")
     with subprocess.Popen(
-        [sys.executable, "-m", "service.cli", *arguments], stderr=subprocess.PIPE, text=True
+        [sys.executable, "-m", "liverank_service.cli", *arguments],
+        stderr=subprocess.PIPE,
+        text=True,
     ) as process:
         assert process.stderr is not None
         lines = iter(process.stderr.readline, "")
@@ -46,7 +48,7 @@ def test_serve_responds_until_it_is_stopped(tmp_path: Path) -> None:
 def serve_ending_by_itself(*arguments: str, listens: bool = False) -> tuple[int, list[str]]:
     """Exit code, and the lines on stderr that the command itself writes."""
     done = subprocess.run(
-        [sys.executable, "-m", "service.cli", "serve", "--backend", "cpu", *arguments],
+        [sys.executable, "-m", "liverank_service.cli", "serve", "--backend", "cpu", *arguments],
         capture_output=True,
         text=True,
         timeout=120,
@@ -171,7 +173,9 @@ def test_serve_ends_where_a_limit_of_the_process_is_too_low(
         store.create(f"graph-{number}", {})
     store.close()
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
-    command = f"{limit}; exec {sys.executable} -m service.cli serve --port 0 --data {tmp_path}"
+    command = (
+        f"{limit}; exec {sys.executable} -m liverank_service.cli serve --port 0 --data {tmp_path}"
+    )
     done = subprocess.run(
         ["bash", "-c", f"{command} --backend cpu"], capture_output=True, text=True, timeout=120
     )
@@ -191,7 +195,16 @@ def test_the_log_of_a_server_that_cannot_listen_is_json_to_its_last_line(
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = str(listener.getsockname()[1])
         done = subprocess.run(
-            [sys.executable, "-m", "service.cli", "serve", "--data", str(tmp_path), "--port", port],
+            [
+                sys.executable,
+                "-m",
+                "liverank_service.cli",
+                "serve",
+                "--data",
+                str(tmp_path),
+                "--port",
+                port,
+            ],
             capture_output=True,
             text=True,
             timeout=120,
@@ -222,7 +235,7 @@ def test_keys_are_not_created_in_an_unnamed_directory(
 
 def test_memory_of_a_device_needs_one(run: Any, tmp_path: Path) -> None:
     options = ("serve", "--data", str(tmp_path), "--backend", "cpu", "--device-memory")
-    command = [sys.executable, "-m", "service.cli", *options, "8GiB"]
+    command = [sys.executable, "-m", "liverank_service.cli", *options, "8GiB"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     refusal = "LIVERANK_DEVICE_MEMORY: 8589934592 must be unset with LIVERANK_BACKEND=cpu"
     assert (done.returncode, done.stderr.splitlines()[-1]) == (1, f"liverank: {refusal}")

@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.csv
 import pytest
 
-from gpu.generate import preferential_attachment, temporal_stream
 from liverank.client import Client
-from service.cli import ingest
-from service.cli.errors import CommandError
+from liverank_gpu.generate import preferential_attachment, temporal_stream
+from liverank_service.cli import ingest
+from liverank_service.cli.errors import CommandError
 from tests.service.graphs import edge_list
 
 

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from service.cli import display
-from service.cli.demo import running_service
+from liverank_service.cli import display
+from liverank_service.cli.demo import running_service
 from tests.service.server import Server, running
 
 ROOT = Path(__file__).parents[3]
@@ -137,8 +137,8 @@ def test_the_start_of_a_service_in_a_command_is_a_wait(
 
 COMPILING = """
 import time
-from gpu import Engine
-from service.cli.__main__ import main
+from liverank_gpu import Engine
+from liverank_service.cli.__main__ import main
 Engine.compiles_kernels = True  # as on a GPU
 Engine.warm_up = lambda _: time.sleep(60)
 main()
@@ -155,7 +155,7 @@ def test_a_server_logs_again_and_again_why_it_is_not_ready(tmp_path: Path) -> No
 
 
 def test_every_command_says_so_in_the_same_way() -> None:
-    for path in (ROOT / "service" / "cli").rglob("*.py"):
+    for path in (ROOT / "service/liverank_service/cli").rglob("*.py"):
         text = path.read_text("utf-8")
         if path.name != "display.py":
             assert not re.search(r"\b(Live|Progress|Status)\(", text), path

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from service.formats.edge_files import read_edge_list
-from service.formats.edge_list import EdgeList, WantedColumns
+from liverank_service.formats.edge_files import read_edge_list
+from liverank_service.formats.edge_list import EdgeList, WantedColumns
 from tests.service.formats.edges_of_files import Read
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from service.formats.edge_list import EdgeList, EdgeListError
+from liverank_service.formats.edge_list import EdgeList, EdgeListError
 
 Read = Callable[..., EdgeList]
 

@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from service.errors import DecodedTooLarge
-from service.formats.arrow_limits import decompressed_bytes, plain_table
+from liverank_service.errors import DecodedTooLarge
+from liverank_service.formats.arrow_limits import decompressed_bytes, plain_table
 
 
 def arrow(table: pa.Table, compression: str | None = None) -> bytes:

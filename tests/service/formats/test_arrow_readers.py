@@ -17,10 +17,10 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
-from service.errors import FormatError
-from service.formats.arrow_readers import read_table
-from service.formats.decode import decode_batch
-from service.formats.media_types import ARROW_STREAM, CSV, JSON, NDJSON, PARQUET
+from liverank_service.errors import FormatError
+from liverank_service.formats.arrow_readers import read_table
+from liverank_service.formats.decode import decode_batch
+from liverank_service.formats.media_types import ARROW_STREAM, CSV, JSON, NDJSON, PARQUET
 
 
 def test_a_failure_waits_for_threads_that_hold_the_content() -> None:

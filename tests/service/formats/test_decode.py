@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.errors import FormatError, UnsupportedFormat
-from service.formats import json_body
-from service.formats.columns import EdgeColumns
-from service.formats.decode import decode_batch
-from service.formats.payload import decode_payload, encode_batch
-from service.vertex_keys import ARROW_TYPES, KeyKind
+from liverank_service.errors import FormatError, UnsupportedFormat
+from liverank_service.formats import json_body
+from liverank_service.formats.columns import EdgeColumns
+from liverank_service.formats.decode import decode_batch
+from liverank_service.formats.payload import decode_payload, encode_batch
+from liverank_service.vertex_keys import ARROW_TYPES, KeyKind
 
 ARROW = "application/vnd.apache.arrow.stream"
 NDJSON = "application/x-ndjson"

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from service.formats.edge_files import read_edge_list
-from service.formats.edge_list import EdgeListError
+from liverank_service.formats.edge_files import read_edge_list
+from liverank_service.formats.edge_list import EdgeListError
 from tests.service.formats.edges_of_files import Read, pairs, refusal
 
 

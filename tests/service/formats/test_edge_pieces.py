@@ -14,10 +14,10 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from service.formats import edge_pieces
-from service.formats.edge_files import STDIN, read_edge_list
-from service.formats.edge_list import EdgeListError, WantedColumns
-from service.formats.edge_pieces import NotIntegers, read_edge_pieces
+from liverank_service.formats import edge_pieces
+from liverank_service.formats.edge_files import STDIN, read_edge_list
+from liverank_service.formats.edge_list import EdgeListError, WantedColumns
+from liverank_service.formats.edge_pieces import NotIntegers, read_edge_pieces
 
 ROWS = 500
 GENERATOR = np.random.default_rng(1)

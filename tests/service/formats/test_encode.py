@@ -15,9 +15,15 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from service.formats import encode
-from service.formats.encode import encoded, json_lines, json_objects, json_tuples, json_values
-from service.formats.media_types import ARROW_STREAM, CSV, EXPORTED, NDJSON, PARQUET
+from liverank_service.formats import encode
+from liverank_service.formats.encode import (
+    encoded,
+    json_lines,
+    json_objects,
+    json_tuples,
+    json_values,
+)
+from liverank_service.formats.media_types import ARROW_STREAM, CSV, EXPORTED, NDJSON, PARQUET
 
 STRINGS = [
     "plain",

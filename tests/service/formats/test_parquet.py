@@ -11,11 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from service.errors import DecodedTooLarge, FormatError
-from service.formats.decode import decode_batch
-from service.formats.media_types import PARQUET
-from service.formats.parquet_pages import page_bytes
-from service.vertex_keys import KeyKind
+from liverank_service.errors import DecodedTooLarge, FormatError
+from liverank_service.formats.decode import decode_batch
+from liverank_service.formats.media_types import PARQUET
+from liverank_service.formats.parquet_pages import page_bytes
+from liverank_service.vertex_keys import KeyKind
 
 
 def parquet(table: pa.Table, **options: Any) -> bytes:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from service.formats.edge_files import read_edge_list
+from liverank_service.formats.edge_files import read_edge_list
 
 DATA = Path(__file__).parents[4] / "shared" / "data"
 

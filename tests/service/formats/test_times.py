@@ -13,12 +13,12 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from service.errors import FormatError
-from service.formats.columns import EdgeColumns
-from service.formats.decode import decode_batch
-from service.formats.media_types import PARQUET
-from service.formats.payload import decode_payload, encode_batch
-from service.formats.times import TimeRule
+from liverank_service.errors import FormatError
+from liverank_service.formats.columns import EdgeColumns
+from liverank_service.formats.decode import decode_batch
+from liverank_service.formats.media_types import PARQUET
+from liverank_service.formats.payload import decode_payload, encode_batch
+from liverank_service.formats.times import TimeRule
 from tests.service.formats.test_decode import ARROW, NDJSON, arrow_stream, lists
 
 JSON = "application/json"

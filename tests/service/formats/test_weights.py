@@ -12,11 +12,11 @@ import orjson
 import pyarrow as pa
 import pytest
 
-from service.errors import FormatError
-from service.formats import json_body
-from service.formats.columns import EdgeColumns
-from service.formats.decode import decode_batch
-from service.formats.payload import decode_payload, encode_batch
+from liverank_service.errors import FormatError
+from liverank_service.formats import json_body
+from liverank_service.formats.columns import EdgeColumns
+from liverank_service.formats.decode import decode_batch
+from liverank_service.formats.payload import decode_payload, encode_batch
 from tests.service.formats.test_decode import ARROW, NDJSON, arrow_stream, lists
 
 JSON = "application/json"

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from gpu import PROGRAMS, ProgramRun
-from gpu.programs.running import RunningVertexProgram
-from service.formats.media_types import EXPORTED
-from service.http.analysis_schemas import (
+from liverank_gpu import PROGRAMS, ProgramRun
+from liverank_gpu.programs.running import RunningVertexProgram
+from liverank_service.formats.media_types import EXPORTED
+from liverank_service.http.analysis_schemas import (
     AnalysisInfo,
     AnalysisList,
     AnalysisStarted,
@@ -322,7 +322,7 @@ def test_what_does_not_fit_is_refused_or_fails(
     path = server.new_graph()
     server.http.post(f"{path}/batches", json={"insert": EDGES}).raise_for_status()
     analysis = start(server, path, "components")
-    for place in ("gpu.programs.run", "gpu.graph.sharing"):
+    for place in ("liverank_gpu.programs.run", "liverank_gpu.graph.sharing"):
         monkeypatch.setattr(f"{place}.copied_bytes", lambda _: 1 << 60)
     refused = problem(server.http.post(f"{path}/analyses/components", json={}), 507)
     assert refused["type"] == "urn:liverank:problem:out-of-memory"
@@ -510,7 +510,7 @@ def test_a_disk_that_fails_refuses_the_request(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("service.storage.files.write_synced", full)
+    monkeypatch.setattr("liverank_service.storage.files.write_synced", full)
     refused = problem(server.http.post(f"{path}/analyses/cores"), 507)
     assert refused["type"] == "urn:liverank:problem:storage-full"
     problem(server.http.delete(kept), 507)

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpu.verify import pagerank
-from service.http.schemas import Durable, Receipt
+from liverank_gpu.verify import pagerank
+from liverank_service.http.schemas import Durable, Receipt
 from tests.service.server import Server, running
 
 

@@ -15,11 +15,11 @@ from unittest.mock import Mock
 import httpx
 import pytest
 
-from service.http import subscribers
-from service.http.limits import ConcurrencyLimit
-from service.http.routes.changes import changes
-from service.pipeline import change_feed
-from service.queries.changes import Subscription
+from liverank_service.http import subscribers
+from liverank_service.http.limits import ConcurrencyLimit
+from liverank_service.http.routes.changes import changes
+from liverank_service.pipeline import change_feed
+from liverank_service.queries.changes import Subscription
 from tests.service.server import PATIENCE, Server, connection_to, running, wait_for
 
 KEY = "k" * 40
@@ -409,7 +409,7 @@ def test_a_request_that_is_cancelled_while_it_joins_is_no_subscriber(
 
     monkeypatch.setattr(feed, "_joined", slowly)
     for name in ("context_of", "limit_of", "subscribers_of"):
-        monkeypatch.setattr(f"service.http.routes.changes.{name}", Mock())
+        monkeypatch.setattr(f"liverank_service.http.routes.changes.{name}", Mock())
     request = Mock(state=Mock(key=None))
 
     async def cancel() -> None:

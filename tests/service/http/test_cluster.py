@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from distributed import SpecCluster
 
-from service.pipeline.sharded_engine import ShardedGraphEngine
+from liverank_service.pipeline.sharded_engine import ShardedGraphEngine
 from tests.service.dask_cluster import settings_for, workers_here
 from tests.service.server import Server, running, wait_for
 

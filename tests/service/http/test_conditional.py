@@ -9,7 +9,7 @@ import httpx
 import pyarrow as pa
 import pytest
 
-from service.http.compression import MIN_COMPRESSED_BYTES
+from liverank_service.http.compression import MIN_COMPRESSED_BYTES
 from tests.service.server import Server
 
 READS = [

@@ -16,9 +16,9 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
-from gpu import OutOfMemory
-from service.formats.media_types import ARROW_STREAM, CSV, EXPORTED, NDJSON, PARQUET
-from service.http.conditional import tagged_response
+from liverank_gpu import OutOfMemory
+from liverank_service.formats.media_types import ARROW_STREAM, CSV, EXPORTED, NDJSON, PARQUET
+from liverank_service.http.conditional import tagged_response
 from tests.service.server import Server, connection_to, running, wait_for
 
 EDGES = [[f"v{i}", f"v{(i * i + 1) % 50}"] for i in range(60)] + [["v1", "v1"], ["k,\n", "v2"]]
@@ -399,7 +399,7 @@ def test_few_neighbours_of_many_can_be_asked_for(server: Server, path: str) -> N
 def test_long_lists_are_not_made_on_the_event_loop(
     server: Server, path: str, read: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = f"service.http.routes.{'edges' if 'neighbors' in read else 'ranks'}"
+    made = f"liverank_service.http.routes.{'edges' if 'neighbors' in read else 'ranks'}"
     server.http.put(f"{path}/sets/some", json={"vertices": ["v1", "v2"]}).raise_for_status()
     server.http.get(f"{path}/top")
     names: list[str] = []

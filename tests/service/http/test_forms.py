@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from service.http.graph_schemas import GraphInfo
-from service.http.schemas import Receipt
+from liverank_service.http.graph_schemas import GraphInfo
+from liverank_service.http.schemas import Receipt
 from tests.service.server import Server
 
 EDGES = [["a", "b"], ["b", "c"], ["c", "a"], ["c", "d"]]

@@ -8,7 +8,7 @@ from unittest.mock import Mock
 import httptools
 import pytest
 
-from service.http.framing import MAX_HEAD_BYTES, Framing
+from liverank_service.http.framing import MAX_HEAD_BYTES, Framing
 
 Outcome = tuple[list[bytes], str]
 """The bodies of complete requests, and how parsing ended."""

@@ -9,8 +9,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from gpu import Engine, OutOfMemory
-from service.http.graph_schemas import GraphInfo, GraphList
+from liverank_gpu import Engine, OutOfMemory
+from liverank_service.http.graph_schemas import GraphInfo, GraphList
 from tests.service.server import DEFAULT_OPTIONS, Server, running, wait_for
 
 

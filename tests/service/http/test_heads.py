@@ -20,7 +20,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from service.http.framing import MAX_HEAD_BYTES
+from liverank_service.http.framing import MAX_HEAD_BYTES
 from tests.service.server import Server, connection_to, running, wait_for
 
 KEY = "k" * 40
@@ -182,7 +182,16 @@ class Process:
 
 @pytest.fixture(scope="module")
 def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
-    command = [sys.executable, "-m", "service.cli", "serve", "--backend", "cpu", "--port", "0"]
+    command = [
+        sys.executable,
+        "-m",
+        "liverank_service.cli",
+        "serve",
+        "--backend",
+        "cpu",
+        "--port",
+        "0",
+    ]
     environment = {
         **os.environ,
         "LIVERANK_DATA": str(tmp_path_factory.mktemp("data")),

@@ -13,11 +13,11 @@ import pyarrow as pa
 import pytest
 
 from liverank.client import Client
-from service.errors import TooBusy
-from service.formats.decode import PARSING_PRICES
-from service.formats.media_types import JSON
-from service.http.limits import ConcurrencyLimit, RequestContext
-from service.settings import Settings
+from liverank_service.errors import TooBusy
+from liverank_service.formats.decode import PARSING_PRICES
+from liverank_service.formats.media_types import JSON
+from liverank_service.http.limits import ConcurrencyLimit, RequestContext
+from liverank_service.settings import Settings
 from tests.service.formats.test_arrow_limits import arrow
 from tests.service.server import Server, connection_to, head, running, wait_for
 

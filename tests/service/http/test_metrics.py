@@ -12,10 +12,10 @@ import pytest
 from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client.parser import text_string_to_metric_families
 
-from gpu import Engine, OutOfMemory
-from service.catalog import Catalog
-from service.http import metrics
-from service.pipeline.observer import StageSeconds
+from liverank_gpu import Engine, OutOfMemory
+from liverank_service.catalog import Catalog
+from liverank_service.http import metrics
+from liverank_service.pipeline.observer import StageSeconds
 from tests.service.server import Server, running, wait_for
 
 Sample = tuple[str, frozenset[tuple[str, str]]]

@@ -13,13 +13,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.errors import UnknownGraph
-from service.http import middleware
-from service.http.limits import ConcurrencyLimit
-from service.http.metrics import HttpMetrics
-from service.http.middleware import LONG_BODY, RequestMiddleware
-from service.http.responses import EXCEPTION_HANDLERS
-from service.settings import Settings
+from liverank_service.errors import UnknownGraph
+from liverank_service.http import middleware
+from liverank_service.http.limits import ConcurrencyLimit
+from liverank_service.http.metrics import HttpMetrics
+from liverank_service.http.middleware import LONG_BODY, RequestMiddleware
+from liverank_service.http.responses import EXCEPTION_HANDLERS
+from liverank_service.settings import Settings
 
 
 def answered(app: ASGIApp, path: str = "/") -> list[Message]:

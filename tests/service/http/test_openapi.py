@@ -18,13 +18,13 @@ from typing import Any
 
 import pytest
 
-from gpu import InvalidValue
-from service.app import create_app
-from service.formats.media_types import ARROW_STREAM, EXPORTED, JSON
-from service.http import analysis_schemas, graph_schemas, schemas
-from service.queries.model import WatchedQuery
-from service.queries.positions import MinPosition
-from service.settings import Settings
+from liverank_gpu import InvalidValue
+from liverank_service.app import create_app
+from liverank_service.formats.media_types import ARROW_STREAM, EXPORTED, JSON
+from liverank_service.http import analysis_schemas, graph_schemas, schemas
+from liverank_service.queries.model import WatchedQuery
+from liverank_service.queries.positions import MinPosition
+from liverank_service.settings import Settings
 
 DOCUMENT: dict[str, Any] = create_app(Settings()).openapi()
 CALLS = {

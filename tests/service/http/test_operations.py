@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from gpu import Engine
-from service.catalog import Catalog
-from service.pipeline.writer import Writer
-from service.settings import Settings
+from liverank_gpu import Engine
+from liverank_service.catalog import Catalog
+from liverank_service.pipeline.writer import Writer
+from liverank_service.settings import Settings
 from tests.service.server import Server, running, wait_for
 
 

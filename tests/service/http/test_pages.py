@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from fastapi import FastAPI
 
-from service.http.pages import FOLDER
+from liverank_service.http.pages import FOLDER
 from tests.service.server import Server
 
 ASSETS = sorted(path for path in (FOLDER / "assets").rglob("*") if path.is_file())

@@ -13,17 +13,17 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from gpu import PUBLISHED_METHODS
-from service.errors import NotAnsweredInTime
-from service.formats.seeds import SeedColumns
-from service.http.schemas import (
+from liverank_gpu import PUBLISHED_METHODS
+from liverank_service.errors import NotAnsweredInTime
+from liverank_service.formats.seeds import SeedColumns
+from liverank_service.http.schemas import (
     PersonalizedAnswers,
     PersonalizedRanks,
 )
-from service.pipeline.pipeline import Pipeline
-from service.pipeline.writer import Writer
-from service.queries.model import KeyedQuery
-from service.queries.requests import QueryRequest
+from liverank_service.pipeline.pipeline import Pipeline
+from liverank_service.pipeline.writer import Writer
+from liverank_service.queries.model import KeyedQuery
+from liverank_service.queries.requests import QueryRequest
 from tests.service.graphs import engine_of, writer_of
 from tests.service.http.test_problems import problem
 from tests.service.server import Server, wait_for

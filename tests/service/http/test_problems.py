@@ -8,10 +8,10 @@ from typing import Any
 import httpx
 import pytest
 
-from gpu import STRATEGIES
-from service.formats.json_body import LARGE_BODY
-from service.http.schemas import Problem
-from service.queries.view import View
+from liverank_gpu import STRATEGIES
+from liverank_service.formats.json_body import LARGE_BODY
+from liverank_service.http.schemas import Problem
+from liverank_service.queries.view import View
 from tests.service.server import Server
 
 

@@ -9,7 +9,7 @@ import httpx
 import pyarrow as pa
 import pytest
 
-from service.http.routes import personalized
+from liverank_service.http.routes import personalized
 from tests.service.http.test_personalized import EDGES
 from tests.service.http.test_problems import problem
 from tests.service.server import Server

@@ -11,7 +11,7 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from service.http.schemas import Durable
+from liverank_service.http.schemas import Durable
 from tests.service.server import Server, running, wait_for
 
 EDGES = [[f"v{each}", f"v{each * each % 40}"] for each in range(80)]

@@ -8,8 +8,8 @@ from urllib.parse import quote
 
 import pytest
 
-from service.formats.json_body import LARGE_BODY
-from service.http.schemas import PersonalizedRanks, RankAnswer, RanksAnswer, TopAnswer
+from liverank_service.formats.json_body import LARGE_BODY
+from liverank_service.http.schemas import PersonalizedRanks, RankAnswer, RanksAnswer, TopAnswer
 from tests.service.server import Server
 
 

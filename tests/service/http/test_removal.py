@@ -11,7 +11,7 @@ import orjson
 import pyarrow as pa
 import pytest
 
-from service.http.schemas import Receipt
+from liverank_service.http.schemas import Receipt
 from tests.service.formats.test_decode import ARROW, NDJSON, arrow_stream
 from tests.service.http.test_changes import subscribed
 from tests.service.server import Server, running

@@ -8,10 +8,10 @@ import pytest
 from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 from starlette.types import Message
 
-from service.errors import InvalidField
-from service.http import route as routes
-from service.http.limits import RequestContext
-from service.http.route import Route
+from liverank_service.errors import InvalidField
+from liverank_service.http import route as routes
+from liverank_service.http.limits import RequestContext
+from liverank_service.http.route import Route
 
 calls: list[str] = []
 

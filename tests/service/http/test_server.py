@@ -10,9 +10,9 @@ from contextlib import closing, contextmanager
 
 import pytest
 
-from service.http.request_body import MAX_DISCARDED_BYTES
-from service.http.server import QUIET_SECONDS
-from service.http.server import Connection as ServerConnection
+from liverank_service.http.request_body import MAX_DISCARDED_BYTES
+from liverank_service.http.server import QUIET_SECONDS
+from liverank_service.http.server import Connection as ServerConnection
 from tests.service.server import Server, running, wait_for
 
 PATIENCE = 1.0
@@ -250,7 +250,7 @@ def test_an_input_is_watched_only_while_a_request_waits_behind_another(
         watch(protocol)
         watched.append(protocol._is_watched)
 
-    monkeypatch.setattr("service.http.server.WATCH_SECONDS", 0.01)
+    monkeypatch.setattr("liverank_service.http.server.WATCH_SECONDS", 0.01)
     monkeypatch.setattr(ServerConnection, "_watch_input", observed)
     with connected(one) as connection:
         connection.send(2 * LIVEZ)

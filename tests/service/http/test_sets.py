@@ -11,8 +11,8 @@ import httpx
 import pyarrow as pa
 import pytest
 
-from service.http.schemas import SetAnswer, SetMembers, TopAnswer
-from service.storage.backup import backup, restore
+from liverank_service.http.schemas import SetAnswer, SetMembers, TopAnswer
+from liverank_service.storage.backup import backup, restore
 from tests.service.formats.test_decode import ARROW, arrow_stream
 from tests.service.server import Server, running
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from service.pipeline.sharded_engine import ShardedGraphEngine
-from service.storage import checkpoint as checkpoints
-from service.storage.backup import backup, restore
-from service.storage.files import write_synced
+from liverank_service.pipeline.sharded_engine import ShardedGraphEngine
+from liverank_service.storage import checkpoint as checkpoints
+from liverank_service.storage.backup import backup, restore
+from liverank_service.storage.files import write_synced
 from tests.service.server import Server, running, wait_for
 
 pytestmark = pytest.mark.filterwarnings("default")

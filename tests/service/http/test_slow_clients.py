@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-import service.http.access
-from service.http.framing import MAX_HEAD_BYTES
+import liverank_service.http.access
+from liverank_service.http.framing import MAX_HEAD_BYTES
 from tests.service.server import Server, connection_to, head, running, wait_for
 
 PATIENCE = 1.0
@@ -51,7 +51,7 @@ def test_a_request_that_waits_for_its_turn_is_not_slow(
         def take(self, turn: object) -> None:
             pass
 
-    monkeypatch.setattr(service.http.access, "turns", lambda _: Never())
+    monkeypatch.setattr(liverank_service.http.access, "turns", lambda _: Never())
     body = b'{"insert": []}'
     with connection_to(impatient) as connection:
         connection.sendall(head("/graphs/default/batches", len(body)) + body)

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from liverank import AsyncClient, Client, ServerError, SourceRange
-from service.formats.source_ranges import MAX_LENGTH
-from service.http.graph_schemas import Ready, SourceList
-from service.pipeline import consumers, source_positions
+from liverank_service.formats.source_ranges import MAX_LENGTH
+from liverank_service.http.graph_schemas import Ready, SourceList
+from liverank_service.pipeline import consumers, source_positions
 from tests.service.server import Server, running, wait_for
 
 REJECTED = {"sets": {"none": {"add": ["a"]}}}

@@ -23,10 +23,10 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from prometheus_client.parser import text_string_to_metric_families
 
-from service.app import create_app
-from service.http.telemetry import TracingObserver, stages
-from service.pipeline.observer import StageSeconds
-from service.settings import Settings
+from liverank_service.app import create_app
+from liverank_service.http.telemetry import TracingObserver, stages
+from liverank_service.pipeline.observer import StageSeconds
+from liverank_service.settings import Settings
 from tests.service.server import Server, running, wait_for
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -301,7 +301,7 @@ def test_what_is_left_is_sent_at_the_end(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_collector_that_does_not_respond_delays_the_end_by_some_seconds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.http.telemetry.CLOSING_SECONDS", 0.5)
+    monkeypatch.setattr("liverank_service.http.telemetry.CLOSING_SECONDS", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         monkeypatch.setenv(
             "OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{silent.getsockname()[1]}"

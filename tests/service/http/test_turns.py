@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 
-import service.http.access
-from service.http.access import REQUIRED_SCOPE, is_read
-from service.http.server import Connection
-from service.pipeline.turns import Kind, turns
+import liverank_service.http.access
+from liverank_service.http.access import REQUIRED_SCOPE, is_read
+from liverank_service.http.server import Connection
+from liverank_service.pipeline.turns import Kind, turns
 from tests.service.server import Server, connection_to, head, running, wait_for
 
 KEY = "k" * 40
@@ -58,7 +58,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 @pytest.fixture
 def held(monkeypatch: pytest.MonkeyPatch) -> Held:
     held = Held()
-    monkeypatch.setattr(service.http.access, "turns", held.of)
+    monkeypatch.setattr(liverank_service.http.access, "turns", held.of)
     return held
 
 

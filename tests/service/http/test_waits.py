@@ -18,8 +18,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from service.http.limits import ConcurrencyLimit, RequestContext
-from service.settings import Settings
+from liverank_service.http.limits import ConcurrencyLimit, RequestContext
+from liverank_service.settings import Settings
 from tests.service.server import Server, connection_to, running, wait_for
 
 PLACES = 6
@@ -180,7 +180,7 @@ def test_a_server_that_stops_answers_those_who_wait(tmp_path: Path) -> None:
 @contextlib.contextmanager
 def serving(data: Path) -> Iterator[tuple[subprocess.Popen[str], int]]:
     """A server process and its port."""
-    command = [sys.executable, "-m", "service.cli", "serve", "--data", str(data)]
+    command = [sys.executable, "-m", "liverank_service.cli", "serve", "--data", str(data)]
     with subprocess.Popen(
         [*command, "--backend", "cpu", "--port", "0"], stderr=subprocess.PIPE, text=True
     ) as process:

@@ -12,9 +12,9 @@ from unittest.mock import patch
 
 import pytest
 
-from gpu.personalized.watched import Registration, Watched
-from service.errors import StorageFailed
-from service.http.schemas import RankAnswer, Receipt, WatchedAnswer
+from liverank_gpu.personalized.watched import Registration, Watched
+from liverank_service.errors import StorageFailed
+from liverank_service.http.schemas import RankAnswer, Receipt, WatchedAnswer
 from tests.service.graphs import engine_of, writer_of
 from tests.service.http.test_personalized import EDGES, _error, _exact, held_up, path
 from tests.service.http.test_problems import problem
@@ -170,8 +170,8 @@ def test_watched_queries_survive_a_restart(tmp_path: Path) -> None:
 
 
 def _fail_to_open(data: Path, failures: list[Exception]) -> None:
-    from service.catalog import Catalog
-    from service.settings import Settings
+    from liverank_service.catalog import Catalog
+    from liverank_service.settings import Settings
 
     catalog = Catalog(Settings(data=data, backend="cpu"))
     try:

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from service.errors import NotReady
-from service.pipeline import expiry
-from service.pipeline.pipeline import Pipeline
-from service.storage.journal import Journal
+from liverank_service.errors import NotReady
+from liverank_service.pipeline import expiry
+from liverank_service.pipeline.pipeline import Pipeline
+from liverank_service.storage.journal import Journal
 from tests.service.graphs import opened
 from tests.service.pipeline.losing_workers import Cluster
 from tests.service.pipeline.windows import Clock
@@ -40,5 +40,5 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     """Where graphs with shards get them from."""
     cluster = Cluster()
-    monkeypatch.setattr("gpu.sharded.cluster.local_workers", cluster.start)
+    monkeypatch.setattr("liverank_gpu.sharded.cluster.local_workers", cluster.start)
     return cluster

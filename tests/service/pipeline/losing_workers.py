@@ -6,8 +6,8 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from gpu import BackendName, Options, ShardLost
-from gpu.backends import backend_named
+from liverank_gpu import BackendName, Options, ShardLost
+from liverank_gpu.backends import backend_named
 from tests.cuda_emulator.emulated import counting_backend
 from tests.gpu.sharded.threads import ThreadWorkers
 

@@ -13,12 +13,12 @@ from unittest.mock import patch
 import orjson
 import pytest
 
-from gpu import OutOfMemory, Solve
-from service.errors import NotReady, SlowSubscriber, TooBusy
-from service.pipeline import change_feed
-from service.pipeline.change_feed import Event, EventRing, Joined
-from service.pipeline.pipeline import Pipeline
-from service.queries.changes import ChangeTracker, Subscription
+from liverank_gpu import OutOfMemory, Solve
+from liverank_service.errors import NotReady, SlowSubscriber, TooBusy
+from liverank_service.pipeline import change_feed
+from liverank_service.pipeline.change_feed import Event, EventRing, Joined
+from liverank_service.pipeline.pipeline import Pipeline
+from liverank_service.queries.changes import ChangeTracker, Subscription
 from tests.service.graphs import batch, opened, send, working
 from tests.service.server import wait_for
 

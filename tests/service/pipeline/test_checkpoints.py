@@ -17,13 +17,13 @@ import pyarrow as pa
 import pytest
 from numpy.typing import NDArray
 
-from gpu import Engine, Options, OutOfMemory, Solve
-from service.errors import FileDamaged, NotReady, RetiredVersion, StorageFailed
-from service.pipeline.checkpointer import CheckpointLimits
-from service.pipeline.pipeline import Pipeline
-from service.storage import checkpoint as checkpoints
-from service.storage.checkpoint import Checkpoint
-from service.storage.journal import KEPT_SECONDS, Journal
+from liverank_gpu import Engine, Options, OutOfMemory, Solve
+from liverank_service.errors import FileDamaged, NotReady, RetiredVersion, StorageFailed
+from liverank_service.pipeline.checkpointer import CheckpointLimits
+from liverank_service.pipeline.pipeline import Pipeline
+from liverank_service.storage import checkpoint as checkpoints
+from liverank_service.storage.checkpoint import Checkpoint
+from liverank_service.storage.journal import KEPT_SECONDS, Journal
 from tests.service.graphs import batch, opened, send, started, submit, working, writer_of
 from tests.service.server import wait_for
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpu import kernels
-from service.pipeline import edge_times
-from service.pipeline.edge_times import EdgeTimes, Ids
+from liverank_gpu import kernels
+from liverank_service.pipeline import edge_times
+from liverank_service.pipeline.edge_times import EdgeTimes, Ids
 
 VERTICES = 12
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from service.errors import ExpiryFailed, StorageFailed
-from service.pipeline.window import WindowOptions
-from service.shard_errors import RankingDelayed
+from liverank_service.errors import ExpiryFailed, StorageFailed
+from liverank_service.pipeline.window import WindowOptions
+from liverank_service.shard_errors import RankingDelayed
 from tests.service.graphs import (
     edges_of,
     send,

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from gpu import Engine, OutOfMemory, Solve
-from service.errors import NotReady, OutcomeDelayed, StorageFull
-from service.pipeline.pipeline import Pipeline
-from service.problems import problem_of
-from service.storage.journal import Journal
+from liverank_gpu import Engine, OutOfMemory, Solve
+from liverank_service.errors import NotReady, OutcomeDelayed, StorageFull
+from liverank_service.pipeline.pipeline import Pipeline
+from liverank_service.problems import problem_of
+from liverank_service.storage.journal import Journal
 from tests.service.graphs import batch, opened, receipt, send, stages_of, submit, together, working
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import networkx as nx
 import pytest
 
-from service.errors import BatchRejected
-from service.pipeline.pipeline import Pipeline
+from liverank_service.errors import BatchRejected
+from liverank_service.pipeline.pipeline import Pipeline
 from tests.service.graphs import receipt, send, submit, timed_batch, together, working
 
 HALF_LIFE = 10.0

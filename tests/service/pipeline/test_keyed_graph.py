@@ -6,12 +6,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from gpu import DeviceLost, Engine, Options, OutOfMemory
-from service.formats.columns import EdgeColumns
-from service.pipeline.keyed_graph import KeyedGraph
-from service.pipeline.vertex_sets import VertexSets
-from service.pipeline.window import Window, WindowOptions
-from service.vertex_keys import ARROW_TYPES, KeyKind, VertexTable
+from liverank_gpu import DeviceLost, Engine, Options, OutOfMemory
+from liverank_service.formats.columns import EdgeColumns
+from liverank_service.pipeline.keyed_graph import KeyedGraph
+from liverank_service.pipeline.vertex_sets import VertexSets
+from liverank_service.pipeline.window import Window, WindowOptions
+from liverank_service.vertex_keys import ARROW_TYPES, KeyKind, VertexTable
 
 
 @pytest.mark.parametrize("kind", ["string", "integer"])

@@ -13,8 +13,8 @@ import orjson
 import pyarrow as pa
 import pytest
 
-from gpu import EdgeBatch, Engine, OutOfMemory, Solve
-from service.errors import (
+from liverank_gpu import EdgeBatch, Engine, OutOfMemory, Solve
+from liverank_service.errors import (
     BatchRejected,
     GraphStopped,
     IdempotencyConflict,
@@ -23,10 +23,10 @@ from service.errors import (
     StorageFailed,
     UnknownVersion,
 )
-from service.pipeline.batch import PendingBatch
-from service.pipeline.completions import Completions
-from service.pipeline.pipeline import Pipeline
-from service.storage.journal import Journal
+from liverank_service.pipeline.batch import PendingBatch
+from liverank_service.pipeline.completions import Completions
+from liverank_service.pipeline.pipeline import Pipeline
+from liverank_service.storage.journal import Journal
 from tests.service.graphs import (
     batch,
     opened,

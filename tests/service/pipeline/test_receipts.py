@@ -7,8 +7,8 @@ from time import perf_counter, sleep
 
 import orjson
 
-from gpu import Solve
-from service.pipeline.pipeline import Pipeline
+from liverank_gpu import Solve
+from liverank_service.pipeline.pipeline import Pipeline
 from tests.service.graphs import batch, receipt, send, stages_of, together
 
 

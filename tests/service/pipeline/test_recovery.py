@@ -11,16 +11,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from gpu import Engine, Options, Solve
-from service.errors import FileDamaged, NotReady, QueueFull, StorageFailed, UnknownVertex
-from service.formats.seeds import SeedColumns
-from service.pipeline.admission import QueueLimits
-from service.pipeline.checkpointer import CheckpointLimits
-from service.pipeline.pipeline import Pipeline
-from service.queries.model import WatchedQuery
-from service.queries.scheduler import WatchRequest
-from service.storage.journal import Journal
-from service.storage.watched_file import read_watched
+from liverank_gpu import Engine, Options, Solve
+from liverank_service.errors import FileDamaged, NotReady, QueueFull, StorageFailed, UnknownVertex
+from liverank_service.formats.seeds import SeedColumns
+from liverank_service.pipeline.admission import QueueLimits
+from liverank_service.pipeline.checkpointer import CheckpointLimits
+from liverank_service.pipeline.pipeline import Pipeline
+from liverank_service.queries.model import WatchedQuery
+from liverank_service.queries.scheduler import WatchRequest
+from liverank_service.storage.journal import Journal
+from liverank_service.storage.watched_file import read_watched
 from tests.service.graphs import batch, engine_of, send, started, submit
 from tests.service.server import running, wait_for
 

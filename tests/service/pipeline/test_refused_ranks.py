@@ -9,13 +9,13 @@ import numpy as np
 import orjson
 import pytest
 
-from gpu import Snapshot, Solve
-from gpu.pagerank import gate, solver
-from gpu.pagerank.global_iterate import GlobalIterate
-from gpu.pagerank.sweeps import Swept
-from gpu.snapshot import Capture
-from service.errors import NotReady, RankingFailed
-from service.pipeline.pipeline import Pipeline
+from liverank_gpu import Snapshot, Solve
+from liverank_gpu.pagerank import gate, solver
+from liverank_gpu.pagerank.global_iterate import GlobalIterate
+from liverank_gpu.pagerank.sweeps import Swept
+from liverank_gpu.snapshot import Capture
+from liverank_service.errors import NotReady, RankingFailed
+from liverank_service.pipeline.pipeline import Pipeline
 from tests.service.graphs import batch, opened, send, working
 
 

@@ -10,14 +10,14 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from gpu import ShardLost, UnknownVertex
-from service.errors import NotReady, StorageFailed
-from service.pipeline.pipeline import Pipeline
-from service.shard_errors import RankingDelayed
-from service.storage import checkpoint as checkpoints
-from service.storage.backup import backup, restore
-from service.storage.files import write_synced
-from service.storage.journal import Journal
+from liverank_gpu import ShardLost, UnknownVertex
+from liverank_service.errors import NotReady, StorageFailed
+from liverank_service.pipeline.pipeline import Pipeline
+from liverank_service.shard_errors import RankingDelayed
+from liverank_service.storage import checkpoint as checkpoints
+from liverank_service.storage.backup import backup, restore
+from liverank_service.storage.files import write_synced
+from liverank_service.storage.journal import Journal
 from tests.service.graphs import (
     batch,
     edges_of,
@@ -142,7 +142,7 @@ def test_a_checkpoint_does_not_go_on_with_other_shards(
 def test_batches_are_ranked_while_a_checkpoint_is_written(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("gpu.sharded.capture.PIECE_SLOTS", 4)
+    monkeypatch.setattr("liverank_gpu.sharded.capture.PIECE_SLOTS", 4)
     send(pipeline, batch(EDGES))
     versions: list[int] = []
 
@@ -218,7 +218,7 @@ def test_a_damaged_checkpoint_of_shards_is_set_aside(
     file: str,
     how: str,
 ) -> None:
-    monkeypatch.setattr("gpu.sharded.capture.PIECE_SLOTS", 4)
+    monkeypatch.setattr("liverank_gpu.sharded.capture.PIECE_SLOTS", 4)
     edges = grown_in_shards(tmp_path, 3)
     newest, _ = checkpoints.stored(tmp_path / "checkpoints")
     said = damage(newest / file, how)

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from gpu import EdgeBatch, OutOfMemory
-from service.pipeline.edge_times import EdgeTimes
-from service.pipeline.expiry import Expiry
-from service.pipeline.pipeline import Pipeline
-from service.pipeline.window import WindowOptions
-from service.shard_errors import RankingDelayed
-from service.storage.journal import Journal
+from liverank_gpu import EdgeBatch, OutOfMemory
+from liverank_service.pipeline.edge_times import EdgeTimes
+from liverank_service.pipeline.expiry import Expiry
+from liverank_service.pipeline.pipeline import Pipeline
+from liverank_service.pipeline.window import WindowOptions
+from liverank_service.shard_errors import RankingDelayed
+from liverank_service.storage.journal import Journal
 from tests.service.graphs import (
     Sent,
     edges_of,

@@ -10,13 +10,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from gpu import ShardLost, Solve
-from service.errors import BatchRejected, NotReady
-from service.formats.seeds import SeedColumns
-from service.pipeline.pipeline import Pipeline
-from service.queries.model import KeyedQuery
-from service.queries.requests import PendingQuery, QueryResponse
-from service.shard_errors import RankingDelayed
+from liverank_gpu import ShardLost, Solve
+from liverank_service.errors import BatchRejected, NotReady
+from liverank_service.formats.seeds import SeedColumns
+from liverank_service.pipeline.pipeline import Pipeline
+from liverank_service.queries.model import KeyedQuery
+from liverank_service.queries.requests import PendingQuery, QueryResponse
+from liverank_service.shard_errors import RankingDelayed
 from tests.service.graphs import (
     Sent,
     batch,
@@ -254,7 +254,7 @@ def test_a_shard_lost_while_its_graph_is_opened_is_no_error(
 def test_shards_lost_at_every_opening_are_an_error(
     tmp_path: Path, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.pipeline.shards._OPENING_ATTEMPTS", 3)
+    monkeypatch.setattr("liverank_service.pipeline.shards._OPENING_ATTEMPTS", 3)
     with working(tmp_path) as pipeline:
         send(pipeline, batch(EDGES))
     cluster.failing, cluster.later_absent = "update", 1000

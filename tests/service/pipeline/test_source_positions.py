@@ -8,15 +8,15 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from gpu import Solve
-from service.errors import BatchRejected, NotReady, SourcePositionConflict
-from service.formats.columns import SetChange
-from service.formats.payload import decode_payload, encode_batch
-from service.formats.source_ranges import SourceRange
-from service.pipeline.batch import Batch
-from service.pipeline.pipeline import Pipeline
-from service.storage.backup import backup, restore
-from service.storage.journal import Journal
+from liverank_gpu import Solve
+from liverank_service.errors import BatchRejected, NotReady, SourcePositionConflict
+from liverank_service.formats.columns import SetChange
+from liverank_service.formats.payload import decode_payload, encode_batch
+from liverank_service.formats.source_ranges import SourceRange
+from liverank_service.pipeline.batch import Batch
+from liverank_service.pipeline.pipeline import Pipeline
+from liverank_service.storage.backup import backup, restore
+from liverank_service.storage.journal import Journal
 from tests.service.graphs import (
     Sent,
     columns,

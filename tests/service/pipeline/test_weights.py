@@ -10,11 +10,11 @@ from pathlib import Path
 import orjson
 import pytest
 
-from gpu import LARGEST_WEIGHT
-from service.pipeline.pipeline import Pipeline
-from service.storage.backup import backup, restore
-from service.storage.graph_store import GraphStore
-from service.storage.journal import Journal
+from liverank_gpu import LARGEST_WEIGHT
+from liverank_service.pipeline.pipeline import Pipeline
+from liverank_service.storage.backup import backup, restore
+from liverank_service.storage.graph_store import GraphStore
+from liverank_service.storage.journal import Journal
 from tests.service.graphs import (
     Sent,
     batch,

@@ -14,17 +14,17 @@ from typing import Any
 import orjson
 import pytest
 
-from gpu import OutOfMemory, Solve
-from service.errors import BatchRejected, ExpiryFailed, IdempotencyConflict, StorageFailed
-from service.pipeline import expiry
-from service.pipeline.batch import Batch
-from service.pipeline.expiry import Expiry
-from service.pipeline.keyed_graph import IncompletelyApplied, KeyedGraph
-from service.pipeline.pipeline import Pipeline
-from service.pipeline.window import WindowOptions
-from service.pipeline.writer import Writer
-from service.shard_errors import RankingDelayed
-from service.storage.journal import Journal
+from liverank_gpu import OutOfMemory, Solve
+from liverank_service.errors import BatchRejected, ExpiryFailed, IdempotencyConflict, StorageFailed
+from liverank_service.pipeline import expiry
+from liverank_service.pipeline.batch import Batch
+from liverank_service.pipeline.expiry import Expiry
+from liverank_service.pipeline.keyed_graph import IncompletelyApplied, KeyedGraph
+from liverank_service.pipeline.pipeline import Pipeline
+from liverank_service.pipeline.window import WindowOptions
+from liverank_service.pipeline.writer import Writer
+from liverank_service.shard_errors import RankingDelayed
+from liverank_service.storage.journal import Journal
 from tests.service.graphs import (
     Sent,
     edges_of,
@@ -303,7 +303,9 @@ def test_no_clock_is_read_while_batches_are_replayed(
     def unread() -> float:
         # other threads may read it, and so may what the garbage collector finalises in this one
         caller = sys._getframe(1).f_globals["__name__"]
-        assert caller.partition(".")[0] not in ("service", "gpu"), f"{caller} reads a clock"
+        assert caller.partition(".")[0] not in ("liverank_service", "liverank_gpu"), (
+            f"{caller} reads a clock"
+        )
         return clock()
 
     monkeypatch.setattr(KeyedGraph, "apply", apply)

@@ -12,10 +12,10 @@ from typing import Any
 
 import orjson
 
-from service.formats.payload import decode_payload
-from service.pipeline.pipeline import Pipeline
-from service.pipeline.window import WindowOptions
-from service.storage.journal import Journal
+from liverank_service.formats.payload import decode_payload
+from liverank_service.pipeline.pipeline import Pipeline
+from liverank_service.pipeline.window import WindowOptions
+from liverank_service.storage.journal import Journal
 
 SECONDS = 5.0
 EVENT = WindowOptions(SECONDS, "event")

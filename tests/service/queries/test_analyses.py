@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from gpu import InvalidValue
-from service.queries.analyses import checked_parameters
+from liverank_gpu import InvalidValue
+from liverank_service.queries.analyses import checked_parameters
 
 
 @pytest.mark.parametrize(

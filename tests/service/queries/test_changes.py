@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpu import InvalidValue
-from service.pipeline.pipeline import Pipeline
-from service.queries.changes import ChangeTracker, Subscription
-from service.queries.view import View
+from liverank_gpu import InvalidValue
+from liverank_service.pipeline.pipeline import Pipeline
+from liverank_service.queries.changes import ChangeTracker, Subscription
+from liverank_service.queries.view import View
 from tests.service.graphs import Pairs, batch, send, working
 
 

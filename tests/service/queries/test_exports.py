@@ -9,12 +9,12 @@ import orjson
 import pyarrow as pa
 import pytest
 
-from gpu import EdgeBatch, Engine, Options
-from service.pipeline.edge_reading import Subgraph
-from service.queries import exports
-from service.queries.exports import edges_export, ranks_export
-from service.queries.view import View
-from service.vertex_keys import VertexKeys, VertexTable
+from liverank_gpu import EdgeBatch, Engine, Options
+from liverank_service.pipeline.edge_reading import Subgraph
+from liverank_service.queries import exports
+from liverank_service.queries.exports import edges_export, ranks_export
+from liverank_service.queries.view import View
+from liverank_service.vertex_keys import VertexKeys, VertexTable
 
 EDGES = {(0, 1): 0.5, (1, 2): 2.0, (2, 0): 1.25, (3, 3): 4.0, (0, 3): 1.0}
 

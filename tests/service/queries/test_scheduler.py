@@ -12,14 +12,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from gpu import EdgeBatch, Engine, Options, Registration
-from service.errors import NotAnsweredInTime, UnknownVertex
-from service.formats.seeds import SeedColumns
-from service.queries.model import KeyedQuery, QueryByIds, WatchedQuery
-from service.queries.requests import QueryRequest
-from service.queries.scheduler import MAX_BATCHES, QueryQueue, QueryScheduler, WatchRequest
-from service.queries.view import View
-from service.vertex_keys import VertexTable
+from liverank_gpu import EdgeBatch, Engine, Options, Registration
+from liverank_service.errors import NotAnsweredInTime, UnknownVertex
+from liverank_service.formats.seeds import SeedColumns
+from liverank_service.queries.model import KeyedQuery, QueryByIds, WatchedQuery
+from liverank_service.queries.requests import QueryRequest
+from liverank_service.queries.scheduler import MAX_BATCHES, QueryQueue, QueryScheduler, WatchRequest
+from liverank_service.queries.view import View
+from liverank_service.vertex_keys import VertexTable
 
 VERTICES = 300
 TURN = 0.0

@@ -8,16 +8,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-import service.queries.view
-from gpu import EdgeBatch, Engine, Ranks
-from service.queries.view import View
-from service.vertex_keys import VertexTable
+import liverank_service.queries.view
+from liverank_gpu import EdgeBatch, Engine, Ranks
+from liverank_service.queries.view import View
+from liverank_service.vertex_keys import VertexTable
 
 
 @pytest.fixture
 def walks(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     """The (count, offset) of each pass over all ranks; a view caches 4 to 16 places here."""
-    monkeypatch.setattr(service.queries.view, "CACHED_PLACES", (4, 16))
+    monkeypatch.setattr(liverank_service.queries.view, "CACHED_PLACES", (4, 16))
     seen: list[tuple[int, int]] = []
     original = Ranks.top
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from service.app import create_app
-from service.cli.main import main
-from service.errors import ApiKeysMissing, FileDamaged, LastApiKey, StorageFailed
-from service.settings import Settings
-from service.storage.api_keys import ApiKeyStore, digest_of
+from liverank_service.app import create_app
+from liverank_service.cli.main import main
+from liverank_service.errors import ApiKeysMissing, FileDamaged, LastApiKey, StorageFailed
+from liverank_service.settings import Settings
+from liverank_service.storage.api_keys import ApiKeyStore, digest_of
 from tests.service.server import running
 
 ENVIRONMENT_KEY = "k" * 32

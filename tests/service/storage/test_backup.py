@@ -13,12 +13,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from service.cli.main import main
-from service.errors import StorageFailed, StorageFull
-from service.storage import backup as backups
-from service.storage.api_keys import ApiKeyStore
-from service.storage.backup import CopiedGraph, backup, restore
-from service.storage.files import rename_synced
+from liverank_service.cli.main import main
+from liverank_service.errors import StorageFailed, StorageFull
+from liverank_service.storage import backup as backups
+from liverank_service.storage.api_keys import ApiKeyStore
+from liverank_service.storage.backup import CopiedGraph, backup, restore
+from liverank_service.storage.files import rename_synced
 from tests.service.graphs import batch, edges_of, send, working
 from tests.service.server import Server, running, wait_for
 

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from service.catalog import Catalog
-from service.errors import GraphStopped, StorageFailed, UnknownGraph
-from service.settings import Settings
-from service.storage import checkpoint as checkpoints
-from service.storage.api_keys import ApiKeyStore
-from service.storage.backup import backup, restore
-from service.storage.files import replace_file
-from service.storage.graph_store import GraphStore
+from liverank_service.catalog import Catalog
+from liverank_service.errors import GraphStopped, StorageFailed, UnknownGraph
+from liverank_service.settings import Settings
+from liverank_service.storage import checkpoint as checkpoints
+from liverank_service.storage.api_keys import ApiKeyStore
+from liverank_service.storage.backup import backup, restore
+from liverank_service.storage.files import replace_file
+from liverank_service.storage.graph_store import GraphStore
 from tests.service.graphs import batch, send, working
 
 Failing = Callable[[Path, Callable[[], bool]], AbstractContextManager[None]]

@@ -15,10 +15,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.ipc
 
-from service.formats.columns import SetChange
-from service.formats.source_ranges import SourceRange
-from service.pipeline.batch import Batch
-from service.pipeline.window import WindowOptions
+from liverank_service.formats.columns import SetChange
+from liverank_service.formats.source_ranges import SourceRange
+from liverank_service.pipeline.batch import Batch
+from liverank_service.pipeline.window import WindowOptions
 from tests.service.graphs import Sent, batch, columns, opened, send, timed_batch
 
 EDGES = [(f"v{number}", f"v{number + 1}") for number in range(40)]

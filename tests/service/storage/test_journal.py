@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from service.errors import StorageFailed, StorageFull
-from service.storage.journal import Journal, Outcome
-from service.storage.layout import Record
+from liverank_service.errors import StorageFailed, StorageFull
+from liverank_service.storage.journal import Journal, Outcome
+from liverank_service.storage.layout import Record
 
 
 @pytest.fixture

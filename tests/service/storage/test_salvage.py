@@ -13,16 +13,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from gpu import Solve
-from service.errors import StorageFailed
-from service.formats.columns import SetChange
-from service.http.schemas import Receipt
-from service.pipeline.batch import Batch
-from service.storage.checkpoint import Checkpoint
-from service.storage.head import read_head
-from service.storage.journal import Journal, Outcome, head_path
-from service.storage.layout import BEGINNING, Record
-from service.storage.recovery import verified_journal
+from liverank_gpu import Solve
+from liverank_service.errors import StorageFailed
+from liverank_service.formats.columns import SetChange
+from liverank_service.http.schemas import Receipt
+from liverank_service.pipeline.batch import Batch
+from liverank_service.storage.checkpoint import Checkpoint
+from liverank_service.storage.head import read_head
+from liverank_service.storage.journal import Journal, Outcome, head_path
+from liverank_service.storage.layout import BEGINNING, Record
+from liverank_service.storage.recovery import verified_journal
 from tests.service.graphs import Sent, batch, columns, opened, send, working, writer_of
 
 BATCHES = 40

@@ -24,12 +24,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from service.errors import StorageFailed
-from service.pipeline.capture import snapshot_of
-from service.storage import checkpoint, journal
-from service.storage.backup import restore
-from service.storage.graph_store import GraphStore, read_manifest
-from service.storage.journal import Journal
+from liverank_service.errors import StorageFailed
+from liverank_service.pipeline.capture import snapshot_of
+from liverank_service.storage import checkpoint, journal
+from liverank_service.storage.backup import restore
+from liverank_service.storage.graph_store import GraphStore, read_manifest
+from liverank_service.storage.journal import Journal
 from tests.service.server import DEFAULT_OPTIONS, Server, running
 
 STORED = Path(__file__).parents[1] / "stored"

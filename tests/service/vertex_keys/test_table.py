@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpu import kernels
-from service.vertex_keys import ARROW_TYPES, KeyKind, KeyTable
-from service.vertex_keys import table as keys_module
+from liverank_gpu import kernels
+from liverank_service.vertex_keys import ARROW_TYPES, KeyKind, KeyTable
+from liverank_service.vertex_keys import table as keys_module
 
 
 class CollidingKeyTable(KeyTable):

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.vertex_keys import ARROW_TYPES, KeyKind, VertexKeys, VertexTable
-from service.vertex_keys import vertices as module
+from liverank_service.vertex_keys import ARROW_TYPES, KeyKind, VertexKeys, VertexTable
+from liverank_service.vertex_keys import vertices as module
 
 STEPS = st.sampled_from(["assign", "assign", "remove", "remove", "undo", "store", "compact"])
 

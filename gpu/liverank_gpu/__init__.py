@@ -1,0 +1,130 @@
+"""The engine of liverank: a dynamic graph and its PageRank, on the GPU or on the CPU.
+
+It knows nothing of HTTP, keys, files or settings.
+"""
+
+from liverank_gpu.backends import limit_device_memory
+from liverank_gpu.columns import LARGEST_WEIGHT, LEAST_WEIGHT, MOST_HALF_LIVES
+from liverank_gpu.engine import Engine
+from liverank_gpu.errors import (
+    EXIT_DEVICE_LOST,
+    BackendUnavailable,
+    ClusterUnavailable,
+    ConcurrentUse,
+    DeviceLost,
+    EngineError,
+    InvalidValue,
+    NotConverged,
+    OutOfMemory,
+    ShardLost,
+    UnknownVertex,
+)
+from liverank_gpu.graph.reading import CapturedEdges, EdgeBlock, EdgeReader, Neighbours
+from liverank_gpu.graph.staging import StagingBuffer
+from liverank_gpu.native import kernels as kernels
+from liverank_gpu.operations.programs import VertexProgram
+from liverank_gpu.out_of_core.programs import OutOfCoreAnswer, OutOfCorePrograms
+from liverank_gpu.out_of_core.ranking import OutOfCoreRanking, OutOfCoreRanks
+from liverank_gpu.pagerank.places import SettledTarget, proven_descents, rank_error
+from liverank_gpu.pagerank.ranks import RankChanges, RankReference, Ranks
+from liverank_gpu.pagerank.strategies import STRATEGIES, Solve
+from liverank_gpu.personalized.batch import QueryBatch
+from liverank_gpu.personalized.resolve import (
+    METHODS,
+    PUBLISHED_METHODS,
+    TARGETS,
+    ResolvedQuery,
+    Target,
+)
+from liverank_gpu.personalized.watched import Registration
+from liverank_gpu.programs.algorithms import Algorithm
+from liverank_gpu.programs.answer import Answer, Receipt
+from liverank_gpu.programs.run import PROGRAMS
+from liverank_gpu.programs.running import ProgramRun
+from liverank_gpu.sharded.capture import ShardedCapture
+from liverank_gpu.sharded.cluster import Cluster
+from liverank_gpu.sharded.engine import ShardedEngine
+from liverank_gpu.snapshot import Capture, Snapshot
+from liverank_gpu.trace import Trace, TraceStep
+from liverank_gpu.types import (
+    VERTEX_LIMIT,
+    BackendName,
+    Change,
+    Dangling,
+    EdgeBatch,
+    Form,
+    OnConflict,
+    Options,
+    Personalized,
+    PersonalizedQuery,
+    Result,
+    Storage,
+)
+
+__all__ = [
+    "EXIT_DEVICE_LOST",
+    "LARGEST_WEIGHT",
+    "LEAST_WEIGHT",
+    "METHODS",
+    "MOST_HALF_LIVES",
+    "PROGRAMS",
+    "PUBLISHED_METHODS",
+    "STRATEGIES",
+    "TARGETS",
+    "VERTEX_LIMIT",
+    "Algorithm",
+    "Answer",
+    "BackendName",
+    "BackendUnavailable",
+    "Capture",
+    "CapturedEdges",
+    "Change",
+    "Cluster",
+    "ClusterUnavailable",
+    "ConcurrentUse",
+    "Dangling",
+    "DeviceLost",
+    "EdgeBatch",
+    "EdgeBlock",
+    "EdgeReader",
+    "Engine",
+    "EngineError",
+    "Form",
+    "InvalidValue",
+    "Neighbours",
+    "NotConverged",
+    "OnConflict",
+    "Options",
+    "OutOfCoreAnswer",
+    "OutOfCorePrograms",
+    "OutOfCoreRanking",
+    "OutOfCoreRanks",
+    "OutOfMemory",
+    "Personalized",
+    "PersonalizedQuery",
+    "ProgramRun",
+    "QueryBatch",
+    "RankChanges",
+    "RankReference",
+    "Ranks",
+    "Receipt",
+    "Registration",
+    "ResolvedQuery",
+    "Result",
+    "SettledTarget",
+    "ShardLost",
+    "ShardedCapture",
+    "ShardedEngine",
+    "Snapshot",
+    "Solve",
+    "StagingBuffer",
+    "Storage",
+    "Target",
+    "Trace",
+    "TraceStep",
+    "UnknownVertex",
+    "VertexProgram",
+    "limit_device_memory",
+    "proven_descents",
+    "rank_error",
+]

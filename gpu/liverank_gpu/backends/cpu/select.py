@@ -1,0 +1,60 @@
+"""The largest entries of vectors on ``cpu``, and bounds on the others."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from liverank_gpu.native import kernels
+from liverank_gpu.operations.csr import GraphView
+from liverank_gpu.operations.device import Array
+from liverank_gpu.operations.select import Candidates, SelectOperations, residual_bound
+
+_GROUP = 64
+"""Values of which only the largest is looked at in `_at_most_kth_largest`."""
+
+
+class CpuSelect(SelectOperations):
+    """See SelectOperations."""
+
+    def _largest(self, values: Array, counts: NDArray[np.int64]) -> list[Candidates]:
+        found = []
+        for column, count in enumerate(counts.tolist()):
+            entries = np.ascontiguousarray(values[:, column])
+            least = _at_most_kth_largest(entries, count) if count else np.inf
+            positions = np.flatnonzero(entries >= least)
+            found.append((positions, entries[positions]))
+        return found
+
+    def list_changed(
+        self, values: Array, mass: float, earlier: Array, threshold: float, capacity: int
+    ) -> tuple[int, Array]:
+        listed = np.empty(min(capacity, len(values)), np.int32)
+        found: int = kernels.list_changed(values, mass, earlier, threshold, listed)
+        return found, listed[:found]
+
+    def highest_bound(
+        self,
+        graph: GraphView,
+        vertices: Array | None,
+        values: Array,
+        residuals: Array,
+        damping: float,
+        positive_residual: float,
+        at_most: float,
+    ) -> float:
+        degree, loop = graph.degree, graph.loop
+        if vertices is not None:
+            degree, loop = degree[vertices], loop[vertices]
+        bounds = residual_bound(np, residuals, degree, loop, damping, positive_residual)
+        return float((values + bounds)[values <= at_most].max())
+
+
+def _at_most_kth_largest(values: Array, k: int) -> float:
+    """A number at most the k-th largest value, and usually not far below it: the k-th largest of
+    the maxima of small groups.
+    """
+    group = max(1, min(_GROUP, len(values) // k))
+    whole = values[: len(values) // group * group].reshape(group, -1)
+    maxima = whole.max(axis=0)
+    return float(np.partition(maxima, len(maxima) - k)[len(maxima) - k])

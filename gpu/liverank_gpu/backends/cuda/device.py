@@ -1,0 +1,210 @@
+"""Memory and time on ``cuda``, and what the backend needs of a device."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from liverank_gpu.backends.cpu.host_memory import available_bytes
+from liverank_gpu.backends.cuda.kernels.loader import NAMES, is_weighted
+from liverank_gpu.backends.cuda.kernels.page_shape import PAGE_SHAPE, PageShape
+from liverank_gpu.errors import DeviceLost, OutOfMemory
+from liverank_gpu.operations.device import Array, DeviceOperations, Event
+
+_STICKY = {214, 700, 702, 704, 709, 710, 714, 715, 716, 717, 718, 719}
+"""CUDA's errors after which every call of the process fails in the same way: uncorrectable memory,
+illegal addresses and instructions, timeouts, failed assertions and launches.
+"""
+
+
+NULL = np.uintp(0)
+"""A null pointer, for an array that a kernel does not use. (CuPy takes None for one from 15 on.)"""
+
+
+class Kernel(Protocol):
+    """A compiled kernel, called as ``cupy.RawKernel`` is: arrays, NULL and typed NumPy scalars."""
+
+    def __call__(
+        self,
+        grid: tuple[int, ...],
+        block: tuple[int, ...],
+        args: tuple[Any, ...],
+        *,
+        shared_mem: int = 0,
+    ) -> None: ...
+
+
+class PooledMemory:
+    """The memory of a device, from which a pool of CuPy has taken some."""
+
+    def __init__(
+        self,
+        pool: Any,
+        free: Callable[[], int],
+        use: Callable[[Callable[[int], Any]], object] = lambda _: None,
+    ) -> None:
+        """pool  cupy.cuda.MemoryPool
+        free  returns the bytes of the device that nobody has
+        use   has arrays take their memory from a function of its size
+        """
+        self._pool, self._free, self._use = pool, free, use
+        self._at_first = pool.get_limit()  # of CUPY_GPU_MEMORY_LIMIT; 0: none
+        if self._at_first:
+            use(self._allocated)
+
+    def available(self) -> int:
+        """Bytes that can be allocated."""
+        available = self._free() + self._pool.free_bytes()
+        if limit := self._pool.get_limit():
+            available = min(available, limit - self._pool.used_bytes())
+        return max(0, int(available))
+
+    def limit(self, most: int | None) -> None:
+        """Bounds the pool, in bytes; None: as it was at first."""
+        self._pool.set_limit(size=self._at_first if most is None else most)
+        if most is not None:
+            self._use(self._allocated)
+
+    def _allocated(self, size: int) -> Any:
+        """Memory of the pool. What it compares with its limit includes free blocks, so they are
+        given back before it refuses.
+        """
+        try:
+            return self._pool.malloc(size)
+        except MemoryError:
+            self._pool.free_all_blocks()
+            return self._pool.malloc(size)
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """What the backend needs of a device. Tests run it with NumPy arrays and kernels that are
+    compiled for the CPU.
+
+    xp                the array module
+    load              translation unit → (name expression → kernel)
+    compile           (name, source, name expressions) → (name expression → kernel), whose blocks
+                      may synchronise
+    to_host           a device array as a NumPy array
+    synchronize       waits for all work in the stream of the calling thread
+    event             a new event; `record` places it in the stream of the calling thread
+    milliseconds      the time between two events that are reached
+    memory            what arrays take their memory from
+    page_locked       bytes → a page-locked host array, uint8[bytes]
+    start_copy        see DeviceOperations
+    reading           the context in which another thread may read published arrays
+    multiprocessors   number of multiprocessors
+    pages             what pages.cu is compiled for; None if a block has too little shared memory
+    """
+
+    xp: Any
+    load: Callable[[str], Callable[[str], Kernel]]
+    compile: Callable[[str, str, tuple[str, ...]], Callable[[str], Kernel]]
+    to_host: Callable[[Array], NDArray[Any]]
+    synchronize: Callable[[], None]
+    event: Callable[[], Event]
+    milliseconds: Callable[[Any, Any], float]
+    memory: PooledMemory
+    page_locked: Callable[[int], NDArray[np.uint8]]
+    start_copy: Callable[[NDArray[Any], Array], Callable[[], None]]
+    reading: Callable[[], AbstractContextManager[Any]]
+    multiprocessors: int = 1
+    pages: PageShape | None = PAGE_SHAPE
+
+
+class _Kernels(dict[str, dict[str, Kernel]]):
+    """Kernels by translation unit; those of weighted graphs are loaded when one is used."""
+
+    def __init__(self, load: Callable[[str], Callable[[str], Kernel]]) -> None:
+        self._load = load
+        super().__init__({unit: self._loaded(unit) for unit in NAMES if not is_weighted(unit)})
+
+    def _loaded(self, unit: str) -> dict[str, Kernel]:
+        load = self._load(unit)
+        return {expression: load(expression) for expression in NAMES[unit]}
+
+    def __missing__(self, unit: str) -> dict[str, Kernel]:
+        self[unit] = self._loaded(unit)
+        return self[unit]
+
+
+class CudaDevice(DeviceOperations):
+    """One CUDA device; see DeviceOperations.
+
+    kernels          translation unit → name expression → kernel
+    multiprocessors  number of multiprocessors
+    compile          see Device
+    """
+
+    def __init__(self, device: Device) -> None:
+        self.xp = device.xp
+        self.kernels: dict[str, dict[str, Kernel]] = _Kernels(device.load)
+        self.multiprocessors = device.multiprocessors
+        self.compile = device.compile
+        self._device = device
+        self._process = os.getpid()
+
+    def to_device(self, values: NDArray[Any]) -> Array:
+        return self.xp.array(values)
+
+    def to_host(self, values: Array) -> NDArray[Any]:
+        return self._device.to_host(values)
+
+    def page_locked(self, count: int, dtype: type[np.generic]) -> NDArray[Any]:
+        needed = count * np.dtype(dtype).itemsize
+        try:
+            return self._device.page_locked(needed).view(dtype)
+        except MemoryError as error:
+            raise OutOfMemory("page-locked memory", needed, available_bytes()) from error
+
+    def start_copy(self, source: NDArray[Any], target: Array) -> Callable[[], None]:
+        return self._device.start_copy(source, target)
+
+    def sum(self, values: Array) -> Array:
+        # CUB sums these types as it is compiled; a sum that changes the type runs as one block
+        wide = np.float64 if values.dtype.kind == "f" else np.int64
+        return values.astype(wide, copy=False).sum()
+
+    def synchronize(self) -> None:
+        self._device.synchronize()
+
+    def event(self) -> Event:
+        return self._device.event()
+
+    def seconds_between(self, first: Any, last: Any) -> float:
+        return 1e-3 * self._device.milliseconds(first, last)
+
+    @contextmanager
+    def _stream_of_reader(self) -> Iterator[None]:
+        with self._device.reading():
+            try:
+                yield
+            finally:
+                # what was read may be freed now, and its memory written to in another stream
+                self._device.synchronize()
+
+    @contextmanager
+    def detecting_loss(self) -> Iterator[None]:
+        if os.getpid() != self._process:
+            raise DeviceLost(
+                "CUDA does not work in a process that was forked from one that uses it; start "
+                "processes by spawn or forkserver"
+            )
+        with super().detecting_loss():
+            yield
+
+    def _is_lost(self, error: Exception) -> bool:
+        # CUDARuntimeError and CUDADriverError of CuPy, which cannot be imported without a device
+        return getattr(error, "status", None) in _STICKY
+
+    def memory_available(self) -> int:
+        return self._device.memory.available()
+
+    def _limit_memory(self, most: int | None) -> None:
+        self._device.memory.limit(most)

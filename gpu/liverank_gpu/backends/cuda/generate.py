@@ -1,0 +1,90 @@
+"""Graphs drawn on ``cuda``."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from liverank_gpu.backends.cuda.kernels.loader import WARP
+from liverank_gpu.backends.cuda.launcher import Launcher, blocks_for
+from liverank_gpu.operations.device import Array
+from liverank_gpu.operations.generate import GenerateOperations, feistel_bits
+
+_WAVES = 4
+"""Blocks of a launch, at most, in units of those that the launcher counts as resident."""
+
+_ATTACHMENT_WARPS = 16
+"""Blocks of `preferential_attachment`, at most, in the same units. A block is one warp. A billion
+edges take 22 ms so, and 24 to 38 ms in larger blocks: docs/papers.md, figure 15.
+"""
+
+_MOST_PER_LANE, _MOST_EDGES_PER_LANE = 8, 32
+_TICKETS_PER_WARP = 4
+"""A lane draws at most 8 vertices of a ticket, or 32 edges, but one vertex at least; fewer if a
+warp would get less than 4 tickets. Copies wait for vertices that are being drawn.
+"""
+
+_EDGES_OF_A_WORD = 32
+"""Edges of a vertex, at most, for which one word is enough as a filter; for more it has 8."""
+
+
+class CudaGenerate(GenerateOperations):
+    """See GenerateOperations."""
+
+    def __init__(self, launch: Launcher) -> None:
+        self._launch = launch
+        self._device = launch.device
+
+    def random_numbers(self, start: np.uint64, skipped: int, count: int) -> Array:
+        numbers = self._launch.xp.empty(count, np.uint64)
+        blocks = self._launch.resident_blocks(count, _WAVES)
+        scalars = (start, np.int64(skipped), np.int64(count))
+        self._launch("generate", "random_numbers", blocks, *scalars, numbers)
+        return numbers
+
+    def preferential_attachment(
+        self, start: np.uint64, vertices: int, edges_per_vertex: int, threshold: np.uint64
+    ) -> Array:
+        d = edges_per_vertex
+        count = (vertices - d) * d
+        self._device.require("the generated graph", 4 * count)
+        links = self._device.allocate("the generated graph", count, np.int32)
+        links.fill(-1)
+        if count:
+            most = self._launch.resident * _ATTACHMENT_WARPS
+            blocks, per_ticket = attachment_shape(vertices - d, d, most)
+            words = 1 if d <= _EDGES_OF_A_WORD else 8
+            self._launch(
+                "generate",
+                f"preferential_attachment<{words}>",
+                blocks,
+                np.int32(vertices),
+                np.int32(d),
+                threshold,
+                start,
+                np.int32(per_ticket),
+                self._launch.xp.zeros(1, np.uint64),
+                links,
+                threads=WARP,
+            )
+        return links.reshape(-1, d)
+
+    def uniform(self, start: np.uint64, vertices: int, edges: int) -> tuple[Array, Array]:
+        self._device.require("the generated graph", 8 * edges)
+        sources, targets = (
+            self._device.allocate("the generated graph", edges, np.int32) for _ in ("from", "to")
+        )
+        if edges:
+            scalars = (np.int64(vertices), np.int32(feistel_bits(vertices)), np.int64(edges))
+            blocks = self._launch.resident_blocks(edges, _WAVES)
+            self._launch("generate", "uniform_pairs", blocks, start, *scalars, sources, targets)
+        return sources, targets
+
+
+def attachment_shape(vertices: int, edges_per_vertex: int, most_blocks: int) -> tuple[int, int]:
+    """Blocks of one warp in a launch of `preferential_attachment` that draws this many vertices,
+    and vertices of a ticket.
+    """
+    most_per_lane = max(1, min(_MOST_PER_LANE, _MOST_EDGES_PER_LANE // edges_per_vertex))
+    blocks = blocks_for(vertices, each=WARP, most=most_blocks)
+    per_lane = vertices // (blocks * WARP * _TICKETS_PER_WARP)
+    return blocks, WARP * min(max(1, per_lane), most_per_lane)

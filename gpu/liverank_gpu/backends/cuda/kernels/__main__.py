@@ -1,0 +1,32 @@
+"""Compiles the kernels, without a device:
+
+python -m liverank_gpu.backends.cuda.kernels sm_80 sm_90 sm_100 sm_120
+
+writes their machine code for these architectures into this package, so that a server starts
+without compiling any.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from liverank_gpu.backends.cuda.kernels import binaries
+from liverank_gpu.backends.cuda.kernels.compile import compile_units
+from liverank_gpu.backends.cuda.kernels.loader import NAMES
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Compiles the CUDA kernels; needs no device.")
+    parser.add_argument("architectures", nargs="+", metavar="ARCHITECTURE", help="like sm_90")
+    parser.add_argument(
+        "--out", type=Path, default=binaries.INSTALLED, help="folder; default: in this package"
+    )
+    arguments = parser.parse_args()
+    for architecture in arguments.architectures:
+        for unit, compiled in compile_units(NAMES, architecture).items():
+            binaries.save(arguments.out, unit, architecture, compiled)
+        print(f"compiled {len(NAMES)} files for {architecture}")
+
+
+main()

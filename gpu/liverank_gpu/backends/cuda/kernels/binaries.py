@@ -1,0 +1,175 @@
+"""The machine code of the kernels, in files: compiled once for each architecture and source.
+
+FOLDER/sm_90/UNIT-DIGEST.cubin    the code; the digest is that of the source and the options
+FOLDER/sm_90/UNIT-DIGEST.json     the names of the kernels in it, and the digest of the code
+
+FOLDER is INSTALLED, in this package, or else a cache: ``liverank`` in the folder of CuPy's.
+"""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import json
+import os
+import re
+import tempfile
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from liverank_gpu.backends.cuda.kernels.compile import (
+    OPTIONS,
+    Compiled,
+    compile_source,
+    compile_units,
+)
+from liverank_gpu.backends.cuda.kernels.loader import NAMES, is_weighted, source
+
+INSTALLED = Path(__file__).parent / "binaries"
+
+_NAMES, _CODE_DIGEST = "names", "sha256"
+
+
+@dataclass(frozen=True, slots=True)
+class Binary:
+    """The machine code of one translation unit.
+
+    names  name expression → name in the code
+    """
+
+    path: Path
+    names: dict[str, str]
+
+
+def binary_of(unit: str, capability: str) -> Binary:
+    """The machine code of a translation unit for a device, of compute capability ``90``.
+
+    If it is not there, it is compiled, on all cores, with all units that graphs of its kind need
+    and that are not there either. Raises as compile_source.
+    """
+    folders = (INSTALLED, cache_folder(), _own_folder())
+    found = _found(unit, capability, folders)
+    if found is not None:
+        return found
+    missing = [
+        each
+        for each in NAMES
+        if is_weighted(each) == is_weighted(unit) and _found(each, capability, folders) is None
+    ]
+    architecture = f"sm_{capability}"
+    for each, compiled in compile_units(missing, architecture).items():
+        binary = _kept(each, architecture, compiled)
+        if each == unit:
+            found = binary
+    assert found is not None
+    return found
+
+
+def binary_of_source(name: str, text: str, expressions: tuple[str, ...], capability: str) -> Binary:
+    """The machine code of a source that is not in this package, from the cache or compiled. Raises
+    as compile_source.
+    """
+    architecture = f"sm_{capability}"
+    digest = _digest_of(text, expressions)
+    for folder in (cache_folder(), _own_folder()):
+        found = _valid(folder / architecture / f"{name}-{digest}.cubin", expressions)
+        if found is not None:
+            return found
+    compiled = compile_source(name, text, expressions, architecture, OPTIONS)
+    try:
+        return _save(cache_folder() / architecture / f"{name}-{digest}.cubin", compiled)
+    except OSError:  # compiled again at the next start
+        return _save(_own_folder() / architecture / f"{name}-{digest}.cubin", compiled)
+
+
+def cache_folder() -> Path:
+    """CuPy has a subfolder of its own for nothing else."""
+    cupy_cache = os.environ.get("CUPY_CACHE_DIR") or Path.home() / ".cupy" / "kernel_cache"
+    return Path(cupy_cache) / "liverank"
+
+
+def save(folder: Path, unit: str, architecture: str, compiled: Compiled) -> Binary:
+    """Writes the files of a unit; a reader sees both or none. Raises OSError."""
+    return _save(folder / architecture / f"{unit}-{_digest(unit)}.cubin", compiled)
+
+
+def _save(path: Path, compiled: Compiled) -> Binary:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    facts = {
+        _NAMES: compiled.names,
+        _CODE_DIGEST: hashlib.sha256(compiled.code).hexdigest(),
+    }
+    _write(path.with_suffix(".json"), json.dumps(facts, indent=1).encode())
+    _write(path, compiled.code)
+    return Binary(path, compiled.names)
+
+
+def _kept(unit: str, architecture: str, compiled: Compiled) -> Binary:
+    try:
+        return save(cache_folder(), unit, architecture, compiled)
+    except OSError:  # compiled again at the next start
+        return save(_own_folder(), unit, architecture, compiled)
+
+
+@cache
+def _own_folder() -> Path:
+    """Of this process, which removes it at its end."""
+    folder = tempfile.TemporaryDirectory(prefix="liverank-")
+    atexit.register(folder.cleanup)
+    return Path(folder.name)
+
+
+def _found(unit: str, capability: str, folders: tuple[Path, ...]) -> Binary | None:
+    name = f"{unit}-{_digest(unit)}.cubin"
+    for folder in folders:
+        for architecture in _architectures(folder, capability):
+            binary = _valid(folder / architecture / name, NAMES[unit])
+            if binary is not None:
+                return binary
+    return None
+
+
+def _architectures(folder: Path, capability: str) -> list[str]:
+    """The architectures in a folder whose code runs on a device, the best first: code runs on
+    devices of the same major version, if their minor version is not lower.
+    """
+    major, minor = capability[:-1], capability[-1]
+    minors = sorted(
+        (
+            found[1]
+            for path in folder.glob(f"sm_{major}?")
+            if (found := re.fullmatch(rf"sm_{major}(\d)", path.name)) and found[1] <= minor
+        ),
+        reverse=True,
+    )
+    return [f"sm_{major}{each}" for each in minors]
+
+
+def _valid(path: Path, expressions: tuple[str, ...]) -> Binary | None:
+    """None if the files are not there or damaged."""
+    try:
+        facts = json.loads(path.with_suffix(".json").read_bytes())
+        code_digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        names, expected_digest = facts[_NAMES], facts[_CODE_DIGEST]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    if expected_digest != code_digest or set(names) != set(expressions):
+        return None
+    return Binary(path, names)
+
+
+def _digest(unit: str) -> str:
+    return _digest_of(source(unit), NAMES[unit])
+
+
+def _digest_of(text: str, expressions: tuple[str, ...]) -> str:
+    text = "\0".join([text, *OPTIONS, *expressions])
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _write(path: Path, content: bytes) -> None:
+    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+        file.write(content)
+    Path(file.name).chmod(0o644)
+    Path(file.name).replace(path)

@@ -1,0 +1,149 @@
+// Shared by all kernels: reductions of a fixed shape, list positions and searches.
+//
+// Sums are reduced by shuffles and shared memory, in an order that depends on the launch shape alone, and never by
+// floating-point atomics: the same input gives the same bits.
+
+using int64 = long long;
+using uint8 = unsigned char;
+using uint64 = unsigned long long;
+
+template <bool FIRST, typename First, typename Second> struct Either { using Type = First; };
+template <typename First, typename Second> struct Either<false, First, Second> { using Type = Second; };
+
+constexpr int WARPS = BLOCK / WARP;
+constexpr unsigned FULL = 0xffffffffu;
+
+// The sum of `value` over each group of LANES neighbouring threads, in all of them. LANES is a power of two up to 32, or
+// BLOCK. Every thread of the block takes part.
+template <int LANES>
+__device__ __forceinline__ double group_sum(double value) {
+    constexpr int WIDTH = LANES < WARP ? LANES : WARP;
+#pragma unroll
+    for (int step = WIDTH / 2; step > 0; step /= 2) value += __shfl_xor_sync(FULL, value, step);
+    if constexpr (LANES == BLOCK) {
+        __shared__ double warps[WARPS];
+        if (threadIdx.x % WARP == 0) warps[threadIdx.x / WARP] = value;
+        __syncthreads();
+        value = 0.0;
+#pragma unroll
+        for (int warp = 0; warp < WARPS; ++warp) value += warps[warp];
+        __syncthreads();
+    }
+    return value;
+}
+
+__device__ __forceinline__ double block_max(double value) {
+    __shared__ double warps[WARPS];
+#pragma unroll
+    for (int step = WARP / 2; step > 0; step /= 2)
+        value = fmax(value, __shfl_xor_sync(FULL, value, step));
+    if (threadIdx.x % WARP == 0) warps[threadIdx.x / WARP] = value;
+    __syncthreads();
+    value = warps[0];
+#pragma unroll
+    for (int warp = 1; warp < WARPS; ++warp) value = fmax(value, warps[warp]);
+    __syncthreads();
+    return value;
+}
+
+__device__ __forceinline__ uint64 warp_sum(uint64 value) {
+#pragma unroll
+    for (int step = WARP / 2; step > 0; step /= 2) value += __shfl_xor_sync(FULL, value, step);
+    return value;
+}
+
+// The inclusive sum over the lanes of a warp.
+__device__ __forceinline__ int inclusive_sum(int value) {
+    const int lane = threadIdx.x % WARP;
+#pragma unroll
+    for (int step = 1; step < WARP; step *= 2) {
+        const int other = __shfl_up_sync(FULL, value, step);
+        if (lane >= step) value += other;
+    }
+    return value;
+}
+
+// The first lane whose `end` is above `edge`; ends ascend over the lanes of the warp. Every lane takes part.
+__device__ __forceinline__ int lane_of(int end, int edge) {
+    int lane = 0;
+#pragma unroll
+    for (int step = WARP / 2; step > 0; step /= 2)
+        if (__shfl_sync(FULL, end, lane + step - 1) <= edge) lane += step;
+    return lane;
+}
+
+// The next position of a list, for every thread that calls; the threads of a warp that call together add once.
+__device__ __forceinline__ int64 append(uint64* count) {
+    const unsigned callers = __activemask();
+    const int lane = threadIdx.x % WARP, first = __ffs((int)callers) - 1;
+    uint64 base = 0;
+    if (lane == first) base = atomicAdd(count, (uint64)__popc(callers));
+    base = __shfl_sync(callers, base, first);
+    return (int64)base + __popc(callers & ((1u << lane) - 1));
+}
+
+// Lists the chunks of the row at each lane's position of a work-list: position << 32 | chunk. The warp lists those of a long
+// row together. Every lane takes part.
+__device__ __forceinline__ void list_chunks(int chunks, int64 position, int64* items, uint64* count) {
+    const int lane = threadIdx.x % WARP, through = inclusive_sum(chunks);
+    uint64 place = 0;
+    if (lane == WARP - 1 && through > 0) place = atomicAdd(count, (uint64)through);
+    place = __shfl_sync(FULL, place, WARP - 1) + through - chunks;
+    if (chunks == 1) items[place] = position << 32;
+    unsigned long_rows = __ballot_sync(FULL, chunks > 1);
+    while (long_rows) {
+        const int from = __ffs((int)long_rows) - 1;
+        long_rows &= long_rows - 1;
+        const int64 begin = __shfl_sync(FULL, (int64)place, from), row = __shfl_sync(FULL, position, from);
+        const int some = __shfl_sync(FULL, chunks, from);
+        for (int chunk = lane; chunk < some; chunk += WARP) items[begin + chunk] = row << 32 | chunk;
+    }
+}
+
+// The first of `count` ascending ends that is above `position`; the last one is. So an item is found in concatenated lists.
+__device__ __forceinline__ int64 first_above(const int64* ends, int64 count, int64 position) {
+    int64 low = 0, high = count - 1;
+    while (low < high) {
+        const int64 middle = (low + high) / 2;
+        if (ends[middle] > position) high = middle;
+        else low = middle + 1;
+    }
+    return low;
+}
+
+// The first index in low … high-1 whose number is at least `value`, else `high`; the numbers ascend.
+template <class Index>
+__device__ __forceinline__ Index first_from(const int* numbers, Index low, Index high, int value) {
+    while (low < high) {
+        const Index middle = (low + high) / 2;
+        if (numbers[middle] < value) low = middle + 1;
+        else high = middle;
+    }
+    return low;
+}
+
+// 1 - αℓ/d: the diagonal entry of I - αP̄ᵀ at a vertex of out-degree d. If WEIGHTED, d is the strength and ℓ the weight of the
+// loop (liverank_gpu.operations.csr.GraphView).
+__device__ __forceinline__ double diagonal_of(Degree d, Loop loop, double damping) {
+    if constexpr (WEIGHTED) return loop != 0 ? 1.0 - damping * ((double)loop / d) : 1.0;
+    else return loop ? 1.0 - damping / d : 1.0;
+}
+
+// What goes along the edge in a slot if an edge of weight 1 gets `amount`.
+__device__ __forceinline__ double edge_amount(double amount, const float* __restrict__ weights, int64 slot) {
+    if constexpr (WEIGHTED) return amount * weights[slot];
+    else return amount;
+}
+
+// A contribution that the nearest bfloat16 does not make infinite.
+__device__ __forceinline__ float bounded(float contribution) {
+    constexpr float LARGEST = 0x1.fep127f;
+    if constexpr (WEIGHTED) return fminf(fmaxf(contribution, -LARGEST), LARGEST);
+    else return contribution;
+}
+
+// The nearest bfloat16, the upper half of a float32: 8 bits of precision, all of its range. Ties to even.
+__device__ __forceinline__ unsigned round_to_bfloat16(float value) {
+    const unsigned bits = __float_as_uint(value);
+    return (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+}

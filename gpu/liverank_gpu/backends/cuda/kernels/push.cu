@@ -1,0 +1,266 @@
+// The sparse phase: rounds of work-lists at a falling threshold θ, all in one launch (liverank_gpu.operations.residual: push).
+//
+//     step = r[u] / (1 - αℓ/d),  y[u] += step,  r[u] = what rounding of y leaves        for all u of the list above θ
+//     r[v] += α·step/d(u), times w(u,v) if WEIGHTED                                    over their out-lists
+//
+// A vertex that this lifts above θ joins the next list. When a list is empty, or too short to fill the device, θ falls and the
+// list is selected from the candidates.
+//
+// Launch: BLOCK threads a block, all blocks resident (cooperative), since they synchronise within a round. A list is divided
+// into items of EDGE_CHUNK edges, and the items evenly among warps.
+// Traffic: per edge 4 bytes of neighbour id (and 4 of weight if WEIGHTED), streamed, and one atomic addition to a random r.
+
+#include <cooperative_groups.h>
+
+constexpr int SHORT_ROUNDS = 8;  // rounds at the floor that do not fill the device, before the push ends there
+
+// The arrays of a push. items: position in the work-list << 32 | chunk of the out-list.
+struct PushArrays {
+    const int64* row_starts;
+    const int* out_lengths;
+    const int* column_indices;
+    const float* weights;
+    const Loop* loop;
+    const Degree* degree;
+    double* values;
+    double* r;
+    int* marks;
+    double* contributions;
+    int64* items;
+    double damping;
+
+    __device__ __forceinline__ double diagonal(int v) const { return diagonal_of(degree[v], loop[v], damping); }
+};
+
+__device__ __forceinline__ int64 thread_of_grid() { return (int64)blockIdx.x * BLOCK + threadIdx.x; }
+__device__ __forceinline__ int64 threads_of_grid() { return (int64)gridDim.x * BLOCK; }
+
+// Copies the candidates above the floor to lists.candidates and queues those above θ, whose marks say so. Returns, in thread 0,
+// the largest θ that one of the block's others exceeds. An r too small to change y is not queued until it has grown.
+__device__ __forceinline__ double select(
+    const PushArrays& push, const int* candidates, int64 listed, const WorkLists& lists, ThreadSums& thread) {
+    double largest = 0.0;
+    for (int64 at = thread_of_grid(); at < listed; at += threads_of_grid()) {
+        const int v = candidates[at];
+        const double residual = push.r[v], size = fabs(residual);
+        if (size <= lists.floor) {
+            push.marks[v] &= ~(LISTED | QUEUED);
+            continue;
+        }
+        lists.candidates[append(lists.listed)] = v;
+        const double scaled = size / (1.0 + lists.edge_weight * push.out_lengths[v]);
+        const bool above = scaled > lists.threshold;
+        const double value = above ? push.values[v] : 0.0;
+        if (above && pushed(value, residual, push.diagonal(v)) != value) {
+            push.marks[v] |= QUEUED;
+            lists.queue[append(lists.queued)] = v;
+            thread.sums[NEWLY_QUEUED_EDGES] += push.out_lengths[v];
+        } else {
+            push.marks[v] &= ~QUEUED;
+            if (!above) largest = fmax(largest, scaled);
+        }
+    }
+    return block_max(largest);
+}
+
+// Moves the residual of the vertices on the work-list that are above θ to y, and divides their out-lists into items. A list has
+// no vertex twice.
+__device__ __forceinline__ void push_list(
+    const PushArrays& push, const int* queue, int64 queued, int solve, double threshold, double edge_weight,
+    uint64* items, ThreadSums& thread) {
+    for (int64 block_first = (int64)blockIdx.x * BLOCK; block_first < queued; block_first += threads_of_grid()) {
+        const int64 at = block_first + threadIdx.x;
+        int chunks = 0;
+        if (at < queued) {
+            const int u = queue[at];
+            int mark = push.marks[u] & ~QUEUED;
+            const double residual = push.r[u];
+            if (fabs(residual) > threshold_of(threshold, edge_weight, push.out_lengths[u])) {
+                if (mark >> SOLVE_SHIFT != solve) {
+                    mark = (mark & LISTED) | solve << SOLVE_SHIFT;
+                    thread.sums[VERTICES] += 1.0;
+                }
+                const Degree d = push.degree[u];
+                const double step = push_vertex(u, push.diagonal(u), push.values, push.r, thread);
+                if (d > 0) {
+                    push.contributions[at] = push.damping * step / d;
+                    chunks = (push.out_lengths[u] + EDGE_CHUNK - 1) / EDGE_CHUNK;
+                }
+            }
+            push.marks[u] = mark;
+        }
+        list_chunks(chunks, at, push.items, items);
+    }
+}
+
+// r[v] += contribution over all items: a few items to a warp, their edges one after the other.
+__device__ __forceinline__ void spread_items(
+    const PushArrays& push, const int* queue, int64 count, const WorkLists& lists, ThreadSums& thread) {
+    const int lane = threadIdx.x % WARP;
+    const int64 warps = threads_of_grid() / WARP;
+    int64 each = (count + warps - 1) / warps;
+    each = each < WARP ? each : WARP;
+    for (int64 first = thread_of_grid() / WARP * each; first < count; first += warps * each) {
+        const int64 mine = first + lane;
+        int64 begin = 0;
+        int edges = 0;
+        double contribution = 0.0;
+        if (lane < each && mine < count) {
+            const int64 item = push.items[mine];
+            const int u = queue[item >> 32];
+            const int64 offset = (item & 0xffffffff) * EDGE_CHUNK;
+            begin = push.row_starts[u] + offset;
+            edges = (int)(push.out_lengths[u] - offset < EDGE_CHUNK ? push.out_lengths[u] - offset : EDGE_CHUNK);
+            contribution = push.contributions[item >> 32];
+            if constexpr (!WEIGHTED) {
+                thread.sums[RESIDUAL_SUM] += contribution * edges;
+                thread.sums[MOVED] += fabs(contribution) * edges;
+            }
+            thread.sums[ADDITIONS] += edges;
+        }
+        const int end = inclusive_sum(edges);  // of this lane's edges among those of the warp
+        const int all = __shfl_sync(FULL, end, WARP - 1);
+        begin -= end - edges;
+        for (int base = 0; base < all; base += WARP) {
+            const int edge = base + lane;
+            const int owner = lane_of(end, edge);
+            const int64 owner_begin = __shfl_sync(FULL, begin, owner);
+            const double owner_contribution = __shfl_sync(FULL, contribution, owner);
+            if (edge < all) {
+                const double amount = edge_amount(owner_contribution, push.weights, owner_begin + edge);
+                accumulate(push.column_indices[owner_begin + edge], amount, push.r, lists, thread);
+                if constexpr (WEIGHTED) {
+                    thread.sums[RESIDUAL_SUM] += amount;
+                    thread.sums[MOVED] += fabs(amount);
+                }
+            }
+        }
+    }
+}
+
+// Between two syncs of the grid one block may run ahead of another. So what a decision reads is written only after the next
+// sync, counts that restart at 0 have three places, used in turn, and every block decides by itself, from the same numbers.
+__global__ void __launch_bounds__(BLOCK, 2) push(
+    const int64* __restrict__ row_starts, const int* __restrict__ row_lengths, const int* __restrict__ column_indices,
+    const float* __restrict__ weights, const Loop* __restrict__ loop, const Degree* __restrict__ degree, double* values,
+    double* r, int* marks, double floor, int* first_candidates, int* second_candidates, int64 capacity, int* first_queue,
+    int* second_queue, double* contributions, int64* items, int solve, double damping, double residual_l1,
+    double residual_sum, double mass, double goal, double threshold, double edge_weight, int64 fill, int64 round_edges,
+    int64 most_edges, int64 most_rounds, int64* tally) {
+    const cooperative_groups::grid_group grid = cooperative_groups::this_grid();
+    const PushArrays arrays = {
+        row_starts, row_lengths, column_indices, weights, loop, degree, values, r, marks, contributions, items, damping};
+    __shared__ int64 seen[4];
+    __shared__ double seen_sums[4];
+    volatile int64* const numbers = tally;
+    volatile double* const sums = reinterpret_cast<double*>(tally + Tally::SUMS);
+    uint64* counts = reinterpret_cast<uint64*>(tally);
+    const bool leader = thread_of_grid() == 0;
+    int64 step = 0, selections = 0, rounds = 0, entries = 0;
+    int short_rounds = 0;
+    bool selected = false;
+    int end;
+    ThreadSums thread = {};
+
+    for (;; ++step) {
+        const int now = step % 3, next = (step + 1) % 3, after = (step + 2) % 3;
+        const int list = selections % 3, next_list = (selections + 1) % 3, list_after = (selections + 2) % 3;
+        int* candidates = selections % 2 ? second_candidates : first_candidates;
+        int* next_candidates = selections % 2 ? first_candidates : second_candidates;
+        int* queue = step % 2 ? second_queue : first_queue;
+        int* next_queue = step % 2 ? first_queue : second_queue;
+        if (threadIdx.x == 0) {
+            seen[0] = numbers[Tally::LISTED_COUNT + list];
+            seen[1] = numbers[Tally::QUEUED_COUNT + now];
+            seen[2] = numbers[Tally::QUEUED_EDGES + now];
+            seen[3] = numbers[Tally::ADDITIONS];
+            seen_sums[0] = residual_l1 + sums[RESIDUAL_L1];
+            seen_sums[1] = residual_sum + sums[RESIDUAL_SUM];
+            seen_sums[2] = mass + sums[MASS];
+            seen_sums[3] = __longlong_as_double(numbers[Tally::LARGEST + now]);
+        }
+        __syncthreads();
+        const int64 listed = seen[0], queued = seen[1], queued_edges = seen[2], edges = seen[3];
+        const double size = seen_sums[0] + fabs(seen_sums[1]), largest = seen_sums[3];
+        const double limit = goal * seen_sums[2];
+        __syncthreads();
+
+        if (size <= limit) {
+            end = PushEnd::GOAL;
+            break;
+        }
+        if (listed > capacity || edges > most_edges) {
+            end = PushEnd::WORK;
+            break;
+        }
+        if (leader) {
+            numbers[Tally::QUEUED_COUNT + after] = 0;
+            numbers[Tally::QUEUED_EDGES + after] = 0;
+            numbers[Tally::LARGEST + after] = 0;
+            numbers[Tally::ITEMS + next] = 0;
+        }
+        // a list that does not fill the device takes as long as one that does, so θ falls to make it longer
+        const bool short_list = queued_edges < fill && !selected;
+        if (short_list && queued > 0 && threshold <= floor && ++short_rounds > SHORT_ROUNDS) {
+            end = PushEnd::FLOOR;
+            break;
+        }
+        const bool lower_early = short_list && threshold > floor;
+        if (queued == 0 || lower_early) {
+            if (selected) {
+                if (listed == 0 || threshold <= fmax(floor, 0.0)) {
+                    end = PushEnd::FLOOR;
+                    break;
+                }
+                // nothing is above θ: it falls at once to where the next halving finds something
+                threshold = fmin(threshold, 1.999 * largest);
+            }
+            if (selections > 0) threshold = fmax((lower_early ? 0.25 : 0.5) * threshold, floor);
+            selected = true;
+            if (leader) numbers[Tally::LISTED_COUNT + list_after] = 0;
+            const WorkLists lists = {
+                row_lengths, marks, next_candidates, counts + Tally::LISTED_COUNT + next_list, next_queue,
+                counts + Tally::QUEUED_COUNT + next, capacity, floor, threshold, edge_weight};
+            const double largest_left = select(arrays, candidates, listed, lists, thread);
+            if (threadIdx.x == 0 && largest_left > 0.0)
+                atomicMax(counts + Tally::LARGEST + next, (uint64)__double_as_longlong(largest_left));
+            flush(thread, tally, counts + Tally::QUEUED_EDGES + next);
+            ++selections;
+            grid.sync();
+            continue;
+        }
+        if (queued_edges > round_edges) {
+            end = PushEnd::WORK;
+            break;
+        }
+        if (rounds == most_rounds) {
+            end = PushEnd::ROUNDS;
+            break;
+        }
+        ++rounds;
+        entries += queued;
+        selected = false;
+
+        push_list(arrays, queue, queued, solve, threshold, edge_weight, counts + Tally::ITEMS + now, thread);
+        grid.sync();
+        const WorkLists lists = {
+            row_lengths, marks, candidates, counts + Tally::LISTED_COUNT + list, next_queue,
+            counts + Tally::QUEUED_COUNT + next, capacity, floor, threshold, edge_weight};
+        spread_items(arrays, queue, numbers[Tally::ITEMS + now], lists, thread);
+        flush(thread, tally, counts + Tally::QUEUED_EDGES + next);
+        grid.sync();
+    }
+
+    const int* queue = step % 2 ? second_queue : first_queue;
+    int64 queued = numbers[Tally::QUEUED_COUNT + step % 3];
+    queued = queued < capacity ? queued : capacity;
+    for (int64 at = thread_of_grid(); at < queued; at += threads_of_grid()) marks[queue[at]] &= ~QUEUED;
+    if (leader) {
+        numbers[Tally::END] = end;
+        numbers[Tally::ROUNDS] = rounds;
+        numbers[Tally::ENTRIES] = entries;
+        numbers[Tally::SELECTIONS] = selections;
+        numbers[Tally::FINAL_LISTED] = numbers[Tally::LISTED_COUNT + selections % 3];
+        reinterpret_cast<double*>(tally)[Tally::THRESHOLD] = threshold;
+    }
+}

@@ -1,0 +1,45 @@
+// The residual of y = αP̄ᵀy + β·1 (liverank_gpu.operations.sweeps: compute_residual):
+//
+//     r = β + α·Σ contributions of the in-neighbours of v - (1 - αℓ/d)·y[v]
+//
+// Contributions are multiplied by the weight of the edge if WEIGHTED.
+// Launch: compute_residual as rows.cuh says, compute_contributions any grid.
+// Traffic of compute_residual: per edge 4 bytes of neighbour id, streamed, and one random read of 8 bytes (a 32-byte sector),
+// and 4 bytes of weight, streamed, if WEIGHTED; per row 16 (order, row start, row length) + 5 (loop, degree) + 8 + 8 bytes (y
+// in, r out).
+
+enum Sum { RESIDUAL_L1, RESIDUAL_SUM };
+
+// y/d, and 0 where d = 0.
+__global__ void __launch_bounds__(BLOCK, 4) compute_contributions(
+    int64 vertices, const Degree* __restrict__ degree, const double* __restrict__ values, double* __restrict__ contributions) {
+    for (int64 v = (int64)blockIdx.x * BLOCK + threadIdx.x; v < vertices; v += (int64)gridDim.x * BLOCK) {
+        const Degree d = degree[v];
+        contributions[v] = d > 0 ? values[v] / d : 0.0;
+    }
+}
+
+struct Vertex {
+    double value;
+    Degree d;
+    Loop loop;
+};
+
+__global__ void __launch_bounds__(BLOCK, WEIGHTED ? 2 : 4) compute_residual(
+    const int* __restrict__ order, const int64* __restrict__ row_starts, const int* __restrict__ row_lengths,
+    const int* __restrict__ column_indices, const float* __restrict__ edge_weights, double* parts, int* arrived, RowPlan plan,
+    const Loop* __restrict__ loop, const Degree* __restrict__ degree, const double* __restrict__ values,
+    const double* __restrict__ contributions, double rhs_scale, double damping, double* __restrict__ r,
+    double* __restrict__ partial_sums) {
+    double sums[SWEEP_SUMS] = {};
+    const auto load = [&](int u) { return contributions[u]; };
+    const auto read = [&](int v, bool wanted) { return wanted ? Vertex{values[v], degree[v], loop[v]} : Vertex{}; };
+    const auto finish = [&](int v, const Vertex& own, double incoming_mass) {
+        const double residual = rhs_scale + damping * incoming_mass - diagonal_of(own.d, own.loop, damping) * own.value;
+        r[v] = residual;
+        sums[RESIDUAL_L1] += fabs(residual);
+        sums[RESIDUAL_SUM] += residual;
+    };
+    sum_rows({order, row_starts, row_lengths, column_indices, edge_weights, parts, arrived}, plan, load, read, finish);
+    write_sums<true>(sums, partial_sums + (int64)blockIdx.x * SWEEP_SUMS);
+}

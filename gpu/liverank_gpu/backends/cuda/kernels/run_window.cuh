@@ -1,0 +1,134 @@
+// The vertices of a window gather from in-neighbours that became active (liverank_gpu.operations.program_windows).
+//
+// Launch: BLOCK threads a block.
+// Traffic: per edge 4 bytes of neighbour id (and 4 of weight), streamed, and a random access to a step; where the neighbour
+// became active, also to a value, and to a degree if the program names shares.
+
+// No pointer may be __restrict__: what is read and what is written may be one array.
+struct Window {
+    Lists lists;
+    Vertices vertices;
+    const Loop* loop;
+    const int* order;
+    Value* values;
+    Value* new_values;
+    const int* steps;
+    int* new_steps;
+    int* blocks;
+    int shift;
+    int since;
+    int now;
+    int both;  // whether vertices send against edges too
+    int64 superstep;
+    double aggregate;
+};
+
+__device__ __forceinline__ bool is_active(const Window& all, int64 v) {
+    return EVERY_VERTEX || newest(all.steps + v) >= all.since;
+}
+
+// What u sends along the edge in a slot.
+__device__ __forceinline__ Value message_along(const Window& all, int64 u, double weight, const Parameters& parameters) {
+    return program_gather(newest(all.values + u), weight, weight / (double)all.vertices.degree[u], parameters);
+}
+
+// Gives v its new value. Returns whether it became active.
+__device__ __forceinline__ bool receive(const Window& all, int64 v, Value gathered, const Parameters& parameters) {
+    const Vertices& vertices = all.vertices;
+    const double degree = (double)vertices.degree[v];
+    Value old_value, new_value;
+    for (;;) {
+        old_value = newest(all.values + v);
+        new_value = program_apply(
+            old_value, gathered, vertices.ids[v], degree, vertices.in_lengths[v], all.superstep, all.aggregate, parameters);
+        if constexpr (!MONOTONE) {
+            all.new_values[v] = new_value;
+            break;
+        } else {
+            if (new_value == old_value) return false;
+            if (compare_and_swap(all.new_values + v, old_value, new_value)) break;
+        }
+    }
+    if (!program_scatter(old_value, new_value, parameters)) return false;
+    if constexpr (!EVERY_VERTEX) {
+        __threadfence();
+        all.new_steps[v] = all.now;
+        all.blocks[v >> all.shift] = all.now;
+    }
+    return true;
+}
+
+template <int LANES>
+__device__ __forceinline__ bool any_of_group(bool flag) {
+    constexpr int WIDTH = LANES < WARP ? LANES : WARP;
+    int any = flag;
+#pragma unroll
+    for (int step = WIDTH / 2; step > 0; step /= 2) any |= __shfl_xor_sync(FULL, any, step);
+    if constexpr (LANES == BLOCK) any = __syncthreads_or(any);
+    return any;
+}
+
+// The rows of the groups with LANES threads for each row.
+template <int LANES>
+__device__ __forceinline__ void gather_rows(
+    const Window& all, const Rows& rows, const Parameters& parameters, uint64& active, uint64& messages) {
+#pragma unroll
+    for (int group = 0; group < BINS; ++group) {
+        if ((GROUP_LANES[group] < BLOCK ? GROUP_LANES[group] : BLOCK) != LANES) continue;
+        const int64 last = rows.first[group + 1];
+        for (int64 base = rows.first[group] + (int64)blockIdx.x * (BLOCK / LANES); base < last;
+             base += (int64)gridDim.x * (BLOCK / LANES)) {
+            const int64 at = base + threadIdx.x / LANES;
+            const int v = at < last ? all.order[at] : -1;
+            Value gathered = IDENTITY;
+            bool received = EVERY_VERTEX;
+            if (v >= 0) {
+                const int64 begin = all.lists.starts[v];
+                const int length = all.lists.lengths[v];
+                const bool sends_back = BOTH && all.both && is_active(all, v);
+                for (int entry = threadIdx.x % LANES; entry < length; entry += LANES) {
+                    const int u = all.lists.entries[begin + entry];
+                    const double weight = all.lists.weight(begin + entry);
+                    if (is_active(all, u)) {
+                        gathered = program_merge(gathered, message_along(all, u, weight, parameters), parameters);
+                        received = true;
+                        ++messages;
+                    }
+                    if (sends_back) {
+                        active += receive(all, u, message_along(all, v, weight, parameters), parameters);
+                        ++messages;
+                    }
+                }
+            }
+            gathered = merged_group<LANES>(gathered, parameters);
+            received = any_of_group<LANES>(received);
+            if (v < 0 || threadIdx.x % LANES != 0) continue;
+            if (LOOPS && all.loop[v] != 0) {
+                const Value message = message_along(all, v, (double)all.loop[v], parameters);
+                gathered = program_merge(gathered, message, parameters);
+            }
+            if (received) active += receive(all, v, gathered, parameters);
+        }
+    }
+}
+
+// counts: uint64[2], zero before: vertices that became active, and messages.
+__global__ void __launch_bounds__(BLOCK, ALL_BLOCKS) gather_window(
+    const int64* starts, const int* lengths, const int* entries, const float* weights, const Loop* loop,
+    const Degree* degree, const int* ids, const int* order, Rows rows, Parameters parameters, Value* values,
+    Value* new_values, const int* steps, int* new_steps, int* blocks, int shift, int since, int now, int both,
+    int64 superstep, double aggregate, uint64* counts) {
+    const Window all = {
+        {starts, lengths, entries, weights}, {ids, degree, lengths}, loop, order, values, new_values, steps, new_steps,
+        blocks, shift, since, now, both, superstep, aggregate};
+    uint64 active = 0, messages = 0;
+    gather_rows<BLOCK>(all, rows, parameters, active, messages);
+    gather_rows<32>(all, rows, parameters, active, messages);
+    gather_rows<8>(all, rows, parameters, active, messages);
+    gather_rows<2>(all, rows, parameters, active, messages);
+    gather_rows<1>(all, rows, parameters, active, messages);
+    active = warp_sum(active);
+    messages = warp_sum(messages);
+    if (threadIdx.x % WARP == 0 && active > 0) atomicAdd(counts, active);
+    if (threadIdx.x % WARP == 0 && messages > 0) atomicAdd(counts + 1, messages);
+}

@@ -1,0 +1,142 @@
+// One push of every residual at once, as a pull (liverank_gpu.operations.sweeps: sweep):
+//
+//     δ = contribution·d,  y += δ
+//     r = α·Σ contributions of the in-neighbours + (r - (1 - αℓ/d)·δ) - shift
+//
+// and the contributions of the new r (contributions.cuh), in another array, since other rows still read the old ones. Σr after
+// the next sweep is known now, since a contribution arrives once for every entry of an out-list; so a shift that makes it zero
+// needs no pass of its own. An isolated vertex takes r - shift at once.
+// If WEIGHTED, each contribution is multiplied by the weight of the edge.
+// DEFLATED: y += coefficient·z, r -= coefficient·A·z at vertices with edges, with A·z = rhs_scale - residual of z.
+//
+// finish_sweep: no weights.
+// Launch: sweep as rows.cuh says, the others any grid.
+// Traffic: per edge 4 bytes of neighbour id, streamed, and one random read of 2 bytes, and 4 bytes of weight,
+// streamed, if WEIGHTED; per row 16 (order, row
+// start, row length) + 5 (loop, degree) + 16 + 16 (y, r) + 4 (contributions); if DEFLATED 16 more.
+
+template <bool DEFLATED>
+__global__ void __launch_bounds__(BLOCK, WEIGHTED ? 3 : 4) sweep(
+    const int* __restrict__ order, const int64* __restrict__ row_starts, const int* __restrict__ row_lengths,
+    const int* __restrict__ column_indices, const float* __restrict__ edge_weights, double* parts, int* arrived, RowPlan plan,
+    const Loop* __restrict__ loop, const Degree* __restrict__ degree, const Contribution* __restrict__ contributions,
+    double damping, double shift, const double* __restrict__ z, const double* __restrict__ z_residual, double z_rhs_scale,
+    double coefficient, double* __restrict__ values, double* __restrict__ r,
+    Contribution* __restrict__ new_contributions, double* __restrict__ partial_sums) {
+    double sums[SWEEP_SUMS] = {};
+    const Sweep<DEFLATED> step = {
+        row_lengths, loop, degree, contributions, damping, shift, z, z_residual, z_rhs_scale, coefficient, values, r,
+        new_contributions};
+    const auto load = [&](int u) { return step.load(u); };
+    const auto read = [&](int v, bool wanted) { return step.read(v, wanted); };
+    const auto finish = [&](int v, const SweptVertex& own, double incoming_mass) {
+        step.finish(v, own, incoming_mass, sums);
+    };
+    sum_rows({order, row_starts, row_lengths, column_indices, edge_weights, parts, arrived}, plan, load, read, finish);
+    write_sums<true>(sums, partial_sums + (int64)blockIdx.x * SWEEP_SUMS);
+}
+
+// The same where pages.cu has formed the sums. Traffic: 8 bytes a vertex more, none for edges.
+template <bool DEFLATED>
+__global__ void __launch_bounds__(BLOCK) finish_sweep(
+    int64 vertices, const Loop* __restrict__ loop, const Degree* __restrict__ degree, const int* __restrict__ row_lengths,
+    const int64* __restrict__ page_sums, float unit, float scale,
+    const unsigned short* __restrict__ contributions, double damping, double shift, const double* __restrict__ z,
+    const double* __restrict__ z_residual, double z_rhs_scale, double coefficient, double* __restrict__ values,
+    double* __restrict__ r, unsigned short* __restrict__ new_contributions, double* __restrict__ partial_sums) {
+    double sums[SWEEP_SUMS] = {};
+    const Sweep<DEFLATED> step = {
+        row_lengths, loop, degree, contributions, damping, shift, z, z_residual, z_rhs_scale, coefficient, values, r,
+        new_contributions};
+    const PageSums incoming = {page_sums, unit, scale};
+    for (int64 v = (int64)blockIdx.x * BLOCK + threadIdx.x; v < vertices; v += (int64)gridDim.x * BLOCK) {
+        SweptVertex own = step.read((int)v, true);
+        own.contribution = incoming.rounded(own.contribution);
+        step.finish((int)v, own, incoming.of(v), sums);
+    }
+    write_sums<true>(sums, partial_sums + (int64)blockIdx.x * SWEEP_SUMS);
+}
+
+// r[places[i]] -= amount·weights[i], at distinct places.
+__global__ void __launch_bounds__(BLOCK) subtract_at(
+    const int* __restrict__ places, const double* __restrict__ weights, int64 count, double amount, double* __restrict__ r) {
+    for (int64 i = (int64)blockIdx.x * BLOCK + threadIdx.x; i < count; i += (int64)gridDim.x * BLOCK)
+        r[places[i]] -= amount * weights[i];
+}
+
+// r -= shift, the contributions of r, and the sums of a sweep.
+__global__ void __launch_bounds__(BLOCK) quantize_contributions(
+    int64 vertices, const Loop* __restrict__ loop, const Degree* __restrict__ degree, const int* __restrict__ in_lengths,
+    double damping, double shift, double* __restrict__ values, double* __restrict__ r,
+    Contribution* __restrict__ contributions, double* __restrict__ partial_sums) {
+    double sums[SWEEP_SUMS] = {};
+    for (int64 v = (int64)blockIdx.x * BLOCK + threadIdx.x; v < vertices; v += (int64)gridDim.x * BLOCK) {
+        const Degree d = degree[v];
+        const double diagonal = diagonal_of(d, loop[v], damping);
+        const double value = values[v];
+        if (is_isolated(d, loop[v], in_lengths[v])) {
+            step_isolated(v, value, r[v] - shift, diagonal, values, r, contributions, sums);
+            continue;
+        }
+        const double residual = r[v] - shift;
+        const Contribution contribution = contribution_of(residual, d, diagonal);
+        if (shift != 0.0) r[v] = residual;
+        contributions[v] = contribution;
+        sums[RESIDUAL_L1] += fabs(residual);
+        sums[RESIDUAL_SUM] += residual;
+        sums[NEXT_RESIDUAL_SUM] += next_residual(residual, contribution, d, damping);
+    }
+    write_sums<true>(sums, partial_sums + (int64)blockIdx.x * SWEEP_SUMS);
+}
+
+enum InDegreeSum { CONSTANT, LINEAR, EDGES };
+
+// What (β + α·c·i) / (1 - αℓ/d), i the length of the in-list, sends to other vertices: CONSTANT·β + LINEAR·c; and the edges.
+// Traffic per vertex: 9 bytes.
+__global__ void __launch_bounds__(BLOCK) sum_in_degrees(
+    int64 vertices, const Loop* __restrict__ loop, const Degree* __restrict__ degree, const int* __restrict__ in_lengths,
+    double damping, double* __restrict__ partial_sums) {
+    double sums[SWEEP_SUMS] = {};
+    for (int64 v = (int64)blockIdx.x * BLOCK + threadIdx.x; v < vertices; v += (int64)gridDim.x * BLOCK) {
+        const Degree d = degree[v];
+        const Loop looping = loop[v];
+        sums[EDGES] += in_lengths[v];
+        if (d == 0) continue;
+        const double sent = ((double)d - looping) / ((double)d - damping * looping);
+        sums[CONSTANT] += sent;
+        sums[LINEAR] += sent * damping * in_lengths[v];
+    }
+    write_sums<true>(sums, partial_sums + (int64)blockIdx.x * SWEEP_SUMS);
+}
+
+// y = 0, r = β, and the contributions of (β + α·c·i) / (1 - αℓ/d), with the c that such values send along an edge in the mean.
+// in_degrees: of sum_in_degrees. Traffic per vertex: 9 bytes in, 18 out.
+__global__ void __launch_bounds__(BLOCK) start_from_in_degrees(
+    int64 vertices, const Loop* __restrict__ loop, const Degree* __restrict__ degree, const int* __restrict__ in_lengths,
+    double damping, double rhs_scale, const double* __restrict__ in_degrees, double* __restrict__ values,
+    double* __restrict__ r, Contribution* __restrict__ contributions, double* __restrict__ partial_sums) {
+    double sums[SWEEP_SUMS] = {};
+    const double kept = in_degrees[EDGES] - in_degrees[LINEAR];
+    const double mean = kept > 0.0 ? rhs_scale * in_degrees[CONSTANT] / kept : 0.0;
+    for (int64 v = (int64)blockIdx.x * BLOCK + threadIdx.x; v < vertices; v += (int64)gridDim.x * BLOCK) {
+        const Degree d = degree[v];
+        const double diagonal = diagonal_of(d, loop[v], damping);
+        if (is_isolated(d, loop[v], in_lengths[v])) {
+            const double value = rhs_scale / diagonal;
+            values[v] = value;
+            r[v] = 0.0;
+            contributions[v] = 0;
+            sums[MASS] += value;
+            continue;
+        }
+        const double step = rhs_scale + damping * mean * in_lengths[v];
+        const Contribution contribution = contribution_of(step, d, diagonal);
+        values[v] = 0.0;
+        r[v] = rhs_scale;
+        contributions[v] = contribution;
+        sums[RESIDUAL_L1] += rhs_scale;
+        sums[RESIDUAL_SUM] += rhs_scale;
+        sums[NEXT_RESIDUAL_SUM] += next_residual(rhs_scale, contribution, d, damping);
+    }
+    write_sums<true>(sums, partial_sums + (int64)blockIdx.x * SWEEP_SUMS);
+}

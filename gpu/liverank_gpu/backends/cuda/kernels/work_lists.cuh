@@ -1,0 +1,108 @@
+// Additions to the residual, and the lists of its large entries: candidates above the floor, and the next work-list of a push
+// (liverank_gpu.operations.residual).
+//
+// Atomic additions come in any order, so results differ in the last bits from run to run. What an addition changes in |r|
+// follows from the value that it returns, so the sums over r are kept without a pass over it. Every amount and every sum is a
+// double until it is stored.
+
+// What a thread adds up until `flush`. The first five are those of liverank_gpu.operations.residual.ResidualDelta.
+enum Sum { RESIDUAL_L1, RESIDUAL_SUM, MASS, MOVED, MAGNITUDE, ADDITIONS, VERTICES, NEWLY_QUEUED_EDGES, SUMS };
+
+struct ThreadSums {
+    double sums[SUMS];
+};
+
+// queued is null if there is no work-list.
+struct WorkLists {
+    const int* out_lengths;
+    int* marks;
+    int* candidates;
+    uint64* listed;
+    int* queue;
+    uint64* queued;
+    int64 capacity;
+    double floor, threshold, edge_weight;
+};
+
+// What |r| of a vertex with an out-list of this length must exceed for it to be pushed.
+__device__ __forceinline__ double threshold_of(double threshold, double edge_weight, int length) {
+    return threshold * (1.0 + edge_weight * length);
+}
+
+// Lists v as a candidate, and queues it if it is above its threshold. size: |r[v]|, above the floor.
+__device__ __forceinline__ void enqueue(int v, double size, const WorkLists& lists, ThreadSums& thread) {
+    int mark = lists.marks[v];
+    if (!(mark & LISTED)) {
+        mark = atomicOr(&lists.marks[v], LISTED);
+        if (!(mark & LISTED)) {
+            const int64 at = append(lists.listed);
+            if (at < lists.capacity) lists.candidates[at] = v;
+        }
+    }
+    if (lists.queued == nullptr || size <= lists.threshold || mark & QUEUED) return;
+    const int length = lists.out_lengths[v];
+    if (size <= threshold_of(lists.threshold, lists.edge_weight, length)) return;
+    mark = atomicOr(&lists.marks[v], QUEUED);
+    if (mark & QUEUED) return;
+    const int64 at = append(lists.queued);
+    if (at < lists.capacity) lists.queue[at] = v;
+    thread.sums[NEWLY_QUEUED_EDGES] += length;
+}
+
+// r[v] += amount.
+__device__ __forceinline__ void accumulate(int v, double amount, double* r, const WorkLists& lists, ThreadSums& thread) {
+    const double old_value = atomicAdd(&r[v], amount);
+    const double new_value = old_value + amount;  // rounded as the atomic addition is
+    const double size = fabs(new_value);
+    thread.sums[RESIDUAL_L1] += size - fabs(old_value);
+    thread.sums[MAGNITUDE] += size;
+    if (size > lists.floor) enqueue(v, size, lists, thread);
+}
+
+// The y of a vertex after a push of its residual.
+__device__ __forceinline__ double pushed(double old_value, double residual, double diagonal) {
+    return old_value + residual / diagonal;
+}
+
+// Moves r[u] to y[u], but for what rounding of y leaves. Returns by how much y[u] changed.
+__device__ __forceinline__ double push_vertex(int u, double diagonal, double* values, double* r, ThreadSums& thread) {
+    const double residual = r[u];
+    const double old_value = values[u];
+    const double new_value = pushed(old_value, residual, diagonal);
+    const double step = new_value - old_value;
+    const double rest = residual - diagonal * step;
+    values[u] = new_value;
+    r[u] = rest;
+    thread.sums[RESIDUAL_L1] += fabs(rest) - fabs(residual);
+    thread.sums[RESIDUAL_SUM] += rest - residual;
+    thread.sums[MASS] += step;
+    thread.sums[MOVED] += fabs(residual);
+    return step;
+}
+
+// Adds the block's sums to the tally, and the edges of what it queued to queued_edges. Every thread of the block takes part.
+__device__ __forceinline__ void flush(ThreadSums& thread, int64* tally, uint64* queued_edges) {
+    __shared__ double warps[WARPS][SUMS];
+    bool any = false;
+#pragma unroll
+    for (int sum = 0; sum < SUMS; ++sum) any |= thread.sums[sum] != 0.0;
+    if (!__syncthreads_or(any)) return;
+#pragma unroll
+    for (int sum = 0; sum < SUMS; ++sum) {
+        const double value = group_sum<WARP>(thread.sums[sum]);
+        if (threadIdx.x % WARP == 0) warps[threadIdx.x / WARP][sum] = value;
+        thread.sums[sum] = 0.0;
+    }
+    __syncthreads();
+    if (threadIdx.x < SUMS) {
+        const int sum = threadIdx.x;
+        double value = 0.0;
+        for (int warp = 0; warp < WARPS; ++warp) value += warps[warp][sum];
+        uint64* counts = reinterpret_cast<uint64*>(tally);
+        if (sum == ADDITIONS) atomicAdd(counts + Tally::ADDITIONS, (uint64)value);
+        else if (sum == VERTICES) atomicAdd(counts + Tally::VERTICES, (uint64)value);
+        else if (sum == NEWLY_QUEUED_EDGES) atomicAdd(queued_edges, (uint64)value);
+        else atomicAdd(reinterpret_cast<double*>(tally + Tally::SUMS) + sum, value);
+    }
+    __syncthreads();
+}

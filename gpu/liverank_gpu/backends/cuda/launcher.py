@@ -1,0 +1,201 @@
+"""Launches of the CUDA kernels, and what several operations share in them."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from liverank_gpu.backends.cuda.device import NULL, CudaDevice
+from liverank_gpu.backends.cuda.kernels.loader import (
+    BIN_LANES,
+    BLOCK,
+    EDGE_CHUNK,
+    SWEEP_SUMS,
+    WARP,
+    unit,
+)
+from liverank_gpu.operations.csr import Csr, GraphView, Rows
+from liverank_gpu.operations.device import Array
+
+_MOST_BLOCKS = 8192
+"""Blocks that fill a large device several times; one block can add up their sums."""
+
+BALANCED_BLOCKS = 4224
+"""Blocks that balance rows by work, at most: 32 for each of 132 multiprocessors, a few waves."""
+
+_RESIDENT = 2
+"""Blocks that fit on a multiprocessor at once, for kernels whose blocks synchronise."""
+
+_GROUP_LANES = np.array(BIN_LANES[::-1])
+_LONG_GROUPS = int((_GROUP_LANES > WARP).sum())
+"""Groups whose rows are divided among several warps."""
+
+_IMAGES = ("orthomin_image", "finish_image")
+"""Kernels whose last sum is no maximum."""
+
+_ROW_PLAN = np.dtype(
+    [
+        ("first_row", np.int64, len(BIN_LANES) + 1),
+        ("first_unit", np.int64, len(BIN_LANES) + 1),
+        ("units_per_warp", np.int64),
+    ]
+)
+"""RowPlan of rows.cuh."""
+
+
+class Launcher:
+    """Launches the kernels of one device.
+
+    resident  blocks of a launch that are resident at once
+    """
+
+    def __init__(self, device: CudaDevice) -> None:
+        self.device = device
+        self.xp = device.xp
+        self.resident = device.multiprocessors * _RESIDENT
+        self._arrived = self.xp.zeros(1, np.int32)
+
+    def __call__(
+        self,
+        file: str,
+        kernel: str,
+        blocks: int,
+        *arguments: Any,
+        threads: int = BLOCK,
+        weighted: bool = False,
+        shared_bytes: int = 0,
+    ) -> None:
+        """Launches a kernel with `blocks` blocks of `threads` threads.
+
+        weighted      whether it is for a weighted graph
+        shared_bytes  of dynamic shared memory
+        """
+        launched = self.device.kernels[unit(file, weighted)][kernel]
+        launched((blocks,), (threads,), arguments, shared_mem=shared_bytes)
+
+    def resident_blocks(self, threads: int, waves: int = 1) -> int:
+        """Blocks for this many threads, at most `waves` times those that are resident."""
+        return blocks_for(threads, most=waves * self.resident)
+
+    def over_rows(self, file: str, kernel: str, csr: Csr, rows: Rows, *arguments: Any) -> Array:
+        """Launches a kernel of rows.cuh with its own arguments, for one part of the rows after the
+        other; returns its sums, float64[SWEEP_SUMS] on the device.
+        """
+        launches = []
+        for part in [part.rows for part in rows.parts] or [rows]:
+            blocks, common = self.row_arguments(csr, part)
+            launches.append((blocks, (*common, *arguments)))
+        return self._in_parts(file, kernel, launches, rows, csr.weights is not None)
+
+    def row_arguments(self, csr: Csr, rows: Rows) -> tuple[int, tuple[Any, ...]]:
+        """Blocks of a kernel of rows.cuh, and the arguments before its own."""
+        plan, blocks, long_rows, parts = _plan(tuple(rows.groups.tolist()))
+        if long_rows > len(self._arrived):
+            self._arrived = self.xp.zeros(2 * long_rows, np.int32)
+        parts_memory = self.xp.empty(max(1, parts))
+        return blocks, (rows.order, *pointers(*csr), parts_memory, self._arrived, plan)
+
+    def over_vertices(
+        self,
+        file: str,
+        kernel: str,
+        graph: GraphView,
+        *arguments: Any,
+        rows: Rows | None = None,
+    ) -> Array:
+        """Launches a kernel that takes each vertex once; returns its sums as `over_rows`.
+
+        rows  with the parts to take one after the other: then all arrays are over vertices
+        """
+        launches, everything = [], (graph.loop, graph.degree, *arguments)
+        parts = rows.parts if rows else ()
+        for first, end in [part.span for part in parts] or [(0, graph.vertices)]:
+            count = max(0, min(end, graph.vertices) - first)
+            blocks = blocks_for(count, most=_MOST_BLOCKS // 4)
+            launches.append((blocks, (np.int64(count), *self._from(first, everything))))
+        return self._in_parts(file, kernel, launches, rows, graph.weighted)
+
+    def _from(self, first: int, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The arrays among these arguments from a vertex on."""
+        if first == 0:
+            return arguments
+        return tuple(
+            each[first:] if isinstance(each, self.xp.ndarray) else each for each in arguments
+        )
+
+    def _in_parts(
+        self,
+        file: str,
+        kernel: str,
+        launches: list[tuple[int, tuple[Any, ...]]],
+        rows: Rows | None,
+        weighted: bool,
+    ) -> Array:
+        """Launches a kernel for each part, with so many blocks and these arguments, and adds up
+        what all blocks wrote.
+        """
+        partial_sums = self.xp.empty((sum(blocks for blocks, _ in launches), SWEEP_SUMS))
+        first = 0
+        for part, (blocks, arguments) in enumerate(launches):
+            written = partial_sums[first : first + blocks]
+            self(file, kernel, blocks, *arguments, written, weighted=weighted)
+            first += blocks
+            if rows is not None and rows.issued is not None:
+                rows.issued(part)
+        sums = self.xp.empty(SWEEP_SUMS)
+        adding = f"add_partial_sums<{str(kernel not in _IMAGES).lower()}>"
+        self(file, adding, 1, partial_sums, np.int32(first), sums, weighted=weighted)
+        return sums
+
+    def chunk_ends(self, row_lengths: Array) -> Array:
+        """int64[k]: chunks of EDGE_CHUNK edges of rows 0 … i, at least one for each row."""
+        xp = self.xp
+        chunks = (row_lengths + (EDGE_CHUNK - 1)) // EDGE_CHUNK
+        return xp.cumsum(xp.maximum(chunks, 1), dtype=np.int64)
+
+
+def pointers(*arrays: Array | None) -> list[Array]:
+    """Arrays as kernels take them: null pointers for those that a graph does not have."""
+    return [NULL if array is None else array for array in arrays]
+
+
+def blocks_for(items: int, each: int = BLOCK, most: int = 2**31 - 1) -> int:
+    """Blocks that take `each` items, at least one and at most `most`."""
+    return min(max(1, -(-items // each)), most)
+
+
+def balanced_blocks(units: int) -> int:
+    """Blocks of a kernel that balances this many units of work."""
+    # up to the limit, each thread has 2 units of work
+    return blocks_for(units, 2 * BLOCK, BALANCED_BLOCKS)
+
+
+def grid_blocks(threads: int) -> int:
+    """Blocks of a grid-stride loop over this many items."""
+    return blocks_for(threads, most=_MOST_BLOCKS)
+
+
+@lru_cache(maxsize=64)
+def _plan(groups: tuple[int, ...]) -> tuple[NDArray[np.void], int, int, int]:
+    """The plan for rows in these groups, and the numbers of blocks, of rows that are divided among
+    several warps, and of their parts.
+    """
+    sizes = np.diff(groups)
+    units = np.where(
+        _GROUP_LANES > WARP,
+        sizes * (_GROUP_LANES // WARP),
+        -(-sizes * np.minimum(_GROUP_LANES, WARP) // WARP),
+    )
+    plan = np.zeros((), _ROW_PLAN)
+    plan["first_row"] = groups
+    plan["first_unit"][1:] = np.cumsum(units)
+    total, warps = int(plan["first_unit"][-1]), BLOCK // WARP
+    units_per_warp = max(1, -(-total // (warps * _MOST_BLOCKS)))
+    plan["units_per_warp"] = units_per_warp
+    blocks = blocks_for(total, each=warps * units_per_warp)
+    # the fields would be described again at each launch, which takes 4 µs
+    by_value = plan.view(f"V{plan.nbytes}")
+    return by_value, blocks, groups[_LONG_GROUPS], int(plan["first_unit"][_LONG_GROUPS])

@@ -1,0 +1,335 @@
+"""In-lists in pages on ``cuda``: see pages.cu."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from liverank_gpu.backends.cuda.device import NULL
+from liverank_gpu.backends.cuda.kernels.counts import PAGE_COUNTS
+from liverank_gpu.backends.cuda.kernels.loader import BLOCK, WARP
+from liverank_gpu.backends.cuda.kernels.page_shape import PageShape
+from liverank_gpu.backends.cuda.launcher import Launcher, blocks_for, grid_blocks
+from liverank_gpu.operations.csr import Csr, GraphView, PagedLists, PagedView, Rows
+from liverank_gpu.operations.device import Array
+from liverank_gpu.operations.graph import GraphOperations
+from liverank_gpu.operations.pages import PageOperations
+from liverank_gpu.operations.rebuild import RebuildOperations
+from liverank_gpu.operations.update import EdgeChanges
+
+SORTED_AT_ONCE = 1 << 26
+"""Edges that a build sorts at once, if no tile has more."""
+
+_SCRATCH = 64
+"""Bytes of scratch for each edge of a range."""
+
+_FILLED = 0.8
+"""The part of a new page that is used."""
+
+_SPARE_PART, _LEAST_SPARE = 16, 64
+"""There is a spare page for every _SPARE_PART, and at least _LEAST_SPARE."""
+
+_ROOM_PART = 16
+"""There is room for a new vertex for every _ROOM_PART."""
+
+_EDGE_BYTES, _SOURCE_BYTES = 2, 4
+"""Of an edge of a page, and of a source."""
+
+_ITEMS_PER_BLOCK = 8
+"""Items of work for each resident block, about."""
+
+_WAVES = 2
+"""Blocks that rewrite pages, over those that are resident of most kernels."""
+
+
+class CudaPages(PageOperations):
+    """See PageOperations."""
+
+    def __init__(
+        self,
+        launch: Launcher,
+        graph: GraphOperations,
+        rebuild: RebuildOperations,
+        shape: PageShape,
+    ) -> None:
+        self._launch, self._graph, self._rebuild = launch, graph, rebuild
+        self._device, self._xp = launch.device, launch.xp
+        self.shape = shape
+
+    def bytes_needed(self, vertices: int, edges: int) -> int:
+        filled = _FILLED * (self.shape.page_bytes - _EDGE_BYTES - _SOURCE_BYTES)
+        tiles = self._tiles(vertices)
+        pages = int((_EDGE_BYTES + _SOURCE_BYTES) * edges / filled) + 2 * tiles
+        spare = pages // _SPARE_PART + _LEAST_SPARE
+        # the pages of all ranges, and then all in one array
+        held = (2 * pages + spare) * (self.shape.page_bytes + 32)
+        return held + 8 * (vertices + (tiles << self.shape.tile_bits)) + self._scratch(edges)
+
+    def _scratch(self, edges: int) -> int:
+        return _SCRATCH * min(edges, SORTED_AT_ONCE)
+
+    def _tiles(self, vertices: int) -> int:
+        """Tiles of as many vertices, and of those that there is to be room for."""
+        return 1 + (vertices + vertices // _ROOM_PART >> self.shape.tile_bits)
+
+    def build(self, incoming: Csr) -> PagedLists:
+        vertices, tiles = len(incoming.row_lengths), self._tiles(len(incoming.row_lengths))
+        ranges = [self._build_range(incoming, *each) for each in self._ranges(incoming)]
+        tile_of = np.concatenate([each[0] for each in ranges])
+        first_keys = np.concatenate([each[1] for each in ranges])
+        # tiles without vertices have an empty page too
+        begun = int(tile_of[-1]) + 1 if len(tile_of) else 0
+        tile_of = np.append(tile_of, np.arange(begun, tiles))
+        first_keys = np.append(first_keys, np.arange(begun, tiles) << self.shape.key_bits)
+        built = len(tile_of)
+        pages = built + built // _SPARE_PART + _LEAST_SPARE
+        allocate, cells = self._device.allocate, self.shape.page_bytes // 2
+        joined = allocate("in-lists in pages", pages * cells, np.uint16)
+        numbers = allocate("in-lists in pages", 3 * pages, np.int32)
+        keys = allocate("in-lists in pages", pages, np.int64)
+        page_edges, page_sources, following = (
+            numbers[begin * pages : (begin + 1) * pages] for begin in range(3)
+        )
+        page_edges.fill(0)
+        page_sources.fill(0)
+        following.fill(-1)
+        joined[built * cells :].fill(0)
+        end = 0
+        ranges.reverse()
+        while ranges:  # each is freed as soon as it is copied
+            _, _, of_range, edges, sources = ranges.pop()
+            begin, end = end, end + len(edges)
+            joined[begin * cells : end * cells] = of_range
+            page_edges[begin:end], page_sources[begin:end] = edges, sources
+            del of_range
+        keys[:built] = self._device.to_device(first_keys)
+        items, divided = self._items(tile_of, tiles)
+        sums = allocate("in-lists in pages", tiles << self.shape.tile_bits, np.int64)
+        sums.fill(0)
+        counts = np.zeros(PAGE_COUNTS["SIZE"], np.int32)
+        counts[PAGE_COUNTS["USED"]] = built
+        on_device = self._device.to_device
+        assert vertices <= len(sums)
+        return PagedLists(
+            joined,
+            page_edges,
+            page_sources,
+            keys,
+            following,
+            built,
+            built,
+            on_device(counts),
+            on_device(items),
+            on_device(divided),
+            sums,
+        )
+
+    def _ranges(self, incoming: Csr) -> Iterator[tuple[int, int]]:
+        """(first tile, last tile + 1) of ranges of up to SORTED_AT_ONCE edges, or of one tile."""
+        xp, vertices = self._xp, len(incoming.row_lengths)
+        if vertices == 0:
+            return
+        through = xp.cumsum(incoming.row_lengths, dtype=np.int64)
+        tiles = -(-vertices >> self.shape.tile_bits)
+        last = np.minimum(np.arange(1, tiles + 1) << self.shape.tile_bits, vertices) - 1
+        ends = self._device.to_host(through[self._device.to_device(last)])
+        first, before = 0, 0
+        while first < tiles:
+            end = int(np.searchsorted(ends, before + SORTED_AT_ONCE, side="right"))
+            end = max(first + 1, end)
+            yield first, end
+            first, before = end, int(ends[end - 1])
+
+    def _build_range(
+        self, incoming: Csr, first: int, end: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], Array, Array, Array]:
+        """Tiles and first keys of the pages of these tiles, on the host; their cells, edges and
+        sources.
+        """
+        shape, device = self.shape, self._device
+        rows = slice(first << shape.tile_bits, end << shape.tile_bits)
+        own = Csr(incoming.row_starts[rows], incoming.row_lengths[rows], incoming.column_indices)
+        entries = self._rebuild.entries(own)
+        count = len(entries.rows)
+        keys = device.allocate("keys of pages", count, np.int64)
+        columns = (entries.rows, entries.neighbours, np.int64(count), np.int64(rows.start))
+        if count:
+            self._launch("pages", "pack_entries", grid_blocks(count), *columns, keys)
+        del entries, columns
+        keys = self._graph.sort(keys).keys
+        begins, of_begins = self._page_begins(keys)
+        tiles = of_begins >> shape.key_bits
+        # a tile without edges has an empty page
+        empty = np.setdiff1d(np.arange(first, end), tiles)
+        places = np.searchsorted(tiles, empty)
+        begins = np.insert(begins, places, np.append(begins, count)[places])
+        of_begins = np.insert(of_begins, places, 0)
+        tiles = np.insert(tiles, places, empty)
+        new_tile = np.append(True, tiles[1:] != tiles[:-1])
+        first_keys = np.where(new_tile, tiles << shape.key_bits, of_begins)
+        pages = len(tiles)
+        cells = device.allocate("in-lists in pages", pages * shape.page_bytes // 2, np.uint16)
+        cells.fill(0)
+        edges = device.allocate("in-lists in pages", pages, np.int32)
+        sources = device.allocate("in-lists in pages", pages, np.int32)
+        ends = device.to_device(np.append(begins, count))
+        self._launch("pages", "write_pages", pages, keys, ends, cells, edges, sources)
+        return tiles, first_keys, cells, edges, sources
+
+    def _page_begins(self, keys: Array) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Where pages begin in ascending keys, so that each is filled as far as it should be, and
+        the keys there.
+        """
+        xp, shape = self._xp, self.shape
+        if len(keys) == 0:
+            return np.zeros(0, np.int64), np.zeros(0, np.int64)
+        costs = xp.full(len(keys), _EDGE_BYTES + _SOURCE_BYTES, np.int64)
+        source = keys >> shape.tile_bits
+        costs[1:] -= _SOURCE_BYTES * (source[1:] == source[:-1])
+        costs = xp.cumsum(costs)
+        costs //= int(_FILLED * shape.page_bytes)
+        source >>= shape.key_bits - shape.tile_bits  # now the tile
+        new = (costs[1:] != costs[:-1]) | (source[1:] != source[:-1])
+        begins = xp.concatenate([xp.zeros(1, np.int64), xp.flatnonzero(new) + 1])
+        return self._device.to_host(begins), self._device.to_host(keys[begins])
+
+    def _items(
+        self, tile_of: NDArray[np.int64], tiles: int
+    ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """PagedLists.items, the largest first, and divided. tile_of: the tile of each page."""
+        blocks = self._device.multiprocessors * self.shape.blocks
+        most = max(1, -(-len(tile_of) // (_ITEMS_PER_BLOCK * blocks)))
+        counts = np.bincount(tile_of, minlength=tiles)
+        parts = -(-counts // most)
+        item_tiles = np.repeat(np.arange(tiles), parts)
+        part = np.arange(len(item_tiles)) - np.repeat(np.cumsum(parts) - parts, parts)
+        first = np.repeat(np.cumsum(counts) - counts, parts)
+        begin, end = (
+            first + (part + more) * counts[item_tiles] // parts[item_tiles] for more in (0, 1)
+        )
+        items = np.stack([item_tiles, begin, end - begin, parts[item_tiles] > 1], axis=1)
+        items = items[np.argsort(begin - end, kind="stable")].astype(np.int32)
+        return np.ascontiguousarray(items), np.flatnonzero(parts > 1).astype(np.int32)
+
+    def follow(self, lists: PagedLists, changes: EdgeChanges) -> bool:
+        removals, additions = len(changes.removed_targets), len(changes.added_targets)
+        total = removals + additions
+        if total == 0:
+            return True
+        packed = self._device.allocate("changes of pages", total, np.int64)
+        numbers = self._device.allocate("changes of pages", 2 * total, np.int32)
+        self._launch(
+            "pages",
+            "pack_changes",
+            grid_blocks(total),
+            *(changes.removed_sources, changes.removed_targets, np.int64(removals)),
+            *(changes.added_sources, changes.added_targets, np.int64(additions)),
+            packed,
+        )
+        ascending = self._graph.sort(packed).keys
+        while True:
+            # a page never takes more new ones than it is given edges
+            lists.used += min(additions, len(ascending))
+            many = len(ascending) > self.shape.most_changed
+            left = self._xp.zeros(len(ascending), np.uint8) if many else None
+            self._change(lists, ascending, numbers, left)
+            if not many and lists.used <= len(lists.following):
+                return True
+            counts = self._device.to_host(lists.counts)
+            lists.used = int(counts[PAGE_COUNTS["USED"]])
+            if counts[PAGE_COUNTS["FAILED"]]:
+                return False
+            if left is None or not counts[PAGE_COUNTS["LEFT"]]:
+                return True
+            ascending = ascending[left != 0]
+
+    def _change(
+        self, lists: PagedLists, ascending: Array, numbers: Array, left: Array | None
+    ) -> None:
+        """Applies packed changes; numbers  int32[…], at least twice as long."""
+        count = len(ascending)
+        found, crowded = numbers[:count], numbers[count : 2 * count]
+        self._launch(
+            "pages",
+            "find_pages",
+            grid_blocks(count),
+            ascending,
+            np.int64(count),
+            lists.first_keys,
+            np.int64(lists.built),
+            lists.following,
+            found,
+            lists.counts,
+        )
+        both = (
+            *(ascending, found, np.int32(count)),
+            *(lists.cells, lists.page_edges, lists.page_sources, crowded, lists.counts),
+        )
+        self._launch("pages", "edit_pages", blocks_for(WARP * count), *both)
+        self._launch(
+            "pages",
+            "rewrite_pages",
+            self._launch.resident_blocks(BLOCK * count, _WAVES),
+            *both,
+            NULL if left is None else left,
+            np.int32(len(lists.following)),
+            lists.following,
+            lists.first_keys,
+        )
+
+
+def over_in_lists(
+    launch: Launcher,
+    shape: PageShape | None,
+    file: str,
+    kernels: tuple[str, str],
+    graph: GraphView,
+    rows: Rows,
+    contributions: Array,
+    *own: Any,
+) -> Array:
+    """Launches the kernel that sums rows, or forms the sums by pages and launches the one that
+    takes them, one part of the rows after the other; returns its sums, on the device.
+    """
+    both, of_rows, of_sums = (contributions, *own), *kernels
+    if graph.pages is None or shape is None:
+        both = (graph.loop, graph.degree, *both)
+        return launch.over_rows(file, of_rows, graph.incoming, rows, *both)
+    paged = _paged_sums(launch, shape, graph, graph.pages, contributions)
+    lengths = graph.incoming.row_lengths
+    arguments = (lengths, *paged, *both)
+    return launch.over_vertices(file, of_sums, graph, *arguments, rows=rows)
+
+
+def _paged_sums(
+    launch: Launcher, shape: PageShape, graph: GraphView, pages: PagedView, contributions: Array
+) -> tuple[Any, ...]:
+    """Forms the sums of a sweep; returns what finish_sweep and finish_image take after the lengths
+    of rows.
+    """
+    lists, scale = pages.lists, np.float32(1.0 / pages.unit)
+    next_item, divided = lists.counts[PAGE_COUNTS["NEXT_ITEM"] :], len(lists.divided)
+    clearing = (lists.divided, np.int32(divided), next_item, lists.sums)
+    launch("pages", "clear_sums", max(1, divided), *clearing)
+    launch(
+        "pages",
+        "add_pages",
+        min(launch.device.multiprocessors * shape.blocks, len(lists.items)),
+        np.int64(graph.vertices),
+        lists.items,
+        np.int32(len(lists.items)),
+        lists.cells,
+        lists.page_edges,
+        lists.page_sources,
+        lists.following,
+        contributions,
+        scale,
+        next_item,
+        lists.sums,
+        threads=shape.threads,
+        shared_bytes=shape.shared_bytes,
+    )
+    return lists.sums, np.float32(pages.unit), scale

@@ -1,0 +1,251 @@
+"""Vertex programs on ``cuda``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from liverank_gpu.backends.cuda.device import NULL, Kernel
+from liverank_gpu.backends.cuda.kernels.counts import PROGRAM_COUNTS
+from liverank_gpu.backends.cuda.kernels.loader import BIN_LANES, BLOCK, EDGE_CHUNK
+from liverank_gpu.backends.cuda.launcher import Launcher, blocks_for, pointers
+from liverank_gpu.backends.cuda.program_source import (
+    ACTIVE_BLOCKS,
+    ALL_BLOCKS,
+    Unit,
+    program_kernels,
+    program_source,
+)
+from liverank_gpu.operations.csr import Rows
+from liverank_gpu.operations.device import Array
+from liverank_gpu.operations.program_parameters import parameter_record
+from liverank_gpu.operations.programs import (
+    Mode,
+    ProgramGraph,
+    ProgramOperations,
+    ProgramState,
+    VertexProgram,
+)
+
+_ROWS = np.dtype([("first", np.int64, len(BIN_LANES) + 1)])
+"""Rows of programs.cuh."""
+
+_VERTICES_OF_A_BLOCK = 64
+"""Vertices of a graph for each block of a launch, at least."""
+
+_NEVER = 2**62
+"""Edges of a graph in which no vertex looks for active in-neighbours."""
+
+
+class CudaPrograms(ProgramOperations):
+    """See ProgramOperations."""
+
+    def __init__(self, launch: Launcher) -> None:
+        self._launch = launch
+        self._compiled: dict[tuple[str, bool, Unit], dict[str, Kernel]] = {}
+
+    def _kernel(
+        self, program: VertexProgram, weighted: bool, name: str, unit: Unit = "vertices"
+    ) -> Kernel:
+        key = (program.digest, weighted, unit)
+        if key not in self._compiled:
+            expressions = program_kernels(program, unit)
+            text = program_source(program, weighted, unit)
+            compiled = f"program-{program.digest}"
+            load = self._launch.device.compile(compiled, text, expressions)
+            self._compiled[key] = {each: load(each) for each in expressions}
+        return self._compiled[key][name]
+
+    def initialise(
+        self,
+        program: VertexProgram,
+        parameters: Mapping[str, float],
+        graph: ProgramGraph,
+        first: int,
+        state: ProgramState,
+    ) -> None:
+        view, count = graph.view, len(state.values)
+        found = self._launch.device.to_device(np.array([state.count], np.uint64))
+        self._kernel(program, view.weighted, "initialise")(
+            (self._launch.resident_blocks(count - first),),
+            (BLOCK,),
+            (
+                np.int64(first),
+                np.int64(count),
+                graph.ids,
+                view.degree,
+                view.incoming.row_lengths,
+                graph.absent,
+                parameter_struct(parameters, graph.vertices),
+                state.values,
+                state.active,
+                found,
+            ),
+        )
+        state.count = int(self._launch.device.to_host(found)[0])
+
+    def run(
+        self,
+        program: VertexProgram,
+        parameters: Mapping[str, float],
+        graph: ProgramGraph,
+        mode: Mode,
+        supersteps: int,
+        state: ProgramState,
+    ) -> None:
+        given = parameter_struct(parameters, graph.vertices)
+        if program.every_vertex:
+            self._run_all(program, given, graph, supersteps, state)
+        else:
+            self._run_active(program, given, graph, mode, supersteps, state)
+
+    def _run_active(
+        self,
+        program: VertexProgram,
+        given: NDArray[np.void],
+        graph: ProgramGraph,
+        mode: Mode,
+        supersteps: int,
+        state: ProgramState,
+    ) -> None:
+        xp, view = self._launch.xp, graph.view
+        vertices, in_place = view.vertices, mode == "asynchronous"
+        accumulated = None if in_place else xp.full(vertices, program.identity, program.dtype)
+        received = None if in_place else xp.empty(vertices, np.int32)
+        following = xp.empty(vertices, np.int32)
+        directions = 2 if graph.both else 1
+        slots = sum(
+            len(lists.column_indices) for lists in (view.outgoing, view.incoming)[:directions]
+        )
+        items = xp.empty(directions * vertices + slots // EDGE_CHUNK + 1, np.int64)
+        start = np.zeros(PROGRAM_COUNTS["SIZE"], np.int64)
+        start[PROGRAM_COUNTS["ACTIVE"]] = state.count
+        counts = self._launch.device.to_device(start)
+        name = f"run_active<{str(in_place).lower()}>"
+        self._kernel(program, view.weighted, name)(
+            (blocks_for_rows(self._launch, vertices, ACTIVE_BLOCKS),),
+            (BLOCK,),
+            (
+                *pointers(*view.outgoing),
+                *pointers(*view.incoming),
+                view.degree,
+                graph.ids,
+                given,
+                state.values,
+                *pointers(accumulated),
+                xp.zeros(vertices, np.int32),
+                state.active,
+                following,
+                *pointers(received),
+                items,
+                np.int32(directions),
+                np.int64(vertices),
+                np.int64(view.edges if state.fresh else _NEVER),
+                np.int64(state.supersteps),
+                np.int64(supersteps),
+                counts,
+            ),
+        )
+        done, final, messages = self._read(counts)
+        if done % 2:
+            state.active = following
+        state.count = final
+        state.supersteps += done
+        state.edges += messages
+
+    def _run_all(
+        self,
+        program: VertexProgram,
+        given: NDArray[np.void],
+        graph: ProgramGraph,
+        supersteps: int,
+        state: ProgramState,
+    ) -> None:
+        xp, view, rows = self._launch.xp, graph.view, graph.in_rows
+        assert rows is not None
+        new_values = state.values.copy() if supersteps else state.values
+        blocks = blocks_for_rows(self._launch, view.vertices, ALL_BLOCKS)
+        counts, aggregate = xp.zeros(PROGRAM_COUNTS["SIZE"], np.int64), xp.empty(1)
+        self._kernel(program, view.weighted, "run_all")(
+            (blocks,),
+            (BLOCK,),
+            (
+                *pointers(*view.incoming),
+                view.loop,
+                view.degree,
+                graph.ids,
+                graph.absent,
+                rows.order,
+                row_groups(rows),
+                np.int64(view.vertices),
+                given,
+                state.values,
+                new_values,
+                xp.empty(3 * blocks),
+                np.int64(state.supersteps),
+                np.int64(supersteps),
+                counts,
+                aggregate,
+            ),
+        )
+        done, final, _ = self._read(counts)
+        if done % 2:
+            state.values = new_values
+        state.count = graph.vertices if final else 0
+        state.supersteps += done
+        state.edges += done * view.edges
+        state.aggregate = float(self._launch.device.to_host(aggregate)[0])
+
+    def _read(self, counts: Array) -> tuple[int, int, int]:
+        """Supersteps that were run, what `FINAL` says, and messages."""
+        seen = self._launch.device.to_host(counts)
+        names = ("SUPERSTEPS", "FINAL", "MESSAGES")
+        done, final, messages = (int(seen[PROGRAM_COUNTS[name]]) for name in names)
+        return done, final, messages
+
+    def supports_any(
+        self,
+        program: VertexProgram,
+        parameters: Mapping[str, float],
+        values: Array,
+        edges: tuple[Array, Array, Array | None],
+    ) -> bool:
+        sources, targets, weights = edges
+        found = self._launch.xp.zeros(1, np.int32)
+        self._kernel(program, weights is not None, "supports_any")(
+            (self._launch.resident_blocks(len(sources)),),
+            (BLOCK,),
+            (
+                sources,
+                targets,
+                NULL if weights is None else weights,
+                np.int64(len(sources)),
+                parameter_struct(parameters, len(values)),
+                values,
+                found,
+            ),
+        )
+        return bool(self._launch.device.to_host(found)[0])
+
+
+def blocks_for_rows(launch: Launcher, rows: int, resident: int) -> int:
+    """Blocks that may synchronise, of which `resident` fit on a multiprocessor: few for small
+    graphs, since that takes longer the more there are.
+    """
+    return blocks_for(rows, _VERTICES_OF_A_BLOCK, launch.device.multiprocessors * resident)
+
+
+def row_groups(rows: Rows) -> NDArray[np.void]:
+    """Rows of programs.cuh."""
+    groups = np.zeros((), _ROWS)
+    groups["first"] = rows.groups
+    return groups.view(f"V{groups.nbytes}")
+
+
+def parameter_struct(parameters: Mapping[str, float], vertices: int) -> Any:
+    """The number of vertices and the parameters as a struct."""
+    record = parameter_record(parameters, vertices)
+    return record.view(f"V{record.nbytes}")

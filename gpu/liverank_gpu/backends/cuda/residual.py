@@ -1,0 +1,264 @@
+"""The residual under local changes, and push by rounds of work-lists, on ``cuda``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from liverank_gpu.backends.cuda.device import NULL
+from liverank_gpu.backends.cuda.kernels.counts import TALLY
+from liverank_gpu.backends.cuda.kernels.loader import EDGE_CHUNK, WARP
+from liverank_gpu.backends.cuda.launcher import Launcher, pointers
+from liverank_gpu.operations.csr import GraphView
+from liverank_gpu.operations.device import Array
+from liverank_gpu.operations.residual import (
+    LISTED,
+    PUSH_ENDS,
+    QUEUED,
+    SOLVES,
+    PushLimits,
+    PushResult,
+    Residual,
+    ResidualDelta,
+    ResidualOperations,
+)
+from liverank_gpu.operations.update import EdgeChanges
+
+_FILL = 1 << 16
+"""Out-edges of a work-list below which a round takes the same time, however short it is."""
+
+
+class CudaResidual(ResidualOperations):
+    """See ResidualOperations."""
+
+    def __init__(self, launch: Launcher) -> None:
+        self._launch = launch
+
+    def recompute_rows(
+        self,
+        graph: GraphView,
+        first: int,
+        last: int,
+        values: Array,
+        rhs_scale: float,
+        damping: float,
+        residual: Residual,
+    ) -> ResidualDelta:
+        tally = self._tally(residual)
+        self._launch(
+            "perturb",
+            "recompute_rows",
+            self._launch.resident_blocks((last - first) * WARP),
+            np.int64(first),
+            np.int64(last),
+            *pointers(*graph.incoming),
+            graph.loop,
+            graph.degree,
+            values,
+            np.float64(rhs_scale),
+            np.float64(damping),
+            graph.outgoing.row_lengths,
+            *_lists(residual),
+            tally,
+            weighted=graph.weighted,
+        )
+        return _delta(residual, self._launch.device.to_host(tally))
+
+    def perturb(
+        self,
+        graph: GraphView,
+        changes: EdgeChanges,
+        values: Array,
+        damping: float,
+        residual: Residual,
+        edge_limit: int,
+    ) -> ResidualDelta | None:
+        xp, sources = self._launch.xp, changes.sources
+        removed, added = len(changes.removed_targets), len(changes.added_targets)
+        singles = len(sources) + removed + added
+        contributions, chunks = xp.empty(len(sources)), xp.empty(len(sources), np.int64)
+        targets, amounts = xp.empty(singles, np.int32), xp.empty(singles)
+        spared = xp.empty(len(sources), np.uint8) if graph.weighted else None
+        self._launch(
+            "perturb",
+            "perturb",
+            self._launch.resident_blocks(singles),
+            sources,
+            changes.old_degree,
+            np.int64(len(sources)),
+            changes.removed_sources,
+            changes.removed_targets,
+            np.int64(removed),
+            changes.added_sources,
+            changes.added_targets,
+            np.int64(added),
+            graph.outgoing.row_lengths,
+            graph.loop,
+            graph.degree,
+            values,
+            np.float64(damping),
+            *pointers(changes.removed_weights, changes.added_weights),
+            contributions,
+            chunks,
+            targets,
+            amounts,
+            *pointers(spared),
+            weighted=graph.weighted,
+        )
+        ends = xp.cumsum(chunks)
+        if int(ends[-1]) * EDGE_CHUNK + singles > edge_limit + len(sources) * EDGE_CHUNK:
+            return None
+        left_out = (
+            *pointers(spared),
+            changes.added_sources,
+            changes.added_targets,
+            np.int64(added),
+        )
+        return self._spread(
+            graph, residual, sources, contributions, ends, targets, amounts, left_out
+        )
+
+    def spread(
+        self,
+        graph: GraphView,
+        residual: Residual,
+        sources: Array,
+        contributions: Array,
+        targets: Array,
+        amounts: Array,
+    ) -> ResidualDelta:
+        ends = self._launch.chunk_ends(graph.outgoing.row_lengths[sources])
+        return self._spread(graph, residual, sources, contributions, ends, targets, amounts)
+
+    def _spread(
+        self,
+        graph: GraphView,
+        residual: Residual,
+        sources: Array,
+        contributions: Array,
+        ends: Array,
+        targets: Array,
+        amounts: Array,
+        left_out: tuple[Any, ...] = (NULL, NULL, NULL, np.int64(0)),
+    ) -> ResidualDelta:
+        tally = self._tally(residual)
+        self._launch(
+            "perturb",
+            "spread",
+            self._launch.resident,
+            sources,
+            contributions,
+            ends,
+            np.int64(len(sources)),
+            targets,
+            amounts,
+            np.int64(len(targets)),
+            *pointers(*graph.outgoing),
+            *_lists(residual),
+            tally,
+            *left_out,
+            weighted=graph.weighted,
+        )
+        return _delta(residual, self._launch.device.to_host(tally))
+
+    def push(
+        self,
+        graph: GraphView,
+        values: Array,
+        damping: float,
+        residual: Residual,
+        limits: PushLimits,
+    ) -> PushResult:
+        xp, tally = self._launch.xp, self._tally(residual)
+        capacity = len(residual.candidates)
+        # a selection copies the candidates from one array to the other
+        other_candidates = xp.empty_like(residual.candidates)
+        self._launch(
+            "push",
+            "push",
+            self._launch.resident,
+            *pointers(*graph.outgoing),
+            graph.loop,
+            graph.degree,
+            values,
+            residual.values,
+            residual.marks,
+            np.float64(residual.floor),
+            residual.candidates,
+            other_candidates,
+            np.int64(capacity),
+            xp.empty_like(residual.candidates),
+            xp.empty_like(residual.candidates),
+            xp.empty(capacity),
+            xp.empty(capacity + limits.round_edges // EDGE_CHUNK + 1, np.int64),
+            np.int32(residual.solve % SOLVES),
+            np.float64(damping),
+            np.float64(limits.residual_l1),
+            np.float64(limits.residual_sum),
+            np.float64(limits.mass),
+            np.float64(limits.goal),
+            np.float64(limits.threshold),
+            np.float64(limits.edge_weight),
+            np.int64(_FILL),
+            np.int64(limits.round_edges),
+            np.int64(limits.edges),
+            np.int64(limits.rounds),
+            tally,
+            weighted=graph.weighted,
+        )
+        seen = self._launch.device.to_host(tally)
+        if seen[TALLY["SELECTIONS"]] % 2:
+            residual.candidates = other_candidates
+        seen[TALLY["LISTED_COUNT"]] = seen[TALLY["FINAL_LISTED"]]
+        return PushResult(
+            PUSH_ENDS[seen[TALLY["END"]]],
+            float(seen.view(np.float64)[TALLY["THRESHOLD"]]),
+            int(seen[TALLY["ROUNDS"]]),
+            int(seen[TALLY["VERTICES"]]),
+            int(seen[TALLY["ENTRIES"]]),
+            _delta(residual, seen),
+        )
+
+    def select_candidates(self, residual: Residual, floor: float) -> None:
+        residual.listed, residual.floor = 0, floor
+        tally, vertices = self._tally(residual), len(residual.values)
+        self._launch(
+            "perturb",
+            "select_candidates",
+            self._launch.resident_blocks(vertices),
+            residual.values,
+            np.int64(vertices),
+            np.float64(floor),
+            residual.marks,
+            residual.candidates,
+            np.int64(len(residual.candidates)),
+            tally,
+        )
+        _delta(residual, self._launch.device.to_host(tally))
+
+    def _tally(self, residual: Residual) -> Array:
+        tally = np.zeros(TALLY["SIZE"], np.int64)
+        tally[TALLY["LISTED_COUNT"]] = residual.listed
+        return self._launch.device.to_device(tally)
+
+
+def _lists(residual: Residual) -> tuple[Any, ...]:
+    """The residual and its lists, as the kernels take them."""
+    candidates, capacity = residual.candidates, np.int64(len(residual.candidates))
+    return residual.values, residual.marks, np.float64(residual.floor), candidates, capacity
+
+
+def _delta(residual: Residual, tally: NDArray[np.int64]) -> ResidualDelta:
+    residual.listed = int(tally[TALLY["LISTED_COUNT"]])
+    if residual.listed > len(residual.candidates):
+        # if there are more candidates than their array holds, there are none
+        residual.marks &= ~(LISTED | QUEUED)
+        residual.listed, residual.floor = 0, np.inf
+    first = TALLY["SUMS"]
+    residual_l1, residual_sum, mass, moved, magnitude = tally.view(np.float64)[
+        first : first + 5
+    ].tolist()
+    additions = int(tally[TALLY["ADDITIONS"]])
+    return ResidualDelta(residual_l1, residual_sum, mass, moved, magnitude, additions)

@@ -1,0 +1,160 @@
+"""The largest entries of vectors on ``cuda``, and bounds on the others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from liverank_gpu.backends.cuda.kernels.loader import BLOCK, COLUMNS
+from liverank_gpu.backends.cuda.launcher import Launcher
+from liverank_gpu.operations.csr import GraphView
+from liverank_gpu.operations.device import Array
+from liverank_gpu.operations.select import Candidates, SelectOperations, residual_bound
+
+_LEAST_GROUPS, _SPREAD = 1 << 10, 8
+"""Groups of values whose maxima are compared: at least so many, and so many for each value asked
+for, of which few then share a group; at most as many as values.
+"""
+
+_WANTED = f"V{8 * COLUMNS}"
+"""Wanted of select.cu."""
+
+_ROOM = 4
+"""Room in a list of values, for each one asked for and beside that for _LEAST_GROUPS."""
+
+_WAVES = 4
+"""Blocks of a pass over a vector, at most, in units of those that are resident at once."""
+
+
+class CudaSelect(SelectOperations):
+    """See SelectOperations."""
+
+    def __init__(self, launch: Launcher) -> None:
+        super().__init__(launch.device)
+        self._launch = launch
+
+    def _largest(self, values: Array, counts: NDArray[np.int64]) -> list[Candidates]:
+        rows, most = len(values), int(counts.max())
+        room = min(rows, _ROOM * most + _LEAST_GROUPS)
+        maxima = self._group_maxima(values, min(rows, max(_LEAST_GROUPS, _SPREAD * most)))
+        sizes, positions, entries = self._at_least(values, maxima, counts, room)
+        found = []
+        for column, size in enumerate(sizes[: len(counts)].tolist()):
+            if size <= room:
+                found.append((positions[column, :size], entries[column, :size]))
+            else:
+                found.append(self._all_as_large(values[:, column], int(counts[column])))
+        return found
+
+    def _all_as_large(self, values: Array, k: int) -> Candidates:
+        """All of values[n] that are at least as large as the k-th largest, however many."""
+        column = self._launch.xp.ascontiguousarray(values).reshape(-1, 1)
+        count = np.array([k])
+        maxima = self._group_maxima(column, len(values))
+        sizes, _, _ = self._at_least(column, maxima, count, 0)
+        _, positions, entries = self._at_least(column, maxima, count, int(sizes[0]))
+        return positions[0], entries[0]
+
+    def _group_maxima(self, values: Array, least: int) -> Array:
+        """uint64[columns, groups]: the largest value of each group of each column, as ordered bits
+        (see select.cu), ascending. There are at least so many groups.
+        """
+        columns = values.shape[1]
+        maxima = self._launch.xp.zeros((columns, -(-least // BLOCK) * BLOCK), np.uint64)
+        self._over(values, maxima, "group_maxima")
+        # CuPy sorts a vector in place, and a matrix by way of indices
+        (maxima[0] if columns == 1 else maxima).sort(axis=-1)
+        return maxima
+
+    def _at_least(
+        self, values: Array, maxima: Array, counts: NDArray[np.int64], room: int
+    ) -> tuple[NDArray[np.int64], Array, Array]:
+        """Of each column the values that are at least as large as its maximum number counts[column]
+        from the end: how many, int64[columns]; and int32[columns, room] with the positions of that
+        many, in any order, and the values there.
+        """
+        xp, columns = self._launch.xp, values.shape[1]
+        wanted = np.zeros(COLUMNS, np.uint64)
+        wanted[: len(counts)] = counts
+        sizes = xp.zeros(columns, np.uint64)
+        positions = xp.empty((columns, room), np.int32)
+        entries = xp.empty((columns, room), values.dtype)
+        # by value: a copy to the device would take as long as a launch
+        lists = (wanted.view(_WANTED).reshape(()), np.int64(room), positions, entries, sizes)
+        self._over(values, maxima, "list_largest", *lists)
+        return self._device.to_host(sizes).astype(np.int64), positions, entries
+
+    def _over(self, values: Array, maxima: Array, kernel: str, *arguments: Any) -> None:
+        """Launches a kernel over values[n, columns]; each thread stays in one group."""
+        columns, groups = maxima.shape
+        each = columns * groups // BLOCK
+        blocks = self._launch.resident_blocks(values.size, _WAVES)
+        self._launch(
+            "select",
+            kernel,
+            each * max(1, blocks // each),
+            values,
+            np.int64(values.size),
+            np.int64(columns),
+            np.int64(groups),
+            maxima,
+            *arguments,
+        )
+
+    def list_changed(
+        self, values: Array, mass: float, earlier: Array, threshold: float, capacity: int
+    ) -> tuple[int, Array]:
+        xp, count = self._launch.xp, len(values)
+        listed, counter = xp.empty(min(capacity, count), np.int32), xp.zeros(1, np.uint64)
+        self._launch(
+            "select",
+            "list_changed",
+            self._launch.resident_blocks(count, _WAVES),
+            values,
+            earlier,
+            np.int64(count),
+            np.float64(mass),
+            np.float64(threshold),
+            np.int64(len(listed)),
+            listed,
+            counter,
+        )
+        found = int(counter[0])
+        return found, listed[:found]
+
+    def highest_bound(
+        self,
+        graph: GraphView,
+        vertices: Array | None,
+        values: Array,
+        residuals: Array,
+        damping: float,
+        positive_residual: float,
+        at_most: float,
+    ) -> float:
+        xp, degree, loop = self._launch.xp, graph.degree, graph.loop
+        if vertices is not None:
+            added = residual_bound(
+                xp, residuals, degree[vertices], loop[vertices], damping, positive_residual
+            )
+            return float((values + added)[values <= at_most].max())
+        blocks = self._launch.resident_blocks(len(values), _WAVES)
+        highest = xp.empty(blocks)
+        self._launch(
+            "select",
+            "highest_bound",
+            blocks,
+            values,
+            residuals,
+            degree,
+            loop,
+            np.int64(len(values)),
+            np.float64(damping),
+            np.float64(positive_residual),
+            np.float64(at_most),
+            highest,
+            weighted=graph.weighted,
+        )
+        return float(self._device.to_host(highest).max())

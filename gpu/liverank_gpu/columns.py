@@ -1,0 +1,94 @@
+"""Checks of the columns of a batch."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from liverank_gpu.errors import InvalidValue
+
+LEAST_WEIGHT, LARGEST_WEIGHT = (
+    float(limit) for limit in (np.finfo(np.float32).tiny, np.finfo(np.float32).max)
+)
+"""Weights are normal float32 numbers above 0."""
+
+MOST_HALF_LIVES = 2.0**40
+"""Times are at most as many half-lives from 0: then they are exact to 2^-12 half-lives."""
+
+
+def ids_of(name: str, values: Any) -> Any:
+    """integer[n], on the host or the device: int32 there stays so, others become int64."""
+    on_device = hasattr(values, "__cuda_array_interface__")
+    array = values if on_device else np.asarray(values)
+    if array.size == 0:
+        return np.empty(0, np.int64)
+    if array.ndim != 1 or not np.issubdtype(array.dtype, np.integer):
+        raise InvalidValue(
+            name, f"{array.dtype}{list(array.shape)}", "a one-dimensional integer array"
+        )
+    if on_device and array.dtype.itemsize == 4 and array.dtype.kind == "i":
+        return array
+    return array.astype(np.int64, copy=False)
+
+
+def weights_of(values: Any, count: int, beside: str = "insert_sources", first: int = 0) -> Any:
+    """float32[count], on the host or the device.
+
+    beside  the column of this length, in messages
+    first   place of the first one, in messages
+    """
+    array = values if hasattr(values, "__cuda_array_interface__") else np.asarray(values)
+    if array.ndim != 1 or array.dtype.kind not in "fiu":
+        raise InvalidValue(
+            "weights", f"{array.dtype}{list(array.shape)}", "a one-dimensional array of numbers"
+        )
+    if len(array) != count:
+        raise InvalidValue("weights", f"length {len(array)}", f"{count} long, as {beside}")
+    wrong = ~((array >= LEAST_WEIGHT) & (array <= LARGEST_WEIGHT))
+    if count and wrong.any():
+        place = int(wrong.nonzero()[0][0])
+        raise InvalidValue(
+            f"weights[{first + place}]",
+            array[place].item(),
+            f"a finite number above 0, in the normal range of float32: from {LEAST_WEIGHT} to "
+            f"{LARGEST_WEIGHT}",
+        )
+    return array.astype(np.float32, copy=False)
+
+
+def times_of(values: Any, count: int) -> NDArray[np.float64]:
+    """float64[count], finite, on the host."""
+    array = np.asarray(values)
+    if array.ndim != 1 or array.dtype.kind not in "fiu":
+        raise InvalidValue(
+            "times", f"{array.dtype}{list(array.shape)}", "a one-dimensional array of numbers"
+        )
+    if len(array) != count:
+        raise InvalidValue("times", f"length {len(array)}", f"{count} long, as insert_sources")
+    wrong = np.flatnonzero(~np.isfinite(array))
+    if len(wrong):
+        place = int(wrong[0])
+        raise InvalidValue(f"times[{place}]", array[place].item(), "a finite number of seconds")
+    return array.astype(np.float64, copy=False)
+
+
+def check_rows(field: str, rows: Sequence[Any], sizes: tuple[int, ...]) -> int:
+    """The size of all rows. Raises InvalidValue for one of another size, or without integer ids."""
+    size = sizes[0]
+    for index, row in enumerate(rows):
+        try:
+            if index == 0 and len(row) in sizes:
+                size = len(row)
+            is_edge = len(row) == size
+            operator.index(row[0]), operator.index(row[1])
+        except (TypeError, IndexError):
+            is_edge = False
+        if not is_edge:
+            expected = {2: "(source, target)", 3: "(source, target, weight)"}
+            known = expected[size] if index else " or ".join(expected[size] for size in sizes)
+            raise InvalidValue(f"{field}[{index}]", row, f"{known} with integers as ids")
+    return size

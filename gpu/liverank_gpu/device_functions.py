@@ -1,0 +1,341 @@
+"""Functions that users write in Python and that run on either backend.
+
+They are translated to C++, once for both backends (liverank_gpu.operations.program_source). This
+small part of Python is accepted:
+
+- numbers: integers are 64 bits wide, floats are double; `/` gives a float
+- ``+ - * / // %``, comparisons, ``and``, ``or``, ``not``, ``a if condition else b``
+- ``min``, ``max``, ``abs``, ``int``, ``float``, and of `math` what MATH lists, ``inf`` and ``pi``
+- local variables that have a value on every path, ``if`` and ``return``; numbers that are global to
+  the function, as they are when the program is made
+
+Nothing fails when they run. ``n // 0`` and ``n % 0`` are 0; other results that Python refuses are
+infinite or not a number; an integer that 64 bits have no room for is some other integer, the same
+on both backends: see gpu/liverank_gpu/kernels/program_functions.h.
+
+Why not cupyx.jit, which translates more of Python: it compiles whole kernels, while these functions
+are parts of kernels in C++ that synchronise the device and balance rows; and it needs CuPy, which
+machines without a GPU do not have, so that tests could not run what it generates.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import math
+import textwrap
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import CellType, FunctionType
+from typing import Any, Literal
+
+from liverank_gpu.errors import InvalidValue
+
+Kind = Literal["int", "float", "bool"]
+
+CPP: dict[Kind, str] = {"int": "long long", "float": "double", "bool": "bool"}
+"""The C++ type of each kind of number."""
+
+MATH: dict[str, Kind] = {
+    **dict.fromkeys(("sqrt", "exp", "log", "fabs", "pow"), "float"),
+    **dict.fromkeys(("floor", "ceil"), "int"),
+    **dict.fromkeys(("isinf", "isnan"), "bool"),
+}
+"""Functions of `math`, and what they return."""
+
+_OPERATORS: dict[type[ast.operator], tuple[str, str]] = {
+    ast.Add: ("+", "sum_of"),
+    ast.Sub: ("-", "difference_of"),
+    ast.Mult: ("*", "product_of"),
+}
+"""The operators of floats, and the functions of integers in program_functions.h."""
+
+_COMPARISONS: dict[type[ast.cmpop], str] = {
+    ast.Eq: "==",
+    ast.NotEq: "!=",
+    ast.Lt: "<",
+    ast.LtE: "<=",
+    ast.Gt: ">",
+    ast.GtE: ">=",
+}
+
+_Typed = tuple[str, Kind]
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceFunction:
+    """A function for the device.
+
+    python     the function
+    arguments  the names of its arguments
+    cpp        its definition in C++, as `name`
+    """
+
+    python: Callable[..., Any]
+    arguments: tuple[str, ...]
+    cpp: str
+
+
+def device_function(
+    field: str, function: object, name: str, known: Mapping[str, Kind], result: Kind
+) -> DeviceFunction:
+    """Checks and translates a function.
+
+    field   its name in messages
+    name    its name in C++
+    known   the arguments that it may have, by name
+    Raises InvalidValue, which names the line, for what is not in the module's list.
+    """
+    if not inspect.isfunction(function) or hasattr(function, "__wrapped__"):
+        raise InvalidValue(field, function, "a function defined by def, not wrapped by a decorator")
+    try:
+        text = textwrap.dedent(inspect.getsource(function))
+        (definition,) = ast.parse(text).body
+    except (OSError, SyntaxError, ValueError) as error:
+        raise InvalidValue(field, function, "a function with its source in a file") from error
+    if not isinstance(definition, ast.FunctionDef):
+        raise InvalidValue(field, function, "a function defined by def")
+    names = tuple(inspect.signature(function).parameters)
+    for argument in names:
+        if argument not in known:
+            raise InvalidValue(f"{field}({argument})", argument, f"one of {', '.join(known)}")
+    variables = inspect.getclosurevars(function)
+    constants = {**variables.globals, **variables.nonlocals}
+    translator = _Translator(field, {each: known[each] for each in names}, result, constants)
+    body = translator.function(definition)
+    parameters = ", ".join(f"{CPP[known[each]]} {each}_" for each in names)
+    header = f"__device__ __forceinline__ {CPP[result]} {name}({parameters})"
+    cells = tuple(CellType(each.cell_contents) for each in function.__closure__ or ())
+    # with the global numbers of now, as in C++
+    module = dict(function.__globals__)
+    as_now = FunctionType(function.__code__, module, function.__name__, None, cells)
+    return DeviceFunction(as_now, names, f"{header} {{\n{body}}}\n")
+
+
+class _Translator:
+    """Translates the body of one function. Variables get an underscore, so that none is a C++
+    keyword.
+    """
+
+    def __init__(
+        self,
+        field: str,
+        arguments: dict[str, Kind],
+        result: Kind,
+        constants: Mapping[str, Any],
+    ) -> None:
+        self._field = field
+        self._result = result
+        self._arguments = arguments
+        self._variables: dict[str, Kind] = {}
+        self._valued: set[str] = set()  # the variables that have a value here, whatever the path
+        self._constants = constants
+
+    def function(self, definition: ast.FunctionDef) -> str:
+        body = definition.body
+        if isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
+            body = body[1:]  # the docstring
+        if not _returns(body):
+            raise self._refusal(definition, "expected a return at the end of every path")
+        while True:  # a variable that is a float somewhere is a float everywhere
+            before = dict(self._variables)
+            self._valued.clear()
+            text = self._block(body, "    ")
+            if before == self._variables:
+                break
+        declared = "".join(
+            f"    {CPP[kind]} {name}_ = 0;\n"
+            for name, kind in self._variables.items()
+            if name not in self._arguments
+        )
+        return declared + text
+
+    def _block(self, statements: list[ast.stmt], indent: str) -> str:
+        return "".join(self._statement(each, indent) for each in statements)
+
+    def _statement(self, node: ast.stmt, indent: str) -> str:
+        match node:
+            case ast.Return(value=ast.expr() as value):
+                text, kind = self._expression(value)
+                if self._result == "int" and kind == "float":
+                    text = f"whole({text})"
+                return f"{indent}return {text};\n"
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                return indent + self._assigned(node, name, self._expression(value))
+            case ast.AugAssign(target=ast.Name(id=name) as target, op=operator, value=value):
+                read = ast.copy_location(ast.Name(target.id, ast.Load()), node)
+                combined = ast.copy_location(ast.BinOp(read, operator, value), node)
+                return indent + self._assigned(node, name, self._expression(combined))
+            case ast.If(test=test, body=body, orelse=orelse):
+                text = f"{indent}if ({self._expression(test)[0]}) {{\n"
+                before = set(self._valued)
+                text += self._block(body, indent + "    ")
+                after, self._valued = self._valued, before
+                if orelse:
+                    text += f"{indent}}} else {{\n{self._block(orelse, indent + '    ')}"
+                if _returns(orelse):
+                    self._valued = after
+                elif not _returns(body):
+                    self._valued = self._valued & after
+                return f"{text}{indent}}}\n"
+        raise self._refusal(node)
+
+    def _assigned(self, node: ast.AST, name: str, value: _Typed) -> str:
+        text, kind = value
+        if name in self._arguments:
+            if self._arguments[name] != kind:
+                raise self._refusal(
+                    node, "expected a variable of its own for another kind of number"
+                )
+        else:
+            self._variables[name] = _joined(self._variables.get(name, kind), kind)
+            self._valued.add(name)
+        return f"{name}_ = {text};\n"
+
+    def _expression(self, node: ast.expr) -> _Typed:
+        match node:
+            case ast.Constant(value=value) if isinstance(value, bool | int | float):
+                return self._number(node, value)
+            case ast.Name(id=name):
+                return self._name(node, name)
+            case ast.Attribute(value=ast.Name(id=module), attr=name):
+                if self._constants.get(module) is math and name in ("inf", "pi"):
+                    return self._number(node, getattr(math, name))
+            case ast.UnaryOp(op=ast.USub() | ast.UAdd() as operator, operand=operand):
+                text, kind = self._expression(operand)
+                if isinstance(operator, ast.UAdd):
+                    return f"(+{text})", "float" if kind == "float" else "int"
+                return (f"(-{text})", kind) if kind == "float" else (f"negative_of({text})", "int")
+            case ast.UnaryOp(op=ast.Not(), operand=operand):
+                return f"(!{self._expression(operand)[0]})", "bool"
+            case ast.BinOp(left=left, op=operator, right=right):
+                return self._operation(node, self._expression(left), operator, right)
+            case ast.BoolOp(op=operator, values=values):
+                operands = [self._expression(each) for each in values]
+                if any(kind != "bool" for _, kind in operands):
+                    raise self._refusal(node, "expected conditions on both sides of and, or")
+                sign = " && " if isinstance(operator, ast.And) else " || "
+                return f"({sign.join(text for text, _ in operands)})", "bool"
+            case ast.Compare(left=left, ops=operators, comparators=comparators):
+                sides = [self._expression(each)[0] for each in (left, *comparators)]
+                parts = [
+                    f"({sides[place]} {_COMPARISONS[type(each)]} {sides[place + 1]})"
+                    for place, each in enumerate(operators)
+                    if type(each) in _COMPARISONS
+                ]
+                if len(parts) == len(operators):
+                    return f"({' && '.join(parts)})", "bool"
+            case ast.IfExp(test=test, body=body, orelse=orelse):
+                (chosen, first), (other, second) = map(self._expression, (body, orelse))
+                kind = _joined(first, second)
+                condition = self._expression(test)[0]
+                return f"({condition} ? ({CPP[kind]}){chosen} : ({CPP[kind]}){other})", kind
+            case ast.Call(func=function, args=arguments, keywords=[]):
+                return self._call(node, function, [self._expression(each) for each in arguments])
+        raise self._refusal(node)
+
+    def _number(self, node: ast.AST, value: Any) -> _Typed:
+        if isinstance(value, bool):
+            return str(value).lower(), "bool"
+        if isinstance(value, int):
+            if not -(2**63) < value < 2**63:
+                raise self._refusal(node, "expected an integer of 64 bits")
+            return f"{value}LL" if value >= 0 else f"({value}LL)", "int"
+        if math.isinf(value):
+            return f"({'-' if value < 0 else ''}POSITIVE_INFINITY)", "float"
+        if math.isnan(value):
+            raise self._refusal(node, "expected a number")
+        return f"({value.hex()})", "float"
+
+    def _name(self, node: ast.expr, name: str) -> _Typed:
+        if name in self._variables and name not in self._valued:
+            raise self._refusal(node, "expected a variable that has a value on every path")
+        kind = self._arguments.get(name) or self._variables.get(name)
+        if kind is not None:
+            return f"{name}_", kind
+        value = self._constants.get(name)
+        if isinstance(value, bool | int | float):
+            return self._number(node, value)
+        raise self._refusal(node, "expected an argument, a variable that has a value, or a number")
+
+    def _operation(
+        self, node: ast.AST, left: _Typed, operator: ast.operator, right_node: ast.expr
+    ) -> _Typed:
+        (first, first_kind), (second, second_kind) = left, self._expression(right_node)
+        kind: Kind = "float" if "float" in (first_kind, second_kind) else "int"
+        if type(operator) in _OPERATORS:
+            sign, function = _OPERATORS[type(operator)]
+            if kind == "int":  # of conditions too: Python's sum of them is a number
+                return f"{function}({first}, {second})", kind
+            return f"((double){first} {sign} (double){second})", kind
+        if isinstance(operator, ast.Div):
+            return f"((double){first} / (double){second})", "float"
+        if isinstance(operator, ast.FloorDiv | ast.Mod) and kind == "int":
+            name = "floor_quotient" if isinstance(operator, ast.FloorDiv) else "floor_remainder"
+            return f"{name}({first}, {second})", "int"
+        raise self._refusal(node)
+
+    def _call(self, node: ast.Call, function: ast.expr, arguments: list[_Typed]) -> _Typed:
+        texts, kinds = [text for text, _ in arguments], [kind for _, kind in arguments]
+        name = self._called(function)
+        if name in ("min", "max") and len(arguments) > 1:
+            kind = kinds[0]
+            for each in kinds[1:]:
+                kind = _joined(kind, each)
+            text = f"({CPP[kind]}){texts[0]}"
+            for other in texts[1:]:
+                text = f"{'smaller' if name == 'min' else 'larger'}({text}, ({CPP[kind]}){other})"
+            return text, kind
+        if len(arguments) == (2 if name == "math.pow" else 1):
+            if name == "int":
+                return f"whole({texts[0]})", "int"
+            if name == "float":
+                return f"((double){texts[0]})", "float"
+            if name == "abs":
+                if kinds[0] == "float":
+                    return f"fabs({texts[0]})", "float"
+                whole = f"(long long){texts[0]}"
+                return f"larger({whole}, negative_of({texts[0]}))", "int"
+            if name.startswith("math."):
+                result = MATH[name.removeprefix("math.")]
+                given = ", ".join(f"(double){text}" for text in texts)
+                called = f"{name.removeprefix('math.')}({given})"
+                cast = "whole" if result == "int" else f"({CPP[result]})"
+                return f"({cast}({called}))", result
+        raise self._refusal(node)
+
+    def _called(self, function: ast.expr) -> str:
+        """``min``, ``math.sqrt``, or an empty string for a function that is not in the list."""
+        match function:
+            case ast.Attribute(value=ast.Name(id=module), attr=name):
+                if self._constants.get(module) is math and name in MATH:
+                    return f"math.{name}"
+            case ast.Name(id=name) if name in self._constants:
+                value = self._constants[name]
+                if any(value is getattr(math, each) for each in MATH):
+                    return f"math.{value.__name__}"
+            case ast.Name(id=name) if name in ("min", "max", "abs", "int", "float"):
+                return name
+        return ""
+
+    def _refusal(self, node: ast.AST, expected: str = "") -> InvalidValue:
+        line = getattr(node, "lineno", 1)
+        what = ast.unparse(node).splitlines()[0]
+        expected = expected or "part of the Python that liverank_gpu.device_functions lists"
+        return InvalidValue(f"{self._field}, line {line}", what, expected.removeprefix("expected "))
+
+
+def _joined(first: Kind, second: Kind) -> Kind:
+    if first == second:
+        return first
+    return "float" if "float" in (first, second) else "int"
+
+
+def _returns(statements: list[ast.stmt]) -> bool:
+    """Whether every path through the statements ends with a return."""
+    if not statements:
+        return False
+    last = statements[-1]
+    if isinstance(last, ast.If):
+        return _returns(last.body) and _returns(last.orelse)
+    return isinstance(last, ast.Return)

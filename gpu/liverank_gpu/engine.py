@@ -1,0 +1,496 @@
+"""One graph with its ranks: the public surface of the engine, which has one owner at a time.
+
+engine = Engine(Options(target_error=1e-8), backend="cpu")
+engine.apply(EdgeBatch.of(insert=[(0, 1), (1, 2)]))   # mutates the graph, any number of times
+result = engine.update("auto")                        # one solve for all that was applied since
+ranks = engine.publish()                              # an immutable copy, readable from any thread
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from liverank_gpu.backends import backend_named
+from liverank_gpu.errors import ConcurrentUse
+from liverank_gpu.graph.coalesce import CoalescedBatch
+from liverank_gpu.graph.dynamic_graph import DynamicGraph
+from liverank_gpu.graph.estimate import batch_purpose
+from liverank_gpu.graph.reading import EdgeReader
+from liverank_gpu.graph.staging import StagingBuffer
+from liverank_gpu.graph.warm_up import (
+    SAMPLE_VERTICES,
+    dated,
+    sample_batches,
+    sample_options,
+    warm_up,
+    warm_up_pages,
+)
+from liverank_gpu.internals import Internals
+from liverank_gpu.operations.backend import Backend
+from liverank_gpu.operations.update import GraphUpdate
+from liverank_gpu.pagerank.first_places import RankTies
+from liverank_gpu.pagerank.frontier import TouchedVertices, warm_up_lists
+from liverank_gpu.pagerank.global_iterate import GlobalIterate
+from liverank_gpu.pagerank.places import SettledTarget
+from liverank_gpu.pagerank.ranks import Ranks
+from liverank_gpu.pagerank.solver import solver_of, warm_up_acceleration
+from liverank_gpu.pagerank.strategies import (
+    STRATEGIES,
+    Solve,
+    checked_unconverged,
+    forms_of,
+    strategy_named,
+    tell_unconverged,
+)
+from liverank_gpu.personalized.batch import QueryBatch
+from liverank_gpu.personalized.queries import Queries
+from liverank_gpu.personalized.query import QueryContext
+from liverank_gpu.personalized.resolve import AnyQuery, ResolvedQuery
+from liverank_gpu.personalized.watched import Registration
+from liverank_gpu.personalized.workspace import WorkspacePool
+from liverank_gpu.programs.answer import Answer
+from liverank_gpu.programs.run import AnyProgram, Programs
+from liverank_gpu.snapshot import Capture, Snapshot, ranks_of, restore, staging_buffer
+from liverank_gpu.stage_timer import StageTimer
+from liverank_gpu.types import (
+    BackendName,
+    Change,
+    EdgeBatch,
+    Form,
+    Options,
+    Personalized,
+    PersonalizedQuery,
+    Ranking,
+    Result,
+    Unconverged,
+)
+
+
+class Engine:
+    """A dynamic graph, its transpose and its ranks, on one backend.
+
+    options      fixed for the life of the graph
+    backend      ``auto``, ``cpu`` or ``cuda``, or a Backend
+    unconverged  what `update` does about ranks that have not converged: ``warn`` of NotConverged,
+                 ``raise`` it when they are up to date, so that `publish` has them, or ``ignore`` it
+    edge_reader  reads edges while the graph changes; programs  runs programs
+    Raises BackendUnavailable if the backend cannot run.
+
+    Not thread-safe: one thread at a time may call its methods, and one that changes, solves or
+    copies anything raises ConcurrentUse while another thread is in such a call. Any thread may use
+    what `publish` returned, and call `staging_buffer`, `ranks_of`, and of `edge_reader` what it
+    says.
+    """
+
+    def __init__(
+        self,
+        options: Options | None = None,
+        backend: BackendName | Backend = "auto",
+        unconverged: Unconverged = "warn",
+    ) -> None:
+        self._unconverged = checked_unconverged(unconverged)
+        options = self.options = options or Options()
+        self._in_use = threading.RLock()  # whose thread may call again: `watch` calls `step`
+        self._backend = backend if isinstance(backend, Backend) else backend_named(backend)
+        kind = (options.vertex_order, options.weighted, options.directed, options.half_life)
+        with self._owned():
+            self._graph = DynamicGraph(self._backend, options.dangling, *kind)
+            self.edge_reader = EdgeReader(self._graph)
+            self._iterate = GlobalIterate(self._graph, options)
+            context = QueryContext(WorkspacePool(self._graph), options, self._iterate.deflation)
+            self._queries = Queries(context)
+            self.programs = Programs(self._graph)
+            self._touched, self._timer = TouchedVertices(), StageTimer(self._backend.device)
+            self._record_ranked(0.0)
+
+    @property
+    def backend(self) -> str:
+        """The backend's name: what ``auto`` became."""
+        return self._backend.name
+
+    @property
+    def vertices(self) -> int:
+        """Number of vertices."""
+        return self._graph.ids.count
+
+    @property
+    def id_limit(self) -> int:
+        """Every id is below it: `vertices`, and the ids that are free."""
+        return self._graph.ids.limit
+
+    def free_ids(self) -> NDArray[np.int64]:
+        """int64[…], ascending: ids of removed vertices, to be used again
+        (liverank_gpu.graph.vertex_ids).
+        """
+        return self._graph.ids.free()
+
+    @property
+    def edges(self) -> int:
+        """Number of edges; the loops of the ``self-loop`` policy are not counted."""
+        return self._graph.edges
+
+    @property
+    def internals(self) -> Internals:
+        """The engine's parts, for measurements."""
+        return Internals(self._backend, self._graph, self._iterate, self._queries.context)
+
+    @contextmanager
+    def _owned(self) -> Iterator[None]:
+        """A call that needs the graph or the device. Raises ConcurrentUse, DeviceLost."""
+        if not self._in_use.acquire(blocking=False):
+            raise ConcurrentUse
+        try:
+            with self._backend.device.detecting_loss():
+                yield
+        finally:
+            self._in_use.release()
+
+    def check_memory(self, operations: int, vertices: int, times: int = 1) -> None:
+        """Raises OutOfMemory, with the figures, if there may not be enough memory for a batch of
+        this many insertions and deletions, a solve by any strategy and published ranks.
+
+        vertices  limit of the ids after the batch, if more than now; times: how often it must fit
+        """
+        vertices = max(vertices, self.id_limit)
+        graph = self._graph.bytes_needed(operations, vertices)
+        ranks = self._iterate.bytes_needed(vertices) + 8 * vertices
+        self._graph.in_pages.require(batch_purpose(operations, vertices), graph + ranks, times)
+
+    def apply(self, batch: EdgeBatch) -> Change:
+        """Removes, deletes, then inserts. All or nothing. The ranks follow at `update`."""
+        with self._owned():
+            self._timer.begin()
+            counts = self._apply(batch).counts
+            unknown, seconds = len(batch.remove) - counts.removed, self._end_mutation()
+            return Change(**counts._asdict(), seconds=seconds, unknown=unknown)
+
+    def apply_coalesced(
+        self, batch: EdgeBatch, parts: Sequence[tuple[int, int]]
+    ) -> list[Change] | None:
+        """Applies several small batches as one: the same effect for much less work.
+
+        batch  all their columns, one after the other, on the host
+        parts  numbers of insertions and deletions of each
+        Returns what each did, with equal parts of the seconds. None, and nothing is done, if they
+        must be applied one by one: if an edge is named twice, vertices are removed or added,
+        weights decay, or the joined batch would rebuild the graph. All or nothing, as `apply`.
+        """
+        with self._owned():
+            self._timer.begin()
+            coalesced = CoalescedBatch.of(self._graph, batch, parts)
+            if coalesced is None:
+                return None
+            counts = coalesced.counts(self._apply(coalesced.batch))
+            seconds = self._end_mutation() / len(parts)
+            return [Change(**of_part._asdict(), seconds=seconds) for of_part in counts]
+
+    def _end_mutation(self) -> float:
+        """Ends the stage and waits: an error of its work belongs to this batch."""
+        self._timer.end("mutate")
+        return self._timer.seconds()["mutate"]
+
+    def _apply(self, batch: EdgeBatch) -> GraphUpdate:
+        self.check_memory(batch.operations, batch.vertices)
+        self._iterate.reserve(batch.vertices)
+        self.programs.prepare(batch)
+        update = self._graph.apply(batch)
+        self._touched.add(update)
+        try:
+            self._iterate.perturb(update)
+        except MemoryError:
+            # the batch stands; the next solve computes the residual, in arrays that it has
+            self._iterate.invalidate()
+        self._queries.perturb(update)
+        self.programs.follow(update)
+        self._graph.scale_rows()
+        return update
+
+    def update(
+        self,
+        strategy: str = "auto",
+        form: Form | None = None,
+        trace: bool = False,
+        settle: int = 0,
+        target: SettledTarget = "settled-top-k",
+    ) -> Result:
+        """Brings the ranks up to date with everything applied since the last update.
+
+        strategy  a name in STRATEGIES. Raises InvalidValue for any other
+        form      default: the graph's. Raises InvalidValue for one that the strategy does not have.
+                  ``accelerated`` where vertices were removed, which published ones do not know
+        trace     whether the result says what each iteration did
+        settle    first places to be proven too, by ``auto`` alone: see liverank_gpu.pagerank.settle
+        target    what is to be proven of them: ``settled-top-k``, each of these places; or
+                  ``settled-set``, which vertices have them. Raises InvalidValue for any other
+        Warns of NotConverged, or raises it: see `unconverged`.
+        """
+        asked = Solve(strategy, form, trace, settle, target).checked(self.options)
+        form = asked.form or "accelerated"
+        if self._graph.ids.free_count:
+            form = "accelerated"
+        with self._owned():
+            self._timer.begin()
+            solver = solver_of(self._iterate, strategy_named(strategy), form, asked)
+            solver.mark(self._touched)
+            self._timer.end("mark")
+            solved = solver.solve()
+            self._touched = TouchedVertices()
+            self._timer.end("solve")
+            solved, bound = solver.certify(solved)
+            self._record_ranked(bound, solved.ties)
+            self._timer.end("certify")
+            seconds = self._timer.seconds()
+        done = (strategy, solved.iterations, solved.touched_vertices, self._error_bound)
+        times = seconds["mark"], seconds["solve"], seconds["certify"]
+        result = Result(
+            *(*done, solved.converged, *times, form, solver.trace(solved)),
+            **solved.outcome,
+        )
+        tell_unconverged(result, self.options.target_error, settle, self._unconverged)
+        return result
+
+    def _record_ranked(self, error_bound: float, ties: RankTies | None = None) -> None:
+        """What `publish` needs, which the next batch may change."""
+        bound = self._error_bound = min(2.0, error_bound + (ties.error if ties else 0.0))
+        self._ranked_vertices, self._ranked_permutation = self.id_limit, self._graph.permutation
+        self._ranked = (float(self._iterate.certificate.mass), bound, self._graph.free, ties)
+
+    def end_stage(self, name: str) -> None:
+        """Ends a stage of the caller, which began where the one before ended, after `update`."""
+        with self._owned():
+            self._timer.end(name)
+
+    def stage_seconds(self) -> dict[str, float]:
+        """The time of each stage since the last `update` began: see liverank_gpu.stage_timer."""
+        with self._owned():
+            return self._timer.seconds()
+
+    def publish(self) -> Ranks:
+        """An immutable copy of the ranks of the last update."""
+        with self._owned():
+            # rounding can have left an entry just below 0: see liverank_gpu.pagerank.gate
+            values = self._backend.xp.maximum(self._iterate.values[: self._ranked_vertices], 0.0)
+            ranks = Ranks(self._backend, self._ranked_permutation, values, *self._ranked)
+            self._backend.device.synchronize()  # readers have streams of their own
+        return ranks
+
+    def staging_buffer(self) -> StagingBuffer:
+        """Memory for the next snapshot. Any thread may call this, concurrent with the owner."""
+        return staging_buffer(self._graph, self._iterate)
+
+    def capture(self, buffer: StagingBuffer) -> Capture:
+        """Copies what a snapshot needs, right after an `update`: see liverank_gpu.snapshot."""
+        with self._owned():
+            return Capture(self._graph, self._iterate, self._error_bound, buffer)
+
+    def ranks_of(self, snapshot: Snapshot) -> Ranks:
+        """What was published when the snapshot was taken; the engine need not be restored yet."""
+        return ranks_of(snapshot, self._backend)
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Brings an engine that has no vertices to the state of the snapshot. If that has no valid
+        ranks, they are equal, with an error bound of 2, until the next update, which solves anew.
+        """
+        snapshot = snapshot.healed(self.options.damping)
+        with self._owned():
+            restore(snapshot, self._graph, self._iterate)
+            self._record_ranked(snapshot.numbers["error_bound"])
+
+    def personalized(
+        self,
+        seeds: NDArray[np.integer[Any]],
+        weights: Ranking | None = None,
+        *,
+        k: int = 10,
+        method: str = "hybrid",
+        target_error: float | None = None,
+        target: str = "error",
+        damping: float | None = None,
+        among: NDArray[np.integer[Any]] | None = None,
+        form: Form = "accelerated",
+        trace: bool = False,
+        zeros: bool = False,
+    ) -> Personalized:
+        """PageRank of seeds, now: see PersonalizedQuery. Raises InvalidValue, OutOfMemory."""
+        asked = (seeds, weights, k, method, target_error, target, damping, among, form, trace)
+        return self.personalized_many([PersonalizedQuery(*asked, zeros)])[0]
+
+    def personalized_many(self, queries: Sequence[PersonalizedQuery]) -> list[Personalized]:
+        """The answers in order; queries share passes over the graph. Raises as `personalized`."""
+        with self._owned():
+            batch = self.submit(queries)
+            try:
+                while not batch.done:
+                    self.step(batch)
+                return batch.answers()
+            finally:
+                self.close(batch)
+
+    def submit(self, queries: Sequence[AnyQuery]) -> QueryBatch:
+        """The same, to be run by `step`, between which edges may change, and then to be closed."""
+        with self._owned():
+            return self._queries.submit(queries)
+
+    def step(self, running: QueryBatch | Registration) -> None:
+        """Continues what is not done, by about a sweep's work at most. Raises OutOfMemory."""
+        with self._owned():
+            running.step()
+
+    def resolve(self, queries: Sequence[PersonalizedQuery]) -> list[ResolvedQuery]:
+        """For `submit`, until the graph changes. Raises InvalidValue, naming ``queries[3].k``."""
+        with self._owned():
+            return self._queries.resolve(queries)
+
+    def close(self, running: QueryBatch | Registration) -> None:
+        """Ends it, done or not, and takes its arrays back."""
+        with self._owned():
+            self._queries.close(running)
+
+    def watch(self, name: str, query: PersonalizedQuery) -> None:
+        """Answers a query and keeps it fresh from now on, in place of another of this name. Its
+        method decides how it is solved first; its target is its target error. Raises InvalidValue,
+        and OutOfMemory if its vectors would not fit; then nothing changes.
+        """
+        with self._owned():
+            registration = self.register(name, query)
+            try:
+                while not registration.done:
+                    self.step(registration)
+                self.keep(registration)
+            finally:
+                self.close(registration)
+
+    def register(self, name: str, query: PersonalizedQuery) -> Registration:
+        """The same, to be run by `step`, then to be kept and closed. Raises as `watch`."""
+        with self._owned():
+            return self._queries.register(name, query)
+
+    def keep(self, registration: Registration) -> None:
+        """Watches a solved query, in place of another of its name."""
+        with self._owned():
+            self._queries.watched.keep(registration)
+
+    def restrict(self, name: str, among: NDArray[np.integer[Any]]) -> None:
+        """Changes what a watched query is among, at the next refresh: int64[…], ids, at least one.
+        Raises KeyError, InvalidValue.
+        """
+        with self._owned():
+            self._queries.restrict(name, among)
+
+    def unwatch(self, name: str) -> None:
+        """Forgets a watched query, if there is one of this name."""
+        with self._owned():
+            self._queries.watched.remove(name)
+
+    def watched(self, name: str) -> Personalized:
+        """The answer to a watched query as of the last `refresh_watched`, without solving. Raises
+        KeyError, OutOfMemory if it could not be brought up to date, UnknownVertex for a lost seed.
+        """
+        with self._owned():
+            return self._queries.watched.answer(name)
+
+    def refresh_watched(self) -> None:
+        """Brings the watched queries up to date with everything applied."""
+        with self._owned():
+            self._queries.watched.refresh()
+
+    def run(
+        self,
+        program: AnyProgram,
+        *,
+        after: Answer | None = None,
+        mode: str = "synchronous",
+        **parameters: float,
+    ) -> Answer:
+        """Runs a program on the graph as it is now: see liverank_gpu.programs.run.Programs."""
+        with self._owned():
+            return self.programs.run(program, after, mode, parameters)
+
+    def edge_list(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """(sources, targets), int64[edges] each, on the host."""
+        with self._owned():
+            return self._graph.edge_list()
+
+    def edge_weights(self) -> NDArray[np.float32]:
+        """float32[edges], in the order of `edge_list`; all 1 if unweighted."""
+        with self._owned():
+            return self._graph.edge_weights()
+
+    def memory(self) -> dict[str, int]:
+        """Bytes held on the backend's device, by purpose."""
+        held = {"ranks": self._iterate.nbytes, "personalized": self._queries.nbytes}
+        return self._graph.memory() | held | {"programs": self.programs.nbytes}
+
+    @property
+    def compiles_kernels(self) -> bool:
+        """Whether the backend compiles or loads kernels when they are first needed: ``cuda`` does.
+        Those of ``cpu`` are compiled when liverank is built, so that warm-ups have nothing to do.
+        """
+        return self._backend.compiles_kernels
+
+    def warm_up(self) -> None:
+        """Compiles what batches, `auto`, reads, single queries and restarts need."""
+        if not self.compiles_kernels:
+            return
+        options = sample_options(self.options)
+        for batches in sample_batches(options):
+            engine = Engine(options, self._backend, "ignore")
+            for batch in batches:
+                engine.apply(batch)
+                engine.update("auto")
+            engine.publish().warm_up()
+            engine._queries.warm_up()
+            snapshot = engine.capture(engine.staging_buffer()).snapshot()
+            Engine(options, self._backend).restore(snapshot)
+        warm_up(self._backend, self.options.dangling, self.options.weighted)
+
+    def warm_up_others(self) -> None:
+        """Compiles everything else."""
+        if not self.compiles_kernels:
+            return
+        options, edges = sample_options(self.options), [(0, 0), (0, 1)]
+        for batches in sample_batches(options):
+            engine = Engine(options, self._backend, "ignore")
+            for batch, strategy in zip(batches, ("auto", "dynamic-frontier"), strict=True):
+                engine.apply(batch)
+                engine.update(strategy)
+            engine._queries.warm_up_others()
+            for index, strategy in enumerate(STRATEGIES):
+                batch = EdgeBatch.of([*edges, (1, 2)]) if index % 2 else EdgeBatch.of(delete=edges)
+                engine.apply(dated(options, batch, 20.0 * index))
+                for form in forms_of(strategy_named(strategy), options):
+                    engine.update(strategy, form)
+            warm_up_lists(engine._iterate, strategy_named("dynamic-frontier"))
+            warm_up_acceleration(engine._iterate)
+
+    def warm_up_solve(self, solve: Solve | None = None) -> None:
+        """Compiles what a batch to a new graph, one solve of it and the first places need: for
+        programs that rank once and end.
+
+        solve  None: Solve()
+
+        Raises InvalidValue for a solve that does not exist.
+        """
+        solve, options = (solve or Solve()).checked(self.options), sample_options(self.options)
+        if not self.compiles_kernels:
+            return
+        for vertices in SAMPLE_VERTICES:
+            engine = Engine(options, self._backend, "ignore")
+            # v → 2v, v → 2v+1 and v → 1: ranks that differ
+            targets = np.append(np.arange(2 * vertices) % vertices, np.full(vertices, 1))
+            sources = np.append(np.repeat(np.arange(vertices), 2), np.arange(vertices))
+            engine.apply(dated(options, EdgeBatch(sources, targets)))
+            engine.update(*solve)
+            engine.publish().top(1)
+            if solve.form != "published":
+                warm_up_acceleration(engine._iterate)
+        strategy = strategy_named(solve.strategy)
+        if strategy.affected in ("reachable", "frontier"):
+            warm_up_lists(engine._iterate, strategy)
+        warm_up_pages(self._backend, options.dangling, options.weighted)

@@ -1,0 +1,398 @@
+"""The dynamic graph: out-lists, in-lists, loops and degrees, changed by batches on the device.
+Edges may have weights; strengths, their sums, then take the place of degrees.
+
+A batch is sorted, looked up in the rows that it names, and planned, in both directions. Then its
+counts are read back, memory is allocated, and only then is anything written. So the cost follows
+the batch and the rows that it names, and a failure leaves the graph unchanged.
+
+A loop is a flag of its vertex, not an entry of a list. So ``d(v)`` counts exactly one loop if the
+flag is set, and the closed form (Sahu, equation 2) is right by construction; kernels never meet a
+loop in a row.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from liverank_gpu.graph.arcs import Arcs, require_times
+from liverank_gpu.graph.decay import AnyDecay, Decay
+from liverank_gpu.graph.edges import edges_on_device
+from liverank_gpu.graph.estimate import batch_bytes, batch_purpose, held_bytes, naming_memory
+from liverank_gpu.graph.in_pages import InPages
+from liverank_gpu.graph.packed_csr import PackedCsr
+from liverank_gpu.graph.permutation import VertexPermutation
+from liverank_gpu.graph.rebuild import rebuild, restore_directions
+from liverank_gpu.graph.removal import Removal
+from liverank_gpu.graph.vertex_ids import NO_IDS, VertexIds
+from liverank_gpu.graph.workspace import KeptWorkspace, allocate_changes
+from liverank_gpu.operations.backend import Backend
+from liverank_gpu.operations.csr import GraphView, Rows, loop_dtype, strength_dtype
+from liverank_gpu.operations.device import Array
+from liverank_gpu.operations.rebuild import Entries
+from liverank_gpu.operations.update import (
+    LAST_PLACE,
+    EdgeChanges,
+    EdgeCounts,
+    GraphUpdate,
+    UpdateCounts,
+)
+from liverank_gpu.types import Dangling, EdgeBatch, VertexOrder
+
+_REBUILD_PART, _LEAST_REBUILD = 4, 1 << 20
+"""A batch of more operations than _LEAST_REBUILD and than one in _REBUILD_PART edges rebuilds the
+graph. On a GPU that takes two to four times as long as looking the batch up, but no more memory
+than a load; the scratch of a look-up would be several times the graph.
+"""
+
+_Applied = tuple[EdgeCounts, Array, Array, EdgeChanges | None]
+"""What a batch did to edges, its removed vertices' included, and the lists of GraphUpdate."""
+
+
+def is_large_part(operations: int, arcs: int) -> bool:
+    """Whether so many arcs to insert and to delete rebuild a graph that has `arcs`."""
+    return operations > max(_LEAST_REBUILD, arcs // _REBUILD_PART)
+
+
+class DynamicGraph:
+    """A graph without parallel edges, and its transpose, on one backend's device. An undirected one
+    stores each edge as two arcs, so that all but the counts is as in a directed one. Batches and
+    edge lists are in ids; everything else, updates included, in positions.
+
+    ids          which ids are vertices
+    vertices     length of all arrays over vertices, VertexIds.limit; free ids have no edges
+    columns      length of contributions, to which the in-lists refer: `vertices`
+    edges        number of edges; users' loops count, those of the ``self-loop`` policy do not
+    arcs         the same of a directed graph; of an undirected one, edges other than loops twice
+    directed, weighted  see liverank_gpu.types.Options; decay  the exponents of rows, or None
+    loop, degree see liverank_gpu.operations.csr.GraphView
+    outgoing     out-lists, incoming  in-lists; both without loops; in_pages  pages of the latter
+    permutation  ids and positions; chosen as `vertex_order` says when the first edges arrive
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        dangling: Dangling,
+        vertex_order: VertexOrder = "auto",
+        weighted: bool = False,
+        directed: bool = True,
+        half_life: float | None = None,
+    ) -> None:
+        self.backend = backend
+        self.dangling = dangling
+        self.weighted, self.directed = weighted, directed
+        self.decay: AnyDecay | None = Decay(half_life) if half_life else None
+        self.permutation = VertexPermutation(backend)
+        self._order_to_choose: VertexOrder | None = vertex_order
+        self.ids = VertexIds()
+        self.vertices = self.columns = self.edges = self.arcs = 0
+        self.outgoing = PackedCsr(backend, weighted=weighted)
+        self.incoming = PackedCsr(backend, weighted=weighted)
+        self._loop = backend.device.allocate("vertices", 0, loop_dtype(weighted))
+        self._degree = backend.device.allocate("vertices", 0, strength_dtype(weighted))
+        self.loop, self.degree = self._loop, self._degree
+        self._workspaces, self.in_pages = KeptWorkspace(backend, weighted), InPages(backend)
+        self._connected: int | None = None
+        self._free: Array | None = None
+
+    @property
+    def view(self) -> GraphView:
+        """The graph as kernels read it, until the next batch."""
+        return GraphView(
+            self.vertices,
+            self.arcs,
+            self.outgoing.csr,
+            self.incoming.csr,
+            self.loop,
+            self.degree,
+            self.incoming.longest,
+        )
+
+    def sweep_view(self, largest_sum: float, of_query: bool = False) -> GraphView:
+        """The view for a sweep in float64: see RankedGraph."""
+        return self.in_pages.view(self.view, largest_sum, of_query)
+
+    def in_rows(self) -> Rows:
+        """All in-lists, grouped for the kernels of sweeps."""
+        return self.incoming.partition()
+
+    @property
+    def connected(self) -> int:
+        """Vertices with an edge other than their own loop. After a batch a pass over n."""
+        if self._connected is None:
+            lengths = self.incoming.csr.row_lengths | self.outgoing.csr.row_lengths
+            self._connected = int(self.total(lengths != 0))
+        return self._connected
+
+    def total(self, values: Array) -> float:
+        """Σ over the vertices of an array over them."""
+        return float(self.backend.device.sum(values))
+
+    def count(self, found: int) -> int:
+        """`found`: the whole graph is here."""
+        return found
+
+    @property
+    def free(self) -> Array:
+        """int32[…] on the device: the positions of free ids; the same array until they change."""
+        if self._free is None:
+            self._free = self.permutation.positions_of(self.ids.free()).astype(np.int32)
+        return self._free
+
+    @property
+    def fixed_loops(self) -> bool:
+        """Whether every vertex has a loop that batches cannot change."""
+        return self.dangling == "self-loop"
+
+    def apply(self, batch: EdgeBatch, rebuilds: bool = False) -> GraphUpdate:
+        """Removes, deletes, then inserts, in both directions. An error leaves the graph unchanged.
+
+        The batch's columns are NumPy arrays or arrays of the backend. Without weights, those of a
+        weighted graph are 1. `rebuilds` has both directions rebuilt however small the batch is.
+        Raises OutOfMemory, before anything is touched if an estimate can tell; InvalidValue for
+        weights and times that the graph does not take, and for a sum of weights that exceeds
+        float32.
+        """
+        require_times(batch, self.decay is not None)
+        vertices = max(self.vertices, batch.vertices)
+        sizes = (batch.operations, vertices)
+        with naming_memory(self.backend.device, self.bytes_needed, *sizes):
+            return self._apply(batch, vertices, rebuilds)
+
+    def _apply(self, batch: EdgeBatch, vertices: int, rebuilds: bool) -> GraphUpdate:
+        removal = self._removal(batch)
+        arcs = Arcs.of(self.backend, batch, removal, self.directed, self.weighted)
+        removed, removed_edges = (removal.vertices, removal.edges) if removal else (NO_IDS, 0)
+        too_old, gone = 0, removed_edges
+        self.scale_rows()
+        if self.decay and arcs.insertions:
+            arcs, expired, too_old = self.decay.apply(self, arcs, removed, vertices)
+            gone += expired
+        operations = batch.operations + gone
+        needed = self.bytes_needed(operations, vertices)
+        self.in_pages.require(batch_purpose(operations, vertices), needed)
+        self._reserve(vertices)
+        returned = self.ids.returning(self.backend, batch, removed)
+        rebuilds = rebuilds or self.is_rebuilt_by(operations)
+        applied = self._rebuild if rebuilds else self._update
+        edges, sources, targets, changes = applied(batch, arcs, vertices)
+        inserted, deleted, reweighted = edges
+        self.edges += inserted - deleted
+        if self.decay and arcs.insertions:
+            self.decay.commit()
+        new_vertices = vertices - self.ids.limit + len(returned)
+        if self.ids.change(removed, returned, vertices):
+            self._free = None
+        counts = UpdateCounts(
+            inserted,
+            len(batch.insert_sources) - inserted - reweighted,
+            deleted - gone,
+            len(batch.delete_sources) - deleted + gone,
+            new_vertices,
+            reweighted,
+            len(removed),
+            removed_edges,
+            gone - removed_edges + too_old,
+        )
+        return GraphUpdate(counts, sources, targets, changes, removed, returned)
+
+    def _removal(self, batch: EdgeBatch) -> Removal | None:
+        vertices = self.ids.vertices_among(batch.remove)
+        if len(vertices) == 0:
+            return None
+        self.ids.reserve(max(self.vertices, batch.vertices))
+        lists = (self.outgoing.csr, self.incoming.csr)
+        loops = None if self.fixed_loops else self.loop
+        return Removal.of(self.backend, vertices, self.permutation, *lists, loops, self.directed)
+
+    def scale_rows(self) -> None:
+        """See Decay.scale; to be called when all have followed the last update."""
+        if self.decay:
+            self.decay.scale(self)
+
+    def is_rebuilt_by(self, operations: int) -> bool:
+        """Whether a batch of this many operations rebuilds both directions."""
+        if self.edges == 0:
+            return operations > 0
+        return is_large_part(self._arcs_of(operations), self.arcs)
+
+    def _arcs_of(self, edges: int) -> int:
+        """The most arcs that so many edges are."""
+        return edges if self.directed else 2 * edges
+
+    def bytes_needed(self, operations: int, vertices: int) -> int:
+        """Upper bound on the memory that a batch takes beside what is held, its peak included.
+
+        operations  number of insertions and deletions
+        vertices    of the graph after the batch
+        """
+        extra = self.decay.bytes_needed(self, vertices) if self.decay else 0
+        return extra + batch_bytes(
+            (self.outgoing, self.incoming),
+            self.arcs,
+            self._arcs_of(operations),
+            vertices,
+            max(0, vertices - len(self._loop)),
+            self._loop.itemsize + self._degree.itemsize,
+            self.is_rebuilt_by(operations),
+            self._order_to_choose is not None,
+            self.weighted,
+        )
+
+    def _reserve(self, vertices: int) -> None:
+        """Makes room for `vertices` in every array; the graph does not have them yet."""
+        self.outgoing.reserve(vertices)
+        self.incoming.reserve(vertices)
+        known = len(self._loop)
+        if vertices > known:
+            room = max(vertices, known + known // 4)
+            loop, degree = (
+                self.backend.device.allocate("vertices", room, array.dtype.type)
+                for array in (self._loop, self._degree)
+            )
+            # a new vertex has the policy's loop and nothing else
+            isolated = 1 if self.fixed_loops else 0
+            for array, values in ((loop, self._loop), (degree, self._degree)):
+                array[:known] = values
+                array[known:] = isolated
+            self._loop, self._degree = loop, degree
+            self._extend(self.vertices)
+
+    def _extend(self, vertices: int) -> None:
+        self.vertices, self.columns, self._connected = vertices, vertices, None
+        self.loop, self.degree = self._loop[:vertices], self._degree[:vertices]
+
+    def _update(self, batch: EdgeBatch, arcs: Arcs, vertices: int) -> _Applied:
+        graph, operations = self.backend.graph, len(arcs)
+        workspace = self._workspaces.take(operations)
+        outgoing, incoming = workspace.outgoing, workspace.incoming
+        keys = graph.sorted_keys(
+            arcs.columns,
+            (self.vertices, vertices),
+            self.permutation.positions,
+            arcs.operation_weights(self.backend),
+        )
+        loops, directed = (self.loop, self.fixed_loops), self.directed
+        graph.resolve_update(self.outgoing.slack, *loops, keys, arcs.adds, directed, outgoing)
+        opposite_weights = outgoing.weights.opposite[:operations] if self.weighted else None
+        opposite = graph.sort(outgoing.opposite[:operations], opposite_weights)
+        # sums are known now
+        graph.resolve_update(self.incoming.slack, *loops, opposite, False, directed, incoming)
+        graph.plan_rows(self.outgoing.slack, operations, outgoing)
+        graph.plan_rows(self.incoming.slack, operations, incoming)
+        out_counts, in_counts = workspace.counts()
+        if out_counts.exceeded:
+            assert keys.order is not None
+            place = int(keys.order[LAST_PLACE - out_counts.exceeded - 1])
+            raise arcs.weight_exceeded(self.backend, batch, place - arcs.deletions)
+
+        packed = False
+        for direction, plan, counts in (
+            (self.outgoing, outgoing, out_counts),
+            (self.incoming, incoming, in_counts),
+        ):
+            if direction.must_pack(counts):
+                direction.pack(counts)
+                workspace.clear_row_plan(plan)
+                graph.plan_rows(direction.slack, operations, plan)
+                packed = True
+        if packed:
+            out_counts, in_counts = workspace.counts()
+        changes = allocate_changes(self.backend, out_counts, self.weighted)
+
+        # from here on nothing can fail
+        self._connected = None
+        if vertices > self.vertices:
+            self.outgoing.extend(vertices)
+            self.incoming.extend(vertices)
+            self._extend(vertices)
+        if out_counts.changed:
+            self.outgoing.apply(outgoing, out_counts, self.loop, self.degree, changes)
+        if in_counts.changed:
+            self.incoming.apply(incoming, in_counts, self.loop, self.degree, None)
+        self.arcs += out_counts.added - out_counts.removed
+        self.in_pages.follow(changes, vertices)
+        edges = EdgeCounts(out_counts.inserted, out_counts.deleted, out_counts.reweighted)
+        return edges, changes.sources, changes.removed_targets, changes
+
+    def _rebuild(self, batch: EdgeBatch, arcs: Arcs, vertices: int) -> _Applied:
+        self.in_pages.drop()
+        rebuilt = rebuild(
+            self.backend,
+            arcs,
+            self.outgoing,
+            self.loop,
+            self.permutation,
+            # chosen once: a graph that lost all its edges has ranks in the order that it had
+            self._order_to_choose,
+            self.fixed_loops,
+            self.directed,
+            vertices,
+        )
+        if rebuilt.exceeded >= 0:
+            raise arcs.weight_exceeded(self.backend, batch, rebuilt.exceeded)
+        self.outgoing, self.incoming = rebuilt.outgoing, rebuilt.incoming
+        self._loop, self._degree = rebuilt.loop, rebuilt.degree
+        if len(batch.insert_sources):
+            self.permutation, self._order_to_choose = rebuilt.permutation, None
+        self._extend(vertices)
+        self.arcs, self._free = rebuilt.arcs, None
+        return rebuilt.counts, rebuilt.sources, rebuilt.removed_targets, None
+
+    def take_order(self, ids: NDArray[np.int32]) -> None:
+        """Takes VertexPermutation.ids, instead of choosing an order."""
+        self.permutation = VertexPermutation(self.backend, self.backend.device.to_device(ids))
+        self._order_to_choose = None
+
+    def restore(
+        self,
+        ids: NDArray[np.int32],
+        lengths: NDArray[np.int32],
+        neighbours: NDArray[np.int32],
+        loop: NDArray[np.uint8] | NDArray[np.float32],
+        edges: int,
+        weights: NDArray[np.float32] | None = None,
+        free: NDArray[np.int32] | None = None,
+    ) -> None:
+        """Takes what a liverank_gpu.snapshot.Snapshot has of a graph. The graph was empty."""
+        backend, vertices = self.backend, len(lengths)
+        if edges or len(ids):
+            self.take_order(ids)
+        self._loop = backend.device.to_device(loop)
+        directions = restore_directions(backend, lengths, neighbours, weights, self._loop)
+        self.outgoing, self.incoming, self._degree = directions
+        self._extend(vertices)
+        self.ids, self._free = VertexIds(vertices, NO_IDS if free is None else free), None
+        loops = 0 if self.fixed_loops else int(backend.device.sum(self.loop != 0))
+        self.edges, self.arcs = edges, int(lengths.sum(dtype=np.int64)) + loops
+
+    def edges_on_device(self) -> Entries:
+        """See liverank_gpu.graph.edges; without the loops of the ``self-loop`` policy."""
+        loops = None if self.fixed_loops else self.loop
+        return edges_on_device(self.backend, self.outgoing.csr, loops, self.directed)
+
+    def edge_weights(self) -> NDArray[np.float32]:
+        """float32[edges] on the host, in the order of `edge_list`; all 1 if unweighted."""
+        if not self.weighted:
+            return np.ones(self.edges, np.float32)
+        return np.asarray(self.backend.device.to_host(self.edges_on_device().weights))
+
+    def edge_list(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """(sources, targets), ids, int64[edges] each, on the host, in an arbitrary order: for
+        audits. Of an undirected edge, the source is the lower id. Loops of the ``self-loop`` policy
+        are left out.
+        """
+        sources, targets = map(self.permutation.ids_of, self.edges_on_device()[:2])
+        if self.directed:
+            return sources, targets
+        return np.minimum(sources, targets), np.maximum(sources, targets)
+
+    def memory(self) -> dict[str, int]:
+        """Bytes held on the device, by purpose. ``slack``: free slots in rows, gaps between them,
+        and free slots at the end. ``pages``: in-lists in pages, if there are any.
+        """
+        vertices, order = self._loop.nbytes + self._degree.nbytes, self.permutation.nbytes
+        held = held_bytes(self.outgoing, self.incoming, vertices)
+        held |= {"vertex order": order, "scratch": self._workspaces.nbytes}
+        return held | self.in_pages.memory()

@@ -1,0 +1,198 @@
+"""In-lists in pages beside the rows of a graph: whether, when, and how they follow it.
+
+Pages (liverank_gpu.operations.pages) take less time to sweep where rows read at random, and memory
+and time to build and to follow batches. They are built before a sweep that follows a batch, or many
+sweeps, since a graph that is solved once would not gain what they cost; kept through batches; and
+dropped when the graph is rebuilt, a page finds no room, or memory is needed. Whoever does not sweep
+in float64 reads rows.
+
+A sum by pages and one by rows differ in their last bits. So that reads do not change the ranks that
+are published, solves have pages when batches and their own sweeps ask for them, whatever queries
+swept; queries also use those of solves. (Memory that queries hold can still refuse pages.)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import frexp
+
+import numpy as np
+
+from liverank_gpu.operations.backend import Backend
+from liverank_gpu.operations.csr import Csr, GraphView, PagedLists, PagedView
+from liverank_gpu.operations.device import Array
+from liverank_gpu.operations.update import EdgeChanges
+
+_SAMPLED_ROWS = 1 << 14
+
+_SECTOR, _NEAR = 16, 1 << 12
+"""A read is not random if it is as near to the one before in its list, so in the same 32 bytes, or
+to its own row, since rows that are near are swept at the same time.
+"""
+
+_SUM_BITS = 55
+"""The largest sum is up to 2⁵⁵ units."""
+
+_LEAST_UNIT = -100
+"""log2 of the smallest unit."""
+
+_SAFE_FACTOR = 2
+"""Pages are built if this many times the memory that they need is available."""
+
+SWEEPS_BY_ROWS = 64
+"""After so many, the next sweep builds pages: more will probably follow. Building them took as long
+as 36 sweeps by rows on R-MAT 24, 26 on R-MAT 26 (benchmarks/results/gather-cuda.json).
+"""
+
+
+@dataclass(slots=True)
+class _Demand:
+    """What solves ask for, or queries.
+
+    wanted   whether the next sweep is to build pages, if they are worth it
+    refused  edges of the graph when its sample, or memory, was against them
+    by_rows  sweeps since the graph had no edges, was rebuilt, or gave up its pages
+    """
+
+    wanted: bool = False
+    refused: int = 0
+    by_rows: int = 0
+
+
+class InPages:
+    """The pages of one graph, or none."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._lists: PagedLists | None = None
+        self._for_solves = False  # whether solves use them too
+        self._solves, self._queries = _Demand(), _Demand()
+
+    def memory(self) -> dict[str, int]:
+        """Bytes of the pages, if there are any, by purpose."""
+        return {"pages": self._lists.nbytes} if self._lists else {}
+
+    @property
+    def kept(self) -> bool:
+        """Whether there are pages."""
+        return self._lists is not None
+
+    def want(self) -> None:
+        """Has the next sweep build them, if they are worth it."""
+        self._solves.wanted = self._queries.wanted = True
+
+    def view(self, graph: GraphView, largest_sum: float, of_query: bool = False) -> GraphView:
+        """The graph with its pages, which are built if they are wanted and worth it; without pages
+        if there are none for a sweep of a query, or of a solve.
+
+        largest_sum  upper bound on the sum of sizes of contributions to a vertex
+        """
+        demand = self._queries if of_query else self._solves
+        if not self._has(of_query):
+            demand.wanted |= demand.by_rows >= SWEEPS_BY_ROWS
+            if self._may_build(graph, demand):
+                self._build(graph, demand)
+        demand.wanted = False
+        if not self._has(of_query):
+            demand.by_rows += 1
+            return graph
+        return self._paged(graph, largest_sum)
+
+    def _has(self, of_query: bool) -> bool:
+        return self.kept and (of_query or self._for_solves)
+
+    def _may_build(self, graph: GraphView, demand: _Demand) -> bool:
+        """Whether pages are wanted, and were not refused when the graph was about as large."""
+        return demand.wanted and self._is_large(graph) and graph.edges >= 2 * demand.refused
+
+    def _build(self, graph: GraphView, demand: _Demand) -> None:
+        lists = self._built(graph)
+        demand.refused = 0 if lists else graph.edges
+        if lists:
+            self._lists = lists
+            self._for_solves |= demand is self._solves
+
+    def _paged(self, graph: GraphView, largest_sum: float) -> GraphView:
+        """The graph with the pages that there are."""
+        if self._lists is None:
+            return graph
+        exponent = max(frexp(largest_sum)[1] - _SUM_BITS, _LEAST_UNIT)
+        return graph._replace(pages=PagedView(self._lists, 2.0**exponent))
+
+    def follow(self, changes: EdgeChanges, vertices: int) -> None:
+        """Follows a batch. vertices: of the graph after it."""
+        operations, lists = self._backend.pages, self._lists
+        if operations is None or lists is None:
+            self.want()
+            return
+        try:
+            followed = vertices <= lists.room and operations.follow(lists, changes)
+        except MemoryError:
+            followed = False
+        if not followed:
+            self._give_up()
+            self.want()
+        self._solves.wanted |= not self._for_solves
+
+    def drop(self) -> None:
+        """Gives up the pages and their memory, until a batch, or many sweeps."""
+        self._give_up()
+        self._solves = _Demand()
+
+    def _give_up(self) -> None:
+        if self._for_solves:
+            self._solves = _Demand()
+        self._lists, self._for_solves, self._queries = None, False, _Demand()
+
+    def require(self, purpose: str, needed: int, times: int = 1) -> None:
+        """As DeviceOperations.require; drops the pages if there is not enough memory with them."""
+        device = self._backend.device
+        if self._lists and needed * times > device.memory_available():
+            self._give_up()
+        device.require(purpose, needed, times)
+
+    def _built(self, graph: GraphView) -> PagedLists | None:
+        """The pages of a graph, or None if they are not worth it or memory would not suffice. Those
+        that queries had built are as good.
+        """
+        operations, least = self._backend.pages, self._backend.costs.pages.least_random
+        try:
+            if operations is None or self.random_reads(graph.incoming) < least:
+                return None
+            if self._lists:
+                return self._lists
+            entries = int(self._backend.device.sum(graph.incoming.row_lengths))
+            needed = operations.bytes_needed(graph.vertices, entries)
+            self._backend.device.require("in-lists in pages", needed, _SAFE_FACTOR)
+            return operations.build(graph.incoming)
+        except MemoryError:
+            return None
+
+    def _is_large(self, graph: GraphView) -> bool:
+        """Whether reads at random may be worth pages."""
+        rule = self._backend.costs.pages
+        least = max(rule.least_edges, rule.least_degree * graph.vertices)
+        return self._backend.pages is not None and not graph.weighted and graph.edges >= least
+
+    def random_reads(self, incoming: Csr) -> float:
+        """Random reads an edge of a sweep over rows, in a sample of them."""
+        xp, total = self._backend.xp, self._backend.device.sum
+        every = max(1, len(incoming.row_lengths) // _SAMPLED_ROWS)
+        # from the middle of the first: where the longest rows come first, one would be all edges
+        chosen = slice(every // 2, None, every)
+        sample = incoming._replace(
+            row_starts=xp.ascontiguousarray(incoming.row_starts[chosen]),
+            row_lengths=xp.ascontiguousarray(incoming.row_lengths[chosen]),
+        )
+        rows, neighbours, _ = self._backend.rebuild.entries(sample)
+        if len(rows) == 0:
+            return 0.0
+        own = neighbours.astype(np.int64)
+        rows = every * rows.astype(np.int64) + every // 2
+        random = xp.abs(self._rows_swept_with(own) - rows) > _NEAR
+        random[1:] &= xp.abs(own[1:] - own[:-1]) > _SECTOR
+        return float(total(random)) / len(rows)
+
+    def _rows_swept_with(self, neighbours: Array) -> Array:
+        """The rows that are swept at about the time at which these are read, if all is in order."""
+        return neighbours

@@ -1,0 +1,319 @@
+"""Neighbour lists of one direction, changed in place.
+
+All rows lie in one array of column indices, and one of weights if the graph is weighted. A row has
+`capacity` slots reserved. When it outgrows them it moves to the end with a quarter to spare, so n
+insertions move O(n) entries, and leaves a gap. When the end of the array is reached, all rows are
+packed without slack into a new array with some free slots at its end: rarely, and at the bandwidth
+of the device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from copy import copy
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from liverank_gpu.operations.backend import Backend
+from liverank_gpu.operations.csr import ALIGNMENT, Csr, Rows, SlackCsr
+from liverank_gpu.operations.device import Array
+from liverank_gpu.operations.graph import SortedKeys
+from liverank_gpu.operations.rebuild import Deduplicated, Entries, Slots
+from liverank_gpu.operations.update import BatchPlan, Counts, EdgeChanges
+
+SPARE_PART = 8
+"""A new array has one free slot for every SPARE_PART that its rows take."""
+
+LEAST_SPARE = 1024
+"""Free slots of a new array, at least."""
+
+LOADED_AT_ONCE = 1 << 26
+"""Edges that a load sorts at once: 1 GB of keys."""
+
+VERTEX_BYTES = 8 + 4 + 4 + 4 + 1
+"""Bytes of one vertex in one direction, entries excluded."""
+
+
+class PackedCsr:
+    """A Csr with slack, its degree bins and its partition for the kernels. Rows ascend after a
+    load; later their order follows from the batches alone.
+
+    vertices   n
+    csr        the lists as kernels read them
+    capacities, degree_bins  see liverank_gpu.operations.csr.SlackCsr
+    end        first slot behind all reserved ones
+    packed     slots of all rows when packed without slack
+    longest    upper bound on the length of a row; exact after a load
+    misbinned  rows (entries, on ``cpu``) that left their group since the last partition
+    """
+
+    def __init__(self, backend: Backend, vertices: int = 0, weighted: bool = False) -> None:
+        self._backend = backend
+        self._weighted = weighted
+        self._allocated = 0
+        self.vertices = vertices
+        self.end = 0
+        self.packed = 0
+        self.longest = 0
+        self.misbinned = 0
+        self._overflowed = False
+        self._groups: NDArray[np.int64] | None = None
+        allocate = backend.device.allocate
+        self._starts = allocate("vertices", 0, np.int64)
+        self._lengths = allocate("vertices", 0, np.int32)
+        self._capacities = allocate("vertices", 0, np.int32)
+        self._order = allocate("vertices", 0, np.int32)
+        self._degree_bins = allocate("vertices", 0, np.uint8)
+        self._slots = self._zeroed_slots(0)
+        self._reserve_exactly(vertices)
+        self._update_views()
+
+    def reserve(self, vertices: int) -> None:
+        """Makes room for `vertices`, by a quarter more if it must grow; `vertices` is unchanged."""
+        if vertices > self._allocated:
+            self._reserve_exactly(max(vertices, self._allocated + self._allocated // 4))
+            self._update_views()
+
+    def _reserve_exactly(self, vertices: int) -> None:
+        xp, known = self._backend.xp, self._allocated
+        old = (self._starts, self._lengths, self._capacities, self._degree_bins, self._order)
+        grown = [
+            self._backend.device.allocate("vertices", vertices, array.dtype.type) for array in old
+        ]
+        for array, values in zip(grown, old, strict=True):
+            array[:known] = values
+        *zeroed, order = grown
+        for array in zeroed:
+            array[known:] = 0
+        # new vertices belong at the end of the last group, that of the shortest rows
+        order[known:] = xp.arange(known, vertices, dtype=np.int32)
+        self._starts, self._lengths, self._capacities, self._degree_bins, self._order = grown
+        self._allocated = vertices
+
+    def extend(self, vertices: int) -> None:
+        """Adds empty rows up to `vertices`, for which room has been reserved."""
+        self.vertices = vertices
+        if self._groups is not None:
+            self._groups[-1] = vertices
+        self._update_views()
+
+    def _update_views(self) -> None:
+        rows = slice(self.vertices)
+        self.csr = Csr(self._starts[rows], self._lengths[rows], *self._slots)
+        self.capacities = self._capacities[rows]
+        self.degree_bins = self._degree_bins[rows]
+
+    @property
+    def slack(self) -> SlackCsr:
+        """The lists with their room to grow."""
+        return SlackCsr(self.csr, self.capacities, self.degree_bins, self.end)
+
+    @property
+    def kept_partition(self) -> Rows | None:
+        """The last partition, with new vertices in its last group; None before the first."""
+        return None if self._groups is None else Rows(self._order[: self.vertices], self._groups)
+
+    def partition(self) -> Rows:
+        """All rows, grouped for the kernels.
+
+        The groups are kept while rows change length, and recomputed, in O(n), only when so many
+        rows left their group, or one left it so far, that sweeps would be slower.
+        """
+        graph, kept = self._backend.rebuild, self.kept_partition
+        if (
+            kept is None
+            or self._overflowed
+            or graph.needs_partition(kept, self.misbinned, self.packed)
+        ):
+            order = self._order[: self.vertices]
+            self._groups = graph.partition(self.csr.row_lengths, order, self.degree_bins)
+            self._overflowed, self.misbinned = False, 0
+            return Rows(order, self._groups)
+        return kept
+
+    @property
+    def strength_depth(self) -> int:
+        """RebuildOperations.strength_depth of the longest row."""
+        return self._backend.rebuild.strength_depth(self.longest)
+
+    def load(
+        self, columns: Entries, loop: Array, positions: Array, adds: bool = False, kept: int = 0
+    ) -> Deduplicated:
+        """Takes the edges of columns of ids; drops repeats and sets loops in `loop`. There were no
+        edges before.
+
+        positions  see GraphOperations.sorted_keys
+        adds, kept  see RebuildOperations.deduplicate
+
+        One range of rows is sorted at a time, so the sort needs a fraction of the graph's memory.
+        """
+        operations = self._backend.rebuild
+        ranges = operations.row_ranges(columns.rows, self.vertices, LOADED_AT_ONCE, positions)
+        keys = ((*each[:2], operations.keys_of_range(*columns, each, positions)) for each in ranges)
+        return self.load_keys(keys, len(columns.rows), loop, adds, kept)
+
+    def load_keys(
+        self,
+        ranges: Iterable[tuple[int, int, SortedKeys]],
+        entries: int,
+        loop: Array,
+        adds: bool = False,
+        kept: int = 0,
+    ) -> Deduplicated:
+        """The same from sorted insertions.
+
+        ranges   (first row, end of rows, keys of these rows): all rows, ascending
+        entries  number of all keys
+        """
+        operations, allocate = self._backend.rebuild, self._backend.device.allocate
+        edges = loops = reweighted = 0
+        exceeded = -1
+        # the number of repeats is not known yet
+        at_most = entries + (ALIGNMENT - 1) * min(entries, self.vertices)
+        self._slots = self._zeroed_slots(at_most)
+        self._update_views()
+        for low, high, batch in ranges:
+            distinct = operations.deduplicate(batch, loop, adds, kept)
+            keys, found = batch.keys, distinct.edges
+            first = allocate("scratch for a load", high - low, np.int64)
+            starts, lengths = self.csr.row_starts[low:high], self.csr.row_lengths[low:high]
+            packed, longest = operations.count_rows(keys, found, low, first, lengths)
+            operations.pack_rows(lengths, self.packed, starts, self.capacities[low:high])
+            operations.fill_rows(batch, found, low, first, starts, self._slots)
+            self.packed += packed
+            self.longest = max(self.longest, longest)
+            edges, loops = edges + found, loops + distinct.loops
+            reweighted += distinct.reweighted
+            if exceeded < 0:
+                exceeded = distinct.exceeded
+        self.end = self.packed
+        wanted = slots_with_spare(self.packed)
+        if not wanted <= len(self._slots.column_indices) <= wanted + wanted // SPARE_PART:
+            self._slots = self._zeroed_slots(wanted, self._slots, self.end)
+            self._update_views()
+        return Deduplicated(edges, loops, reweighted, exceeded)
+
+    def restore(
+        self,
+        lengths: NDArray[np.int32],
+        neighbours: NDArray[np.int32],
+        weights: NDArray[np.float32] | None,
+    ) -> None:
+        """Takes packed rows from the host, as in liverank_gpu.snapshot.Snapshot. There were no
+        edges.
+        """
+        backend = self._backend
+        self.csr.row_lengths[:] = backend.device.to_device(lengths)
+        backend.rebuild.pack_rows(self.csr.row_lengths, 0, self.csr.row_starts, self.capacities)
+        self.packed = self.end = len(neighbours)
+        self.longest = int(lengths.max(initial=0))
+        stored = Slots(
+            *(backend.device.to_device(each) for each in (neighbours, weights) if each is not None)
+        )
+        self._slots = self._zeroed_slots(slots_with_spare(self.packed), stored, self.end)
+        self._update_views()
+
+    def arrays(self) -> dict[str, Array]:
+        """What a copy of the lists takes: the arrays of `csr` by name, up to `end`."""
+        starts, lengths, column_indices, weights = self.csr
+        end = self.end
+        named = {"starts": starts, "lengths": lengths, "column indices": column_indices[:end]}
+        return named if weights is None else named | {"weights": weights[:end]}
+
+    def copied(self) -> Self:
+        """The same lists in arrays of their own, without free slots at their end."""
+        other = copy(self)
+        rows = slice(self.vertices)
+        arrays = (self._starts, self._lengths, self._capacities, self._order, self._degree_bins)
+        copies = [array[rows].copy() for array in arrays]
+        (
+            other._starts,
+            other._lengths,
+            other._capacities,
+            other._order,
+            other._degree_bins,
+        ) = copies
+        other._slots = Slots(
+            *(None if slots is None else slots[: self.end].copy() for slots in self._slots)
+        )
+        other._groups = None if self._groups is None else self._groups.copy()
+        other._allocated = self.vertices
+        other._update_views()
+        return other
+
+    @property
+    def copied_bytes(self) -> int:
+        """Bytes of the arrays of a copy."""
+        return slot_bytes(self._weighted) * self.end + VERTEX_BYTES * self.vertices
+
+    def must_pack(self, counts: Counts) -> bool:
+        """Whether there are too few free slots for the batch, or more than half are wasted."""
+        used = self.end + counts.needed
+        packed = self.packed + counts.growth
+        return used > len(self._slots.column_indices) or used > 2 * packed + 2 * LEAST_SPARE
+
+    def pack(self, counts: Counts) -> None:
+        """Packs all rows into a new array, with room for the batch and some spare."""
+        backend = self._backend
+        starts = backend.device.allocate("vertices", self._allocated, np.int64)
+        capacities = backend.device.allocate("vertices", self._allocated, np.int32)
+        slots = self._zeroed_slots(slots_with_spare(self.packed + counts.most))
+        backend.rebuild.pack_rows(self._lengths, 0, starts, capacities)
+        backend.rebuild.copy_rows(self.csr, starts, self.packed, slots)
+        self._starts, self._capacities = starts, capacities
+        self._slots, self.end = slots, self.packed
+        self._update_views()
+
+    def _zeroed_slots(self, count: int, copied: Slots | None = None, end: int = 0) -> Slots:
+        """Slots that begin with the first `end` of others."""
+        count, allocate = -(-count // ALIGNMENT) * ALIGNMENT, self._backend.device.allocate
+        # kernels read ALIGNMENT slots at once, so none may be uninitialised
+        slots = Slots(
+            allocate("neighbour lists", count, np.int32),
+            allocate("weights", count, np.float32) if self._weighted else None,
+        )
+        for place, array in enumerate(slots):
+            if array is not None:
+                array.fill(0)
+                source = None if copied is None else copied[place]
+                if source is not None:
+                    array[:end] = source[:end]
+        return slots
+
+    def apply(
+        self,
+        plan: BatchPlan,
+        counts: Counts,
+        loop: Array,
+        degree: Array,
+        changes: EdgeChanges | None,
+    ) -> None:
+        """Applies a plan; allocates nothing. See GraphOperations.apply_update."""
+        self._backend.graph.apply_update(self.slack, plan, counts, loop, degree, changes)
+        self.end += counts.needed
+        self.packed += counts.growth
+        self.longest = max(self.longest, counts.longest)
+        self.misbinned += counts.misbinned
+        self._overflowed = self._overflowed or counts.overflowed > 0
+
+    def memory(self) -> tuple[int, int, int]:
+        """Bytes of packed rows, of slack, gaps and free slots, and of vertices."""
+        each = slot_bytes(self._weighted)
+        return (
+            each * self.packed,
+            each * (len(self._slots.column_indices) - self.packed),
+            VERTEX_BYTES * self._allocated,
+        )
+
+
+def slot_bytes(weighted: bool) -> int:
+    """Bytes of a slot: a neighbour, and a weight."""
+    return 8 if weighted else 4
+
+
+def slots_with_spare(slots: int) -> int:
+    """Slots of a new array for rows that take `slots`."""
+    spare = max(slots // SPARE_PART, LEAST_SPARE)
+    return -(-(slots + spare) // ALIGNMENT) * ALIGNMENT

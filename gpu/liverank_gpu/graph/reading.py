@@ -1,0 +1,236 @@
+"""Reading edges while the graph changes: a copy of all of them, and the lists of a few vertices.
+
+buffer = reader.buffer()             any thread: memory
+captured = reader.capture(buffer)    the owner, between two batches: a copy at the bandwidth of
+                                     memory, of the out-lists alone
+for edges in captured.blocks(): …    any thread
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from liverank_gpu.errors import InvalidValue
+from liverank_gpu.graph.dynamic_graph import DynamicGraph
+from liverank_gpu.graph.rows import row_blocks, rows_of
+from liverank_gpu.graph.staging import StagingBuffer
+from liverank_gpu.operations.backend import Backend
+from liverank_gpu.operations.csr import Csr
+from liverank_gpu.operations.device import Array
+
+BLOCK_EDGES = 1 << 17
+"""Edges of a block, and at least one row."""
+
+Direction = Literal["out", "in"]
+
+
+class EdgeBlock(NamedTuple):
+    """Edges on the host.
+
+    sources, targets  int64[k], ids
+    weights           float32[k]; None for an unweighted graph
+    """
+
+    sources: NDArray[np.int64]
+    targets: NDArray[np.int64]
+    weights: NDArray[np.float32] | None
+
+    def within(self, vertices: NDArray[np.int64]) -> EdgeBlock:
+        """The edges whose targets are in `vertices`."""
+        return self.only(np.isin(self.targets, vertices))
+
+    @classmethod
+    def joined(cls, blocks: Sequence[EdgeBlock]) -> EdgeBlock:
+        """The edges of at least one block, one after the other."""
+        weights = [block.weights for block in blocks if block.weights is not None]
+        return cls(
+            np.concatenate([block.sources for block in blocks]),
+            np.concatenate([block.targets for block in blocks]),
+            np.concatenate(weights) if weights else None,
+        )
+
+    def only(self, chosen: NDArray[np.bool_]) -> EdgeBlock:
+        """Some of the edges."""
+        weights = None if self.weights is None else self.weights[chosen]
+        return EdgeBlock(self.sources[chosen], self.targets[chosen], weights)
+
+
+class Neighbours(NamedTuple):
+    """Neighbours of a vertex, itself included if it has a loop.
+
+    degree   number of all of them
+    ids      int64[k]
+    weights  float32[k], of the edges; None for an unweighted graph
+    """
+
+    degree: int
+    ids: NDArray[np.int64]
+    weights: NDArray[np.float32] | None
+
+
+class CapturedEdges:
+    """The edges of one moment, which later batches do not change.
+
+    edges  their number
+    """
+
+    def __init__(self, graph: DynamicGraph, arrays: dict[str, Array]) -> None:
+        """arrays: copies of _captured_arrays."""
+        self.edges = graph.edges
+        self._directed = graph.directed
+        self._backend = graph.backend
+        self._permutation = graph.permutation  # which never changes
+        self._loop = arrays.get("loop")
+        self._csr = Csr(
+            arrays["starts"], arrays["lengths"], arrays["column indices"], arrays.get("weights")
+        )
+        graph.backend.device.synchronize()
+
+    def blocks(self) -> Iterator[EdgeBlock]:
+        """All edges, in blocks of about BLOCK_EDGES, the edges of a source together. The source of
+        an undirected edge is the lower id.
+        """
+        device = self._backend.device
+        with device.reading():
+            lengths = device.to_host(self._csr.row_lengths)
+        # rows without entries may have loops
+        for rows in row_blocks(lengths, BLOCK_EDGES):
+            yield self._block(rows)
+
+    def _block(self, rows: slice) -> EdgeBlock:
+        with self._backend.device.reading():
+            positions = self._backend.xp.arange(rows.start, rows.stop, dtype=np.int32)
+            ids_of = self._permutation.ids_of
+            edges = _listed(self._backend, ids_of, self._csr, self._loop, positions)
+        return edges if self._directed else edges.only(edges.sources <= edges.targets)
+
+
+class EdgeReader:
+    """Reads the edges of a graph: only for its owner, between two batches, except `buffer`."""
+
+    def __init__(self, graph: DynamicGraph) -> None:
+        self._graph = graph
+
+    def _detecting_loss(self) -> AbstractContextManager[None]:
+        return self._graph.backend.device.detecting_loss()
+
+    def buffer(self) -> StagingBuffer:
+        """Memory for a capture. Any thread may call this, concurrent with the owner.
+
+        Raises OutOfMemory.
+        """
+        sources = _captured_arrays(self._graph)
+        device = self._graph.backend.device
+        device.require("a copy of the edges", sum(array.nbytes for array in sources.values()))
+        return StagingBuffer(device, sources)
+
+    def capture(self, buffer: StagingBuffer) -> CapturedEdges:
+        """A copy of all edges."""
+        with self._detecting_loss():
+            return CapturedEdges(self._graph, buffer.copies(_captured_arrays(self._graph)))
+
+    def neighbours(self, vertex: int, direction: Direction, limit: int) -> Neighbours:
+        """Up to `limit` neighbours of a vertex, in no particular order.
+
+        vertex     its id
+        direction  ``out``: targets of its edges; ``in``: sources
+        """
+        with self._detecting_loss():
+            return self._neighbours(vertex, direction, limit)
+
+    def _neighbours(self, vertex: int, direction: Direction, limit: int) -> Neighbours:
+        graph = self._graph
+        rows = graph.outgoing if direction == "out" else graph.incoming
+        starts, lengths, column_indices, weights = rows.csr
+        to_host = graph.backend.device.to_host
+        position = self._rows_of(np.array([vertex]))
+        length = int(to_host(lengths[position])[0])
+        begin = int(to_host(starts[position])[0])
+        slots = slice(begin, begin + min(length, limit))
+        ids = self._ids_of(column_indices[slots])
+        amounts = None if weights is None else to_host(weights[slots])
+        loop = None if graph.fixed_loops else to_host(graph.loop[position])
+        if loop is not None and loop[0]:
+            length += 1
+            if len(ids) < limit:
+                ids = np.append(ids, vertex)
+                amounts = None if amounts is None else np.append(amounts, loop)
+        return Neighbours(length, ids, amounts)
+
+    def are_isolated(self, vertices: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """bool[k]: whether each of these vertices, by id, has no edge in either direction."""
+        with self._detecting_loss():
+            isolated = self._have_no_edge(self._rows_of(vertices))
+            return self._graph.backend.device.to_host(isolated)
+
+    def _have_no_edge(self, rows: Array) -> Array:
+        """bool[k], of int32[k]."""
+        graph = self._graph
+        lists = (graph.outgoing.csr, graph.incoming.csr)
+        isolated = sum(csr.row_lengths[rows] for csr in lists) == 0
+        return isolated if graph.fixed_loops else isolated & (graph.loop[rows] == 0)
+
+    def out_edges(self, vertices: NDArray[np.int64], limit: int) -> EdgeBlock:
+        """The edges from these vertices: distinct ids. An undirected edge between two of them is
+        listed once.
+
+        Raises InvalidValue if there may be more than `limit`.
+        """
+        with self._detecting_loss():
+            return self._out_edges(vertices, limit)
+
+    def _out_edges(self, vertices: NDArray[np.int64], limit: int) -> EdgeBlock:
+        graph, outgoing = self._graph, self._graph.outgoing.csr
+        positions = self._rows_of(vertices)
+        found = len(vertices) + int(graph.total(outgoing.row_lengths[positions]))
+        if found > limit:
+            raise InvalidValue(
+                "vertices",
+                len(vertices),
+                f"vertices with at most {limit:,} out-edges together, these have {found:,}; "
+                "export all edges instead",
+            )
+        loop = None if graph.fixed_loops else graph.loop
+        edges = _listed(graph.backend, self._ids_of, outgoing, loop, positions)
+        if graph.directed:
+            return edges
+        return edges.only((edges.sources <= edges.targets) | ~np.isin(edges.targets, vertices))
+
+    def _rows_of(self, vertices: NDArray[np.int64]) -> Array:
+        """int32[…]: the rows of vertices."""
+        return self._graph.permutation.positions_of(vertices).astype(np.int32)
+
+    def _ids_of(self, columns: Array) -> NDArray[np.int64]:
+        """The ids of rows, or of entries of lists."""
+        return self._graph.permutation.ids_of(columns)
+
+
+def _captured_arrays(graph: DynamicGraph) -> dict[str, Array]:
+    lists = graph.outgoing.arrays()
+    return lists if graph.fixed_loops else lists | {"loop": graph.loop}
+
+
+def _listed(
+    backend: Backend,
+    ids_of: Callable[[Array], NDArray[np.int64]],
+    csr: Csr,
+    loop: Array | None,
+    positions: Array,
+) -> EdgeBlock:
+    """The edges of some rows, int32[k] distinct positions. loop: of all vertices, or None."""
+    xp = backend.xp
+    rows, neighbours, weights = rows_of(backend, csr, positions)
+    if loop is not None:
+        loops = positions[loop[positions] != 0]
+        rows, neighbours = (xp.concatenate([column, loops]) for column in (rows, neighbours))
+        weights = None if weights is None else xp.concatenate([weights, loop[loops]])
+    return EdgeBlock(
+        ids_of(rows),
+        ids_of(neighbours),
+        None if weights is None else backend.device.to_host(weights),
+    )

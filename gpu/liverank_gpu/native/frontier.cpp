@@ -1,0 +1,168 @@
+// Sets of vertices: their expansion along edges, Jacobi steps over them (liverank_gpu.operations.frontier), and the iterations
+// of the published strategies, by byte arrays over all vertices as in the paper (liverank_gpu.operations.published).
+#include <atomic>
+
+#include "bind.h"
+#include "rows.h"
+
+namespace {
+
+using namespace vertex;
+
+// Several threads may set the same flag.
+template <class Flag>
+void set(Span<Flag> flags, uint64 v, Flag value) {
+    std::atomic_ref(flags[v]).store(value, std::memory_order_relaxed);
+}
+
+template <class Kind>
+void expand_forward(Span<const int> vertices, Lists<Kind> outgoing, Loops<Kind> loop, Span<int> flags) {
+    pool::parallel(vertices.size, STRIPE, [&](int64 first, int64 last) {
+        for (int64 place = first; place < last; ++place) {
+            const int u = vertices[place];
+            if (loop[u] != 0) set(flags, u, 1);
+            for (int64 slot = outgoing.row_starts[u], end = slot + outgoing.row_lengths[u]; slot < end; ++slot)
+                set(flags, outgoing.column_indices[slot], 1);
+        }
+    });
+}
+KERNEL("expand_forward", expand_forward<Unweighted>, expand_forward<Weighted>);
+
+// Lists the vertices that had no flag in `fresh` and returns their number.
+template <class Kind>
+int64 expand_forward_few(
+    Span<const int> vertices, Lists<Kind> outgoing, Loops<Kind> loop, Span<int> flags, Span<int> fresh) {
+    int64 found = 0;
+    const auto reach = [&](int v) {
+        if (flags[v]) return;
+        flags[v] = 1;
+        fresh[found++] = v;
+    };
+    for (const int u : vertices) {
+        if (loop[u] != 0) reach(u);
+        for (int64 slot = outgoing.row_starts[u], end = slot + outgoing.row_lengths[u]; slot < end; ++slot)
+            reach(outgoing.column_indices[slot]);
+    }
+    return found;
+}
+KERNEL("expand_forward_few", expand_forward_few<Unweighted>, expand_forward_few<Weighted>);
+
+template <class Kind>
+void expand_backward(
+    Span<const int64> groups, Span<const int> order, Lists<Kind> incoming, Loops<Kind> loop, Span<const uint8> frontier,
+    Span<int> flags) {
+    pool::parallel(groups.size - 1, CHUNKS, [&](int64 first, int64 last) {
+        for (int64 place = groups[first]; place < groups[last]; ++place) {
+            const int v = order[place];
+            if (flags[v]) continue;
+            bool reached = loop[v] != 0 && frontier[v];
+            for (int64 slot = incoming.row_starts[v], end = slot + incoming.row_lengths[v]; !reached && slot < end; ++slot)
+                reached = frontier[incoming.column_indices[slot]];
+            if (reached) flags[v] = 1;
+        }
+    });
+}
+KERNEL("expand_backward", expand_backward<Unweighted>, expand_backward<Weighted>);
+
+template <class Kind>
+void jacobi_step(
+    Span<const int64> groups, Span<const int> order, Lists<Kind> incoming, Loops<Kind> loop, Degrees<Kind> degree,
+    Span<const double> values, Span<const double> contributions, double rhs_scale, double damping, Span<double> new_values,
+    Span<int> affected, Span<uint8> expanding, double prune_tolerance, double frontier_tolerance,
+    Span<double> largest_changes) {
+    pool::parallel(groups.size - 1, CHUNKS, [&](int64 first_group, int64 last_group) {
+        for (int64 group = first_group; group < last_group; ++group) {
+            double largest = 0.0;
+            for (int64 place = groups[group]; place < groups[group + 1]; ++place) {
+                const uint32 v = static_cast<uint32>(order[place]);
+                const double incoming_mass = contributions.size > 0 ? row_sum(incoming, v, contributions)
+                                                                    : divided_sum(incoming, v, values, degree);
+                const double diagonal = diagonal_of(degree[v], loop[v], damping), old = values[v];
+                const double residual = rhs_scale + damping * incoming_mass - diagonal * old;
+                const double now = old + residual / diagonal, change = std::fabs(now - old);
+                new_values[v] = now;
+                largest = std::max(largest, change);
+                const double relative = change / std::max(now, old);
+                if (relative <= prune_tolerance) affected[v] = 0;
+                if (relative > frontier_tolerance) expanding[v] = 1;
+            }
+            largest_changes[group] = largest;
+        }
+    });
+}
+KERNEL("jacobi_step", jacobi_step<Unweighted>, jacobi_step<Weighted>);
+
+// ---- published strategies ----
+
+constexpr uint8 AFFECTED = 1, PRUNED = 2;  // liverank_gpu.operations.published
+enum UpdateSum { LARGEST, LARGEST_RELATIVE, RECOMPUTED, EDGES, PRUNED_COUNT, UPDATE_SUMS };
+
+template <class Kind>
+void update_ranks(
+    Span<const int64> groups, Span<const int> order, Lists<Kind> incoming, Loops<Kind> loop, Degrees<Kind> degree,
+    Span<double> values, Span<const double> contributions, Span<uint8> states, Span<uint8> expanding, double rhs_scale,
+    double damping, bool closed_form, double prune_tolerance, double frontier_tolerance, Span<double> sums) {
+    pool::parallel(groups.size - 1, CHUNKS, [&](int64 first_group, int64 last_group) {
+        for (int64 group = first_group; group < last_group; ++group) {
+            double* own = sums.data + UPDATE_SUMS * group;
+            std::fill_n(own, UPDATE_SUMS, 0.0);
+            for (int64 place = groups[group]; place < groups[group + 1]; ++place) {
+                const uint32 v = static_cast<uint32>(order[place]);
+                if (states.size > 0 && states[v] != AFFECTED) continue;
+                const double old = values[v];
+                double now = rhs_scale + damping * row_sum(incoming, v, contributions);
+                if (closed_form) now /= diagonal_of(degree[v], loop[v], damping);
+                else if (loop[v] != 0) now += damping * static_cast<double>(loop[v]) * contributions[v];
+                const double change = std::fabs(now - old), relative = change / std::max(now, old);
+                if (relative <= prune_tolerance) {
+                    states[v] = PRUNED;
+                    ++own[PRUNED_COUNT];
+                }
+                if (relative > frontier_tolerance) expanding[v] = 1;
+                values[v] = now;
+                own[LARGEST] = std::max(own[LARGEST], change);
+                own[LARGEST_RELATIVE] = std::max(own[LARGEST_RELATIVE], relative);
+                ++own[RECOMPUTED];
+                own[EDGES] += incoming.row_lengths[v];
+            }
+        }
+    });
+}
+KERNEL("update_ranks", update_ranks<Unweighted>, update_ranks<Weighted>);
+
+// The contributions of recomputed vertices (all if there are no states), and Σy over the dangling ones, of each stripe.
+template <class Degree>
+void send(
+    Span<const double> values, Span<const Degree> degree, Span<const uint8> states, Span<double> contributions,
+    Span<double> dangling) {
+    pool::parallel(values.size, STRIPE, [&](int64 first, int64 last) {
+        double total = 0.0;
+        for (int64 v = first; v < last; ++v) {
+            if (states.size > 0 && states[v] == 0) continue;
+            if (degree[v] > 0) {
+                contributions[v] = values[v] / degree[v];
+            } else {
+                contributions[v] = 0.0;
+                total += values[v];
+            }
+        }
+        dangling[first / STRIPE] = total;
+    });
+}
+KERNEL("send", send<int>, send<double>);
+
+template <class Kind>
+void expand_affected(Lists<Kind> outgoing, Loops<Kind> loop, Span<uint8> states, Span<uint8> expanding) {
+    pool::parallel(loop.size, STRIPE, [&](int64 first, int64 last) {
+        for (int64 u = first; u < last; ++u) {
+            if (!expanding[u]) continue;
+            expanding[u] = 0;
+            if (loop[u] != 0) set(states, u, AFFECTED);
+            for (int64 slot = outgoing.row_starts[u], end = slot + outgoing.row_lengths[u]; slot < end; ++slot)
+                set(states, outgoing.column_indices[slot], AFFECTED);
+        }
+    });
+}
+KERNEL("expand_affected", expand_affected<Unweighted>, expand_affected<Weighted>);
+
+}  // namespace

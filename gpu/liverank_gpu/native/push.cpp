@@ -1,0 +1,459 @@
+// The residual under local changes: additions along out-lists, pushes, recomputation and candidates
+// (liverank_gpu.operations.residual).
+//
+// Few additions run on one core, in order, which is fastest there. Many run on all cores without atomics: they are first written
+// to buckets by target, and then each bucket is added by one core, in the order in which one core alone would add them. The
+// number of buckets is fixed, so results do not depend on the number of threads.
+//
+// Of a push, the step Δy is what y' - y gives after rounding, and r keeps the rest.
+#include <limits>
+#include <memory>
+#include <tuple>
+#include <vector>
+
+#include "bind.h"
+#include "rows.h"
+
+namespace {
+
+using namespace vertex;
+
+// Positions in Tally.sums and Tally.counts: liverank_gpu.backends.cpu.residual has them too.
+enum Sum { RESIDUAL_L1, RESIDUAL_SUM, MASS, MOVED, MAGNITUDE, SUMS };
+enum Count { LISTED_COUNT, QUEUED_COUNT, QUEUED_EDGES, ADDITIONS, ROUNDS, VERTICES, ENTRIES };
+
+// Bits of marks, and how a push ends: liverank_gpu.operations.residual.
+constexpr int LISTED = 1, QUEUED = 2, SOLVE_SHIFT = 2;
+enum End : int64 { GOAL, FLOOR, WORK, OUT_OF_ROUNDS };
+
+// Fewer additions run on one core.
+constexpr int64 PARALLEL_EDGES = 1 << 17;
+constexpr int64 BUCKETS = 64;
+
+// Out-edges of a work-list below which θ falls before the list is empty: near the end of a θ, mass moves to and fro between a few
+// vertices for hundreds of rounds. And the rounds with such lists at the floor before the push ends.
+constexpr int64 SHORT_EDGES = 1 << 11, SHORT_ROUNDS = 8;
+
+constexpr double INFINITE = std::numeric_limits<double>::infinity();
+
+// What an operation counts and adds up.
+struct Tally {
+    using fields = Fields<Span<int64>, Span<double>>;
+
+    Span<int64> counts;
+    Span<double> sums;
+};
+
+// r, the marks of its vertices, and its candidates: see liverank_gpu.operations.residual.Residual.
+struct Residual {
+    using fields = Fields<Span<double>, Span<int>, Span<int>, double>;
+
+    Span<double> r;
+    Span<int> marks;
+    Span<int> candidates;
+    double floor;
+};
+
+// What an addition to r may list: candidates, and the next work-list, of what is above θ·(1 + edge_weight·length).
+struct WorkLists : Residual {
+    Span<const int> out_lengths;
+    int* queue = nullptr;  // room for as many as there are candidates
+    double threshold = INFINITE, edge_weight = 0.0;
+
+    double threshold_of(int v) const { return threshold * (1.0 + edge_weight * out_lengths[v]); }
+};
+
+template <class T>
+using Scratch = std::unique_ptr<T[]>;
+
+template <class T>
+Scratch<T> scratch(int64 size) {
+    return Scratch<T>(new T[size]);
+}
+
+// Lists every v of `vertices` whose |r[v]| is above the floor as a candidate, and queues it if it is above its threshold. The
+// queue is never longer than the candidates.
+void enqueue(const int* vertices, int64 count, const WorkLists& lists, Span<int64> counts) {
+    int64 listed = counts[LISTED_COUNT], queued = counts[QUEUED_COUNT], queued_edges = counts[QUEUED_EDGES];
+    for (int64 place = 0; place < count; ++place) {
+        const int v = vertices[place];
+        const double size = std::fabs(lists.r[v]);
+        if (size <= lists.floor) continue;
+        int mark = lists.marks[v];
+        if (!(mark & LISTED)) {
+            if (listed < lists.candidates.size) {
+                lists.candidates[listed] = v;
+                mark |= LISTED;
+            }
+            ++listed;
+        }
+        if (size > lists.threshold && (mark & LISTED) && !(mark & QUEUED) && size > lists.threshold_of(v)) {
+            lists.queue[queued++] = v;
+            queued_edges += lists.out_lengths[v];
+            mark |= QUEUED;
+        }
+        lists.marks[v] = mark;
+    }
+    counts[LISTED_COUNT] = listed;
+    counts[QUEUED_COUNT] = queued;
+    counts[QUEUED_EDGES] = queued_edges;
+}
+
+// The number of entries of row u, or the sum of their weights.
+double row_weight(const Csr<Nothing>& csr, int u) { return csr.row_lengths[u]; }
+double row_weight(const Csr<Span<const float>>& csr, int u) {
+    double total = 0.0;
+    for (int64 slot = csr.row_starts[u], end = slot + csr.row_lengths[u]; slot < end; ++slot) total += csr.weights[slot];
+    return total;
+}
+
+// Contributions of some vertices to the targets of their out-lists.
+struct Sources {
+    const int* vertices;
+    const double* contributions;
+    int64 count, edges;
+};
+
+// r[v] += contributions[i] for every v in the out-list of vertices[i], times the weight of the edge.
+template <class Weights>
+void scatter_in_order(const Sources& sources, const Csr<Weights>& outgoing, const WorkLists& lists, const Tally& tally) {
+    const auto above_floor = scratch<int>(sources.edges + 1);
+    const double floor = lists.floor;
+    int64 found = 0;
+    double residual_l1 = 0.0, residual_sum = 0.0, moved = 0.0, magnitude = 0.0;
+    for (int64 place = 0; place < sources.count; ++place) {
+        const int u = sources.vertices[place];
+        const double contribution = sources.contributions[place], sent = row_weight(outgoing, u);
+        residual_sum += contribution * sent;
+        moved += std::fabs(contribution) * sent;
+        for (int64 slot = outgoing.row_starts[u], end = slot + outgoing.row_lengths[u]; slot < end; ++slot) {
+            const int v = outgoing.column_indices[slot];
+            const double old = lists.r[v], now = old + edge_amount(contribution, outgoing.weights, slot), size = std::fabs(now);
+            lists.r[v] = now;
+            residual_l1 += size - std::fabs(old);
+            magnitude += size;
+            above_floor[found] = v;  // without a branch, which would be unpredictable
+            found += size > floor;
+        }
+    }
+    tally.sums[RESIDUAL_L1] += residual_l1;
+    tally.sums[RESIDUAL_SUM] += residual_sum;
+    tally.sums[MOVED] += moved;
+    tally.sums[MAGNITUDE] += magnitude;
+    tally.counts[ADDITIONS] += sources.edges;
+    enqueue(above_floor.get(), found, lists, tally.counts);
+}
+
+// The edges of `sources` in chunks of equal numbers, since a hub has many: visit(place, slot) for each edge of a chunk.
+template <class Weights, class Visit>
+void visit_chunk(
+    const Sources& sources, const std::vector<int64>& ends, const Csr<Weights>& outgoing, int64 chunk, const Visit& visit) {
+    int64 first = sources.edges * chunk / BUCKETS;
+    const int64 last = sources.edges * (chunk + 1) / BUCKETS;
+    for (auto end = std::upper_bound(ends.begin(), ends.end(), first); first < last; ++end) {
+        const int64 place = end - ends.begin(), stop = std::min(last, *end);
+        const int u = sources.vertices[place];
+        const int64 before = *end - outgoing.row_lengths[u], start = outgoing.row_starts[u] - before;
+        for (int64 slot = start + first; slot < start + stop; ++slot) visit(place, slot);
+        first = stop;
+    }
+}
+
+// `scatter_in_order` on all cores.
+template <class Weights>
+void scatter_in_buckets(const Sources& sources, const Csr<Weights>& outgoing, const WorkLists& lists, const Tally& tally) {
+    std::vector<int64> ends(sources.count);
+    int64 end = 0;
+    for (int64 place = 0; place < sources.count; ++place) ends[place] = end += outgoing.row_lengths[sources.vertices[place]];
+    int shift = 0;
+    while (lists.r.size > BUCKETS << shift) ++shift;
+    std::vector<int64> offsets(BUCKETS * BUCKETS);  // by chunk and bucket: first sizes, then where the next addition goes
+    pool::parallel(BUCKETS, 1, [&](int64 first, int64 last) {
+        for (int64 chunk = first; chunk < last; ++chunk)
+            visit_chunk(sources, ends, outgoing, chunk, [&](int64, int64 slot) {
+                ++offsets[BUCKETS * chunk + (outgoing.column_indices[slot] >> shift)];
+            });
+    });
+    std::vector<int64> limits(BUCKETS + 1);
+    int64 position = 0;
+    for (int64 bucket = 0; bucket < BUCKETS; ++bucket) {
+        limits[bucket] = position;
+        for (int64 chunk = 0; chunk < BUCKETS; ++chunk) {
+            const int64 size = offsets[BUCKETS * chunk + bucket];
+            offsets[BUCKETS * chunk + bucket] = position;
+            position += size;
+        }
+    }
+    limits[BUCKETS] = position;
+    const auto targets = scratch<int>(sources.edges);
+    const auto amounts = scratch<double>(sources.edges);
+    pool::parallel(BUCKETS, 1, [&](int64 first, int64 last) {
+        for (int64 chunk = first; chunk < last; ++chunk)
+            visit_chunk(sources, ends, outgoing, chunk, [&](int64 place, int64 slot) {
+                const int v = outgoing.column_indices[slot];
+                const int64 at = offsets[BUCKETS * chunk + (v >> shift)]++;
+                targets[at] = v;
+                amounts[at] = edge_amount(sources.contributions[place], outgoing.weights, slot);
+            });
+    });
+    std::vector<double> sums(BUCKETS * SUMS);
+    std::vector<int64> above_floor(BUCKETS);
+    pool::parallel(BUCKETS, 1, [&](int64 first, int64 last) {
+        for (int64 bucket = first; bucket < last; ++bucket) {
+            double residual_l1 = 0.0, residual_sum = 0.0, moved = 0.0, magnitude = 0.0;
+            int64 found = limits[bucket];
+            for (int64 at = limits[bucket]; at < limits[bucket + 1]; ++at) {
+                const int v = targets[at];
+                const double amount = amounts[at], old = lists.r[v], now = old + amount, size = std::fabs(now);
+                lists.r[v] = now;
+                residual_l1 += size - std::fabs(old);
+                residual_sum += amount;
+                moved += std::fabs(amount);
+                magnitude += size;
+                if (size > lists.floor) targets[found++] = v;  // this slot has been read already
+            }
+            double* own = &sums[SUMS * bucket];
+            own[RESIDUAL_L1] = residual_l1;
+            own[RESIDUAL_SUM] = residual_sum;
+            own[MOVED] = moved;
+            own[MAGNITUDE] = magnitude;
+            above_floor[bucket] = found;
+        }
+    });
+    for (int64 bucket = 0; bucket < BUCKETS; ++bucket) {
+        for (int place = 0; place < SUMS; ++place) tally.sums[place] += sums[SUMS * bucket + place];
+        enqueue(&targets[limits[bucket]], above_floor[bucket] - limits[bucket], lists, tally.counts);
+    }
+    tally.counts[ADDITIONS] += sources.edges;
+}
+
+template <class Weights>
+void scatter_rows(const Sources& sources, const Csr<Weights>& outgoing, const WorkLists& lists, const Tally& tally) {
+    if (sources.edges >= PARALLEL_EDGES) scatter_in_buckets(sources, outgoing, lists, tally);
+    else scatter_in_order(sources, outgoing, lists, tally);
+}
+
+template <class Weights>
+void scatter(
+    Span<const int> sources, Span<const double> contributions, Span<const int> targets, Span<const double> amounts,
+    Csr<Weights> outgoing, Residual residual, Tally tally) {
+    const WorkLists lists{residual, outgoing.row_lengths};
+    int64 edges = 0;
+    for (const int u : sources) edges += outgoing.row_lengths[u];
+    scatter_rows({sources.data, contributions.data, sources.size, edges}, outgoing, lists, tally);
+    for (int64 place = 0; place < targets.size; ++place) {
+        const int v = targets[place];
+        const double amount = amounts[place], old = residual.r[v], now = old + amount, size = std::fabs(now);
+        residual.r[v] = now;
+        tally.sums[RESIDUAL_L1] += size - std::fabs(old);
+        tally.sums[MAGNITUDE] += size;
+        tally.sums[RESIDUAL_SUM] += amount;
+        tally.sums[MOVED] += std::fabs(amount);
+    }
+    tally.counts[ADDITIONS] += targets.size;
+    enqueue(targets.data, targets.size, lists, tally.counts);
+}
+KERNEL("scatter", scatter<Nothing>, scatter<Span<const float>>);
+
+// What of a graph a push reads besides its out-lists.
+template <class Kind>
+struct Diagonal {
+    Span<const typename Kind::Loop> loop;
+    Span<const typename Kind::Degree> degree;
+    double damping;
+
+    double at(int v) const { return diagonal_of(degree[v], loop[v], damping); }
+};
+
+// Replaces the queue by the candidates above θ, drops candidates that are no longer above the floor, and returns the largest θ
+// that one of the others exceeds. An r too small to change y is not queued until it has grown.
+template <class Kind>
+double requeue(const Diagonal<Kind>& diagonal, Span<const double> values, const WorkLists& lists, Span<int64> counts) {
+    int64 kept = 0, queued = 0, queued_edges = 0;
+    double largest = 0.0;
+    for (int64 place = 0; place < counts[LISTED_COUNT]; ++place) {
+        const int v = lists.candidates[place];
+        const double size = std::fabs(lists.r[v]);
+        int mark = lists.marks[v] & ~QUEUED;
+        if (size <= lists.floor) {
+            lists.marks[v] = mark & ~LISTED;
+            continue;
+        }
+        lists.candidates[kept++] = v;
+        const int length = lists.out_lengths[v];
+        const double scaled = size / (1.0 + lists.edge_weight * length);
+        if (scaled > lists.threshold) {
+            if (values[v] + lists.r[v] / diagonal.at(v) != values[v]) {
+                mark |= QUEUED;
+                lists.queue[queued++] = v;
+                queued_edges += length;
+            }
+        } else {
+            largest = std::max(largest, scaled);
+        }
+        lists.marks[v] = mark;
+    }
+    counts[LISTED_COUNT] = kept;
+    counts[QUEUED_COUNT] = queued;
+    counts[QUEUED_EDGES] = queued_edges;
+    return largest;
+}
+
+// Moves the residual of each vertex of `queue` that is above its threshold to y. Those with out-edges are moved to the front of
+// the queue, and what each contributes is written. Returns them.
+template <class Kind>
+Sources push_queued(
+    int* queue, int solve, const Diagonal<Kind>& diagonal, Span<double> values, const WorkLists& lists, double* contributions,
+    const Tally& tally) {
+    Sources pushed{queue, contributions, 0, 0};
+    for (int64 place = 0; place < tally.counts[QUEUED_COUNT]; ++place) {
+        const int u = queue[place];
+        int mark = lists.marks[u] & ~QUEUED;
+        const double residual = lists.r[u];
+        if (std::fabs(residual) <= lists.threshold_of(u)) {
+            lists.marks[u] = mark;
+            continue;
+        }
+        if (mark >> SOLVE_SHIFT != solve) {
+            mark = (mark & LISTED) | solve << SOLVE_SHIFT;
+            ++tally.counts[VERTICES];
+        }
+        lists.marks[u] = mark;
+        const double entry = diagonal.at(u), old = values[u], now = old + residual / entry, step = now - old;
+        const double rest = residual - entry * step;
+        values[u] = now;
+        lists.r[u] = rest;
+        tally.sums[RESIDUAL_L1] += std::fabs(rest) - std::fabs(residual);
+        tally.sums[RESIDUAL_SUM] += rest - residual;
+        tally.sums[MASS] += step;
+        tally.sums[MOVED] += std::fabs(residual);
+        if (const auto d = diagonal.degree[u]; d > 0) {
+            queue[pushed.count] = u;
+            contributions[pushed.count++] = diagonal.damping * step / d;
+            pushed.edges += lists.out_lengths[u];
+        }
+    }
+    tally.counts[QUEUED_COUNT] = tally.counts[QUEUED_EDGES] = 0;
+    return pushed;
+}
+
+// liverank_gpu.operations.residual.PushLimits
+struct Limits {
+    using fields = Fields<double, double, double, double, double, double, int64, int64, int64>;
+
+    double residual_l1, residual_sum, mass, goal, threshold, edge_weight;
+    int64 round_edges, edges, rounds;
+};
+
+// Returns how it ended and the last θ.
+template <class Kind>
+std::tuple<int64, double> push(
+    Csr<typename Kind::Weights> outgoing, Span<const typename Kind::Loop> loop, Span<const typename Kind::Degree> degree,
+    Span<double> values, double damping, Residual residual, int64 solve, Limits limits, Tally tally) {
+    const Diagonal<Kind> diagonal{loop, degree, damping};
+    const int64 capacity = residual.candidates.size;
+    const auto both_queues = scratch<int>(2 * capacity);
+    const auto contributions = scratch<double>(capacity);
+    int *queue = both_queues.get(), *next_queue = queue + capacity;
+    WorkLists lists{residual, outgoing.row_lengths, queue, limits.threshold, limits.edge_weight};
+    const auto &counts = tally.counts;
+    const auto &sums = tally.sums;
+    double& threshold = lists.threshold;
+    bool first = true, selected = false;
+    int64 short_rounds = 0;
+    End end;
+    for (;;) {
+        const double size =
+            limits.residual_l1 + sums[RESIDUAL_L1] + std::fabs(limits.residual_sum + sums[RESIDUAL_SUM]);
+        if (size <= limits.goal * (limits.mass + sums[MASS])) {
+            end = GOAL;
+            break;
+        }
+        if (counts[LISTED_COUNT] > capacity || counts[ADDITIONS] > limits.edges) {
+            end = WORK;
+            break;
+        }
+        const bool is_short = counts[QUEUED_EDGES] < SHORT_EDGES && !selected;
+        if (is_short && counts[QUEUED_COUNT] > 0 && threshold <= residual.floor && ++short_rounds > SHORT_ROUNDS) {
+            end = FLOOR;
+            break;
+        }
+        if (counts[QUEUED_COUNT] == 0 || (is_short && threshold > residual.floor)) {
+            if (!first) threshold = std::max(0.5 * threshold, residual.floor);
+            first = false;
+            lists.queue = queue;
+            const double largest = requeue(diagonal, values, lists, counts);
+            if (counts[QUEUED_COUNT] == 0) {
+                if (counts[LISTED_COUNT] == 0 || threshold <= std::max(residual.floor, 0.0)) {
+                    end = FLOOR;
+                    break;
+                }
+                // nothing is above θ: it falls at once to where the next halving finds something
+                threshold = std::min(threshold, 1.999 * largest);
+                continue;
+            }
+            selected = true;
+        }
+        if (counts[QUEUED_EDGES] > limits.round_edges) {
+            end = WORK;
+            break;
+        }
+        if (counts[ROUNDS] == limits.rounds) {
+            end = OUT_OF_ROUNDS;
+            break;
+        }
+        ++counts[ROUNDS];
+        counts[ENTRIES] += counts[QUEUED_COUNT];
+        selected = false;
+        lists.queue = next_queue;
+        const Sources pushed = push_queued(
+            queue, static_cast<int>(solve), diagonal, values, lists, contributions.get(), tally);
+        scatter_rows(pushed, outgoing, lists, tally);
+        std::swap(queue, next_queue);
+    }
+    for (int64 place = 0; place < counts[QUEUED_COUNT]; ++place) residual.marks[queue[place]] &= ~QUEUED;
+    return {end, threshold};
+}
+KERNEL("push", push<Unweighted>, push<Weighted>);
+
+template <class Kind>
+void recompute_rows(
+    int64 first, int64 last, Csr<typename Kind::Weights> incoming, Span<const typename Kind::Loop> loop,
+    Span<const typename Kind::Degree> degree, Span<const double> values, double rhs_scale, double damping,
+    Span<const int> out_lengths, Residual residual, Tally tally) {
+    const WorkLists lists{residual, out_lengths};
+    const Diagonal<Kind> diagonal{loop, degree, damping};
+    const auto above_floor = scratch<int>(last - first);
+    int64 found = 0;
+    for (int64 v = first; v < last; ++v) {
+        const double old = residual.r[v];
+        const double now =
+            rhs_scale + damping * divided_sum(incoming, v, values, degree) - diagonal.at(static_cast<int>(v)) * values[v];
+        const double size = std::fabs(now);
+        residual.r[v] = now;
+        tally.sums[RESIDUAL_L1] += size - std::fabs(old);
+        tally.sums[RESIDUAL_SUM] += now - old;
+        tally.sums[MAGNITUDE] += size;
+        if (size > residual.floor) above_floor[found++] = static_cast<int>(v);
+    }
+    enqueue(above_floor.get(), found, lists, tally.counts);
+}
+KERNEL("recompute_rows", recompute_rows<Unweighted>, recompute_rows<Weighted>);
+
+// Returns how many entries are above the floor.
+int64 select_candidates(Span<const double> r, Span<int> marks, double floor, Span<int> candidates) {
+    int64 listed = 0;
+    for (int64 v = 0; v < r.size; ++v) {
+        if (std::fabs(r[v]) > floor) {
+            if (listed < candidates.size) candidates[listed] = static_cast<int>(v);
+            ++listed;
+            marks[v] |= LISTED;
+        } else {
+            marks[v] &= ~LISTED;
+        }
+    }
+    return listed;
+}
+KERNEL("select_candidates", select_candidates);
+
+}  // namespace

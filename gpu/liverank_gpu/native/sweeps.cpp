@@ -1,0 +1,256 @@
+// Dense sweeps: liverank_gpu.operations.sweeps. Each operation leaves one row of sums for every chunk or stripe.
+#include <type_traits>
+
+#include "bind.h"
+#include "rows.h"
+
+namespace {
+
+using namespace vertex;
+
+// liverank_gpu.operations.sweeps.SweepResult
+enum SweepSum { RESIDUAL_L1, RESIDUAL_SUM, MASS, NEXT_RESIDUAL_SUM, LARGEST_STEP, SUMS };
+
+// Vertices of a block that is summed after it was changed, while it is in the fastest cache.
+constexpr int64 VECTORISED = 256;
+
+template <class Kind, class Contribution>
+void compute_residual(
+    Span<const int64> groups, Span<const int> order, Lists<Kind> incoming, Loops<Kind> loop, Degrees<Kind> degree,
+    Span<const double> values, Span<const Contribution> contributions, double rhs_scale, double damping, Span<double> residuals,
+    Span<double> sums) {
+    pool::parallel(groups.size - 1, CHUNKS, [&](int64 first_group, int64 last_group) {
+        for (int64 group = first_group; group < last_group; ++group) {
+            double residual_l1 = 0.0, residual_sum = 0.0;
+            for (int64 place = groups[group]; place < groups[group + 1];) {
+                const int64 stop = std::min(place + BLOCK, groups[group + 1]);
+                double block_l1 = 0.0, block_sum = 0.0;
+                for (; place < stop; ++place) {
+                    const uint32 v = static_cast<uint32>(order[place]);
+                    const double incoming_mass = contributions.size > 0 ? row_sum(incoming, v, contributions)
+                                                                        : divided_sum(incoming, v, values, degree);
+                    const double residual =
+                        rhs_scale + damping * incoming_mass - diagonal_of(degree[v], loop[v], damping) * values[v];
+                    residuals[v] = residual;
+                    block_l1 += std::fabs(residual);
+                    block_sum += residual;
+                }
+                residual_l1 += block_l1;
+                residual_sum += block_sum;
+            }
+            sums[2 * group] = residual_l1;
+            sums[2 * group + 1] = residual_sum;
+        }
+    });
+}
+KERNEL(
+    "compute_residual", compute_residual<Unweighted, double>, compute_residual<Weighted, double>,
+    compute_residual<Unweighted, float>, compute_residual<Weighted, float>);
+
+template <class Kind>
+void sweep(
+    Span<const int64> groups, Span<const int> order, Lists<Kind> incoming, Loops<Kind> loop, Degrees<Kind> degree,
+    Span<const float> contributions, double damping, double shift, Deflation deflation, double coefficient, float fresh,
+    float kept, Span<double> values, Span<double> r, Span<float> new_contributions, Span<double> sums) {
+    const bool deflated = deflation.values.size > 0;
+    pull<SUMS>(groups, order, incoming, contributions, sums, [&](uint32 v, double incoming_mass, double* own) {
+        const auto d = degree[v];
+        const double diagonal = diagonal_of(d, loop[v], damping), old = values[v], before = r[v];
+        if (is_isolated(d, loop[v], incoming.row_lengths[v])) {
+            const IsolatedStep next(old, before - shift, diagonal);
+            values[v] = next.value;
+            r[v] = next.residual;
+            new_contributions[v] = 0.0f;
+            own[RESIDUAL_L1] += std::fabs(next.residual);
+            own[RESIDUAL_SUM] += next.residual;
+            own[MASS] += next.value - old;
+            own[LARGEST_STEP] = std::max(own[LARGEST_STEP], std::fabs(next.value - old));
+            return;
+        }
+        double new_value = old + step_of(contributions[v], before, d);
+        double rest = damping * incoming_mass + (before - diagonal * (new_value - old)) - shift;
+        if (deflated) {
+            new_value += coefficient * deflation.values[v];
+            rest -= coefficient * (deflation.rhs_scale - deflation.residual[v]);
+        }
+        const double step = new_value - old;
+        // of a weighted graph, the sum of both is rounded when it is stored
+        std::conditional_t<Kind::weighted, double, float> contribution = contribution_of(rest, d, diagonal);
+        if (kept != 0.0f) contribution = bounded(fresh * contribution + kept * contributions[v], d);
+        values[v] = new_value;
+        r[v] = rest;
+        new_contributions[v] = static_cast<float>(contribution);
+        own[RESIDUAL_L1] += std::fabs(rest);
+        own[RESIDUAL_SUM] += rest;
+        own[MASS] += step;
+        own[NEXT_RESIDUAL_SUM] += next_residual(rest, contribution, d, damping);
+        own[LARGEST_STEP] = std::max(own[LARGEST_STEP], std::fabs(step));
+    });
+}
+KERNEL("sweep", sweep<Unweighted>, sweep<Weighted>);
+
+// q̂ = A·δ - mean, and the inner products in the order of OrthominStep.of.
+template <class Kind>
+void orthomin_image(
+    Span<const int64> groups, Span<const int> order, Lists<Kind> incoming, Loops<Kind> loop, Degrees<Kind> degree,
+    Span<const float> contributions, double damping, double mean, Span<const double> values, Span<const double> r, double floor,
+    bool has_previous, Span<float> weights, Span<const double> last_image, Span<double> image, Span<double> products) {
+    enum Product { NEW_NEW, NEW_R, NEW_LAST, LAST_LAST, LAST_R, PRODUCTS };
+    pull<PRODUCTS>(groups, order, incoming, contributions, products, [&](uint32 v, double incoming_mass, double* own) {
+        const auto d = degree[v];
+        const double diagonal = diagonal_of(d, loop[v], damping);
+        if (is_isolated(d, loop[v], incoming.row_lengths[v])) {
+            image[v] = 0.0;
+            return;
+        }
+        const double here = diagonal * step_of(contributions[v], r[v], d) - damping * incoming_mass - mean;
+        image[v] = here;
+        if (floor > 0.0) weights[v] = static_cast<float>(1.0 / (diagonal * std::max(values[v], floor)));
+        const double weight = weights[v], weighted = weight * here;
+        own[NEW_NEW] += weighted * here;
+        own[NEW_R] += weighted * r[v];
+        if (has_previous) {
+            const double weighted_last = weight * last_image[v];
+            own[NEW_LAST] += weighted * last_image[v];
+            own[LAST_LAST] += weighted_last * last_image[v];
+            own[LAST_R] += weighted_last * r[v];
+        }
+    });
+}
+KERNEL("orthomin_image", orthomin_image<Unweighted>, orthomin_image<Weighted>);
+
+template <class Kind>
+void quantize_contributions(
+    Span<const int> in_lengths, Loops<Kind> loop, Degrees<Kind> degree, double damping, double shift, Span<double> values,
+    Span<double> r, Span<float> contributions, Span<double> sums) {
+    pool::parallel(degree.size, STRIPE, [&](int64 first, int64 last) {
+        double own[SUMS] = {};
+        for (int64 v = first; v < last; ++v) {
+            const auto d = degree[v];
+            const double diagonal = diagonal_of(d, loop[v], damping), old = values[v];
+            if (is_isolated(d, loop[v], in_lengths[v])) {
+                const IsolatedStep next(old, r[v] - shift, diagonal);
+                values[v] = next.value;
+                r[v] = next.residual;
+                contributions[v] = 0.0f;
+                own[RESIDUAL_L1] += std::fabs(next.residual);
+                own[RESIDUAL_SUM] += next.residual;
+                own[MASS] += next.value - old;
+                continue;
+            }
+            const double residual = r[v] - shift;
+            r[v] = residual;
+            contributions[v] = contribution_of(residual, d, diagonal);
+            own[RESIDUAL_L1] += std::fabs(residual);
+            own[RESIDUAL_SUM] += residual;
+            own[NEXT_RESIDUAL_SUM] += next_residual(residual, contributions[v], d, damping);
+        }
+        std::copy_n(own, SUMS, sums.data + SUMS * (first / STRIPE));
+    });
+}
+KERNEL("quantize_contributions", quantize_contributions<Unweighted>, quantize_contributions<Weighted>);
+
+void subtract_at(Span<double> residual, Span<const int> places, Span<const double> weights, double amount) {
+    for (int64 index = 0; index < places.size; ++index) residual[places[index]] -= amount * weights[index];
+}
+KERNEL("subtract_at", subtract_at);
+
+// p = δ - β·p', q = q̂ - β·q', y += α·p, r -= α·q, and the contributions of the new r; Δy in place of q̂. A block is changed first
+// and summed then: in one loop with the sums, which have to keep their order, nothing would be vectorised.
+template <class Kind>
+void orthomin_step(
+    Span<const int> in_lengths, Loops<Kind> loop, Degrees<Kind> degree, double damping, double mean, double alpha, double beta,
+    bool has_previous, Span<double> image, Span<double> direction, Span<double> last_image, Span<double> values, Span<double> r,
+    Span<float> contributions, Span<double> sums) {
+    pool::parallel(degree.size, STRIPE, [&](int64 first_of_stripe, int64 last) {
+        double own[SUMS] = {};
+        for (int64 first = first_of_stripe; first < last; first += VECTORISED) {
+            const int64 end = std::min(first + VECTORISED, last);
+            for (int64 v = first; v < end; ++v) {
+                const auto d = degree[v];
+                const double diagonal = diagonal_of(d, loop[v], damping);
+                const bool isolated = is_isolated(d, loop[v], in_lengths[v]);
+                const double sent = step_of(contributions[v], r[v], d);
+                // without a previous step both arrays are uninitialised, and may hold NaN
+                const double kept = has_previous ? beta * direction[v] : 0.0;
+                const double kept_image = has_previous ? beta * last_image[v] : 0.0;
+                const double p = (isolated ? mean / diagonal : sent) - kept, q = image[v] - kept_image;
+                const double old = values[v], new_value = old + alpha * p, step = new_value - old;
+                const double residual = r[v] - alpha * q + diagonal * (alpha * p - step);
+                direction[v] = p;
+                last_image[v] = q;
+                values[v] = new_value;
+                r[v] = residual;
+                image[v] = step;
+                contributions[v] = isolated ? 0.0f : contribution_of(residual, d, diagonal);
+            }
+            for (int64 v = first; v < end; ++v) {
+                own[RESIDUAL_L1] += std::fabs(r[v]);
+                own[RESIDUAL_SUM] += r[v];
+                own[MASS] += image[v];
+                own[LARGEST_STEP] = std::max(own[LARGEST_STEP], std::fabs(image[v]));
+                if (!is_isolated(degree[v], loop[v], in_lengths[v]))
+                    own[NEXT_RESIDUAL_SUM] += next_residual(r[v], contributions[v], degree[v], damping);
+            }
+        }
+        std::copy_n(own, SUMS, sums.data + SUMS * ((last - 1) / STRIPE));
+    });
+}
+KERNEL("orthomin_step", orthomin_step<Unweighted>, orthomin_step<Weighted>);
+
+// The start from in-degrees (liverank_gpu.pagerank.start): what (β + α·c·i) / (1 - αℓ/d) sends to other vertices, of β and of
+// c; and the edges.
+template <class Kind>
+void sum_in_degrees(Span<const int> in_lengths, Loops<Kind> loop, Degrees<Kind> degree, double damping, Span<double> sums) {
+    pool::parallel(degree.size, STRIPE, [&](int64 first, int64 last) {
+        double constant = 0.0, linear = 0.0, edges = 0.0;
+        for (int64 v = first; v < last; ++v) {
+            const auto d = degree[v];
+            edges += in_lengths[v];
+            if (d > 0) {
+                double sent = 1.0;
+                // else there would be two divisions a vertex for 1
+                if (loop[v] != 0) sent = (1.0 - static_cast<double>(loop[v]) / d) / diagonal_of(d, loop[v], damping);
+                constant += sent;
+                linear += sent * damping * in_lengths[v];
+            }
+        }
+        double* own = sums.data + SUMS * (first / STRIPE);
+        own[0] = constant;
+        own[1] = linear;
+        own[2] = edges;
+    });
+}
+KERNEL("sum_in_degrees", sum_in_degrees<Unweighted>, sum_in_degrees<Weighted>);
+
+template <class Kind>
+void start_from_in_degrees(
+    Span<const int> in_lengths, Loops<Kind> loop, Degrees<Kind> degree, double damping, double rhs_scale, double mean,
+    Span<double> values, Span<double> r, Span<float> contributions, Span<double> sums) {
+    pool::parallel(degree.size, STRIPE, [&](int64 first, int64 last) {
+        double residual_sum = 0.0, mass = 0.0, next_residual_sum = 0.0;
+        for (int64 v = first; v < last; ++v) {
+            const auto d = degree[v];
+            const double diagonal = diagonal_of(d, loop[v], damping);
+            if (is_isolated(d, loop[v], in_lengths[v])) {
+                values[v] = rhs_scale / diagonal;
+                r[v] = 0.0;
+                contributions[v] = 0.0f;
+                mass += values[v];
+                continue;
+            }
+            values[v] = 0.0;
+            r[v] = rhs_scale;
+            contributions[v] = contribution_of(rhs_scale + damping * mean * in_lengths[v], d, diagonal);
+            residual_sum += rhs_scale;
+            next_residual_sum += next_residual(rhs_scale, contributions[v], d, damping);
+        }
+        double* own = sums.data + SUMS * (first / STRIPE);
+        own[RESIDUAL_L1] = own[RESIDUAL_SUM] = residual_sum;
+        own[MASS] = mass;
+        own[NEXT_RESIDUAL_SUM] = next_residual_sum;
+    });
+}
+KERNEL("start_from_in_degrees", start_from_in_degrees<Unweighted>, start_from_in_degrees<Weighted>);
+
+}  // namespace

@@ -1,0 +1,153 @@
+"""A backend: one kind of device and the operations that run on it, composed of their contracts.
+
+Strategies and solvers are written once against these. Arrays live where the backend computes.
+Vectors over vertices are flags, or *values*: y, r and scratch for them, float64[n].
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from liverank_gpu.operations.components import ComponentOperations
+from liverank_gpu.operations.cores import CoreOperations
+from liverank_gpu.operations.device import DeviceOperations
+from liverank_gpu.operations.forward_push import ForwardPushOperations
+from liverank_gpu.operations.frontier import FrontierOperations
+from liverank_gpu.operations.generate import GenerateOperations
+from liverank_gpu.operations.graph import GraphOperations
+from liverank_gpu.operations.lists import ListOperations
+from liverank_gpu.operations.multivector import MultivectorOperations
+from liverank_gpu.operations.pages import PageOperations
+from liverank_gpu.operations.program_windows import ProgramWindowOperations
+from liverank_gpu.operations.programs import ProgramOperations
+from liverank_gpu.operations.published import PublishedOperations
+from liverank_gpu.operations.rebuild import RebuildOperations
+from liverank_gpu.operations.residual import PushResult, ResidualOperations
+from liverank_gpu.operations.rounds import RoundOperations
+from liverank_gpu.operations.select import SelectOperations
+from liverank_gpu.operations.sweeps import SweepOperations
+from liverank_gpu.operations.triangles import TriangleOperations
+
+
+@dataclass(frozen=True, slots=True)
+class PageRule:
+    """For which graphs in-lists are kept in pages too, from counted figures.
+
+    least_edges   of the graph: a sweep has to gain more than following a batch takes
+    least_degree  edges a vertex: the pass over the vertices, which pages add, has to be a small
+                  part of a sweep
+    least_random  random reads an edge of a sweep by rows, in a sample
+    """
+
+    least_edges: int = 240_000_000
+    least_degree: float = 8.0
+    least_random: float = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class QueryCosts:
+    """What personalized queries cost, in the unit of Costs: an edge of a sweep on a graph of many.
+
+    alone        a query that is solved alone, beside its pushes and sweeps: its start, its answer
+    push, round, pushed_edge  a call of a push, a round of it, and an edge
+    sweep, vertex             a sweep over hardly anything, and a vertex of it
+    block_sweep               a sweep of a block over hardly anything
+    block, column             a sweep of a block, in sweeps, and each of its columns
+    answer, placed_vertex     the places of a vector over all vertices, and a vertex of it
+
+    Those given are of ``cpu``, where the unit is about a nanosecond of processor time.
+    """
+
+    alone: float = 5e5
+    push: float = 5e4
+    round: float = 1e3
+    pushed_edge: float = 18.0
+    sweep: float = 5e4
+    vertex: float = 12.0
+    block_sweep: float = 1e5
+    block: float = 1.0
+    column: float = 0.22
+    answer: float = 3e5
+    placed_vertex: float = 20.0
+
+    def of_sweep(self, vertices: int, arcs: int) -> float:
+        """What a sweep takes."""
+        return self.sweep + self.vertex * vertices + arcs
+
+    def of_block_sweep(self, vertices: int, arcs: int, columns: int) -> float:
+        """What a sweep of a block takes."""
+        edges = self.vertex * vertices + arcs
+        return self.block_sweep + (self.block + self.column * columns) * edges
+
+    def of_answer(self, vertices: int) -> float:
+        """What it takes to find the places of a vector over all vertices."""
+        return self.answer + self.placed_vertex * vertices
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """Costs in units of the time that a dense sweep takes for one edge. Measured once, so that
+    decisions follow counted work and the same batches give the same ranks.
+
+    pushed_edge     one edge of a push, instead of all that it costs: see docs/performance.md
+    round_overhead  a round of a push over hardly any vertices, where it takes exchanges
+    sweep_overhead  a sweep over hardly any edges
+    exchange        a collective operation of shards, for each shard, over hardly any data
+    sparse_part     a set of fewer vertices than one in this many of all is cheaper as a list than
+                    as flags over all of them; 0 if none is
+    queries         those of personalized queries
+    pages           when in-lists are kept in pages too, where there are such operations
+    """
+
+    pushed_edge: float
+    sweep_overhead: float
+    sparse_part: int
+    round_overhead: float = 0.0
+    exchange: float = 0.0
+    queries: QueryCosts = QueryCosts()
+    pages: PageRule = PageRule()
+
+    def of_push(self, pushed: PushResult) -> float:
+        """What a push took."""
+        return pushed.delta.additions * self.pushed_edge + pushed.rounds * self.round_overhead
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """One kind of device and the operations that run on it.
+
+    components        None where there are none: on ``cuda``, and where rows are only a part of a
+                      graph
+    pages             None where there are none: on ``cpu``
+    compiles_kernels  whether kernels are compiled, or loaded, when they are first needed: all that
+                      a warm-up is for
+    """
+
+    name: str
+    costs: Costs
+    device: DeviceOperations
+    graph: GraphOperations
+    rebuild: RebuildOperations
+    frontier: FrontierOperations
+    published: PublishedOperations
+    forward_push: ForwardPushOperations
+    residual: ResidualOperations
+    rounds: RoundOperations
+    sweeps: SweepOperations
+    multivector: MultivectorOperations
+    select: SelectOperations
+    lists: ListOperations
+    generate: GenerateOperations
+    programs: ProgramOperations
+    program_windows: ProgramWindowOperations
+    triangles: TriangleOperations
+    cores: CoreOperations
+    components: ComponentOperations | None = None
+    pages: PageOperations | None = None
+    compiles_kernels: bool = True
+
+    @property
+    def xp(self) -> Any:
+        """The array module: NumPy or CuPy."""
+        return self.device.xp

@@ -1,0 +1,179 @@
+"""Records: a graph in compressed sparse rows, as kernels read it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from liverank_gpu.operations.device import Array
+
+ALIGNMENT = 4
+"""Slots. Row starts and capacities are multiples of it, so that kernels read 16 bytes at once."""
+
+
+class Csr(NamedTuple):
+    """Neighbour lists of one direction: row v is
+    ``column_indices[row_starts[v] : row_starts[v] + row_lengths[v]]``. No loops, no repeats.
+
+    row_starts      int64[n], multiples of ALIGNMENT
+    row_lengths     int32[n]
+    column_indices  int32[slots]; slots outside all rows are undefined
+    weights         float32[slots], of the edges in these slots; None for an unweighted graph
+    """
+
+    row_starts: Array
+    row_lengths: Array
+    column_indices: Array
+    weights: Array | None = None
+
+    def at(self, rows: Array) -> Csr:
+        """Some rows, integer[k], in this order."""
+        return self._replace(row_starts=self.row_starts[rows], row_lengths=self.row_lengths[rows])
+
+
+class SlackCsr(NamedTuple):
+    """A Csr whose rows have room to grow.
+
+    csr          see above
+    capacities   int32[n], slots reserved for each row; multiples of ALIGNMENT
+    degree_bins  uint8[n], the bin of each row at the last `partition`
+    end          first slot behind all reserved ones
+    """
+
+    csr: Csr
+    capacities: Array
+    degree_bins: Array
+    end: int
+
+
+@dataclass(slots=True)
+class PagedLists:
+    """The in-lists of an unweighted graph a second time, in pages by tiles of consecutive targets,
+    for kernels of one backend.
+
+    cells         uint16[pages · cells of a page]: the edges; see pages.cu
+    page_edges, page_sources  int32[pages]: edges of each page, and distinct sources of these
+    first_keys    int64[pages]: the first key that each page may hold
+    following     int32[pages]: the page that a full one has given edges to, or -1
+    built         pages in the order of their keys; others follow them
+    used          pages in use, at most
+    counts        int32[…] on the device: see PAGE_COUNTS of the kernels
+    items         int32[items, 4]: the work of a sweep
+    divided       int32[…]: tiles that several items add to
+    sums          int64[room]: a sum for each vertex that there is room for
+    """
+
+    cells: Array
+    page_edges: Array
+    page_sources: Array
+    first_keys: Array
+    following: Array
+    built: int
+    used: int
+    counts: Array
+    items: Array
+    divided: Array
+    sums: Array
+
+    @property
+    def room(self) -> int:
+        """Vertices that there is room for."""
+        return len(self.sums)
+
+    @property
+    def nbytes(self) -> int:
+        arrays = (self.cells, self.page_edges, self.page_sources, self.first_keys)
+        others = (self.following, self.items, self.divided, self.sums, self.counts)
+        return sum(int(array.nbytes) for array in (*arrays, *others))
+
+
+class PagedView(NamedTuple):
+    """PagedLists for one sweep, whose sums are multiples of a unit.
+
+    unit  a power of two from 2⁻¹⁰⁰ on. No sum of sizes of contributions exceeds 2⁶⁰ units
+    """
+
+    lists: PagedLists
+    unit: float
+
+
+class GraphView(NamedTuple):
+    """A directed graph and its transpose at one moment.
+
+    An unweighted edge u → v has the probability 1/d(u), a weighted one w(u,v)/W(u). In formulas
+    W(u) takes the place of d(u), and the weight of a loop that of ℓ, which is 1 or 0. So both kinds
+    of graph have them in the same two arrays, and kernels differ by dtype alone.
+
+    vertices     n
+    edges        number of arcs, loops included: an undirected edge is two
+    outgoing     out-lists
+    incoming     in-lists
+    loop         uint8[n], 1 where the vertex has a self-loop; weighted: float32[n], its weight or 0
+    degree       int32[n], out-degree, the loop counted once; weighted: float64[n], the strength W,
+                 the sum of the weights of the out-edges and the loop. It equals `loop` if and only
+                 if there is no other out-edge
+    longest_row  upper bound on the length of the in-lists
+    pages        the in-lists in pages, by which `sweep` and `orthomin_step` sum contributions; None
+                 if they take `incoming`
+    """
+
+    vertices: int
+    edges: int
+    outgoing: Csr
+    incoming: Csr
+    loop: Array
+    degree: Array
+    longest_row: int
+    pages: PagedView | None = None
+
+    @property
+    def weighted(self) -> bool:
+        """Whether edges have weights."""
+        return self.incoming.weights is not None
+
+
+def loop_dtype(weighted: bool) -> type[np.generic]:
+    """The dtype of GraphView.loop."""
+    return np.float32 if weighted else np.uint8
+
+
+def strength_dtype(weighted: bool) -> type[np.generic]:
+    """The dtype of GraphView.degree."""
+    return np.float64 if weighted else np.int32
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """A set of rows of one Csr, grouped for the kernels of one backend.
+
+    order   int32[k] on the device: row ids, ascending inside each group
+    groups  int64[g+1] on the host: group i is order[groups[i] : groups[i+1]]. On ``cuda`` a group
+            is a degree bin, the longest rows first; on ``cpu`` a chunk of about equal work
+    parts   the same rows in several parts, for an operation to take one after the other; empty if
+            they are in one. If it does that, it calls
+    issued  with the number of each, from 0, when the work on it has been issued
+    """
+
+    order: Array
+    groups: NDArray[np.int64]
+    parts: tuple[RowPart, ...] = ()
+    issued: Callable[[int], None] | None = None
+
+    @property
+    def count(self) -> int:
+        return len(self.order)
+
+
+class RowPart(NamedTuple):
+    """A part of all rows of a Csr.
+
+    rows  of the part
+    span  (first, end): they are the rows from `first` to before `end`, or to the last one
+    """
+
+    rows: Rows
+    span: tuple[int, int]

@@ -1,0 +1,136 @@
+"""Contract: memory, transfers and time of one kind of device."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from liverank_gpu.errors import DeviceLost, InvalidValue, OutOfMemory
+
+Array = Any
+"""A NumPy array on ``cpu``, a CuPy array on ``cuda``."""
+
+_SMALL_BYTES = 1 << 24
+
+
+class Event(Protocol):
+    """A point in the work of a device, from which time is measured: see
+    liverank_gpu.stage_timer.
+    """
+
+    def record(self) -> object:
+        """Places it behind all work issued so far. An earlier record is forgotten."""
+
+    def synchronize(self) -> object:
+        """Returns when the device has reached it."""
+
+
+class DeviceOperations(ABC):
+    """Memory, transfers and time.
+
+    xp  the array module: NumPy or CuPy
+    """
+
+    xp: Any
+
+    @abstractmethod
+    def to_device(self, values: NDArray[Any]) -> Array:
+        """A copy of a host array on the device."""
+
+    @abstractmethod
+    def to_host(self, values: Array) -> NDArray[Any]:
+        """A copy of a device array on the host."""
+
+    @abstractmethod
+    def page_locked(self, count: int, dtype: type[np.generic]) -> NDArray[Any]:
+        """An uninitialised host array from which copies to the device are fast and run beside other
+        work. Raises OutOfMemory.
+        """
+
+    @abstractmethod
+    def start_copy(self, source: NDArray[Any], target: Array) -> Callable[[], None]:
+        """Starts to copy a host array to a device array that no work uses any more, beside other
+        work; any thread may call it. Returns what makes the work that is issued next wait for the
+        copy. `source` may change when that work is done.
+        """
+
+    @abstractmethod
+    def sum(self, values: Array) -> Array:
+        """Σ values[k], 0-d, in int64, or float64 where they are floats: of booleans, how many are
+        true.
+        """
+
+    @abstractmethod
+    def synchronize(self) -> None:
+        """Returns when all issued work is done: that of readers inside `reading`, else that of the
+        writer.
+        """
+
+    @abstractmethod
+    def event(self) -> Event:
+        """A new event, not recorded."""
+
+    @abstractmethod
+    def seconds_between(self, first: Any, last: Any) -> float:
+        """Time from one of this device's events to another; both have been reached."""
+
+    @contextmanager
+    def detecting_loss(self) -> Iterator[None]:
+        """Raises DeviceLost for an error after which this process can no longer use the device."""
+        try:
+            yield
+        except Exception as error:
+            if self._is_lost(error):
+                raise DeviceLost(error) from error
+            raise
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """The context in which a reader of published ranks works, concurrent with the writer. When
+        it is left, all work issued in it is done.
+
+        Raises DeviceLost.
+        """
+        with self.detecting_loss(), self._stream_of_reader():
+            yield
+
+    def _stream_of_reader(self) -> AbstractContextManager[Any]:
+        return nullcontext()
+
+    def _is_lost(self, error: Exception) -> bool:  # noqa: ARG002
+        return False
+
+    @abstractmethod
+    def memory_available(self) -> int:
+        """Bytes that can still be allocated."""
+
+    def limit_memory(self, most: int | None) -> None:
+        """Bounds what all arrays of this process on the device take, in bytes; None: as the process
+        began. Raises InvalidValue, also where arrays have no memory of their own.
+        """
+        if most is not None and (isinstance(most, bool) or not isinstance(most, int) or most < 1):
+            raise InvalidValue("device_memory", most, "a number of bytes, at least 1")
+        self._limit_memory(most)
+
+    @abstractmethod
+    def _limit_memory(self, most: int | None) -> None: ...
+
+    def require(self, purpose: str, needed: int, times: int = 1) -> None:
+        """Raises OutOfMemory, with the figures, if `times` times `needed` bytes are not available.
+        Small requests are left to the allocator.
+        """
+        if needed > _SMALL_BYTES and needed * times > (available := self.memory_available()):
+            raise OutOfMemory(purpose, needed, available)
+
+    def allocate(self, purpose: str, count: int, dtype: type[np.generic]) -> Array:
+        """An uninitialised array of `count` elements. Raises OutOfMemory."""
+        try:
+            return self.xp.empty(count, dtype)
+        except MemoryError as error:
+            needed = count * np.dtype(dtype).itemsize
+            raise OutOfMemory(purpose, needed, self.memory_available()) from error

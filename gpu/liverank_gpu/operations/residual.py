@@ -1,0 +1,201 @@
+"""Contract: the residual under local changes, and push by rounds of work-lists."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Literal
+
+from liverank_gpu.operations.csr import GraphView
+from liverank_gpu.operations.device import Array
+from liverank_gpu.operations.update import EdgeChanges
+
+PushEnd = Literal["goal", "floor", "work", "rounds"]
+PUSH_ENDS: tuple[PushEnd, ...] = ("goal", "floor", "work", "rounds")
+"""How a push can end (see PushResult), in the numbering of the kernels."""
+
+LISTED, QUEUED = 1, 2
+"""Bits of Residual.marks; the bits above hold the number of the solve that last pushed v."""
+
+SOLVE_SHIFT = 2
+SOLVES = 1 << 28
+"""Solves are numbered modulo this."""
+
+
+SPARED_GROWTH = 4.0
+"""See ResidualOperations.perturb."""
+
+
+@dataclass(slots=True)
+class Residual:
+    """r = β·b + αP̄ᵀy - y, and the list of its large entries.
+
+    values      values[n], r
+    marks       int32[n]: LISTED, QUEUED and the last solve that pushed v; QUEUED only inside `push`
+    candidates  int32[capacity]: the first `listed` are every v with |r[v]| > floor, each once, and
+                perhaps some others
+    floor       infinite if there are no candidates; negative to list every v whose r[v] was added
+                to
+    solve       number of the current solve
+    """
+
+    values: Array
+    marks: Array
+    candidates: Array
+    listed: int
+    floor: float
+    solve: int
+
+
+@dataclass(frozen=True, slots=True)
+class ResidualDelta:
+    """What an operation changed, and what bounds its rounding.
+
+    residual_l1, residual_sum  change of ‖r‖₁ and of Σr
+    mass       change of Σy
+    moved      Σ of the absolute values of what was pushed or added
+    magnitude  Σ|r[v]| over all additions to an r[v], after each
+    additions  number of additions
+    """
+
+    residual_l1: float = 0.0
+    residual_sum: float = 0.0
+    mass: float = 0.0
+    moved: float = 0.0
+    magnitude: float = 0.0
+    additions: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PushLimits:
+    """When `push` ends, apart from having nothing left above the floor.
+
+    residual_l1, residual_sum, mass  ‖r‖₁, Σr and Σy at its start
+    goal            met when ‖r‖₁ + |Σr| ≤ goal · Σy
+    threshold       the first θ
+    edge_weight     a vertex with out-degree l is above θ when |r| > θ·(1 + edge_weight·l)
+    round_edges     the most out-edges of one work-list
+    edges           the most edges in all
+    rounds          the most rounds
+    """
+
+    residual_l1: float
+    residual_sum: float
+    mass: float
+    goal: float
+    threshold: float
+    edge_weight: float
+    round_edges: int
+    edges: int
+    rounds: int
+
+
+@dataclass(frozen=True, slots=True)
+class PushResult:
+    """What a `push` did.
+
+    end        ``goal``: met; ``floor``: nothing is above the floor; ``work``: the next work-list,
+               or all so far, or the candidates, exceed their limit; ``rounds``: the most rounds ran
+    threshold  the last θ
+    rounds     work-lists propagated
+    vertices   distinct vertices pushed for the first time in this solve
+    entries    of the work-lists: a vertex counts once a list
+    delta      see ResidualDelta
+    """
+
+    end: PushEnd
+    threshold: float
+    rounds: int
+    vertices: int
+    entries: int
+    delta: ResidualDelta
+
+
+class ResidualOperations(ABC):
+    """Operations whose cost follows what they touch. Additions to r come in any order on
+    ``cuda``, so results can differ in the last bits from run to run.
+    """
+
+    @abstractmethod
+    def recompute_rows(
+        self,
+        graph: GraphView,
+        first: int,
+        last: int,
+        values: Array,
+        rhs_scale: float,
+        damping: float,
+        residual: Residual,
+    ) -> ResidualDelta:
+        """Computes r from y for the vertices first … last-1 and the right-hand side β·1, dividing
+        for each edge.
+        """
+
+    @abstractmethod
+    def perturb(
+        self,
+        graph: GraphView,
+        changes: EdgeChanges,
+        values: Array,
+        damping: float,
+        residual: Residual,
+        edge_limit: int,
+    ) -> ResidualDelta | None:
+        """Makes r the residual of y in the graph after a batch that touched at least one source.
+        None, and nothing is done, if that takes more than `edge_limit` additions.
+
+        Of a touched source u all out-neighbours change: each old one loses α·y[u]/d_old, each new
+        one gains α·y[u]/d_new. Over the new list that is their difference; removed and added edges
+        correct for what the old list had or lacked.
+
+        Weighted: α·y[u]·(w_new/W_new - w_old/W_old). Over the new list
+        α·y[u]·w_new·(1/W_new - 1/W_old), and for removed and added edges α·y[u]·w/W_old. An edge
+        with another weight is both. Where a strength grows by more than SPARED_GROWTH, these two
+        would cancel: there added edges are left out of the first, and get α·y[u]·w/W_new.
+        """
+
+    @abstractmethod
+    def spread(
+        self,
+        graph: GraphView,
+        residual: Residual,
+        sources: Array,
+        contributions: Array,
+        targets: Array,
+        amounts: Array,
+    ) -> ResidualDelta:
+        """Adds contributions[i] (times the weight of the edge) to r[w] for every w in the out-list
+        of sources[i] (loops are in no list), and amounts[j] to r[targets[j]].
+
+        sources  int32[s], distinct; contributions float64[s]; targets int32[t]; amounts float64[t]
+        """
+
+    @abstractmethod
+    def push(
+        self,
+        graph: GraphView,
+        values: Array,
+        damping: float,
+        residual: Residual,
+        limits: PushLimits,
+    ) -> PushResult:
+        """The sparse phase: rounds of work-lists at a falling threshold θ.
+
+        A round takes x = r[u] / (1 - αℓ/d) of every u on the list that is above θ, before anything
+        is spread: y[u] += x, and r[u] keeps what rounding of y left. Then r[v] += α·x/d(u), times
+        the weight of the edge, over the out-lists; a vertex that this lifts above θ joins the next
+        list. When a list is empty, θ is halved, or falls to the largest remaining entry, and the
+        list is selected from the candidates. A backend on which a short list takes as long as a
+        longer one may lower θ earlier, and further.
+        The cost is the out-edges of the lists and the candidates, never all n.
+
+        A push takes at least (1-α)·|x| from ‖r‖₁ and its cost grows with the out-list, so θ is
+        scaled by the length of the list (PushLimits.edge_weight): cheap vertices go first, and mass
+        can gather and cancel at hubs.
+        """
+
+    @abstractmethod
+    def select_candidates(self, residual: Residual, floor: float) -> None:
+        """Lists the candidates: every v with |r[v]| > floor, a pass over all n. If they exceed
+        their array, there are none and the floor is infinite.
+        """

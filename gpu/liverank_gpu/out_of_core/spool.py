@@ -1,0 +1,396 @@
+"""Edges in any order → packed in-lists in a file, in bounded memory.
+
+Edges are written as they come, as keys ``target << 32 | source``, and the degrees of each vertex
+are counted. Then the vertices are put in order and divided into buckets of about equal numbers of
+in-edges, the keys are distributed to their buckets in a second file, by position in place of id,
+and each bucket is read, sorted, freed of repeats and loops, and written to the last one. So an edge
+is written three times and read twice before the first sweep, 20 bytes of writing and 16 of reading,
+and twice more where a sample says which order is better.
+
+Weights are written beside the keys. Every step keeps the order of equal keys, so that the last one
+of several is the edge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from copy import copy
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from liverank_gpu.backends.cpu.packing import (
+    count_ends,
+    pack_keys,
+    renumber,
+    sorted_by_bucket,
+    sorted_by_key,
+)
+from liverank_gpu.columns import ids_of, weights_of
+from liverank_gpu.errors import InvalidValue
+from liverank_gpu.graph.rows import row_blocks
+from liverank_gpu.operations.csr import ALIGNMENT, loop_dtype
+from liverank_gpu.out_of_core.scratch_file import ScratchColumns
+from liverank_gpu.out_of_core.vertex_order import Ends, chosen_order
+from liverank_gpu.types import VERTEX_LIMIT, VertexOrder
+
+_PIECE = 1 << 16
+"""Edges that are written at once: their keys are part of no budget."""
+
+_TARGET_BITS = 32
+_SOURCE = (1 << _TARGET_BITS) - 1
+
+_AS_GIVEN = np.empty(0, np.int32)
+"""Of vertices whose ids are their positions."""
+
+
+class PackedEdges:
+    """The in-lists of a graph, without loops, ascending, in a file.
+
+    ids          int32[n], the id at each position; int32[0] if every id is its own position
+    row_lengths  int32[n]; rows lie one after the other, each from a multiple of ALIGNMENT slots on
+    out_lengths  int32[n], in how many rows each vertex is
+    loop         see liverank_gpu.operations.csr.GraphView
+    fixed_loops  whether every vertex has one loop, and others do not count
+    directed     whether an edge goes one way
+    weighted     whether edges have weights
+    repeats      whether each of equal keys is an edge, or the last one alone
+    slots        of all rows so far
+    dtypes       of the columns of the file
+    file         int32[slots], column indices, those behind a row repeating its last one; and
+                 float32[slots], weights
+    """
+
+    def __init__(
+        self,
+        vertices: int,
+        directed: bool,
+        fixed_loops: bool,
+        folder: Path | None = None,
+        weighted: bool = False,
+        ids: NDArray[np.int32] = _AS_GIVEN,
+        repeats: bool = False,
+    ) -> None:
+        """A graph without edges. Raises OSError.
+
+        folder  of the file; None for the system's folder of temporary files
+        """
+        self.ids = ids
+        self.row_lengths = np.zeros(vertices, np.int32)
+        self.loop = np.full(vertices, fixed_loops, loop_dtype(weighted))
+        self.fixed_loops = fixed_loops
+        self.weighted = weighted
+        self.repeats = repeats
+        self.slots = 0
+        self.dtypes: tuple[type[np.generic], ...] = (np.int32, np.float32)[: 2 if weighted else 1]
+        self.file = ScratchColumns(len(self.dtypes), folder)
+        self.directed = directed
+        self._links = 0
+        self.out_lengths = np.zeros(vertices, np.int32)
+        # the sum of the weights of out-edges, without loops
+        self._sent: NDArray[Any] = np.zeros(vertices) if weighted else self.out_lengths
+
+    @property
+    def degree(self) -> NDArray[Any]:
+        """See liverank_gpu.operations.csr.GraphView; a new array."""
+        degree: NDArray[Any] = self._sent + self.loop
+        if self.weighted:
+            # a loop so heavy that it swallowed the other weights: the strength stays above it
+            swallowed = (self.out_lengths > 0) & (degree == self.loop)
+            degree[swallowed] = np.nextafter(degree[swallowed], np.inf)
+        return degree
+
+    @property
+    def longest_outgoing(self) -> int:
+        """Length of the longest out-list."""
+        return int(self.out_lengths.max(initial=0))
+
+    @property
+    def strength_depth(self) -> int:
+        """RebuildOperations.strength_depth of these sums: weights are added one after the other,
+        then the loop, then the step that keeps the strength above it.
+        """
+        return self.longest_outgoing + 2
+
+    @property
+    def arcs(self) -> int:
+        """Number of edges; other edges than loops of an undirected graph are counted twice."""
+        return self._links + (0 if self.fixed_loops else int(np.count_nonzero(self.loop)))
+
+    @property
+    def edges(self) -> int:
+        """Number of edges, see liverank_gpu.graph.dynamic_graph.DynamicGraph."""
+        return self.arcs - (0 if self.directed else self._links // 2)
+
+    def append(self, keys: NDArray[np.int64], *weights: NDArray[np.float32]) -> None:
+        """Writes the in-lists of a range of vertices behind those of all before it.
+
+        keys     int64[k], ``target << 32 | source``: ascending, loops and repeats included
+        weights  float32[k], of a weighted graph
+
+        Raises OSError.
+        """
+        if len(keys) == 0:
+            return
+        rows = min(int(keys[-1] >> _TARGET_BITS) - int(keys[0] >> _TARGET_BITS) + 1, len(keys))
+        room = len(keys) + (ALIGNMENT - 1) * rows
+        columns = [np.zeros(room, dtype) for dtype in self.dtypes]
+        slots, links = pack_keys(
+            keys,
+            *(weights or (None,)),
+            self.repeats,
+            self.fixed_loops,
+            self.loop,
+            self.row_lengths,
+            self.out_lengths,
+            self._sent,
+            *(columns if weights else (*columns, None)),
+        )
+        self.file.write(self.slots, *(column[:slots] for column in columns))
+        self.slots += slots
+        self._links += links
+
+    def beside(self, values: ScratchColumns) -> PackedEdges:
+        """The same with another column of the file.
+
+        values  int32 of each slot, in one column
+        """
+        other = copy(self)
+        other.dtypes, other.file = (*self.dtypes, np.int32), self.file.beside(values)
+        return other
+
+    def entries(self, most: int, *values: ScratchColumns) -> Iterator[tuple[NDArray[Any], ...]]:
+        """Targets and sources of some rows at a time, int64[k] and int32[k], in ascending order.
+        Raises OSError.
+
+        most    slots, and rows, unless a single row has more
+        values  int32 of each slot in one column: int32[k] of each, too
+        """
+        taken, first = padded(self.row_lengths), 0
+        for rows in row_blocks(taken, most):
+            lengths, slots = self.row_lengths[rows], int(taken[rows].sum(dtype=np.int64))
+            columns = [np.empty(slots, np.int32) for _ in (self.file, *values)]
+            for file, column in zip((self.file, *values), columns, strict=True):
+                file.read(first, column)
+            first += slots
+            # each row, and what is behind it up to the next one
+            parts = np.column_stack([lengths, taken[rows] - lengths]).ravel()
+            in_row = np.repeat(np.arange(len(parts)) % 2 == 0, parts)
+            targets = np.repeat(np.arange(rows.start, rows.stop), lengths)
+            yield targets, *(column[in_row] for column in columns)
+
+
+def _fitted(numbers: NDArray[Any], count: int) -> NDArray[Any]:
+    """The first `count` of some numbers, and zeros behind them."""
+    fitted = np.zeros(count, numbers.dtype)
+    kept = min(count, len(numbers))
+    fitted[:kept] = numbers[:kept]
+    return fitted
+
+
+def padded(lengths: NDArray[Any]) -> NDArray[Any]:
+    """Lengths rounded up to ALIGNMENT."""
+    return (lengths + (ALIGNMENT - 1)) & -ALIGNMENT
+
+
+class EdgeSpool:
+    """Edges that are gathered in a file.
+
+    added     number of edges that were added
+    vertices  the least number of vertices that have all these ids
+    longest   upper bound on the length of an in-list; repeats are counted
+    """
+
+    def __init__(
+        self,
+        folder: Path | None,
+        directed: bool = True,
+        weighted: bool = False,
+        repeats: bool = False,
+    ) -> None:
+        """folder    where files are; None for the system's folder of temporary files
+        directed, weighted  see liverank_gpu.types.Options
+        repeats   see PackedEdges
+
+        Raises OSError.
+        """
+        self._folder, self._directed, self._weighted = folder, directed, weighted
+        self._repeats = repeats
+        self._file = self._new_file()
+        self._keys = 0
+        self._in_degree, self._out_degree = np.zeros(0, np.int64), np.zeros(0, np.int32)
+        self._packed = False
+        self.added = self.vertices = self.longest = 0
+
+    def _new_file(self) -> ScratchColumns:
+        return ScratchColumns(2 if self._weighted else 1, self._folder)
+
+    def add(
+        self,
+        sources: NDArray[np.integer[Any]],
+        targets: NDArray[np.integer[Any]],
+        weights: NDArray[Any] | None = None,
+    ) -> None:
+        """Adds edges with these ids, integer[k] each, and weights, number[k]; None: all are 1.
+        Repeats are one edge, with the weight of the last one, unless each is to be kept.
+
+        Raises InvalidValue for columns of unequal length, of another dtype or with a value out of
+        range, for weights of an unweighted graph, and once the edges are packed; OSError.
+        """
+        if self._packed:
+            raise InvalidValue("sources", f"{len(sources)} edges", "added before the first run")
+        sources, targets = ids_of("sources", sources), ids_of("targets", targets)
+        if weights is not None and not self._weighted:
+            raise InvalidValue("weights", f"{len(weights)} weights", "None for an unweighted graph")
+        if len(sources) != len(targets):
+            raise InvalidValue("targets", f"length {len(targets)}", f"{len(sources)} long")
+        for name, ends in (("sources", sources), ("targets", targets)):
+            if len(ends) and not 0 <= int(ends.min()) <= int(ends.max()) < VERTEX_LIMIT:
+                wrong = int(np.flatnonzero((ends < 0) | (ends >= VERTEX_LIMIT))[0])
+                requirement = f"an id from 0 to {VERTEX_LIMIT - 1}"
+                raise InvalidValue(f"{name}[{self.added + wrong}]", int(ends[wrong]), requirement)
+        if weights is not None:
+            weights = weights_of(weights, len(sources), "sources", self.added)
+        for first in range(0, len(sources), _PIECE):
+            piece = slice(first, first + _PIECE)
+            columns = [sources[piece], targets[piece]]
+            if self._weighted:
+                count = len(columns[0])
+                columns.append(np.ones(count, np.float32) if weights is None else weights[piece])
+            self._write(*(columns if self._directed else _both_directions(*columns)))
+        self.added += len(sources)
+
+    def _write(
+        self, sources: NDArray[Any], targets: NDArray[Any], *weights: NDArray[np.float32]
+    ) -> None:
+        vertices = max(self.vertices, int(max(sources.max(), targets.max())) + 1)
+        if vertices > len(self._in_degree):
+            room = max(vertices, len(self._in_degree) * 5 // 4)
+            self._in_degree = _fitted(self._in_degree, room)
+            self._out_degree = _fitted(self._out_degree, room)
+        keys = targets.astype(np.int64)
+        keys <<= _TARGET_BITS
+        keys |= sources
+        self._file.write(self._keys, keys, *weights)
+        # nothing counts that could not be written
+        self._keys += len(keys)
+        self.vertices = vertices
+        self.longest = max(self.longest, count_ends(keys, self._in_degree, self._out_degree))
+
+    def pack(
+        self, vertices: int, most_edges: int, fixed_loops: bool, order: VertexOrder = "given"
+    ) -> PackedEdges:
+        """The graph of all edges; spends the spool, also if it fails.
+
+        vertices     number of vertices, more than every id
+        most_edges   edges, and rows, of a bucket, unless a single row has more
+        fixed_loops  see PackedEdges
+        order        of the vertices, see liverank_gpu.types.Options
+
+        Raises InvalidValue if the spool is spent; OSError.
+        """
+        if self._packed:
+            requirement = "added to a new graph: a graph sorts its edges only once"
+            raise InvalidValue("edges", f"{self.added} edges", requirement)
+        self._packed = True
+        in_degree = _fitted(self._in_degree, vertices)
+        self._in_degree = self._in_degree[:0].copy()
+        out_degree = _fitted(self._out_degree, vertices)
+        self._out_degree = self._out_degree[:0].copy()
+        ids = chosen_order(order, out_degree, in_degree, self._ends)
+        del out_degree
+        positions = np.empty_like(ids)
+        positions[ids] = np.arange(len(ids), dtype=np.int32)
+        if len(ids):
+            in_degree = in_degree[ids]
+        blocks = list(row_blocks(in_degree, most_edges))
+        bounds = np.array([block.start for block in blocks] + [vertices], np.int64)
+        places = np.zeros(len(bounds), np.int64)
+        np.cumsum(np.add.reduceat(in_degree, bounds[:-1]) if blocks else [], out=places[1:])
+        del in_degree
+        if len(blocks) > 1:
+            self._distribute(bounds[:-1] << _TARGET_BITS, places, most_edges, positions)
+            positions = _AS_GIVEN
+        packed = PackedEdges(
+            vertices, self._directed, fixed_loops, self._folder, self._weighted, ids, self._repeats
+        )
+        try:
+            for first, end in pairwise(places.tolist()):
+                # no name for the columns: what is sorted is freed before it is packed
+                packed.append(*_sorted(*self._read(self._file, first, end - first, positions)))
+        except BaseException:
+            packed.file.close()
+            raise
+        self.close()
+        return packed
+
+    def _ends(self) -> Iterator[Ends]:
+        """Sources and targets of all edges, a piece at a time. Raises OSError."""
+        for place in range(0, self._keys, _PIECE):
+            keys = np.empty(min(_PIECE, self._keys - place), np.int64)
+            self._file.read(place, keys)
+            yield keys & _SOURCE, keys >> _TARGET_BITS
+
+    def _distribute(
+        self,
+        first_keys: NDArray[np.int64],
+        places: NDArray[np.int64],
+        most_edges: int,
+        positions: NDArray[np.int32],
+    ) -> None:
+        """Sorts the file by bucket.
+
+        first_keys  int64[b], the least key of each bucket; ascending
+        places      int64[b + 1], where each bucket begins, in keys
+        positions   int32[n], those of ids, or int32[0]
+        """
+        ends = places[:-1].copy()
+        with self._file as source:
+            self._file = self._new_file()
+            for place in range(0, self._keys, most_edges):
+                count = min(most_edges, self._keys - place)
+                piece = self._read(source, place, count, positions)
+                begins, columns = sorted_by_bucket(first_keys, *piece)
+                del piece
+                self._file.write_by_bucket(ends, begins, columns)
+
+    def _read(
+        self, file: ScratchColumns, place: int, count: int, positions: NDArray[np.int32]
+    ) -> list[NDArray[Any]]:
+        """Keys, by position, and weights if the edges have any."""
+        dtypes = (np.int64, np.float32)[: 2 if self._weighted else 1]
+        columns = [np.empty(count, dtype) for dtype in dtypes]
+        file.read(place, *columns)
+        if len(positions):
+            renumber(columns[0], positions)
+        return columns
+
+    def close(self) -> None:
+        """Frees the file. To be called also if nothing is packed."""
+        self._file.close()
+
+
+def _both_directions(
+    sources: NDArray[Any], targets: NDArray[Any], *weights: NDArray[Any]
+) -> tuple[NDArray[Any], ...]:
+    """Each undirected edge as two arcs, a loop as one. Repeats that name it from either end have
+    the same order in both directions.
+    """
+    low, high = np.minimum(sources, targets), np.maximum(sources, targets)
+    others = low != high
+    return (
+        np.concatenate([low, high[others]]),
+        np.concatenate([high, low[others]]),
+        *(np.concatenate([each, each[others]]) for each in weights),
+    )
+
+
+def _sorted(keys: NDArray[np.int64], *weights: NDArray[np.float32]) -> tuple[NDArray[Any], ...]:
+    """Ascending keys, and their weights; equal keys stay in their order."""
+    if weights:
+        return sorted_by_key(keys, *weights)
+    keys.sort()
+    return (keys,)

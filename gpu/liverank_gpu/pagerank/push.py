@@ -1,0 +1,91 @@
+"""The sparse phase of the residual strategy: push while that is cheaper than sweeping."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from liverank_gpu.pagerank.global_iterate import GlobalIterate
+from liverank_gpu.trace import TraceStep
+
+_FIRST_THRESHOLD = 1e3
+"""θ at the start, in units of the θ at which the target is certainly met."""
+
+_FIRST_FLOOR = 16.0
+"""The floor of the first candidates in the same unit: at most one vertex in 16 can be above it when
+the target is met.
+"""
+
+_FLOOR_DIVISOR = 8.0
+"""What the floor is divided by when nothing above it is left."""
+
+_SWEEP_REDUCTION = 0.8
+"""What part of ‖r‖₁ a dense sweep removes soon after a batch."""
+
+_SPARSE_SWEEPS = 2.0
+"""The most that the sparse phase may spend before sweeps take over, in sweeps."""
+
+_ROUND_SWEEPS = 0.7
+"""The most that one work-list may cost, in sweeps."""
+
+
+def push_to_target(iterate: GlobalIterate) -> tuple[int, int]:
+    """Pushes until the error bound meets the target or sweeping is cheaper.
+
+    Returns the rounds of work-lists and the number of distinct vertices pushed.
+    """
+    graph, options, residual = iterate.graph, iterate.options, iterate.workspace.residual
+    certificate, costs = iterate.certificate, graph.backend.costs
+    goal = certificate.residual_goal(options.target_error)
+    unit = options.target_error * (1.0 - options.damping) * certificate.mass / graph.ids.count
+    threshold = _FIRST_THRESHOLD * unit
+    budget = _SPARSE_SWEEPS * iterate.sweep_cost
+    round_edges = int(_ROUND_SWEEPS * iterate.sweep_cost / costs.pushed_edge)
+    rounds = vertices = 0
+    while goal > 0.0 and _remaining(iterate) > goal * certificate.mass:
+        if residual.floor == np.inf:
+            # at most `room` entries can be above ‖r‖₁ / room; a shard without vertices has none
+            floor = certificate.residual_l1 / max(1, len(residual.candidates))
+            graph.backend.residual.select_candidates(residual, max(_FIRST_FLOOR * unit, floor))
+            budget -= graph.ids.limit
+        pushed = iterate.push(
+            goal,
+            threshold,
+            round_edges,
+            int(budget / costs.pushed_edge),
+            options.max_iterations - rounds,
+        )
+        if iterate.trace is not None:
+            iterate.trace.append(
+                TraceStep(
+                    "push",
+                    pushed.rounds,
+                    pushed.vertices,
+                    pushed.delta.additions,
+                    threshold=pushed.threshold,
+                    error_bound=iterate.error_bound,
+                    end=pushed.end,
+                )
+            )
+        rounds += pushed.rounds
+        vertices += pushed.vertices
+        threshold = pushed.threshold
+        cost = costs.of_push(pushed)
+        budget -= cost
+        if pushed.end != "floor" or budget <= graph.ids.limit:
+            break
+        lower = residual.floor / _FLOOR_DIVISOR
+        # at a lower floor the same work gains that much less: is it still more than a sweep's gain?
+        gain = -pushed.delta.residual_l1 / _FLOOR_DIVISOR
+        sweep_gain = _SWEEP_REDUCTION * certificate.residual_l1
+        if lower < unit / _FLOOR_DIVISOR or gain * iterate.sweep_cost < sweep_gain * cost:
+            break
+        budget -= graph.ids.limit
+        graph.backend.residual.select_candidates(residual, lower)
+        if residual.floor == np.inf:
+            break
+    return rounds, vertices
+
+
+def _remaining(iterate: GlobalIterate) -> float:
+    certificate = iterate.certificate
+    return float(certificate.residual_l1 + abs(certificate.residual_sum))

@@ -1,0 +1,165 @@
+"""Runs a strategy in one of its forms. Accelerated: push and dense sweeps for ``residual``, sweeps
+for strategies over all vertices, Jacobi steps for those that follow a frontier.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from liverank_gpu.operations.device import Array
+from liverank_gpu.operations.published import Marks
+from liverank_gpu.pagerank import frontier, gate
+from liverank_gpu.pagerank.frontier import TouchedVertices
+from liverank_gpu.pagerank.gate import USELESS_BOUND
+from liverank_gpu.pagerank.global_iterate import GlobalIterate
+from liverank_gpu.pagerank.places import ProvenPlaces
+from liverank_gpu.pagerank.published import PublishedSolver
+from liverank_gpu.pagerank.push import push_to_target
+from liverank_gpu.pagerank.schedule import SWEEP_KINDS
+from liverank_gpu.pagerank.settle import settle_places
+from liverank_gpu.pagerank.strategies import Solve, Solved, Strategy
+from liverank_gpu.pagerank.sweeps import iterate_to_tolerance, sweep_to_target
+from liverank_gpu.pagerank.vertices import GraphVertices
+from liverank_gpu.trace import Trace
+from liverank_gpu.types import Form
+
+
+class AcceleratedSolver:
+    """One solve: `mark`, then `solve`; then the residual is that of the new ranks."""
+
+    def __init__(
+        self,
+        iterate: GlobalIterate,
+        strategy: Strategy,
+        asked: Solve,
+        vertices: GraphVertices | None = None,
+    ) -> None:
+        """asked  for the places to settle
+        vertices  of the graph, or of a shard
+        """
+        self._iterate, self._strategy, self._asked = iterate, strategy, asked
+        self._vertices = vertices or GraphVertices(iterate.graph)
+        self._affected: Marks | Array | None = None
+        self._count = iterate.graph.ids.count
+
+    def mark(self, touched: TouchedVertices) -> None:
+        """Marks the vertices that the strategy starts from, if it does not start from all."""
+        iterate, strategy = self._iterate, self._strategy
+        if strategy.affected not in ("reachable", "frontier"):
+            return
+        self._affected = affected = frontier.mark(iterate, strategy, touched)
+        if iterate.trace is not None:
+            graph, states = iterate.graph, isinstance(affected, Marks)
+            self._count = (
+                int(graph.total(affected.states != 0)) if states else graph.count(len(affected))
+            )
+
+    def solve(self) -> Solved:
+        """Brings the iterate up to date with the graph, which has at least one vertex."""
+        iterate, strategy = self._iterate, self._strategy
+        iterate.exclude_free()
+        if strategy.affected == "residual":
+            solved = self.solve_residual()
+        elif self._affected is None:
+            solved = solve_all(iterate, strategy)
+        else:
+            solved = frontier.solve(iterate, strategy, self._affected)
+        iterate.solved = True
+        return solved
+
+    def solve_residual(self) -> Solved:
+        """Pushes while that is cheap, then sweeps, until the bound meets the target, and the places
+        are settled.
+        """
+        iterate, most = self._iterate, self._iterate.options.max_iterations
+        # the residual of a graph without edges is large, and not worth a pass over all of them
+        from_nothing = iterate.stale and not iterate.solved
+        if not from_nothing:
+            self._update_residual()
+            from_nothing = iterate.error_bound > USELESS_BOUND
+        iterate.workspace.residual.solve += 1
+        rounds = touched = 0
+        if not from_nothing:  # else pushing would give closed classes a part in the residual
+            rounds, touched = push_to_target(iterate)
+        swept = sweep_to_target(iterate, most - rounds, from_nothing=from_nothing)
+        if swept.sweeps:
+            touched = iterate.graph.ids.count
+        solved = Solved(rounds + swept.sweeps, touched, swept.converged)
+        if not self._asked.settle:
+            return solved
+        # the places of ranks, which have to be a distribution
+        solved, _ = gate.passed(iterate, solved)
+        return self._settled(solved, goes_on=solved.fallback != "equal")
+
+    def _update_residual(self) -> None:
+        """Computes r from y: at every vertex if it is unknown, else now and then at some."""
+        if self._iterate.stale:
+            self._iterate.recompute_residual()
+        else:
+            self._iterate.recompute_slice()
+
+    def _settled(self, solved: Solved, goes_on: bool = True) -> Solved:
+        k, target = self._asked.settle, self._asked.target
+        return settle_places(self._iterate, solved, k, target, self._vertices, goes_on)
+
+    def certify(self, solved: Solved) -> tuple[Solved, float]:
+        """What was done, and the error bound of ranks that can be published: see gate.passed."""
+        settle = partial(self._settled, goes_on=False) if self._asked.settle else None
+        return gate.passed(self._iterate, solved, settle=settle)
+
+    def trace(self, solved: Solved) -> Trace | None:
+        """What was done, if that is traced."""
+        steps = self._iterate.trace
+        return None if steps is None else Trace.of(self._count, solved.iterations, steps)
+
+
+class EmptySolver:
+    """The solve of a graph without vertices."""
+
+    def __init__(self, asked: Solve) -> None:
+        self._asked = asked
+
+    def mark(self, touched: TouchedVertices) -> None:
+        """There is nothing to start from."""
+
+    def solve(self) -> Solved:
+        """All places that there are are proven."""
+        proven = ProvenPlaces(0, True, ()) if self._asked.settle else None
+        return Solved(0, 0, True, proven)
+
+    def certify(self, solved: Solved) -> tuple[Solved, float]:
+        """There is no error."""
+        return solved, 0.0
+
+    def trace(self, _: Solved) -> None:
+        """Nothing was done."""
+
+
+def solver_of(
+    iterate: GlobalIterate, strategy: Strategy, form: Form, asked: Solve
+) -> AcceleratedSolver | PublishedSolver | EmptySolver:
+    """What runs a strategy in a form that it has.
+
+    asked  whether its `trace` says what it did, and for the places to settle
+    """
+    iterate.trace = [] if asked.trace else None
+    if iterate.graph.ids.count == 0:
+        return EmptySolver(asked)
+    if form == "published":
+        return PublishedSolver(iterate, strategy)
+    return AcceleratedSolver(iterate, strategy, asked)
+
+
+def warm_up_acceleration(iterate: GlobalIterate) -> None:
+    """Compiles what only slow sweeps run."""
+    iterate.reset()
+    sweep_to_target(iterate, 4, [kind for kind in SWEEP_KINDS if kind.accelerated])
+
+
+def solve_all(iterate: GlobalIterate, strategy: Strategy) -> Solved:
+    """Sweeps over every vertex; the residual that they leave is the certificate."""
+    from_nothing = strategy.start == "uniform"
+    if iterate.stale and not from_nothing:
+        iterate.recompute_residual()
+    swept = iterate_to_tolerance(iterate, iterate.options.max_iterations, from_nothing=from_nothing)
+    return Solved(swept.sweeps, iterate.graph.ids.count, swept.converged)

@@ -1,0 +1,314 @@
+"""Personalized queries that were submitted together: in blocks where that is faster, else one by
+one.
+
+A block reads the whole graph again and again. So with the method ``hybrid`` each query is first
+tried alone: a query that stays near its seeds is answered by pushes, whatever the size of the
+graph. It goes on pushing as long as what it still needs seems to be less than its part of a block
+(liverank_gpu.personalized.forecast), and joins a block otherwise. What trials cost is lost then. So
+they end when failed ones have cost more than a small part of what blocks would cost for all
+queries, beyond what others saved. Blocks begin as soon as there are enough queries for one, because
+what its sweeps do shows how much later trials may cost. A query leaves a block, and continues alone
+where the block has come, when the block would go on for hardly any other.
+
+A batch runs in steps of at most about a sweep, so that the owner of the device can do something
+else between them, updates of the graph too. Answers that are taken together are of one graph: an
+update perturbs a single query, which continues, and restarts blocks and what was answered but not
+taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+
+import numpy as np
+from numpy.typing import NDArray
+
+from liverank_gpu.errors import UnknownVertex
+from liverank_gpu.operations.update import GraphUpdate
+from liverank_gpu.personalized.block import Block, Column
+from liverank_gpu.personalized.forecast import DOUBT
+from liverank_gpu.personalized.published import PublishedQuery
+from liverank_gpu.personalized.query import Query, QueryContext
+from liverank_gpu.personalized.resolve import ResolvedQuery
+from liverank_gpu.types import Personalized
+
+_LOST_PART = 0.05
+"""Failed trials may cost this part of what blocks would cost for all queries, beyond what others
+saved.
+"""
+
+_LEAST_GAIN = 2.0
+"""No query is tried unless its part of a block costs as many times what any trial does."""
+
+
+class QueryBatch:
+    """`step` until `done`, then `answers`, or `take` them as they come; `close` in any case.
+
+    updates   how many batches of edges came since it began
+    restarts  how many of them made a part of it start again
+    """
+
+    def __init__(self, context: QueryContext, queries: Sequence[ResolvedQuery]) -> None:
+        self.updates = self.restarts = 0
+        self._context = context
+        self._graph = context.graph
+        self._queries = list(queries)
+        # of queries that lost a seed
+        self._lost: dict[int, UnknownVertex] = {}
+        self._running: Query | PublishedQuery | Block | None = None
+        self._taken: set[int] = set()
+        self._plan()
+
+    def _plan(self) -> None:
+        """Divides the queries, by index, into parts that run one after the other."""
+        self._answers: dict[int, Personalized] = {}
+        ended = self._taken | self._lost.keys()
+        indices = [index for index in range(len(self._queries)) if index not in ended]
+        joint = [index for index in indices if Block.accepts(self._queries[index])]
+        self._width = Block.size(self._graph, max(1, len(joint)))
+        if len(joint) < self._min_columns or not self._block_fits():
+            joint = []
+        self._columns: dict[int, Column] = {}
+        self._suspended: dict[int, Query] = {}
+        hybrid = [index for index in joint if self._queries[index].method == "hybrid"]
+        self._trials = set(hybrid)
+        # what trials may cost from now on, without an answer
+        self._to_spare = _LOST_PART * sum(self._block_cost(index) for index in hybrid)
+        self._for_blocks = [index for index in joint if index not in self._trials]
+        joining = set(self._for_blocks)
+        self._parts = [[index] for index in indices if index not in joining]
+        self._end_trials()
+        self._form_blocks()
+
+    def _block_fits(self) -> bool:
+        free = self._graph.backend.device.memory_available()
+        short = Block.bytes_needed(self._graph, self._width) > free
+        return self._context.vertices.sums([short]) == [0.0]
+
+    @property
+    def _min_columns(self) -> int:
+        return self._graph.backend.multivector.min_columns
+
+    def _block_cost(self, index: int, width: int | None = None) -> float:
+        """What a query is predicted to cost in a block of so many; a full one, unless it says."""
+        query, forecast = self._queries[index], self._context.forecast
+        return forecast.in_block(query.options.damping, query.target_error, width or self._width)
+
+    def _form_blocks(self) -> None:
+        """Of queries of one damping: those that are full come next, others when all other queries
+        are answered.
+        """
+        waiting, width = sorted(self._for_blocks, key=self._by_damping), self._width
+        last = not self._parts
+        formed: list[list[int]] = []
+        for _, alike in groupby(waiting, key=lambda index: self._by_damping(index)[0]):
+            indices = list(alike)
+            for first in range(0, len(indices), width):
+                block = indices[first : first + width]
+                if len(block) < width and not last:
+                    continue
+                joined = self._joined(block)
+                if joined:
+                    formed.append(joined)
+                self._parts += [[index] for index in block if index not in joined]
+                self._for_blocks = [index for index in self._for_blocks if index not in block]
+        self._parts[:0] = formed
+
+    def _joined(self, block: list[int]) -> list[int]:
+        """Those of these queries for which a block pays: fewer share it the more seem to be cheaper
+        by the pushes that they began.
+        """
+        while len(block) >= self._min_columns:
+            costs = [self._block_cost(index, len(block)) for index in block]
+            joined = [
+                i for i, c in zip(block, costs, strict=True) if DOUBT * self._push_left(i) > c
+            ]
+            if len(joined) == len(block):
+                return block
+            block = joined
+        return []
+
+    def _push_left(self, index: int) -> float:
+        """What a query is predicted to cost by the pushes that it began."""
+        return self._suspended[index].push_left if index in self._suspended else np.inf
+
+    def _by_damping(self, index: int) -> tuple[float, int]:
+        return self._queries[index].options.damping, index
+
+    @property
+    def done(self) -> bool:
+        return not self._parts
+
+    @property
+    def lost(self) -> bool:
+        """Whether a query lost a seed."""
+        return bool(self._lost)
+
+    def step(self) -> None:
+        """Continues, by about a sweep's work at most. Raises OutOfMemory."""
+        if self._running is None:
+            if len(self._parts[0]) > 1 and not Block.represents(self._context.vertices):
+                self._parts[:1] = [[index] for index in self._parts[0]]
+            self._running = self._begin(self._parts[0])
+        part = self._parts[0]
+        if not self._trial_ends(part[0], self._running):
+            self._running.step()
+        alone: list[list[int]] = []
+        if isinstance(self._running, Block):
+            if not self._running.done:
+                return
+            alone = self._collect(part, self._running)
+        elif self._running.done:
+            self._answers[part[0]] = self._queries[part[0]].shown(self._running.answer())
+            if part[0] in self._trials:
+                self._trials.remove(part[0])
+                self._to_spare += self._block_cost(part[0])
+                self._to_spare -= self._trial_cost(self._running)
+        elif not self._trial_ends(part[0], self._running):
+            return
+        else:
+            self._trials.remove(part[0])
+            self._for_blocks.append(part[0])
+            self._to_spare -= self._trial_cost(self._running)
+            self._suspend(part[0])
+        self._parts[:1] = alone
+        self._end_running()
+        self._end_trials()
+        self._form_blocks()
+
+    def _collect(self, part: Sequence[int], block: Block) -> list[list[int]]:
+        """Takes a block's answers. Returns the queries that are left to be solved alone."""
+        alone: list[list[int]] = []
+        answers, columns = block.answers(), block.columns()
+        for place, (index, unfinished) in enumerate(zip(part, block.unfinished, strict=True)):
+            if unfinished:
+                alone.append([index])
+                if place in columns:
+                    self._columns[index] = columns[place]
+            else:
+                self._answers[index] = self._queries[index].shown(answers[place])
+            if not block.pushes[place]:
+                self._suspended.pop(index, None)
+        return alone
+
+    def _trial_ends(self, index: int, query: Query | PublishedQuery | Block) -> bool:
+        """Whether the running query is on trial, without success, and joins a block now."""
+        return index in self._trials and isinstance(query, Query) and query.pulling
+
+    def _suspend(self, index: int) -> None:
+        """Keeps what the running query has, which may yet turn out to be better than a block."""
+        query = self._running
+        assert isinstance(query, Query)
+        if query.push_left < np.inf:
+            query.suspend()
+            self._suspended[index], self._running = query, None
+
+    def _trial_cost(self, query: Query | PublishedQuery | Block) -> float:
+        assert isinstance(query, Query)
+        return self._context.forecast.start + query.push_forecast.spent
+
+    def _end_trials(self) -> None:
+        """Lets queries that wait for their trial join a block, those that trials do not pay for."""
+        if self._to_spare < 0.0:
+            self._parts = [part for part in self._parts if part[0] not in self._trials]
+            self._for_blocks += sorted(self._trials)
+            self._trials.clear()
+        start = _LEAST_GAIN * self._context.forecast.start
+        while self._parts and self._parts[0][0] in self._trials:
+            (index,) = self._parts[0]
+            if self._block_cost(index) >= start:
+                return
+            self._parts.pop(0)
+            self._trials.remove(index)
+            self._for_blocks.append(index)
+
+    def _begin(self, part: Sequence[int]) -> Query | PublishedQuery | Block:
+        queries = [self._queries[index] for index in part]
+        if len(queries) > 1:
+            push_left = np.array([self._push_left(index) for index in part])
+            return Block(self._context, queries, push_left)
+        if queries[0].form == "published":
+            return PublishedQuery(self._context, queries[0])
+        index = part[0]
+        if index in self._trials:
+            return Query(self._context, queries[0], self._block_cost(index))
+        if index in self._suspended:
+            query = self._suspended.pop(index)
+            query.continue_alone()
+            return query
+        query = Query(self._context, queries[0])
+        if index in self._columns:
+            query.resume(*self._columns.pop(index))
+        return query
+
+    def perturb(self, update: GraphUpdate) -> None:
+        """Follows a batch of edges."""
+        self.updates += 1
+        # these do not follow batches, so their queries begin again
+        self._columns.clear()
+        self._suspended.clear()
+        if self._loses(update.removed):
+            self.restarts += 1
+            self.close()
+            self._plan()
+            return
+        if isinstance(self._running, Query):
+            self._follow(self._running, update)
+        elif self._running is not None:
+            self.restarts += 1
+            self.close()
+        if self._answers:
+            self.restarts += 1
+            self.close()
+            self._plan()
+
+    def _follow(self, running: Query, update: GraphUpdate) -> None:
+        try:
+            running.perturb(update)
+        except MemoryError:
+            # the update stands; the caller gets the error when the query starts again
+            self.close()
+
+    def _loses(self, removed: NDArray[np.int64]) -> bool:
+        """Takes the removed vertices, ascending, out of the queries. Whether one was a seed."""
+        if len(removed) == 0:
+            return False
+        known = len(self._lost)
+        for index, query in enumerate(self._queries):
+            try:
+                self._queries[index] = query.after(removed)
+            except UnknownVertex as error:
+                self._lost[index] = error
+        return len(self._lost) > known
+
+    def answers(self) -> list[Personalized]:
+        """In the order of the queries. Raises UnknownVertex if one lost a seed."""
+        return [self._answer(index) for index in range(len(self._queries))]
+
+    def _answer(self, index: int) -> Personalized:
+        if index in self._lost:
+            raise self._lost[index]
+        return self._answers[index]
+
+    def take(self, indices: range) -> list[Personalized] | None:
+        """The answers to these queries, all of the graph as it is now, once all are there; None
+        before. They no longer follow updates. Raises UnknownVertex if one of them lost a seed.
+        """
+        if not all(index in self._answers or index in self._lost for index in indices):
+            return None
+        self._taken.update(indices)
+        for index in indices:
+            self._answer(index)
+        return [self._answers.pop(index) for index in indices]
+
+    def close(self) -> None:
+        """Gives the arrays back."""
+        self._end_running()
+        self._columns.clear()
+        self._suspended.clear()
+
+    def _end_running(self) -> None:
+        if isinstance(self._running, Query | PublishedQuery):
+            self._running.close()
+        self._running = None

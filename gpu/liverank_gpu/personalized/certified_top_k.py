@@ -1,0 +1,169 @@
+"""The first places of a personalized query, and how many of them are certified.
+
+With ``M = (I - αP̄ᵀ)⁻¹`` the solution is y* = y + M·r. M is not negative, so what r⁺ adds and what
+r⁻ subtracts bound y* from both sides. What residual mass Σ at other vertices can add to vertex v is
+at most α·N_v·Σ: it takes a step to get there, and returns to v at most N_v - 1 times,
+
+    N_v = 1 / (1 - αℓ/d - α²(1 - ℓ/d)),   1 where v dangles,
+
+ℓ = 1 where v has a loop and d its out-degree: the loop is a return in one step, all else takes two.
+So
+
+    y_v - N_v·(r⁻_v + α(Σr⁻ - r⁻_v))  ≤  y*_v  ≤  y_v + N_v·(r⁺_v + α(Σr⁺ - r⁺_v)).
+
+r is rounded: in L1 it may be off by half the uncertainty U of the certificate. If all that is at v,
+it adds (1 - α)·U/2 there beside α·U/2 for Σr. So Σr⁺ and Σr⁻ are taken larger by max(U, U/2α).
+
+The order of y* is that of the ranks. Place i is certified, and all before it, if its lower bound is
+above the upper bounds of all vertices behind it. In the same way the first i places are a certified
+set, in any order, if the least of their lower bounds is above those. Ranks that are equal because
+their vertices have identical in-lists are certified ties (liverank_gpu.pagerank.bounded_places);
+the in-lists of vertices whose places are undecided, and whose values agree, are compared for that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from liverank_gpu.operations.device import Array
+from liverank_gpu.operations.select import residual_bound
+from liverank_gpu.pagerank.bounded_places import BoundedPlaces
+from liverank_gpu.pagerank.places import ProvenPlaces, SettledTarget, without
+from liverank_gpu.pagerank.ranked_graph import RankedGraph
+from liverank_gpu.pagerank.vertices import LeadingEntries
+from liverank_gpu.personalized.iterate import PersonalizedIterate
+from liverank_gpu.personalized.ties import ties_of
+from liverank_gpu.types import Ranking
+
+
+@dataclass(frozen=True, slots=True)
+class CertifiedTopK:
+    """The first places of an iterate.
+
+    vertices    int64[k], ids, largest y first, ties by id
+    values      float64[k], y; the mean of a tie's vertices for each of them
+    proven      what is proven about these places
+    others      the largest y of all other vertices, or more; -inf if there are none
+    next_check  what ‖r‖₁, which bounds are as wide as, should be when the places are looked at
+                again, if the target is not proven
+    """
+
+    vertices: NDArray[np.int64]
+    values: Ranking
+    proven: ProvenPlaces
+    others: float
+    next_check: float
+
+
+def certified_top_k(
+    iterate: PersonalizedIterate,
+    k: int,
+    among: NDArray[np.int64] | None = None,
+    target: SettledTarget = "settled-top-k",
+) -> CertifiedTopK:
+    """The first k places, or all if there are fewer.
+
+    among   int64[a], distinct ids, ascending: only these have places; None for all vertices
+    target  what `next_check` is for
+    """
+    graph, found = iterate.graph, iterate.vertices
+    certificate, damping = iterate.certificate, iterate.options.damping
+    # the vertices that are looked at, by ascending id: all, those touched, or those asked for
+    chosen, count = iterate.touched, graph.ids.count
+    if among is not None:
+        (chosen, _), count = found.rows_of(among), len(among)
+    elif chosen is not None and len(graph.free):
+        chosen = chosen[~graph.backend.xp.isin(chosen, graph.free)]
+    values, residuals = iterate.workspace.values, iterate.workspace.residual.values
+    if chosen is not None:
+        values, residuals = values[chosen], residuals[chosen]
+    l1, total = certificate.residual_l1, certificate.residual_sum
+    slack = certificate.uncertainty * max(1.0, 0.5 / damping)
+    positive, negative = 0.5 * (l1 + total) + slack, 0.5 * (l1 - total) + slack
+    wanted = min(k + 1, count)
+    own = _leading_entries(iterate, chosen, values, residuals, wanted)
+    best = found.merged(own, wanted)
+    if len(best.values) == 0:
+        nothing = ProvenPlaces(0, True, ())
+        return CertifiedTopK(np.empty(0, np.int64), np.empty(0), nothing, -np.inf, float(l1))
+    vertices, best_values = best.vertices, best.values
+    kind = (best.degree, best.loop, damping)
+    upper = best_values + residual_bound(np, best.residuals, *kind, positive)
+    lower = best_values - residual_bound(np, -best.residuals, *kind, negative)
+    last = float(best_values[-1])
+    (looked_at,) = found.sums([len(values)])
+
+    def highest_other() -> float:
+        bound = -np.inf
+        if len(best_values) < looked_at:
+            if (own.values <= last).any():
+                bound = graph.backend.select.highest_bound(
+                    graph.view, chosen, values, residuals, damping, positive, last
+                )
+            bound = found.highest(bound)
+        unlisted = damping * positive / (1.0 - damping) if looked_at < count else -np.inf
+        return max(bound, unlisted)
+
+    def highest_but(excluded: NDArray[np.int64]) -> float:
+        rows = found.rows_of(excluded)[0]
+        if chosen is not None:
+            rows = graph.backend.xp.flatnonzero(graph.backend.xp.isin(chosen, rows))
+        with without(values, rows):
+            return highest_other()
+
+    # the others include the last of the best, which is behind all other places anyhow
+    bounded = BoundedPlaces(vertices, best_values, lower, upper, highest_other())
+    # the next Jacobi step: what the in-list sends, whether or not a push has taken it into y yet
+    returned = damping * best.loop / np.maximum(best.degree, 1e-300)
+    alike = bounded.alike(best_values + best.residuals / (1.0 - returned))
+    if len(alike):
+        ties = ties_of(found.identical_to(alike), vertices, iterate.seeds, among)
+        bounded = bounded.with_ties(ties, highest_but)
+    boundaries, tied = bounded.certified(k)
+    next_check = bounded.next_check(k, target, float(l1))
+
+    listed, listed_values = bounded.vertices[:k], bounded.values[:k]
+    missing = min(k, count) - len(listed)
+    if missing > 0:
+        # no other vertex was reached: ranks of 0
+        listed = np.concatenate([listed, _first_ids(graph, missing, listed)])
+        listed_values = np.concatenate([listed_values, np.zeros(missing)])
+        boundaries = np.append(boundaries, np.zeros(missing, np.bool_))
+        tied = np.append(tied, np.full(missing, -1))
+        # there is nothing behind the last of all
+        boundaries[-1] = len(listed) == count
+    others = -np.inf
+    if len(listed) < count:
+        left = best_values[~np.isin(vertices, listed)]
+        # where places are missing, all that were reached are listed
+        others = float(left.max(initial=0.0 if missing > 0 else max(best_values[-1], 0.0)))
+    proven = ProvenPlaces.of(boundaries, tied)
+    return CertifiedTopK(listed, listed_values, proven, others, next_check)
+
+
+def _leading_entries(
+    iterate: PersonalizedIterate, chosen: Array | None, values: Array, residuals: Array, most: int
+) -> LeadingEntries:
+    """The entries with the largest y that are here, at most so many.
+
+    chosen             int32[c], rows by ascending id; None for all
+    values, residuals  y and r there
+    """
+    graph, found, device = iterate.graph, iterate.vertices, iterate.graph.backend.device
+    if chosen is None:
+        return found.leading(values, residuals, most)
+    indices, best = graph.backend.select.top_k(values, min(most, len(values)))
+    places = device.to_device(indices)
+    rows = chosen[places]
+    columns = (residuals[places], graph.degree[rows], graph.loop[rows])
+    return LeadingEntries(found.ids_of(rows), best, *map(device.to_host, columns))
+
+
+def _first_ids(graph: RankedGraph, count: int, listed: NDArray[np.int64]) -> NDArray[np.int64]:
+    """int64[count], the lowest ids of vertices that are not listed; the graph has that many."""
+    most = len(listed) + count + graph.ids.free_count
+    some = np.arange(min(graph.ids.limit, most))
+    return some[~(np.isin(some, listed) | graph.ids.is_free(some))][:count]

@@ -1,0 +1,167 @@
+"""A query with its defaults filled in, checked against the graph."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from liverank_gpu.columns import ids_of
+from liverank_gpu.errors import InvalidValue, UnknownVertex
+from liverank_gpu.graph.vertex_ids import VertexIds
+from liverank_gpu.pagerank.places import ProvenPlaces, SettledTarget
+from liverank_gpu.personalized.seeds import Seeds
+from liverank_gpu.types import REMOVED, Form, Options, Personalized, PersonalizedQuery, Ranking
+
+Method = Literal["hybrid", "push", "pull"]
+METHODS: tuple[Method, ...] = get_args(Method)
+"""See liverank_gpu.personalized.query."""
+
+PublishedMethod = Literal["hybrid", "push", "pushopt", "pull"]
+PUBLISHED_METHODS: tuple[PublishedMethod, ...] = get_args(PublishedMethod)
+"""See liverank_gpu.personalized.published."""
+
+Target = Literal["error", SettledTarget]
+TARGETS: tuple[Target, ...] = get_args(Target)
+"""When a query ends: its error bound is at most ``target_error``; or what the others ask is proven
+of its first k places, at the latest then.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedQuery:
+    """A personalized query whose seeds are known to the graph; see
+    liverank_gpu.types.PersonalizedQuery.
+
+    options  the graph's, with the damping of the query
+    among    int64[a], distinct, ascending; None for all vertices
+    """
+
+    seeds: Seeds
+    k: int
+    method: str
+    target_error: float
+    target: Target
+    options: Options
+    among: NDArray[np.int64] | None
+    form: Form = "accelerated"
+    trace: bool = False
+    zeros: bool = False
+
+    @classmethod
+    def of(cls, ids: VertexIds, options: Options, query: PersonalizedQuery) -> ResolvedQuery:
+        """Raises InvalidValue for what cannot be asked of a graph with these vertices,
+        UnknownVertex.
+        """
+        options, target_error = cls.checked_options(options, query)
+        target: Target = query.target  # type: ignore[assignment]  # checked
+        vertices = ids_of("seeds", query.seeds)
+        _require_vertices("seeds", vertices, ids)
+        seeds = Seeds.of(ids.limit, vertices, query.weights)
+        among = None if query.among is None else checked_among(ids, query.among)
+        fields = (query.k, query.method, target_error, target, options, among)
+        return cls(seeds, *fields, query.form, query.trace, query.zeros)
+
+    @staticmethod
+    def checked_options(options: Options, query: PersonalizedQuery) -> tuple[Options, float]:
+        """The graph's options with the damping of the query, and its target error. Raises
+        InvalidValue for anything in the query but its vertices.
+        """
+        if not isinstance(query.k, int | np.integer) or query.k < 1:
+            raise InvalidValue("k", query.k, "an integer, at least 1")
+        if query.form not in get_args(Form):
+            raise InvalidValue("form", query.form, "'accelerated' or 'published'")
+        published = query.form == "published"
+        methods = PUBLISHED_METHODS if published else METHODS
+        if query.method not in methods:
+            requirement = f"one of {', '.join(methods)} in the {query.form} form"
+            raise InvalidValue("method", query.method, requirement)
+        target_error = options.target_error if query.target_error is None else query.target_error
+        if not 0.0 < target_error <= 2.0:
+            raise InvalidValue("target_error", target_error, "a number above 0 and at most 2")
+        if query.target not in TARGETS:
+            raise InvalidValue("target", query.target, "one of " + ", ".join(TARGETS))
+        if published and query.target != "error":
+            raise InvalidValue("target", query.target, "'error' in the published form")
+        if query.damping is not None:
+            options = replace(options, damping=query.damping)
+        return options, target_error
+
+    def after(self, removed: NDArray[np.int64]) -> ResolvedQuery:
+        """The query once these vertices (ascending) are removed: they are among no others. Raises
+        UnknownVertex if one of them is a seed.
+        """
+        if len(removed) == 0:
+            return self
+        lost = self.seeds.vertices[np.isin(self.seeds.vertices, removed)]
+        if len(lost):
+            raise UnknownVertex("seeds", int(lost[0]), REMOVED)
+        if self.among is None:
+            return self
+        return replace(self, among=self.among[~np.isin(self.among, removed)])
+
+    def places(self, ranks: Ranking) -> int:
+        """How many of these places, best first, are answered: those of rank 0 unless `zeros`."""
+        return len(ranks) if self.zeros else int(np.count_nonzero(ranks > 0.0))
+
+    def shown(self, answer: Personalized) -> Personalized:
+        """The answer with these places alone."""
+        count = self.places(answer.ranks)
+        if count == len(answer.ranks):
+            return answer
+        proven = ProvenPlaces(answer.settled, answer.settled_set, answer.groups, answer.ties)
+        return replace(
+            answer,
+            vertices=answer.vertices[:count],
+            ranks=answer.ranks[:count],
+            **proven.first(count)._asdict(),
+        )
+
+    def count(self, ids: VertexIds) -> int:
+        """How many vertices it is about."""
+        return ids.count if self.among is None else len(self.among)
+
+
+AnyQuery = PersonalizedQuery | ResolvedQuery
+"""A query, or what `resolve` made of it for the graph as it is now."""
+
+
+def resolve(ids: VertexIds, options: Options, queries: Sequence[AnyQuery]) -> list[ResolvedQuery]:
+    """Raises InvalidValue, naming ``queries[3].k``."""
+    resolved = []
+    for index, query in enumerate(queries):
+        if isinstance(query, ResolvedQuery):
+            resolved.append(query)
+            continue
+        try:
+            resolved.append(ResolvedQuery.of(ids, options, query))
+        except InvalidValue as error:
+            if len(queries) == 1:
+                raise
+            field = f"queries[{index}].{error.field}"
+            raise type(error)(field, error.value, error.requirement) from None
+    return resolved
+
+
+def checked_among(ids: VertexIds, among: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
+    """int64[…], distinct, ascending. Raises InvalidValue, UnknownVertex."""
+    vertices: NDArray[np.int64] = ids_of("among", among)
+    if len(vertices) == 0:
+        raise InvalidValue("among", [], "at least one vertex")
+    _require_vertices("among", vertices, ids)
+    # a named set is ascending already
+    return vertices if (vertices[1:] > vertices[:-1]).all() else np.unique(vertices)
+
+
+def _require_vertices(field: str, vertices: NDArray[np.int64], ids: VertexIds) -> None:
+    outside = np.flatnonzero((vertices < 0) | (vertices >= ids.limit))
+    if len(outside):
+        place = int(outside[0])
+        raise UnknownVertex(f"{field}[{place}]", int(vertices[place]), f"an id below {ids.limit}")
+    removed = np.flatnonzero(ids.is_free(vertices))
+    if len(removed):
+        place = int(removed[0])
+        raise UnknownVertex(f"{field}[{place}]", int(vertices[place]), REMOVED)

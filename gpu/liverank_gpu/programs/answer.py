@@ -1,0 +1,187 @@
+"""The answer of a program, and what batches have done to the graph since."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from liverank_gpu.graph.permutation import VertexPermutation
+from liverank_gpu.operations.backend import Backend
+from liverank_gpu.operations.device import Array
+from liverank_gpu.operations.programs import Mode, VertexProgram
+from liverank_gpu.operations.update import EdgeChanges, GraphUpdate
+from liverank_gpu.programs.views import distinct
+
+_SOURCES_APART = 64
+"""Arrays of sources that are kept before they are merged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What one run did.
+
+    program     its name
+    mode        ``synchronous`` or ``asynchronous``
+    supersteps  done by this run
+    edges       edges read: messages sent, or entries compared
+    seconds     of this run
+    continued   whether it continued from an earlier answer; False if it started again
+    finished    False if the program was still active after its last superstep
+    """
+
+    program: str
+    mode: Mode
+    supersteps: int
+    edges: int
+    seconds: float
+    continued: bool
+    finished: bool
+
+
+@dataclass(slots=True)
+class Since:
+    """What batches did since an answer.
+
+    sources     int32[…] each, positions whose messages may be new
+    everything  all vertices have to send
+    stale       the answer is of no use: edges are gone on which it may depend
+    """
+
+    sources: list[Array] = field(default_factory=list)
+    everything: bool = False
+    stale: bool = False
+
+    def note(
+        self,
+        update: GraphUpdate,
+        program: object,
+        depends_on_any: Callable[[VertexProgram, EdgeChanges], bool],
+        xp: Any,
+    ) -> None:
+        """Notes what a batch did, if a later run may continue from the answer.
+
+        depends_on_any  whether a value may have come along an edge that is gone
+        """
+        if self.stale or not isinstance(program, VertexProgram) or not program.continues:
+            return
+        counts, changes = update.counts, update.changes
+        if len(update.removed) or len(update.returned) or counts.expired:
+            self.stale = True
+        elif changes is None:
+            reweighted = counts.reweighted > 0 and program.reads_weights
+            self.stale = counts.deleted > 0 or reweighted
+            self.everything = True
+        else:
+            try:
+                self.stale = depends_on_any(program, changes)
+                self._note_sources(program, changes, xp)
+            except MemoryError:  # the batch stands
+                self.stale = True
+        if self.stale or self.everything:
+            self.sources.clear()
+
+    def _note_sources(self, program: VertexProgram, changes: EdgeChanges, xp: Any) -> None:
+        if self.everything:
+            return
+        # copies: the arrays of a batch share one block of memory
+        self.sources.append(changes.sources.copy())
+        if program.direction == "both":
+            self.sources.append(changes.added_targets.copy())
+        if len(self.sources) > _SOURCES_APART:
+            self.sources = [distinct(xp, xp.concatenate(self.sources))]
+
+
+class Answer:
+    """What a program computed, of the graph as it was then.
+
+    parameters  all of the program's
+    receipt     see Receipt
+    summary     numbers about the whole graph, by name: ``aggregate`` of a vertex program that has
+                one, and what algorithms add
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        permutation: VertexPermutation,
+        values: Array,
+        program: object,
+        parameters: Mapping[str, float],
+        receipt: Receipt,
+        summary: Mapping[str, float],
+        since: Since,
+        ends: tuple[Array, Array] | None = None,
+    ) -> None:
+        self.program = program
+        self.parameters = dict(parameters)
+        self.receipt = receipt
+        self.summary = dict(summary)
+        self.permutation = permutation
+        self.by_position = values
+        self.since = since
+        self.backend = backend
+        self._ends = ends
+        self._values: NDArray[Any] | None = None
+
+    @property
+    def values(self) -> NDArray[Any]:
+        """dtype[id_limit] on the host: the value of each vertex, by id. Free ids have the identity
+        of a vertex program, or 0. If values are of edges, dtype[m], in the order of `edges`.
+        Raises DeviceLost.
+        """
+        if self._values is None:
+            device, values = self.backend.device, self.by_position
+            with device.detecting_loss():
+                if self._ends is None:
+                    values = self.permutation.by_id(values)
+                self._values = device.to_host(values)
+        return self._values
+
+    @property
+    def edges(self) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
+        """The edges that `values` belong to, int64[m] each on the host: the lower id, the higher
+        one, in ascending order, each edge once and without loops. None if values are of vertices.
+        Raises DeviceLost.
+        """
+        if self._ends is None:
+            return None
+        device = self.backend.device
+        with device.detecting_loss():
+            sources, targets = map(device.to_host, self._ends)
+        return sources, targets
+
+    @property
+    def may_continue(self) -> bool:
+        """Whether a later run may continue from this answer, as far as is known yet."""
+        program = self.program
+        continues = isinstance(program, VertexProgram) and program.continues
+        return continues and not self.since.stale
+
+    def follow(self, update: GraphUpdate) -> None:
+        """Notes what a batch did, if a later run may continue from this answer."""
+        self.since.note(update, self.program, self._depends_on_any, self.backend.xp)
+
+    def _depends_on_any(self, program: VertexProgram, changes: EdgeChanges) -> bool:
+        """Whether a value may have come along an edge that is gone."""
+        known = len(self.by_position)
+        sources, targets = changes.removed_sources, changes.removed_targets
+        gone = (sources < known) & (targets < known)  # others came after the answer
+        weights = changes.removed_weights
+        if weights is not None and not program.reads_weights:
+            # an edge whose weight has changed is among the removed and the added ones
+            added = _keys(changes.added_sources, changes.added_targets)
+            gone &= ~self.backend.xp.isin(_keys(sources, targets), added)
+            weights = None
+        edges = (sources[gone], targets[gone], None if weights is None else weights[gone])
+        if len(edges[0]) == 0:
+            return False
+        operations = self.backend.programs
+        return operations.supports_any(program, self.parameters, self.by_position, edges)
+
+
+def _keys(sources: Array, targets: Array) -> Array:
+    return sources.astype(np.int64) << 32 | targets

@@ -1,0 +1,392 @@
+"""One graph and its ranks over several processes: what a caller sees.
+
+with ShardedEngine(Options(target_error=1e-8), shards=2) as engine:
+    engine.apply(EdgeBatch.of(insert=[(0, 1), (1, 2)]))
+    result = engine.update()
+    ids, ranks = engine.top(10)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import count
+from types import TracebackType
+from typing import Any, Self, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from liverank_gpu.backends import backend_named
+from liverank_gpu.errors import InvalidValue
+from liverank_gpu.graph.arcs import insertion_weights, require_times
+from liverank_gpu.graph.decay import half_lives
+from liverank_gpu.graph.permutation import VertexPermutation
+from liverank_gpu.graph.reading import Direction, EdgeBlock, Neighbours
+from liverank_gpu.graph.vertex_ids import NO_IDS, VertexIds
+from liverank_gpu.pagerank.gate import healed
+from liverank_gpu.pagerank.places import SettledTarget
+from liverank_gpu.pagerank.ranks import Ranks
+from liverank_gpu.pagerank.strategies import Solve, checked_unconverged, tell_unconverged
+from liverank_gpu.personalized.resolve import AnyQuery, ResolvedQuery, checked_among, resolve
+from liverank_gpu.personalized.watched import Registration, require_watchable
+from liverank_gpu.sharded.capture import ShardedCapture, by_position, restore_shards
+from liverank_gpu.sharded.cluster import Cluster, started_workers
+from liverank_gpu.sharded.queries import SLICE_SECONDS, Answered, Running, ShardedQueryBatch
+from liverank_gpu.sharded.reading import GatheredEdges
+from liverank_gpu.sharded.shard import ShardRanks, ShardSize
+from liverank_gpu.sharded.watched import ShardedWatched
+from liverank_gpu.sharded.workers import Workers
+from liverank_gpu.types import (
+    BackendName,
+    Change,
+    EdgeBatch,
+    Form,
+    Options,
+    Personalized,
+    PersonalizedQuery,
+    Ranking,
+    Result,
+    Unconverged,
+)
+
+
+class ShardedEngine:
+    """A dynamic graph and its ranks in several shards. Not thread-safe: one owner at a time.
+
+    options  fixed for the life of the graph
+    ids      which ids are vertices
+    edges    of the whole graph
+    shard_vertices, shard_edges, shard_bytes  of each shard, at the last `publish` or `restore`:
+                                              see liverank_gpu.sharded.shard.ShardSize
+
+    If the process of a shard ends, the call in progress raises ShardLost, and so does every later
+    call of the shards: only a new engine works then.
+    """
+
+    def __init__(
+        self,
+        options: Options | None = None,
+        shards: int = 2,
+        backend: BackendName = "auto",
+        workers: Workers | None = None,
+        cluster: Cluster | None = None,
+        device_memory: int | None = None,
+        unconverged: Unconverged = "warn",
+    ) -> None:
+        """Starts the shards.
+
+        shards   their number; each has a worker process of a Dask cluster
+        backend  of the shards: ``cpu``; ``cuda``, with a GPU for each shard; or ``auto``: ``cuda``
+                 if there is a GPU
+        workers  run the shards in place of such processes; all other arguments but the options are
+                 not used then
+        cluster  an existing Dask cluster; None: one is started on this machine
+        device_memory  in each worker process: see liverank_gpu.limit_device_memory
+        unconverged    see Engine
+
+        Raises InvalidValue; BackendUnavailable without the extra ``cluster``, and if there are
+        fewer GPUs than shards; ClusterUnavailable, ShardLost.
+        """
+        self.options, self._unconverged = options or Options(), checked_unconverged(unconverged)
+        if backend not in get_args(BackendName):
+            raise InvalidValue("backend", backend, "'auto', 'cpu' or 'cuda'")
+        if isinstance(shards, bool) or not isinstance(shards, int) or shards < 1:
+            raise InvalidValue("shards", shards, "an integer of at least 1")
+        self._workers = workers or started_workers(
+            self.options, shards, backend, cluster, device_memory
+        )
+        self.ids = VertexIds()
+        self.shard_vertices: list[int] = []
+        self._running: list[Running] = []
+        self._new_number = partial(next, count())
+        self._watched = ShardedWatched(self._call_watched, self._new_number, self._running)
+        self.shard_edges: list[int] = []
+        self.shard_bytes: list[int] = []
+        self._ids = np.empty(0, np.int64)
+        self._error_bound = 0.0
+        self.edges = 0
+
+    @property
+    def backend(self) -> str:
+        """``cpu`` or ``cuda``: what ``auto`` became."""
+        return self._workers.backend
+
+    @property
+    def vertices(self) -> int:
+        """Number of vertices."""
+        return self.ids.count
+
+    def apply(self, batch: EdgeBatch) -> Change:
+        """Removes, deletes, then inserts. All or nothing. The ranks follow at `update`. Raises
+        InvalidValue, OutOfMemory, ShardLost.
+        """
+        # here, where places and numbers are those of the whole batch
+        insertion_weights(batch, self.options.weighted)
+        require_times(batch, self.options.half_life is not None)
+        if self.options.half_life is not None and batch.times is not None:
+            half_lives(batch.times, self.options.half_life)
+        slices = _slices(batch, self._workers.size)
+        limit, removed = max(self.ids.limit, batch.vertices), self.ids.vertices_among(batch.remove)
+        returned = self.ids.returning(backend_named("cpu"), batch, removed)
+        self.ids.reserve(limit if len(removed) else 0)
+        change: Change = self._workers.call("apply", [(each,) for each in slices])[0]
+        self.ids.change(removed, returned, limit)
+        for running in self._running:
+            running.follow(removed)
+        self._watched.follow(removed)
+        self.edges += change.inserted - change.deleted - change.removed_edges
+        return change
+
+    def update(
+        self,
+        strategy: str = "auto",
+        form: Form | None = None,
+        trace: bool = False,
+        settle: int = 0,
+        target: SettledTarget = "settled-top-k",
+    ) -> Result:
+        """Brings the ranks up to date with everything applied since the last update.
+
+        The arguments are those of Engine.update. Raises InvalidValue as that does; OutOfMemory,
+        ShardLost. After any other error than the first, there are no ranks until an update
+        succeeds.
+        """
+        asked = (strategy, form, trace, settle, target)
+        Solve(*asked).checked(self.options)
+        result: Result = self._workers.everywhere("update", *asked)[0]
+        self._error_bound = result.error_bound
+        tell_unconverged(result, self.options.target_error, settle, self._unconverged)
+        return result
+
+    def top(self, k: int = 10) -> tuple[NDArray[np.int64], Ranking]:
+        """Ids and ranks of the k highest of the last update; ties by id. Each shard sends k. Raises
+        InvalidValue, ShardLost.
+        """
+        if isinstance(k, bool) or not isinstance(k, int) or k < 0:
+            raise InvalidValue("k", k, "an integer of at least 0")
+        leading = self._workers.everywhere("top", k)
+        ids = np.concatenate([each.ids for each in leading])
+        values = np.concatenate([each.values for each in leading])
+        highest = np.lexsort((ids, -values))[:k]
+        return ids[highest], np.maximum(values[highest], 0.0) / (leading[0].mass or 1.0)
+
+    def personalized(
+        self,
+        seeds: NDArray[np.integer[Any]],
+        weights: Ranking | None = None,
+        *,
+        k: int = 10,
+        method: str = "hybrid",
+        target_error: float | None = None,
+        target: str = "error",
+        damping: float | None = None,
+        among: NDArray[np.integer[Any]] | None = None,
+        form: Form = "accelerated",
+        trace: bool = False,
+        zeros: bool = False,
+    ) -> Personalized:
+        """PageRank of seeds, now: see PersonalizedQuery. Raises InvalidValue, OutOfMemory,
+        ShardLost.
+        """
+        asked = (seeds, weights, k, method, target_error, target, damping, among, form, trace)
+        return self.personalized_many([PersonalizedQuery(*asked, zeros)])[0]
+
+    def personalized_many(self, queries: Sequence[PersonalizedQuery]) -> list[Personalized]:
+        """The answers in order; queries share passes over the graph. Raises as `personalized`."""
+        batch = self.submit(queries)
+        try:
+            while not batch.done:
+                batch.step()
+            return batch.answers()
+        finally:
+            batch.close()
+
+    def submit(self, queries: Sequence[AnyQuery]) -> ShardedQueryBatch:
+        """The same, to be run by its `step`, between which edges may change, and then closed.
+        Raises InvalidValue; its steps raise OutOfMemory, ShardLost.
+        """
+        resolved = self.resolve(queries)
+        return ShardedQueryBatch(self._answer, resolved, self._new_number, self._running)
+
+    def _answer(self, number: int, queries: list[ResolvedQuery]) -> Answered:
+        limits = ([each.number for each in self._running], SLICE_SECONDS)
+        answered: Answered = self._workers.everywhere("personalized", number, queries, *limits)[0]
+        return answered
+
+    def resolve(self, queries: Sequence[AnyQuery]) -> list[ResolvedQuery]:
+        """For `submit`, until the graph changes. Raises InvalidValue, naming ``queries[3].k``."""
+        return resolve(self.ids, self.options, queries)
+
+    def watch(self, name: str, query: PersonalizedQuery) -> None:
+        """Answers a query and keeps it fresh from now on: see Engine.watch. Raises InvalidValue,
+        OutOfMemory, ShardLost.
+        """
+        self._watched.watch(name, self._watchable(query))
+
+    def register(self, name: str, query: PersonalizedQuery) -> Registration:
+        """The same, to be run by its `step`, then to be kept and closed. Raises InvalidValue."""
+        return self._watched.register(name, self._watchable(query))
+
+    def _watchable(self, query: PersonalizedQuery) -> ResolvedQuery:
+        require_watchable(query)
+        return self.resolve([query])[0]
+
+    def keep(self, registration: Registration) -> None:
+        """Watches a query that is solved, in place of another of its name. Raises OutOfMemory,
+        ShardLost.
+        """
+        self._watched.keep(registration)
+
+    def restrict(self, name: str, among: NDArray[np.integer[Any]]) -> None:
+        """See Engine.restrict. Raises KeyError, InvalidValue."""
+        self._watched.restrict(name, checked_among(self.ids, among))
+
+    def unwatch(self, name: str) -> None:
+        """Forgets a watched query, if there is one of this name. Raises ShardLost."""
+        self._watched.remove(name)
+
+    def watched(self, name: str) -> Personalized:
+        """The answer to a watched query as of the last `refresh_watched`: see Engine.watched."""
+        return self._watched.answer(name)
+
+    def refresh_watched(self) -> None:
+        """Brings the watched queries up to date with everything applied. Raises ShardLost."""
+        self._watched.refresh()
+
+    def _call_watched(self, method: str, *arguments: Any) -> Any:
+        return self._workers.everywhere("watched", method, *arguments)[0]
+
+    def neighbours(self, vertex: int, direction: Direction, limit: int) -> Neighbours:
+        """See EdgeReader.neighbours. Raises ShardLost."""
+        found: list[Neighbours | None] = self._workers.everywhere(
+            "neighbours", vertex, direction, limit
+        )
+        return next(each for each in found if each is not None)
+
+    def out_edges(self, vertices: NDArray[np.int64], limit: int) -> EdgeBlock:
+        """See EdgeReader.out_edges. Raises InvalidValue, ShardLost."""
+        return EdgeBlock.joined(self._workers.everywhere("out_edges", vertices, limit))
+
+    def are_isolated(self, vertices: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """See EdgeReader.are_isolated. Raises ShardLost."""
+        isolated = np.concatenate(self._workers.everywhere("isolated", vertices))
+        return np.isin(vertices, isolated)
+
+    def capture_edges(self) -> GatheredEdges:
+        """All edges, in the memory of this process: 4 bytes an edge, or 8 with its weight, and 9
+        or more a vertex. Raises OutOfMemory, ShardLost.
+        """
+        return GatheredEdges(self._workers.everywhere("lists"), self.edges, self.options.directed)
+
+    def edge_list(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """(sources, targets), int64[edges] each, in an arbitrary order; see Engine.edge_list.
+        Raises as `capture_edges`.
+        """
+        edges = self.capture_edges().joined()
+        return edges.sources, edges.targets
+
+    def edge_weights(self) -> NDArray[np.float32]:
+        """float32[edges], in the order of `edge_list`; all 1 if unweighted. Raises as
+        `capture_edges`.
+        """
+        weights = self.capture_edges().joined().weights
+        return np.ones(self.edges, np.float32) if weights is None else weights
+
+    def publish(self) -> Ranks:
+        """The ranks of the last update, gathered into the memory of this process. Raises
+        ShardLost.
+        """
+        parts: list[ShardRanks] = self._workers.everywhere("values")
+        self._take_sizes([part.size for part in parts])
+        backend = backend_named("cpu")
+        values = by_position([part.values for part in parts])
+        permutation = VertexPermutation(backend, self._order()[: len(values)].astype(np.int32))
+        free = np.flatnonzero(values == -np.inf).astype(np.int32)
+        np.maximum(values, 0.0, out=values)  # as Engine.publish
+        bounds, ties = (parts[0].mass, self._error_bound), parts[0].ties
+        return Ranks(backend, permutation, values, *bounds, free, ties)
+
+    def _take_sizes(self, sizes: Sequence[ShardSize]) -> None:
+        self.shard_vertices = [each.vertices for each in sizes]
+        self.shard_edges = [each.edges for each in sizes]
+        self.shard_bytes = [each.nbytes for each in sizes]
+
+    def capture(self) -> ShardedCapture:
+        """The state of now, as a liverank_gpu.Snapshot in pieces: every shard copies its lists. To
+        be called when an `update` has followed the last batch. Raises OutOfMemory, ShardLost.
+        """
+        numbers = (self.edges, self._error_bound)
+        return ShardedCapture(
+            self._workers, self._order(), self.ids, *numbers, self.options.weighted
+        )
+
+    def restore(self, arrays: dict[str, NDArray[Any]], numbers: dict[str, float]) -> None:
+        """Brings an engine that has no vertices to the state of a liverank_gpu.Snapshot of one
+        engine or of shards, of any number. Raises InvalidValue, OutOfMemory, ShardLost.
+        """
+        arrays, numbers = healed(arrays, numbers, self.options.damping)  # as Engine.restore
+        change = restore_shards(self._workers, arrays, numbers)
+        self.ids = VertexIds(len(arrays["length"]), arrays.get("free", NO_IDS))
+        self.edges = change.inserted
+        if self.edges != numbers["edges"]:
+            raise InvalidValue("edges", numbers["edges"], f"{self.edges}, as the lists have")
+        self._error_bound = numbers["error_bound"]
+        self._take_sizes(self._workers.everywhere("size"))
+
+    def check_alive(self) -> None:
+        """Raises ShardLost if a shard is known to be lost. Any thread may call it."""
+        self._workers.check_alive()
+
+    def on_loss(self, notify: Callable[[], None]) -> None:
+        """Has `notify` called on another thread, once, when a shard is lost: also between calls."""
+        self._workers.on_loss(notify)
+
+    def close(self) -> None:
+        """Ends the shards. A second call does nothing."""
+        self._workers.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _order(self) -> NDArray[np.int64]:
+        """See Shard.order."""
+        if len(self._ids) == 0:
+            # chosen once, when the first edges arrive
+            self._ids = self._workers.everywhere("order")[0]
+        return self._ids
+
+
+def _slices(batch: EdgeBatch, count: int) -> list[EdgeBatch]:
+    """The batch in as many parts of consecutive operations, for the shards to route."""
+    inserted, deleted = (
+        np.linspace(0, len(column), count + 1).astype(np.int64)
+        for column in (batch.insert_sources, batch.delete_sources)
+    )
+    parts = []
+    for at in range(count):
+        insert = slice(*inserted[at : at + 2].tolist())
+        delete = slice(*deleted[at : at + 2].tolist())
+        parts.append(
+            EdgeBatch(
+                batch.insert_sources[insert],
+                batch.insert_targets[insert],
+                batch.delete_sources[delete],
+                batch.delete_targets[delete],
+                batch.vertices,
+                None if batch.weights is None else batch.weights[insert],
+                batch.on_conflict,
+                times=None if batch.times is None else batch.times[insert],
+                remove=batch.remove if at == 0 else NO_IDS,
+                add=batch.add if at == 0 else NO_IDS,
+            )
+        )
+    return parts

@@ -1,0 +1,399 @@
+"""The part of a dynamic graph that one shard holds: the in-lists and out-lists of own vertices.
+
+Every shard takes a slice of a batch. The operations on (u,v) go to the owner of u for its out-list
+and to that of v for its in-list, in the order of the slices, so that the two decide alike. Each
+shard then plans its part; the counts are gathered, and only then is anything written, so that all
+shards change or none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from liverank_gpu.graph.arcs import Arcs, require_times
+from liverank_gpu.graph.dynamic_graph import DynamicGraph, is_large_part
+from liverank_gpu.graph.estimate import batch_purpose
+from liverank_gpu.graph.permutation import LEAST_PERMUTED, VertexPermutation, by_descending_degree
+from liverank_gpu.graph.removal import Removal
+from liverank_gpu.graph.vertex_ids import NO_IDS
+from liverank_gpu.graph.workspace import allocate_changes
+from liverank_gpu.operations.backend import Backend
+from liverank_gpu.operations.device import Array
+from liverank_gpu.operations.graph import SortedKeys
+from liverank_gpu.operations.update import GraphUpdate, UpdateCounts
+from liverank_gpu.sharded.columns import Columns
+from liverank_gpu.sharded.communicator import Communicator
+from liverank_gpu.sharded.decay import ShardDecay
+from liverank_gpu.sharded.exceeded import exceeded_weight
+from liverank_gpu.sharded.forward_push import ShardedForwardPush
+from liverank_gpu.sharded.frontier import ShardedFrontier
+from liverank_gpu.sharded.in_pages import ShardInPages
+from liverank_gpu.sharded.loading import LargeBatch, load_bytes
+from liverank_gpu.sharded.multivector import ShardedMultivector
+from liverank_gpu.sharded.numbering import Numbering
+from liverank_gpu.sharded.planned import Direction, Load, Update, exceeded_key
+from liverank_gpu.sharded.published import ShardedPublished
+from liverank_gpu.sharded.removal import removed_arcs
+from liverank_gpu.sharded.residual import ShardedResidual
+from liverank_gpu.sharded.routing import CHUNK, Router
+from liverank_gpu.sharded.sweeps import ShardedSweeps, shard_costs
+from liverank_gpu.types import EdgeBatch, Options
+
+_RENUMBERED_SLOTS = 1 << 24
+"""Slots that are renumbered at a time, which takes as much scratch memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShardUpdate(GraphUpdate):
+    """What a batch did to one shard.
+
+    unknown  ids to remove that were no vertices, or repeated
+    """
+
+    unknown: int
+
+    @property
+    def touches(self) -> bool:
+        """True: a list of another shard may have changed."""
+        return True
+
+
+class ShardGraph(DynamicGraph):
+    """One shard of a graph. `backend` sweeps over all shards (liverank_gpu.sharded.sweeps),
+    `vertices` and arrays are those of own vertices, and `ids`, `edges`, `arcs`, `connected` and the
+    lengths of the longest lists are those of the whole graph.
+
+    numbering  who owns a vertex, and where its contribution is
+    """
+
+    def __init__(self, local: Backend, communicator: Communicator, options: Options) -> None:
+        order, weighted, directed = options.vertex_order, options.weighted, options.directed
+        local = replace(local, components=None)
+        super().__init__(local, options.dangling, order, weighted, directed)
+        self.numbering = Numbering(communicator.rank, communicator.size)
+        self._columns = columns = Columns(local, communicator)
+        self.in_pages: ShardInPages = ShardInPages(local, communicator, columns)
+        sweeps = ShardedSweeps(local, communicator, columns)
+        frontier = ShardedFrontier(local, columns)
+        residual = ShardedResidual(local, communicator, columns)
+        self.backend = replace(
+            local,
+            costs=shard_costs(local.costs, communicator.size),
+            sweeps=sweeps,
+            residual=residual,
+            frontier=frontier,
+            published=ShardedPublished(local, communicator, sweeps, frontier),
+            forward_push=ShardedForwardPush(local, residual, columns),
+            multivector=ShardedMultivector(local, communicator, columns),
+        )
+        self._communicator = communicator
+        if options.half_life is not None:
+            self.decay = ShardDecay(options.half_life, self.backend, communicator)
+
+    def total(self, values: Array) -> float:
+        (total,) = self._communicator.sums([super().total(values)])
+        return total
+
+    def count(self, found: int) -> int:
+        (count,) = self._communicator.sums([found])
+        return int(count)
+
+    def apply(
+        self,
+        batch: EdgeBatch,
+        rebuilds: bool = False,  # noqa: ARG002
+        reserve: Callable[[int], None] = lambda _: None,
+        stored: bool = False,
+    ) -> ShardUpdate:
+        """Removes, deletes, then inserts; to be called on all shards, each with a slice of the
+        batch. The counts are those of all slices; changes are those of own out-lists, with targets
+        as columns. An error on any shard leaves the whole graph unchanged, if the others are told.
+
+        reserve  makes room for this many rows in other arrays over own vertices
+        stored   whether weights that decay are given as they are stored, without times
+        Raises InvalidValue, OutOfMemory.
+        """
+        require_times(batch, self.decay is not None and not stored)
+        self.scale_rows()
+        sent = (len(batch.insert_sources), len(batch.delete_sources), len(batch.remove))
+        table = self._communicator.gather([batch.vertices, *sent])
+        self._connected = None  # on all shards, also if the batch is refused
+        limit = max(self.ids.limit, int(table[:, 0].max()))
+        insertions, deletions, to_remove = (int(column.sum()) for column in table.T[1:])
+        removal = self._removal(batch) if to_remove else None
+        removed, gone = (removal.vertices, removal.edges) if removal else (NO_IDS, 0)
+        arcs = Arcs.of(self.backend, batch, removal, self.directed, self.weighted)
+        self.ids.reserve(limit if to_remove else 0)
+        returned = self.ids.returning(self.backend, batch, removed)
+        if self.ids.free_count or len(removed):
+            returned = self._united(returned)
+        self._renumber(self.numbering.for_positions(limit))
+        expired, too_old = 0, 0.0
+        if self.decay and insertions and not stored:
+            arcs, expired, own_too_old = self.decay.apply(self, arcs, removed, limit)
+            (too_old,) = self._communicator.sums([own_too_old])
+        is_large = self._is_loaded_by(insertions + deletions + gone + expired)
+        # of a large batch they go to the device once, also of the first, which decides the order
+        columns = [self.backend.graph.columns(*arcs.insert)] if is_large else []
+        permutation = self.permutation
+        if insertions and self._order_to_choose:
+            permutation = self._chosen_permutation(columns[0], limit, insertions)
+        rows = self.numbering.rows(limit)
+        router = Router(self.backend, self._communicator, self.numbering, permutation)
+        prepared: Load | Update
+        if is_large:
+            held = ((self.outgoing, self.incoming), self.loop, self.fixed_loops)
+            # without edges there is nothing to delete
+            limits = (self.ids.limit if self.arcs else 0, limit)
+            large = LargeBatch(router, arcs, columns, *held, limits)
+            needed = large.bytes_needed(self._vertex_bytes)
+            self.in_pages.require(batch_purpose(large.operations, rows), needed)
+            reserve(rows)
+            prepared = large.load(needed)
+        else:
+            out_keys, in_keys = router.route(arcs, self.ids.limit)
+            operations = max(len(out_keys.keys), len(in_keys.keys))
+            needed = self._bytes_to_look_up(operations, rows)
+            self.in_pages.require(batch_purpose(operations, rows), needed)
+            self._reserve(rows)
+            reserve(rows)
+            prepared = self._plan(out_keys, in_keys, arcs.adds)
+        out, into = self._agreed(prepared.directions)
+        if out.exceeded or into.exceeded:
+            before = int(table[: self.numbering.rank, 1].sum())
+            places = (self.backend, self._communicator, self.numbering, permutation)
+            raise exceeded_weight(*places, prepared.exceeded, arcs, batch, before)
+
+        # from here on nothing can fail, on any shard
+        if isinstance(prepared, Load):
+            self._take(prepared, rows)
+        else:
+            self._write(prepared, rows)
+        self.outgoing.longest, self.incoming.longest = out.longest, into.longest
+        if insertions:
+            self.permutation, self._order_to_choose = permutation, None
+            if self.decay and not stored:
+                self.decay.commit()
+        # an undirected edge is two arcs, and one if it is a loop, which only out-lists count
+        inserted, deleted, reweighted = (
+            all_out if self.directed else all_out - all_in // 2
+            for all_out, all_in in zip(out[:3], into[:3], strict=True)
+        )
+        new_vertices = limit - self.ids.limit + len(returned)
+        if self.ids.change(removed, returned, limit):
+            self._free = None
+        self.edges += inserted - deleted
+        self.arcs += out.growth
+        counts = UpdateCounts(
+            inserted,
+            insertions - inserted - reweighted,
+            deleted - gone - expired,
+            deletions - deleted + gone + expired,
+            new_vertices,
+            reweighted,
+            len(removed),
+            gone,
+            expired + int(too_old),
+        )
+        unknown = to_remove - len(removed)
+        touched, changes = prepared.touched, prepared.changes
+        return ShardUpdate(counts, *touched, changes, removed, returned, unknown)
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether this shard knows `connected`, which all count together."""
+        return self._connected is not None
+
+    def agree_on_count(self, counted: float) -> None:
+        """Has all count again unless all know it. counted: how many do."""
+        if counted < self.numbering.size:
+            self._connected = None
+
+    @property
+    def free(self) -> Array:
+        """int32[…] on the device: own rows of free ids; the same array until free ids change."""
+        if self._free is None:
+            self._free, _ = self.own_rows(self.ids.free())
+        return self._free
+
+    def own_rows(self, ids: NDArray[np.int64]) -> tuple[Array, Array]:
+        """Of the ids, those of own vertices: their rows, int32[k], and which they are, int64[k]."""
+        return self.own_rows_at(self.permutation.positions_of(ids))
+
+    def own_rows_at(self, positions: Array) -> tuple[Array, Array]:
+        """As `own_rows`, of positions, int64[…] on the device."""
+        own = self.backend.xp.flatnonzero(self.numbering.owners(positions) == self.numbering.rank)
+        return self.numbering.rows_of(positions[own]).astype(np.int32), own
+
+    def _removal(self, batch: EdgeBatch) -> Removal | None:
+        """The vertices that all slices remove, and the arcs that this shard names."""
+        vertices = self.ids.vertices_among(self._united(batch.remove))
+        if len(vertices) == 0:
+            return None
+        lists = (self.outgoing.csr, self.incoming.csr)
+        loop = None if self.fixed_loops else self.loop
+        positions, to_ids = self.permutation.positions_of(vertices), self.permutation.to_ids
+        sources, targets, loops = removed_arcs(
+            self.backend, self.numbering, positions, *lists, loop
+        )
+        arcs, loops = map(int, self._communicator.sums([len(sources) - loops, loops]))
+        edges = (arcs if self.directed else arcs // 2) + loops
+        return Removal(vertices, (to_ids(sources), to_ids(targets)), edges)
+
+    def _united(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+        """int64[…] on the host: the distinct ids of all shards, ascending."""
+        device = self.backend.device
+        every = self._communicator.united(device.to_device(ids), self.backend.xp)
+        return np.unique(device.to_host(every))
+
+    def _extend(self, vertices: int) -> None:
+        super()._extend(vertices)
+        self.columns = self.numbering.columns
+
+    # ---- how vertices are numbered ----
+
+    def _chosen_permutation(
+        self, columns: tuple[Array, Array], limit: int, edges: int
+    ) -> VertexPermutation:
+        """As `vertex_order` says; ``auto`` orders every large graph by degree, since the vertices
+        of a shard are not adjacent in any order.
+        """
+        backend, order = self.backend, self._order_to_choose
+        if order == "given" or (order == "auto" and min(limit, edges) < LEAST_PERMUTED):
+            return VertexPermutation(backend)
+        degree = self._degrees_in(columns, limit, edges)
+        return VertexPermutation(backend, by_descending_degree(backend.xp, degree))
+
+    def _degrees_in(self, columns: tuple[Array, Array], limit: int, edges: int) -> Array:
+        """integer[limit]: how often the columns of all slices name each id. Every shard adds up a
+        part of them, so that none holds the counts of all.
+        """
+        xp, device, size = self.backend.xp, self.backend.device, self.numbering.size
+        # an edge names a vertex four times at most: a loop without direction, as two arcs
+        dtype, part = np.int32 if edges < 1 << 29 else np.int64, -(-limit // size)
+        counts = device.allocate("vertex order", size * part, dtype)
+        counts.fill(0)
+        at_once = max(CHUNK, limit)
+        for column in columns:
+            for begin in range(0, len(column), at_once):
+                counts += xp.bincount(column[begin : begin + at_once], minlength=size * part)
+        parts = [counts[rank * part : (rank + 1) * part] for rank in range(size)]
+        own = sum(self._communicator.all_to_all(parts))
+        self._communicator.all_gather(own, counts)
+        return counts[:limit]
+
+    def _renumber(self, numbering: Numbering) -> None:
+        """Takes a numbering with other room: a pass over all lists, seldom."""
+        earlier = self.numbering
+        if numbering == earlier:
+            return
+        xp, lists = self.backend.xp, (self.outgoing.csr, self.incoming.csr)
+        slots = max(len(csr.column_indices) for csr in lists)
+        scratch = self.backend.device.allocate(
+            "renumbering", min(slots, _RENUMBERED_SLOTS), np.int32
+        )
+        # when all have the memory nothing can fail: all take the numbering, or none
+        self._communicator.gather([0.0])
+        self.in_pages.drop()
+        for csr in lists:
+            for first in range(0, len(csr.column_indices), _RENUMBERED_SLOTS):
+                columns = csr.column_indices[first : first + _RENUMBERED_SLOTS]
+                earlier.renumber(columns, numbering, scratch[: len(columns)], xp)
+        self.numbering = self._columns.numbering = numbering
+        self.columns = numbering.columns
+
+    def is_rebuilt_by(self, operations: int) -> bool:  # noqa: ARG002
+        return False  # what is looked up; see _is_loaded_by
+
+    def _is_loaded_by(self, edges: int) -> bool:
+        """Whether all shards take new lists for a batch that names so many edges in all slices."""
+        return self.arcs == 0 or is_large_part(super()._arcs_of(edges), self.arcs)
+
+    def bytes_needed(self, operations: int, vertices: int) -> int:
+        """See DynamicGraph, of the edges of a slice if the slices of all shards have as many."""
+        arcs = super()._arcs_of(operations)
+        if not self._is_loaded_by(operations * self.numbering.size):
+            return self._bytes_to_look_up(arcs, vertices)
+        extra = self.decay.bytes_needed(self, vertices) if self.decay else 0
+        entries = arcs + max(self.outgoing.packed, self.incoming.packed)
+        return extra + load_bytes(entries, vertices, self._vertex_bytes, self.weighted)
+
+    def _bytes_to_look_up(self, operations: int, vertices: int) -> int:
+        return super().bytes_needed(operations, vertices)
+
+    @property
+    def _vertex_bytes(self) -> int:
+        """Of loop and degree."""
+        return int(self._loop.itemsize + self._degree.itemsize)
+
+    def _arcs_of(self, edges: int) -> int:
+        return edges  # what is routed here are arcs
+
+    def _agreed(self, directions: tuple[Direction, Direction]) -> tuple[Direction, Direction]:
+        """Both directions over all shards. Nothing has been written yet on any of them."""
+        width = len(Direction._fields)
+        table = self._communicator.gather([*directions[0], *directions[1]]).astype(np.int64)
+        out, into = (
+            Direction(*(int(column.sum()) for column in half.T))._replace(
+                longest=int(half[:, Direction._fields.index("longest")].max())
+            )
+            for half in (table[:, :width], table[:, width:])
+        )
+        return out, into
+
+    def _take(self, load: Load, rows: int) -> None:
+        self.in_pages.drop()
+        self.outgoing, self.incoming = load.outgoing, load.incoming
+        self._loop, self._degree, self._free = load.loop, load.degree, None
+        self._extend(rows)
+
+    # ---- later batches ----
+
+    def _plan(self, out_keys: SortedKeys, in_keys: SortedKeys, adds: bool) -> Update:
+        """What a batch changes, and room for it. Writes nothing that changes the graph."""
+        graph, lists = self.backend.graph, (self.outgoing, self.incoming)
+        operations = max(len(out_keys.keys), len(in_keys.keys))
+        workspace = self._workspaces.take(operations)
+        plans = (workspace.outgoing, workspace.incoming)
+        for direction, keys, plan in zip(lists, (out_keys, in_keys), plans, strict=True):
+            fixed = (self.loop, self.fixed_loops)
+            graph.resolve_update(direction.slack, *fixed, keys, adds, True, plan)
+            graph.plan_rows(direction.slack, operations, plan)
+        both = workspace.counts()
+        for direction, plan, counts in zip(lists, plans, both, strict=True):
+            if direction.must_pack(counts):
+                direction.pack(counts)
+                workspace.clear_row_plan(plan)
+                graph.plan_rows(direction.slack, operations, plan)
+        both = workspace.counts()
+        out, into = (
+            Direction(
+                counts.inserted,
+                counts.deleted,
+                counts.reweighted,
+                counts.added - counts.removed,
+                max(direction.longest, counts.longest),
+                int(counts.exceeded > 0),
+            )
+            for direction, counts in zip(lists, both, strict=True)
+        )
+        changes = allocate_changes(self.backend, both[0], self.weighted)
+        in_changes = self.in_pages.changes(workspace.incoming, both[1])
+        exceeded = exceeded_key(both[0], out_keys)
+        return Update(workspace, both, changes, in_changes, (out, into), exceeded)
+
+    def _write(self, update: Update, rows: int) -> None:
+        self.outgoing.extend(rows)
+        self.incoming.extend(rows)
+        self._extend(rows)
+        (out_counts, in_counts), workspace = update.counts, update.workspace
+        arrays = (self.loop, self.degree)
+        if out_counts.changed:
+            self.outgoing.apply(workspace.outgoing, out_counts, *arrays, update.changes)
+        if in_counts.changed:
+            self.incoming.apply(workspace.incoming, in_counts, *arrays, None)
+        self.in_pages.follow(update.in_changes, rows)

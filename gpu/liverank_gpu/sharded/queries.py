@@ -1,0 +1,277 @@
+"""Personalized queries on a graph in shards: by the methods of one device, each on its own rows;
+for those that are watched see liverank_gpu.sharded.own_watched.
+
+Every shard runs the same queries (liverank_gpu.personalized.batch) on its part of y and r, in
+blocks where that is faster. Sweeps, pushes and sums are those of the shards, so all take the same
+decisions. Queries are solved some at a time, in calls of about SLICE_SECONDS; a batch between two
+calls perturbs a query that runs alone, which continues, and restarts a block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from time import perf_counter
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from liverank_gpu.errors import OutOfMemory
+from liverank_gpu.operations.update import GraphUpdate
+from liverank_gpu.pagerank.global_iterate import GlobalIterate
+from liverank_gpu.personalized.batch import QueryBatch
+from liverank_gpu.personalized.query import Query, QueryContext
+from liverank_gpu.personalized.resolve import ResolvedQuery
+from liverank_gpu.personalized.workspace import WorkspacePool
+from liverank_gpu.sharded.own_vertices import OwnVertices
+from liverank_gpu.sharded.own_watched import OwnRegistration, OwnWatched, Renewed
+from liverank_gpu.types import Personalized
+
+SLICE_SECONDS = 0.05
+"""A call of the shards ends with the first step, of about a sweep, that ends after this time."""
+
+_MOST_UNCHECKED = 100
+"""Most steps between two looks at the clock, each of which is an exchange: the shards have to agree
+whether the time is over.
+"""
+
+_MOST_QUERIES = 32
+"""Queries that are sent together, and answered together."""
+
+
+class Answered(NamedTuple):
+    """What a call of the shards did.
+
+    answers   each with the place of its query
+    restarts  how many batches of edges have made a part of these queries start again so far
+    """
+
+    answers: Sequence[tuple[int, Personalized]] = ()
+    restarts: int = 0
+
+
+class _OwnQueries(QueryBatch):
+    """Some queries on one shard."""
+
+    def _follow(self, running: Query, update: GraphUpdate) -> None:
+        # an error ends the call on all shards
+        running.perturb(update)
+
+    def given(self) -> list[tuple[int, Personalized]]:
+        """Takes the answers that are there, with the places of their queries."""
+        places = sorted(self._answers)
+        return [(at, answer) for at in places for answer in self.take(range(at, at + 1)) or ()]
+
+
+class ShardQueries:
+    """The queries of one shard that are not done, by the number of their batch, those that are
+    watched, and what they share.
+
+    answering  whether a call that exchanges anything has begun and not ended. If one has on any
+               shard, all have to `reset` before the next call
+    """
+
+    def __init__(self, iterate: GlobalIterate, vertices: OwnVertices) -> None:
+        self._iterate, self._vertices = iterate, vertices
+        self.reset()
+
+    def reset(self) -> None:
+        """Forgets all queries, and what earlier ones have shown, which may differ between shards
+        after an error.
+        """
+        pool, iterate = WorkspacePool(self._vertices.graph), self._iterate
+        self._context = QueryContext(pool, iterate.options, iterate.deflation, self._vertices)
+        self._running: dict[int, _OwnQueries | OwnRegistration] = {}
+        self._watched = OwnWatched(self._context)
+        self.answering = False
+
+    def answer(
+        self,
+        number: int,
+        queries: Sequence[ResolvedQuery],
+        batches: Collection[int],
+        seconds: float,
+    ) -> Answered:
+        """The answers that there was time for: the same on all shards. Each is given once. Raises
+        OutOfMemory.
+
+        number   of these queries, some of which may be answered, and some running
+        batches  numbers of those that are not closed; other queries are forgotten
+        seconds  after which no step begins, but the first
+        """
+        self._keep_open(batches)
+        with self._exchanging():
+            running = self._running.get(number) or _OwnQueries(self._context, queries)
+            assert isinstance(running, _OwnQueries)
+            self._running[number] = running
+            self._run(running, seconds)
+            answered = Answered(running.given(), running.restarts)
+            if running.done:
+                self._running.pop(number).close()
+        return answered
+
+    def register(
+        self,
+        number: int,
+        name: str,
+        query: ResolvedQuery,
+        batches: Collection[int],
+        seconds: float,
+    ) -> bool | OutOfMemory:
+        """Goes on with the first solve of a query that is to be watched. Returns whether it is
+        done; or an error that concerns all shards, since to raise it would reset them. See `answer`
+        for the rest.
+        """
+        self._keep_open(batches)
+        if number not in self._running:
+            try:
+                self._running[number] = OwnRegistration(self._context, name, query)
+            except OutOfMemory as error:
+                return error
+        with self._exchanging():
+            self._run(self._running[number], seconds)
+        return self._running[number].done
+
+    def keep(self, number: int) -> Mapping[str, Renewed]:
+        """Watches a query whose first solve is done. Returns its answer; nothing if a reset has
+        forgotten it. Raises OutOfMemory.
+        """
+        registration = self._running.pop(number, None)
+        if registration is None:
+            return {}
+        assert isinstance(registration, OwnRegistration)
+        with self._exchanging():
+            self._watched.keep(registration)
+            return {registration.name: self._watched.renewed(registration.name)}
+
+    def unwatch(self, name: str) -> None:
+        """See Watched.remove."""
+        self._watched.remove(name)
+
+    def refresh(self, among: Mapping[str, NDArray[np.int64]]) -> Mapping[str, Renewed]:
+        """See OwnWatched.refreshed."""
+        with self._exchanging():
+            return self._watched.refreshed(among)
+
+    @contextmanager
+    def _exchanging(self) -> Iterator[None]:
+        self.answering = True
+        yield
+        self.answering = False  # unless an error ended it
+
+    def _keep_open(self, batches: Collection[int]) -> None:
+        for closed in self._running.keys() - set(batches):
+            self._running.pop(closed).close()
+
+    def _run(self, running: _OwnQueries | OwnRegistration, seconds: float) -> None:
+        began, over = perf_counter(), False
+        steps, next_check = 0, 1
+        while not (running.done or over):
+            running.step()
+            steps += 1
+            if steps < next_check:
+                continue
+            elapsed = self._vertices.highest(perf_counter() - began)
+            over = elapsed > seconds
+            # an exchange takes about as long as a step of a small graph
+            fitting = 0.5 * steps * (seconds / max(elapsed, 1e-9) - 1.0)
+            next_check = steps + 1 + int(min(max(fitting, 0.0), _MOST_UNCHECKED))
+
+    def perturb(self, update: GraphUpdate) -> None:
+        """Has all queries follow a batch of edges, on all shards."""
+        for number, batch in list(self._running.items()):
+            batch.perturb(update)
+            if batch.lost:  # of which the caller knows
+                self._running.pop(number).close()
+        self._watched.perturb(update)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held on the device."""
+        return self._context.pool.nbytes + self._watched.nbytes
+
+
+class Running(Protocol):
+    """What follows batches until it is closed, as the engine knows it.
+
+    number  the shards know it by that
+    """
+
+    number: int
+
+    def follow(self, removed: NDArray[np.int64]) -> None:
+        """Follows a batch of edges that removed these vertices: ids, ascending."""
+
+
+class ShardedQueryBatch(QueryBatch):
+    """Queries that the shards answer: see QueryBatch. After a batch of edges, those are answered
+    again whose answers were not taken.
+
+    number  the shards know those by it that they have
+    """
+
+    def __init__(
+        self,
+        answer: Callable[[int, list[ResolvedQuery]], Answered],
+        queries: Sequence[ResolvedQuery],
+        numbers: Callable[[], int],
+        batches: list[Running],
+    ) -> None:
+        """answer   calls the shards with a number
+        numbers  gives new ones
+        batches  those that are not closed, which this one joins
+        """
+        self.updates = self.restarts = 0
+        self._answer_queries, self._new_number, self._batches = answer, numbers, batches
+        self._queries = list(queries)
+        self._lost, self._taken = {}, set()
+        self._sent: list[int] = []
+        self._counted_restarts = 0  # of those of `number`
+        self._plan()
+        batches.append(self)
+
+    def _plan(self) -> None:
+        self._send_others()
+        self._answers = {}
+        ended = self._taken | self._lost.keys()
+        self._waiting = [index for index in range(len(self._queries)) if index not in ended]
+
+    @property
+    def done(self) -> bool:
+        return not self._waiting
+
+    def step(self) -> None:
+        """Has the shards go on, for about SLICE_SECONDS. Raises OutOfMemory, ShardLost."""
+        if not self._sent:
+            self._sent = self._waiting[:_MOST_QUERIES]
+        queries = [self._queries[index] for index in self._sent]
+        answers, restarts = self._answer_queries(self.number, queries)
+        if restarts < self._counted_restarts:
+            # shards that were reset after an error of another call begin at 0 again
+            self._counted_restarts = 0
+        self.restarts += restarts - self._counted_restarts
+        self._counted_restarts = restarts
+        for place, answer in answers:
+            index = self._sent[place]
+            # shards that were reset after an error of another call give all answers again
+            if index in self._waiting:
+                self._answers[index] = answer
+                self._waiting.remove(index)
+        if not set(self._sent) & set(self._waiting):
+            self._send_others()
+
+    def _send_others(self) -> None:
+        """Forgets which queries the shards have: they get the next ones by another number."""
+        self.number, self._sent, self._counted_restarts = self._new_number(), [], 0
+
+    def follow(self, removed: NDArray[np.int64]) -> None:
+        """Follows a batch of edges that removed these vertices: ids, ascending."""
+        self.updates += 1
+        if self._loses(removed) or self._answers:
+            self.restarts += 1
+            self._plan()
+
+    def close(self) -> None:
+        if self in self._batches:
+            self._batches.remove(self)

@@ -1,5 +1,0 @@
-"""What a backend offers: contracts and plain records, the same for every backend.
-
-Each contract has the file name that its implementations have in gpu/backends/cpu and
-gpu/backends/cuda, and an operation has one name in all of them and in the kernels.
-"""

@@ -1,0 +1,346 @@
+"""The named graphs of one data directory: open, create, drop."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import threading
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from liverank_gpu import BackendName, EdgeBatch, Engine, Options, limit_device_memory
+from liverank_service.errors import (
+    GraphExists,
+    GraphStopped,
+    NotReady,
+    StorageFailed,
+    TooManyGraphs,
+    UnknownGraph,
+)
+from liverank_service.graph_options import GraphOptions, requested_options, stored_options
+from liverank_service.pipeline.admission import QueueLimits
+from liverank_service.pipeline.analyses import Analyses, AnalysisLimits
+from liverank_service.pipeline.checkpointer import CheckpointLimits
+from liverank_service.pipeline.consumers import Consumers
+from liverank_service.pipeline.observer import Observer
+from liverank_service.pipeline.pipeline import Pipeline
+from liverank_service.process_limits import check_process_limits
+from liverank_service.queries.analyses import Analysis
+from liverank_service.settings import Settings
+from liverank_service.storage import checkpoint as checkpoints
+from liverank_service.storage.graph_store import GraphStore, read_manifest
+
+log = logging.getLogger("liverank.catalog")
+
+DEFAULT_GRAPH = "default"
+CLOSE_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """A graph that is open."""
+
+    name: str
+    options: GraphOptions
+    pipeline: Pipeline
+    consumers: Consumers = field(default_factory=Consumers)
+
+    @property
+    def analyses(self) -> Analyses:
+        """Raises NotReady while the graph is being recovered."""
+        if (found := self.pipeline.analyses) is None:
+            raise NotReady(f"graph {self.name!r} is being recovered")
+        return found
+
+    def all_analyses(self) -> list[Analysis]:
+        """None are known while the graph is being recovered."""
+        found = self.pipeline.analyses
+        return [] if found is None else found.all()
+
+    @property
+    def memory(self) -> dict[str, int]:
+        """Bytes held for the graph, by purpose: at the last publication, for analyses now."""
+        found = self.pipeline.analyses
+        return self.pipeline.view.memory | ({} if found is None else found.memory())
+
+
+class Catalog:
+    """Creates, opens and drops graphs. Any thread may call any method; most of them block.
+
+    changes  the thread for requests that create and drop graphs or compile a program. They run one
+             at a time, for minutes during a recovery; on the shared threads they would keep reads
+             waiting
+    """
+
+    def __init__(
+        self, settings: Settings, observe: Callable[[str], Observer] = lambda _: Observer()
+    ) -> None:
+        """observe: the observer of a graph, by name."""
+        self._settings = settings
+        self._observe = observe
+        self._store = GraphStore(settings.data)
+        self._graphs: dict[str, Graph] = {}
+        self._stopped: dict[str, tuple[Graph, GraphStopped]] = {}
+        self._changing = threading.Lock()
+        self.changes = ThreadPoolExecutor(1, "liverank-catalog")
+        self._warm: set[Options] = set()
+        self._warm_programs: set[tuple[str, bool]] = set()
+        self._not_ready: str | None = "starting"
+        self._closing = False
+
+    @property
+    def not_ready(self) -> str | None:
+        """Why no graph can be used yet; None once they can."""
+        return self._not_ready
+
+    def open(self) -> None:
+        """Recovers every graph; afterwards the graph ``default`` exists. On a GPU, kernels are
+        compiled or loaded first.
+
+        A graph that is stopped by its own data is logged, and the others are served.
+
+        If all graphs have checkpoints, they can be read earlier: `not_ready` is then None as soon
+        as the checkpoints are mapped.
+
+        Raises the error that prevented it; `not_ready` names it too.
+        """
+        began = perf_counter()
+        seconds = {"mapping": 0.0, "kernels": 0.0, "recovery": 0.0}
+        with self._changing:
+            step = "reading the data directory"
+            try:
+                self._store.open()
+                if self._settings.device_memory is not None and not self._settings.shards:
+                    step = "bounding the memory of the device"
+                    limit_device_memory(self._settings.device_memory, self._settings.backend)
+                cold = []
+                directories = self._store.directories()
+                check_process_limits(
+                    len(directories),
+                    sum(checkpoints.newest_bytes(path) for path in directories),
+                    self._settings.max_connections,
+                )
+                for directory in directories:
+                    step = f"recovering graph {directory.name!r}"
+                    graph = self._graphs[directory.name] = self._open_graph(directory)
+                    if not graph.pipeline.wait_until_mapped():
+                        cold.append(graph.name)
+                if not cold and DEFAULT_GRAPH in self._graphs:
+                    self._not_ready = None
+                seconds["mapping"] = perf_counter() - began
+                step = "compiling kernels"
+                self._report(step)
+                self._warm_up(GraphOptions())
+                seconds["kernels"] = perf_counter() - began - seconds["mapping"]
+                for graph in sorted(self._graphs.values(), key=lambda each: each.name not in cold):
+                    step = f"recovering graph {graph.name!r}"
+                    self._report(step)
+                    try:
+                        self._recover(graph)
+                    except GraphStopped as error:
+                        log.error("graph %r is not served: %s", graph.name, error)
+                        del self._graphs[graph.name]
+                        self._stopped[graph.name] = graph, error
+                if DEFAULT_GRAPH not in self._graphs | self._stopped:
+                    step = f"creating graph {DEFAULT_GRAPH!r}"
+                    self._report(step)
+                    self._create(DEFAULT_GRAPH, GraphOptions())
+            except Exception as error:
+                self._not_ready = f"{step} failed: {error}"
+                raise
+            self._not_ready = None
+            seconds["recovery"] = perf_counter() - began - sum(seconds.values())
+            log.info("ready", extra={"seconds": {k: round(v, 3) for k, v in seconds.items()}})
+
+    def _report(self, step: str) -> None:
+        if self._not_ready is not None:
+            self._not_ready = step
+
+    def close(self) -> None:
+        """Closes every graph after the batches in progress, and releases the data directory.
+
+        Does not wait for a recovery in progress: the next start repeats it.
+        """
+        self._closing = True
+        self.changes.shutdown(wait=False, cancel_futures=True)
+        if not self._changing.acquire(timeout=CLOSE_SECONDS):
+            log.warning("stopped while %s", self._not_ready)
+            return
+        try:
+            self._not_ready = "stopping"
+            stopped = (graph for graph, _ in self._stopped.values())
+            for graph in (*self._graphs.values(), *stopped):
+                graph.pipeline.close(NotReady(self._not_ready))
+            self._graphs.clear()
+            self._stopped.clear()
+            self._store.close()
+        finally:
+            self._changing.release()
+
+    def graphs(self) -> list[Graph]:
+        """All graphs that are served, by name. Raises NotReady."""
+        self._check_ready()
+        return sorted(self._graphs.values(), key=lambda graph: graph.name)
+
+    def stopped(self) -> dict[str, str]:
+        """The graphs that are not served, or take no more batches, with the reasons, by name.
+
+        Raises NotReady.
+        """
+        self._check_ready()
+        found = {name: str(error) for name, (_, error) in list(self._stopped.items())}
+        for graph in self.graphs():
+            if (fault := graph.pipeline.fault) is not None:
+                found[graph.name] = f"a fault ended its work; restart the server: {fault!r}"
+        return dict(sorted(found.items()))
+
+    def get(self, name: str) -> Graph:
+        """Raises UnknownGraph, NotReady, GraphStopped."""
+        self._check_ready()
+        if (graph := self._graphs.get(name)) is not None:
+            return graph
+        if (stopped := self._stopped.get(name)) is not None:
+            raise stopped[1].with_traceback(None)
+        raise UnknownGraph(name)
+
+    def create(self, name: str, given: Mapping[str, Any]) -> tuple[Graph, bool]:
+        """The graph, and whether it is new. `given` options must match those of an existing graph.
+
+        Raises InvalidValue for the name or an option, GraphExists, TooManyGraphs, NotReady,
+        StorageFailed.
+        """
+        options = requested_options(name, given)
+        self._check_ready()
+        with self._changing:
+            self._check_ready()
+            if name in self._stopped:
+                return self.get(name), False
+            graph = self._graphs.get(name)
+            if graph is None:
+                if len(self._graphs) + len(self._stopped) >= self._settings.max_graphs:
+                    raise TooManyGraphs(self._settings.max_graphs)
+                log.info("creating graph %r", name)
+                before, created = set(self._warm), self._create(name, options)
+                if new := self._warm - before:
+                    # minutes, which the request need not take
+                    compiling = threading.Thread(
+                        target=self.warm_up_others,
+                        args=(new,),
+                        name="liverank-kernels",
+                        daemon=True,
+                    )
+                    compiling.start()
+                return created, True
+        for option in given:
+            value, present = getattr(options, option), getattr(graph.options, option)
+            if value != present:
+                raise GraphExists(name, option, value, present)
+        return graph, False
+
+    def drop(self, name: str) -> None:
+        """Closes the graph and removes its files. Raises UnknownGraph, NotReady, StorageFailed; the
+        graph is then closed, and may be dropped again.
+        """
+        self._check_ready()
+        with self._changing:
+            graph = self._stopped[name][0] if name in self._stopped else self.get(name)
+            self._graphs.pop(name, None)
+            self._stopped.pop(name, None)
+            log.info("dropping graph %r", name)
+            graph.pipeline.close(UnknownGraph(name))
+            try:
+                self._store.remove(name)
+            except StorageFailed as error:
+                reason = f"is closed, but its files could not be removed; drop it again: {error}"
+                self._stopped[name] = graph, GraphStopped(f"graph {name!r}", reason)
+                raise
+            self._observe(name).dropped()
+
+    def _check_ready(self) -> None:
+        if self._not_ready is not None:
+            raise NotReady(self._not_ready)
+
+    @property
+    def _backend(self) -> BackendName:
+        """Of what runs in this process."""
+        return "cpu" if self._settings.shards else self._settings.backend
+
+    def _create(self, name: str, options: GraphOptions) -> Graph:
+        directory = self._store.create(name, asdict(options))
+        try:
+            graph = self._open_graph(directory)
+            self._recover(graph)
+        except Exception:
+            self._store.remove(name)
+            raise
+        self._graphs[name] = graph
+        return graph
+
+    def _warm_up(self, options: GraphOptions) -> None:
+        """Compiles what batches of graphs with these options need, once there is one."""
+        kernels = Options(weighted=options.weighted)
+        engine = Engine(kernels, self._backend)
+        if engine.compiles_kernels and kernels not in self._warm:
+            log.info(
+                "loading kernels of graphs with weighted=%s; a first time compiles them",
+                options.weighted,
+            )
+            engine.warm_up()
+            self._warm.add(kernels)
+
+    def warm_up_others(self, kinds: Collection[Options] = ()) -> None:
+        """Compiles what hardly any request needs, of these kinds of graphs; by default of all
+        present.
+        """
+        try:
+            for kernels in kinds or list(self._warm):
+                if not self._closing:
+                    Engine(kernels, self._backend).warm_up_others()
+        except Exception:  # a request will compile it, or fail with a better message
+            log.exception("not every kernel was compiled in advance")
+        # What is loaded now is never garbage. A collection that visits it stops all reads.
+        gc.freeze()
+
+    def warm_up_program(self, graph: Graph, program: str) -> None:
+        """Compiles a program for graphs of this kind on a GPU, which would hold up batches later.
+        Raises Unsupported with shards.
+        """
+        graph.pipeline.shards.check_call("analyses")
+        kind = (program, graph.options.weighted)
+        engine = Engine(Options(weighted=graph.options.weighted), self._backend)
+        if engine.compiles_kernels and kind not in self._warm_programs:
+            engine.apply(EdgeBatch.of([(0, 1), (1, 2), (2, 0)]))
+            engine.run(program)
+            self._warm_programs.add(kind)
+
+    def _recover(self, graph: Graph) -> None:
+        self._warm_up(graph.options)
+        graph.pipeline.recover()
+        graph.pipeline.wait_until_open()
+
+    def _open_graph(self, directory: Path) -> Graph:
+        try:
+            options = stored_options(read_manifest(directory))
+        except (ValueError, TypeError) as error:
+            raise StorageFailed(directory, f"has invalid options: {error}") from error
+        settings = self._settings
+        pipeline = Pipeline(
+            directory.name,
+            directory,
+            options.engine_options(),
+            options.keys,
+            settings.backend,
+            CheckpointLimits(settings.checkpoint_bytes, settings.checkpoint_seconds),
+            QueueLimits(settings.max_queue_batches, settings.max_queue_bytes),
+            self._observe(directory.name),
+            options.window_options(settings.max_expiry_share, settings.expiry_hold_seconds),
+            AnalysisLimits(settings.max_running_analyses, settings.max_analyses),
+            settings.shards,
+            settings.dask_cluster,
+            settings.device_memory,
+        )
+        return Graph(directory.name, options, pipeline)

@@ -1,0 +1,234 @@
+"""Ranks of an edge list without a server: `liverank rank`."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from liverank.client import RankedVertex
+from liverank.tables import Tabular
+from liverank_gpu import (
+    BackendName,
+    Change,
+    EdgeBatch,
+    Engine,
+    Options,
+    OutOfCorePrograms,
+    OutOfCoreRanking,
+    Solve,
+    Trace,
+)
+from liverank_service.cli.ingest import final_graph, unused_columns
+from liverank_service.formats.edge_list import EdgeList, WantedColumns
+from liverank_service.formats.edge_pieces import NotIntegers, read_edge_pieces
+from liverank_service.vertex_keys import KeyKind, KeyTable
+
+
+@dataclass(frozen=True)
+class Streaming:
+    """How the edges of a file were ranked within a memory budget.
+
+    memory        the budget, in bytes
+    windows       number of parts in which a sweep read the edges
+    passes        passes over all edges
+    bytes_loaded  bytes of edges that all passes together loaded
+    """
+
+    memory: int
+    windows: int
+    passes: int
+    bytes_loaded: int
+
+    def __str__(self) -> str:
+        loaded = f"{self.bytes_loaded / (1 << 20):,.1f} MiB"
+        return f"{loaded} in {self.passes:,} passes, windows: {self.windows:,}"
+
+
+@dataclass(frozen=True)
+class Ranking(Tabular):
+    """The first places of a file's graph, and figures of the computation.
+
+    table           columns vertex and rank, best first
+    duplicates      edges that repeat another, of which the last counts
+    superseded      events that a later one on the same edge replaces, and deletions
+    unused_columns  columns of the file that did not count
+    build_seconds   time for keys and graph
+    solve_seconds   time of the solve, with compiled kernels; the certificate is part of it, or in
+                    the published form timed as certify_seconds
+    streaming       how edges were streamed; None if all of them were in memory
+    """
+
+    table: pa.Table
+    vertices: int
+    edges: int
+    duplicates: int
+    superseded: int
+    unused_columns: tuple[str, ...]
+    strategy: str
+    iterations: int
+    error_bound: float
+    backend: str
+    build_seconds: float
+    solve_seconds: float
+    certify_seconds: float
+    form: str
+    trace: Trace | None
+    streaming: Streaming | None = None
+
+    def to_arrow(self) -> pa.Table:
+        return self.table
+
+    def places(self, count: int) -> list[RankedVertex]:
+        """The first places."""
+        return [RankedVertex(**row) for row in self.table[:count].to_pylist()]
+
+    def document(self, count: int) -> dict[str, Any]:
+        """The first places and the figures as JSON, with the names of the server's responses."""
+        figures = {name: value for name, value in vars(self).items() if name != "table"}
+        return {"ranks": self.places(count), **figures}
+
+
+class LoadedEdges(NamedTuple):
+    """What became of an edge list in an engine. superseded: see Ranking."""
+
+    keys: KeyTable
+    change: Change
+    superseded: int
+
+
+def _kind_of_keys(edges: EdgeList) -> KeyKind:
+    return "integer" if pa.types.is_integer(edges.sources.type) else "string"
+
+
+def apply_edges(engine: Engine, edges: EdgeList) -> LoadedEdges:
+    """Applies the graph of the edge list, after all its operations, to a new engine. Raises
+    EngineError.
+    """
+    final = final_graph(replace(edges, directed=engine.options.directed))
+    keys = KeyTable(_kind_of_keys(final))
+    sources, targets = keys.assign(final.sources), keys.assign(final.targets)
+    if final.vertices is not None:
+        keys.assign(final.vertices)
+    weights: Any = final.weights  # the batch checks them before they become float32
+    times = final.times if engine.options.half_life is not None else None
+    batch = EdgeBatch(sources, targets, vertices=len(keys), weights=weights, times=times)
+    return LoadedEdges(keys, engine.apply(batch), len(edges) - len(final))
+
+
+def rank_edges(
+    edges: EdgeList, options: Options, solve: Solve, backend: BackendName, top: int | None
+) -> Ranking:
+    """Ranks the graph of the edge list, after all its operations. Raises EngineError.
+
+    top  how many places to return; None: all
+    """
+    decays = options.half_life is not None
+    options = replace(options, weighted=decays or edges.weights is not None)
+    engine = Engine(options, backend, "ignore")
+    engine.warm_up_solve(solve)
+    started = time.perf_counter()
+    keys, change, superseded = apply_edges(engine, edges)
+    built = time.perf_counter()
+    result = engine.update(*solve)
+    ids, ranks = engine.publish().top(engine.vertices if top is None else top)
+    return Ranking(
+        table=pa.table({"vertex": keys.keys(ids), "rank": ranks}),
+        vertices=engine.vertices,
+        edges=engine.edges,
+        duplicates=change.already_present,
+        superseded=superseded,
+        unused_columns=edges.unread if decays else unused_columns(edges),
+        strategy=result.strategy,
+        iterations=result.iterations,
+        error_bound=result.error_bound,
+        backend=engine.backend,
+        build_seconds=built - started,
+        solve_seconds=result.mark_seconds + result.solve_seconds,
+        certify_seconds=result.certify_seconds,
+        form=result.form,
+        trace=result.trace,
+    )
+
+
+def rank_file(
+    path: Path,
+    wanted: WantedColumns,
+    memory: int,
+    scratch: Path | None,
+    options: Options,
+    solve: Solve,
+    backend: BackendName,
+    top: int | None,
+) -> Ranking:
+    """Ranks the graph of an edge file whose edges are not held in memory.
+
+    wanted   the column of weights
+
+    memory   bytes for the arrays of the graph: keys, values of vertices, and buffers of edges
+    scratch  folder for files; None for the system's folder of temporary files
+    top      how many places to return; None: all
+
+    Raises EngineError, EdgeListError, OSError.
+    """
+    options = replace(options, weighted=wanted.weight is not None)
+    shared = (path, wanted, memory, scratch, options, solve, backend, top)
+    try:
+        return _rank_pieces(*shared, "integer")
+    except NotIntegers:
+        return _rank_pieces(*shared, "string")
+
+
+def _rank_pieces(
+    path: Path,
+    wanted: WantedColumns,
+    memory: int,
+    scratch: Path | None,
+    options: Options,
+    solve: Solve,
+    backend: BackendName,
+    top: int | None,
+    kind: KeyKind,
+) -> Ranking:
+    keys = KeyTable(kind)
+    with OutOfCoreRanking(memory, options, backend, scratch) as graph:
+        started = time.perf_counter()
+        unread = add_pieces(graph, path, wanted, keys)
+        read_seconds = time.perf_counter() - started
+        ranked = graph.rank(len(keys), solve, keys.nbytes())
+        ids, ranks = ranked.ranks.top(len(keys) if top is None else top)
+        result = ranked.result
+        return Ranking(
+            table=pa.table({"vertex": keys.keys(ids), "rank": ranks}),
+            vertices=len(keys),
+            edges=ranked.edges,
+            duplicates=graph.added - ranked.edges,
+            superseded=0,
+            unused_columns=unread,
+            strategy=result.strategy,
+            iterations=result.iterations,
+            error_bound=result.error_bound,
+            backend=graph.backend.name,
+            build_seconds=read_seconds + ranked.pack_seconds,
+            solve_seconds=result.solve_seconds,
+            certify_seconds=0.0,
+            form=result.form,
+            trace=result.trace,
+            streaming=Streaming(memory, ranked.windows, ranked.passes, ranked.bytes_loaded),
+        )
+
+
+def add_pieces(
+    graph: OutOfCorePrograms | OutOfCoreRanking, path: Path, wanted: WantedColumns, keys: KeyTable
+) -> tuple[str, ...]:
+    """Adds the edges of a file, and their keys. Returns the names of the columns that do not
+    count. Raises NotIntegers, EdgeListError, InvalidValue, OSError.
+    """
+    unread = tuple[str, ...]()
+    for piece in read_edge_pieces(path, keys.kind == "integer", wanted):
+        graph.add(keys.assign(piece.sources), keys.assign(piece.targets), piece.weights)
+        unread = piece.unread
+    return unread

@@ -1,0 +1,236 @@
+"""Files → edges: the formats that public graphs are published in, compressed or not.
+
+    text             one edge per line, columns separated by blanks, tabs, commas or semicolons;
+                     lines that begin with # or % are comments; a header is recognised by its words
+    events           lines `snapshot +|- source target`: edges inserted and deleted
+    Matrix Market    coordinate; symmetric matrices have both directions
+    Parquet, Arrow   (file or stream) columns named source and target, otherwise the first two
+    NDJSON           an object a line, with the same columns as members
+    *.gr.bin         little-endian int32 pairs, source and target
+    *.links.bin      little-endian int32: -(i + 1) starts source i, each j + 1 after it is a target
+
+The first bytes determine the compression (gzip, zstd, bzip2, xz, lz4) and the format; only the two
+binary formats, which have no magic number, are recognised by name. Rows are read unchanged: one row
+for an undirected edge, as in road networks, is one direction.
+
+Keys are 64-bit integers if all values of both columns are integers, strings otherwise; a column of
+floating-point numbers is refused. A text file has times
+
+- in the last column that a header names t, time or timestamp;
+- without a header, in the last of three or more columns, if all its values are 10⁸ or more (Unix
+  times since 1973), or if they are not negative and increase without ever decreasing.
+
+Times are numbers, in any unit, or in all rows timestamps, which become Unix seconds: ISO 8601 in
+text and NDJSON, UTC if they have no zone.
+
+Weights are read from the column that the caller names; in a Matrix Market file it is `values`.
+Other columns are not read.
+"""
+
+from __future__ import annotations
+
+import io
+import lzma
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+from numpy.typing import NDArray
+
+from liverank_service.formats.edge_json import is_json, read_json_rows
+from liverank_service.formats.edge_list import (
+    ACCEPTED,
+    EdgeList,
+    EdgeListError,
+    WantedColumns,
+    end_columns,
+    file_times,
+    has_empty,
+    unread_columns,
+)
+from liverank_service.formats.edge_text import read_matrix_market, read_text, without_mark
+from liverank_service.formats.weights import EXPECTED_WEIGHT, is_weight
+
+_CODECS = {
+    b"\x1f\x8b": "gzip",
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"BZh": "bz2",
+    b"\x04\x22\x4d\x18": "lz4",
+}
+STDIN = Path("-")
+
+_XZ = b"\xfd7zXZ\x00"
+
+
+AS_RECOGNISED = WantedColumns()
+
+
+def read_edge_list(path: Path, wanted: WantedColumns = AS_RECOGNISED) -> EdgeList:
+    """The edges of a file, which is held in memory uncompressed while it is read.
+
+    path    ``-`` is stdin
+    wanted  its time overrides the rules above, for text, Parquet and Arrow
+
+    Raises EdgeListError for a file that is missing, damaged, empty or in another format.
+    """
+    content, name = _whole(path), path.name.lower()
+    is_named = ".gr.bin" in name or ".links.bin" in name
+    if not is_named:
+        content = without_mark(path, content)
+    if not content or content.isspace():
+        raise EdgeListError(path, None, f"the file is empty; {ACCEPTED}")
+    if ".gr.bin" in name:
+        wanted.refuse_weight(path, "a .gr.bin file")
+        return _read_pairs(path, content)
+    if is_named:
+        wanted.refuse_weight(path, "a .links.bin file")
+        return _read_links(path, content)
+    if content.startswith(b"%%MatrixMarket"):
+        return read_matrix_market(path, content, wanted)
+    if content.startswith((b"PAR1", b"ARROW1", b"\xff\xff\xff\xff")):
+        return _edges_of(path, _read_table(path, content), wanted)
+    if b"\0" in content[:65536]:
+        raise EdgeListError(path, None, f"unknown binary format; {ACCEPTED}")
+    if is_json(path, content):
+        return _edges_of(path, read_json_rows(path, content), wanted)
+    return read_text(path, content, wanted)
+
+
+def _opened(path: Path) -> BinaryIO:
+    return path.open("rb") if path != STDIN else io.BytesIO(sys.stdin.buffer.read())
+
+
+def uncompressed(file: BinaryIO) -> Any:
+    """What reads the content of a file, which is at its start."""
+    head = file.read(6)
+    file.seek(0)
+    if head.startswith(_XZ):
+        return lzma.open(file)
+    for magic, codec in _CODECS.items():
+        if head.startswith(magic):
+            return pa.CompressedInputStream(file, codec)
+    return file
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Raises EdgeListError for a file that is missing or damaged."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise EdgeListError(path, None, "the file does not exist") from error
+    except (OSError, lzma.LZMAError, EOFError) as error:
+        raise EdgeListError(path, None, f"cannot be read: {error}") from error
+
+
+def _whole(path: Path) -> bytes:
+    with reading(path), _opened(path) as file:
+        content: bytes = uncompressed(file).read()
+    return content
+
+
+def _read_table(path: Path, content: bytes) -> pa.Table:
+    buffer = pa.py_buffer(content)
+    try:
+        if content.startswith(b"PAR1"):
+            table = pyarrow.parquet.read_table(pa.BufferReader(buffer))
+        elif content.startswith(b"ARROW1"):
+            table = pa.ipc.open_file(buffer).read_all()
+        else:
+            table = pa.ipc.open_stream(buffer).read_all()
+        table.validate(full=True)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise EdgeListError(path, None, f"cannot be read: {error}; {ACCEPTED}") from error
+    return table
+
+
+def _edges_of(path: Path, table: pa.Table, wanted: WantedColumns) -> EdgeList:
+    names = table.column_names
+    if len(names) < 2 or not table.num_rows:
+        got = f"{len(names)} and {table.num_rows}"
+        raise EdgeListError(path, None, f"expected at least two columns and one row, got {got}")
+    header = [name.lower() for name in names]
+    ends = end_columns(header)
+    integers = all(pa.types.is_integer(table.column(number).type) for number in ends)
+    keys = [
+        key_column(path, names[number], table.column(number).combine_chunks(), integers)
+        for number in ends
+    ]
+    time, weight = wanted.places(path, header, len(names))
+    times = weights = None
+    if time is not None:
+        times = file_times(table.column(time).combine_chunks())
+        if times is None:
+            message = f"expected times, finite numbers or timestamps, in column {names[time]!r}"
+            raise EdgeListError(path, None, message)
+    if weight is not None:
+        weights = weights_of_table(path, table.column(weight), names[weight])
+    unread = unread_columns(names, *ends, time, weight)
+    return EdgeList(keys[0], keys[1], times, unread=unread, weights=weights)
+
+
+def key_column(path: Path, name: str, column: pa.Array, integers: bool) -> pa.Array:
+    """A column of a table as keys. Raises EdgeListError: also for floating-point numbers, which
+    JSON has for integers of more than 64 bits.
+    """
+    if pa.types.is_floating(column.type) or pa.types.is_boolean(column.type):
+        expected = "expected strings or integers below 2**63"
+        message = f"column {name!r} does not hold keys: {expected}, got {column.type}"
+        raise EdgeListError(path, None, message)
+    try:
+        keys = column.cast(pa.int64() if integers else pa.string())
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        message = f"column {name!r} does not hold keys: {error}"
+        raise EdgeListError(path, None, message) from error
+    if column.null_count or has_empty(keys):
+        raise EdgeListError(path, None, f"column {name!r} has a row without a key")
+    return keys
+
+
+def weights_of_table(
+    path: Path, column: pa.ChunkedArray, name: str, first: int = 0
+) -> NDArray[np.float64]:
+    """The weights in a column of a table, or of a part that begins at row `first`. Raises
+    EdgeListError.
+    """
+    is_number = any(
+        test(column.type)
+        for test in (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
+    )
+    if not is_number:
+        message = f"expected weights, a column of numbers, in column {name!r}, got {column.type}"
+        raise EdgeListError(path, None, message)
+    weights: NDArray[np.float64] = column.cast(pa.float64(), safe=False).to_numpy()  # null: NaN
+    wrong = np.flatnonzero(~is_weight(weights))
+    if len(wrong):
+        row = int(wrong[0])
+        message = (
+            f"expected a weight, {EXPECTED_WEIGHT}, in column {name!r}, got {column[row].as_py()!r}"
+        )
+        raise EdgeListError(path, None, f"row {first + row + 1}: {message}")
+    return weights
+
+
+def _read_pairs(path: Path, content: bytes) -> EdgeList:
+    if len(content) % 8:
+        raise EdgeListError(path, None, f"expected pairs of int32, got {len(content)} bytes")
+    pairs = np.frombuffer(content, "<i4").reshape(-1, 2).astype(np.int64)
+    return EdgeList(pa.array(pairs[:, 0]), pa.array(pairs[:, 1]))
+
+
+def _read_links(path: Path, content: bytes) -> EdgeList:
+    if len(content) % 4:
+        raise EdgeListError(path, None, f"expected int32 values, got {len(content)} bytes")
+    values = np.frombuffer(content, "<i4").astype(np.int64)
+    opens = np.flatnonzero(values < 0)
+    if values[0] > 0 or not values.all():
+        message = "expected values other than 0, starting with a negative one"
+        raise EdgeListError(path, None, message)
+    targets_each = np.diff(np.append(opens, len(values))) - 1
+    sources = np.repeat(-values[opens] - 1, targets_each)
+    return EdgeList(pa.array(sources), pa.array(values[values > 0] - 1))

@@ -1,0 +1,171 @@
+"""Edges read from a file, and helpers shared by the readers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from liverank_service.formats.arrow_limits import holds_strings
+from liverank_service.formats.times import parsed_times, unix_seconds
+
+SOURCE_NAMES = ("source", "src", "from", "srcid", "fromnodeid", "source_id", "from_id")
+TARGET_NAMES = ("target", "dst", "to", "dstid", "tonodeid", "target_id", "to_id", "destination")
+_TIME_NAMES = ("t", "time", "timestamp")
+
+ACCEPTED = (
+    "expected a text edge list, CSV, NDJSON, event list, Matrix Market, Parquet, Arrow, .gr.bin or "
+    ".links.bin file, plain or compressed as gzip, zstd, bzip2, xz or lz4"
+)
+
+
+class EdgeListError(ValueError):
+    """The file cannot be read as edges.
+
+    line     the line with the error, from 1; None if it is not in a single line
+    message  what was found, and what is accepted
+    """
+
+    def __init__(self, path: Path, line: int | None, message: str) -> None:
+        self.path = path
+        self.line = line
+        self.message = message
+        super().__init__(f"{path}{'' if line is None else f', line {line}'}: {message}")
+
+
+@dataclass(frozen=True)
+class EdgeList:
+    """The edges of a file, in its order, with repeats and self-loops.
+
+    sources, targets  pa.int64() or pa.string(), one row per edge, without nulls
+    times             float64[rows], finite, in the file's unit; None if there are no times
+    operations        bool[rows], True to insert, False to delete; None if all are insertions
+    vertices          keys of all vertices, including isolated ones, if the format states them
+    unread            names of the file's columns that are not in it
+    weights           float64[rows], as liverank_gpu.EdgeBatch takes them; None if the edges have
+                      none
+    directed          false: an operation on (a, b) is one on (b, a) too
+    """
+
+    sources: pa.Array
+    targets: pa.Array
+    times: NDArray[np.float64] | None = None
+    operations: NDArray[np.bool_] | None = None
+    vertices: pa.Array | None = None
+    unread: tuple[str, ...] = ()
+    weights: NDArray[np.float64] | None = None
+    directed: bool = True
+
+    def __len__(self) -> int:
+        return len(self.sources)
+
+    def by_time(self) -> EdgeList:
+        """The same rows in order of time; rows of the same time keep their order.
+
+        Raises ValueError if there are no times.
+        """
+        if self.times is None:
+            raise ValueError("the edges have no times")
+        return self.rows(np.argsort(self.times, kind="stable"))
+
+    def rows(self, places: slice | NDArray[np.int64]) -> EdgeList:
+        """The rows at these places; those of a slice share memory with these."""
+
+        def taken(column: pa.Array) -> pa.Array:
+            return column[places] if isinstance(places, slice) else column.take(pa.array(places))
+
+        return replace(
+            self,
+            sources=taken(self.sources),
+            targets=taken(self.targets),
+            times=None if self.times is None else self.times[places],
+            operations=None if self.operations is None else self.operations[places],
+            weights=None if self.weights is None else self.weights[places],
+        )
+
+
+def end_columns(header: list[str] | None) -> tuple[int, int]:
+    """The columns of source and target: by name if both are named, otherwise the first two."""
+    for source, name in enumerate(header or []):
+        if name in SOURCE_NAMES:
+            for target, other in enumerate(header or []):
+                if other in TARGET_NAMES:
+                    return source, target
+    return 0, 1
+
+
+def unread_columns(names: list[str], *read: int | None) -> tuple[str, ...]:
+    """The names of the columns that are not among those with the numbers `read`."""
+    return tuple(name for number, name in enumerate(names) if number not in read)
+
+
+@dataclass(frozen=True, slots=True)
+class WantedColumns:
+    """The columns of times and weights: names in the header, or numbers from 1. Without `time` the
+    column is recognised; without `weight` there is none.
+    """
+
+    time: str | int | None = None
+    weight: str | int | None = None
+
+    def places(
+        self, path: Path, header: list[str] | None, columns: int
+    ) -> tuple[int | None, int | None]:
+        """The numbers, from 0, of both columns. Raises EdgeListError."""
+        weight = _place_of(path, header, columns, self.weight, "the weight")
+        time = _place_of(path, header, columns, self.time, "the time")
+        if time is None:
+            named = [n for n, name in enumerate(header or []) if name in _TIME_NAMES]
+            time = named[-1] if named and named[-1] != weight else None
+        return time, weight
+
+    def refuse_weight(self, path: Path, what: str) -> None:
+        """Raises EdgeListError if a weight is wanted from a format without one."""
+        if self.weight is not None:
+            message = f"there is no column {self.weight!r} for the weight in {what}"
+            raise EdgeListError(path, None, message)
+
+
+def _place_of(
+    path: Path, header: list[str] | None, columns: int, wanted: str | int | None, use: str
+) -> int | None:
+    if isinstance(wanted, int):
+        if not 1 <= wanted <= columns:
+            message = f"there is no column {wanted} for {use}; the file has {columns}"
+            raise EdgeListError(path, None, message)
+        return wanted - 1
+    if wanted is not None:
+        if header is None or wanted.lower() not in header:
+            named = f"the columns {', '.join(header or ())}"
+            if header is None:
+                named = f"no header: give the number of the column, from 1 to {columns}"
+            message = f"there is no column {wanted!r} for {use}; the file has {named}"
+            raise EdgeListError(path, None, message)
+        return header.index(wanted.lower())
+    return None
+
+
+def has_empty(keys: pa.Array) -> bool:
+    return bool(keys.type == pa.string() and pc.min(pc.binary_length(keys)).as_py() == 0)
+
+
+def numbers_of(column: pa.Array) -> NDArray[np.float64] | None:
+    """The column as finite numbers, timestamps as Unix seconds; None if that is impossible."""
+    try:
+        values = unix_seconds(column)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return None
+    return values if np.isfinite(values).all() else None
+
+
+def file_times(column: pa.Array) -> NDArray[np.float64] | None:
+    """Numbers, timestamps, or texts of either, as finite numbers, timestamps in Unix seconds; None
+    if that is impossible.
+    """
+    if holds_strings(column.type):
+        column = parsed_times(column.cast(pa.string()))
+    return None if column is None or column.null_count else numbers_of(column)

@@ -1,0 +1,228 @@
+"""Batches in JSON: edges as rows, which are pairs or have a weight and a time; or by column."""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from liverank_service.errors import FormatError
+from liverank_service.formats.attributes import Attributes
+from liverank_service.formats.columns import EdgeColumns
+from liverank_service.formats.duplicate_members import duplicate_member, may_have_more_members
+from liverank_service.formats.sets import decode_sets
+from liverank_service.formats.tables import combined, first_invalid, json_table
+from liverank_service.formats.times import times_of
+from liverank_service.formats.values import (
+    EMPTY,
+    ENDS,
+    check_keys,
+    described,
+    key_column,
+    listed,
+    parse_json,
+)
+from liverank_service.formats.weights import weights_of
+from liverank_service.vertex_keys import ARROW_TYPES, KeyKind
+
+_AS_FIRST = ", as in the first edge"
+_SHAPES = {
+    2: "a pair [source, target]",
+    3: f"[source, target, weight]{_AS_FIRST}",
+    4: f"[source, target, weight, time]{_AS_FIRST}",
+}
+
+_MEMBERS = ("insert", "delete", "vertices", "remove", "sets")
+
+LARGE_BODY = 1 << 16
+"""Bodies of at least this size are parsed by Arrow, which makes no object per key and releases the
+interpreter lock; orjson is faster below.
+"""
+
+
+def decode_json(
+    body: bytes,
+    kind: KeyKind,
+    attributes: Attributes,
+    members: tuple[str, ...] = _MEMBERS,
+    required: tuple[str, ...] = (),
+) -> EdgeColumns:
+    """members: those that the body may have, or must have. Raises FormatError."""
+    if len(body) >= LARGE_BODY:
+        columns = _large_pairs(body, kind, members, required)
+        if columns is not None:
+            return columns
+    document = parse_json(body, "body", None)
+    if not isinstance(document, dict):
+        raise FormatError("body", None, f"expected a JSON object, got {described(document)}")
+    for name in document:
+        if name not in members:
+            raise FormatError(name, None, f"unknown member; expected {listed(members)}")
+    for name in required:
+        if name not in document:
+            raise FormatError(name, None, "expected an array of keys, got nothing")
+    vertices, remove = (_listed_keys(document, name, kind) for name in ("vertices", "remove"))
+    inserted = _edges(document.get("insert", []), kind, "insert", attributes)
+    deleted = _edges(document.get("delete", []), kind, "delete", None)
+    given = document.get("sets", {})
+    columns = EdgeColumns(
+        *inserted[:2],
+        *deleted[:2],
+        vertices,
+        inserted.weights,
+        sets=decode_sets(given, kind),
+        times=inserted.times,
+        remove=remove,
+    )
+    objects = [document, *(edges for edges in document.values() if isinstance(edges, dict))]
+    objects += given.values()
+    if may_have_more_members(body, sum(map(len, objects))):
+        name = duplicate_member(body)
+        if name is not None:
+            raise FormatError(name, None, "duplicate member")
+    return columns
+
+
+def _large_pairs(
+    body: bytes, kind: KeyKind, members: tuple[str, ...], required: tuple[str, ...]
+) -> EdgeColumns | None:
+    """The batch, if it consists of pairs and is valid; None if orjson has to decide."""
+    if not body.startswith(b"{") or b"null" in body:  # Arrow reads null as an absent member
+        return None
+    keys = pa.list_(ARROW_TYPES[kind])
+    types = dict.fromkeys(("insert", "delete"), pa.list_(keys))
+    types |= dict.fromkeys(("vertices", "remove"), keys)
+    schema = pa.schema(types)
+    try:
+        table = json_table(body, schema, newlines_in_values=True)
+    except (pa.ArrowException, UnicodeDecodeError):
+        return None
+    others = types.keys() - set(members)
+    if table.num_rows != 1 or any(not table[name].null_count for name in others):
+        return None
+    if any(table[name].null_count for name in required):
+        return None
+    edges = [combined(table[name]).flatten() for name in ("insert", "delete")]
+    if any(pc.any(pc.not_equal(pc.list_value_length(pairs), 2)).as_py() for pairs in edges):
+        return None
+    insert, delete = (pairs.flatten() for pairs in edges)
+    vertices, remove = (combined(table[name]).flatten() for name in ("vertices", "remove"))
+    if any(first_invalid(keys, kind) is not None for keys in (insert, delete, vertices, remove)):
+        return None
+    ends = (*_every_second(insert), *_every_second(delete))
+    return EdgeColumns(*ends, vertices, remove=remove)
+
+
+def _listed_keys(document: dict[str, object], name: str, kind: KeyKind) -> pa.Array:
+    keys = document.get(name, [])
+    if not isinstance(keys, list):
+        raise FormatError(name, None, f"expected an array of keys, got {described(keys)}")
+    return key_column(keys, kind, name)
+
+
+def _every_second(keys: pa.Array) -> tuple[pa.Array, pa.Array]:
+    sources = pa.array([True, False] * (len(keys) // 2), pa.bool_())
+    return keys.filter(sources), keys.filter(pc.invert(sources))
+
+
+class _Edges(NamedTuple):
+    sources: pa.Array
+    targets: pa.Array
+    weights: pa.Array | None = None
+    times: pa.Array | None = None
+
+
+def _edges(edges: object, kind: KeyKind, field: str, attributes: Attributes | None) -> _Edges:
+    """An array of edges, or an object of columns. attributes: None for deletions."""
+    if isinstance(edges, dict):
+        return _edges_by_column(edges, kind, field, attributes)
+    if not isinstance(edges, list):
+        expected = "an array of pairs [source, target] or an object of source and target"
+        raise FormatError(field, None, f"expected {expected}, got {described(edges)}")
+    if not edges:
+        return _Edges(EMPTY[kind], EMPTY[kind])
+    size = 2
+    if (last := _last_attribute(edges[0])) is not None and attributes is not None:
+        attributes.check(last, field, 0)
+        size = len(edges[0])
+    if set(map(type, edges)) - {list} or set(map(len, edges)) - {size}:
+        _check_shape(edges, size, field, attributes)
+    values = list(chain.from_iterable(edges))
+    keys = values if size == 2 else list(chain.from_iterable(edge[:2] for edge in edges))
+    check_keys(keys, kind, lambda position: (field, position // 2, f"{ENDS[position % 2]}: "))
+    both = pa.array(keys[::2] + keys[1::2], ARROW_TYPES[kind])
+    rows = _Edges(both[: len(edges)], both[len(edges) :])
+    if size == 2 or attributes is None:
+        return rows
+    weights, given = None, values[2::size]
+    if size == 3 or any(weight is not None for weight in given):
+        attributes.check("weight", field, 0)
+        weights = weights_of(given, field, "weight: ")
+    times = times_of(values[3::4], field, attributes.times, "time: ") if size == 4 else None
+    return rows._replace(weights=weights, times=times)
+
+
+def _last_attribute(edge: object) -> str | None:
+    """What a row has at its end: a weight, a time or neither."""
+    if not isinstance(edge, list):
+        return None
+    if len(edge) == 4 and not isinstance(edge[3], str):  # a row with a third key is no edge
+        return "time"
+    return "weight" if len(edge) == 3 else None
+
+
+def _check_shape(edges: list[object], size: int, field: str, attributes: Attributes | None) -> None:
+    """Raises FormatError for the first edge that does not have `size` items."""
+    expected = _SHAPES[size]
+    for index, edge in enumerate(edges):
+        if isinstance(edge, list) and len(edge) == size:
+            continue
+        if (last := _last_attribute(edge)) is not None and attributes is not None:
+            attributes.check(last, field, index)
+            expected = expected.removesuffix(_AS_FIRST) + _AS_FIRST
+        got = described(edge)
+        if isinstance(edge, list):
+            got = f"{len(edge)} item{'s' if len(edge) != 1 else ''}"
+        raise FormatError(field, index, f"expected {expected}, got {got}")
+
+
+def _edges_by_column(
+    edges: dict[str, object], kind: KeyKind, field: str, attributes: Attributes | None
+) -> _Edges:
+    known = ENDS if attributes is None else (*ENDS, *attributes.names)
+    for name in edges:
+        if attributes is not None:
+            attributes.check(name, f"{field}.{name}")
+        if name not in known:
+            raise FormatError(f"{field}.{name}", None, f"unknown member; expected {listed(known)}")
+    columns = []
+    for name in ENDS:
+        keys = edges.get(name)
+        if not isinstance(keys, list):
+            got = described(keys) if name in edges else "nothing"
+            raise FormatError(f"{field}.{name}", None, f"expected an array of keys, got {got}")
+        columns.append(key_column(keys, kind, f"{field}.{name}"))
+    sources, targets = columns
+    if len(sources) != len(targets):
+        message = f"expected {len(sources)} keys, as in source, got {len(targets)}"
+        raise FormatError(f"{field}.target", None, message)
+    weights = times = None
+    if "weight" in edges:
+        weights = weights_of(_numbers(edges, "weight", field, len(sources)), f"{field}.weight")
+    if "time" in edges and attributes is not None:
+        given = _numbers(edges, "time", field, len(sources))
+        times = times_of(given, f"{field}.time", attributes.times)
+    return _Edges(sources, targets, weights, times)
+
+
+def _numbers(edges: dict[str, object], name: str, field: str, count: int) -> list[Any]:
+    """The member, an array of as many items as edges. Raises FormatError."""
+    field, numbers = f"{field}.{name}", edges[name]
+    if not isinstance(numbers, list):
+        raise FormatError(field, None, f"expected an array of numbers, got {described(numbers)}")
+    if len(numbers) != count:
+        message = f"expected {count} {name}s, as many as keys in source, got {len(numbers)}"
+        raise FormatError(field, None, message)
+    return numbers

@@ -1,0 +1,175 @@
+"""Batches as the journal stores them.
+
+The columns of EDGE_COLUMNS are always there, others only if the batch has them: `remove`,
+`weights`, `times` and, as JSON, `on_conflict`, `sets`, `expiry` (true) and `range`.
+
+    a payload that begins with ``{`` is JSON: `keys` (``string`` or ``integer``), and the others as
+    members, of which absent columns are empty; else it is an Arrow IPC stream of one row, a list in
+    each column, with the JSON of the others in the metadata of its schema
+    keys      string or int64, weights float32, times float64: see liverank_service.formats.columns
+    sets      {name: {"add": [key, …], "remove": [key, …], "whole": null, "replace" or "drop"}}
+    range     [source, partition, from or null, to]
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, get_args
+
+import orjson
+import pyarrow as pa
+
+from liverank_gpu import OnConflict
+from liverank_service.errors import FormatError
+from liverank_service.formats.arrow import arrow_table
+from liverank_service.formats.columns import EDGE_COLUMNS, KEY_COLUMNS, EdgeColumns
+from liverank_service.formats.sets import set_documents, stored_sets
+from liverank_service.formats.source_ranges import stored_range
+from liverank_service.formats.tables import combined
+from liverank_service.formats.times import time_column, times_of
+from liverank_service.formats.values import key_column, listed, parse_json
+from liverank_service.formats.weights import weight_column, weights_of
+from liverank_service.vertex_keys import ARROW_TYPES, KeyKind
+
+_FURTHER = ("remove", "weights", "times")
+_OTHERS = ("on_conflict", "sets", "expiry", "range")
+
+_SMALL_BATCH = 64
+"""Maximum number of keys of a batch that is stored as JSON."""
+
+
+def encode_batch(columns: EdgeColumns) -> bytes:
+    """An Arrow IPC stream of one row, with a list per column, and JSON in the schema's metadata. A
+    batch of few edges and vertices is JSON alone, of the columns that are not empty, which is
+    faster to encode and shorter.
+    """
+    arrays = columns.keys
+    others: dict[str, Any] = {}
+    if columns.on_conflict != "replace":
+        others["on_conflict"] = columns.on_conflict
+    if columns.sets:
+        others["sets"] = set_documents(columns.sets)
+    if columns.expiry:
+        others["expiry"] = True
+    if columns.range is not None:
+        others["range"] = columns.range.document()
+    is_small = sum(map(len, arrays.values())) <= _SMALL_BATCH
+    arrays = {
+        name: array
+        for name, array in arrays.items()
+        if len(array) or (name in EDGE_COLUMNS and not is_small)
+    }
+    if columns.weights is not None:
+        arrays["weights"] = columns.weights
+    if columns.times is not None:
+        arrays["times"] = columns.times
+    if is_small:
+        kind = "string" if pa.types.is_string(columns.vertices.type) else "integer"
+        lists = {name: array.to_pylist() for name, array in arrays.items()}
+        return orjson.dumps({"keys": kind, **lists, **others})
+    rows = [
+        pa.ListArray.from_arrays(pa.array([0, len(column)], pa.int32()), column)
+        for column in arrays.values()
+    ]
+    metadata = {name: orjson.dumps(value) for name, value in others.items()}
+    row = pa.record_batch(rows, names=list(arrays)).replace_schema_metadata(metadata or None)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, row.schema) as writer:
+        writer.write_batch(row)
+    payload: bytes = sink.getvalue().to_pybytes()
+    return payload
+
+
+def decode_payload(payload: bytes) -> EdgeColumns:
+    """The encoded batch. Raises FormatError for other bytes."""
+    if payload.startswith(b"{"):
+        return _decode_small(payload)
+    table = arrow_table(payload, "payload")
+    names, count = table.column_names, len(EDGE_COLUMNS)
+    further = names[count:]
+    if (
+        names[:count] != list(EDGE_COLUMNS)
+        or set(further) - set(_FURTHER)
+        or len(further) > len(set(further))
+        or table.num_rows != 1
+    ):
+        expected = f"one row of {listed(EDGE_COLUMNS)} and, optionally, {listed(_FURTHER)}"
+        raise FormatError("payload", None, f"expected {expected}")
+    keys = {name: combined(table[name]).flatten() for name in names if name in KEY_COLUMNS}
+    flat = {
+        name: pa.chunked_array([combined(table[name]).flatten()])
+        for name in further
+        if name not in KEY_COLUMNS
+    }
+    weights, times = (flat.get(name) for name in ("weights", "times"))
+    others = {
+        name.decode(): parse_json(value, "payload", None)
+        for name, value in (table.schema.metadata or {}).items()
+    }
+    return _with_others(
+        EdgeColumns(**keys),
+        None if weights is None else weight_column(weights, "payload.weights"),
+        None if times is None else time_column(times, "payload.times", None),
+        others,
+    )
+
+
+def _decode_small(payload: bytes) -> EdgeColumns:
+    document = parse_json(payload, "payload", None)
+    kind = document.pop("keys", None)
+    columns = {name: document.pop(name, []) for name in KEY_COLUMNS}
+    weights, times = (document.pop(name, None) for name in ("weights", "times"))
+    others = {name: document.pop(name) for name in _OTHERS if name in document}
+    lists = [*columns.values(), *(each for each in (weights, times) if each is not None)]
+    if (
+        not isinstance(kind, str)
+        or kind not in ARROW_TYPES
+        or document
+        or not all(isinstance(column, list) for column in lists)
+    ):
+        raise FormatError("payload", None, f"expected keys and {listed(KEY_COLUMNS)}")
+    keys = {name: key_column(column, kind, "payload") for name, column in columns.items()}
+    return _with_others(
+        EdgeColumns(**keys),
+        None if weights is None else weights_of(weights, "payload.weights"),
+        None if times is None else times_of(times, "payload.times", None),
+        others,
+    )
+
+
+def _with_others(
+    columns: EdgeColumns,
+    weights: pa.Array | None,
+    times: pa.Array | None,
+    others: dict[str, Any],
+) -> EdgeColumns:
+    """Raises FormatError, also for another number of weights or times than of insertions."""
+    expected = len(columns.insert_sources)
+    for name, column in (("weights", weights), ("times", times)):
+        if column is not None and len(column) != expected:
+            raise FormatError("payload", None, f"expected {expected} {name}, got {len(column)}")
+    if set(others) - set(_OTHERS):
+        raise FormatError(
+            "payload", None, f"expected {listed(_OTHERS)}, got {listed(list(others))}"
+        )
+    on_conflict = others.get("on_conflict", "replace")
+    if on_conflict not in get_args(OnConflict):
+        message = f"expected on_conflict replace or add, got {on_conflict!r}"
+        raise FormatError("payload", None, message)
+    expiry = others.get("expiry", False)
+    if not isinstance(expiry, bool):
+        raise FormatError("payload", None, f"expected expiry true or false, got {expiry!r}")
+    kind: KeyKind = "string" if pa.types.is_string(columns.vertices.type) else "integer"
+    try:
+        sets = stored_sets(others.get("sets", {}), kind)
+    except FormatError as error:
+        raise FormatError("payload", None, str(error)) from error
+    return replace(
+        columns,
+        weights=weights,
+        times=times,
+        on_conflict=on_conflict,
+        sets=sets,
+        expiry=expiry,
+        range=stored_range(others["range"]) if "range" in others else None,
+    )

@@ -1,0 +1,227 @@
+"""Arrow tables of edges: columns source, target and, optionally, operation, weight and time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json
+
+from liverank_service.errors import FormatError
+from liverank_service.formats.arrow_limits import holds_strings
+from liverank_service.formats.arrow_readers import read_table
+from liverank_service.formats.attributes import Attributes
+from liverank_service.formats.columns import EdgeColumns
+from liverank_service.formats.times import time_column
+from liverank_service.formats.values import (
+    COLUMNS,
+    ENDS,
+    EXPECTED_KEY,
+    EXPECTED_NOTHING,
+    EXPECTED_OPERATION,
+    OPERATIONS,
+    described,
+    listed,
+)
+from liverank_service.formats.weights import weight_column
+from liverank_service.vertex_keys import ARROW_TYPES, KeyKind
+
+_MAX_BLOCK = 2**31 - 1
+
+_LONGEST_TYPE = 100
+"""Characters of a type in a message: a struct names all its fields."""
+
+_TYPES: dict[str, Callable[[pa.DataType], bool]] = {
+    "strings": holds_strings,
+    "integers": pa.types.is_integer,
+    "numbers": lambda found: pa.types.is_integer(found) or pa.types.is_floating(found),
+    "timestamps": pa.types.is_timestamp,
+}
+"""The types of columns that are read, as messages call them."""
+
+OF_KEYS: dict[KeyKind, str] = {"string": "strings", "integer": "integers"}
+
+
+def batch_of(table: pa.Table, kind: KeyKind, attributes: Attributes) -> EdgeColumns:
+    """The batch in the table, whose texts are pa.string(). Raises FormatError."""
+    check_schema(table.schema, kind, attributes)
+    names = table.column_names
+    sources = keys_of(table["source"], kind, "source")
+    nothing = sources.slice(0, 0)
+    if "operation" not in names:
+        targets = keys_of(table["target"], kind, "target")
+        weights = weight_column(table["weight"], "weight") if "weight" in names else None
+        times = time_column(table["time"], "time", attributes.times) if "time" in names else None
+        return EdgeColumns(sources, targets, nothing, nothing, nothing, weights, times=times)
+    operation = combined(table["operation"])
+    known = pc.fill_null(pc.is_in(operation, pa.array(OPERATIONS)), False)
+    index = known.index(False).as_py()
+    if index >= 0:
+        message = f"expected {EXPECTED_OPERATION}, got {described(operation[index].as_py())}"
+        raise FormatError("operation", index, message)
+    inserts, deletes, removes = (pc.equal(operation, name) for name in OPERATIONS)
+    targets = keys_of(table["target"], kind, "target", removes)
+    of_insertions = partial(_of_insertions, table, inserts)
+    read_times = partial(time_column, rule=attributes.times)
+    return EdgeColumns(
+        sources.filter(inserts),
+        targets.filter(inserts),
+        sources.filter(deletes),
+        targets.filter(deletes),
+        nothing,
+        of_insertions("weight", weight_column) if "weight" in names else None,
+        times=of_insertions("time", read_times) if "time" in names else None,
+        remove=sources.filter(removes),
+    )
+
+
+def _of_insertions(
+    table: pa.Table,
+    inserts: pa.Array,
+    name: str,
+    read: Callable[[pa.ChunkedArray, str], pa.Array],
+) -> pa.Array:
+    """An attribute of the rows that insert; the others must have none."""
+    column = table[name]
+    surplus = pc.and_(pc.invert(inserts), column.is_valid())
+    index = surplus.index(True).as_py()
+    if index >= 0:
+        got = described(column[index].as_py())
+        raise FormatError(
+            name, index, f"expected null, because only insertions have one, got {got}"
+        )
+    try:
+        return read(column.filter(inserts), name)
+    except FormatError as error:
+        if error.index is None:
+            raise
+        row = int(np.flatnonzero(inserts.to_numpy(zero_copy_only=False))[error.index])
+        raise FormatError(name, row, error.message) from None
+
+
+def column_names(schema: pa.Schema) -> list[str]:
+    """Raises FormatError."""
+    try:
+        names: list[str] = schema.names
+    except UnicodeDecodeError as error:
+        raise FormatError("body", None, f"the name of a column is not UTF-8: {error}") from error
+    return names
+
+
+def check_schema(schema: pa.Schema, kind: KeyKind, attributes: Attributes) -> None:
+    """Raises FormatError unless the columns are those of a batch, by name and type."""
+    names = column_names(schema)
+    check_names(names, attributes)
+    check_type(schema, "source", OF_KEYS[kind])
+    # where all rows remove a vertex, none has a target
+    if "operation" not in names or not pa.types.is_null(schema.field("target").type):
+        check_type(schema, "target", OF_KEYS[kind])
+    check_type(schema, "operation", "strings", expected=EXPECTED_OPERATION)
+    check_type(schema, "weight", "numbers")
+    check_type(schema, "time", "numbers", "timestamps")
+
+
+def check_type(schema: pa.Schema, name: str, *accepted: str, expected: str | None = None) -> None:
+    """Raises FormatError if the column is there, and of none of the accepted types."""
+    if name not in schema.names:
+        return
+    found = schema.field(name).type
+    if not any(_TYPES[each](found) for each in accepted):
+        got = str(found)
+        got = got if len(got) <= _LONGEST_TYPE else f"{got[:_LONGEST_TYPE]}…"
+        message = f"expected a column of {expected or ' or '.join(accepted)}, got {got}"
+        raise FormatError(name, None, message)
+
+
+def check_names(names: list[str], attributes: Attributes) -> None:
+    """Raises FormatError for column names that are unknown, duplicate or missing."""
+    for name in names:
+        attributes.check(name, name)
+    check_columns(names, (*COLUMNS, *attributes.names), ENDS)
+
+
+def check_columns(names: list[str], known: tuple[str, ...], required: tuple[str, ...]) -> None:
+    """Raises FormatError for a name that is not `known`, duplicate, or missing."""
+    for name in names:
+        if name not in known:
+            raise FormatError(name, None, f"unknown column; expected {listed(known)}")
+        if names.count(name) > 1:
+            raise FormatError(name, None, f"expected one column, got {names.count(name)}")
+    for name in required:
+        if name not in names:
+            raise FormatError(name, None, f"missing column; got {listed(names)}")
+
+
+def first_invalid(keys: pa.Array, kind: KeyKind) -> int | None:
+    """The position of the first key that is null or empty."""
+    invalid = keys.is_null()
+    if kind == "string":
+        invalid = pc.or_(invalid, pc.fill_null(pc.equal(pc.binary_length(keys), 0), False))
+    index: int = invalid.index(True).as_py()
+    return index if index >= 0 else None
+
+
+def combined(column: pa.ChunkedArray) -> pa.Array:
+    return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+
+
+def json_table(body: bytes, schema: pa.Schema, newlines_in_values: bool) -> pa.Table:
+    """JSON objects as a table. Raises pa.ArrowException, UnicodeDecodeError."""
+    # one block, since a value must not be longer than a block
+    read = partial(
+        pyarrow.json.read_json,
+        read_options=pyarrow.json.ReadOptions(block_size=min(len(body) + 1, _MAX_BLOCK)),
+        parse_options=pyarrow.json.ParseOptions(
+            explicit_schema=schema,
+            unexpected_field_behavior="error",
+            newlines_in_values=newlines_in_values,
+        ),
+    )
+    table = read_table(read, body)
+    table.validate(full=True)
+    return table
+
+
+def keys_of(
+    column: pa.ChunkedArray, kind: KeyKind, field: str, without: pa.Array | None = None
+) -> pa.Array:
+    """The keys in a column of a type that was checked. Raises FormatError.
+
+    without  the rows that must have none; theirs are any
+    """
+    if without is not None and pc.any(without).as_py():
+        column = _filled(column, kind, field, without)
+    try:
+        column = combined(column)
+        keys = column.cast(ARROW_TYPES[kind])
+    except pa.ArrowInvalid as error:
+        if kind == "string":
+            raise FormatError(field, None, f"too many bytes of keys: {error}") from error
+        too_large = pc.greater(column, pa.scalar(2**63 - 1, column.type))
+        keys, index = None, too_large.index(True).as_py()
+    else:
+        index = first_invalid(keys, kind)
+    if index is not None:
+        message = f"expected {EXPECTED_KEY[kind]}, got {described(column[index].as_py())}"
+        raise FormatError(field, index, message)
+    return keys
+
+
+def _filled(
+    column: pa.ChunkedArray, kind: KeyKind, field: str, without: pa.Array
+) -> pa.ChunkedArray:
+    """The column with some key in the rows `without` one. Raises FormatError if one has a key."""
+    if pa.types.is_null(column.type):
+        column = column.cast(ARROW_TYPES[kind])
+    present = column.is_valid()
+    if kind == "string":
+        present = pc.and_(present, pc.not_equal(column, ""))
+    index = pc.fill_null(pc.and_(present, without), False).index(True).as_py()
+    if index >= 0:
+        got = described(column[index].as_py())
+        raise FormatError(field, index, f"expected {EXPECTED_NOTHING}, got {got}")
+    some = pa.scalar("none" if kind == "string" else 0, column.type)
+    return pc.if_else(pa.chunked_array([without]), some, column)

@@ -1,0 +1,143 @@
+"""The options of a graph."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from math import isfinite
+from typing import Any, get_args
+
+from liverank_gpu import Dangling, Form, InvalidValue, Options, SettledTarget, Solve, Storage
+from liverank_service.formats.times import MAX_AHEAD, Clock, TimeRule
+from liverank_service.pipeline.window import WindowOptions
+from liverank_service.vertex_keys import KeyKind
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+@dataclass(frozen=True, slots=True)
+class GraphOptions:
+    """What is fixed when a graph is created.
+
+    damping … storage, weighted, directed, form … max_iterations  as in liverank_gpu.Options
+    half_life                                 as in liverank_gpu.Options; `weighted` is then true
+    window                                    seconds after which an edge leaves the graph
+    clock, forget_vertices                    as in liverank_service.pipeline.window.WindowOptions
+    max_time_ahead                            seconds that a time may be ahead of the server's
+                                              clock; None in a graph without times
+    strategy                                  of batches that do not name one
+    keys                                      ``string``: exact UTF-8 strings; ``integer``: signed
+                                              64-bit
+    """
+
+    damping: float = 0.85
+    dangling: Dangling = "uniform"
+    strategy: str = "auto"
+    target_error: float = 1e-6
+    storage: Storage = "float64"
+    keys: KeyKind = "string"
+    weighted: bool = False
+    directed: bool = True
+    form: Form = "accelerated"
+    tolerance: float = 1e-10
+    frontier_tolerance: float = 1e-6
+    prune_tolerance: float = 1e-6
+    max_iterations: int = 500
+    half_life: float | None = None
+    window: float | None = None
+    clock: Clock = "wall"
+    forget_vertices: bool = False
+    max_time_ahead: float | None = None
+
+    def __post_init__(self) -> None:
+        self.solve(self.strategy)
+        self._check_times()
+        if self.half_life is not None:
+            object.__setattr__(self, "weighted", True)
+        if self.timed and self.max_time_ahead is None:
+            object.__setattr__(self, "max_time_ahead", MAX_AHEAD[self.clock])
+        if self.keys not in get_args(KeyKind):
+            raise InvalidValue("keys", self.keys, "'string' or 'integer'")
+
+    def _check_times(self) -> None:
+        """Raises InvalidValue."""
+        window = self.window
+        for name, seconds in (("window", window), ("max_time_ahead", self.max_time_ahead)):
+            if seconds is not None:
+                number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+                if not number or not isfinite(seconds) or seconds <= 0.0:
+                    raise InvalidValue(name, seconds, "a number of seconds above 0")
+        if self.clock not in get_args(Clock):
+            raise InvalidValue("clock", self.clock, "'wall' or 'event'")
+        if self.clock != "wall" and not self.timed:
+            raise InvalidValue("clock", self.clock, "left out without half_life or window")
+        if self.max_time_ahead is not None and not self.timed:
+            expected = "left out without half_life or window"
+            raise InvalidValue("max_time_ahead", self.max_time_ahead, expected)
+        if not isinstance(self.forget_vertices, bool):
+            raise InvalidValue("forget_vertices", self.forget_vertices, "true or false")
+        if self.forget_vertices and window is None:
+            raise InvalidValue("forget_vertices", True, "left out without window")
+
+    @property
+    def timed(self) -> bool:
+        """Whether edges have times."""
+        return self.half_life is not None or self.window is not None
+
+    def time_rule(self, now: float) -> TimeRule | None:
+        """What the times of a batch that arrives now, in Unix seconds, must be; None for a graph
+        without times.
+        """
+        if not self.timed:
+            return None
+        return TimeRule.of(self.clock, self.half_life, now, self.max_time_ahead)
+
+    def window_options(self, max_share: float, hold_seconds: float) -> WindowOptions | None:
+        """None for a graph whose edges stay. For the limits see WindowOptions."""
+        if self.window is None:
+            return None
+        rules = self.clock, self.forget_vertices, self.solve()
+        return WindowOptions(self.window, *rules, max_share, hold_seconds)
+
+    def engine_options(self) -> Options:
+        given = asdict(self)
+        return Options(
+            **{each.name: given[each.name] for each in fields(Options) if each.name in given}
+        )
+
+    def solve(
+        self,
+        strategy: str | None = None,
+        form: Form | None = None,
+        trace: bool = False,
+        settle: int = 0,
+        target: SettledTarget = "settled-top-k",
+    ) -> Solve:
+        """How to rank; None for what the graph does. Raises InvalidValue."""
+        strategy = self.strategy if strategy is None else strategy
+        return Solve(strategy, form, trace, settle, target).checked(self.engine_options())
+
+
+def stored_options(stored: Mapping[str, Any]) -> GraphOptions:
+    """The options in the manifest of a graph. Ranks that an earlier release kept as float32 become
+    float64: see liverank_service.pipeline.capture. Raises InvalidValue and TypeError.
+    """
+    given = {**stored}
+    if given.get("storage") == "float32":
+        given["storage"] = "float64"
+    return GraphOptions(**given)
+
+
+def requested_options(name: str, given: Mapping[str, Any]) -> GraphOptions:
+    """The options of a graph that a client names. Raises InvalidValue for the name or an option."""
+    if NAME.fullmatch(name) is None:
+        raise InvalidValue(
+            "graph",
+            name,
+            "1 to 64 of the characters A-Z a-z 0-9 . _ - and begin with a letter or digit",
+        )
+    options = GraphOptions(**given)
+    if options.half_life is not None and given.get("weighted") is False:
+        raise InvalidValue("weighted", False, "true, or left out, where half_life is given")
+    return options

@@ -1,0 +1,169 @@
+"""Dependencies of several endpoints: the graph, the view and the vertex of a request."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import Future
+from typing import Annotated, Any, TypeVar, cast
+from urllib.parse import unquote_to_bytes
+
+from fastapi import Depends, Path, Query, Request
+from pydantic import Field
+from starlette.convertors import Convertor, register_url_convertor
+
+from liverank_gpu import InvalidValue
+from liverank_service.catalog import Catalog, Graph
+from liverank_service.errors import NotPublishedInTime, NotReady, WaitEnded
+from liverank_service.http.body import context_of, limit_of
+from liverank_service.queries.model import MAX_K
+from liverank_service.queries.positions import FIELD, PATTERN, MinPosition
+from liverank_service.queries.view import View
+
+Result = TypeVar("Result")
+
+K = Annotated[int, Query(ge=1, le=MAX_K, description="number of places; fewer in a smaller graph")]
+Timeout = Annotated[
+    float,
+    Query(
+        gt=0,
+        le=300,
+        description="seconds to wait for min_version and min_position, or for the answer",
+    ),
+]
+
+MinPositions = Annotated[
+    tuple[Annotated[str, Field(json_schema_extra={"pattern": PATTERN})], ...],
+    Query(
+        description="SOURCE:PARTITION:POSITION; wait until the messages of a source up to this "
+        "position are published; may be repeated, for several partitions",
+    ),
+]
+
+
+def catalog_of(request: Request) -> Catalog:
+    return cast(Catalog, request.app.state.catalog)
+
+
+OpenCatalog = Annotated[Catalog, Depends(catalog_of)]
+
+
+def graph_of(
+    catalog: OpenCatalog, graph: Annotated[str, Path(description="name of a graph")]
+) -> Graph:
+    return catalog.get(graph)
+
+
+OpenGraph = Annotated[Graph, Depends(graph_of)]
+
+
+async def view_of(
+    request: Request,
+    graph: OpenGraph,
+    min_version: Annotated[
+        int, Query(ge=0, description="wait until this version is published or rejected")
+    ] = 0,
+    min_position: MinPositions = (),
+    timeout: Timeout = 10.0,
+) -> View:
+    """The newest view, or the first one with at least `min_version` and each `min_position`."""
+    pipeline = graph.pipeline
+    view = pipeline.view
+    if view.version >= min_version and not min_position:
+        return view
+    positions = [MinPosition.parsed(text) for text in min_position]
+    for position in positions:
+        position.check(graph.name, view.positions)
+    try:
+        async with asyncio.timeout(timeout):
+            return await result_of(pipeline.published(min_version, positions), graph, request)
+    except TimeoutError:
+        view = pipeline.view
+        missing = [one for one in positions if not one.is_reached(view.positions)]
+        if not missing or view.version < min_version:
+            late: tuple[str, object, object] = "min_version", min_version, view.version
+        else:
+            stored = view.positions.get((missing[0].source, missing[0].partition), "none")
+            late = FIELD, str(missing[0]), stored
+        raise NotPublishedInTime(*late, "published", timeout) from None
+
+
+PublishedView = Annotated[View, Depends(view_of)]
+
+
+async def wait_for_commit(
+    request: Request,
+    graph: OpenGraph,
+    min_version: Annotated[
+        int, Query(ge=0, description="wait until this version is applied or rejected")
+    ] = 0,
+    min_position: MinPositions = (),
+    timeout: Timeout = 10.0,
+) -> None:
+    """Returns once a read of edges has at least `min_version` and each `min_position`."""
+    if min_position:
+        await view_of(request, graph, min_version, min_position, timeout)
+        return
+    pipeline = graph.pipeline
+    if pipeline.committed >= min_version:
+        return
+    try:
+        async with asyncio.timeout(timeout):
+            await result_of(pipeline.commit_of(min_version), graph, request)
+    except TimeoutError:
+        raise NotPublishedInTime(
+            "min_version", min_version, pipeline.committed, "applied", timeout
+        ) from None
+
+
+Committed = Annotated[None, Depends(wait_for_commit)]
+
+
+class _KeyConvertor(Convertor[str]):
+    """`{vertex:key}` in a path: the whole rest of it. Starlette's `path` stops at a line break."""
+
+    regex = "(?s:.*)"
+
+    def convert(self, value: str) -> str:
+        return value
+
+    def to_string(self, value: str) -> str:
+        return value
+
+
+register_url_convertor("key", _KeyConvertor())
+
+
+def vertex_of(
+    request: Request,
+    vertex: Annotated[str, Path(description="key of a vertex", json_schema_extra={"minLength": 1})],
+) -> str:
+    """The key in a path as text. Raises InvalidValue if its bytes are not UTF-8."""
+    if "\ufffd" in vertex:  # the replacement character for bytes that are not UTF-8
+        try:
+            unquote_to_bytes(request.scope["raw_path"]).decode()
+        except UnicodeDecodeError:
+            raise InvalidValue("vertex", vertex, "UTF-8, percent-encoded") from None
+    return vertex
+
+
+Vertex = Annotated[str, Depends(vertex_of)]
+
+
+async def result_of(future: Future[Result], graph: Graph, request: Request) -> Result:
+    """The result of a future, which is cancelled when the wait ends early.
+
+    Raises TooBusy, WaitEnded when the client closes its side of the connection, and NotReady when
+    the server stops.
+    """
+    result = asyncio.wrap_future(future)
+    try:
+        limit, key = limit_of(request), request.state.key
+        limit.wait(context_of(request), graph.name, None if key is None else key.id)
+        input_end: asyncio.Future[None] = request.scope["input_end"]
+        ends: set[asyncio.Future[Any]] = {result, input_end, limit.stopping}
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        if result.done():
+            return result.result()
+        raise WaitEnded if input_end.done() else NotReady("stopping")
+    finally:
+        result.cancel()

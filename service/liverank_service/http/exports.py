@@ -1,0 +1,112 @@
+"""Responses that stream an export."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from fastapi import Request
+from fastapi.responses import StreamingResponse
+from starlette.types import Send
+
+from liverank_service.formats.encode import encoded
+from liverank_service.http.body import context_of, limit_of
+from liverank_service.http.limits import MIN_BYTES_PER_SECOND
+from liverank_service.pipeline.device_loss import device_loss_ends_process
+from liverank_service.queries.exports import Export
+
+Result = TypeVar("Result")
+
+log = logging.getLogger("liverank.exports")
+
+_ENCODERS = ThreadPoolExecutor(2, thread_name_prefix="liverank-export")
+"""Exports share these threads piece by piece; reads have others."""
+
+_COPIERS = ThreadPoolExecutor(thread_name_prefix="liverank-copy")
+
+
+class ExportResponse(StreamingResponse):
+    """An export in the form that was negotiated. It is cut off, and its copy released, if the
+    client accepts it too slowly.
+    """
+
+    def __init__(
+        self,
+        request: Request,
+        export: Export,
+        media_type: str,
+        coding: str | None,
+        headers: dict[str, str],
+        keep_alive: object = None,
+    ) -> None:
+        """keep_alive: what others may share until the export ends"""
+        headers = {
+            f"Liverank-{_titled(name)}": f"{fact}" for name, fact in export.facts.items()
+        } | (headers)
+        if coding is not None:
+            headers["Content-Encoding"] = coding
+        pieces = encoded(export.schema, export.pieces, media_type, coding)
+        super().__init__(_made(pieces), headers=headers, media_type=media_type)
+        self._request = request
+        self._keep_alive = keep_alive
+        self._seconds: float = request.app.state.settings.slow_client_seconds
+
+    async def stream_response(self, send: Send) -> None:
+        """Sends the pieces; counts the time in which the client accepts nothing."""
+        loop = asyncio.get_running_loop()
+        await send(
+            {
+                "type": "http.response.start",
+                "status": self.status_code,
+                "headers": self.raw_headers,
+            }
+        )
+        sent, waited = 0, 0.0
+        async for piece in self.body_iterator:
+            assert isinstance(piece, bytes)
+            sent += len(piece)
+            started = loop.time()
+            try:
+                async with asyncio.timeout(self._seconds + sent / MIN_BYTES_PER_SECOND - waited):
+                    await send({"type": "http.response.body", "body": piece, "more_body": True})
+            except TimeoutError:
+                self._cut(sent)
+                await asyncio.sleep(self._seconds)  # cancelled once the connection has ended
+                return
+            waited += loop.time() - started
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    def _cut(self, sent: int) -> None:
+        scope = self._request.scope
+        log.warning(
+            "export cut: the client reads too slowly", extra={"path": scope["path"], "bytes": sent}
+        )
+        scope["abort"]()
+
+
+def start_export(request: Request) -> None:
+    """Counts the request as an export. Raises TooBusy."""
+    limit_of(request).start_export(context_of(request))
+
+
+async def in_copying_thread(make: Callable[[], Result]) -> Result:
+    """The copy that an export is made of. It may wait for the writer, as may others meanwhile."""
+    return await asyncio.get_running_loop().run_in_executor(_COPIERS, make)
+
+
+async def _made(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
+    loop = asyncio.get_running_loop()
+    while (piece := await loop.run_in_executor(_ENCODERS, _next, pieces)) is not None:
+        yield piece
+
+
+def _next(pieces: Iterator[bytes]) -> bytes | None:
+    with device_loss_ends_process():
+        return next(pieces, None)
+
+
+def _titled(name: str) -> str:
+    return name.replace("_", "-").title()

@@ -1,0 +1,140 @@
+"""Arguments of an endpoint, read from a request by the endpoint's own signature.
+
+FastAPI reads the same signature for OpenAPI and /docs, but its own reading of a request takes
+longer than most calls of this service. Supported: the request, dependencies without `yield`, and
+parameters of path (required), query and header (with a default). A parameter of the query that is
+a tuple may be repeated.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
+
+from fastapi import Request
+from fastapi.params import Depends, Header, Path
+from pydantic import TypeAdapter, ValidationError
+from pydantic.fields import FieldInfo
+
+from liverank_service.http.validation import invalid
+
+
+class Endpoint:
+    """A function with its dependencies, each of which is called once per request.
+
+    query_names  names of its query parameters, then of those of its dependencies
+    """
+
+    def __init__(self, function: Callable[..., Any], path_names: frozenset[str]) -> None:
+        """path_names: the parameters that the route's path has."""
+        self._path_names = path_names
+        self._steps: list[_Step] = []
+        self._places: dict[Callable[..., Any], int] = {}
+        own = self._plan(function)
+        others = [name for step in self._steps for name in step.query_names]
+        self.query_names = list(dict.fromkeys([*self._steps[own].query_names, *others]))
+
+    async def __call__(self, request: Request) -> Any:
+        """Calls the function. Raises InvalidField, and what the function and its dependencies
+        raise.
+        """
+        results: list[Any] = []
+        for function, is_async, requests, parameters, dependencies in self._steps:
+            arguments = {name: parameter.read(request) for name, parameter in parameters}
+            for name in requests:
+                arguments[name] = request
+            for name, place in dependencies:
+                arguments[name] = results[place]
+            result = function(**arguments)
+            results.append(await result if is_async else result)
+        return results[-1]
+
+    def _plan(self, function: Callable[..., Any]) -> int:
+        """Adds the function's step after those of its dependencies; returns the index of its
+        result.
+        """
+        if function in self._places:
+            return self._places[function]
+        step = _Step(function, inspect.iscoroutinefunction(function), [], [], [])
+        types = get_type_hints(function, include_extras=True)
+        for name, parameter in inspect.signature(function).parameters.items():
+            annotation, field = types[name], None
+            if get_origin(annotation) is Annotated:
+                annotation, field = get_args(annotation)
+            if isinstance(annotation, type) and issubclass(annotation, Request):
+                step.requests.append(name)
+            elif isinstance(field, Depends):
+                assert field.dependency is not None
+                step.dependencies.append((name, self._plan(field.dependency)))
+            else:
+                location = self._location(name, field)
+                read = _Parameter(name, location, annotation, field, parameter.default)
+                step.parameters.append((name, read))
+        self._steps.append(step)
+        self._places[function] = len(self._steps) - 1
+        return self._places[function]
+
+    def _location(self, name: str, field: Any) -> str:
+        if isinstance(field, Path) or name in self._path_names:
+            return "path"
+        return "header" if isinstance(field, Header) else "query"
+
+
+class _Step(NamedTuple):
+    """A function to call, and its arguments by their sources.
+
+    dependencies  indices of earlier steps
+    """
+
+    function: Callable[..., Any]
+    is_async: bool
+    requests: list[str]
+    parameters: list[tuple[str, _Parameter]]
+    dependencies: list[tuple[str, int]]
+
+    @property
+    def query_names(self) -> list[str]:
+        return [read.alias for _, read in self.parameters if read.location == "query"]
+
+
+class _Parameter:
+    """One value of a request."""
+
+    def __init__(self, name: str, location: str, annotation: Any, field: Any, default: Any) -> None:
+        self.location = location
+        self.alias: str = name
+        constraints = []
+        if isinstance(field, FieldInfo):
+            dashed = name.replace("_", "-") if location == "header" else name
+            self.alias = field.alias or dashed
+            constraints = field.metadata
+        if location != "path" and default is inspect.Parameter.empty:
+            raise TypeError(f"parameter {name!r} of the {location} needs a default")
+        self._default = default
+        self._is_repeated = get_origin(annotation) is tuple
+        self._adapter: TypeAdapter[Any] | None = None
+        if annotation is not str or constraints:
+            self._adapter = TypeAdapter(
+                Annotated[annotation, *constraints] if constraints else annotation
+            )
+
+    def read(self, request: Request) -> Any:
+        """Raises InvalidField."""
+        if self.location == "path":
+            value = request.path_params[self.alias]
+        elif self.location == "header":
+            value = request.headers.get(self.alias)
+        elif self._is_repeated:
+            value = request.query_params.getlist(self.alias) or None
+        else:
+            value = request.query_params.get(self.alias)
+        if value is None:
+            return self._default
+        if self._adapter is None:
+            return value
+        try:
+            return self._adapter.validate_python(value)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            raise invalid({**first, "loc": (self.alias, *first["loc"])}) from None

@@ -1,0 +1,63 @@
+"""Routes of this service, through FastAPI's hook for it: `APIRoute.get_route_handler`."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from fastapi import Request, Response
+from fastapi.routing import APIRoute
+
+from liverank_service.errors import InvalidField, ServiceError
+from liverank_service.http.access import REQUIRED_SCOPE, access_of
+from liverank_service.http.body import context_of, limit_of
+from liverank_service.http.compression import compressed
+from liverank_service.http.parameters import Endpoint
+
+log = logging.getLogger("liverank.access")
+
+
+class Route(APIRoute):
+    """Authorizes a request before it is looked at. Then refuses unknown query parameters: for a
+    misspelt one the default would silently be used.
+    """
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        endpoint = Endpoint(self.endpoint, frozenset(self.param_convertors))
+        calls = {method: call_of(method, self) for method in self.methods or ()}
+
+        async def handle(request: Request) -> Response:
+            _enter(request, calls[request.method])
+            if request.scope["query_string"]:
+                _refuse_unknown(request, endpoint.query_names)
+            return await compressed(request, await endpoint(request))
+
+        return handle
+
+
+def call_of(method: str, route: APIRoute) -> str:
+    """The name of a call, like ``GET /graphs/{graph}/top``, in access rules and metrics."""
+    return f"{method} {route.path_format}"
+
+
+def _enter(request: Request, call: str) -> None:
+    """Authorizes and counts the request. Raises as Access.check and ConcurrencyLimit.enter do."""
+    context = context_of(request)
+    context.call = call
+    try:
+        request.state.key = access_of(request).check(call, request)
+    except ServiceError as error:
+        client = request.client.host if request.client else None
+        log.warning("access denied: %s", error, extra={"call": call, "client": client})
+        raise
+    scope = REQUIRED_SCOPE[call]
+    if scope is not None:
+        limit_of(request).enter(context, "read" if scope == "read" else "other")
+
+
+def _refuse_unknown(request: Request, known: list[str]) -> None:
+    for name in request.query_params:
+        if name not in known:
+            message = f"unknown parameter; expected {', '.join(known) or 'none'}"
+            raise InvalidField(name, None, request.query_params[name], message)

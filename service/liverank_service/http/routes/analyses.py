@@ -1,0 +1,208 @@
+"""Analyses: programs that run on one version of a graph, between its batches."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+
+import orjson
+from fastapi import APIRouter, Path, Query, Request, Response
+
+from liverank_gpu import PROGRAMS
+from liverank_service.analysis_errors import NoAnswer
+from liverank_service.catalog import Graph
+from liverank_service.formats.encode import json_objects
+from liverank_service.http.analysis_schemas import (
+    AnalysisInfo,
+    AnalysisList,
+    AnalysisRequest,
+    AnalysisStarted,
+    TopValues,
+    ValueAnswer,
+)
+from liverank_service.http.body import count_places, or_nothing, parsed_body, read_body
+from liverank_service.http.conditional import (
+    cache_headers,
+    entity_tag,
+    not_modified,
+    response_by_content,
+)
+from liverank_service.http.dependencies import K, OpenCatalog, OpenGraph, Vertex, result_of
+from liverank_service.http.exports import ExportResponse, start_export
+from liverank_service.http.negotiation import export_form
+from liverank_service.http.openapi import body_of, exported, problems
+from liverank_service.http.responses import json_response
+from liverank_service.http.route import Route
+from liverank_service.queries.analyses import Analysis, AnalysisAnswer, Order, checked_parameters
+from liverank_service.queries.exports import values_export
+from liverank_service.vertex_keys import key_from_text
+
+router = APIRouter(tags=["analyses"], route_class=Route)
+
+Program = Annotated[
+    str,
+    Path(description="name of a program", json_schema_extra={"enum": list(PROGRAMS)}),
+]
+Identity = Annotated[str, Path(description="id of an analysis")]
+
+
+@router.post(
+    "/graphs/{graph}/analyses/{analysis}",
+    status_code=202,
+    response_model=AnalysisStarted,
+    responses=problems(404, 408, 409, 413, 422, 429, 507),
+    openapi_extra=body_of(AnalysisRequest, required=False),
+)
+async def start_analysis(
+    request: Request, catalog: OpenCatalog, graph: OpenGraph, analysis: Program
+) -> Response:
+    """Runs a program on the graph as the committed batches have made it."""
+    given = await parsed_body(AnalysisRequest, or_nothing(await read_body(request)))
+    parameters = checked_parameters(analysis, given.parameters, graph.options.keys)
+    loop = asyncio.get_running_loop()
+    await loop.run_in_executor(catalog.changes, catalog.warm_up_program, graph, analysis)
+    started = graph.pipeline.call(
+        lambda writer: writer.analyses.start(analysis, parameters, given.fresh)
+    )
+    identity = await asyncio.wrap_future(started)
+    response = json_response({"id": identity}, 202)
+    response.headers["Location"] = f"/graphs/{graph.name}/analyses/{identity}"
+    return response
+
+
+@router.get("/graphs/{graph}/analyses", response_model=AnalysisList, responses=problems(404, 422))
+async def list_analyses(request: Request, graph: OpenGraph) -> Response:
+    """All analyses of the graph, in the order of their requests."""
+    documents = [one.document() for one in graph.analyses.all()]
+    return response_by_content(request, graph, orjson.dumps({"analyses": documents}))
+
+
+@router.get(
+    "/graphs/{graph}/analyses/{analysis}",
+    response_model=AnalysisInfo,
+    responses=problems(404, 422),
+)
+async def read_analysis(
+    request: Request,
+    graph: OpenGraph,
+    analysis: Identity,
+    wait: Annotated[
+        float,
+        Query(ge=0, le=300, description="seconds to wait until it is neither queued nor running"),
+    ] = 0.0,
+    min_version: Annotated[
+        int, Query(ge=0, description="wait also until its answer is of this version or a later one")
+    ] = 0,
+) -> Response:
+    """The state and the progress of an analysis, after the wait whatever they are."""
+    found = await _after_wait(request, graph, analysis, wait, min_version)
+    return response_by_content(request, graph, orjson.dumps(found.document()))
+
+
+@router.delete(
+    "/graphs/{graph}/analyses/{analysis}", status_code=204, responses=problems(404, 422, 429, 507)
+)
+async def drop_analysis(graph: OpenGraph, analysis: Identity) -> Response:
+    """Cancels an analysis that is queued or runs; removes one that has ended."""
+    await asyncio.wrap_future(graph.pipeline.call(lambda writer: writer.analyses.remove(analysis)))
+    return Response(status_code=204)
+
+
+@router.get(
+    "/graphs/{graph}/analyses/{analysis}/values/{vertex:key}",
+    response_model=ValueAnswer,
+    responses=problems(404, 409, 422),
+)
+async def value_of_vertex(
+    request: Request, graph: OpenGraph, analysis: Identity, vertex: Vertex
+) -> Response:
+    """The value of one vertex of the version of the answer.
+
+    Of `support` and `trussness`, the largest value of its edges.
+    """
+    answer = _answer(graph, analysis)
+    key = key_from_text(vertex, graph.options.keys)
+    content = {
+        "vertex": key,
+        "value": answer.value_of(graph.name, key),
+        "version": answer.version,
+    }
+    return response_by_content(request, graph, orjson.dumps(content))
+
+
+@router.get(
+    "/graphs/{graph}/analyses/{analysis}/top",
+    response_model=TopValues,
+    responses=problems(404, 409, 413, 422),
+)
+async def top_values(
+    request: Request,
+    graph: OpenGraph,
+    analysis: Identity,
+    k: K = 10,
+    order: Annotated[Order, Query(description="which values come first")] = "largest",
+) -> Response:
+    """The vertices of the largest or the smallest values; equal ones in order of first appearance.
+
+    Of `components` and `labels`, the largest or the smallest groups; of `support` and `trussness`,
+    the edges.
+    """
+    answer = _answer(graph, analysis)
+    count_places(request, k, "k")
+
+    def respond() -> Response:
+        top = answer.top(k, order)
+        rows = json_objects(dict(zip(top.schema.names, top.columns, strict=True)))
+        content = {"version": answer.version, "values": [], "edges": []}
+        content["edges" if answer.edges else "values"] = rows
+        return response_by_content(request, graph, orjson.dumps(content))
+
+    return await asyncio.to_thread(respond)
+
+
+@router.get(
+    "/graphs/{graph}/analyses/{analysis}/export",
+    response_class=Response,
+    responses={**exported(), **problems(404, 406, 409, 422)},
+)
+async def export_values(request: Request, graph: OpenGraph, analysis: Identity) -> Response:
+    """The values of all vertices, or all edges, of the version of the answer, streamed."""
+    answer = _answer(graph, analysis)
+    media_type, coding = export_form(request)
+    tag = entity_tag(request, graph, f"{analysis}-{answer.version}", media_type, coding)
+    if (known := not_modified(request, tag)) is not None:
+        return known
+    start_export(request)
+    export = values_export(answer)
+    return ExportResponse(request, export, media_type, coding, cache_headers(tag))
+
+
+async def _after_wait(
+    request: Request, graph: Graph, identity: str, wait: float, version: int
+) -> Analysis:
+    """The analysis once it has ended, with an answer of that version at least, or after `wait`
+    seconds. Raises UnknownAnalysis, and as result_of.
+    """
+    analyses = graph.analyses
+
+    def is_ready(found: Analysis) -> bool:
+        answered = 0 if found.answer is None else found.answer.version
+        return not found.is_unfinished and answered >= version
+
+    ends, found = analyses.ends, analyses.get(identity)
+    try:
+        async with asyncio.timeout(wait):
+            while wait and not is_ready(found):
+                await result_of(analyses.next_end(ends), graph, request)
+                ends, found = analyses.ends, analyses.get(identity)
+    except TimeoutError:
+        found = analyses.get(identity)
+    return found
+
+
+def _answer(graph: Graph, identity: str) -> AnalysisAnswer:
+    """Raises UnknownAnalysis, NoAnswer."""
+    found = graph.analyses.get(identity)
+    if found.answer is None:
+        raise NoAnswer(identity, found.state)
+    return found.answer

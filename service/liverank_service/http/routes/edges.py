@@ -1,0 +1,120 @@
+"""The edges of a graph: all of them, those of a vertex, and those among some vertices."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import Future
+from typing import Annotated, Literal, TypeVar
+
+import pyarrow as pa
+from fastapi import APIRouter, Query, Request, Response
+
+from liverank_service.catalog import Graph
+from liverank_service.errors import NotAnsweredInTime
+from liverank_service.http.body import count_places, read_body, release_body
+from liverank_service.http.conditional import (
+    cache_headers,
+    entity_tag,
+    not_modified,
+    tagged_response,
+)
+from liverank_service.http.dependencies import Committed, OpenGraph, Timeout, Vertex, result_of
+from liverank_service.http.exports import ExportResponse, in_copying_thread, start_export
+from liverank_service.http.negotiation import export_form
+from liverank_service.http.openapi import body_of, exported, problems
+from liverank_service.http.responses import FEW_ROWS, json_response
+from liverank_service.http.route import Route
+from liverank_service.http.routes.ranks import vertices_in
+from liverank_service.http.schemas import NeighborsAnswer, SubgraphAnswer, VerticesRequest
+from liverank_service.queries.exports import edges_export
+from liverank_service.queries.model import MAX_K
+from liverank_service.vertex_keys import ARROW_TYPES, key_from_text
+
+Result = TypeVar("Result")
+
+router = APIRouter(tags=["edges"], route_class=Route)
+
+
+@router.get(
+    "/graphs/{graph}/edges",
+    response_class=Response,
+    responses={**exported(), **problems(404, 406, 422, 429, 504, 507)},
+)
+async def export_edges(request: Request, graph: OpenGraph, _committed: Committed) -> Response:
+    """All edges of one version, streamed. Batches wait only while they are copied in memory."""
+    media_type, coding = export_form(request)
+    tag = entity_tag(request, graph, f"{graph.pipeline.committed}", media_type, coding)
+    if (known := not_modified(request, tag)) is not None:
+        return known
+    start_export(request)
+    copy = await in_copying_thread(graph.pipeline.edges.copy)
+    tag = entity_tag(request, graph, f"{copy.version}", media_type, coding)
+    export = edges_export(copy.edges, copy.keys, copy.version, copy.weighted)
+    return ExportResponse(request, export, media_type, coding, cache_headers(tag), keep_alive=copy)
+
+
+@router.get(
+    "/graphs/{graph}/neighbors/{vertex:key}",
+    response_model=NeighborsAnswer,
+    responses=problems(404, 413, 422, 429, 504),
+)
+async def neighbors(
+    request: Request,
+    graph: OpenGraph,
+    vertex: Vertex,
+    _committed: Committed,
+    direction: Annotated[
+        Literal["out", "in"], Query(description="out: targets of its edges; in: sources")
+    ] = "out",
+    limit: Annotated[int, Query(ge=1, le=MAX_K, description="neighbours in the response")] = 100,
+    timeout: Timeout = 10.0,
+) -> Response:
+    """Neighbours of one vertex, read between two batches."""
+    kind = graph.options.keys
+    key = key_from_text(vertex, kind)
+    count_places(request, min(limit, graph.pipeline.view.vertices), "limit")
+    vertices = pa.array([key], ARROW_TYPES[kind])
+    reading = graph.pipeline.edges.neighbours(vertices, direction, limit)
+    found = await _answer(reading, graph, request, timeout)
+
+    def respond() -> Response:
+        content = {
+            "vertex": key,
+            "version": found.version,
+            "direction": direction,
+            "degree": found.degree,
+            "neighbors": found.rows(),
+        }
+        return tagged_response(request, entity_tag(request, graph, f"{found.version}"), content)
+
+    return respond() if len(found.keys) <= FEW_ROWS else await asyncio.to_thread(respond)
+
+
+@router.post(
+    "/graphs/{graph}/subgraph",
+    response_model=SubgraphAnswer,
+    responses=problems(404, 408, 413, 415, 422, 429, 504),
+    openapi_extra=body_of(VerticesRequest),
+)
+async def subgraph(
+    request: Request, graph: OpenGraph, _committed: Committed, timeout: Timeout = 10.0
+) -> Response:
+    """The edges among some vertices, read between two batches."""
+    body = await read_body(request)
+    vertices = await asyncio.to_thread(vertices_in, request, body, graph.options.keys)
+    release_body(request)
+    count_places(request, len(vertices), "vertices")
+    found = await _answer(graph.pipeline.edges.subgraph(vertices), graph, request, timeout)
+
+    return await asyncio.to_thread(lambda: json_response(found.document()))
+
+
+async def _answer(
+    reading: Future[Result], graph: Graph, request: Request, timeout: float
+) -> Result:
+    """Raises NotAnsweredInTime, and as result_of."""
+    try:
+        async with asyncio.timeout(timeout):
+            return await result_of(reading, graph, request)
+    except TimeoutError:
+        raise NotAnsweredInTime(timeout) from None

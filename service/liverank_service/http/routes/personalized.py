@@ -1,0 +1,278 @@
+"""Personalized PageRank: one query in the path, or many in a body."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Annotated, Any
+
+import orjson
+import pyarrow as pa
+from fastapi import APIRouter, Query, Request, Response
+
+from liverank_gpu import PUBLISHED_METHODS, TARGETS, Form, Personalized
+from liverank_service.catalog import Graph
+from liverank_service.errors import FormatError, InvalidField, RequestTooLarge
+from liverank_service.formats.media_types import ARROW_STREAM, JSON
+from liverank_service.formats.seeds import SeedColumns, decode_seeds
+from liverank_service.http.body import count_places, on_thread, parse_body, read_body, release_body
+from liverank_service.http.conditional import entity_tag, not_modified, tagged_response
+from liverank_service.http.dependencies import (
+    K,
+    OpenGraph,
+    PublishedView,
+    Timeout,
+    Vertex,
+    result_of,
+)
+from liverank_service.http.negotiation import media_type_for
+from liverank_service.http.openapi import answered, body_of, problems
+from liverank_service.http.route import Route
+from liverank_service.http.routes.ranks import ranked_vertices
+from liverank_service.http.schemas import (
+    MAX_QUERIES,
+    PersonalizedAnswers,
+    PersonalizedRanks,
+    PersonalizedRequest,
+)
+from liverank_service.queries.exports import answers_stream
+from liverank_service.queries.model import (
+    BELOW_ONE,
+    L1_ERROR,
+    MAX_K,
+    ONE_OF_ALL_METHODS,
+    ONE_OF_TARGETS,
+    KeyedQuery,
+    Unknown,
+    WatchedQuery,
+)
+from liverank_service.queries.requests import (
+    QueryAnswer,
+    QueryRequest,
+    QueryResponse,
+    VertexQueryRequest,
+    trace_member,
+)
+from liverank_service.queries.view import View, state_of
+from liverank_service.settings import Settings
+from liverank_service.vertex_keys import key_from_text
+
+router = APIRouter(tags=["personalized"], route_class=Route)
+
+_OPTIONS = len(KeyedQuery.model_fields)
+
+_ROW_BYTES = 64
+"""About what a place takes in an answer."""
+
+_TRACE_PLACES = 1_000
+"""Places that take as much as a trace."""
+
+METHOD = "one of " + ", ".join(PUBLISHED_METHODS) + "; `pushopt` of the published form"
+TARGET = "one of " + ", ".join(TARGETS)
+TARGET_ERROR = "L1 error to reach; the graph's if omitted"
+DAMPING = "the graph's if omitted"
+AMONG = "name of a set: only its vertices are in the answer, with their ranks in the whole graph"
+FORM = "`published`: by the algorithms of Wang et al., to compare with"
+TRACE = "whether the answer has a `trace`"
+ZEROS = "whether vertices of rank 0, which walks from the seeds cannot reach, are in the answer too"
+
+_OF_ARROW = " (of a body in Arrow; in JSON each query has its own)"
+
+
+@router.get(
+    "/graphs/{graph}/personalized/{vertex:key}",
+    response_model=PersonalizedRanks,
+    responses=problems(404, 413, 422, 429, 504, 507),
+)
+async def personalized_one(
+    request: Request,
+    graph: OpenGraph,
+    vertex: Vertex,
+    view: PublishedView,
+    k: K = 10,
+    method: Annotated[
+        str, Query(description=METHOD, json_schema_extra=ONE_OF_ALL_METHODS)
+    ] = "hybrid",
+    target_error: Annotated[
+        float | None, Query(description=TARGET_ERROR, json_schema_extra=L1_ERROR)
+    ] = None,
+    target: Annotated[str, Query(description=TARGET, json_schema_extra=ONE_OF_TARGETS)] = "error",
+    unknown: Annotated[
+        Unknown, Query(description="`ignore`: there are no ranks if the vertex is unknown")
+    ] = "error",
+    damping: Annotated[
+        float | None, Query(description=DAMPING, json_schema_extra=BELOW_ONE)
+    ] = None,
+    among: Annotated[str | None, Query(description=AMONG)] = None,
+    form: Annotated[Form, Query(description=FORM)] = "accelerated",
+    trace: Annotated[bool, Query(description=TRACE)] = False,
+    zeros: Annotated[bool, Query(description=ZEROS)] = False,
+    timeout: Timeout = 10.0,
+) -> Response:
+    """The vertices of highest rank when every walk restarts at this one, best first."""
+    # the answer is known without solving, unless a newer version may have another one
+    if view.version == graph.pipeline.committed and request.headers.get("if-none-match") != "*":
+        known = not_modified(request, entity_tag(request, graph, view.state))
+        if known is not None:
+            return known
+    key = key_from_text(vertex, graph.options.keys)
+    query = KeyedQuery(
+        seeds=SeedColumns.of({vertex: 1.0}),
+        k=k,
+        method=method,
+        target_error=target_error,
+        target=target,
+        unknown=unknown,
+        damping=damping,
+        among=among,
+        form=form,
+        trace=trace,
+        zeros=zeros,
+    )
+    count_places(request, _places(query, view), "k")
+    pending = VertexQueryRequest([query], timeout)
+    graph.pipeline.submit_query(pending)
+    found = await result_of(pending.answer, graph, request)
+    head = {"vertex": key, "version": found.version, "revision": found.revision}
+    tag = entity_tag(request, graph, state_of(found.version, found.revision))
+    return await on_thread(
+        _size(found), lambda: tagged_response(request, tag, {**head, **_document(found.answers[0])})
+    )
+
+
+@router.post(
+    "/graphs/{graph}/personalized",
+    response_model=PersonalizedAnswers,
+    responses={**answered(ARROW_STREAM), **problems(404, 406, 413, 422, 504, 507)},
+    openapi_extra=body_of(PersonalizedRequest, others=(ARROW_STREAM,)),
+)
+async def personalized_many(
+    request: Request,
+    graph: OpenGraph,
+    view: PublishedView,
+    k: Annotated[
+        int | None, Query(ge=1, le=MAX_K, description="number of places; 10" + _OF_ARROW)
+    ] = None,
+    method: Annotated[
+        str | None, Query(description=METHOD + _OF_ARROW, json_schema_extra=ONE_OF_ALL_METHODS)
+    ] = None,
+    target_error: Annotated[
+        float | None, Query(description=TARGET_ERROR + _OF_ARROW, json_schema_extra=L1_ERROR)
+    ] = None,
+    target: Annotated[
+        str | None, Query(description=TARGET + _OF_ARROW, json_schema_extra=ONE_OF_TARGETS)
+    ] = None,
+    unknown: Annotated[
+        Unknown | None,
+        Query(description="`ignore`: seeds that are no vertices are left out" + _OF_ARROW),
+    ] = None,
+    damping: Annotated[
+        float | None, Query(description=DAMPING + _OF_ARROW, json_schema_extra=BELOW_ONE)
+    ] = None,
+    among: Annotated[str | None, Query(description=AMONG + _OF_ARROW)] = None,
+    form: Annotated[Form | None, Query(description=FORM + _OF_ARROW)] = None,
+    trace: Annotated[bool | None, Query(description=TRACE + _OF_ARROW)] = None,
+    zeros: Annotated[bool | None, Query(description=ZEROS + _OF_ARROW)] = None,
+    timeout: Timeout = 10.0,
+) -> Response:
+    """Queries with weighted seeds, answered together and in order, all of one version."""
+    media_type = media_type_for(request, (JSON, ARROW_STREAM))
+    members = {
+        "k": k,
+        "method": method,
+        "target_error": target_error,
+        "target": target,
+        "unknown": unknown,
+        "damping": damping,
+        "among": among,
+        "form": form,
+        "trace": trace,
+        "zeros": zeros,
+    }
+    given = {name: value for name, value in members.items() if value is not None}
+    body = await read_body(request)
+    pending = await on_thread(len(body), partial(_parsed, request, graph, body, given, timeout))
+    release_body(request)
+    count_places(request, sum(_places(query, view) for query in pending.queries), "queries")
+    graph.pipeline.submit_query(pending)
+    found = await result_of(pending.answer, graph, request)
+    if media_type == JSON:
+        return await on_thread(_size(found), partial(_response, found))
+    labels = pending.labels or range(len(pending.queries))
+    stream = await on_thread(_size(found), partial(answers_stream, found, labels))
+    return Response(stream, media_type=ARROW_STREAM)
+
+
+def _parsed(
+    request: Request, graph: Graph, body: bytes, given: Mapping[str, Any], timeout: float
+) -> QueryRequest:
+    """The queries in a body. Raises as parse_body, decode_seeds and check_keys."""
+    settings: Settings = request.app.state.settings
+    content_type = request.headers.get("content-type", "").split(";")[0].strip().lower()
+    if content_type != ARROW_STREAM:
+        for name, value in given.items():
+            raise InvalidField(name, None, value, "in JSON each query has its own")
+        most = settings.max_query_keys
+        parsed = parse_body(PersonalizedRequest, body, _members, most + _OPTIONS * MAX_QUERIES)
+        check_keys(sum(query.listed_keys for query in parsed.queries), most, "queries")
+        return QueryRequest(parsed.queries, timeout)
+    seeds = decode_seeds(body, graph.options.keys, settings.max_body_bytes)
+    check_keys(sum(map(len, seeds.values())), settings.max_query_keys, "seed")
+    if len(seeds) > MAX_QUERIES:
+        message = f"expected at most {MAX_QUERIES:,} queries, got {len(seeds):,}"
+        raise FormatError("query", None, message)
+    queries = [KeyedQuery(seeds=each, **given) for each in seeds.values()]
+    return QueryRequest(queries, timeout, list(seeds))
+
+
+def _places(query: WatchedQuery, view: View) -> int:
+    """Places in the answer, at most; a trace counts as some."""
+    traced = isinstance(query, KeyedQuery) and query.trace
+    return min(query.k, view.vertices) + (_TRACE_PLACES if traced else 0)
+
+
+def check_keys(count: int, limit: int, field: str) -> None:
+    """Raises RequestTooLarge if queries list too many keys."""
+    if count > limit:
+        raise RequestTooLarge(field, count, limit, "seeds and vertices of `among`")
+
+
+def _members(parsed: PersonalizedRequest) -> int:
+    """The number of members of all objects in the body."""
+    return 1 + sum(len(query.model_fields_set) + len(query.seeds) for query in parsed.queries)
+
+
+def _size(found: QueryResponse) -> int:
+    """About how many bytes the answers take in a response."""
+    return _ROW_BYTES * sum(len(answer.vertices) for answer in found.answers)
+
+
+def _response(found: QueryResponse) -> Response:
+    """All answers as JSON. Each is encoded on its own, and they are joined without the interpreter
+    lock: a read never waits for all of them.
+    """
+    head = orjson.dumps({"version": found.version, "revision": found.revision})
+    pieces = [head[:-1], b',"answers":[']
+    for answer in found.answers:
+        pieces += [orjson.dumps(_document(answer)), b","]
+    pieces[-1] = b"]}\n"
+    return Response(b"".join(pieces), media_type=JSON)
+
+
+def _document(answer: QueryAnswer) -> dict[str, Any]:
+    return answer_document(answer.vertices, answer.places, answer.ignored)
+
+
+def answer_document(vertices: pa.Array, places: Personalized, ignored: list[Any]) -> dict[str, Any]:
+    return {
+        "error_bound": places.error_bound,
+        "ranks": ranked_vertices(vertices, places.ranks),
+        "settled": places.settled,
+        "settled_set": places.settled_set,
+        "groups": places.groups,
+        "ties": places.ties,
+        "method": places.method,
+        "iterations": places.iterations,
+        "ignored": ignored,
+        **trace_member(places),
+    }

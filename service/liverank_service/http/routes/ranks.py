@@ -1,0 +1,147 @@
+"""Ranks of the newest published version: of one vertex, of many, the highest, and all."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any
+
+import numpy as np
+import pyarrow as pa
+from fastapi import APIRouter, Query, Request, Response
+from numpy.typing import NDArray
+
+from liverank_gpu import rank_error
+from liverank_service.errors import UnknownVertex
+from liverank_service.formats.decode import decode_vertices
+from liverank_service.formats.encode import json_objects, json_values
+from liverank_service.formats.media_types import EXPORTED, JSON
+from liverank_service.http.body import count_places, read_body, release_body
+from liverank_service.http.conditional import (
+    cache_headers,
+    entity_tag,
+    not_modified,
+    tagged_response,
+)
+from liverank_service.http.dependencies import K, OpenGraph, PublishedView, Vertex
+from liverank_service.http.exports import ExportResponse, in_copying_thread, start_export
+from liverank_service.http.negotiation import export_form
+from liverank_service.http.openapi import answered, body_of, exported, problems
+from liverank_service.http.responses import FEW_ROWS, json_response
+from liverank_service.http.route import Route
+from liverank_service.http.schemas import RankAnswer, RanksAnswer, TopAnswer, VerticesRequest
+from liverank_service.queries.exports import ranks_export, top_export
+from liverank_service.queries.view import View
+from liverank_service.vertex_keys import KeyKind, key_from_text
+
+router = APIRouter(tags=["ranks"], route_class=Route)
+
+
+def published(view: View) -> dict[str, Any]:
+    """The members of every read."""
+    return {"version": view.version, "revision": view.revision, "error_bound": view.error_bound}
+
+
+def ranked_vertices(vertices: pa.Array, ranks: NDArray[np.float64]) -> Any:
+    """The member `ranks` of a list of places, for orjson."""
+    return json_objects({"vertex": vertices, "rank": ranks})
+
+
+@router.get(
+    "/graphs/{graph}/ranks/{vertex:key}",
+    response_model=RankAnswer,
+    responses=problems(404, 422, 504),
+)
+async def rank_of_vertex(
+    request: Request, graph: OpenGraph, vertex: Vertex, view: PublishedView
+) -> Response:
+    """The rank of one vertex; the key may contain slashes."""
+    key = key_from_text(vertex, graph.options.keys)
+    rank = view.rank(key)
+    if rank is None:
+        raise UnknownVertex(graph.name, key)
+    content = {"vertex": key, "rank": rank, **published(view)}
+    return tagged_response(request, entity_tag(request, graph, view.state), content)
+
+
+@router.get(
+    "/graphs/{graph}/ranks",
+    response_class=Response,
+    responses={**exported(), **problems(404, 406, 422, 504, 507)},
+)
+async def export_ranks(request: Request, graph: OpenGraph, view: PublishedView) -> Response:
+    """The ranks of all vertices, all of one revision, streamed; batches do not wait for it."""
+    media_type, coding = export_form(request)
+    tag = entity_tag(request, graph, view.state, media_type, coding)
+    if (known := not_modified(request, tag)) is not None:
+        return known
+    start_export(request)
+    export = await in_copying_thread(lambda: ranks_export(view))
+    return ExportResponse(request, export, media_type, coding, cache_headers(tag))
+
+
+@router.post(
+    "/graphs/{graph}/ranks",
+    response_model=RanksAnswer,
+    responses=problems(404, 408, 413, 415, 422, 504),
+    openapi_extra=body_of(VerticesRequest),
+)
+async def ranks_of_vertices(request: Request, graph: OpenGraph, view: PublishedView) -> Response:
+    """The ranks of many vertices, in order; null for an unknown vertex."""
+    body = await read_body(request)
+    vertices = await asyncio.to_thread(vertices_in, request, body, graph.options.keys)
+    release_body(request)
+    count_places(request, len(vertices), "vertices")
+
+    def respond() -> Response:
+        return json_response({**published(view), "ranks": json_values(view.ranks_of(vertices))})
+
+    return await asyncio.to_thread(respond)
+
+
+def vertices_in(request: Request, body: bytes, kind: KeyKind) -> pa.Array:
+    """The keys in the body of a request. It is that of a batch with vertices only: one parser."""
+    content_type = request.headers.get("content-type")
+    return decode_vertices(content_type, body, kind)
+
+
+@router.get(
+    "/graphs/{graph}/top",
+    response_model=TopAnswer,
+    responses={**answered(*EXPORTED), **problems(404, 406, 413, 422, 504)},
+)
+async def top(
+    request: Request,
+    graph: OpenGraph,
+    view: PublishedView,
+    k: K = 10,
+    offset: Annotated[int, Query(ge=0, description="places to skip")] = 0,
+    among: Annotated[str | None, Query(description="name of a set: only its vertices")] = None,
+) -> Response:
+    """The vertices of highest rank, best first; equal ranks in order of first appearance. JSON, or
+    the vertices and ranks alone in a format of the exports.
+    """
+    media_type, coding = export_form(request, (JSON, *EXPORTED))
+    count_places(request, min(k, view.vertices), "k")
+
+    def respond() -> Response:
+        members = None if among is None else view.members(graph.name, among)
+        places = view.top(k, offset, members)
+        tag = entity_tag(request, graph, view.state, media_type, coding)
+        if media_type != JSON:
+            table = top_export(view, places)
+            return not_modified(request, tag) or ExportResponse(
+                request, table, media_type, coding, cache_headers(tag)
+            )
+        content = {
+            **published(view),
+            "ranks": ranked_vertices(places.vertices, places.ranks),
+            "rank_error": rank_error(view.error_bound),
+            "settled": places.settled,
+            "settled_set": places.settled_set,
+            "groups": places.groups,
+            "ties": places.ties,
+        }
+        return tagged_response(request, tag, content)
+
+    is_short = among is None and k <= FEW_ROWS and view.top_is_known(k, offset)
+    return respond() if is_short else await asyncio.to_thread(respond)

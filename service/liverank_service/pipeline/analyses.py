@@ -1,0 +1,298 @@
+"""The analyses of one graph: programs that run in time slices between batches, on the writer's
+thread.
+
+A run reads the live graph until a batch comes, and then a copy of it (liverank_gpu.graph.sharing),
+so its answer is that of the version at which it began. Several run at once, in turns; the others
+wait in the order of their requests.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from http import HTTPStatus
+from pathlib import Path
+from time import perf_counter
+from typing import NamedTuple
+
+from liverank_gpu import Answer, DeviceLost, Engine, InvalidValue, ProgramRun
+from liverank_service.analysis_errors import TooManyAnalyses, UnknownAnalysis
+from liverank_service.pipeline.keyed_graph import KeyedGraph
+from liverank_service.pipeline.observer import Observer
+from liverank_service.pipeline.waiters import Waiters
+from liverank_service.problems import problem_of
+from liverank_service.queries.analyses import (
+    Analysis,
+    AnalysisAnswer,
+    Parameters,
+    Progress,
+    parameters_by_id,
+    tie_order,
+)
+from liverank_service.queries.scheduler import SLICE_SECONDS
+from liverank_service.storage.analyses_file import FILE, write_analyses
+from liverank_service.vertex_keys import VertexKeys
+
+log = logging.getLogger("liverank.analyses")
+
+
+@dataclass(frozen=True, slots=True)
+class AnalysisLimits:
+    """Of one graph.
+
+    running  analyses that run at once; more are queued
+    kept     analyses in any state; more are refused
+    """
+
+    running: int = 2
+    kept: int = 16
+
+
+class Versions(NamedTuple):
+    """The newest versions of a graph."""
+
+    committed: Callable[[], int]
+    published: Callable[[], int]
+
+
+@dataclass(eq=False, slots=True)
+class _Run:
+    """An analysis that runs, on one version."""
+
+    id: str
+    job: ProgramRun
+    version: int
+    keys: VertexKeys
+
+
+class Analyses:
+    """Any thread may call `get`, `all`, `memory`, `ends` and `next_end`; everything else is for the
+    writer's thread.
+
+    ends  how often one has ended
+    """
+
+    def __init__(
+        self,
+        graph: str,
+        engine: Engine,
+        keyed: KeyedGraph,
+        versions: Versions,
+        stored: Sequence[Analysis],
+        directory: Path,
+        limits: AnalysisLimits,
+        observer: Observer,
+    ) -> None:
+        """stored: those in the file of the graph's directory"""
+        self._graph = graph
+        self._engine = engine
+        self._keyed = keyed
+        self._versions = versions
+        self._file = directory / FILE
+        self._limits = limits
+        self._observer = observer
+        self._all = {one.id: one for one in stored}
+        self._queued = deque(one.id for one in self._all.values() if one.state == "queued")
+        self._running: deque[_Run] = deque()
+        # of analyses that are kept fresh: the version of the last run, and what the next continues
+        self._begun: dict[str, int] = {}
+        self._last: dict[str, Answer] = {}
+        self._endings = Waiters[int]()
+        self.ends = 0
+
+    def __bool__(self) -> bool:
+        """Whether one is queued or runs, or is to run again."""
+        return bool(self._queued or self._running or self._outdated())
+
+    def get(self, identity: str) -> Analysis:
+        """Raises UnknownAnalysis."""
+        if (found := self._all.get(identity)) is None:
+            raise UnknownAnalysis(self._graph, identity)
+        return found
+
+    def all(self) -> list[Analysis]:
+        """In the order of their requests."""
+        return list(self._all.values())
+
+    def memory(self) -> dict[str, int]:
+        """Bytes held now: copies of the graph, and answers in host memory."""
+        answers = sum(one.answer.nbytes for one in self.all() if one.answer is not None)
+        return {"programs": self._engine.programs.nbytes, "analyses": answers}
+
+    def next_end(self, ends: int) -> Future[int]:
+        """Done when `self.ends` exceeds `ends`; it may be cancelled."""
+        return self._endings.first(lambda reached: reached > ends)
+
+    def start(self, program: str, parameters: Parameters, fresh: bool) -> str:
+        """Begins to run a program, or queues it; returns the id.
+
+        parameters  checked
+
+        Raises TooManyAnalyses, UnknownVertex, InvalidValue, OutOfMemory, StorageFailed; nothing is
+        then kept.
+        """
+        if len(self._all) >= self._limits.kept:
+            unfinished = len(self._queued) + len(self._running)
+            raise TooManyAnalyses(self._graph, self._limits.kept, unfinished)
+        new = Analysis(secrets.token_hex(8), program, parameters, fresh, time.time())
+        run: _Run | None = None
+        if len(self._running) < self._limits.running and not self._queued:
+            run = self._begun_run(new)
+        else:
+            parameters_by_id(self._graph, parameters, self._keyed.keys)
+        try:
+            self._store([*self.all(), new])
+        except BaseException:
+            if run is not None:
+                self._engine.programs.close(run.job)
+            raise
+        if run is None:
+            self._queued.append(new.id)
+        else:
+            self._running.append(run)
+            self._begun[new.id] = run.version
+        self._put(replace(new, state="running" if run else "queued"))
+        return new.id
+
+    def remove(self, identity: str) -> None:
+        """Cancels one that is queued or runs; forgets one that has ended.
+
+        Raises UnknownAnalysis, StorageFailed.
+        """
+        found = self.get(identity)
+        self._store([one for one in self.all() if one.id != identity])
+        self._forget_run(identity)
+        if found.is_unfinished:
+            self._end(replace(found, state="cancelled", answer=None))
+            return
+        self._all = {one.id: one for one in self.all() if one.id != identity}
+
+    def advance(self, seconds: float = SLICE_SECONDS) -> None:
+        """Works for about `seconds`, for at least one step."""
+        end = perf_counter() + seconds
+        while self:
+            for one in self._outdated():
+                self._put(replace(one, state="queued"))
+                self._queued.append(one.id)
+            while self._queued and len(self._running) < self._limits.running:
+                self._begin(self._queued.popleft())
+            if self._running:
+                self._step(seconds)
+            if perf_counter() >= end:
+                return
+
+    def refuse(self, reason: Exception) -> None:
+        """Ends all runs: the graph is closed."""
+        self._queued.clear()
+        while self._running:
+            self._engine.programs.close(self._running.popleft().job)
+        self._endings.close(reason)
+
+    def _store(self, analyses: Sequence[Analysis]) -> None:
+        """Cancelled ones are left out: after a restart those that are kept fresh would run again.
+
+        Raises StorageFailed.
+        """
+        write_analyses(self._file, [one for one in analyses if one.state != "cancelled"])
+
+    def _outdated(self) -> list[Analysis]:
+        """Those that are kept fresh and have ended, of which a later version is published."""
+        ended = [one for one in self.all() if one.fresh and one.state in ("finished", "failed")]
+        if not ended:
+            return []
+        published = self._versions.published()
+        return [one for one in ended if self._begun.get(one.id, -1) < published]
+
+    def _begin(self, identity: str) -> None:
+        queued = self.get(identity)
+        self._begun[identity] = self._versions.committed()
+        try:
+            self._running.append(self._begun_run(queued))
+        except DeviceLost:
+            raise
+        except Exception as error:
+            self._fail(identity, error)
+        else:
+            self._put(replace(queued, state="running", progress=Progress(), problem=None))
+
+    def _begun_run(self, analysis: Analysis) -> _Run:
+        keys, version = self._keyed.keys, self._versions.committed()
+        parameters = parameters_by_id(self._graph, analysis.parameters, keys)
+        last = self._last.get(analysis.id)
+        if last is not None and last.parameters != parameters:  # the key has another id now
+            last = None
+        try:
+            order = tie_order(analysis.program, keys)
+            job = self._engine.programs.begin(analysis.program, last, given=parameters, order=order)
+        except InvalidValue as error:
+            if error.field not in parameters:
+                raise
+            field = f"parameters.{error.field}"
+            raise type(error)(field, error.value, error.requirement) from None
+        return _Run(analysis.id, job, version, keys)
+
+    def _step(self, seconds: float) -> None:
+        run = self._running[0]
+        self._running.rotate(-1)
+        job = run.job
+        try:
+            job.step(seconds)
+            progress = Progress(job.supersteps, job.edges, job.seconds)
+            self._put(replace(self.get(run.id), progress=progress))
+            if job.done:
+                self._finish(run)
+        except DeviceLost:
+            raise
+        except Exception as error:
+            self._fail(run.id, error)
+
+    def _finish(self, run: _Run) -> None:
+        """Raises the error with which the run ended."""
+        answer = run.job.answer()
+        found = self.get(run.id)
+        values = AnalysisAnswer.of(answer, run.version, run.keys)
+        self._forget_run(run.id)
+        if found.fresh:
+            self._begun[run.id] = run.version
+            if answer.may_continue:
+                self._last[run.id] = answer
+        self._end(replace(found, state="finished", answer=values))
+
+    def _fail(self, identity: str, error: Exception) -> None:
+        problem = problem_of(error)
+        fault = error if problem["status"] == HTTPStatus.INTERNAL_SERVER_ERROR else None
+        log.warning(
+            "graph %s: analysis %s failed: %s",
+            self._graph,
+            identity,
+            problem["title"],
+            exc_info=fault,
+        )
+        begun = self._begun.get(identity, 0)
+        self._forget_run(identity)
+        self._begun[identity] = begun
+        self._end(replace(self.get(identity), state="failed", problem=problem))
+
+    def _end(self, ended: Analysis) -> None:
+        self._put(ended)
+        self._observer.analysed(ended.program, ended.state, ended.progress.seconds)
+        self.ends += 1
+        self._endings.reach(self.ends)
+
+    def _forget_run(self, identity: str) -> None:
+        """Ends its run, if it has one."""
+        if identity in self._queued:
+            self._queued.remove(identity)
+        for run in [run for run in self._running if run.id == identity]:
+            self._running.remove(run)
+            self._engine.programs.close(run.job)
+        self._last.pop(identity, None)
+        self._begun.pop(identity, None)
+
+    def _put(self, analysis: Analysis) -> None:
+        self._all = {**self._all, analysis.id: analysis}

@@ -1,0 +1,303 @@
+"""The engine and the key table of one graph, which change together or not at all."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from time import perf_counter
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from liverank_gpu import (
+    Change,
+    DeviceLost,
+    EdgeBatch,
+    EdgeReader,
+    Engine,
+    EngineError,
+    InvalidValue,
+    OutOfMemory,
+    ShardLost,
+)
+from liverank_service.errors import InvalidField
+from liverank_service.formats.columns import EdgeColumns
+from liverank_service.pipeline.vertex_sets import VertexSets
+from liverank_service.pipeline.window import Window
+from liverank_service.vertex_keys import VertexKeys, VertexTable
+
+log = logging.getLogger("liverank.pipeline")
+
+
+class IncompletelyApplied(Exception):
+    """The graph has a batch that the window did not follow. It cannot be rejected: a restart
+    applies it again.
+    """
+
+    def __init__(self, graph: str, error: Exception) -> None:
+        super().__init__(f"graph {graph!r} has a batch that its window did not follow: {error!r}")
+
+
+MAX_COALESCED_EDGES = 1 << 12
+"""Maximum number of edges of a batch that is applied together with others."""
+
+
+_SAFE_FACTOR = 4
+"""A batch is not at risk if this many times its estimate is available."""
+
+
+class KeyedGraph:
+    """A graph whose vertices have keys, and sets of them. Only for the writer's thread.
+
+    window  None for one whose edges stay
+    """
+
+    def __init__(
+        self,
+        graph: str,
+        engine: Engine,
+        keys: VertexTable,
+        sets: VertexSets,
+        window: Window | None = None,
+    ) -> None:
+        self.sets = sets
+        self.window = window
+        self._graph = graph
+        self._engine = engine
+        self._keys = keys
+
+    @property
+    def keys(self) -> VertexKeys:
+        """The keys of its vertices now."""
+        return self._keys.state
+
+    @property
+    def weighted(self) -> bool:
+        """Whether its edges have weights."""
+        return self._engine.options.weighted
+
+    @property
+    def edge_reader(self) -> EdgeReader:
+        """Reads its edges; they are in ids."""
+        return self._engine.edge_reader
+
+    def memory(self) -> dict[str, int]:
+        """Bytes held in host memory, by purpose."""
+        keys = {"keys": self.keys.nbytes}
+        return keys if self.window is None else {**keys, "times": self.window.times.nbytes}
+
+    def check_memory(self, batches: Sequence[EdgeColumns]) -> list[OutOfMemory | None]:
+        """For each batch the error if it does not fit into memory after the others, or None."""
+        known = self.keys.limit
+        try:
+            # first as one batch with only new keys: no keys have to be looked up
+            self._engine.check_memory(
+                sum(columns.operations for columns in batches),
+                known + sum(columns.max_new_keys for columns in batches),
+            )
+            return [None] * len(batches)
+        except OutOfMemory:
+            pass
+        errors: list[OutOfMemory | None] = []
+        operations, vertices = 0, known
+        for columns in batches:
+            added = (columns.operations, self._new_keys(columns))
+            try:
+                self._engine.check_memory(operations + added[0], vertices + added[1])
+            except OutOfMemory as error:
+                errors.append(error)
+            else:
+                errors.append(None)
+                operations, vertices = operations + added[0], vertices + added[1]
+        return errors
+
+    def memory_risk(self, columns: EdgeColumns) -> OutOfMemory | None:
+        """An error with the figures if the batch is estimated to need so much of the available
+        memory that it may need more; None otherwise.
+        """
+        vertices = self.keys.limit + columns.max_new_keys
+        try:
+            self._engine.check_memory(columns.operations, vertices, _SAFE_FACTOR)
+        except OutOfMemory as error:
+            return error
+        return None
+
+    def apply(self, columns: EdgeColumns) -> tuple[Change, float]:
+        """Assigns ids to the keys and applies the batch; also returns the seconds for the keys.
+
+        An error leaves keys and graph unchanged, but DeviceLost, ShardLost and IncompletelyApplied:
+        after these the graph may have the batch, and cannot be used any more.
+        """
+        started = perf_counter()
+        before = self._keys.mark()
+        try:
+            batch = self._with_ids(columns)
+            members = self.sets.after(columns.sets, self.keys.lookup, np.unique(batch.remove))
+            seconds = perf_counter() - started
+            self._reserve(columns)
+            change = self._engine.apply(batch)
+        except BaseException as error:
+            self._keys.undo(before)
+            if isinstance(error, InvalidValue) and error.field.endswith("]"):
+                raise _of_insertion(error) from None
+            raise
+        self.sets.members = members
+        try:
+            self._follow(batch, columns)
+        except (DeviceLost, ShardLost):
+            raise
+        except Exception as error:
+            raise IncompletelyApplied(self._graph, error) from error
+        with suppress(MemoryError, OverflowError):  # the next batch may have enough
+            self._keys.compact()
+        return _expired(change) if columns.expiry else change, seconds
+
+    def apply_coalesced(self, batches: Sequence[EdgeColumns]) -> tuple[list[Change], float] | None:
+        """Applies several small batches as one if the result is the same; also returns the seconds
+        for the keys of each. None if nothing was done: apply them one by one.
+
+        Raises DeviceLost. After any other error the graph cannot be used: the batches may have been
+        applied.
+        """
+        started = perf_counter()
+        before = self._keys.mark()
+        # together, edges that a batch makes decay and expire would not be counted
+        columns = None if self._decays else _coalesced(batches)
+        if columns is None:
+            return None
+        parts = [(len(batch.insert_sources), len(batch.delete_sources)) for batch in batches]
+        try:
+            edges = self._with_ids(columns)
+            self._reserve(columns)
+        except Exception as error:
+            self._undo(before, error)
+            return None
+        seconds = (perf_counter() - started) / len(batches)
+        try:
+            changes = self._engine.apply_coalesced(edges, parts)
+        except DeviceLost:
+            raise
+        except EngineError as error:
+            self._undo(before, error)
+            return None
+        if changes is None:
+            self._keys.undo(before)
+            return None
+        self._follow(edges, columns)
+        return changes, seconds
+
+    def _reserve(self, columns: EdgeColumns) -> None:
+        """Raises MemoryError, before the graph is changed."""
+        if self.window is not None:
+            self.window.times.reserve(len(columns.insert_sources))
+
+    def _follow(self, batch: EdgeBatch, columns: EdgeColumns) -> None:
+        """Has the window follow a batch that is applied."""
+        if self.window is not None:
+            self.window.applied(batch, columns)
+
+    def _undo(self, mark: tuple[VertexKeys, int], error: Exception) -> None:
+        """Takes back the keys of batches that were not applied, because one of them cannot be."""
+        log.info("graph %s: %s: applying batches one by one", self._graph, error)
+        self._keys.undo(mark)
+
+    def _with_ids(self, columns: EdgeColumns) -> EdgeBatch:
+        named = self.keys.lookup(columns.remove)
+        removed = self._keys.remove(named)
+        sources, targets, vertices = self._assigned(columns, removed)
+        # Deletions create no keys. Looked up last, so that a deletion of an edge that another of
+        # the coalesced batches inserts is found.
+        return EdgeBatch(
+            sources,
+            targets,
+            self.keys.lookup(columns.delete_sources),
+            self.keys.lookup(columns.delete_targets),
+            self.keys.limit,
+            None if columns.weights is None else columns.weights.to_numpy(),
+            columns.on_conflict,
+            named,
+            vertices,
+            times=columns.times.to_numpy() if self._decays and columns.times is not None else None,
+        )
+
+    @property
+    def _decays(self) -> bool:
+        return self._engine.options.half_life is not None
+
+    def _assigned(
+        self, columns: EdgeColumns, removed: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """The ids of the insertions' ends and of the vertices. Keys that are new get theirs in
+        order: source and target of each insertion, then the vertices. The lowest ids come first:
+        those of vertices that were `removed`, by this batch or before.
+        """
+        ends = columns.insert_sources, columns.insert_targets
+        ids = self.keys.lookup(ends[0]), self.keys.lookup(ends[1])
+        unknown = [np.flatnonzero(each < 0) for each in ids]
+        order = np.argsort(np.concatenate([2 * unknown[0], 2 * unknown[1] + 1]), kind="stable")
+        new = pa.concat_arrays(
+            [end.take(pa.array(at)) for end, at in zip(ends, unknown, strict=True)]
+        )
+        added = np.empty(len(order), np.int64)
+        keys = pa.concat_arrays([new.take(pa.array(order)), columns.vertices])
+        assigned = self._keys.assign(keys, lambda: self._free_ids(removed))
+        added[order] = assigned[: len(order)]
+        ids[0][unknown[0]] = added[: len(unknown[0])]
+        ids[1][unknown[1]] = added[len(unknown[0]) :]
+        return *ids, assigned[len(order) :]
+
+    def _free_ids(self, removed: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Ascending: those of vertices `removed` by this batch, or before."""
+        free = self._engine.free_ids()
+        return np.union1d(free, removed) if len(removed) else free
+
+    def _new_keys(self, columns: EdgeColumns) -> int:
+        """The number of keys that the batch would create."""
+        keys = pa.chunked_array([columns.insert_sources, columns.insert_targets, columns.vertices])
+        return int((self.keys.lookup(keys.unique()) < 0).sum())
+
+
+def _coalesced(batches: Sequence[EdgeColumns]) -> EdgeColumns | None:
+    """The columns of several small batches, one after the other.
+
+    None for a single batch, for large ones, if one removes vertices, adds them by key, changes sets
+    or is an expiry, and if they differ in what they do to present edges.
+    """
+    edges = sum(batch.operations for batch in batches)
+    named = any(
+        len(batch.vertices) or len(batch.remove) or batch.sets or batch.expiry for batch in batches
+    )
+    differ = len({batch.on_conflict for batch in batches}) > 1
+    if len(batches) < 2 or edges > MAX_COALESCED_EDGES or named or differ:
+        return None
+    weights = None
+    if any(batch.weights is not None for batch in batches):
+        weights = pa.concat_arrays([_weights(batch) for batch in batches])
+    timed = [batch.times for batch in batches if batch.times is not None]
+    times = pa.concat_arrays(timed) if timed else None
+    keys = {
+        name: pa.concat_arrays([batch.keys[name] for batch in batches]) for name in batches[0].keys
+    }
+    return replace(batches[0], **keys, weights=weights, times=times)
+
+
+def _expired(change: Change) -> Change:
+    """The change of an expiry: edges that decayed before are no longer found."""
+    return replace(change, expired=change.expired + change.deleted, deleted=0, not_found=0)
+
+
+def _weights(columns: EdgeColumns) -> pa.Array:
+    if columns.weights is not None:
+        return columns.weights
+    return pa.array(np.ones(len(columns.insert_sources), np.float32))
+
+
+def _of_insertion(error: InvalidValue) -> InvalidField:
+    """The error of a weight or a time, as one of the insertion that has it."""
+    column, _, place = error.field.removesuffix("]").partition("[")
+    index = int(place)
+    message = f"{column.removesuffix('s')}: {error.value!r} must be {error.requirement}"
+    return InvalidField("insert", index, error.value, message)

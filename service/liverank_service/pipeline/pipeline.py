@@ -1,0 +1,386 @@
+"""The pipeline of one graph: journal → keys → engine → view, in order of arrival.
+
+    submit ──▶ commit ──▶ apply, one by one ──▶ rank once ──▶ receipts ──▶ view ──▶ responses
+                 │                │
+                 ▼                ▼
+              durable          rejected
+
+Everything that uses the engine, including recomputations and personalized queries, runs on one
+thread, the writer's; readers use the newest `View`. Batches and computations are admitted up to a
+limit, and a batch that does not fit into memory is refused before it is journalled.
+
+A graph with a checkpoint can be read, at the checkpoint's version, as soon as the checkpoint is
+mapped. Later batches are then replayed and ranked; batches sent during that time wait. So they do
+while a graph whose shards are lost is opened again, of which the newest view can be read.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Collection
+from concurrent.futures import Future
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from time import perf_counter
+from typing import TypeVar
+
+from liverank_gpu import BackendName, Cluster, DeviceLost, Engine, Options, ShardLost, Solve
+from liverank_service.errors import (
+    NotReady,
+    RetiredVersion,
+    UnknownVersion,
+)
+from liverank_service.pipeline.admission import Admission, QueueLimits
+from liverank_service.pipeline.analyses import Analyses, AnalysisLimits
+from liverank_service.pipeline.batch import Batch, PendingBatch
+from liverank_service.pipeline.capture import Captured, snapshot_of
+from liverank_service.pipeline.change_feed import ChangeFeed
+from liverank_service.pipeline.checkpointer import CheckpointLimits, TakenCheckpoint
+from liverank_service.pipeline.completions import Waiter
+from liverank_service.pipeline.device_loss import end_process
+from liverank_service.pipeline.edge_reading import EdgeReading
+from liverank_service.pipeline.expiry import Delay
+from liverank_service.pipeline.observer import Observer
+from liverank_service.pipeline.opening import Opening
+from liverank_service.pipeline.published import PublishedViews
+from liverank_service.pipeline.recovery import MappedGraph, map_checkpoint, restored_journal
+from liverank_service.pipeline.shards import Shards
+from liverank_service.pipeline.source_positions import SourcePosition
+from liverank_service.pipeline.waiters import Waiters
+from liverank_service.pipeline.weak_calls import weakly
+from liverank_service.pipeline.window import WindowOptions
+from liverank_service.pipeline.work_queue import Task, WorkQueue
+from liverank_service.pipeline.writer import Writer
+from liverank_service.queries.positions import MinPosition
+from liverank_service.queries.requests import PendingQuery, QueryResponse
+from liverank_service.queries.scheduler import WatchRequest
+from liverank_service.queries.view import View
+from liverank_service.storage import journal as journal_file
+from liverank_service.storage.journal import Outcome
+from liverank_service.vertex_keys import KeyKind
+
+log = logging.getLogger("liverank.pipeline")
+
+Result = TypeVar("Result")
+
+
+class Pipeline:
+    """The pipeline of an open graph. Any thread may call any method.
+
+    fault  the error that ended it; None while it works, or if it was closed without one
+    """
+
+    def __init__(
+        self,
+        graph: str,
+        directory: Path,
+        options: Options,
+        keys: KeyKind,
+        backend: BackendName,
+        checkpoint_limits: CheckpointLimits,
+        queue_limits: QueueLimits | None = None,
+        observer: Observer | None = None,
+        window: WindowOptions | None = None,
+        analysis_limits: AnalysisLimits | None = None,
+        shards: int = 0,
+        cluster: Cluster | None = None,
+        device_memory: int | None = None,
+    ) -> None:
+        """Starts the thread, which maps the newest checkpoint in `directory`, and replays the
+        journal once `recover` is called.
+
+        shards   number of worker processes that hold the graph, each on `backend`; 0: this process
+        cluster  an existing Dask cluster with these processes; None: they are started here
+        device_memory  of each of these processes: see liverank_gpu.limit_device_memory
+        """
+        self.graph = graph
+        self.batches = Admission(graph, queue_limits or QueueLimits())
+        self.computations = Admission(graph, queue_limits or QueueLimits())
+        self._directory = directory
+        self._keys = keys
+        self._queue = WorkQueue()
+        self.shards = Shards(graph, shards, cluster, device_memory, weakly(self._check_shards))
+        self._new_engine = partial(self.shards.new_engine, options, backend)
+        self._views = PublishedViews(graph)
+        self._commits = Waiters[int]()
+        self._opening = Opening(
+            graph,
+            directory,
+            window,
+            self.shards,
+            checkpoint_limits,
+            analysis_limits or AnalysisLimits(),
+            observer or Observer(),
+            self._queue,
+            self._views,
+            self._commits,
+            weakly(self._capture),
+        )
+        self.edges = EdgeReading(graph, weakly(self.call), weakly(self._writer_or_not_ready))
+        self._may_recover = threading.Event()
+        self._mapped: Future[bool] = Future()
+        self._writer: Future[Writer] = Future()
+        self._last: Writer | None = None
+        self._engine: Engine | None = None
+        self.fault: Exception | None = None
+        self._thread = threading.Thread(target=self._run, name=f"liverank-{graph}", daemon=True)
+        self._thread.start()
+
+    def wait_until_mapped(self) -> bool:
+        """Blocks until the newest checkpoint is mapped; returns whether there is one. Raises the
+        error that prevented it.
+        """
+        return self._mapped.result()
+
+    def recover(self) -> None:
+        """Starts replaying and ranking the journal; call it once kernels are loaded."""
+        self._may_recover.set()
+
+    def wait_until_open(self) -> None:
+        """Blocks until the journal is replayed and ranked. Raises the error that prevented it."""
+        self._writer.result()
+
+    @property
+    def backend(self) -> str:
+        """The name of the backend in use. Blocks until the engine is made."""
+        self._mapped.result()
+        assert self._engine is not None
+        return self._engine.backend
+
+    @property
+    def view(self) -> View:
+        """The newest published version. Raises NotReady before there is one."""
+        return self._views.newest
+
+    @property
+    def epoch(self) -> str:
+        """The run of the graph: revisions and versions name their content only within it."""
+        return self._views.epoch
+
+    @property
+    def changes(self) -> ChangeFeed:
+        """What changes with each published revision."""
+        return self._views.changes
+
+    @property
+    def analyses(self) -> Analyses | None:
+        """None while the graph is being recovered."""
+        return writer.analyses if (writer := self._open_writer) else None
+
+    @property
+    def expiry_delay(self) -> Delay | None:
+        """Why edges that are too old stay for now; None if they do not."""
+        return writer.expiry.delay if (writer := self._open_writer) else None
+
+    @property
+    def committed(self) -> int:
+        """The newest version known to be on disk."""
+        writer = self._open_writer or self._last
+        return writer.journal.version if writer else self.view.version
+
+    def submit(
+        self,
+        batch: Batch,
+        *,
+        durable: Waiter[int] | None = None,
+        ranked: Waiter[bytes] | None = None,
+    ) -> None:
+        """Queues a batch; for the futures see PendingBatch.
+
+        Raises QueueFull, and the reason given to `close`.
+        """
+        release = self.batches.admit(batch.nbytes)
+        try:
+            self._queue.put(PendingBatch(batch, durable, ranked, release))
+        except BaseException:
+            release()
+            raise
+
+    def recompute(self, solve: Solve) -> Future[bytes]:
+        """Ranks the same version again; the future holds the receipt. Raises QueueFull."""
+        submitted = perf_counter()
+        return self.call(lambda writer: writer.ranking.recompute(solve, submitted))
+
+    def submit_query(self, request: PendingQuery[QueryResponse] | WatchRequest) -> None:
+        """Queues personalized queries, or one to be watched. Raises QueueFull, and NotReady while
+        lost shards recover.
+        """
+        if self.shards.loss is not None:
+            raise NotReady(f"graph {self.graph!r} is being recovered: {self.shards.loss.reason}")
+        release = self.computations.admit(request.nbytes)
+        request.answer.add_done_callback(lambda _: release())
+        try:
+            self._queue.put_query(request)
+        except Exception as error:
+            request.fail(error)
+            raise
+
+    def unwatch(self, name: str) -> Future[None]:
+        """Removes a watched query. Fails with UnknownWatched if there is none. Raises QueueFull."""
+        return self.call(lambda writer: writer.ranking.unwatch(name))
+
+    def call(self, function: Callable[[Writer], Result]) -> Future[Result]:
+        """Calls a function on the writer's thread, in order of arrival. Raises QueueFull."""
+        task = Task(lambda: function(self._writer.result()))
+        release = self.computations.admit(0)
+        task.result.add_done_callback(lambda _: release())
+        try:
+            self._queue.put(task)
+        except BaseException:
+            task.result.cancel()
+            raise
+        return task.result
+
+    def published(self, version: int, positions: Collection[MinPosition] = ()) -> Future[View]:
+        """The first view with at least that version and these positions; the future may be
+        cancelled.
+
+        Raises the reason given to `close`.
+        """
+        return self._views.at_least(version, positions)
+
+    def commit_of(self, version: int) -> Future[int]:
+        """The newest version once it is at least that one; the future may be cancelled. Reads on
+        the writer's thread that are requested from then on have it.
+
+        Raises the reason given to `close`.
+        """
+        return self._commits.first(lambda newest: newest >= version)
+
+    def outcome(self, version: int) -> Outcome | None:
+        """The outcome of a batch; None while it is pending. Reads from disk.
+
+        Raises UnknownVersion, RetiredVersion if the journal no longer has the outcome, and NotReady
+        while the journal is being recovered.
+        """
+        journal = self._writer_or_not_ready().journal
+        if not 1 <= version <= journal.version:
+            raise UnknownVersion(self.graph, version, journal.version)
+        outcome = journal.outcome(version)
+        if outcome is None and version <= journal.retired:
+            raise RetiredVersion(self.graph, version, journal.retired)
+        return outcome
+
+    def source_positions(self) -> Future[list[SourcePosition]]:
+        """The positions of the sources, after all batches committed so far.
+
+        Raises QueueFull.
+        """
+        return self.call(lambda writer: writer.positions.newest)
+
+    def checkpoint(self) -> Future[TakenCheckpoint]:
+        """A checkpoint of what is committed now. Raises NotReady while the graph is recovered, and
+        the reason given to `close`.
+        """
+        return self._writer_or_not_ready().checkpointer.request()
+
+    def close(self, reason: Exception) -> None:
+        """Ends after the batches in progress; waiting and later requests fail with `reason`."""
+        self._queue.close(reason)
+        self._may_recover.set()
+        self._thread.join()
+        if self._last is not None:
+            self._last.close(reason)
+
+    @property
+    def _open_writer(self) -> Writer | None:
+        """None while the graph is recovered, and if recovery failed."""
+        writer = self._writer  # another one while shards recover
+        return writer.result() if writer.done() and writer.exception() is None else None
+
+    def _writer_or_not_ready(self) -> Writer:
+        if writer := self._open_writer:
+            return writer
+        raise NotReady(f"graph {self.graph!r} is being recovered")
+
+    def _check_shards(self) -> None:
+        """Has the writer find the loss of shards; nothing if it has found it already."""
+        with suppress(Exception):  # the queue is closed
+            self._queue.put(Task(self.shards.check_alive))
+
+    def _capture(self) -> Captured:
+        """The graph, once its writer has captured it: for the checkpointer's thread."""
+        assert self._engine is not None
+        buffer, call = self._engine.staging_buffer(), self._on_writer
+        captured: Captured = call(lambda: self._writer.result().ranking.capture(buffer, call))
+        return captured
+
+    def _on_writer(self, function: Callable[[], Result]) -> Result:
+        """What the function returns when the writer calls it, in order of arrival."""
+        task = Task(function)
+        self._queue.put(task)
+        result: Result = task.result.result()
+        return result
+
+    # Everything below runs on the writer's thread.
+
+    def _run(self) -> None:
+        reason: Exception
+        try:
+            self._work()
+            assert self._queue.closed is not None
+            reason = self._queue.closed
+        except DeviceLost as error:
+            end_process(error)
+        except Exception as error:
+            if self._last is not None:  # otherwise callers that wait for the writer get the error
+                log.exception("graph %s: its pipeline failed and has ended", self.graph)
+            reason = self.fault = error
+            self.shards.failed(error)
+            self._queue.close(error)
+            for future in (self._mapped, self._writer):
+                if not future.done():
+                    future.set_exception(error)
+        self._queue.refuse(reason)
+        self._views.close(reason)
+        self._commits.close(reason)
+        self.shards.release()
+
+    def _work(self) -> None:
+        """Until the queue is closed. A graph whose shards are lost, also while it is opened, is
+        opened again. Raises the error that ended it.
+        """
+        while self._queue.closed is None or self._last is None:
+            try:
+                self._last = writer = self._open() if self._last is None else self._reopen()
+                self.shards.recovered()
+                self._writer.set_result(writer)
+                self._commits.reach(writer.journal.version)
+                writer.run()
+                return
+            except ShardLost as error:
+                if self._last is None and not self.shards.may_open_again:
+                    raise
+                if self._writer.done():
+                    self._writer = Future()
+                self._queue.wait_until_closed(self.shards.lost(error))
+
+    def _open(self) -> Writer:
+        mapped = self._mapped_graph()
+        if not self._mapped.done():  # or a shard was lost during an earlier attempt
+            if mapped.view is not None:
+                self._views.publish(mapped.view)
+            self._mapped.set_result(mapped.view is not None)
+        self._may_recover.wait()
+        if self._queue.closed is not None:
+            raise self._queue.closed
+        journal = restored_journal(self._directory / journal_file.FILE, mapped)
+        try:
+            return self._opening.writer(mapped, journal)
+        except BaseException:
+            journal.close()
+            raise
+
+    def _reopen(self) -> Writer:
+        """A writer with another engine. Journal and checkpoints go on."""
+        assert self._last is not None
+        mapped = self._mapped_graph()
+        if mapped.checkpoint is not None:
+            mapped.engine.restore(snapshot_of(mapped.checkpoint))
+        return self._opening.writer(mapped, self._last.journal, self._last.checkpointer)
+
+    def _mapped_graph(self) -> MappedGraph:
+        self._engine = self._new_engine()
+        return map_checkpoint(self._directory, self._engine, self._keys)

@@ -1,0 +1,277 @@
+"""Recovery of a graph: the newest valid checkpoint, then the later batches of the journal.
+
+Ids follow from the order of the batches, so a replay through the same `apply` assigns every key the
+same id. Rejected batches are skipped, and so are lost ones (see liverank_service.storage.salvage).
+A batch without an outcome was committed but not answered, or a power loss took its receipt: it is
+applied or rejected now, and gets its receipt with the next ranking. A batch with a receipt must
+apply again; otherwise the graph would not be the one that was published, and recovery stops.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+
+from liverank_gpu import (
+    Change,
+    DeviceLost,
+    Engine,
+    EngineError,
+    InvalidValue,
+    OutOfMemory,
+    ShardLost,
+)
+from liverank_service.errors import (
+    FileDamaged,
+    FormatError,
+    GraphStopped,
+    InvalidField,
+    SourcePositionConflict,
+    StorageFailed,
+    UnknownSet,
+    UnknownVertex,
+)
+from liverank_service.formats.columns import EdgeColumns
+from liverank_service.formats.payload import decode_payload
+from liverank_service.pipeline.capture import keys_of, restore_window, sets_of, snapshot_of, view_of
+from liverank_service.pipeline.keyed_graph import KeyedGraph
+from liverank_service.pipeline.observer import StageSeconds
+from liverank_service.pipeline.ranking import RECOVERY
+from liverank_service.pipeline.receipts import AppliedBatch
+from liverank_service.pipeline.source_positions import SourcePositions
+from liverank_service.pipeline.window import Window, WindowOptions
+from liverank_service.problems import encode_problem, problem_of
+from liverank_service.queries.analyses import Analysis
+from liverank_service.queries.model import Members
+from liverank_service.queries.view import View
+from liverank_service.queries.watched import WatchedQueries
+from liverank_service.storage import analyses_file
+from liverank_service.storage import checkpoint as checkpoints
+from liverank_service.storage import journal as journal_file
+from liverank_service.storage.checkpoint import Checkpoint
+from liverank_service.storage.journal import Journal
+from liverank_service.storage.recovery import verified_journal, version_needed
+from liverank_service.storage.replay_mark import ReplayMark
+from liverank_service.storage.watched_file import read_watched
+from liverank_service.vertex_keys import KeyKind, VertexTable
+
+log = logging.getLogger("liverank.recovery")
+
+BATCH_ERRORS = (
+    EngineError,
+    MemoryError,
+    InvalidField,
+    SourcePositionConflict,
+    UnknownSet,
+    UnknownVertex,
+)
+"""What a batch without a receipt is rejected for. The writer, which can tell the client at once,
+rejects it for every other error too.
+"""
+
+MAX_DEATHS = 2
+"""A batch is rejected once the device was lost, or the process killed, over it this often."""
+
+
+@dataclass(frozen=True, slots=True)
+class MappedGraph:
+    """A graph whose newest checkpoint is mapped, and whose journal is not replayed yet.
+
+    checkpoint  None if there is none
+    view        its view; None without it, and if its ranks are no distribution
+    """
+
+    engine: Engine
+    keys: VertexTable
+    checkpoint: Checkpoint | None
+    view: View | None
+    sets: Members
+
+
+def map_checkpoint(directory: Path, engine: Engine, kind: KeyKind) -> MappedGraph:
+    """Maps the newest valid checkpoint of the graph in `directory`, for an engine without
+    vertices.
+    """
+    needed = version_needed(directory / journal_file.FILE)
+    checkpoint = checkpoints.newest_valid(directory / checkpoints.DIRECTORY, needed)
+    if checkpoint is None:
+        return MappedGraph(engine, VertexTable(kind), None, None, {})
+    keys, view = keys_of(checkpoint, kind), None
+    fault = snapshot_of(checkpoint).ranks_fault()
+    if fault is None:
+        view = view_of(checkpoint, engine, keys)
+    else:
+        log.warning("%s: checkpoint %s is ranked anew: %s", directory, checkpoint.name, fault)
+    sets = sets_of(checkpoint)
+    return MappedGraph(engine, VertexTable(kind, keys), checkpoint, view, sets)
+
+
+def restored_journal(path: Path, graph: MappedGraph) -> Journal:
+    """The journal at `path`, verified while the engine restores the checkpoint: independent steps,
+    each of which takes seconds on one processor.
+    """
+    with ThreadPoolExecutor(1, "liverank-verify") as beside:
+        journal = beside.submit(verified_journal, path, graph.checkpoint)
+        try:
+            if graph.checkpoint is not None:
+                graph.engine.restore(snapshot_of(graph.checkpoint))
+        except BaseException:
+            journal.result().close()
+            raise
+        return journal.result()
+
+
+def replayed(
+    journal: Journal,
+    after: int,
+    keyed: KeyedGraph,
+    positions: SourcePositions,
+    engine: Engine,
+    mark: ReplayMark,
+) -> list[AppliedBatch]:
+    """Applies the batches of the journal after `after`; returns those without a receipt."""
+
+    def apply(columns: EdgeColumns, version: int, committed_at: float) -> Change:
+        positions.check(columns)
+        change, _ = keyed.apply(columns)
+        positions.advance(columns, version, committed_at)
+        return change
+
+    unanswered = replay(
+        journal,
+        after,
+        apply,
+        lambda: engine.update(*RECOVERY),
+        keyed.memory_risk,
+        mark,
+    )
+    return [
+        AppliedBatch(version, change, StageSeconds(mutate=change.seconds))
+        for version, change in unanswered.items()
+    ]
+
+
+def replay(
+    journal: Journal,
+    after: int,
+    apply: Callable[[EdgeColumns, int, float], Change],
+    rank: Callable[[], object],
+    memory_risk: Callable[[EdgeColumns], OutOfMemory | None],
+    mark: ReplayMark,
+) -> dict[int, Change]:
+    """Applies every batch of `journal` after `after` that was not rejected, in order, with its
+    version and the Unix time of its commit.
+
+    Returns the changes of each batch without a receipt, by version. A batch over which the device
+    may have been lost is ranked alone, so that it is identified if that happens again; one over
+    which it was lost `MAX_DEATHS` times is rejected. So is one that may need too much memory, and
+    during whose replay the process ended that often.
+
+    Raises StorageFailed for a payload that cannot be read; GraphStopped for a batch with a receipt
+    that no longer applies, and for an error that is none of a batch; DeviceLost, which is recorded
+    in the journal; ShardLost.
+    """
+    unanswered: dict[int, Change] = {}
+    deaths = journal.deaths()
+    for version, committed_at, record, _ in journal.batches(after):
+        outcome = journal.outcome(version)
+        if outcome is not None and outcome.status != "ranked":
+            continue
+        try:
+            columns = decode_payload(record.payload)
+        except (FormatError, pa.ArrowException, ValueError, KeyError) as error:
+            raise StorageFailed(journal.path, f"batch {version} cannot be read: {error}") from error
+        suspect = version in deaths
+        try:
+            if deaths.get(version, 0) >= MAX_DEATHS:
+                raise DeviceLost(f"batch {version} has ended the process {deaths[version]} times")
+            if (risk := memory_risk(columns)) is not None:
+                if mark.deaths(version) >= MAX_DEATHS:
+                    purpose = f"{risk.purpose}, over which the process ended twice,"
+                    raise OutOfMemory(purpose, risk.needed, risk.available)
+                suspect = suspect or mark.deaths(version) > 0
+                mark.begin(version)
+            change = _applied(
+                journal, version, partial(apply, columns, version, committed_at), rank, suspect
+            )
+        except ShardLost:
+            raise
+        except BATCH_ERRORS as error:
+            if isinstance(error, DeviceLost) and deaths.get(version, 0) < MAX_DEATHS:
+                raise
+            if outcome is not None:
+                raise GraphStopped(
+                    journal.path, f"batch {version} was applied before, but not now: {error}"
+                ) from error
+            journal.reject(version, encode_problem(problem_of(error)))
+            log.warning("%s: batch %d is rejected: %s", journal.path, version, error)
+            continue
+        except StorageFailed:
+            raise
+        except Exception as error:  # a fault of this code
+            raise GraphStopped(
+                journal.path, f"batch {version} cannot be applied: {error!r}"
+            ) from error
+        if outcome is None:
+            unanswered[version] = change
+    return unanswered
+
+
+def _applied(
+    journal: Journal,
+    version: int,
+    apply: Callable[[], Change],
+    rank: Callable[[], object],
+    suspect: bool,
+) -> Change:
+    try:
+        change = apply()
+        if suspect:
+            rank()
+    except DeviceLost:
+        journal.blame([version])
+        raise
+    return change
+
+
+def restored_watched(graph: str, engine: Engine, keyed: KeyedGraph, file: Path) -> WatchedQueries:
+    """The watched queries in the file, solved. Raises GraphStopped if it is damaged."""
+    try:
+        queries = read_watched(file, keyed.keys.kind)
+        return WatchedQueries(
+            graph, engine, lambda: keyed.keys, lambda: keyed.sets.members, queries
+        )
+    except (FileDamaged, InvalidValue) as error:
+        raise _stopped(file, error) from error
+
+
+def restored_window(
+    options: WindowOptions | None, engine: Engine, checkpoint: Checkpoint | None
+) -> Window | None:
+    """The window with the times in the checkpoint; None for a graph without one."""
+    if options is None:
+        return None
+    window = Window(options, engine)
+    if checkpoint is not None:
+        restore_window(checkpoint, window)
+    return window
+
+
+def restored_analyses(directory: Path) -> list[Analysis]:
+    """The analyses in the file. Raises GraphStopped if it is damaged."""
+    file = directory / analyses_file.FILE
+    try:
+        return analyses_file.read_analyses(file)
+    except FileDamaged as error:
+        raise _stopped(file, error) from error
+
+
+def _stopped(file: Path, error: Exception) -> GraphStopped:
+    reason = str(error).removeprefix(f"{file}: ")
+    return GraphStopped(file, f"{reason}; restore it from a backup or remove it")

@@ -1,0 +1,351 @@
+"""Analyses: programs of the engine that run on one version of a graph, and their answers by key.
+
+Vertices have keys here and ids in the engine: the parameter `source` is the key of a vertex, and so
+are the values of programs that name vertices.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from liverank_gpu import PROGRAMS, Algorithm, Answer, InvalidValue, VertexProgram
+from liverank_service.errors import InvalidField, UnknownVertex
+from liverank_service.formats.values import EXPECTED_KEY, is_key
+from liverank_service.vertex_keys import ARROW_TYPES, KeyKind, VertexKeys
+
+State = Literal["queued", "running", "finished", "failed", "cancelled", "interrupted"]
+UNFINISHED = ("queued", "running")
+Order = Literal["largest", "smallest"]
+
+Parameters = Mapping[str, str | int | float]
+
+_VERTEX = "source"
+"""The parameter that is a vertex."""
+
+_GROUPS = ("components", "labels")
+"""The programs whose values are vertices: each names the group that it is in."""
+
+
+def checked_parameters(
+    program: str, given: Parameters, kind: KeyKind, prefix: str = "parameters."
+) -> dict[str, str | int | float]:
+    """All parameters of a program as it declares them, defaults included.
+
+    prefix  of the fields in errors
+
+    Raises InvalidValue for an unknown program and for a value of another kind or outside its
+    limits, InvalidField for an unknown parameter and for a missing one.
+    """
+    if program not in PROGRAMS:
+        raise InvalidValue("program", program, f"one of {', '.join(PROGRAMS)}")
+    declared = PROGRAMS[program].parameters
+    for name, value in given.items():
+        if name not in declared:
+            taken = ", ".join(declared) or "no parameters"
+            message = f"unknown parameter; {program} takes {taken}"
+            raise InvalidField(f"{prefix}{name}", None, value, message)
+    values = {
+        name: _checked(f"{prefix}{name}", given.get(name, default), default)
+        if name != _VERTEX
+        else _checked_key(f"{prefix}{name}", given.get(name), kind)
+        for name, default in declared.items()
+    }
+    numbers = {
+        name: value
+        for name, value in values.items()
+        if name != _VERTEX and not isinstance(value, str)
+    }
+    try:
+        PROGRAMS[program].parameter_values(numbers)
+    except InvalidValue as error:
+        raise InvalidValue(f"{prefix}{error.field}", error.value, error.requirement) from None
+    return values
+
+
+def _checked_key(field: str, value: Any, kind: KeyKind) -> str | int:
+    if value is None:
+        raise InvalidField(field, None, None, f"expected the key of a vertex: {EXPECTED_KEY[kind]}")
+    if not is_key(value, kind):
+        raise InvalidValue(field, value, f"the key of a vertex: {EXPECTED_KEY[kind]}")
+    key: str | int = value
+    return key
+
+
+def _checked(field: str, value: Any, default: float) -> int | float:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not abs(value) <= sys.float_info.max:  # an integer may be above it
+        raise InvalidValue(field, value, "a finite number")
+    if isinstance(default, float):
+        return float(value)
+    if int(value) != value or not -(2**63) <= value < 2**63:
+        raise InvalidValue(field, value, "an integer of 64 bits")
+    return int(value)
+
+
+def parameters_by_id(graph: str, parameters: Parameters, keys: VertexKeys) -> dict[str, Any]:
+    """The parameters as the engine takes them. Raises UnknownVertex."""
+    found: dict[str, Any] = dict(parameters)
+    if _VERTEX in found:
+        key = found[_VERTEX]
+        identity = keys.id_of(key)
+        if identity < 0:
+            raise UnknownVertex(graph, key, f"parameters.{_VERTEX}")
+        found[_VERTEX] = identity
+    return found
+
+
+def tie_order(program: str, keys: VertexKeys) -> NDArray[np.int32] | None:
+    """int32[keys.limit], for the engine: the place of each id in ascending order of the keys, by
+    which the program breaks ties. None: by ids, if the keys are strings or nothing ties.
+    """
+    found = PROGRAMS[program]
+    if keys.kind != "integer" or not (isinstance(found, Algorithm) and found.ordered):
+        return None
+    ids = keys.vertices(0, keys.limit)
+    by_key = ids[np.argsort(keys.keys(ids).to_numpy())]
+    places = np.empty(keys.limit, np.int32)
+    places[by_key] = np.arange(len(ids))
+    free = np.delete(np.arange(keys.limit), ids)
+    places[free] = np.arange(len(ids), keys.limit)
+    return places
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What the newest run of an analysis has done."""
+
+    supersteps: int = 0
+    edges: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Groups of vertices by size.
+
+    ids, sizes  int64[groups] each: the vertex that names the group, and how many are in it
+    """
+
+    ids: NDArray[np.int64]
+    sizes: NDArray[np.int64]
+
+
+_NO_EDGES = -1
+"""Stands for the largest value of a vertex's edges if it has none."""
+
+
+class EdgeValues(NamedTuple):
+    """Values of edges, which have no direction and are no loops.
+
+    sources, targets  int32[m] each: ids, the lower one first
+    values            int32[m]
+    """
+
+    sources: NDArray[np.int32]
+    targets: NDArray[np.int32]
+    values: NDArray[np.int32]
+
+    def largest_by_vertex(self, vertices: int) -> NDArray[np.int32]:
+        """int32[vertices]: the largest value of a vertex's edges, _NO_EDGES for one without."""
+        largest = np.full(vertices, _NO_EDGES, np.int32)
+        for ends in (self.sources, self.targets):
+            np.maximum.at(largest, ends, self.values)
+        return largest
+
+
+@dataclass(frozen=True, slots=True)
+class AnalysisAnswer:
+    """The values of all vertices, or of all edges, of one version.
+
+    values   by id, on the host; of a program of edges, the largest of each vertex's edges
+    keys     of the vertices of that version
+    missing  the value of vertices that have none; None if all have one
+    groups   of a program whose values are vertices; None for others
+    edges    of a program whose values are of edges; None for others
+    """
+
+    program: str
+    version: int
+    keys: VertexKeys
+    values: NDArray[Any]
+    missing: float | None
+    groups: Group | None
+    edges: EdgeValues | None
+    receipt: Mapping[str, Any]
+    summary: Mapping[str, float]
+
+    @classmethod
+    def of(cls, answer: Answer, version: int, keys: VertexKeys) -> AnalysisAnswer:
+        """keys: of the vertices of that version. Copies the values to the host."""
+        receipt, program, values = answer.receipt, answer.program, answer.values
+        groups: Group | None = None
+        edges: EdgeValues | None = None
+        missing: float | None = None
+        summary = dict(answer.summary)
+        if answer.edges is not None:
+            sources, targets = (ends.astype(np.int32) for ends in answer.edges)
+            edges = EdgeValues(sources, targets, values)
+            values, missing = edges.largest_by_vertex(keys.limit), _NO_EDGES
+        elif receipt.program in _GROUPS:
+            sizes = np.bincount(values[keys.vertices(0, len(values))])
+            named = np.flatnonzero(sizes)
+            groups = Group(named, sizes[named])
+            if receipt.program == "components":
+                summary |= {"components": len(named), "largest": int(sizes.max(initial=0))}
+        elif isinstance(program, VertexProgram) and program.monotone:
+            missing = program.identity
+        members = ("supersteps", "edges", "seconds", "continued", "finished")
+        return cls(
+            receipt.program,
+            version,
+            keys,
+            values,
+            missing,
+            groups,
+            edges,
+            {name: getattr(receipt, name) for name in members},
+            summary,
+        )
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the values."""
+        arrays: list[NDArray[Any]] = [self.values, *(self.edges or ())]
+        if self.groups is not None:
+            arrays += [self.groups.ids, self.groups.sizes]
+        return sum(int(each.nbytes) for each in arrays)
+
+    @property
+    def type(self) -> pa.DataType:
+        """Of a column of values."""
+        if self.groups is not None:
+            return ARROW_TYPES[self.keys.kind]
+        return pa.float64() if self.values.dtype.kind == "f" else pa.int64()
+
+    @property
+    def fields(self) -> dict[str, pa.DataType]:
+        """The columns of the table of all values."""
+        ends = ("vertex",) if self.edges is None else ("source", "target")
+        return {**dict.fromkeys(ends, ARROW_TYPES[self.keys.kind]), "value": self.type}
+
+    @property
+    def limit(self) -> int:
+        """Every place in the table is below it: an id, or the place of an edge."""
+        return len(self.values if self.edges is None else self.edges.values)
+
+    def columns(self, first: int, last: int) -> list[pa.Array]:
+        """Those of `fields`, of the places from `first` up to, but without, `last`."""
+        if self.edges is None:
+            ids = self.keys.vertices(first, min(last, self.limit))
+            return [self.keys.keys(ids), self._column(ids)]
+        *ends, values = (each[first:last] for each in self.edges)
+        keys = [self.keys.keys(ids.astype(np.int64)) for ids in ends]
+        return [*keys, pa.array(values, self.type)]
+
+    def _column(self, ids: NDArray[np.int64]) -> pa.Array:
+        """The values of vertices by id; null for those that have none."""
+        values = self.values[ids]
+        if self.groups is not None:
+            return self.keys.keys(values.astype(np.int64))
+        missing = None if self.missing is None else values == self.missing
+        return pa.array(values, self.type, mask=missing)
+
+    def value_of(self, graph: str, key: str | int) -> Any:
+        """The value of one vertex; None if it has none. Raises UnknownVertex."""
+        found = self.keys.id_of(key)
+        if not 0 <= found < len(self.values):
+            raise UnknownVertex(graph, key)
+        return self._column(np.array([found]))[0].as_py()
+
+    def table(self) -> pa.Table:
+        """All values: of vertices by id, of edges in their order."""
+        return pa.table(dict(zip(self.fields, self.columns(0, self.limit), strict=True)))
+
+    def top(self, k: int, order: Order) -> pa.RecordBatch:
+        """The k largest, or smallest, values; ties in order of ids, or of edges. Of a program whose
+        values are vertices: the k largest groups, by the vertices that name them.
+
+        Columns: `vertex`, or `source` and `target`, and `value`.
+        """
+        ends: list[NDArray[Any]]
+        values: NDArray[Any]
+        if self.edges is not None:
+            *ends, values = self.edges
+        elif self.groups is not None:
+            ends, values = [self.groups.ids], self.groups.sizes
+        else:
+            ids = self.keys.vertices(0, len(self.values))
+            values = self.values[ids]
+            if self.missing is not None:
+                ids, values = ids[values != self.missing], values[values != self.missing]
+            ends = [ids]
+        best = _first_places(values, k, order)
+        keys = [self.keys.keys(ids[best].astype(np.int64)) for ids in ends]
+        kind = pa.float64() if values.dtype.kind == "f" else pa.int64()
+        return pa.record_batch([*keys, pa.array(values[best], kind)], names=list(self.fields))
+
+
+def _first_places(values: NDArray[Any], k: int, order: Order) -> NDArray[np.int64]:
+    """int64[min(k, len(values))]: where the largest, or smallest, values are; ties in order."""
+    by_value = -values if order == "largest" else values
+    places = np.arange(min(k, len(values)))
+    if k < len(values):
+        limit = np.partition(by_value, k - 1)[k - 1]
+        before = np.flatnonzero(by_value < limit)
+        equal = np.flatnonzero(by_value == limit)[: k - len(before)]
+        places = np.concatenate([before, equal])
+    return places[np.argsort(by_value[places], kind="stable")]
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """An analysis of a graph, as it is now. Replaced, never changed.
+
+    parameters  checked, with the keys of vertices
+    fresh       whether it runs again after each published version
+    created     Unix time, seconds
+    answer      the newest; a fresh analysis keeps it while it runs again
+    problem     the document of the error with which it failed
+    """
+
+    id: str
+    program: str
+    parameters: Parameters
+    fresh: bool
+    created: float
+    state: State = "queued"
+    progress: Progress = field(default_factory=Progress)
+    answer: AnalysisAnswer | None = None
+    problem: dict[str, Any] | None = None
+
+    @property
+    def is_unfinished(self) -> bool:
+        return self.state in UNFINISHED
+
+    def document(self) -> dict[str, Any]:
+        """As JSON has it."""
+        progress, answer = self.progress, self.answer
+        return {
+            "id": self.id,
+            "program": self.program,
+            "parameters": dict(self.parameters),
+            "fresh": self.fresh,
+            "created": self.created,
+            "state": self.state,
+            "progress": {
+                "supersteps": progress.supersteps,
+                "edges": progress.edges,
+                "seconds": progress.seconds,
+            },
+            "version": answer.version if answer else None,
+            "receipt": dict(answer.receipt) if answer else None,
+            "summary": dict(answer.summary) if answer else None,
+            "problem": self.problem,
+        }

@@ -1,0 +1,195 @@
+"""What changed in the ranks between two published versions, for one kind of subscription."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from liverank_gpu import InvalidValue, RankChanges, RankReference, Ranks
+from liverank_service.queries.view import View
+
+MAX_TOP = 5_000
+MAX_CHANGES = 10_000
+"""Bounds on `Subscription.top` and `Subscription.limit`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """What is told; equal subscriptions share events.
+
+    top        places at the top, of which it is told who enters and who leaves
+    threshold  a rank is told again once it differs by more than this part from what was told last
+    limit      vertices in an event, at least twice `top`
+    among      the name of a set: only its vertices count, and are at the top
+    """
+
+    top: int = 100
+    threshold: float = 0.05
+    limit: int = 1000
+    among: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.limit < 2 * self.top:
+            requirement = f"at least twice top, {2 * self.top}: all {self.top} can change at once"
+            raise InvalidValue("limit", self.limit, requirement)
+
+
+class ChangeTracker:
+    """What the subscribers of one subscription were told. Not thread-safe.
+
+    view  the newest published version that was compared
+
+    A subscriber that joins later gets a snapshot with the ranks of `view`, which can differ by up
+    to the threshold from what the others were told. A rank is told to all once it differs too much
+    from what any of them was told.
+    """
+
+    def __init__(self, graph: str, subscription: Subscription, view: View) -> None:
+        """Raises OutOfMemory, UnknownSet."""
+        self.view = view
+        self._graph = graph
+        self._subscription = subscription
+        self._told: RankReference | _SetReference = (
+            RankReference(view.ranks)
+            if subscription.among is None
+            else _SetReference(view.members(graph, subscription.among), view.ranks)
+        )
+        self._top = self._places(view)[0]
+        # by id, the lowest and the highest rank in snapshots since the rank was told to all
+        self._in_snapshots: dict[int, tuple[float, float]] = {}
+        self._snapshot: list[dict[str, Any]] | None = None
+
+    def snapshot(self) -> list[dict[str, Any]]:
+        """The vertices at the top, best first, with their ranks, for subscribers that join now."""
+        if self._snapshot is not None:
+            return self._snapshot
+        ids, ranks = self._places(self.view)
+        told_to_all = self._told.of(ids).tolist()
+        for vertex, rank, told in zip(ids.tolist(), ranks.tolist(), told_to_all, strict=True):
+            low, high = self._in_snapshots.get(vertex, (told, told))
+            if not low == rank == high:
+                self._in_snapshots[vertex] = min(low, rank), max(high, rank)
+        self._snapshot = self._ranked(ids, ranks)
+        return self._snapshot
+
+    def advance(self, view: View) -> dict[str, Any]:
+        """Compares a later version; returns the members of its event."""
+        before, self.view, self._snapshot = self.view, view, None
+        ids, ranks = self._places(view)
+        removed = view.keys.removed_since(before.keys)
+        self._forget(removed)
+        if isinstance(self._told, _SetReference):
+            assert self._subscription.among is not None
+            self._told.follow(view.sets[self._subscription.among])
+            self._forget_others(view.sets[self._subscription.among])
+        gone = self._top[np.isin(self._top, removed)]
+        stayed = self._top[np.isin(self._top, removed, invert=True)]
+        is_new = np.isin(ids, stayed, invert=True)
+        left = stayed[np.isin(stayed, ids, invert=True)]
+        entered, self._top = ids[is_new], ids
+        left_ranks = view.ranks.of(left)
+        self._tell(entered)
+        self._tell(left)
+        room = self._subscription.limit - len(entered) - len(left) - len(gone)
+        drifted = self._drifted_from_snapshots()
+        first = drifted[:room]
+        self._tell(first)
+        room -= len(first)
+        changes = self._told.changes(view.ranks, self._subscription.threshold, room)
+        self._tell(changes.ids)
+        moved = np.concatenate([first, changes.ids])
+        return {
+            "entered": self._ranked(entered, ranks[is_new]),
+            "left": self._ranked(left, left_ranks)
+            + [{"vertex": key, "rank": None} for key in before.keys.keys(gone).to_pylist()],
+            "moved": self._ranked(moved, view.ranks.of(moved)),
+            "truncated": len(first) < len(drifted) or len(changes.ids) < changes.found,
+        }
+
+    def _places(self, view: View) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Ids and ranks at the top. Raises UnknownSet."""
+        if self._subscription.among is None:
+            return view.ranks.top(self._subscription.top)
+        ids = view.members(self._graph, self._subscription.among)
+        return view.top_of(ids, self._subscription.top)
+
+    def _forget_others(self, members: NDArray[np.int64]) -> None:
+        """Vertices that left the set are no longer followed."""
+        if self._in_snapshots:
+            here = set(members.tolist())
+            for vertex in [vertex for vertex in self._in_snapshots if vertex not in here]:
+                del self._in_snapshots[vertex]
+
+    def _forget(self, removed: NDArray[np.int64]) -> None:
+        """These ids are free, or of other vertices, which nobody has been told of."""
+        if len(removed):
+            self._told.forget(removed)
+            for vertex in removed.tolist() if self._in_snapshots else ():
+                self._in_snapshots.pop(vertex, None)
+
+    def _tell(self, ids: NDArray[np.int64]) -> None:
+        self._told.tell(self.view.ranks, ids)
+        if self._in_snapshots:
+            for vertex in ids.tolist():
+                self._in_snapshots.pop(vertex, None)
+
+    def _drifted_from_snapshots(self) -> NDArray[np.int64]:
+        """Ids whose rank differs too much from that in a snapshot; the largest differences first"""
+        ids = np.array(list(self._in_snapshots), np.int64)
+        if len(ids) == 0:
+            return ids
+        low, high = np.array(list(self._in_snapshots.values())).T
+        ranks, threshold = self.view.ranks.of(ids), self._subscription.threshold
+        drifted = (ranks - low > threshold * low) | (high - ranks > threshold * high)
+        difference = np.maximum(ranks - low, high - ranks)[drifted]
+        order: NDArray[np.int64] = ids[drifted][np.argsort(-difference, kind="stable")]
+        return order
+
+    def _ranked(self, ids: NDArray[np.int64], ranks: NDArray[np.float64]) -> list[dict[str, Any]]:
+        keys = self.view.keys.keys(ids).to_pylist()
+        return [
+            {"vertex": key, "rank": rank} for key, rank in zip(keys, ranks.tolist(), strict=True)
+        ]
+
+
+class _SetReference:
+    """The rank last told of each vertex of a set, like liverank_gpu.RankReference, but on the host.
+    A vertex that joins the set has rank 0.
+    """
+
+    def __init__(self, members: NDArray[np.int64], ranks: Ranks) -> None:
+        self._members = members
+        self._told = ranks.of(members)
+
+    def follow(self, members: NDArray[np.int64]) -> None:
+        """Later calls are about these vertices, ascending."""
+        if members is self._members:
+            return
+        told = np.zeros(len(members))
+        here = np.isin(members, self._members, assume_unique=True)
+        told[here] = self.of(members[here])
+        self._members, self._told = members, told
+
+    def of(self, ids: NDArray[np.int64]) -> NDArray[np.float64]:
+        """float64[len(ids)]: the rank last told of each id."""
+        return np.asarray(self._told[np.searchsorted(self._members, ids)])
+
+    def tell(self, ranks: Ranks, ids: NDArray[np.int64]) -> None:
+        """The vertices with these ids were told their ranks; some may have left the set."""
+        ids = ids[np.isin(ids, self._members)]
+        self._told[np.searchsorted(self._members, ids)] = ranks.of(ids)
+
+    def forget(self, ids: NDArray[np.int64]) -> None:
+        """As liverank_gpu.RankReference.forget."""
+        self._told[np.isin(self._members, ids)] = 0.0
+
+    def changes(self, ranks: Ranks, threshold: float, most: int) -> RankChanges:
+        """As liverank_gpu.RankReference.changes."""
+        values = ranks.of(self._members)
+        difference = np.abs(values - self._told)
+        changed = np.flatnonzero(difference > threshold * self._told)
+        largest = changed[np.argsort(-difference[changed], kind="stable")[:most]]
+        return RankChanges(len(changed), self._members[largest], values[largest])

@@ -1,0 +1,212 @@
+"""A personalized query as clients write it.
+
+A query has three shapes: by keys (here), by ids (liverank_gpu.PersonalizedQuery), and running
+(liverank_gpu.QueryBatch, or liverank_gpu.Registration for a watched one).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Annotated, Any, Literal, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from liverank_gpu import METHODS, PUBLISHED_METHODS, TARGETS, Form, InvalidValue, PersonalizedQuery
+from liverank_service.errors import UnknownSet, UnknownVertex
+from liverank_service.formats.seeds import SeedColumns
+from liverank_service.formats.values import key_column
+from liverank_service.vertex_keys import VertexKeys
+
+Members = Mapping[str, NDArray[np.int64]]
+"""The ids of each set's vertices by its name, ascending. Never changed, only replaced."""
+
+MAX_K = 100_000
+
+# For OpenAPI alone: the engine checks these values, with clearer messages.
+ONE_OF_METHODS: dict[str, Any] = {"enum": list(METHODS)}
+ONE_OF_ALL_METHODS: dict[str, Any] = {"enum": list(PUBLISHED_METHODS)}
+ONE_OF_TARGETS: dict[str, Any] = {"enum": list(TARGETS)}
+L1_ERROR: dict[str, Any] = {"exclusiveMinimum": 0, "maximum": 2}
+BELOW_ONE: dict[str, Any] = {"exclusiveMinimum": 0, "exclusiveMaximum": 1}
+
+Unknown = Literal["error", "ignore"]
+
+
+class Vertices(NamedTuple):
+    """The vertices of a graph, in which the keys of a query are looked up.
+
+    limit  every id of a vertex is below it
+    sets   the named sets
+    """
+
+    graph: str
+    keys: VertexKeys
+    limit: int
+    sets: Members
+
+    def ids_of(self, keys: pa.Array) -> NDArray[np.int64]:
+        """int64[len(keys)]: -1 for a key that no vertex has."""
+        ids = self.keys.lookup(keys)
+        ids[ids >= self.limit] = -1
+        return ids
+
+
+class QueryByIds(NamedTuple):
+    """A query whose keys were looked up.
+
+    has_ranks  false if its seeds are all unknown, or if it is among no vertices
+    ignored    keys of the unknown seeds that are left out
+    """
+
+    query: PersonalizedQuery
+    has_ranks: bool
+    ignored: list[Any]
+
+
+def _integral(value: object) -> object:
+    """JSON has one kind of number: 10.0 is an integer too."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+class WatchedQuery(BaseModel):
+    """A personalized query whose answer follows every batch."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        strict=True,
+        json_schema_extra={"examples": [{"seeds": {"ada": 2.0, "alan": 1.0}, "k": 5}]},
+    )
+
+    seeds: SeedColumns = Field(
+        description="weight of each seed, scaled to sum 1; a weight of 0 is ignored",
+        json_schema_extra={
+            "minProperties": 1,
+            "propertyNames": {"minLength": 1},
+            "additionalProperties": {"type": "number", "minimum": 0},
+        },
+    )
+    k: Annotated[int, BeforeValidator(_integral)] = Field(
+        default=10,
+        ge=1,
+        le=MAX_K,
+        description="number of places; fewer if fewer vertices have a rank above 0",
+    )
+    method: str = Field(
+        default="hybrid", description="`hybrid`, `push` or `pull`", json_schema_extra=ONE_OF_METHODS
+    )
+    target_error: float | None = Field(
+        default=None,
+        description="L1 error to reach; the graph's if omitted",
+        json_schema_extra=L1_ERROR,
+    )
+    unknown: Unknown = Field(
+        default="error",
+        description="`ignore`: a seed that is no vertex is left out, and named in the answer",
+    )
+    damping: float | None = Field(
+        default=None, description="the graph's if omitted", json_schema_extra=BELOW_ONE
+    )
+    among: str | list[str | int] | None = Field(
+        default=None,
+        description="keys, or the name of a set: only these vertices are in the answer, with their "
+        "ranks in the whole graph. `unknown` is for keys too",
+    )
+    zeros: bool = Field(
+        default=False,
+        description="whether vertices of rank 0, which walks from the seeds cannot reach, are in "
+        "the answer too",
+    )
+
+    @property
+    def listed_keys(self) -> int:
+        """Keys that it lists: seeds, and vertices of `among`."""
+        return len(self.seeds) + (len(self.among) if isinstance(self.among, list) else 0)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the seeds, and about those of `among`."""
+        return self.seeds.nbytes + 16 * len(self.among or ())
+
+    def by_ids(
+        self, vertices: Vertices, prefix: str = "", seeds_field: str = "seeds"
+    ) -> QueryByIds:
+        """The query by ids.
+
+        prefix  of the fields in errors
+
+        Raises UnknownVertex, UnknownSet, InvalidValue and FormatError.
+        """
+        field = f"{prefix}{seeds_field}"
+        seeds = self.seeds.checked(vertices.keys.kind, field)
+        ids, weights, ignored = vertices.ids_of(seeds.keys), seeds.weights, []
+        known = ids >= 0
+        if not known.all():
+            ignored = seeds.keys.filter(pa.array(~known)).to_pylist()
+            if self.unknown == "error":
+                raise UnknownVertex(vertices.graph, ignored[0], field)
+            ids, weights = ids[known], weights[known]
+        among = self.among_ids(vertices, f"{prefix}among")
+        query = PersonalizedQuery(
+            ids,
+            weights,
+            self.k,
+            self.method,
+            self.target_error,
+            damping=self.damping,
+            among=among,
+            zeros=self.zeros,
+        )
+        has_ranks = bool(weights.any()) and (among is None or len(among) > 0)
+        return QueryByIds(query, has_ranks, ignored)
+
+    def among_ids(self, vertices: Vertices, field: str = "among") -> NDArray[np.int64] | None:
+        """int64[…], ascending: the vertices that are in the answer; None for all.
+
+        Raises UnknownSet, UnknownVertex, InvalidValue, FormatError.
+        """
+        if self.among is None:
+            return None
+        if isinstance(self.among, str):
+            if self.among not in vertices.sets:
+                raise UnknownSet(vertices.graph, self.among, field)
+            return vertices.sets[self.among]
+        if not self.among:
+            raise InvalidValue(field, [], "at least one vertex")
+        ids = vertices.ids_of(key_column(self.among, vertices.keys.kind, field))
+        known = ids >= 0
+        if self.unknown == "error" and not known.all():
+            index = int(np.flatnonzero(~known)[0])
+            raise UnknownVertex(vertices.graph, self.among[index], field, index)
+        return np.unique(ids[known])
+
+
+class KeyedQuery(WatchedQuery):
+    """A personalized query."""
+
+    method: str = Field(
+        default="hybrid",
+        description="`hybrid`, `push` or `pull`; `pushopt` of the published form",
+        json_schema_extra=ONE_OF_ALL_METHODS,
+    )
+    form: Form = Field(
+        default="accelerated",
+        description="`published`: by the algorithms of Wang et al., to compare with",
+    )
+    trace: bool = Field(default=False, description="whether the answer has a `trace`")
+    target: str = Field(
+        default="error",
+        description="`error`; `settled-top-k`: stop once the k places are proven; `settled-set`: "
+        "once it is proven which vertices have them, in any order",
+        json_schema_extra=ONE_OF_TARGETS,
+    )
+
+    def by_ids(
+        self, vertices: Vertices, prefix: str = "", seeds_field: str = "seeds"
+    ) -> QueryByIds:
+        found = super().by_ids(vertices, prefix, seeds_field)
+        query = replace(found.query, target=self.target, form=self.form, trace=self.trace)
+        return found._replace(query=query)

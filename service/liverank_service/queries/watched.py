@@ -1,0 +1,183 @@
+"""The watched queries of one graph: personalized queries whose results follow every batch.
+
+A result is always what the query, asked now, would get. So its keys are looked up again where they
+may name other vertices than before: seeds that were unknown, or that a batch removed, and what it
+is among.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from liverank_gpu import Engine, Personalized, Registration
+from liverank_gpu import UnknownVertex as UnknownId
+from liverank_service.errors import UnknownSet, UnknownVertex, UnknownWatched
+from liverank_service.formats.values import EMPTY
+from liverank_service.queries.model import Members, QueryByIds, Vertices, WatchedQuery
+from liverank_service.queries.requests import no_places
+from liverank_service.vertex_keys import ARROW_TYPES, VertexKeys
+
+NO_VERTICES = np.empty(0, np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedResult:
+    """The result for one version.
+
+    vertices  the keys of the answer
+    error     why there is no answer
+    ignored   the unknown seeds that are left out
+    """
+
+    query: WatchedQuery
+    vertices: pa.Array
+    answer: Personalized | None
+    error: Exception | None = None
+    ignored: list[Any] = field(default_factory=list)
+
+
+class WatchedQueries:
+    """Only for the writer's thread.
+
+    queries, results  by name; replaced, never changed
+    """
+
+    def __init__(
+        self,
+        graph: str,
+        engine: Engine,
+        keys: Callable[[], VertexKeys],
+        sets: Callable[[], Members],
+        queries: Mapping[str, WatchedQuery],
+    ) -> None:
+        """Solves every query. keys, sets: of the vertices now."""
+        self._graph = graph
+        self._engine = engine
+        self._keys = keys
+        self._sets = sets
+        self.queries = queries
+        # how each query was looked up last, or why it could not be; the engine watches those that
+        # have ranks
+        self._found: dict[str, QueryByIds | Exception] = {}
+        for name in queries:
+            self._solve(name)
+        self.results: Mapping[str, WatchedResult] = {}
+        self.results = self._collect()
+
+    def with_query(self, name: str, query: WatchedQuery) -> dict[str, WatchedQuery]:
+        """The queries after `keep`."""
+        return {**self.queries, name: query}
+
+    def without_query(self, name: str) -> dict[str, WatchedQuery]:
+        """The queries after `remove`. Raises UnknownWatched."""
+        if name not in self.queries:
+            raise UnknownWatched(self._graph, name)
+        return {key: query for key, query in self.queries.items() if key != name}
+
+    def keep(
+        self,
+        queries: Mapping[str, WatchedQuery],
+        name: str,
+        found: QueryByIds,
+        registration: Registration | None,
+    ) -> None:
+        """Adds a query, or replaces the one of its name.
+
+        queries       from `with_query`
+        found         the query by ids, when its first solve began
+        registration  that solve; None if it has no ranks
+        """
+        self.queries = queries
+        self._found[name] = found
+        if registration is not None:
+            self._keep(name, registration)
+        self._follow(name)
+        self._engine.refresh_watched()
+        self.results = self._collect()
+
+    def _keep(self, name: str, registration: Registration) -> None:
+        try:
+            self._engine.keep(registration)
+        except Exception as error:
+            # the engine has another query of the name, or none: this one is to be solved again
+            self._found[name] = error
+            if not isinstance(error, MemoryError):
+                raise
+
+    def remove(self, queries: Mapping[str, WatchedQuery], name: str) -> None:
+        """queries: from `without_query`."""
+        self.queries = queries
+        self._engine.unwatch(name)
+        self._found.pop(name, None)
+        self.results = self._collect()
+
+    def refresh(self) -> None:
+        """Updates the results from the engine."""
+        if not self.queries:
+            return
+        for name in self.queries:
+            self._follow(name)
+        self._engine.refresh_watched()
+        self.results = self._collect()
+
+    def _vertices(self) -> Vertices:
+        return Vertices(self._graph, self._keys(), self._engine.id_limit, self._sets())
+
+    def _solve(self, name: str) -> None:
+        """Looks the keys of a query up, and solves it."""
+        self._engine.unwatch(name)
+        try:
+            found = self.queries[name].by_ids(self._vertices())
+            if found.has_ranks:
+                self._engine.watch(name, found.query)
+        except (UnknownVertex, UnknownSet, MemoryError) as error:
+            self._found[name] = error
+        else:
+            self._found[name] = found
+
+    def _follow(self, name: str) -> None:
+        """Solves a query again if its seeds may be others; otherwise tells the engine what it is
+        among now.
+        """
+        query, found, vertices = self.queries[name], self._found[name], self._vertices()
+        if isinstance(found, Exception) or not found.has_ranks:
+            self._solve(name)
+            return
+        try:
+            among = query.among_ids(vertices)
+        except (UnknownVertex, UnknownSet):
+            among = NO_VERTICES
+        ignored = pa.array(found.ignored, ARROW_TYPES[vertices.keys.kind])
+        if (vertices.ids_of(ignored) >= 0).any() or (among is not None and len(among) == 0):
+            self._solve(name)
+        elif among is not None:
+            self._engine.restrict(name, among)
+
+    def _collect(self) -> dict[str, WatchedResult]:
+        """The results of all queries."""
+        return {name: self._result(name) for name in self.queries}
+
+    def _result(self, name: str) -> WatchedResult:
+        query, found, before = self.queries[name], self._found[name], self.results.get(name)
+        none = EMPTY[self._keys().kind]
+        if isinstance(found, Exception):
+            return WatchedResult(query, none, None, found)
+        if not found.has_ranks:
+            return WatchedResult(query, none, no_places(found.query), ignored=found.ignored)
+        try:
+            answer = self._engine.watched(name)
+        except UnknownId:
+            self._solve(name)
+            return self._result(name)
+        except MemoryError as error:
+            return WatchedResult(query, none, None, error)
+        if before and before.answer and before.answer.vertices is answer.vertices:
+            vertices = before.vertices
+        else:
+            vertices = self._keys().keys(answer.vertices)
+        return WatchedResult(query, vertices, answer, ignored=found.ignored)

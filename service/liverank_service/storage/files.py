@@ -1,0 +1,158 @@
+"""Files that survive a power loss: written, synced, and renamed into place with their directory."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import sqlite3
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from liverank_service.errors import StorageFailed, StorageFull
+
+_NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_WRITE_ERRORS = {sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_TRUNCATE}
+_PAGE_BYTES = 1 << 16
+"""The largest page of SQLite: the most that a write adds to a file."""
+
+DIRECTORY_MODE, FILE_MODE = 0o700, 0o600
+"""Only the owner may read a graph."""
+
+SLICE = 8 << 20
+"""Bytes written between two syncs, which a commit of the journal may have to wait for."""
+
+
+def storage_failure(path: object, error: OSError | sqlite3.Error) -> StorageFailed:
+    """The service's error for an error of the operating system or of SQLite."""
+    if isinstance(error, OSError):
+        full = error.errno in _NO_SPACE
+        reason: object = error.strerror or error
+    else:
+        code = getattr(error, "sqlite_errorcode", None)
+        full = code == sqlite3.SQLITE_FULL
+        reason = error
+        if code in _WRITE_ERRORS and _is_at_size_limit(path):
+            full, reason = True, f"{error}: a file has reached the limit of its size (ulimit -f)"
+    return StorageFull(path, reason) if full else StorageFailed(path, reason)
+
+
+def _is_at_size_limit(path: object) -> bool:
+    """Whether the database at `path`, or its write-ahead log, is as long as a file may be, which
+    SQLite reports like a failing disk.
+    """
+    limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if limit == resource.RLIM_INFINITY:
+        return False
+    sizes = []
+    for name in (str(path), f"{path}-wal"):
+        with suppress(OSError):
+            sizes.append(os.stat(name).st_size)
+    return max(sizes, default=0) + _PAGE_BYTES > limit
+
+
+_NOT_THE_FILE = {
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_NOMEM,
+    sqlite3.SQLITE_PERM,
+}
+
+
+def is_damage(error: BaseException | None) -> bool:
+    """Whether the content of a file is damaged, as opposed to an error of the disk."""
+    if isinstance(error, sqlite3.Error):
+        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT)
+        return code == sqlite3.SQLITE_IOERR_SHORT_READ or code & 0xFF not in _NOT_THE_FILE
+    return not isinstance(error, OSError)
+
+
+@contextmanager
+def storage_errors(path: object) -> Iterator[None]:
+    """Raises StorageFailed, or StorageFull, for errors with `path`."""
+    try:
+        yield
+    except (OSError, sqlite3.Error) as error:
+        raise storage_failure(path, error) from error
+
+
+def sync_directory(directory: Path) -> None:
+    """Makes a rename in `directory` survive a power loss."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def rename_synced(source: Path, target: Path) -> None:
+    """Renames a file or a directory so that it survives a power loss. `target` must not exist, or
+    be an empty directory.
+
+    Raises OSError; the rename is then undone, or whoever tries again would find `target` in use.
+    """
+    source.rename(target)
+    try:
+        sync_directory(target.parent)
+    except OSError:
+        with suppress(OSError):
+            target.rename(source)
+        raise
+
+
+def make_directory(directory: Path) -> None:
+    """Creates a directory, if there is none, and those above it, for their owner alone.
+
+    Raises OSError.
+    """
+    if directory.exists() and not directory.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+    if not directory.exists():
+        make_directory(directory.parent)
+        directory.mkdir(DIRECTORY_MODE, exist_ok=True)
+        sync_directory(directory.parent)
+
+
+def write_synced(path: Path, parts: Iterable[memoryview | bytes]) -> None:
+    """Writes a new file from one or more parts, in slices that are synced one after the other."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
+    with open(descriptor, "wb", buffering=0) as file:
+        for part in parts:
+            view = memoryview(part).cast("B")
+            for first in range(0, max(1, len(view)), SLICE):
+                rest = view[first : first + SLICE]
+                while rest:
+                    rest = rest[file.write(rest) :]
+                os.fsync(file.fileno())
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Replaces or creates the file atomically. Raises StorageFailed; it is then unchanged."""
+    temporary = path.with_suffix(".writing")
+    with storage_errors(path):
+        before = path.read_bytes() if path.exists() else None
+        temporary.unlink(missing_ok=True)
+        write_synced(temporary, [content])
+        temporary.rename(path)
+        try:
+            sync_directory(path.parent)
+        except OSError:
+            # what is refused must not come back with the next start
+            with suppress(OSError):
+                _put_back(path, temporary, before)
+            raise
+
+
+def _put_back(path: Path, temporary: Path, content: bytes | None) -> None:
+    """Replaces the file with its earlier content, or removes it; not synced."""
+    if content is None:
+        path.unlink()
+        return
+    temporary.touch(FILE_MODE)
+    temporary.write_bytes(content)
+    temporary.rename(path)

@@ -1,0 +1,388 @@
+"""The journal of one graph: every accepted batch, in order, before it is applied.
+
+The tables are those of liverank_service.storage.layout. The rules:
+
+1. A batch is committed and fsynced (``synchronous=FULL``) before it is applied. Batches that wait
+   together are committed in one transaction, with one fsync, which also reserves the revisions
+   that will publish them.
+2. A rejection is committed and fsynced before it is answered: a replay must skip exactly the
+   batches that were skipped before.
+3. A receipt is committed before it is answered, without an fsync of its own
+   (``synchronous=NORMAL``, a second connection): it survives the end of the process. A power loss
+   may destroy the newest receipts; recovery, which applies the same batches to the same graph, then
+   writes them again with the same counts. Those of batches in a checkpoint are synced before it is
+   written (`sync_receipts`), since recovery does not apply these batches.
+4. A recomputation reserves its revision, fsynced, before publication: revisions never repeat.
+5. Batches are removed only when two checkpoints hold them (`retire`). Their outcomes are removed
+   with them, except those of batches with an idempotency key: key, hash and outcome stay
+   `KEPT_SECONDS` longer.
+6. After a sync that failed, the whole write-ahead log is written again before anything else is
+   committed: a later sync would succeed without what the first one could not write, which the
+   operating system forgets, and SQLite ignores what follows such a hole. So it is before the first
+   commit, since an earlier process may have left such a log.
+
+The graph's writer writes; `retire`, `sync_receipts` and `outcome` may be called from any thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from pathlib import Path
+from typing import Literal
+
+from liverank_service.errors import StorageFailed
+from liverank_service.storage import layout
+from liverank_service.storage.files import SLICE, storage_errors
+from liverank_service.storage.head import Head
+from liverank_service.storage.layout import Record, State
+
+log = logging.getLogger("liverank.journal")
+
+FILE = "journal.db"
+
+MAX_PAYLOAD_BYTES = 900_000_000
+"""Of one payload: SQLite stores values of up to 1,000,000,000 bytes."""
+
+KEPT_SECONDS = 7 * 24 * 3600.0
+"""How long an idempotency key is kept after its batch was retired."""
+
+_SLICE_ROWS, _SLICE_BYTES = 500, 4 << 20
+"""Limits on one transaction of `retire`, because commits wait for it."""
+
+Status = Literal["ranked", "rejected", "lost"]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The outcome of a batch. body: the JSON of the response."""
+
+    status: Status
+    body: bytes
+
+
+class Journal:
+    """An open journal. Invariant: it holds the batches `retired` + 1 … `version`, without a gap
+    except for those whose outcome is ``lost``.
+
+    committed_at  Unix time of the last `append`; 0 before the first
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Opens the journal at `path`. Raises StorageFailed."""
+        self.path = path
+        self._reading = threading.Lock()
+        self._writing = threading.Lock()
+        self._connections: list[sqlite3.Connection] = []
+        self._head: Head | None = None
+        self._state: State
+        self._may_have_hole = True
+        self.committed_at = 0.0
+        if not path.is_file():
+            raise StorageFailed(path, "the journal is missing")
+        try:
+            with storage_errors(path):
+                self._open()
+        except StorageFailed:
+            self.close()
+            raise
+
+    @classmethod
+    def create(cls, path: Path) -> None:
+        """Writes an empty journal to `path`, which must not exist, and closes it."""
+        layout.create(path)
+        head = Head(head_path(path))
+        # both slots, so that the file needs no more disk space later
+        head.write(0, layout.BEGINNING)
+        head.write(0, layout.BEGINNING)
+        head.sync()
+        head.close()
+
+    @property
+    def version(self) -> int:
+        """Of the newest batch."""
+        return self._state.version
+
+    @property
+    def chain(self) -> bytes:
+        """Of the newest batch."""
+        return self._state.chain
+
+    @property
+    def retired(self) -> int:
+        """The newest batch that was removed."""
+        return self._state.retired
+
+    @property
+    def retired_chain(self) -> bytes:
+        return self._state.retired_chain
+
+    @property
+    def revision(self) -> int:
+        """The highest revision that may have been published."""
+        return self._state.revision
+
+    def append(self, records: Sequence[Record], revisions: int) -> list[int]:
+        """Commits `records` with one fsync, and reserves `revisions` more revisions.
+
+        Returns the versions of the records. Raises StorageFailed; the journal then has none of
+        them.
+        """
+        now = time.time()
+        with self._writing:
+            before = self._state
+            chain = before.chain
+            numbered = []
+            for version, record in enumerate(records, before.version + 1):
+                chain = layout.link(chain, version, now, record)
+                numbered.append((version, record, chain))
+            state = replace(
+                before,
+                version=before.version + len(records),
+                chain=chain,
+                revision=before.revision + revisions,
+            )
+            with self._transaction(self._durable):
+                layout.insert_batches(self._durable, now, numbered)
+                layout.write_state(self._durable, state)
+            self._state, self.committed_at = state, now
+        self._write_head()
+        return [version for version, _, _ in numbered]
+
+    def reserve(self, revisions: int) -> None:
+        """Commits, with an fsync, that `revisions` more may be published."""
+        self.append([], revisions)
+
+    def reject(self, version: int, problem: bytes) -> None:
+        """Commits, with an fsync, that `version` is not applied."""
+        with self._writing, self._transaction(self._durable):
+            layout.insert_outcomes(self._durable, [(version, "rejected", problem)])
+
+    def add_receipts(self, receipts: Iterable[tuple[int, bytes]]) -> None:
+        """Commits receipts without an fsync (rule 3)."""
+        with self._writing, self._transaction(self._receipts):
+            layout.insert_outcomes(
+                self._receipts, ((version, "ranked", receipt) for version, receipt in receipts)
+            )
+
+    def sync_receipts(self) -> None:
+        """Makes the stored receipts survive a power loss. Any thread may call it.
+
+        Raises StorageFailed.
+        """
+        # the fsync of a commit covers everything before it
+        with self._writing, self._transaction(self._durable):
+            layout.write_state(self._durable, self._state)
+
+    def blame(self, versions: Sequence[int]) -> None:
+        """Commits, with an fsync, that the device was lost while these batches were processed. Each
+        becomes a suspect; only a single batch is counted as the cause.
+        """
+        with self._writing, self._transaction(self._durable):
+            self._durable.executemany(
+                "INSERT INTO deaths VALUES (?, ?) ON CONFLICT DO UPDATE SET"
+                " count = count + excluded.count",
+                ((version, int(len(versions) == 1)) for version in versions),
+            )
+
+    def deaths(self) -> dict[int, int]:
+        """How often the device was lost over each suspect alone."""
+        with storage_errors(self.path):
+            return dict(self._durable.execute("SELECT version, count FROM deaths").fetchall())
+
+    def acquit(self) -> None:
+        """Removes all suspects: the graph was ranked with them."""
+        with self._writing, self._transaction(self._durable):
+            self._durable.execute("DELETE FROM deaths")
+
+    def holder(self, idempotency_key: str) -> tuple[int, bytes] | None:
+        """The version and the body hash of the batch with this key."""
+        with storage_errors(self.path):
+            row = self._durable.execute(
+                "SELECT version, idempotency_key, body_hash, retired_at, checksum FROM requests"
+                " WHERE idempotency_key = ?",
+                (idempotency_key,),
+            ).fetchone()
+        if row is None:
+            return None
+        if layout.checksum(*row[:-1]) != row[-1]:
+            raise StorageFailed(self.path, f"the key of batch {row[0]} is damaged")
+        return row[0], row[2]
+
+    def outcome(self, version: int) -> Outcome | None:
+        """The outcome of `version`; None while it is pending, and for an unknown version."""
+        with self._reading, storage_errors(self.path):
+            row = self._reader.execute(
+                "SELECT version, status, body, checksum FROM outcomes WHERE version = ?",
+                (version,),
+            ).fetchone()
+        if row is None:
+            return None
+        if layout.checksum(*row[:-1]) != row[-1]:
+            raise StorageFailed(self.path, f"the outcome of batch {version} is damaged")
+        return Outcome(row[1], row[2])
+
+    def batches(self, after: int) -> Iterator[tuple[int, float, Record, bytes]]:
+        """Version, commit time, record and chain of the batches after version `after`."""
+        while True:
+            # one by one: an open query makes commits fail that follow one of the other connection
+            with storage_errors(self.path):
+                rows = self._durable.execute(
+                    "SELECT version, committed_at, payload, strategy, idempotency_key, body_hash,"
+                    " chain FROM batches WHERE version > ? ORDER BY version LIMIT 1",
+                    (after,),
+                ).fetchall()
+            if not rows:
+                return
+            ((after, committed_at, *columns, chain),) = rows
+            yield after, committed_at, Record(*columns), chain
+
+    def bytes_after(self, version: int) -> int:
+        """Bytes of payload of the batches after `version`."""
+        with storage_errors(self.path):
+            (total,) = self._durable.execute(
+                "SELECT coalesce(sum(length(payload)), 0) FROM batches WHERE version > ?",
+                (version,),
+            ).fetchone()
+        return int(total)
+
+    def retire(self, version: int, chain: bytes) -> None:
+        """Removes the batches up to `version`, whose chain is `chain`, in slices.
+
+        Raises StorageFailed; some of the oldest may then be removed, without a gap.
+        """
+        now = time.time()
+        while self.retired < version:
+            with self._writing:
+                with self._transaction(self._receipts) as connection:
+                    last, last_chain = self._remove_slice(connection, version, chain, now)
+                    state = replace(self._state, retired=last, retired_chain=last_chain)
+                    layout.write_state(connection, state)
+                self._state = state
+        self._forget_keys(now - KEPT_SECONDS)
+
+    def _remove_slice(
+        self, connection: sqlite3.Connection, version: int, chain: bytes, now: float
+    ) -> tuple[int, bytes]:
+        """Removes some of the oldest batches up to `version`; the newest of them, and its chain."""
+        rows = connection.execute(
+            "SELECT version, length(payload), idempotency_key, body_hash, chain"
+            " FROM batches WHERE version > ? AND version <= ? ORDER BY version LIMIT ?",
+            (self.retired, version, _SLICE_ROWS),
+        ).fetchall()
+        sizes = accumulate(row[1] for row in rows)
+        taken = [
+            row
+            for row, size in zip(rows, sizes, strict=True)
+            if row is rows[0] or size <= _SLICE_BYTES
+        ]
+        for batch, _, key, body_hash, _ in taken:
+            if key is None:
+                connection.execute("DELETE FROM outcomes WHERE version = ?", (batch,))
+            else:
+                connection.execute("DELETE FROM requests WHERE version = ?", (batch,))
+                layout.insert_request(connection, batch, key, body_hash, now)
+        all_taken = len(taken) == len(rows) < _SLICE_ROWS
+        last, last_chain = (version, chain) if all_taken else (taken[-1][0], taken[-1][4])
+        connection.execute("DELETE FROM batches WHERE version <= ?", (last,))
+        return last, last_chain
+
+    def _forget_keys(self, retired_before: float) -> None:
+        """Removes keys, and their outcomes, of batches retired before that time."""
+        while True:
+            with self._writing, self._transaction(self._receipts) as connection:
+                rows = connection.execute(
+                    "SELECT version, retired_at FROM requests"
+                    " WHERE retired_at IS NOT NULL ORDER BY version LIMIT ?",
+                    (_SLICE_ROWS,),
+                ).fetchall()
+                due = [(version,) for version, at in rows if at < retired_before]
+                connection.executemany("DELETE FROM requests WHERE version = ?", due)
+                connection.executemany("DELETE FROM outcomes WHERE version = ?", due)
+            if len(due) < _SLICE_ROWS:
+                return
+
+    def sync_head(self) -> None:
+        """Makes the current head file survive a power loss."""
+        if self._head is not None:
+            with storage_errors(head_path(self.path)):
+                self._head.sync()
+
+    def close(self) -> None:
+        with self._reading:
+            for connection in self._connections:
+                connection.close()
+            if self._head is not None:
+                self._head.close()
+                self._head = None
+
+    def _open(self) -> None:
+        self._durable = self._connect("FULL")
+        layout.upgrade(self._durable, self.path)
+        self._receipts = self._connect("NORMAL")
+        self._reader = self._connect("NORMAL")
+        self._reader.execute("PRAGMA query_only = ON")
+        self._state = layout.read_state(self._durable, self.path)
+        self._head = Head(head_path(self.path))
+
+    def _write_log_again(self) -> None:
+        """Writes the write-ahead log again, as it is, and syncs it (rule 6). Raises OSError."""
+        with open(self.path.with_name(f"{self.path.name}-wal"), "r+b", buffering=0) as log:
+            place = 0
+            while part := os.pread(log.fileno(), SLICE, place):
+                place += os.pwrite(log.fileno(), part, place)
+            os.fsync(log.fileno())
+        self._may_have_hole = False
+
+    def _connect(self, synchronous: Literal["FULL", "NORMAL"]) -> sqlite3.Connection:
+        # mode=rw: a journal that has disappeared must not be created empty.
+        uri = f"{self.path.absolute().as_uri()}?mode=rw"
+        connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
+        self._connections.append(connection)
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute(f"PRAGMA synchronous = {synchronous}")
+        # some builds of SQLite write zeros over all that is deleted, which takes half a second for
+        # 120 MB, while nobody else can write
+        connection.execute("PRAGMA secure_delete = FAST")
+        return connection
+
+    def _write_head(self) -> None:
+        """Writes the head after the commit: one that is behind detects less, but is not wrong."""
+        assert self._head is not None
+        try:
+            self._head.write(self._state.version, self._state.chain)
+        except OSError as error:
+            log.warning("%s: %s", head_path(self.path), error)
+
+    @contextmanager
+    def _transaction(self, connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
+        """For callers that hold `_writing`: SQLite has one writer, and would wait by polling."""
+        with storage_errors(self.path):
+            if self._may_have_hole:
+                self._write_log_again()
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield connection
+                connection.execute("COMMIT")
+            except BaseException as error:
+                self._may_have_hole = _is_failed_sync(error)
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                raise
+
+
+def _is_failed_sync(error: BaseException) -> bool:
+    code = getattr(error, "sqlite_errorcode", None)
+    return code in (sqlite3.SQLITE_IOERR_FSYNC, sqlite3.SQLITE_IOERR_DIR_FSYNC)
+
+
+def head_path(journal: Path) -> Path:
+    """The path of the head file of a journal."""
+    return journal.with_suffix(".head")

@@ -1,0 +1,136 @@
+"""The file of a graph's watched queries.
+
+GRAPH/watched.json  {"format": 2, "watched": {name: {"seeds": [[key, weight], …], "k", "method",
+                    "target_error", "unknown", "damping", "among", "zeros"}}}
+
+"zeros" is missing where it is false. In format 1, the three before it are missing too.
+
+It holds queries without results: after a restart each is solved again. It is replaced atomically
+(written to a temporary file, fsynced, renamed).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from liverank_gpu import METHODS
+from liverank_service.errors import FileDamaged
+from liverank_service.formats.seeds import SeedColumns
+from liverank_service.queries.model import MAX_K, Unknown, WatchedQuery
+from liverank_service.storage.files import replace_file, storage_errors
+from liverank_service.storage.json_file import validated
+from liverank_service.vertex_keys import KeyKind
+
+FILE = "watched.json"
+FORMAT = 2
+_FORMATS = (1, FORMAT)
+
+
+_Key = Annotated[str, Field(min_length=1)] | Annotated[int, Field(ge=-(2**63), lt=2**63)]
+
+
+class _StoredQuery(BaseModel):
+    """A query in the file."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    seeds: list[
+        tuple[
+            _Key,
+            Annotated[float, Field(ge=0.0, allow_inf_nan=False)],
+        ]
+    ] = Field(min_length=1)
+    k: int = Field(ge=1, le=MAX_K)
+    method: Literal[METHODS]  # type: ignore[valid-type]
+    target_error: Annotated[float, Field(gt=0.0, le=2.0)] | None
+
+    unknown: Unknown = "error"
+    damping: Annotated[float, Field(gt=0.0, lt=1.0)] | None = None
+    among: str | Annotated[list[_Key], Field(min_length=1)] | None = None
+    zeros: bool = False
+
+    @field_validator("seeds")
+    @classmethod
+    def _not_all_zero(cls, seeds: list[tuple[str | int, float]]) -> list[tuple[str | int, float]]:
+        if not any(weight for _, weight in seeds):
+            raise ValueError("all weights are 0")
+        return seeds
+
+    @property
+    def query(self) -> WatchedQuery:
+        seeds: dict[str, float] = {}
+        for key, weight in self.seeds:
+            seeds[str(key)] = seeds.get(str(key), 0.0) + weight
+        return WatchedQuery(
+            seeds=SeedColumns.of(seeds),
+            k=self.k,
+            method=self.method,
+            target_error=self.target_error,
+            unknown=self.unknown,
+            damping=self.damping,
+            among=self.among,
+            zeros=self.zeros,
+        )
+
+
+class _StoredQueries(BaseModel):
+    """The file."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    format: int
+    watched: dict[str, _StoredQuery]
+
+
+def read_watched(path: Path, kind: KeyKind | None = None) -> dict[str, WatchedQuery]:
+    """The watched queries in the file, by name; none if it is missing.
+
+    kind  of the graph's keys; None: either
+
+    Raises FileDamaged, which names the first wrong field, and StorageFailed if the file cannot be
+    read or has another format.
+    """
+    with storage_errors(path):
+        try:
+            content = path.read_bytes()
+        except FileNotFoundError:
+            return {}
+    stored = validated(_StoredQueries, _FORMATS, path, content, "a file of watched queries").watched
+    for name, one in stored.items():
+        keys = [(f"seeds[{index}][0]", key) for index, (key, _) in enumerate(one.seeds)]
+        if isinstance(one.among, list):
+            keys += [(f"among[{index}]", key) for index, key in enumerate(one.among)]
+        for place, key in keys:
+            if kind is not None and isinstance(key, int) != (kind == "integer"):
+                raise FileDamaged(path, f"watched.{name}.{place}: {key!r} is not a {kind} key")
+    return {name: one.query for name, one in stored.items()}
+
+
+def write_watched(path: Path, queries: Mapping[str, WatchedQuery], kind: KeyKind) -> None:
+    """Replaces the file. kind: of the graph's keys. Raises StorageFailed; it is then unchanged."""
+    watched = {
+        name: {
+            "seeds": list(
+                zip(
+                    query.seeds.checked(kind, "seeds").keys.to_pylist(),
+                    query.seeds.weights.tolist(),
+                    strict=True,
+                )
+            ),
+            "k": query.k,
+            "method": query.method,
+            "target_error": query.target_error,
+            "unknown": query.unknown,
+            "damping": query.damping,
+            "among": query.among,
+            # releases that did not have it know no such member
+            **({"zeros": True} if query.zeros else {}),
+        }
+        for name, query in queries.items()
+    }
+    replace_file(path, json.dumps({"format": FORMAT, "watched": watched}).encode())

@@ -1,0 +1,318 @@
+"""External keys ↔ dense ids: strings or 64-bit integers, numbered in order of first appearance.
+
+These are the ids of vertices until the first one is removed: see
+liverank_service.vertex_keys.vertices.
+
+A hash table of a few small kernels over plain arrays, because no maintained library meets all
+of these requirements:
+
+- no Python object per key: a dict of 10⁷ strings takes 1.5 GB, these arrays about 0.4 GB;
+- both directions, with ids that never change (a pandas or Arrow dictionary is rebuilt when it
+  grows, a sorted index renumbers);
+- reads concurrent with the one writer, without a lock and outside the interpreter lock;
+- a rejected batch can be rolled back.
+
+Layout. Keys are stored one after the other in `arena`, in order of their ids; string key `i` is
+`arena[offsets[i]:offsets[i + 1]]`, an integer key is 8 bytes at `8 i` and needs no offsets. `slots`
+is an open-addressing table with linear probing: each slot is one 64-bit word, the key's 32-bit hash
+above and its id + 1 below, 0 when empty. The hash alone determines the slot, so the table grows
+without reading a key. The hash is SipHash-1-3 with a random seed, as in CPython and Rust, so that
+clients cannot choose keys that collide; ids do not depend on it.
+
+Readers. The arrays and the number of ids are published together, as one tuple. Arrays are only ever
+appended to: a filled slot and a written key never change. Growth and truncation build new arrays. A
+reader skips ids at or above the count in its tuple, so everything it relies on was complete when
+the tuple was published; a key that is being added at the same time is found or not, but never with
+a wrong id.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from liverank_gpu import VERTEX_LIMIT, kernels
+from liverank_service.vertex_keys.kinds import ARROW_TYPES, KeyKind
+
+_INTEGER_BYTES = 8
+_CHUNK = 1 << 16
+"""Keys that a core looks up at a time, and keys added between two checks of the free space: bounds
+what is reserved and not used.
+"""
+
+_THREADS = ThreadPoolExecutor(len(os.sched_getaffinity(0)), "liverank-keys")
+
+_MIN_SLOTS = 1 << 10
+_MIN_BYTES = 1 << 12
+
+
+class _Arrays(NamedTuple):
+    """What a reader needs, published together.
+
+    slots    uint64[a power of two], at most two thirds full
+    offsets  int64[≥ count + 1] for strings, [0] for integers
+    arena    uint8[…]
+    size     the number of ids
+    """
+
+    slots: NDArray[np.uint64]
+    offsets: NDArray[np.int64]
+    arena: NDArray[np.uint8]
+    size: int
+
+
+class _KeyBuffers(NamedTuple):
+    """An Arrow array as the kernels read it.
+
+    offsets  int32[size + 1] into `data` for strings, [0] for integers
+    data     uint8[…], read-only
+    size     the number of keys
+    """
+
+    offsets: NDArray[np.int32]
+    data: NDArray[np.uint8]
+    size: int
+
+
+class KeyCapture(NamedTuple):
+    """The keys at one moment; the writer continues to append to the same arrays."""
+
+    kind: KeyKind
+    seed: NDArray[np.uint64]
+    state: _Arrays
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Seed, slots, offsets and arena, without spare capacity, for `KeyTable.restored`.
+
+        The slots are a copy, because the originals also have entries of later keys.
+        """
+        slots, offsets, arena, size = self.state
+        own = slots.copy()
+        kernels.clear_keys_from(own, size)
+        used = size * _INTEGER_BYTES if self.kind == "integer" else int(offsets[size])
+        kept = offsets[: 0 if self.kind == "integer" else size + 1]
+        return {"seed": self.seed, "slots": own, "offsets": kept, "arena": arena[:used]}
+
+
+class KeyTable:
+    """External keys ↔ dense ids, in order of first appearance.
+
+    One writer (`assign`, `truncate`); any number of reader threads, each of which sees every id
+    below a `len` that it has read. Keys are compared as exact UTF-8 bytes, or as 64-bit integers.
+    """
+
+    _hash_mask = 0xFFFFFFFF
+
+    def __init__(self, kind: KeyKind) -> None:
+        if kind not in ARROW_TYPES:
+            raise ValueError(f"kind: expected 'string' or 'integer', got {kind!r}")
+        self.kind: KeyKind = kind
+        self._width = _INTEGER_BYTES if kind == "integer" else 0
+        self._seed = np.array([secrets.randbits(64), secrets.randbits(64)], np.uint64)
+        self._published = _Arrays(
+            np.zeros(_MIN_SLOTS, np.uint64),
+            np.zeros(0 if self._width else _MIN_SLOTS, np.int64),
+            np.empty(_MIN_BYTES, np.uint8),
+            0,
+        )
+
+    def __len__(self) -> int:
+        """The number of keys; their ids are 0 … len - 1."""
+        return self._published.size
+
+    def capture(self) -> KeyCapture:
+        """The keys at this moment. Called by the writer, read by any thread."""
+        return KeyCapture(self.kind, self._seed, self._published)
+
+    @classmethod
+    def restored(cls, kind: KeyKind, arrays: dict[str, NDArray[Any]]) -> KeyTable:
+        """The table with these arrays (see `KeyCapture.arrays`), which it then owns; the slots must
+        be writable.
+        """
+        table = cls(kind)
+        width = table._width
+        size = len(arrays["arena"]) // width if width else max(0, len(arrays["offsets"]) - 1)
+        table._seed = arrays["seed"]
+        table._published = _Arrays(arrays["slots"], arrays["offsets"], arrays["arena"], size)
+        return table
+
+    def lookup(self, keys: pa.Array) -> NDArray[np.int64]:
+        """int64[len(keys)]: the id of each key, -1 if it is unknown. Adds nothing.
+
+        Raises TypeError for an array of another kind, ValueError for nulls.
+        """
+        state = self._published
+        columns = self._columns(keys)
+        ids = np.empty(columns.size, np.int64)
+
+        def look_up(first: int) -> None:
+            hashes = self._hashes(columns, first)
+            kernels.find_keys(state, self._width, columns[:2], first, hashes, ids)
+
+        chunks = range(0, columns.size, _CHUNK)
+        # the kernels run without the interpreter lock
+        for _ in map(look_up, chunks) if len(chunks) < 2 else _THREADS.map(look_up, chunks):
+            pass
+        return ids
+
+    def id_of(self, key: str | int) -> int:
+        """The id of one key of the table's kind, -1 if it is unknown.
+
+        Without Arrow, and without releasing the interpreter lock: beside busy threads, getting the
+        lock back takes a hundred times as long as this.
+        """
+        if isinstance(key, int):
+            own = key.to_bytes(_INTEGER_BYTES, sys.byteorder, signed=True)
+        else:
+            own = key.encode()
+        data = np.frombuffer(own, np.uint8)
+        found: int = kernels.find_key(
+            self._published, self._width, data, self._seed, self._hash_mask
+        )
+        return found
+
+    def assign(self, keys: pa.Array) -> NDArray[np.int64]:
+        """int64[len(keys)]: the id of each key. Unknown ones get the next ids in order.
+
+        Raises what `lookup` raises, and OverflowError if ids would exceed 32 bits; the table is
+        then unchanged.
+        """
+        ids = self.lookup(keys)
+        unknown = np.flatnonzero(ids < 0)
+        if len(unknown):
+            ids[unknown] = self._added(keys if len(unknown) == len(ids) else keys.take(unknown))
+        return ids
+
+    def _added(self, keys: pa.Array) -> NDArray[np.int64]:
+        """`assign`, on one core."""
+        columns = self._columns(keys)
+        ids = np.empty(columns.size, np.int64)
+        state = published = self._published
+        try:
+            for first in range(0, columns.size, _CHUNK):
+                hashes = self._hashes(columns, first)
+                state = self._with_capacity(state, columns, first, len(hashes))
+                size = kernels.add_keys(state, self._width, columns[:2], first, hashes, ids)
+                state = state._replace(size=size)
+                if size > VERTEX_LIMIT:
+                    raise OverflowError(f"a graph has at most {VERTEX_LIMIT:,} vertices")
+        except BaseException:
+            # The entries of this call would fill the table. They are the newest and no reader
+            # follows them, so every older entry is found without them as before.
+            kernels.clear_keys_from(published.slots, published.size)
+            raise
+        self._published = state
+        return ids
+
+    def truncate(self, count: int) -> None:
+        """Removes the ids from `count` on, so that a rejected batch leaves no trace."""
+        state = self._published
+        if not 0 <= count <= state.size:
+            raise ValueError(f"count: expected 0 to {state.size}, the number of keys, got {count}")
+        if count == state.size:
+            return
+        slots = np.zeros_like(state.slots)
+        kernels.refill_keys(state.slots, count, slots)
+        # Copies: a reader may still be comparing keys that the next ones would overwrite.
+        offsets = _copied(state.offsets, 0 if self._width else count + 1)
+        arena = _copied(state.arena, count * self._width if self._width else int(offsets[count]))
+        self._published = _Arrays(slots, offsets, arena, count)
+
+    def keys(self, ids: NDArray[np.int64]) -> pa.Array:
+        """The key of each id, as an Arrow array of the table's kind.
+
+        Raises IndexError for an id that the table does not have, and OverflowError for more than 2
+        GiB of strings at once, which an Arrow string array cannot hold.
+        """
+        state = self._published
+        wanted = np.ascontiguousarray(ids, np.int64)
+        outside = np.flatnonzero((wanted < 0) | (wanted >= state.size))
+        if len(outside):
+            index = int(outside[0])
+            raise IndexError(f"ids[{index}]: expected 0 to {state.size - 1}, got {wanted[index]}")
+        count = len(wanted)
+        if self._width:
+            data = np.empty(count * self._width, np.uint8)
+            key_offsets = np.empty(0, np.int32)
+            buffers = [None, pa.py_buffer(data)]
+        else:
+            ends = np.cumsum(state.offsets[wanted + 1] - state.offsets[wanted])
+            if count and ends[-1] > np.iinfo(np.int32).max:
+                raise OverflowError(f"{ends[-1]:,} bytes of keys exceed 2 GiB; request fewer ids")
+            key_offsets = np.zeros(count + 1, np.int32)
+            key_offsets[1:] = ends
+            data = np.empty(key_offsets[-1], np.uint8)
+            buffers = [None, pa.py_buffer(key_offsets), pa.py_buffer(data)]
+        kernels.gather_keys(state.offsets, state.arena, self._width, wanted, key_offsets, data)
+        return pa.Array.from_buffers(ARROW_TYPES[self.kind], count, buffers, null_count=0)
+
+    def nbytes(self) -> int:
+        """Bytes of the table's arrays, including spare capacity."""
+        state = self._published
+        return state.slots.nbytes + state.offsets.nbytes + state.arena.nbytes
+
+    def _columns(self, keys: pa.Array) -> _KeyBuffers:
+        expected = ARROW_TYPES[self.kind]
+        if not isinstance(keys, pa.Array) or keys.type != expected:
+            got = getattr(keys, "type", type(keys).__name__)
+            raise TypeError(f"keys: expected an Arrow array of {expected}, got {got}")
+        if keys.null_count:
+            raise ValueError(f"keys: expected no nulls, got {keys.null_count}")
+        count, offset = len(keys), keys.offset
+        buffers = keys.buffers()
+        data = _read_only(buffers[-1], np.dtype(np.uint8))
+        if self._width:
+            size = self._width
+            return _KeyBuffers(
+                np.empty(0, np.int32), data[offset * size : (offset + count) * size], count
+            )
+        offsets = _read_only(buffers[1], np.dtype(np.int32))[offset : offset + count + 1]
+        return _KeyBuffers(offsets, data, count)
+
+    def _hashes(self, keys: _KeyBuffers, first: int) -> NDArray[np.uint64]:
+        hashes = np.empty(min(_CHUNK, keys.size - first), np.uint64)
+        kernels.hash_keys(keys[:2], self._width, first, self._seed, self._hash_mask, hashes)
+        return hashes
+
+    def _with_capacity(self, state: _Arrays, keys: _KeyBuffers, first: int, added: int) -> _Arrays:
+        """`state` with capacity for the `added` keys from `first` on, in case all are new."""
+        count = state.size + added
+        slots, offsets, arena = state.slots, state.offsets, state.arena
+        if self._width:
+            used = state.size * self._width
+            needed = count * self._width
+        else:
+            used = int(offsets[state.size])
+            needed = used + int(keys.offsets[first + added]) - int(keys.offsets[first])
+            offsets = _grown(offsets, state.size + 1, count + 1)
+        arena = _grown(arena, used, needed)
+        if 3 * count > 2 * len(slots):
+            slots = np.zeros(1 << (3 * count // 2).bit_length(), np.uint64)
+            kernels.refill_keys(state.slots, state.size, slots)
+        return _Arrays(slots, offsets, arena, state.size)
+
+
+def _grown(array: NDArray[Any], used: int, needed: int) -> NDArray[Any]:
+    """`array` if it has `needed` items, else a larger copy of its first `used` ones."""
+    if needed <= len(array):
+        return array
+    return _copied(array, used, max(needed, len(array) * 3 // 2))
+
+
+def _copied(array: NDArray[Any], used: int, capacity: int = 0) -> NDArray[Any]:
+    """A copy of the first `used` items, with the larger of the capacities."""
+    copy = np.empty(max(capacity, len(array)), array.dtype)
+    copy[:used] = array[:used]
+    return copy
+
+
+def _read_only(buffer: pa.Buffer | None, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """The buffer's items."""
+    return np.frombuffer(b"" if buffer is None else buffer, dtype)
