@@ -162,13 +162,13 @@ def test_the_start_of_a_service_in_a_command_is_a_wait(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    is_ready = Client.ready
+    enter = Client.__enter__
 
-    def ready(client: Client) -> bool:
+    def entered(client: Client) -> Client:
         clock.let_pauses_pass(1)
-        return is_ready(client)
+        return enter(client)
 
-    monkeypatch.setattr(Client, "ready", ready)
+    monkeypatch.setattr(Client, "__enter__", entered)
     with running_service(tmp_path):
         assert "starting the service … 2 s" in capsys.readouterr().err.splitlines()
 
