@@ -35,8 +35,8 @@ GROUPS = {
 }
 """Groups of Python's threads, by how their names begin."""
 
-COMPILED = "compiled loops"
-"""Threads that were never seen with the lock: those of the kernels, on the other cores."""
+KERNELS = "kernels"
+"""Threads that were never seen with the lock, on the other cores."""
 
 WORK = {
     "decoding": r"/liverank_service/(formats|pipeline/batch\.py)",
@@ -97,7 +97,7 @@ def watch(server: Server, seconds: float) -> dict[str, Any]:
     cores: dict[str, dict[str, float]] = {}
     for thread, (ran, waited) in after.items():
         ran_before, waited_before = before.get(thread, (0.0, 0.0))
-        row = cores.setdefault(groups.get(thread, COMPILED), {"ran": 0.0, "waited": 0.0})
+        row = cores.setdefault(groups.get(thread, KERNELS), {"ran": 0.0, "waited": 0.0})
         row["ran"] += (ran - ran_before) / spent
         row["waited"] += (waited - waited_before) / spent
     samples = SAMPLES_PER_SECOND * seconds

@@ -1,6 +1,7 @@
 """The engine of liverank: a dynamic graph and its PageRank, on the GPU or on the CPU.
 
-It knows nothing of HTTP, keys, files or settings.
+It knows nothing of HTTP, keys, files or settings. The whole method is on one page, in NumPy:
+docs/algorithm.md.
 """
 
 from liverank_gpu.backends import limit_device_memory

@@ -295,7 +295,7 @@ class Engine:
 
     def restore(self, snapshot: Snapshot) -> None:
         """Brings an engine that has no vertices to the state of the snapshot. If that has no valid
-        ranks, they are equal, with an error bound of 2, until the next update, which solves anew.
+        ranks, they are equal, with an error bound of 2, until the next update, which solves again.
         """
         snapshot = snapshot.healed(self.options.damping)
         with self._owned():

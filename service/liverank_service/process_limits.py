@@ -20,7 +20,7 @@ ADDRESSES_PER_GRAPH = 64 << 20
 """Bytes of the stacks of a graph's threads, and of its arrays."""
 
 OTHER_ADDRESSES = 1 << 30
-"""Bytes for compiled kernels and for threads of the server."""
+"""Bytes for the threads of the server and of its kernels."""
 
 
 def raised_file_limit(wanted: int) -> int:

@@ -14,6 +14,7 @@ PAGES = [
     for name in (
         "index.md",
         "tutorial.md",
+        "algorithm.md",
         "how-to/data-science.md",
         "how-to/backend.md",
         "how-to/retrieval.md",

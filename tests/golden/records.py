@@ -23,7 +23,9 @@ from numpy.typing import NDArray
 FEW_BYTES, WHOLE_BYTES, BLOCKS, FEW_ITEMS = 256, 4096, 16, 4
 _BLOCK_DIGITS = 4
 
-_TIME = re.compile(r"seconds$|^created$|^write_seconds$|^pause_seconds$")
+
+def _is_time(name: str) -> bool:
+    return name == "created" or name.endswith("seconds")
 
 
 def plain(value: Any) -> Any:
@@ -43,7 +45,7 @@ def plain(value: Any) -> Any:
     if hasattr(value, "_asdict"):
         value = value._asdict()
     if isinstance(value, Mapping):
-        return {str(key): plain(each) for key, each in value.items() if not _TIME.search(str(key))}
+        return {str(key): plain(each) for key, each in value.items() if not _is_time(str(key))}
     return [plain(each) for each in value]
 
 

@@ -532,7 +532,7 @@ PERSONALIZED: dict[str, Stream] = {
 }
 """Personalized and watched queries."""
 
-_GLOBAL = tuple(
+_BUILT_IN = tuple(
     f"program {name}"
     for name in (
         "pagerank",
@@ -546,9 +546,9 @@ _GLOBAL = tuple(
         "trussness",
         "levels source=3",
         "distances source=3",
-        "drift",
     )
 )
+_GLOBAL = (*_BUILT_IN, "program drift")
 _CONTINUED = ("program components", "program levels source=3", "program distances source=3")
 _ASYNCHRONOUS = tuple(f"{each} mode=asynchronous" for each in _CONTINUED)
 PROGRAM_STEPS = (
@@ -575,30 +575,14 @@ PROGRAMS: dict[str, Stream] = {
 }
 """Programs in memory. ``drift`` is a user's own."""
 
-_STREAMED = tuple(
-    f"program {name}"
-    for name in (
-        "pagerank",
-        "components",
-        "labels",
-        "cores",
-        "densest",
-        "triangles",
-        "clustering",
-        "support",
-        "trussness",
-        "levels source=3",
-        "distances source=3",
-    )
-)
 _OUT = ("rank static", "rank residual", "rank auto trace=1", "rank naive-dynamic")
 OUT_OF_CORE: dict[str, Stream] = {
-    "out-of-core": Stream("skewed 900 9000", (*_OUT, *_STREAMED)),
-    "out-of-core-weighted": Stream("skewed 900 9000", (*_OUT, *_STREAMED), _WEIGHTED),
-    "out-of-core-undirected": Stream("skewed 900 5000", (*_OUT, *_STREAMED), _UNDIRECTED),
-    "out-of-core-weighted-undirected": Stream("skewed 900 5000", (*_OUT, *_STREAMED[-2:]), _BOTH),
+    "out-of-core": Stream("skewed 900 9000", (*_OUT, *_BUILT_IN)),
+    "out-of-core-weighted": Stream("skewed 900 9000", (*_OUT, *_BUILT_IN), _WEIGHTED),
+    "out-of-core-undirected": Stream("skewed 900 5000", (*_OUT, *_BUILT_IN), _UNDIRECTED),
+    "out-of-core-weighted-undirected": Stream("skewed 900 5000", (*_OUT, *_BUILT_IN[-2:]), _BOTH),
     "out-of-core-self-loops": Stream(
-        "skewed 900 9000", (*_OUT, *_STREAMED[:2]), {"dangling": "self-loop", "target_error": 1e-10}
+        "skewed 900 9000", (*_OUT, *_BUILT_IN[:2]), {"dangling": "self-loop", "target_error": 1e-10}
     ),
 }
 """Edges that are streamed, with the least memory."""

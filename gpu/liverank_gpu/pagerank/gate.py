@@ -166,7 +166,7 @@ def stored_fault(arrays: Arrays, numbers: Numbers) -> str | None:
 
 def healed(arrays: Arrays, numbers: Numbers, damping: float) -> tuple[Arrays, Numbers]:
     """The same, with equal ranks and an error bound of 2 in place of ranks that are no
-    distribution, so that the next solve begins anew.
+    distribution, so that the next solve is a first one.
     """
     if stored_fault(arrays, numbers) is None:
         return arrays, numbers

@@ -151,7 +151,7 @@ class GlobalIterate(Iterate):
         self.certificate.free_mass = self._free_count * size
 
     def size(self) -> float:
-        """‖y‖₁ over the vertices, summed anew."""
+        """‖y‖₁ over the vertices, summed again."""
         total, xp = self.graph.total, self.graph.backend.xp
         size = total(xp.abs(self.values))
         return size - total(xp.abs(self.values[self._free])) if self._free_count else size

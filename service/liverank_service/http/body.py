@@ -34,9 +34,8 @@ SMALL_BODY = 1 << 16
 millisecond: passing them to a thread takes as long.
 """
 
-MIN_BYTES_PER_SECOND = 16 * 1024
+MIN_SENDING_BYTES_PER_SECOND = 16 * 1024
 """Minimum average rate of a body, from `slow_client_seconds` on."""
-
 
 MAX_VALUES = 10_000
 """Members and items in a body that has no list of queries, edges or vertices."""
@@ -84,8 +83,8 @@ async def read_body(request: Request) -> bytes:
                     raise BodyTooLarge(settings.max_body_bytes)
                 limit.hold(context, len(chunk))
                 chunks.append(chunk)
-                if length >= MIN_BYTES_PER_SECOND:
-                    allowed = settings.slow_client_seconds + length / MIN_BYTES_PER_SECOND
+                if length >= MIN_SENDING_BYTES_PER_SECOND:
+                    allowed = settings.slow_client_seconds + length / MIN_SENDING_BYTES_PER_SECOND
                     timeout.reschedule(started + allowed)
     except TimeoutError:
         raise SlowClient(length, loop.time() - started) from None

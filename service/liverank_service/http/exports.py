@@ -14,7 +14,7 @@ from starlette.types import Send
 
 from liverank_service.formats.encode import encoded
 from liverank_service.http.body import context_of, limit_of
-from liverank_service.http.limits import MIN_BYTES_PER_SECOND
+from liverank_service.http.limits import MIN_READING_BYTES_PER_SECOND
 from liverank_service.pipeline.device_loss import device_loss_ends_process
 from liverank_service.queries.exports import Export
 
@@ -70,7 +70,9 @@ class ExportResponse(StreamingResponse):
             sent += len(piece)
             started = loop.time()
             try:
-                async with asyncio.timeout(self._seconds + sent / MIN_BYTES_PER_SECOND - waited):
+                async with asyncio.timeout(
+                    self._seconds + sent / MIN_READING_BYTES_PER_SECOND - waited
+                ):
                     await send({"type": "http.response.body", "body": piece, "more_body": True})
             except TimeoutError:
                 self._cut(sent)

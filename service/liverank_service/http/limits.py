@@ -18,7 +18,7 @@ from liverank_service.settings import Settings
 
 Kind = Literal["read", "other"]
 
-MIN_BYTES_PER_SECOND = 256 * 1024
+MIN_READING_BYTES_PER_SECOND = 256 * 1024
 """Minimum average rate at which a client must accept an export or another long response, from
 `slow_client_seconds` on.
 """

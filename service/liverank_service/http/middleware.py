@@ -18,7 +18,11 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from liverank_service.errors import NotReady
-from liverank_service.http.limits import MIN_BYTES_PER_SECOND, ConcurrencyLimit, RequestContext
+from liverank_service.http.limits import (
+    MIN_READING_BYTES_PER_SECOND,
+    ConcurrencyLimit,
+    RequestContext,
+)
 from liverank_service.http.metrics import HttpMetrics
 from liverank_service.http.responses import problem_response
 from liverank_service.logs import request_id
@@ -105,7 +109,7 @@ class RequestMiddleware:
         """Returns once the client has accepted the last body of a response, all but a little: until
         then the request counts, whose response takes memory. One that reads too slowly is cut off.
         """
-        seconds = self._client_seconds + len(message["body"]) / MIN_BYTES_PER_SECOND
+        seconds = self._client_seconds + len(message["body"]) / MIN_READING_BYTES_PER_SECOND
         try:
             async with asyncio.timeout(seconds):
                 await send({**message, "more_body": True})

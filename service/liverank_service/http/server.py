@@ -43,10 +43,6 @@ from liverank_service.pipeline.turns import Turns
 QUIET_SECONDS = 2.0
 """A client that sends nothing for this long has stopped sending, and can read its response."""
 
-MAX_CONNECTIONS = 1000
-SLOW_CLIENT_SECONDS = 30.0
-"""Of `Rules`, unless others are set."""
-
 STOP_SECONDS = 5
 """For requests in progress when the server stops; then they are cancelled."""
 

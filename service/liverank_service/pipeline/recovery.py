@@ -107,7 +107,7 @@ def map_checkpoint(directory: Path, engine: Engine, kind: KeyKind) -> MappedGrap
     if fault is None:
         view = view_of(checkpoint, engine, keys)
     else:
-        log.warning("%s: checkpoint %s is ranked anew: %s", directory, checkpoint.name, fault)
+        log.warning("%s: checkpoint %s is ranked again: %s", directory, checkpoint.name, fault)
     sets = sets_of(checkpoint)
     return MappedGraph(engine, VertexTable(kind, keys), checkpoint, view, sets)
 

@@ -56,10 +56,11 @@ def ranks_export(view: View) -> Export:
 
 def top_export(view: View, places: Places) -> Export:
     """Columns vertex and rank, best first, of the first places."""
+    facts = _facts(view)
     kind = ARROW_TYPES[view.keys.kind]
-    schema = _schema({"vertex": kind, "rank": pa.float64()}, _facts(view))
+    schema = _schema({"vertex": kind, "rank": pa.float64()}, facts)
     columns = [pa.array(places.vertices, kind), pa.array(places.ranks, pa.float64())]
-    return Export(schema, _facts(view), iter([pa.record_batch(columns, schema=schema)]))
+    return Export(schema, facts, iter([pa.record_batch(columns, schema=schema)]))
 
 
 def _facts(view: View) -> dict[str, int | float]:

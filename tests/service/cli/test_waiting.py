@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import socket
 import subprocess
@@ -10,11 +11,13 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from queue import SimpleQueue
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from liverank.client import Client
 from liverank_service.cli import display
 from liverank_service.cli.demo import running_service
 from tests.service.server import Server, running
@@ -23,11 +26,42 @@ ROOT = Path(__file__).parents[3]
 SECONDS = display.FIRST_SECONDS, display.LINE_SECONDS
 
 
+class Clock:
+    """Time that passes when a test says so, and the event that ends what is waited for.
+
+    All pauses that were let pass before the wait ends are over before it does.
+    """
+
+    def __init__(self) -> None:
+        self._now = 0.0
+        self._ended = SimpleQueue[bool]()
+
+    def let_pauses_pass(self, count: int) -> None:
+        for _ in range(count):
+            self._ended.put(False)
+
+    def monotonic(self) -> float:
+        return self._now
+
+    def wait(self, seconds: float) -> bool:
+        if ended := self._ended.get(timeout=60):
+            return ended
+        self._now += seconds
+        return False
+
+    def set(self) -> None:
+        self._ended.put(True)
+
+
 @pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Says what is waited for after 20 ms, and again every 50."""
-    monkeypatch.setattr(display, "FIRST_SECONDS", 0.02)
-    monkeypatch.setattr(display, "LINE_SECONDS", 0.05)
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The clock of what is said about waits."""
+    clock = Clock()
+    events = SimpleNamespace(Event=lambda: clock, Thread=threading.Thread)
+    monkeypatch.setattr(display, "FIRST_SECONDS", SECONDS[0])
+    monkeypatch.setattr(display, "threading", events)
+    monkeypatch.setattr(display, "time", clock)
+    return clock
 
 
 @pytest.fixture(scope="module")
@@ -77,36 +111,31 @@ def test_the_wait_for_a_server_ends(
     )
 
 
-@pytest.mark.usefixtures("impatient")
-def test_a_wait_is_said_again_and_again_without_a_terminal(
-    capsys: pytest.CaptureFixture[str],
+def test_a_wait_is_said_after_two_seconds_and_then_every_ten_without_a_terminal(
+    clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with display.working("ranking"), display.working("unseen"):
-        time.sleep(0.4)
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    lines = printed.err.splitlines()
-    assert 2 <= len(lines) <= 8
-    assert set(lines) == {"ranking … 0 s"}
+        clock.let_pauses_pass(3)
+    lines = ["ranking … 2 s", "ranking … 12 s", "ranking … 22 s"]
+    assert capsys.readouterr() == ("", "\n".join([*lines, ""]))
     with display.edge_progress(5_000) as sent:
         sent(2_000)
-        time.sleep(0.1)
-    assert capsys.readouterr().err.splitlines()[0] == "edges, 2,000 of 5,000 … 0 s"
+        clock.let_pauses_pass(1)
+    assert capsys.readouterr() == ("", "edges, 2,000 of 5,000 … 2 s\n")
     with display.byte_progress("export") as advance:
         advance(1_234_567)
-        time.sleep(0.1)
-    assert capsys.readouterr().err.splitlines()[0] == "export, 1,234,567 bytes … 0 s"
+        clock.let_pauses_pass(1)
+    assert capsys.readouterr() == ("", "export, 1,234,567 bytes … 2 s\n")
 
 
+@pytest.mark.usefixtures("clock")
 def test_what_takes_less_than_two_seconds_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    assert SECONDS == (2, 10)
     with display.working("ranking"):
         pass
     assert capsys.readouterr() == ("", "")
 
 
-@pytest.mark.usefixtures("impatient")
-def test_a_call_that_the_server_does_not_answer_yet_is_a_wait(run: Any) -> None:
+def test_a_call_that_the_server_does_not_answer_yet_is_a_wait(run: Any, clock: Clock) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
 
@@ -114,25 +143,34 @@ def test_a_call_that_the_server_does_not_answer_yet_is_a_wait(run: Any) -> None:
             connection, _ = listener.accept()
             with connection:
                 connection.recv(65_536)
-                time.sleep(0.3)
-                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]")
+                clock.let_pauses_pass(2)
+                body = b'{"graphs":[]}'
+                head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body)
+                connection.sendall(head + body)
 
         answering = threading.Thread(target=answer)
         answering.start()
         code, out, error = run("graphs", "--url", url, "--json")
         answering.join()
-    assert code in (0, 1)
-    assert "waiting" not in out
-    assert error.splitlines().count(f"waiting for {url} … 0 s") >= 2
+    assert (code, json.loads(out)) == (0, [])
+    assert error.splitlines() == [f"waiting for {url} … 2 s", f"waiting for {url} … 12 s"]
 
 
-@pytest.mark.usefixtures("impatient")
 def test_the_start_of_a_service_in_a_command_is_a_wait(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    clock: Clock,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    enter = Client.__enter__
+
+    def entered(client: Client) -> Client:
+        clock.let_pauses_pass(1)
+        return enter(client)
+
+    monkeypatch.setattr(Client, "__enter__", entered)
     with running_service(tmp_path):
-        lines = capsys.readouterr().err.splitlines()
-    assert "starting the service … 0 s" in lines
+        assert "starting the service … 2 s" in capsys.readouterr().err.splitlines()
 
 
 COMPILING = """

@@ -93,7 +93,7 @@ def test_what_is_no_fault_of_the_request_is_logged(
 def test_a_long_response_counts_until_the_client_has_read_it(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, length: int
 ) -> None:
-    monkeypatch.setattr(middleware, "MIN_BYTES_PER_SECOND", 1 << 40)
+    monkeypatch.setattr(middleware, "MIN_READING_BYTES_PER_SECOND", 1 << 40)
     limit = ConcurrencyLimit(Settings())
     sent: list[Message] = []
     aborted: list[int] = []

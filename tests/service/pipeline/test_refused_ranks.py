@@ -102,7 +102,7 @@ def test_a_checkpoint_without_ranks_is_ranked_anew(
         version, revision = pipeline.view.version, pipeline.view.revision
         ranks = [pipeline.view.rank(key) for key in "abc"]
     with working(path.parent) as pipeline:
-        assert "is ranked anew: its total is nan" in caplog.text
+        assert "is ranked again: its total is nan" in caplog.text
         assert pipeline.view.version == version
         assert pipeline.view.revision > revision
         assert [pipeline.view.rank(key) for key in "abc"] == pytest.approx(ranks, abs=1e-6)

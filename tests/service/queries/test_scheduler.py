@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, cast
@@ -254,9 +253,9 @@ def test_a_request_that_loses_a_seed_is_looked_up_again() -> None:
 
 
 def test_a_query_is_over_after_its_timeout() -> None:
-    request = _watch("slow", 0, timeout=0.2)
+    request = _watch("slow", 0, timeout=600.0)
     assert not request.is_over()
-    time.sleep(0.3)
+    request.submitted -= 600.0
     assert request.is_over()
     with pytest.raises(NotAnsweredInTime):
         request.answer.result()

@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 
 MARGIN_BYTES = 64 << 20
-"""Left for what is not planned: compiled kernels, columns of bodies, buffers of the journal."""
+"""Left for what is not planned: stacks of threads, columns of bodies, buffers of the journal."""
 
 _LIMITS = {
     "cgroup2": (("memory.max", "memory.high"), "memory.current", "inactive_file"),
