@@ -132,25 +132,18 @@ def _only(rows: Iterable[Row]) -> Row:
 
 def peers() -> str:
     """Ranks from nothing beside other libraries, a row for each graph and error."""
-    document = load("peers", "cpu")
-    solves = document["figures"]["solves"]
+    solves = load("peers", "cpu")["figures"]["solves"]
     names = list(dict.fromkeys(row["peer"] for row in solves))
-    clock = "least_processor_seconds"
     groups: dict[tuple[str, str], list[Row]] = {}
     for row in solves:
-        graph = f"{row['graph']}, {row['edges']:,} edges"
+        graph = f"{row['graph']}, {row['edges'] / 1e6:.1f}M edges"
         groups.setdefault((graph, f"{row['error']:.1e}"), []).append(row)
-    lines = heading(f"| graph | L1 error of the others | liverank | {' | '.join(names)} |")
+    lines = heading(f"| graph | error | liverank, s | {' | '.join(names)} |")
     for (graph, error), rows in groups.items():
-        own = _range([row["own_times"][clock] for row in rows])
-        others = {row["peer"]: row for row in rows}
-        cells = [
-            f"{others[name]['peer_times'][clock]:.3g} s, {others[name]['times_as_fast']:.1f} times"
-            if name in others
-            else ""
-            for name in names
-        ]
-        lines.append(f"| {graph} | {error} | {own} s | {' | '.join(cells)} |")
+        own = min(row["own_times"]["least_processor_seconds"] for row in rows)
+        times = {row["peer"]: f"{row['times_as_fast']:.1f}" for row in rows}
+        cells = " | ".join(times.get(name, "") for name in names)
+        lines.append(f"| {graph} | {error} | {own:.3g} | {cells} |")
     return _below("peers-cpu", lines=lines)
 
 
@@ -160,12 +153,14 @@ def programs() -> str:
     graph = document["figures"][0]["graph"]
     here, there = (_fastest(each["figures"], graph) for each in (document, device))
     names = list(dict.fromkeys(peer for row in here.values() for peer in row["peers"]))
-    lines = heading(f"| program | liverank | {' | '.join(names)} | liverank on the GPU |")
+    lines = heading(
+        f"| program | liverank, ms | {', ms | '.join(names)}, ms | liverank on a GPU, ms |"
+    )
     for program, row in here.items():
-        peers = [f"{row['peers'][name]:.0f} ms" if name in row["peers"] else "" for name in names]
+        peers = [f"{row['peers'][name]:,.0f}" if name in row["peers"] else "" for name in names]
         lines.append(
-            f"| `{program}` | {row['milliseconds']:.0f} ms | {' | '.join(peers)}"
-            f" | {there[program]['milliseconds']:.1f} ms |"
+            f"| `{program}` | {row['milliseconds']:,.0f} | {' | '.join(peers)}"
+            f" | {there[program]['milliseconds']:.1f} |"
         )
     return _below("programs-cpu", "programs-cuda", lines=lines)
 
@@ -215,7 +210,7 @@ def batches() -> str:
 def networks() -> str:
     """Batches of real networks beside a recomputation, on a GPU and on the CPU."""
     documents = [load("temporal", "cuda"), load("temporal", "cpu")]
-    titles = [f"{name}: batch | recomputed | times as fast" for name in ("GPU", "CPU")]
+    titles = [f"{name}: batch, ms | recomputed, ms | times" for name in ("GPU", "CPU")]
     lines = heading(f"| network | events | of a batch | {' | '.join(titles)} |")
     sizes = documents[0]["figures"]["networks"]
     found = [_replays(document) for document in documents]
@@ -223,7 +218,7 @@ def networks() -> str:
         cells = []
         for each in found:
             update, static = each[network, batch]
-            cells.append(f"{update:.2f} ms | {static:.1f} ms | {static / update:,.0f}")
+            cells.append(f"{update:.2f} | {static:,.1f} | {static / update:,.0f}")
         events = sizes[network]["events"]
         lines.append(f"| {network} | {events:,} | {batch:,} | {' | '.join(cells)} |")
     faster = [is_faster for each in documents for is_faster in _faster(each)]
@@ -423,11 +418,6 @@ def devices() -> str:
         for (scale, shards), row in newest.items()
     ]
     return _below("shards-cuda", "shards-26-cuda", lines=lines)
-
-
-def _range(values: list[float]) -> str:
-    least, most = (f"{value:.3g}" for value in (min(values), max(values)))
-    return least if least == most else f"{least} to {most}"
 
 
 def _lines(rows: list[Line]) -> list[str]:
