@@ -105,10 +105,13 @@ def _durability(document: Record) -> list[Line]:
 def _overload(document: Record) -> Line:
     figures = document["figures"]["overload"]
     times = figures["read_ms"]
-    measured = f"{times['p50']:.1f} ms (median), {times['p99']:.1f} ms (99 %)"
-    writers = figures.get("writers", WRITERS)  # older records do not say
-    what = f"reads of ranks while {writers} clients write as fast as they can"
-    return what, place(document), measured
+    what = f"reads of ranks while {_writers(figures)} clients write as fast as they can"
+    return what, place(document), _times(times["p50"], times["p99"])
+
+
+def _writers(figures: Row) -> int:
+    writers: int = figures.get("writers", WRITERS)  # older records do not say
+    return writers
 
 
 def _crash(document: Record) -> Line:
@@ -166,7 +169,7 @@ def programs() -> str:
 
 
 def _fastest(rows: list[Row], graph: str) -> dict[str, Row]:
-    """Of each program on a graph, the row of the faster mode that there still is."""
+    """Of each program on a graph, the row of the fastest of the modes that are still offered."""
     fastest: dict[str, Row] = {}
     for row in rows:
         gone = row["mode"] == "edge-parallel" or (row["program"], row["mode"]) == (
@@ -200,8 +203,9 @@ def batches() -> str:
             )
     figures = load("graph", "cuda")["figures"]
     row = figures["batch of 1,000"]
+    scale = figures["load"]["vertices"].bit_length() - 1
     lines.append(
-        f"| R-MAT 26 | {figures['load']['edges']:,} | 1,000 | the change of the graph alone"
+        f"| R-MAT {scale} | {figures['load']['edges']:,} | 1,000 | the change of the graph alone"
         f" | {row['median_ms']:.2f} | {row['largest_ms']:.2f} |"
     )
     return _below("residual-cuda", "solver-cuda", "graph-cuda", lines=lines)
@@ -303,19 +307,19 @@ def server() -> str:
         _durability(durability)[0],
         ("the response to one of them", place(durability), _times(times["median"], times["99 %"])),
     ]
-    for name, what in (
-        ("alone", "a read of one rank, without writers"),
-        ("stream", "the same beside 10 batches a second"),
-        ("overload", "the same while 300 clients write as fast as they can"),
-    ):
-        times = overload["figures"][name]["read_ms"]
-        measured = f"{_times(times['p50'], times['p99'])}, {times['p999']:.1f} ms (99.9 %)"
-        rows.append((what, place(overload), measured))
-    part, events, open_ones = (
+    part, events, sockets = (
         overload["figures"]["overload"],
         feed["figures"],
         connections["figures"],
     )
+    for name, what in (
+        ("alone", "a read of one rank, without writers"),
+        ("stream", "the same beside 10 batches a second"),
+        ("overload", f"the same while {_writers(part)} clients write as fast as they can"),
+    ):
+        times = overload["figures"][name]["read_ms"]
+        measured = f"{_times(times['p50'], times['p99'])}, {times['p999']:.1f} ms (99.9 %)"
+        rows.append((what, place(overload), measured))
     rows += [
         (
             "batches of 1,000 edges taken meanwhile",
@@ -326,12 +330,12 @@ def server() -> str:
             f"an event of the change feed to {events['subscribers']} subscribers,"
             " 10 batches a second",
             place(feed),
-            _times(*(events[f"ten a second: delay, ms (p{part})"] for part in (50, 99))),
+            _times(*(events[f"ten a second: delay, ms (p{share})"] for share in (50, 99))),
         ),
         (
-            f"one of {open_ones['connections']:,} open connections",
+            f"one of {sockets['connections']:,} open connections",
             place(connections),
-            f"{open_ones['a connection after a request, kB']:.0f} kB",
+            f"{sockets['a connection after a request, kB']:.0f} kB",
         ),
     ]
     records = ("durability-cpu", "overload-cpu", "feed-cpu", "connections-cpu")
@@ -389,7 +393,10 @@ def memory() -> str:
             ),
             ("the time of an edge, with a `window`", edge_times),
             ("a key that is an integer", keys["integer"]["table_bytes"] / keys["keys"]),
-            ("a key that is a string of 20 bytes", keys["string"]["table_bytes"] / keys["keys"]),
+            (
+                f"a key that is a string of {keys['string']['key_bytes'] / keys['keys']:.0f} bytes",
+                keys["string"]["table_bytes"] / keys["keys"],
+            ),
         )
     ]
     sweep, batch = (
