@@ -21,6 +21,7 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 DOCUMENTS = ROOT / "docs"
+NOTES = ROOT / "benchmarks" / "notes"
 
 
 def parser(description: str, *, backends: bool = False) -> argparse.ArgumentParser:

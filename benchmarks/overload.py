@@ -1,6 +1,6 @@
 """Reads without writers, beside a stream of batches, and under overload; and the server's memory.
 
-    python -m benchmarks.overload                    the figures of docs/performance.md: 12 minutes
+    python -m benchmarks.overload                    the figures of its record: 12 minutes
     python -m benchmarks.overload --seconds 10 --overload-seconds 60 --results /tmp
     python -m benchmarks.overload --other ../other --other-commit b04846f    and another commit
 

@@ -2,7 +2,7 @@
 
     python -m benchmarks.shard_model
 
-Nothing is measured, so there is no record. Rates are those of docs/scale.md. Which share of the
+Nothing is measured, so there is no record. Rates are those of notes/shards.md. Which share of the
 edges each shard has in each part of its rows is counted on a smaller R-MAT graph.
 """
 

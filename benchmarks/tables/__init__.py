@@ -6,7 +6,7 @@ A document has a table between the marks
     <!-- end of figures -->
 
 ``python -m benchmarks.tables`` writes it. A test compares the documents with the records, so no
-figure is edited by hand. OVERVIEW stands for figures of several records.
+figure is edited by hand. The names of SUMMARIES stand for figures of several records.
 """
 
 from __future__ import annotations
@@ -16,16 +16,14 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.harness import DOCUMENTS, RESULTS, ROOT, provenance
+from benchmarks.harness import DOCUMENTS, NOTES, RESULTS, ROOT, provenance
 from benchmarks.tables import engine, kernels, papers, sahu, service, shards, wang
 from benchmarks.tables.common import Record, figures_and_values
-from benchmarks.tables.overview import overview
+from benchmarks.tables.summaries import SUMMARIES
 
 MARKS = re.compile(
     r"(<!-- figures: (?P<name>[\w.-]+) -->\n)(?P<table>.*?)(<!-- end of figures -->)", re.DOTALL
 )
-
-OVERVIEW = "overview"
 
 TABLES: dict[str, Callable[[Record], str]] = {
     "cold-start": service.cold_start,
@@ -84,13 +82,13 @@ TABLES: dict[str, Callable[[Record], str]] = {
 
 def documents() -> list[Path]:
     """The files that have such marks, or may."""
-    return [ROOT / "README.md", *sorted(DOCUMENTS.glob("*.md"))]
+    return [ROOT / "README.md", *sorted(DOCUMENTS.rglob("*.md")), *sorted(NOTES.glob("*.md"))]
 
 
 def rendered(name: str) -> str:
     """The text between one pair of marks."""
-    if name == OVERVIEW:
-        return overview()
+    if name in SUMMARIES:
+        return SUMMARIES[name]()
     document = json.loads((RESULTS / f"{name}.json").read_text())
     return f"{provenance(document)}\n\n{TABLES[document['suite']](document)}"
 

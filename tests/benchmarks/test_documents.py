@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from benchmarks import harness, plots, tables
+from benchmarks.tables.summaries import SUMMARIES
 from liverank_gpu import STRATEGIES
 
 DOCUMENTS = tables.documents()
 RECORDS = sorted(harness.RESULTS.glob("*.json"))
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(harness.ROOT)))
 def test_figures_in_the_documents_are_the_recorded_ones(path: Path) -> None:
     text = path.read_text("utf-8")
     assert tables.with_figures(text) == text, "run python -m benchmarks.tables"
@@ -24,13 +26,26 @@ def test_every_recorded_figure_is_shown() -> None:
     shown = {
         match["name"] for path in DOCUMENTS for match in tables.MARKS.finditer(path.read_text())
     }
-    assert shown - {tables.OVERVIEW} == {path.stem for path in RECORDS}
+    assert shown - SUMMARIES.keys() == {path.stem for path in RECORDS}
+    assert shown >= SUMMARIES.keys()
+
+
+def test_what_users_read_has_no_goals_that_were_missed() -> None:
+    for path in DOCUMENTS:
+        if path.parent != harness.NOTES:
+            assert not re.search(r"\*\*miss", path.read_text("utf-8")), f"{path}: to the notes"
+
+
+def test_every_note_is_listed() -> None:
+    index = (harness.NOTES / "README.md").read_text("utf-8")
+    notes = {path.name for path in harness.NOTES.glob("*.md")} - {"README.md"}
+    assert set(re.findall(r"^\| \[[\w-]+\]\(([\w.-]+)\)", index, re.MULTILINE)) == notes
 
 
 @pytest.mark.parametrize("path", [harness.ROOT / "README.md", harness.DOCUMENTS / "index.md"])
 def test_the_first_pages_have_the_figures_of_the_overview(path: Path) -> None:
     shown = [match["name"] for match in tables.MARKS.finditer(path.read_text("utf-8"))]
-    assert shown == [tables.OVERVIEW]
+    assert shown == ["overview"]
 
 
 @pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.stem)

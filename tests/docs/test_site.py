@@ -16,12 +16,19 @@ from urllib.parse import unquote, urldefrag, urlsplit
 import pytest
 import yaml
 
+from benchmarks.harness import NOTES
 from tests.docs.examples import ROOT
 from tools.reference.pages import PAGES
 from tools.reference.pages import page as reference_page
 
 DOCUMENTS = ROOT / "docs"
-MARKDOWN = [*sorted(DOCUMENTS.rglob("*.md")), ROOT / "README.md", ROOT / "CHANGELOG.md"]
+OUTSIDE = [
+    *(ROOT / name for name in ("README.md", "CHANGELOG.md", "benchmarks/README.md")),
+    *sorted(NOTES.glob("*.md")),
+]
+"""Documents that are no pages of the site."""
+
+MARKDOWN = [*sorted(DOCUMENTS.rglob("*.md")), *OUTSIDE]
 
 
 class _Page(HTMLParser):
@@ -137,9 +144,8 @@ def test_the_reference_pages_are_up_to_date(path: Path) -> None:
     assert path.read_text("utf-8") == reference_page(path), "run python -m tools.reference"
 
 
-@pytest.mark.parametrize("name", ["README.md", "CHANGELOG.md", "benchmarks/README.md"])
-def test_every_link_of_a_document_outside_the_site_leads_somewhere(name: str) -> None:
-    document = ROOT / name
+@pytest.mark.parametrize("document", OUTSIDE, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_link_of_a_document_outside_the_site_leads_somewhere(document: Path) -> None:
     for link in re.findall(r"\]\(([^)\s]+)\)", document.read_text("utf-8")):
         address, anchor = urldefrag(link)
         if urlsplit(address).scheme:
@@ -150,7 +156,7 @@ def test_every_link_of_a_document_outside_the_site_leads_somewhere(name: str) ->
             assert anchor in _slugs(target), link
 
 
-@pytest.mark.parametrize("path", MARKDOWN, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", MARKDOWN, ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_row_is_in_a_table_with_a_head(path: Path) -> None:
     text = re.sub(r"^```.*?^```$", "", path.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
     for rows in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):

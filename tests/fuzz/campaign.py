@@ -1,6 +1,6 @@
 """A million bodies for the decoder and the graph, and requests for a real server.
 
-    python -m tests.fuzz.campaign                        the figures of docs/tests.md
+    python -m tests.fuzz.campaign                        the figures of the notes
     python -m tests.fuzz.campaign --cases 100000 --seed 3 --processes 2 --results /tmp
     python -m tests.fuzz.campaign --block 17 --seed 3    one block again, in this process
 

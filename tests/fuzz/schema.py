@@ -1,6 +1,6 @@
 """schemathesis over the whole OpenAPI document of a real server, with all its checks.
 
-    python -m tests.fuzz.schema                          the figures of docs/tests.md
+    python -m tests.fuzz.schema                          the figures of the notes
     python -m tests.fuzz.schema --cases 2000 --seed 3 --results /tmp
 
 Needs the extra `fuzz`. The server has API keys and two graphs, each with edges and a watched query,

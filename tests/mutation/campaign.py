@@ -1,6 +1,6 @@
 """Two hundred small faults in the engine and the service, and whether the tests see them.
 
-    python -m tests.mutation.campaign --processes 2        the figures of docs/operations.md
+    python -m tests.mutation.campaign --processes 2        the figures of the notes
     python -m tests.mutation.campaign --survivors          again, with all tests that may see them
     python -m tests.mutation.campaign --only 17            one fault again
     python -m tests.mutation.campaign --only 17 --tests tests/gpu/test_types.py --backend=cpu

@@ -90,7 +90,7 @@ class Costs:
     """Costs in units of the time that a dense sweep takes for one edge. Measured once, so that
     decisions follow counted work and the same batches give the same ranks.
 
-    pushed_edge     one edge of a push, instead of all that it costs: see docs/performance.md
+    pushed_edge     one edge of a push, instead of all that it costs: see benchmarks/notes/pushes.md
     round_overhead  a round of a push over hardly any vertices, where it takes exchanges
     sweep_overhead  a sweep over hardly any edges
     exchange        a collective operation of shards, for each shard, over hardly any data

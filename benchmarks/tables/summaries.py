@@ -1,0 +1,462 @@
+"""Figures of several records in one table: those of the first pages, and of docs/performance.md."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from benchmarks.harness import load, place
+from benchmarks.overload import WRITERS
+from benchmarks.tables.common import Record, Row, heading
+
+Line = tuple[str, str, str]
+"""What, where, and how much."""
+
+
+def overview() -> str:
+    """A table with a row for each figure: what, on which machine, and how much."""
+    rows = [
+        *_solves(load("solver", "cuda")),
+        _personalized(load("personalized", "cuda")),
+        _out_of_core(load("out-of-core", "cuda")),
+        _peers(load("peers", "cpu")),
+        *_durability(load("durability", "cpu")),
+        _overload(load("overload", "cpu")),
+        _crash(load("crash", "cpu")),
+    ]
+    return "\n".join(_lines(rows))
+
+
+def _solves(document: Record) -> list[Line]:
+    rows, where = document["figures"], place(document)
+    batch = _only(
+        row for row in rows if row["what"].endswith("1,000 edges from the host to published")
+    )
+    static = _only(
+        row
+        for row in rows
+        if row["what"] == "static, auto" and row["dangling"] == batch["dangling"]
+    )
+    target = batch["target_error"]
+    return [
+        (
+            f"{_millions(batch)}: 1,000 inserted or deleted by the engine, until ranks are"
+            f" published whose error is proven to be at most {target:g}",
+            where,
+            f"{batch['median_ms']:.1f} ms",
+        ),
+        (f"{_millions(static)}: ranks from nothing", where, f"{static['median_ms']:.1f} ms"),
+    ]
+
+
+def _personalized(document: Record) -> Line:
+    rows = [
+        row
+        for row in document["figures"]["rows"]
+        if (row["kind"], row["method"]) == ("any source", "hybrid") and "R-MAT" in row["graph"]
+    ]
+    row = min(rows, key=lambda row: row["target_error"])
+    seen = f"the first {row['k']} as seen from one vertex, to {row['target_error']:g}"
+    return f"{_millions(row)}: {seen}", place(document), f"{row['median_ms']:.1f} ms"
+
+
+def _out_of_core(document: Record) -> Line:
+    figures = document["figures"]
+    budget = figures["budgets"][0]
+    seconds = budget["page-locked"]["seconds"]
+    memory = f"{budget['memory'] / 2**30:.0f} GiB of the GPU's memory"
+    what = f"{_millions(figures)} within {memory}: ranks from nothing"
+    measured = (
+        f"{seconds:.1f} s, once edges are sorted, which takes {figures['pack_seconds']:.0f} s"
+    )
+    return what, place(document), measured
+
+
+def _peers(document: Record) -> Line:
+    solves = document["figures"]["solves"]
+    graphs = len({row["graph"] for row in solves})
+    measured = []
+    for peer in dict.fromkeys(row["peer"] for row in solves):
+        rows = [row for row in solves if row["peer"] == peer]
+        times, on = [row["times_as_fast"] for row in rows], {row["graph"] for row in rows}
+        where = "" if len(on) == graphs else f" ({', '.join(sorted(on))} alone)"
+        measured.append(f"{peer} {min(times):.1f} to {max(times):.1f}{where}")
+    what = f"{graphs} graphs: ranks from nothing, at the error of others or less, on one core"
+    return what, place(document), f"times as fast as {', '.join(measured)}"
+
+
+def _durability(document: Record) -> list[Line]:
+    figures, where = document["figures"], place(document)
+    return [
+        (
+            "batches of one edge from 32 clients, each on disk before its response",
+            where,
+            f"{figures['durable single edges, 32 clients, 1/s']:,} a second",
+        ),
+        (
+            f"{figures['edges of the graph that is restarted'] / 1e6:.0f} million edges and"
+            f" {figures['batches after it']:,} batches since the checkpoint: a restart",
+            where,
+            f"first read after {figures['start to first read, s']:.1f} s,"
+            f" newest version after {figures['start to the newest version, s']:.1f} s",
+        ),
+    ]
+
+
+def _overload(document: Record) -> Line:
+    figures = document["figures"]["overload"]
+    times = figures["read_ms"]
+    what = f"reads of ranks while {_writers(figures)} clients write as fast as they can"
+    return what, place(document), _times(times["p50"], times["p99"])
+
+
+def _writers(figures: Row) -> int:
+    writers: int = figures.get("writers", WRITERS)  # older records do not say
+    return writers
+
+
+def _crash(document: Record) -> Line:
+    figures = document["figures"]
+    return (
+        f"{figures['kills']:,} times `kill -9` while batches arrive",
+        place(document),
+        f"of {figures['batches acknowledged']:,} acknowledged batches {figures['lost']} lost,"
+        f" {figures['twice']} applied twice",
+    )
+
+
+def _millions(row: Row) -> str:
+    return f"{row['edges'] / 1e6:,.0f} million edges"
+
+
+def _only(rows: Iterable[Row]) -> Row:
+    (row,) = rows
+    return row
+
+
+def peers() -> str:
+    """Ranks from nothing beside other libraries, a row for each graph and error."""
+    solves = load("peers", "cpu")["figures"]["solves"]
+    names = list(dict.fromkeys(row["peer"] for row in solves))
+    groups: dict[tuple[str, str], list[Row]] = {}
+    for row in solves:
+        graph = f"{row['graph']}, {row['edges'] / 1e6:.1f}M edges"
+        groups.setdefault((graph, f"{row['error']:.1e}"), []).append(row)
+    lines = heading(f"| graph | error | liverank, s | {' | '.join(names)} |")
+    for (graph, error), rows in groups.items():
+        own = min(row["own_times"]["least_processor_seconds"] for row in rows)
+        times = {row["peer"]: f"{row['times_as_fast']:.1f}" for row in rows}
+        cells = " | ".join(times.get(name, "") for name in names)
+        lines.append(f"| {graph} | {error} | {own:.3g} | {cells} |")
+    return _below("peers-cpu", lines=lines)
+
+
+def programs() -> str:
+    """Programs in the faster of their modes, beside other libraries and on a GPU."""
+    document, device = load("programs", "cpu"), load("programs", "cuda")
+    graph = document["figures"][0]["graph"]
+    here, there = (_fastest(each["figures"], graph) for each in (document, device))
+    names = list(dict.fromkeys(peer for row in here.values() for peer in row["peers"]))
+    lines = heading(
+        f"| program | liverank, ms | {', ms | '.join(names)}, ms | liverank on a GPU, ms |"
+    )
+    for program, row in here.items():
+        peers = [f"{row['peers'][name]:,.0f}" if name in row["peers"] else "" for name in names]
+        lines.append(
+            f"| `{program}` | {row['milliseconds']:,.0f} | {' | '.join(peers)}"
+            f" | {there[program]['milliseconds']:.1f} |"
+        )
+    return _below("programs-cpu", "programs-cuda", lines=lines)
+
+
+def _fastest(rows: list[Row], graph: str) -> dict[str, Row]:
+    """Of each program on a graph, the row of the fastest of the modes that are still offered."""
+    fastest: dict[str, Row] = {}
+    for row in rows:
+        gone = row["mode"] == "edge-parallel" or (row["program"], row["mode"]) == (
+            "pagerank",
+            "asynchronous",
+        )
+        if row["graph"] == graph and not gone:
+            best = fastest.get(row["program"], row)
+            fastest[row["program"]] = min(best, row, key=lambda each: each["milliseconds"])
+    return fastest
+
+
+def batches() -> str:
+    """Batches by their size on generated graphs: the ranks, the change of the graph, and all."""
+    document = load("residual", "cuda")
+    lines = heading("| graph | edges | edges of a batch | what | ms (median) | (largest) |")
+    lines += [
+        f"| {row['graph']} | {row['edges']:,} | {row['batch_size']:,}"
+        f" | ranks, error at most {row['target_error']:g}"
+        f" | {row['median_ms']:.2f} | {row['largest_ms']:.2f} |"
+        for row in sorted(document["figures"], key=lambda row: row["edges"])
+    ]
+    for row in load("solver", "cuda")["figures"]:
+        graph, _, rest = row["what"].partition(", ")
+        size, _, published = rest.partition(" edges from the host to ")
+        if published:
+            lines.append(
+                f"| {graph} | {row['edges']:,} | {size} | all, from the host until ranks are"
+                f" published, error at most {row['target_error']:g}"
+                f" | {row['median_ms']:.2f} | {row['largest_ms']:.2f} |"
+            )
+    figures = load("graph", "cuda")["figures"]
+    row = figures["batch of 1,000"]
+    scale = figures["load"]["vertices"].bit_length() - 1
+    lines.append(
+        f"| R-MAT {scale} | {figures['load']['edges']:,} | 1,000 | the change of the graph alone"
+        f" | {row['median_ms']:.2f} | {row['largest_ms']:.2f} |"
+    )
+    return _below("residual-cuda", "solver-cuda", "graph-cuda", lines=lines)
+
+
+def networks() -> str:
+    """Batches of real networks beside a recomputation, on a GPU and on the CPU."""
+    documents = [load("temporal", "cuda"), load("temporal", "cpu")]
+    titles = [f"{name}: batch, ms | recomputed, ms | times" for name in ("GPU", "CPU")]
+    lines = heading(f"| network | events | of a batch | {' | '.join(titles)} |")
+    sizes = documents[0]["figures"]["networks"]
+    found = [_replays(document) for document in documents]
+    for network, batch in found[0]:
+        cells = []
+        for each in found:
+            update, static = each[network, batch]
+            cells.append(f"{update:.2f} | {static:,.1f} | {static / update:,.0f}")
+        events = sizes[network]["events"]
+        lines.append(f"| {network} | {events:,} | {batch:,} | {' | '.join(cells)} |")
+    faster = [is_faster for each in documents for is_faster in _faster(each)]
+    lines += [
+        "",
+        f"In {sum(faster)} of {len(faster)} rows of both records, those of `self-loop` among them,"
+        " the default is faster than every published strategy.",
+    ]
+    return _below("temporal-cuda", "temporal-cpu", lines=lines)
+
+
+def _faster(document: Record) -> list[bool]:
+    """Of each row, whether `auto` at its default target takes less time than all others."""
+    groups: dict[tuple[str, str, int], dict[str, float]] = {}
+    for row in document["figures"]["replays"]:
+        group = groups.setdefault((row["dangling"], row["network"], row["batch_size"]), {})
+        group[row["contender"]] = row["median_solve_ms"]
+    return [
+        times["auto, 1e-06"]
+        < min(time for name, time in times.items() if not name.startswith("auto"))
+        for times in groups.values()
+    ]
+
+
+def _replays(document: Record) -> dict[tuple[str, int], tuple[float, float]]:
+    """Milliseconds of `auto` at its default target, and of `static`, by network and batch."""
+    times = {
+        (row["network"], row["batch_size"], row["contender"]): row["median_solve_ms"]
+        for row in document["figures"]["replays"]
+        if row["dangling"] == "uniform"
+    }
+    return {
+        (network, batch): (time, times[network, batch, "static"])
+        for (network, batch, contender), time in times.items()
+        if contender == "auto, 1e-06"
+    }
+
+
+def loads() -> str:
+    """Loads, restarts and starts."""
+    rows: list[Line] = []
+    for document in (load("load", "cpu"), load("load", "cuda")):
+        edges = document["figures"]["edges"] / 1e6
+        for kind in ("integer", "string"):
+            if kind in document["figures"]:
+                rate = document["figures"][kind]["this"]["edges_per_second"] / 1e6
+                rows.append(
+                    (
+                        f"`liverank load` of {edges:.1f} million edges with {kind} keys, ranked",
+                        place(document),
+                        f"{rate:.1f} million edges a second",
+                    )
+                )
+    document = load("graph", "cuda")
+    row = document["figures"]["load"]
+    rows += [
+        (
+            f"{row['sent'] / 1e6:,.0f} million unsorted edges on the device, into the engine",
+            place(document),
+            f"{row['seconds']:.1f} s",
+        ),
+        _durability(load("durability", "cpu"))[1],
+    ]
+    for backend, state, what in (
+        ("cpu", "warm", "a server without data, from its start until it is ready"),
+        ("cuda", "image", "the same in the container, at its first start"),
+        ("cuda", "warm", "the same at its second start"),
+    ):
+        document = load("cold-start", backend)
+        start = document["figures"][state]
+        measured = (
+            f"{start['ready']:.1f} s, {start['processor time until ready']:.1f} s of processors"
+        )
+        rows.append((what, place(document), measured))
+    records = ("load-cpu", "load-cuda", "graph-cuda", "durability-cpu")
+    starts = ("cold-start-cpu", "cold-start-cuda")
+    return _below(*records, *starts, lines=_lines(rows), places=False)
+
+
+def server() -> str:
+    """Writes, reads, events and connections of a server."""
+    durability, overload = load("durability", "cpu"), load("overload", "cpu")
+    feed, connections = load("feed", "cpu"), load("connections", "cpu")
+    times = durability["figures"]["their latency, ms"]
+    rows: list[Line] = [
+        _durability(durability)[0],
+        ("the response to one of them", place(durability), _times(times["median"], times["99 %"])),
+    ]
+    part, events, sockets = (
+        overload["figures"]["overload"],
+        feed["figures"],
+        connections["figures"],
+    )
+    for name, what in (
+        ("alone", "a read of one rank, without writers"),
+        ("stream", "the same beside 10 batches a second"),
+        ("overload", f"the same while {_writers(part)} clients write as fast as they can"),
+    ):
+        times = overload["figures"][name]["read_ms"]
+        measured = f"{_times(times['p50'], times['p99'])}, {times['p999']:.1f} ms (99.9 %)"
+        rows.append((what, place(overload), measured))
+    rows += [
+        (
+            "batches of 1,000 edges taken meanwhile",
+            place(overload),
+            f"{part['batches_taken'] / part['seconds']:.0f} a second",
+        ),
+        (
+            f"an event of the change feed to {events['subscribers']} subscribers,"
+            " 10 batches a second",
+            place(feed),
+            _times(*(events[f"ten a second: delay, ms (p{share})"] for share in (50, 99))),
+        ),
+        (
+            f"one of {sockets['connections']:,} open connections",
+            place(connections),
+            f"{sockets['a connection after a request, kB']:.0f} kB",
+        ),
+    ]
+    records = ("durability-cpu", "overload-cpu", "feed-cpu", "connections-cpu")
+    return _below(*records, lines=_lines(rows), places=False)
+
+
+def _times(median: float, most: float) -> str:
+    return f"{median:.1f} ms (median), {most:.1f} ms (99 %)"
+
+
+def queries() -> str:
+    """Personalized queries in the engine on a GPU."""
+    document = load("personalized", "cuda")
+    figures = document["figures"]
+    lines = heading("| graph | query | ms (median) | (90 %) |")
+    ends = {
+        "any source": "the first {k}, error at most {target_error:g}",
+        "settled-set": "until the first {k} are proven as a set",
+        "settled-top-k": "until the first {k} are proven in their order",
+    }
+    lines += [
+        f"| {row['graph']} | {ends[row['kind']].format(**row)} | {row['median_ms']:.1f}"
+        f" | {row['p90_ms']:.1f} |"
+        for row in figures["rows"]
+        if row["method"] == "hybrid" and row["kind"] in ends
+    ]
+    many, watched = figures["many"], figures["watched"]
+    lines.append(
+        f"| {many['graph']} | {many['queries']:,} in one request, each | {many['ms_each']:.1f} | |"
+    )
+    lines.append(
+        f"| {watched['graph']} | a batch of {watched['batch_size']:,} edges beside"
+        f" {watched['watched']} watched queries, what they add"
+        f" | {watched['median_extra_ms']:.0f} | |"
+    )
+    return _below("personalized-cuda", lines=lines)
+
+
+def memory() -> str:
+    """Bytes of each part of a graph and a server."""
+    cuda, cpu = (load("graph", backend)["figures"]["load"] for backend in ("cuda", "cpu"))
+    weights, window = load("weights", "cuda")["figures"], load("window", "cpu")["figures"]
+    keys = load("keys", "cpu")["figures"]
+    edge_times = window["times of the edges, at the end, bytes"] / window["edges in the window"]
+    lines = heading("| what | bytes |")
+    lines += [
+        f"| {what} | {count:.1f} |"
+        for what, count in (
+            ("an edge, in both directions, on a GPU", cuda["pool_bytes_per_edge"]),
+            ("the same on the CPU", cpu["pool_bytes_per_edge"]),
+            ("an edge with a weight, on a GPU", weights["memory, weighted, bytes an edge"]),
+            (
+                "an edge while a graph is loaded, with the columns that it comes from",
+                cuda["peak_bytes_per_edge_with_columns"],
+            ),
+            ("the time of an edge, with a `window`", edge_times),
+            ("a key that is an integer", keys["integer"]["table_bytes"] / keys["keys"]),
+            (
+                f"a key that is a string of {keys['string']['key_bytes'] / keys['keys']:.0f} bytes",
+                keys["string"]["table_bytes"] / keys["keys"],
+            ),
+        )
+    ]
+    sweep, batch = (
+        weights[name]["ratio"]
+        for name in ("quantize and sweep, ms", "batch of 1,000, mutate and solve, ms")
+    )
+    lines += [
+        "",
+        f"On a GPU a sweep over weighted edges takes {sweep:.2f} times as long, and a batch of"
+        f" 1,000 with its ranks {batch:.2f} times.",
+    ]
+    return _below("graph-cuda", "graph-cpu", "weights-cuda", "window-cpu", "keys-cpu", lines=lines)
+
+
+def devices() -> str:
+    """R-MAT graphs on one GPU and on several, the newest record of each size."""
+    records = [load("shards", "cuda"), load("shards-26", "cuda")]
+    newest = {(row["scale"], row["shards"]): row for each in records for row in each["figures"]}
+    lines = heading(
+        "| R-MAT | edges | GPUs | load | ranks from nothing | batch of 1,000 | ranks after it |"
+    )
+    lines += [
+        f"| {scale} | {row['edges']:,} | {shards} | {row['load seconds']:.1f} s"
+        f" | {row['static ms']:.1f} ms | {row['batch ms']:.1f} ms"
+        f" | {row['solve after batch ms']:.1f} ms |"
+        for (scale, shards), row in newest.items()
+    ]
+    return _below("shards-cuda", "shards-26-cuda", lines=lines)
+
+
+def _lines(rows: list[Line]) -> list[str]:
+    lines = heading("| what | on | measured |")
+    return lines + [f"| {what} | {where} | {measured} |" for what, where, measured in rows]
+
+
+def _below(*records: str, lines: list[str], places: bool = True) -> str:
+    """A table below the names of the records that it is of, with the places unless rows have them.
+
+    records  SUITE-BACKEND
+    """
+    named = [f"`{name}`" for name in records]
+    if places:
+        named = [f"`{name}` ({place(load(*name.rsplit('-', 1)))})" for name in records]
+    return "\n".join([f"From {', '.join(named)}.", "", *lines])
+
+
+SUMMARIES: dict[str, Callable[[], str]] = {
+    "overview": overview,
+    "batches": batches,
+    "devices": devices,
+    "loads": loads,
+    "memory": memory,
+    "networks": networks,
+    "peers": peers,
+    "programs": programs,
+    "queries": queries,
+    "server": server,
+}
+"""The tables that have a name of their own: records have SUITE-BACKEND."""
