@@ -41,15 +41,15 @@ def _backend(name: str) -> Backend:
         from tests.cuda_emulator.emulated import emulated_backend
 
         return emulated_backend("shuffled" if name == "shuffled" else "forward")
-    assert name in ("cpu", "cuda")
-    return backend_named("cpu" if name == "cpu" else "cuda")
+    assert name in ("cpu", "cuda", "reference")
+    return backend_named(name)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--backend",
         action="append",
-        choices=["cpu", "emulated", "shuffled", "cuda"],
+        choices=["cpu", "reference", "emulated", "shuffled", "cuda"],
         help="backend to test, repeatable; cpu and emulated (and shuffled for some) unless given",
     )
 

@@ -5,10 +5,14 @@ arrays, None, numbers and named tuples; what a function is given is checked (bin
 interpreter lock is not held while it runs. Loops share a pool of threads (pool.h):
 ``kernels.set_threads`` bounds those of the calling thread's loops, LIVERANK_THREADS those of the
 process.
+
+The extension is loaded when a kernel is first named: an installation without one has the backend
+``reference``.
 """
 
 from __future__ import annotations
 
+from functools import cache
 from importlib.machinery import ExtensionFileLoader
 from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
@@ -17,7 +21,9 @@ from typing import Any
 from liverank_gpu.native.level import level
 
 
-def _loaded() -> Any:
+@cache
+def loaded() -> Any:
+    """The extension. Raises ImportError."""
     folder, own = Path(__file__).parent, level()
     names = [f"_kernels_v{each}" for each in range(own, 1, -1)] or ["_kernels"]
     for name in names:
@@ -34,4 +40,13 @@ def _loaded() -> Any:
     )
 
 
-kernels: Any = _loaded()
+class _Kernels:
+    """The extension, loaded when one of its functions is first named."""
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(loaded(), name)
+        self.__dict__[name] = found  # not looked up here again
+        return found
+
+
+kernels: Any = _Kernels()
