@@ -183,8 +183,8 @@ class ReferenceGenerate(GenerateOperations):
             for key in keys:
                 candidate = -1
                 while candidate < 0 or candidate in row:
-                    draws = [_mixed(key + draw * int(GOLDEN_GAMMA)) for draw in (1, 2, 3)]
-                    key += 3 * int(GOLDEN_GAMMA)
+                    draws = self.random_numbers(np.uint64(key), 0, 3).tolist()
+                    key = (key + 3 * int(GOLDEN_GAMMA)) % 2**64
                     candidate = _below(draws[0], v)
                     if draws[1] >> 11 < int(threshold):
                         continue
@@ -215,10 +215,6 @@ class ReferenceGenerate(GenerateOperations):
             walking = walking[numbers[walking] >= pairs]
         source, target = np.divmod(numbers.astype(np.int64), max(vertices - 1, 1))
         return source.astype(np.int32), (target + (target >= source)).astype(np.int32)
-
-
-def _mixed(state: int) -> int:
-    return int(mixed(np.uint64(state % 2**64)))
 
 
 def _below(number: int, limit: int) -> int:

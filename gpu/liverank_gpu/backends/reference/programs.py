@@ -12,6 +12,7 @@ import inspect
 import math
 import textwrap
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from types import FunctionType
 from typing import Any
 
@@ -130,6 +131,7 @@ def _call(name: str, *arguments: ast.expr) -> ast.Call:
     return ast.Call(ast.Name(name, ast.Load()), list(arguments), [])
 
 
+@lru_cache(256)
 def _as_in_cpp(function: DeviceFunction) -> Callable[..., Any]:
     """The function with the arithmetic of C++. Its global and captured names are as they were when
     the program was made.
