@@ -24,10 +24,7 @@ def backend_named(name: BackendName) -> Backend:
         from liverank_gpu.backends.cpu import cpu_backend
         from liverank_gpu.native import loaded
 
-        try:
-            loaded()
-        except ImportError as error:
-            raise BackendUnavailable("cpu", str(error)) from error
+        loaded()
         return cpu_backend()
     if name == "cuda":
         from liverank_gpu.backends.cuda import cuda_backend
@@ -41,13 +38,21 @@ def backend_named(name: BackendName) -> Backend:
     if name == "auto":
         try:
             return backend_named("cuda")
-        except BackendUnavailable as without_gpu:
-            try:
-                return backend_named("cpu")
-            except BackendUnavailable as without_kernels:
-                _log.warning("%s; %s", without_gpu, without_kernels)
-                return backend_named("reference")
+        except BackendUnavailable:
+            return host_backend()
     raise InvalidValue("backend", name, "'auto', 'cpu', 'cuda' or 'reference'")
+
+
+@cache
+def host_backend() -> Backend:
+    """The best backend whose arrays are the host's: ``cpu``, or ``reference`` where the kernels of
+    that are not compiled.
+    """
+    try:
+        return backend_named("cpu")
+    except BackendUnavailable as error:
+        _log.warning("%s", error)
+        return backend_named("reference")
 
 
 def limit_device_memory(most: int | None, backend: BackendName = "auto") -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from liverank_gpu.backends.reference.rows import entries_of
+from liverank_gpu.backends.reference.rows import as_ieee, entries_of
+from liverank_gpu.native.in_numpy import GOLDEN_GAMMA, fill_random, mixed
 from liverank_gpu.operations.cores import CoreOperations
 from liverank_gpu.operations.csr import Csr, Rows
 from liverank_gpu.operations.device import Array, DeviceOperations
@@ -16,7 +17,6 @@ from liverank_gpu.operations.triangles import (
     TriangleLists,
     TriangleOperations,
 )
-from liverank_gpu.random_numbers import GOLDEN_GAMMA, mixed
 
 
 def _triangles(lowest: RowWindow, middle: RowWindow) -> tuple[Array, Array, Array]:
@@ -41,6 +41,7 @@ def _h_index(numbers: Array, most: int) -> int:
     return int(np.count_nonzero(at_least >= np.arange(1, len(numbers) + 1)))
 
 
+@as_ieee
 class ReferenceTriangles(TriangleOperations):
     """See TriangleOperations."""
 
@@ -126,6 +127,7 @@ def _whole(oriented: Csr) -> tuple[RowWindow, RowWindow]:
     return window, window
 
 
+@as_ieee
 class ReferenceCores(CoreOperations):
     """See CoreOperations."""
 
@@ -155,6 +157,7 @@ class ReferenceCores(CoreOperations):
         return fallen
 
 
+@as_ieee
 class ReferenceGenerate(GenerateOperations):
     """See GenerateOperations."""
 
@@ -162,10 +165,10 @@ class ReferenceGenerate(GenerateOperations):
         self._device = device
 
     def random_numbers(self, start: np.uint64, skipped: int, count: int) -> Array:
-        """See liverank_gpu.random_numbers."""
-        return mixed(
-            start + np.arange(skipped + 1, skipped + 1 + count, dtype=np.uint64) * GOLDEN_GAMMA
-        )
+        """SplitMix64 of a counter: see liverank_gpu.random_numbers."""
+        numbers = np.empty(count, np.uint64)
+        fill_random(start, skipped, numbers)
+        return numbers
 
     def preferential_attachment(
         self, start: np.uint64, vertices: int, edges_per_vertex: int, threshold: np.uint64

@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from liverank_gpu.backends.reference.rows import all_rows, entries_of, weights_at
+from liverank_gpu.backends.reference.rows import all_rows, as_ieee, entries_of, weights_at
 from liverank_gpu.operations.csr import ALIGNMENT, Csr, GraphView, Rows, SlackCsr
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.graph import GraphOperations, SortedKeys
@@ -48,6 +48,7 @@ def _roomy_slots(lengths: Array) -> Array:
     return _packed_slots(lengths + lengths // 4)
 
 
+@as_ieee
 class ReferenceGraph(GraphOperations):
     """See GraphOperations."""
 
@@ -284,8 +285,7 @@ def _weights_after(
     inserts = keys & 1 == INSERT
     total = before.copy()
     np.add.at(total, edges[inserts], weights[: len(keys)][inserts].astype(np.float64))
-    with np.errstate(over="ignore"):
-        return total.astype(np.float32).astype(np.float64)
+    return total.astype(np.float32).astype(np.float64)
 
 
 def _row_changes(plan: BatchPlan) -> tuple[Array, Array, Array]:
@@ -312,6 +312,7 @@ def _changed_row(entries: Array, gone: Array, new: Array, end: int) -> Array:
     return entries[:end]
 
 
+@as_ieee
 class ReferenceRebuild(RebuildOperations):
     """See RebuildOperations."""
 
@@ -456,6 +457,7 @@ def _sum_weights(csr: Csr, vertices: Array, loop: Array, strength: Array) -> Non
     strength[vertices] = np.where(swallowed, np.nextafter(own, np.inf), total)
 
 
+@as_ieee
 class ReferenceLists(ListOperations):
     """See ListOperations. A list is a sorted tuple of Python's numbers, and hashed as that."""
 

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from liverank_gpu.backends.reference.rows import as_ieee
 from liverank_gpu.device_functions import MATH, DeviceFunction
 from liverank_gpu.operations.csr import Csr
 from liverank_gpu.operations.device import Array
@@ -55,8 +56,7 @@ def _product_of(a: Any, b: Any) -> Any:
 
 
 def _quotient_of(a: Any, b: Any) -> float:
-    with np.errstate(all="ignore"):
-        return float(np.float64(a) / np.float64(b))
+    return float(np.float64(a) / np.float64(b))
 
 
 def _floor_quotient(a: int, b: int) -> Any:
@@ -79,8 +79,7 @@ def _math(name: str) -> Callable[..., Any]:
     function = getattr(np, {"pow": "power"}.get(name, name))
 
     def called(*numbers: Any) -> Any:
-        with np.errstate(all="ignore"):
-            found = function(*(np.float64(each) for each in numbers))
+        found = function(*(np.float64(each) for each in numbers))
         return {"float": float, "bool": bool, "int": lambda each: _whole(float(each))}[MATH[name]](
             found
         )
@@ -195,8 +194,7 @@ class _Functions:
         if KINDS[self.program.dtype] == "int":
             value = _whole(value)
             return value if self.program.dtype == "int64" else int(np.int64(value).astype(np.int32))
-        with np.errstate(over="ignore"):
-            return float(np.float32(value)) if self.program.dtype == "float32" else float(value)
+        return float(np.float32(value)) if self.program.dtype == "float32" else float(value)
 
     def initial(self, v: int) -> Any:
         """The value of position v; the identity where there is no vertex."""
@@ -238,6 +236,7 @@ def _row(csr: Csr, v: int) -> Iterable[tuple[int, float]]:
     return zip(neighbours, weights, strict=True)
 
 
+@as_ieee
 class ReferencePrograms(ProgramOperations):
     """See ProgramOperations."""
 
@@ -377,6 +376,7 @@ def _run_all(
     return values
 
 
+@as_ieee
 class ReferenceProgramWindows(ProgramWindowOperations):
     """See ProgramWindowOperations."""
 

@@ -4,16 +4,29 @@ vertex. α is the damping, d the out-degree or strength, ℓ the loop: see Graph
 
 from __future__ import annotations
 
+from inspect import isfunction
+from typing import TypeVar
+
 import numpy as np
 from numpy.typing import NDArray
 
 from liverank_gpu.operations.csr import Csr, GraphView, Rows
 from liverank_gpu.operations.device import Array
 
+Operations = TypeVar("Operations", bound=type)
+
 LARGEST_FLOAT = float(np.finfo(np.float32).max)
 
 ALL = slice(None)
 """All vertices."""
+
+
+def as_ieee(operations: Operations) -> Operations:
+    """Operations take what is infinite or no number as every backend does: without a word."""
+    for name, each in list(vars(operations).items()):
+        if isfunction(each):
+            setattr(operations, name, np.errstate(all="ignore")(each))
+    return operations
 
 
 def all_rows(order: Array) -> Rows:

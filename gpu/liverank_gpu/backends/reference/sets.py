@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from liverank_gpu.backends.reference.rows import (
     all_rows,
+    as_ieee,
     contributions_of,
     diagonal_of,
     entries_of,
@@ -38,6 +39,7 @@ def _reached(graph: GraphView, vertices: Array) -> Array:
     )
 
 
+@as_ieee
 class ReferenceFrontier(FrontierOperations):
     """See FrontierOperations."""
 
@@ -96,6 +98,7 @@ class ReferenceFrontier(FrontierOperations):
         return JacobiResult(float(change.max(initial=0.0)), expanding, remaining)
 
 
+@as_ieee
 class ReferencePublished(PublishedOperations):
     """See PublishedOperations."""
 
@@ -159,6 +162,7 @@ class ReferencePublished(PublishedOperations):
         return PublishedResult(iterations, converged, rhs_scale, found if traced else None)
 
 
+@as_ieee
 class ReferenceForwardPush(ForwardPushOperations):
     """See ForwardPushOperations."""
 
@@ -215,6 +219,7 @@ def _listed(graph: GraphView, state: ForwardState, vertices: Array) -> WorkList:
     return WorkList(len(vertices), int(graph.outgoing.row_lengths[vertices].sum(dtype=np.int64)))
 
 
+@as_ieee
 class ReferenceSelect(SelectOperations):
     """See SelectOperations."""
 

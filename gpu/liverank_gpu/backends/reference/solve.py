@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from liverank_gpu.backends.reference.rows import (
     ALL,
+    as_ieee,
     contributions_of,
     diagonal_of,
     entries_of,
@@ -56,9 +57,8 @@ def _contribution(
     """r / (1 - αℓ/d) / d in float32; 0 where d = 0 and where a vertex is isolated."""
     scale = diagonal_of(graph, damping, at) * graph.degree[at]
     sends = (scale > 0) & ~is_isolated(graph, at)
-    with np.errstate(over="ignore"):
-        amounts = np.divide(residual, scale, out=np.zeros(len(scale)), where=sends)
-        return quantized(graph, amounts)
+    amounts = np.divide(residual, scale, out=np.zeros(len(scale)), where=sends)
+    return quantized(graph, amounts)
 
 
 def _step(graph: GraphView, contributions: Array, residual: Array, at: Array) -> Array:
@@ -83,6 +83,7 @@ def _result(
     )
 
 
+@as_ieee
 class ReferenceSweeps(SweepOperations):
     """See SweepOperations."""
 
@@ -372,6 +373,7 @@ def _along(csr: Csr, sources: Array, amounts: Array) -> tuple[Array, Array]:
     return csr.column_indices[slots], amounts[places] * weights_at(csr, slots)
 
 
+@as_ieee
 class ReferenceResidual(ResidualOperations):
     """See ResidualOperations."""
 
@@ -561,6 +563,7 @@ def _scaled(graph: GraphView, residual: Residual, listed: Array, edge_weight: fl
     return np.abs(residual.values[listed]) / (1.0 + edge_weight * lengths)
 
 
+@as_ieee
 class ReferenceRounds(RoundOperations):
     """See RoundOperations."""
 
@@ -602,6 +605,7 @@ class ReferenceRounds(RoundOperations):
         return taken.contributions, np.array([each.sum() for each in (*taken.delta, taken.fresh)])
 
 
+@as_ieee
 class ReferenceMultivector(MultivectorOperations):
     """See MultivectorOperations."""
 
@@ -642,8 +646,7 @@ class ReferenceMultivector(MultivectorOperations):
             if deflation is not None:
                 r -= amount * (deflation.rhs_scale - deflation.residual[v])
                 step += amount * deflation.values[v]
-            with np.errstate(over="ignore"):
-                sent = quantized(graph, contributions_of(r, diagonal * degree))
+            sent = quantized(graph, contributions_of(r, diagonal * degree))
             pushed = np.where(degree > 0, sent.astype(np.float64) * degree, r)
             left = np.where(degree > 0, r - diagonal * pushed, 0.0)
             values[v, column] += pushed + step
@@ -669,6 +672,7 @@ class ReferenceMultivector(MultivectorOperations):
         carry[:] = exact - remainder[places]
 
 
+@as_ieee
 class ReferenceComponents(ComponentOperations):
     """See ComponentOperations."""
 
