@@ -16,6 +16,7 @@ from functools import cache
 from importlib.machinery import ExtensionFileLoader
 from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from liverank_gpu.errors import BackendUnavailable
@@ -43,7 +44,7 @@ def loaded() -> Any:
     )
 
 
-class _Kernels:
+class _Kernels(ModuleType):
     """The functions of the extension, loaded when one is first named. Raises BackendUnavailable for
     those that it alone has.
     """
@@ -59,4 +60,4 @@ class _Kernels:
         return found
 
 
-kernels: Any = _Kernels()
+kernels: Any = _Kernels("kernels")

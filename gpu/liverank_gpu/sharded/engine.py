@@ -77,8 +77,8 @@ class ShardedEngine:
         """Starts the shards.
 
         shards   their number; each has a worker process of a Dask cluster
-        backend  of the shards: ``cpu``; ``cuda``, with a GPU for each shard; or ``auto``: ``cuda``
-                 if there is a GPU
+        backend  of the shards: ``cpu``; ``cuda``, with a GPU for each shard; ``reference``; or
+                 ``auto``: ``cuda`` if there is a GPU, otherwise ``cpu``
         workers  run the shards in place of such processes; all other arguments but the options are
                  not used then
         cluster  an existing Dask cluster; None: one is started on this machine
@@ -90,7 +90,7 @@ class ShardedEngine:
         """
         self.options, self._unconverged = options or Options(), checked_unconverged(unconverged)
         if backend not in get_args(BackendName):
-            raise InvalidValue("backend", backend, "'auto', 'cpu' or 'cuda'")
+            raise InvalidValue("backend", backend, "'auto', 'cpu', 'cuda' or 'reference'")
         if isinstance(shards, bool) or not isinstance(shards, int) or shards < 1:
             raise InvalidValue("shards", shards, "an integer of at least 1")
         self._workers = workers or started_workers(
@@ -109,7 +109,7 @@ class ShardedEngine:
 
     @property
     def backend(self) -> str:
-        """``cpu`` or ``cuda``: what ``auto`` became."""
+        """Its name: what ``auto`` became."""
         return self._workers.backend
 
     @property
