@@ -137,7 +137,7 @@ class ReferencePublished(PublishedOperations):
             if rule.closed_form:
                 new /= diagonal_of(graph, damping, v)
             else:
-                new += damping * graph.loop[v] * contributions[v]
+                new += damping * (graph.loop[v] * contributions[v])
             change = np.abs(new - values[v])
             relative = change / np.maximum(new, values[v])
             values[v], contributions[v] = new, contributions_of(new, degree[v])

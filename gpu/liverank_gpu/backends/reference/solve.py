@@ -215,13 +215,14 @@ class ReferenceSweeps(SweepOperations):
         v, diagonal = rows.order, diagonal_of(graph, damping, rows.order)
         sums = row_sums(graph.incoming, v, contributions)
         image = diagonal * _step(graph, contributions, residual, v) - damping * sums - mean
-        image[is_isolated(graph, v)] = 0.0
-        state.image[v] = image
+        joined = ~is_isolated(graph, v)
+        state.image[v] = image = np.where(joined, image, 0.0)
         if floor > 0.0:
-            state.weights[v] = 1.0 / (diagonal * np.maximum(values[v], floor))
+            weights = 1.0 / (diagonal * np.maximum(values[v], floor))
+            state.weights[v[joined]] = weights[joined]
         # without a previous step its arrays are uninitialised
         last = state.last_image[v] if has_previous else np.zeros(len(v))
-        weighted = np.where(is_isolated(graph, v), 0.0, state.weights[v]) * np.array([image, last])
+        weighted = np.where(joined, state.weights[v], 0.0) * np.array([image, last])
         products = [(0, image), (0, residual[v]), (0, last), (1, last), (1, residual[v])]
         return np.array([(weighted[one] * other).sum() for one, other in products])
 
@@ -299,7 +300,9 @@ def _sweep(
     rest[alone] = (before - shift - diagonal * (new - old))[alone]
     sent = _contribution(graph, rest, damping, v)
     if kept != 0.0:
-        sent = quantized(graph, fresh * sent.astype(np.float64) + kept * contributions[v])
+        sent = quantized(
+            graph, fresh * sent.astype(np.float64) + kept * contributions[v].astype(np.float64)
+        )
         sent[alone] = 0.0
     values[v], residual[v], new_contributions[v] = new, rest, sent
     return _result(graph, rest, sent, new - old, damping, v)
