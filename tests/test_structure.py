@@ -22,8 +22,8 @@ import pytest
 import liverank_gpu
 from liverank_gpu import operations
 from liverank_gpu.backends import cpu, cuda
-from liverank_gpu.backends.reference import reference_backend
 from liverank_gpu.backends.cuda.kernels import loader
+from liverank_gpu.backends.reference import reference_backend
 
 ROOT = Path(__file__).parents[1]
 

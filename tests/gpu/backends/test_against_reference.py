@@ -8,7 +8,7 @@ from copy import deepcopy
 from dataclasses import fields, is_dataclass, replace
 from functools import partial
 from itertools import product
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -69,7 +69,8 @@ class _Beside:
     def __getattr__(self, name: str) -> Any:
         own = getattr(self._own, name)
         if (self._contract, name) == ("forward_push", "iterate"):
-            return partial(ForwardPushOperations.iterate, self)  # of the others, which are compared
+            # of other operations, which are compared
+            return partial(ForwardPushOperations.iterate, cast(Any, self))
         if not callable(own) or name in self._left_out or isinstance(own, type):
             return own
 
@@ -79,7 +80,8 @@ class _Beside:
             self._seen.add(name)
             if isinstance(found, WorkList):
                 states = [each for each in (*given, *copied) if isinstance(each, ForwardState)]
-                _assert_same(*(each.queue[: found.vertices] for each in states), name, True)
+                queues = [each.queue[: found.vertices] for each in states]
+                _assert_same(queues[0], queues[1], name, True)
             _assert_same(found, expected, name, name in IN_ANY_ORDER)
             _assert_same(given, copied, name)
             return found
@@ -119,8 +121,8 @@ def _assert_same(found: Any, expected: Any, name: str, in_any_order: bool = Fals
     elif is_dataclass(found) and not isinstance(found, type):
         for field in fields(found):
             if field.name not in ("groups", "parts", "issued"):
-                parts = (getattr(each, field.name) for each in (found, expected))
-                _assert_same(*parts, name, in_any_order)
+                parts = [getattr(each, field.name) for each in (found, expected)]
+                _assert_same(parts[0], parts[1], name, in_any_order)
     elif isinstance(found, tuple | list):
         assert len(found) == len(expected), name
         for one, other in zip(found, expected, strict=True):
@@ -162,13 +164,23 @@ def _batches(options: Options, vertices: int, edges: int, count: int) -> list[Ed
     for number in range(count):
         ends = old if number == 0 else random.integers(0, vertices + 4, (2, 6))
         ends[:, :2] = old[:, :2]
-        weights = (0.1 + random.random(ends.shape[1])).astype(np.float32)
+        weights = np.asarray(0.1 + random.random(ends.shape[1]), np.float32)
         gone = old[:, random.integers(0, edges, 4 * (number > 0))]
         removed = random.integers(0, vertices, int(number == 3))
         batches.append(
-            EdgeBatch(*ends, *gone, weights=weights if options.weighted else None, remove=removed)
+            EdgeBatch(
+                *(ends[0], ends[1], gone[0], gone[1]),
+                weights=weights if options.weighted else None,
+                remove=removed,
+            )
         )
     return batches
+
+
+def _abstract(operations: object) -> frozenset[str]:
+    """The operations of a contract."""
+    contract: Any = type(operations).__bases__[0]
+    return frozenset(contract.__abstractmethods__)
 
 
 @pytest.mark.parametrize("kind", OPTIONS)
@@ -204,7 +216,7 @@ def test_operations_are_those_of_the_reference(kind: str, backend: Backend) -> N
     expected = {
         name
         for contract, left_out in COMPARED.items()
-        for name in type(getattr(backend, contract)).__bases__[0].__abstractmethods__ - left_out
+        for name in _abstract(getattr(backend, contract)) - left_out
     }
     # a graph with the loops of the policy has no published queries
     assert kind != "weighted" or expected - seen <= NOT_CALLED
@@ -231,7 +243,7 @@ def test_batches_leave_the_graph_of_the_reference(kind: str, adds: bool, backend
                 entries = graph.backend.rebuild.entries(getattr(graph, name).csr)
                 rows = [graph.backend.device.to_host(each) for each in entries if each is not None]
                 columns.append(np.stack(rows)[:, np.lexsort(rows[:2])])
-            assert np.array_equal(*columns)
+            assert np.array_equal(columns[0], columns[1])
         for name in ("loop", "degree"):
             one, other = (
                 each.backend.device.to_host(getattr(each, name)) for each in (found, expected)
@@ -249,4 +261,4 @@ def test_answers_are_those_of_the_reference(name: str, backend: Backend) -> None
         engine = Engine(options, each)
         engine.apply(_batches(options, 100, 400, 1)[0])
         answers.append(engine.programs.run(name).values)
-    np.testing.assert_allclose(*answers, rtol=1e-9)
+    np.testing.assert_allclose(answers[0], answers[1], rtol=1e-9)

@@ -4,6 +4,8 @@ graph change. Lists get the order that every other backend leaves.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -68,12 +70,11 @@ class ReferenceGraph(GraphOperations):
         """Packs positions; a key with an id out of 0 … vertices[operation] - 1 is NO_KEY."""
         keys = [np.empty(0, np.int64)]
         for operation, *ids in columns:
-            ends = [np.array(column, np.int64) for column in ids]
-            known = np.all([(end >= 0) & (end < vertices[operation]) for end in ends], axis=0)
-            for end in ends:
-                renamed = known & (end < len(positions))
-                end[renamed] = positions[end[renamed]]
-            keys.append(np.where(known, _packed(*ends, operation), NO_KEY))
+            ends = np.array(ids, np.int64)
+            known = ((ends >= 0) & (ends < vertices[operation])).all(axis=0)
+            renamed = known & (ends < len(positions))
+            ends[renamed] = positions[ends[renamed]]
+            keys.append(np.where(known, _packed(ends[0], ends[1], operation), NO_KEY))
         return self.sort(np.concatenate(keys), weights)
 
     def sort(self, keys: Array, weights: Array | None = None) -> SortedKeys:
@@ -250,7 +251,7 @@ class ReferenceGraph(GraphOperations):
             _sum_weights(lists, vertices, loop, degree)
 
 
-def _count(plan: BatchPlan, **counted: int) -> None:
+def _count(plan: BatchPlan, **counted: Any) -> None:
     for name, count in counted.items():
         plan.counters[COUNTERS.index(name)] = count
 
@@ -280,10 +281,11 @@ def _weights_after(
     """
     inserted = keys[last] & 1 == INSERT
     if not adds:
-        return np.where(inserted, weights[last], before)
+        replaced: NDArray[np.float64] = np.where(inserted, weights[last], before)
+        return replaced
     edges = np.repeat(np.arange(len(first)), last + 1 - first)
     inserts = keys & 1 == INSERT
-    total = before.copy()
+    total: NDArray[np.float64] = before.copy()
     np.add.at(total, edges[inserts], weights[: len(keys)][inserts].astype(np.float64))
     return total.astype(np.float32).astype(np.float64)
 
@@ -370,14 +372,12 @@ class ReferenceRebuild(RebuildOperations):
 
     def merge(self, first: SortedKeys, second: SortedKeys) -> SortedKeys:
         """A stable sort of both."""
-        joined = (
-            None if one is None else np.concatenate([one, other])
-            for one, other in zip(first, second, strict=True)
-        )
-        keys, weights, places = joined
-        order = np.argsort(keys, kind="stable")
+        order = np.argsort(np.concatenate([first.keys, second.keys]), kind="stable")
         return SortedKeys(
-            *(None if each is None else each[order] for each in (keys, weights, places))
+            *(
+                None if one is None else np.concatenate([one, other])[order]
+                for one, other in zip(first, second, strict=True)
+            )
         )
 
     def count_rows(

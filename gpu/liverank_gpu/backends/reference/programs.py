@@ -79,10 +79,10 @@ def _math(name: str) -> Callable[..., Any]:
     function = getattr(np, {"pow": "power"}.get(name, name))
 
     def called(*numbers: Any) -> Any:
-        found = function(*(np.float64(each) for each in numbers))
-        return {"float": float, "bool": bool, "int": lambda each: _whole(float(each))}[MATH[name]](
-            found
-        )
+        found = float(function(*(np.float64(each) for each in numbers)))
+        if MATH[name] == "float":
+            return found
+        return bool(found) if MATH[name] == "bool" else _whole(found)
 
     return called
 
@@ -108,7 +108,7 @@ class _Operators(ast.NodeTransformer):
     integer, and ``f(a)`` becomes ``_called(f)(a)``.
     """
 
-    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
+    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
         self.generic_visit(node)
         return _call(_OPERATORS[type(node.op)].__name__, node.left, node.right)
 
@@ -221,7 +221,7 @@ class _Functions:
     def aggregated(self, values: list[Any], order: Iterable[int]) -> float:
         """The aggregate of all values, in this order."""
         total = AGGREGATE_IDENTITY[self.program.aggregator]
-        combine = {"sum": _sum_of, "min": min, "max": max}[self.program.aggregator]
+        combine: Any = {"sum": _sum_of, "min": min, "max": max}[self.program.aggregator]
         for v in order:
             if not self.absent[v]:
                 total = combine(total, float(self._aggregate(values[v], *self.vertex[v])))

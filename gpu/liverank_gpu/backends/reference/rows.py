@@ -56,7 +56,7 @@ def row_sums(csr: Csr, rows: Array | slice, values: Array) -> NDArray[np.float64
     """float64[k]: Σ w(u,v)·values[u] over the entries u of each row, in the order of the slots."""
     places, slots = entries_of(csr, rows)
     terms = values[csr.column_indices[slots]] * weights_at(csr, slots)
-    return np.bincount(places, terms, len(csr.row_lengths[rows]))
+    return np.bincount(places, terms, len(csr.row_lengths[rows])).astype(np.float64)
 
 
 def contributions_of(values: Array, degree: Array) -> NDArray[np.float64]:
@@ -74,7 +74,8 @@ def is_isolated(graph: GraphView, at: Array | slice = ALL) -> NDArray[np.bool_]:
     β at once.
     """
     alone: NDArray[np.bool_] = graph.degree[at] == graph.loop[at]
-    return alone & (graph.incoming.row_lengths[at] == 0)
+    alone &= graph.incoming.row_lengths[at] == 0
+    return alone
 
 
 def quantized(graph: GraphView, amounts: Array) -> NDArray[np.float32]:
@@ -82,4 +83,5 @@ def quantized(graph: GraphView, amounts: Array) -> NDArray[np.float32]:
     bounded; the rest of its residual stays.
     """
     bounded = np.clip(amounts, -LARGEST_FLOAT, LARGEST_FLOAT) if graph.weighted else amounts
-    return bounded.astype(np.float32)
+    rounded: NDArray[np.float32] = bounded.astype(np.float32)
+    return rounded

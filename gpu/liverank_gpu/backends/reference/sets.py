@@ -155,10 +155,9 @@ class ReferencePublished(PublishedOperations):
                 affected = lengths[marks.states == AFFECTED].sum(dtype=np.int64)
                 if rule.most_edges is not None and affected > rule.most_edges:
                     break
-        recomputed, edges_read, left, largest = np.array(trace).reshape(-1, 4).T
-        found = IterationTrace(
-            *(each.astype(int) for each in (recomputed, edges_read, left)), largest
-        )
+        columns = np.array(trace).reshape(-1, 4).T
+        recomputed, edges_read, left = columns[:3].astype(np.int64)
+        found = IterationTrace(recomputed, edges_read, left, columns[3])
         return PublishedResult(iterations, converged, rhs_scale, found if traced else None)
 
 

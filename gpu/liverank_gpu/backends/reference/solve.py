@@ -9,6 +9,7 @@ not among them, so that A·δ = (1 - αℓ/d)·δ - α·row_sums(δ/d).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -129,7 +130,7 @@ class ReferenceSweeps(SweepOperations):
         residual[alone] -= (diagonal * step)[alone]
         contributions[:] = _contribution(graph, residual, damping)
         found = _result(graph, residual, contributions, step, damping, v)
-        return SweepResult(*_fields(found)[:4], 0.0)
+        return replace(found, largest_step=0.0)
 
     def sum_in_degrees(self, graph: GraphView, damping: float) -> Array:
         """What values (β + α·c·i) / (1 - αℓ/d) send to other vertices, (1 - ℓ/d) / (1 - αℓ/d) of
@@ -160,7 +161,7 @@ class ReferenceSweeps(SweepOperations):
         contributions[:] = _contribution(graph, guess, damping)
         v = np.arange(len(degree))
         found = _result(graph, residual, contributions, values, damping, v)
-        return SweepResult(*_fields(found)[:4], 0.0)
+        return replace(found, largest_step=0.0)
 
     def sweep(
         self,
@@ -262,16 +263,6 @@ class ReferenceSweeps(SweepOperations):
     def sum_depth(self, longest_row: int) -> int:
         """Rows are added up one entry after the other."""
         return longest_row
-
-
-def _fields(result: SweepResult) -> tuple[float, ...]:
-    return (
-        result.residual_l1,
-        result.residual_sum,
-        result.mass,
-        result.next_residual_sum,
-        result.largest_step,
-    )
 
 
 def _sweep(
