@@ -98,14 +98,18 @@ _OPERATORS = {
 _MATH = {getattr(math, name): _math(name) for name in MATH}
 
 
+def _size_of(number: Any) -> Any:
+    return _wrapped(abs(number))
+
+
 def _called(function: Any) -> Any:
     """What is called in place of a function."""
-    return _whole if function is int else _MATH.get(function, function)
+    return {int: _whole, abs: _size_of, **_MATH}.get(function, function)
 
 
 class _Operators(ast.NodeTransformer):
-    """``a + b`` becomes ``_sum_of(a, b)``, ``-a`` becomes ``_difference_of(0, a)`` where it is an
-    integer, and ``f(a)`` becomes ``_called(f)(a)``.
+    """``a + b`` becomes ``_sum_of(a, b)``, ``-a`` becomes ``_wrapped(-a)``, and ``f(a)`` becomes
+    ``_called(f)(a)``.
     """
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.expr:

@@ -128,8 +128,8 @@ class ReferenceSweeps(SweepOperations):
         values[alone] += residual[alone] / diagonal[alone]
         step = values - old
         residual[alone] -= (diagonal * step)[alone]
-        contributions[:] = _contribution(graph, residual, damping)
-        found = _result(graph, residual, contributions, step, damping, v)
+        contributions[: graph.vertices] = sent = _contribution(graph, residual, damping)
+        found = _result(graph, residual, sent, step, damping, v)
         return replace(found, largest_step=0.0)
 
     def sum_in_degrees(self, graph: GraphView, damping: float) -> Array:
@@ -158,9 +158,9 @@ class ReferenceSweeps(SweepOperations):
         values[:] = np.where(alone, rhs_scale / diagonal_of(graph, damping), 0.0)
         residual[:] = np.where(alone, 0.0, rhs_scale)
         guess = rhs_scale + damping * mean * graph.incoming.row_lengths
-        contributions[:] = _contribution(graph, guess, damping)
+        contributions[: graph.vertices] = sent = _contribution(graph, guess, damping)
         v = np.arange(len(degree))
-        found = _result(graph, residual, contributions, values, damping, v)
+        found = _result(graph, residual, sent, values, damping, v)
         return replace(found, largest_step=0.0)
 
     def sweep(
