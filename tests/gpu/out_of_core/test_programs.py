@@ -167,6 +167,8 @@ def test_windows_without_an_active_in_neighbour_are_skipped(backend: Backend, mo
 
 
 def test_arrays_stay_within_the_budget(backend: Backend) -> None:
+    if backend.name == "reference":
+        pytest.skip("the scratch of its operations is not counted")
     cases: list[tuple[str, dict[str, Any]]] = [("distances", {}), ("pagerank", {"tolerance": 1.0})]
     vertices = 1 << (14 if backend.name == "cpu" else 12)
     columns, options = network(vertices, 12 * vertices), Options(weighted=True)

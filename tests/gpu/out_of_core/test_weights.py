@@ -169,6 +169,8 @@ def test_weights_come_from_page_locked_memory_too(backend: Backend) -> None:
 
 
 def test_arrays_stay_within_the_budget(backend: Backend) -> None:
+    if backend.name == "reference":
+        pytest.skip("the scratch of its operations is not counted")
     vertices = 1 << (14 if backend.name == "cpu" else 12)
     columns = repeated(5, 12 * vertices, vertices)
     options = Options(weighted=True, target_error=1e-4)

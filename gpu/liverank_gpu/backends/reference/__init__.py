@@ -12,7 +12,8 @@ sets        frontiers, published iterations, the largest entries
 programs    vertex programs
 algorithms  triangles, cores, generators
 
-Memory and time are the host's: those of ``cpu``, which are Python.
+Memory and time are the host's: those of ``cpu``, which are Python. What operations take beside the
+arrays that they are given is not counted: out of core it comes on top of the budget.
 """
 
 from __future__ import annotations
