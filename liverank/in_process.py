@@ -44,7 +44,7 @@ class Ranking(Tabular):
     iterations   sweeps over all vertices plus rounds over a work list
     edges        number of distinct edges; an undirected one counts once
     duplicates   number of edges that repeat another and count once; the last weight counts
-    backend      `cpu` or `cuda`
+    backend      `cpu`, `cuda` or `reference`
     """
 
     vertices: Sequence[Any] | pa.Array
@@ -118,7 +118,7 @@ def pagerank(
     dangling: Literal["uniform", "self-loop"] = "uniform",
     target_error: float = 1e-6,
     max_iterations: int = 500,
-    backend: Literal["auto", "cpu", "cuda"] = "auto",
+    backend: Literal["auto", "cpu", "cuda", "reference"] = "auto",
     unconverged: Literal["warn", "raise", "ignore"] = "warn",
 ) -> Ranking:
     """The PageRank of a frame of edges, pairs, a sparse matrix or a graph: see liverank.edges.
@@ -185,7 +185,7 @@ def pagerank(
 def _pagerank(
     columns: EdgeColumns,
     personalization: Any,
-    backend: Literal["auto", "cpu", "cuda"],
+    backend: Literal["auto", "cpu", "cuda", "reference"],
     **options: Any,
 ) -> Ranking:
     """Raises InvalidInput, liverank_gpu.EngineError."""

@@ -2,7 +2,8 @@
 
 ``pytest``                 runs what it can anywhere: ``cpu``, and ``emulated``, the ``cuda``
                            backend with NumPy arrays and its kernels compiled for the CPU
-                           (``shuffled``: its threads and blocks in a random order)
+                           (``shuffled``: its threads and blocks in a random order);
+                           marked tests on ``reference`` too
 ``pytest --backend cuda``  runs the same on a CUDA device
 ``pytest --all``           runs every case of the engine's tests, with long streams of batches,
                            as ``--backend`` does. Otherwise ``emulated`` and ``shuffled`` run a part
@@ -41,16 +42,16 @@ def _backend(name: str) -> Backend:
         from tests.cuda_emulator.emulated import emulated_backend
 
         return emulated_backend("shuffled" if name == "shuffled" else "forward")
-    assert name in ("cpu", "cuda")
-    return backend_named("cpu" if name == "cpu" else "cuda")
+    assert name in ("cpu", "cuda", "reference")
+    return backend_named(name)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--backend",
         action="append",
-        choices=["cpu", "emulated", "shuffled", "cuda"],
-        help="backend to test, repeatable; cpu and emulated (and shuffled for some) unless given",
+        choices=["cpu", "reference", "emulated", "shuffled", "cuda"],
+        help="backend to test, repeatable; cpu and emulated (and others for some) unless given",
     )
 
     parser.addoption("--all", action="store_true", help="every case, and long streams")
@@ -108,6 +109,8 @@ def _is_slow(item: pytest.Item) -> bool:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "backend" in metafunc.fixturenames:
         anywhere = ["cpu", "emulated"]
+        if metafunc.definition.get_closest_marker("reference"):
+            anywhere.append("reference")
         if metafunc.definition.get_closest_marker("any_thread_order"):
             anywhere.append("shuffled")
         if metafunc.config.getoption("--shards"):

@@ -12,6 +12,7 @@ import re
 import sys
 from abc import ABC
 from collections.abc import Iterator
+from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -22,6 +23,7 @@ import liverank_gpu
 from liverank_gpu import operations
 from liverank_gpu.backends import cpu, cuda
 from liverank_gpu.backends.cuda.kernels import loader
+from liverank_gpu.backends.reference import reference_backend
 
 ROOT = Path(__file__).parents[1]
 
@@ -143,6 +145,21 @@ def test_backends_implement_the_contracts_as_declared(contract: type, package: M
         for each in vars(module).values()
         if inspect.isclass(each) and issubclass(each, contract) and each is not contract
     ]
+    _assert_as_declared(contract, implementation)
+
+
+@pytest.mark.parametrize("contract", _contracts(), ids=lambda contract: contract.__name__)
+def test_the_reference_implements_the_contracts_as_declared(contract: type) -> None:
+    backend = reference_backend()
+    (implementation,) = (
+        type(each)
+        for each in (getattr(backend, field.name) for field in fields(backend))
+        if isinstance(each, contract)
+    )
+    _assert_as_declared(contract, implementation)
+
+
+def _assert_as_declared(contract: type, implementation: type) -> None:
     assert not inspect.isabstract(implementation)
     for operation in sorted(getattr(contract, "__abstractmethods__", ())):
         declared = inspect.signature(getattr(contract, operation))

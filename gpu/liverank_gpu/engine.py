@@ -76,7 +76,7 @@ class Engine:
     """A dynamic graph, its transpose and its ranks, on one backend.
 
     options      fixed for the life of the graph
-    backend      ``auto``, ``cpu`` or ``cuda``, or a Backend
+    backend      ``auto``, ``cpu``, ``cuda`` or ``reference``, or a Backend
     unconverged  what `update` does about ranks that have not converged: ``warn`` of NotConverged,
                  ``raise`` it when they are up to date, so that `publish` has them, or ``ignore`` it
     edge_reader  reads edges while the graph changes; programs  runs programs

@@ -21,7 +21,7 @@ from liverank_gpu.trace import Trace
 
 Dangling = Literal["uniform", "self-loop"]
 Storage = Literal["float64"]
-BackendName = Literal["auto", "cpu", "cuda"]
+BackendName = Literal["auto", "cpu", "cuda", "reference"]
 VertexOrder = Literal["auto", "degree", "given"]
 OnConflict = Literal["replace", "add"]
 Form = Literal["accelerated", "published"]

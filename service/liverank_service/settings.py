@@ -59,7 +59,8 @@ class Settings(BaseSettings):
 
     data                     the directory of all graphs; one server at a time uses it
     host, port               where the server listens
-    backend                  ``auto``: CUDA if there is a device, otherwise the CPU
+    backend                  ``auto``: CUDA if there is a device, otherwise the CPU. ``reference``:
+                             slow, for comparison
     shards                   worker processes that hold each graph, each on the backend, with a GPU
                              of its own on ``cuda``; 0: the server holds it
     device_memory            bytes that arrays take on a GPU at most: those of this process, or with
@@ -166,8 +167,8 @@ class Settings(BaseSettings):
         """Raises InvalidSetting for a setting that a server could not use together with the others.
         Commands that only read `data` need not have all of them.
         """
-        if self.device_memory is not None and self.backend == "cpu":
-            unset = f"unset with {PREFIX}BACKEND=cpu"
+        if self.device_memory is not None and self.backend in ("cpu", "reference"):
+            unset = f"unset with {PREFIX}BACKEND={self.backend}"
             raise InvalidSetting("device_memory", self.device_memory, unset)
         for field, needed in (
             ("cluster_ca", "cluster"),

@@ -79,7 +79,11 @@ def test_a_setting_cannot_be_changed() -> None:
             )
             for size in ("8GB", "0.1", "1.5", "1", "1048575", "1023KiB", "8388608TiB")
         ),
-        ("LIVERANK_BACKEND", "tpu", "LIVERANK_BACKEND: 'tpu' must be one of auto, cpu, cuda"),
+        (
+            "LIVERANK_BACKEND",
+            "tpu",
+            "LIVERANK_BACKEND: 'tpu' must be one of auto, cpu, cuda, reference",
+        ),
     ],
 )
 def test_a_setting_that_cannot_be_used_is_named(

@@ -5,19 +5,28 @@ arrays, None, numbers and named tuples; what a function is given is checked (bin
 interpreter lock is not held while it runs. Loops share a pool of threads (pool.h):
 ``kernels.set_threads`` bounds those of the calling thread's loops, LIVERANK_THREADS those of the
 process.
+
+The extension is loaded when a kernel is first named. An installation without one has those kernels
+that are in ``in_numpy``, and the backend ``reference``.
 """
 
 from __future__ import annotations
 
+from functools import cache
 from importlib.machinery import ExtensionFileLoader
 from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+from liverank_gpu.errors import BackendUnavailable
+from liverank_gpu.native import in_numpy
 from liverank_gpu.native.level import level
 
 
-def _loaded() -> Any:
+@cache
+def loaded() -> Any:
+    """The extension. Raises BackendUnavailable."""
     folder, own = Path(__file__).parent, level()
     names = [f"_kernels_v{each}" for each in range(own, 1, -1)] or ["_kernels"]
     for name in names:
@@ -28,10 +37,27 @@ def _loaded() -> Any:
             module = module_from_spec(spec)
             spec.loader.exec_module(module)
             return module
-    raise ImportError(
-        f"the kernels of the CPU are not compiled for this machine: {folder} has none of "
-        f"{', '.join(names)}. From a clone, `pip install -e .` compiles them"
+    raise BackendUnavailable(
+        "cpu",
+        f"its kernels are not compiled for this machine ({folder} has none of {', '.join(names)}): "
+        "install a wheel of liverank, or pip install -e . in its clone",
     )
 
 
-kernels: Any = _loaded()
+class _Kernels(ModuleType):
+    """The functions of the extension, loaded when one is first named. Raises BackendUnavailable for
+    those that it alone has.
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            found = getattr(loaded(), name)
+        except BackendUnavailable:
+            if name.startswith("_") or not hasattr(in_numpy, name):
+                raise
+            found = getattr(in_numpy, name)
+        self.__dict__[name] = found  # not looked up here again
+        return found
+
+
+kernels: Any = _Kernels("kernels")

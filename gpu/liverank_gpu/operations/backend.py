@@ -119,7 +119,7 @@ class Backend:
 
     components        None where there are none: on ``cuda``, and where rows are only a part of a
                       graph
-    pages             None where there are none: on ``cpu``
+    pages             None where there are none: everywhere but on ``cuda``
     compiles_kernels  whether kernels are compiled, or loaded, when they are first needed: all that
                       a warm-up is for
     """

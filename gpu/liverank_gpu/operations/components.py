@@ -39,7 +39,7 @@ class ComponentsSolved:
 
 
 class ComponentOperations(Protocol):
-    """Operations on strongly connected components. Only ``cpu`` has them: on a GPU, a chain of
+    """Operations on strongly connected components. ``cuda`` has none: on a GPU, a chain of
     components would be a chain of launches.
     """
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from liverank_gpu.errors import DeviceLost, InvalidValue, OutOfMemory
 
 Array = Any
-"""A NumPy array on ``cpu``, a CuPy array on ``cuda``."""
+"""A CuPy array on ``cuda``, otherwise a NumPy array."""
 
 _SMALL_BYTES = 1 << 24
 

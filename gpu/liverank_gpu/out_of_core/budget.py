@@ -61,7 +61,7 @@ def program_bytes(backend: Backend, dtype: str, weighted: bool) -> int:
         2 * np.dtype(dtype).itemsize
         + _PROGRAM_BYTES
         + kept
-        + (packed if backend.name == "cpu" else 0)
+        + (packed if backend.name != "cuda" else 0)
         + _ROW_BYTES
         + _PASS_BYTES
     )
@@ -71,7 +71,7 @@ def algorithm_bytes(backend: Backend, weighted: bool) -> int:
     """The same while an algorithm runs, which may have packed the edges again."""
     # lengths of both lists, and loops
     repacked = 4 + 4 + np.dtype(loop_dtype(False)).itemsize
-    return program_bytes(backend, "int64", weighted) + (repacked if backend.name == "cpu" else 0)
+    return program_bytes(backend, "int64", weighted) + (repacked if backend.name != "cuda" else 0)
 
 
 def sort_bytes(weighted: bool) -> int:

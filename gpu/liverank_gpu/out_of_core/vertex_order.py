@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from liverank_gpu.backends import backend_named
+from liverank_gpu.backends import host_backend
 from liverank_gpu.graph import permutation
 from liverank_gpu.graph.permutation import (
     VertexPermutation,
@@ -48,7 +48,7 @@ def chosen_order(
     by_degree: NDArray[np.int32] = by_descending_degree(np, out_degree)
     if order == "degree":
         return by_degree
-    backend, longest = backend_named("cpu"), max(1, len(in_degree) // _SAMPLED_PART)
+    backend, longest = host_backend(), max(1, len(in_degree) // _SAMPLED_PART)
     before, after = (
         cache_lines_of_chunks(
             backend, VertexPermutation(backend, ids), pieces(), edges, in_degree, longest

@@ -95,7 +95,7 @@ class WindowStream:
         self._buffers = [
             tuple(allocate(_PURPOSE, room, dtype) for dtype in packed.dtypes) for _ in windows[:2]
         ]
-        on_host = backend.name == "cpu"
+        on_host = backend.name != "cuda"
         self._host = None if on_host else _read_whole(backend, packed)
         self.in_memory = self._host is not None
         self._staging = self._buffers

@@ -94,7 +94,7 @@ def local_workers(
     device_memory  see liverank_gpu.limit_device_memory, which raises InvalidValue
     """
     devices = _devices_for(shards, backend)
-    on: BackendName = "cuda" if devices else "cpu"
+    on: BackendName = "cuda" if devices else "cpu" if backend == "auto" else backend
     try:
         import dask
         from distributed import Client, Nanny, Scheduler, SpecCluster
@@ -299,7 +299,7 @@ def _devices_for(shards: int, backend: BackendName) -> list[str]:
     """The GPU of each shard, as CUDA_VISIBLE_DEVICES names it; empty if the shards are on the CPU.
     Raises BackendUnavailable.
     """
-    if backend == "cpu":
+    if backend not in ("cuda", "auto"):
         return []
     devices = visible_devices()
     if len(devices) < shards and (devices or backend == "cuda"):

@@ -186,7 +186,7 @@ def own_version() -> str | None:
 def capability(backend: BackendName, dask_worker: Any) -> Capability:
     """Of this worker."""
     shards = sum(address == dask_worker.address for address, _ in list(_shards))
-    return Capability(own_version(), shards, None if backend == "cpu" else _device())
+    return Capability(own_version(), shards, _device() if backend in ("cuda", "auto") else None)
 
 
 def _device() -> str | None:

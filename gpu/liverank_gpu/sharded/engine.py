@@ -17,7 +17,7 @@ from typing import Any, Self, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from liverank_gpu.backends import backend_named
+from liverank_gpu.backends import host_backend
 from liverank_gpu.errors import InvalidValue
 from liverank_gpu.graph.arcs import insertion_weights, require_times
 from liverank_gpu.graph.decay import half_lives
@@ -77,8 +77,8 @@ class ShardedEngine:
         """Starts the shards.
 
         shards   their number; each has a worker process of a Dask cluster
-        backend  of the shards: ``cpu``; ``cuda``, with a GPU for each shard; or ``auto``: ``cuda``
-                 if there is a GPU
+        backend  of the shards: ``cpu``; ``cuda``, with a GPU for each shard; ``reference``; or
+                 ``auto``: ``cuda`` if there is a GPU, otherwise ``cpu``
         workers  run the shards in place of such processes; all other arguments but the options are
                  not used then
         cluster  an existing Dask cluster; None: one is started on this machine
@@ -90,7 +90,7 @@ class ShardedEngine:
         """
         self.options, self._unconverged = options or Options(), checked_unconverged(unconverged)
         if backend not in get_args(BackendName):
-            raise InvalidValue("backend", backend, "'auto', 'cpu' or 'cuda'")
+            raise InvalidValue("backend", backend, "'auto', 'cpu', 'cuda' or 'reference'")
         if isinstance(shards, bool) or not isinstance(shards, int) or shards < 1:
             raise InvalidValue("shards", shards, "an integer of at least 1")
         self._workers = workers or started_workers(
@@ -109,7 +109,7 @@ class ShardedEngine:
 
     @property
     def backend(self) -> str:
-        """``cpu`` or ``cuda``: what ``auto`` became."""
+        """Its name: what ``auto`` became."""
         return self._workers.backend
 
     @property
@@ -128,7 +128,7 @@ class ShardedEngine:
             half_lives(batch.times, self.options.half_life)
         slices = _slices(batch, self._workers.size)
         limit, removed = max(self.ids.limit, batch.vertices), self.ids.vertices_among(batch.remove)
-        returned = self.ids.returning(backend_named("cpu"), batch, removed)
+        returned = self.ids.returning(host_backend(), batch, removed)
         self.ids.reserve(limit if len(removed) else 0)
         change: Change = self._workers.call("apply", [(each,) for each in slices])[0]
         self.ids.change(removed, returned, limit)
@@ -299,7 +299,7 @@ class ShardedEngine:
         """
         parts: list[ShardRanks] = self._workers.everywhere("values")
         self._take_sizes([part.size for part in parts])
-        backend = backend_named("cpu")
+        backend = host_backend()
         values = by_position([part.values for part in parts])
         permutation = VertexPermutation(backend, self._order()[: len(values)].astype(np.int32))
         free = np.flatnonzero(values == -np.inf).astype(np.int32)

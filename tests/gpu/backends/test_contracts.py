@@ -29,6 +29,8 @@ from liverank_gpu.pagerank.sweeps import Swept, sweep_to_target
 from liverank_gpu.types import Options
 from tests.gpu.backends.pushes import FIRST, LEAF, pushed, solved
 
+pytestmark = pytest.mark.reference
+
 COUNTS = [1, 255, 257, 3_000]
 """Below and above what one block of threads covers at once."""
 

@@ -15,6 +15,8 @@ from liverank_gpu.operations.lists import Fingerprints
 from liverank_gpu.types import Dangling
 from tests.gpu.graphs import arc_weights_of, arcs_of
 
+pytestmark = pytest.mark.reference
+
 LONGEST = 1024
 RANDOM = 150
 """Vertices with random edges; others have the lists that are planted."""

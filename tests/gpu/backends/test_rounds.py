@@ -13,6 +13,8 @@ from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.residual import LISTED, SOLVE_SHIFT, Residual
 from liverank_gpu.operations.rounds import LEVELS
 
+pytestmark = pytest.mark.reference
+
 DAMPING, FLOOR, EDGE_WEIGHT = 0.75, 1e-3, 0.5
 THRESHOLDS = (0.4, 0.05, 0.00625, FLOOR)
 SOLVE = 7

@@ -10,6 +10,8 @@ import pytest
 
 from liverank_gpu.operations.backend import Backend
 
+pytestmark = pytest.mark.reference
+
 
 @pytest.mark.parametrize("kind", ["spread", "tied", "negative", "descending", "of one group"])
 def test_the_largest_are_found(kind: str, backend: Backend) -> None:

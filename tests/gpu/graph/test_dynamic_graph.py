@@ -219,6 +219,8 @@ def test_columns_may_lie_on_the_device(backend: Backend) -> None:
 
 
 def test_rows_change_their_group_only_when_they_stray_far(backend: Backend) -> None:
+    if backend.name == "reference":
+        pytest.skip("all rows are one group")
     graph, model = DynamicGraph(backend, "uniform"), Model("uniform")
     apply(graph, model, EdgeBatch(np.arange(999), np.arange(1, 1000)))
     groups = graph.outgoing.partition().groups

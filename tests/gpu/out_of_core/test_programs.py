@@ -158,7 +158,7 @@ def test_windows_without_an_active_in_neighbour_are_skipped(backend: Backend, mo
         assert found.processed <= found.windows + 2 * passes
         if mode == "synchronous":
             assert passes == vertices
-        elif backend.name == "cpu" and start == 0:
+        elif backend.name != "cuda" and start == 0:
             assert passes <= 3
         assert found.bytes_loaded <= 16 * vertices * passes
 
@@ -167,13 +167,15 @@ def test_windows_without_an_active_in_neighbour_are_skipped(backend: Backend, mo
 
 
 def test_arrays_stay_within_the_budget(backend: Backend) -> None:
+    if backend.name == "reference":
+        pytest.skip("the scratch of its operations is not counted")
     cases: list[tuple[str, dict[str, Any]]] = [("distances", {}), ("pagerank", {"tolerance": 1.0})]
     vertices = 1 << (14 if backend.name == "cpu" else 12)
     columns, options = network(vertices, 12 * vertices), Options(weighted=True)
     streamed = 1 << 18
     memory = vertices * budget.program_bytes(backend, "float64", weighted=True) + streamed
     # on a device, the host has buffers as large as the windows, and what it keeps of the graph
-    staged = 0 if backend.name == "cpu" else streamed + 20 * vertices
+    staged = 0 if backend.name != "cuda" else streamed + 20 * vertices
     for program, given in cases:
         for _ in range(2):  # the first run compiles
             with (

@@ -158,7 +158,7 @@ def test_a_heavy_loop_leaves_room_for_other_edges(backend: Backend) -> None:
 
 
 def test_weights_come_from_page_locked_memory_too(backend: Backend) -> None:
-    if backend.name == "cpu":
+    if backend.name != "cuda":
         pytest.skip("on the host, edges come from the file")
     columns, options = repeated(4), Options(weighted=True, target_error=1e-8)
     inside = ranked(columns, options, backend, 1 << 17)
@@ -169,6 +169,8 @@ def test_weights_come_from_page_locked_memory_too(backend: Backend) -> None:
 
 
 def test_arrays_stay_within_the_budget(backend: Backend) -> None:
+    if backend.name == "reference":
+        pytest.skip("the scratch of its operations is not counted")
     vertices = 1 << (14 if backend.name == "cpu" else 12)
     columns = repeated(5, 12 * vertices, vertices)
     options = Options(weighted=True, target_error=1e-4)
@@ -183,7 +185,7 @@ def test_arrays_stay_within_the_budget(backend: Backend) -> None:
         finally:
             tracemalloc.stop()
     assert found.windows >= 2
-    staged = 0 if backend.name == "cpu" else memory - values
+    staged = 0 if backend.name != "cuda" else memory - values
     assert peak <= memory + staged + (1 << 18)
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from liverank_service.cli.ingest import ReplayedBatch
     from liverank_service.formats.edge_list import EdgeList, WantedColumns
 
-Backend = Literal["auto", "cpu", "cuda"]
+Backend = Literal["auto", "cpu", "cuda", "reference"]
 
 
 def _readable(file: Path) -> Path:

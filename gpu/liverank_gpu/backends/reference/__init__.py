@@ -1,0 +1,70 @@
+"""The ``reference`` backend: every operation in a few lines of NumPy, without a compiler.
+
+It is what the other backends are compared with, and says in the fewest words what they compute. It
+is slow: use ``cpu`` or ``cuda`` for more than small graphs. Sums go through a row one entry after
+the other, so results differ from those of the others in rounding alone; what is no float is equal.
+Its costs are those of ``cpu``, so that both decide alike.
+
+rows        entries of rows, and what happens at one vertex
+graph       batches, loading, packing, the same in-lists
+solve       sweeps, the residual, pushes, components, several vectors
+sets        frontiers, published iterations, the largest entries
+programs    vertex programs
+algorithms  triangles, cores, generators
+
+Memory and time are the host's: those of ``cpu``, which are Python. What operations take beside the
+arrays that they are given is not counted: out of core it comes on top of the budget.
+"""
+
+from __future__ import annotations
+
+from liverank_gpu.backends.cpu.device import CpuDevice
+from liverank_gpu.backends.reference.algorithms import (
+    ReferenceCores,
+    ReferenceGenerate,
+    ReferenceTriangles,
+)
+from liverank_gpu.backends.reference.graph import ReferenceGraph, ReferenceLists, ReferenceRebuild
+from liverank_gpu.backends.reference.programs import ReferencePrograms, ReferenceProgramWindows
+from liverank_gpu.backends.reference.sets import (
+    ReferenceForwardPush,
+    ReferenceFrontier,
+    ReferencePublished,
+    ReferenceSelect,
+)
+from liverank_gpu.backends.reference.solve import (
+    ReferenceComponents,
+    ReferenceMultivector,
+    ReferenceResidual,
+    ReferenceRounds,
+    ReferenceSweeps,
+)
+from liverank_gpu.operations.backend import Backend, Costs
+
+
+def reference_backend() -> Backend:
+    """The backend in NumPy."""
+    device, graph = CpuDevice(), ReferenceGraph()
+    return Backend(
+        name="reference",
+        costs=Costs(pushed_edge=8.0, sweep_overhead=1e4, sparse_part=16, exchange=5e5),
+        device=device,
+        graph=graph,
+        rebuild=ReferenceRebuild(graph),
+        frontier=ReferenceFrontier(),
+        published=ReferencePublished(),
+        forward_push=ReferenceForwardPush(),
+        residual=ReferenceResidual(),
+        rounds=ReferenceRounds(),
+        sweeps=ReferenceSweeps(),
+        multivector=ReferenceMultivector(),
+        select=ReferenceSelect(device),
+        lists=ReferenceLists(),
+        generate=ReferenceGenerate(device),
+        programs=ReferencePrograms(),
+        program_windows=ReferenceProgramWindows(),
+        cores=ReferenceCores(),
+        components=ReferenceComponents(),
+        triangles=ReferenceTriangles(),
+        compiles_kernels=False,
+    )

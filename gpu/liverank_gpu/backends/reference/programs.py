@@ -1,0 +1,435 @@
+"""Vertex programs in Python: the functions of a program run for one edge and one vertex at a time.
+
+What Python would refuse, or make of it, is what C++ makes of it
+(liverank_gpu.device_functions): the operators are calls of the functions below, which have the
+names of those of gpu/liverank_gpu/kernels/program_functions.h.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import math
+import textwrap
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
+from types import FunctionType
+from typing import Any
+
+import numpy as np
+
+from liverank_gpu.backends.reference.rows import as_ieee
+from liverank_gpu.device_functions import MATH, DeviceFunction
+from liverank_gpu.operations.csr import Csr
+from liverank_gpu.operations.device import Array
+from liverank_gpu.operations.program_windows import Gathered, ProgramWindowOperations, WindowState
+from liverank_gpu.operations.programs import (
+    AGGREGATE_IDENTITY,
+    KINDS,
+    Mode,
+    ProgramGraph,
+    ProgramOperations,
+    ProgramState,
+    VertexProgram,
+)
+
+_HALF = 1 << 63
+
+
+def _wrapped(number: Any) -> Any:
+    """An integer that 64 bits have no room for is what is left of it."""
+    if isinstance(number, float) or -_HALF <= number < _HALF:
+        return number
+    return (number + _HALF) % (2 * _HALF) - _HALF
+
+
+def _sum_of(a: Any, b: Any) -> Any:
+    return _wrapped(a + b)
+
+
+def _difference_of(a: Any, b: Any) -> Any:
+    return _wrapped(a - b)
+
+
+def _product_of(a: Any, b: Any) -> Any:
+    return _wrapped(a * b)
+
+
+def _quotient_of(a: Any, b: Any) -> float:
+    return float(np.float64(a) / np.float64(b))
+
+
+def _floor_quotient(a: int, b: int) -> Any:
+    return _wrapped(a // b) if b else 0
+
+
+def _floor_remainder(a: int, b: int) -> Any:
+    return a % b if b else 0
+
+
+def _whole(number: Any) -> int:
+    """The integer towards 0; the lowest one where 64 bits have no room for it."""
+    if isinstance(number, float):
+        return int(number) if -(2.0**63) <= number < 2.0**63 else -_HALF
+    return int(number)
+
+
+def _math(name: str) -> Callable[..., Any]:
+    """A function of `math`, of all floats."""
+    function = getattr(np, {"pow": "power"}.get(name, name))
+
+    def called(*numbers: Any) -> Any:
+        found = float(function(*(np.float64(each) for each in numbers)))
+        if MATH[name] == "float":
+            return found
+        return bool(found) if MATH[name] == "bool" else _whole(found)
+
+    return called
+
+
+_OPERATORS = {
+    ast.Add: _sum_of,
+    ast.Sub: _difference_of,
+    ast.Mult: _product_of,
+    ast.Div: _quotient_of,
+    ast.FloorDiv: _floor_quotient,
+    ast.Mod: _floor_remainder,
+}
+_MATH = {getattr(math, name): _math(name) for name in MATH}
+
+
+def _size_of(number: Any) -> Any:
+    return _wrapped(abs(number))
+
+
+def _called(function: Any) -> Any:
+    """What is called in place of a function."""
+    return {int: _whole, abs: _size_of, **_MATH}.get(function, function)
+
+
+class _Operators(ast.NodeTransformer):
+    """``a + b`` becomes ``_sum_of(a, b)``, ``-a`` becomes ``_wrapped(-a)``, and ``f(a)`` becomes
+    ``_called(f)(a)``.
+    """
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
+        self.generic_visit(node)
+        return _call(_OPERATORS[type(node.op)].__name__, node.left, node.right)
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> ast.AST:
+        assert isinstance(node.target, ast.Name)
+        operation = ast.BinOp(ast.Name(node.target.id, ast.Load()), node.op, node.value)
+        return ast.Assign([node.target], self.visit_BinOp(operation), lineno=node.lineno)
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
+        self.generic_visit(node)
+        return _call("_wrapped", node) if isinstance(node.op, ast.USub) else node
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        return ast.Call(_call("_called", node.func), node.args, [])
+
+
+def _call(name: str, *arguments: ast.expr) -> ast.Call:
+    return ast.Call(ast.Name(name, ast.Load()), list(arguments), [])
+
+
+@lru_cache(256)
+def _as_in_cpp(function: DeviceFunction) -> Callable[..., Any]:
+    """The function with the arithmetic of C++. Its global and captured names are as they were when
+    the program was made.
+    """
+    python = function.python
+    tree = ast.parse(textwrap.dedent(inspect.getsource(python)))
+    (definition,) = tree.body
+    assert isinstance(definition, ast.FunctionDef)
+    definition.decorator_list, definition.returns = [], None
+    for argument in (*definition.args.posonlyargs, *definition.args.args):
+        argument.annotation = None
+    captured = inspect.getclosurevars(python).nonlocals
+    names = {**python.__globals__, **captured, **{each.__name__: each for each in _HELPERS}}
+    exec(compile(ast.fix_missing_locations(_Operators().visit(tree)), "<program>", "exec"), names)
+    found = names[definition.name]
+    assert isinstance(found, FunctionType)
+    return found
+
+
+_HELPERS = (_wrapped, _called, *_OPERATORS.values())
+
+
+class _Functions:
+    """The functions of a program, with its parameters, on a graph. What they give is rounded to the
+    type of values, as it is stored.
+    """
+
+    def __init__(
+        self,
+        program: VertexProgram,
+        parameters: Mapping[str, float],
+        vertices: int,
+        graph: ProgramGraph | None = None,
+    ) -> None:
+        self.program, self.identity = program, program.identity
+        self._constants = {"vertices": vertices, **parameters}
+        self._initial, self._gather, self._merge, self._apply, self._scatter, self._aggregate = (
+            self._bound(name)
+            for name in ("initial", "gather", "merge", "apply", "scatter", "aggregate")
+        )
+        if graph is not None:
+            self.degree = graph.view.degree.astype(np.float64).tolist()
+            in_degree = graph.view.incoming.row_lengths.tolist()
+            self.vertex = list(zip(graph.ids.tolist(), self.degree, in_degree, strict=True))
+            self.absent = graph.absent.astype(bool).tolist()
+
+    def _bound(self, name: str) -> Callable[..., Any]:
+        """Takes all that the function may name, values first."""
+        program, function = self.program, self.program.functions[name]
+        names = [*program.values_of(name), *program.arguments_of(name), *self._constants]
+        places = [names.index(each) for each in function.arguments]
+        python, constants = _as_in_cpp(function), tuple(self._constants.values())
+
+        def called(*given: Any) -> Any:
+            every = given + constants
+            return python(*[every[place] for place in places])
+
+        return called
+
+    def _stored(self, value: Any) -> Any:
+        if KINDS[self.program.dtype] == "int":
+            value = _whole(value)
+            return value if self.program.dtype == "int64" else int(np.int64(value).astype(np.int32))
+        return float(np.float32(value)) if self.program.dtype == "float32" else float(value)
+
+    def initial(self, v: int) -> Any:
+        """The value of position v; the identity where there is no vertex."""
+        return self.identity if self.absent[v] else self._stored(self._initial(*self.vertex[v]))
+
+    def message(self, value: Any, weight: float, degree: float) -> Any:
+        """What a vertex of this value sends along an edge."""
+        share = weight / degree if degree else _quotient_of(weight, degree)
+        return self._stored(self._gather(value, weight, share))
+
+    def merged(self, a: Any, b: Any) -> Any:
+        return self._stored(self._merge(a, b))
+
+    def improved(self, old: Any, gathered: Any) -> Any:
+        """`apply` of a monotone program, which names nothing else."""
+        return self._stored(self._apply(old, gathered, 0, 0.0, 0, 0, 0.0))
+
+    def applied(self, old: Any, gathered: Any, v: int, superstep: int, aggregate: float) -> Any:
+        return self._stored(self._apply(old, gathered, *self.vertex[v], superstep, aggregate))
+
+    def scatters(self, old: Any, new: Any) -> bool:
+        return bool(self._scatter(old, new))
+
+    def aggregated(self, values: list[Any], order: Iterable[int]) -> float:
+        """The aggregate of all values, in this order."""
+        total = AGGREGATE_IDENTITY[self.program.aggregator]
+        combine: Any = {"sum": _sum_of, "min": min, "max": max}[self.program.aggregator]
+        for v in order:
+            if not self.absent[v]:
+                total = combine(total, float(self._aggregate(values[v], *self.vertex[v])))
+        return total
+
+
+def _row(csr: Csr, v: int) -> Iterable[tuple[int, float]]:
+    """Neighbours, and the weights of these edges."""
+    slots = slice(csr.row_starts[v], csr.row_starts[v] + csr.row_lengths[v])
+    neighbours = csr.column_indices[slots].tolist()
+    weights = [1.0] * len(neighbours) if csr.weights is None else csr.weights[slots].tolist()
+    return zip(neighbours, weights, strict=True)
+
+
+@as_ieee
+class ReferencePrograms(ProgramOperations):
+    """See ProgramOperations."""
+
+    def initialise(
+        self,
+        program: VertexProgram,
+        parameters: Mapping[str, float],
+        graph: ProgramGraph,
+        first: int,
+        state: ProgramState,
+    ) -> None:
+        """value = initial(), active where scatter(identity, value)."""
+        each = _Functions(program, parameters, graph.vertices, graph)
+        for v in range(first, len(state.values)):
+            value = state.values[v] = each.initial(v)
+            if each.scatters(each.identity, value):
+                state.active[state.count] = v
+                state.count += 1
+
+    def run(
+        self,
+        program: VertexProgram,
+        parameters: Mapping[str, float],
+        graph: ProgramGraph,
+        mode: Mode,
+        supersteps: int,
+        state: ProgramState,
+    ) -> None:
+        """Supersteps (Malewicz et al., SIGMOD 2010) of gather, merge, apply, scatter (Gonzalez et
+        al., OSDI 2012).
+        """
+        each, values = _Functions(program, parameters, graph.vertices, graph), state.values.tolist()
+        if program.every_vertex:
+            values = _run_all(each, graph, supersteps, state, values)
+        else:
+            step = _in_place if mode == "asynchronous" else _superstep
+            active = state.active[: state.count].tolist()
+            lists = (graph.view.outgoing, graph.view.incoming)[: 2 if graph.both else 1]
+            for _ in range(supersteps):
+                if not active:
+                    break
+                for csr in lists:
+                    state.edges += int(csr.row_lengths[active].sum(dtype=np.int64))
+                active = step(each, lists, active, values, state.supersteps)
+                state.supersteps += 1
+            state.active[: len(active)], state.count = active, len(active)
+        state.values[:] = values
+
+    def supports_any(
+        self,
+        program: VertexProgram,
+        parameters: Mapping[str, float],
+        values: Array,
+        edges: tuple[Array, Array, Array | None],
+    ) -> bool:
+        """value[target] = gather(value[source], w), for any edge; in direction ``both`` also
+        against it.
+        """
+        each, known = _Functions(program, parameters, len(values)), values.tolist()
+        sources, targets, weights = edges
+        for place, ends in enumerate(zip(sources.tolist(), targets.tolist(), strict=True)):
+            weight = 1.0 if weights is None else float(weights[place])
+            for u, v in (ends, ends[::-1])[: 2 if program.direction == "both" else 1]:
+                if known[v] != each.identity and each.message(known[u], weight, np.inf) == known[v]:
+                    return True
+        return False
+
+
+def _superstep(
+    each: _Functions, lists: Iterable[Csr], active: list[int], values: list[Any], superstep: int
+) -> list[int]:
+    """Values that are sent are those before the superstep. Returns who is active next."""
+    gathered = dict[int, Any]()
+    for csr in lists:
+        for u in active:
+            for v, weight in _row(csr, u):
+                message = each.message(values[u], weight, each.degree[u])
+                # of a monotone program, what changes nothing need not be received
+                if each.program.monotone and each.improved(values[v], message) == values[v]:
+                    continue
+                gathered[v] = each.merged(gathered.get(v, each.identity), message)
+    following = []
+    for v, merged in gathered.items():
+        old, values[v] = values[v], each.applied(values[v], merged, v, superstep, 0.0)
+        if each.scatters(old, values[v]):
+            following.append(v)
+    return following
+
+
+def _in_place(
+    each: _Functions, lists: Iterable[Csr], active: list[int], values: list[Any], _: int
+) -> list[int]:
+    """Each message is applied at once, and sent values are the newest. Returns who is active
+    next.
+    """
+    following = dict[int, None]()
+    for csr in lists:
+        for u in active:
+            for v, weight in _row(csr, u):
+                message = each.message(values[u], weight, each.degree[u])
+                old, new = values[v], each.improved(values[v], message)
+                if new != old:
+                    values[v] = new
+                    if each.scatters(old, new):
+                        following[v] = None
+    return list(following)
+
+
+def _run_all(
+    each: _Functions, graph: ProgramGraph, supersteps: int, state: ProgramState, values: list[Any]
+) -> list[Any]:
+    """All vertices gather from their in-neighbours, until `scatter` is true for none."""
+    view, rows = graph.view, graph.in_rows
+    assert rows is not None
+    order, loops = rows.order.tolist(), view.loop.tolist()
+    state.aggregate, state.count = each.aggregated(values, order), graph.vertices
+    for _ in range(supersteps):
+        new, changed = values.copy(), False
+        for v in order:
+            if each.absent[v]:
+                continue
+            gathered = each.identity
+            sent = [(u, weight) for u, weight in _row(view.incoming, v)]
+            if each.program.loops and loops[v]:
+                sent.append((v, float(loops[v])))
+            for u, weight in sent:
+                gathered = each.merged(gathered, each.message(values[u], weight, each.degree[u]))
+            new[v] = each.applied(values[v], gathered, v, state.supersteps, state.aggregate)
+            changed |= each.scatters(values[v], new[v])
+        values = new
+        state.supersteps += 1
+        state.edges += view.edges
+        state.aggregate = each.aggregated(values, order)
+        if not changed:
+            state.count = 0
+            break
+    return values
+
+
+@as_ieee
+class ReferenceProgramWindows(ProgramWindowOperations):
+    """See ProgramWindowOperations."""
+
+    def gather_window(
+        self,
+        program: VertexProgram,
+        parameters: Mapping[str, float],
+        graph: ProgramGraph,
+        state: WindowState,
+        since: int,
+        now: int,
+    ) -> Gathered:
+        """Row by row."""
+        each = _Functions(program, parameters, graph.vertices, graph)
+        rows, view, every = graph.in_rows, graph.view, program.every_vertex
+        assert rows is not None
+        active = messages = 0
+
+        def is_active(v: int) -> bool:
+            return every or bool(state.steps[v] >= since)
+
+        def receive(v: int, gathered: Any) -> bool:
+            """Whether v became active."""
+            old = state.values[v].item()
+            new = each.applied(old, gathered, v, state.superstep, state.aggregate)
+            if program.monotone and new == old:
+                return False
+            state.new_values[v] = new
+            if not each.scatters(old, new):
+                return False
+            if not every:
+                state.new_steps[v] = state.blocks[v >> state.shift] = now
+            return True
+
+        for v in rows.order.tolist():
+            gathered, received = each.identity, every
+            sends_back = program.direction == "both" and graph.both and is_active(v)
+            for u, weight in _row(view.incoming, v):
+                if is_active(u):
+                    message = each.message(state.values[u].item(), weight, each.degree[u])
+                    gathered, received = each.merged(gathered, message), True
+                    messages += 1
+                if sends_back:
+                    back = each.message(state.values[v].item(), weight, each.degree[v])
+                    active += receive(u, back)
+                    messages += 1
+            if program.loops and view.loop[v]:
+                own, weight = state.values[v].item(), float(view.loop[v])
+                gathered = each.merged(gathered, each.message(own, weight, each.degree[v]))
+            if received:
+                active += receive(v, gathered)
+        return Gathered(active, messages)
