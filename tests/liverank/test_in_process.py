@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import pickle
 import re
 import subprocess
 import sys
@@ -156,6 +158,40 @@ def test_personalized_ranks(seeds: dict[str, float]) -> None:
             pd.DataFrame(COLUMNS), personalization=personalization, target_error=1e-9
         )
         check(ranking, nx.DiGraph(PAIRS), personalization=seeds)
+
+
+def test_the_columns_may_be_named_by_place() -> None:
+    frame = pd.DataFrame({"year": 1843, "from": COLUMNS["source"], "to": COLUMNS["target"]})
+    ranking = liverank.pagerank(frame, "from", "to")
+    assert ranking.to_dict() == liverank.pagerank(PAIRS).to_dict()
+
+
+@pytest.mark.parametrize(
+    ("name", "own"),
+    [
+        ("alpha", "damping"),
+        ("max_iter", "max_iterations"),
+        ("tol", "target_error"),
+        ("weights", "weight"),
+    ],
+)
+def test_names_of_other_libraries_are_answered_with_ours(name: str, own: str) -> None:
+    options: dict[str, Any] = {name: 1}
+    with pytest.raises(TypeError, match=rf"pagerank\(\) has no argument '{name}': .* '{own}'$"):
+        liverank.pagerank(PAIRS, **options)
+    assert own in inspect.signature(liverank.pagerank).parameters
+
+
+def test_a_damping_by_place_as_in_networkx_is_refused() -> None:
+    place: Any = 0.5
+    with pytest.raises(InvalidInput, match="source: expected the name of a column, got 0.5;"):
+        liverank.pagerank(nx.DiGraph(PAIRS), place)
+
+
+def test_a_warning_is_of_the_line_that_calls() -> None:
+    with pytest.warns(NotConverged) as warned:
+        liverank.pagerank(PAIRS, max_iterations=1)
+    assert warned[0].filename == __file__
 
 
 def test_options_are_those_of_the_engine() -> None:
@@ -530,3 +566,23 @@ def test_a_ranking_is_shown_by_its_first_places(edges: Any) -> None:
     )
     empty = repr(liverank.pagerank([]))
     assert empty == "<Ranking vertices=0 edges=0 error_bound=0.0e+00 top={}>"
+
+
+@pytest.mark.parametrize("edges", [PAIRS, pa.table(COLUMNS), nx.DiGraph(PAIRS)])
+def test_a_ranking_has_the_rank_of_a_vertex(edges: Any) -> None:
+    ranking = liverank.pagerank(edges)
+    assert {vertex: ranking[vertex] for vertex in "abcde"} == ranking.to_dict() == dict(ranking)
+    assert ("a" in ranking, "x" in ranking, len(ranking)) == (True, False, 5)
+    with pytest.raises(KeyError, match="x"):
+        ranking["x"]
+    assert pickle.loads(pickle.dumps(ranking))["a"] == ranking["a"]
+
+
+def test_a_notebook_shows_the_first_places() -> None:
+    star = liverank.pagerank([(f"<{leaf}>", "&") for leaf in range(12)])
+    shown = star._repr_html_()
+    assert shown.count("<tr>") == 1 + 10 + 1
+    assert f"<tbody><tr><td>&amp;</td><td>{star['&']:.6g}</td></tr>" in shown
+    assert "<td>&lt;0&gt;</td>" in shown
+    assert "<td>… 3 more</td>" in shown
+    assert f"<p>13 ranks, error bound {star.error_bound:.1e}</p>" in shown
