@@ -184,7 +184,7 @@ def test_names_of_other_libraries_are_answered_with_ours(name: str, own: str) ->
 
 def test_a_damping_by_place_as_in_networkx_is_refused() -> None:
     place: Any = 0.5
-    with pytest.raises(InvalidInput, match="source: expected the name of a column, got 0.5;"):
+    with pytest.raises(InvalidInput, match=r"source: expected the name of a column, got 0\.5;"):
         liverank.pagerank(nx.DiGraph(PAIRS), place)
 
 
