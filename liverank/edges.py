@@ -33,6 +33,7 @@ WEIGHT = "weight"
 """The attribute that NetworkX reads weights from unless another is named."""
 
 EXPECTED = "expected pairs, a frame, a sparse matrix or a graph"
+EXPECTED_KEYS = "expected a column of strings or integers below 2**63"
 
 _ROWS = {
     2: "a pair",
@@ -406,7 +407,7 @@ def key_column(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
         raise InvalidInput(name, f"row {row}: expected a key, got null")
     texts = (pa.string(), pa.large_string(), pa.string_view())
     if not (pa.types.is_integer(kind) or kind in texts or len(column) == 0):
-        raise InvalidInput(name, f"expected a column of strings or integers, got {kind}")
+        raise InvalidInput(name, f"{EXPECTED_KEYS}, got {kind}")
     try:
         return column.cast(pa.int64() if pa.types.is_integer(kind) else pa.string())
     except pa.ArrowInvalid as error:
