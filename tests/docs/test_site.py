@@ -21,7 +21,7 @@ from tools.reference.pages import PAGES
 from tools.reference.pages import page as reference_page
 
 DOCUMENTS = ROOT / "docs"
-MARKDOWN = [*sorted(DOCUMENTS.rglob("*.md")), ROOT / "README.md", ROOT / "CHANGELOG.md"]
+MARKDOWN = [*sorted(DOCUMENTS.rglob("*.md")), *sorted(ROOT.glob("*.md"))]
 
 
 class _Page(HTMLParser):
@@ -137,7 +137,9 @@ def test_the_reference_pages_are_up_to_date(path: Path) -> None:
     assert path.read_text("utf-8") == reference_page(path), "run python -m tools.reference"
 
 
-@pytest.mark.parametrize("name", ["README.md", "CHANGELOG.md", "benchmarks/README.md"])
+@pytest.mark.parametrize(
+    "name", [*(path.name for path in ROOT.glob("*.md")), "benchmarks/README.md"]
+)
 def test_every_link_of_a_document_outside_the_site_leads_somewhere(name: str) -> None:
     document = ROOT / name
     for link in re.findall(r"\]\(([^)\s]+)\)", document.read_text("utf-8")):
