@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
     Ids = NDArray[np.int64]
 
-P, T = ParamSpec("P"), TypeVar("T")
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
