@@ -11,7 +11,7 @@ from functools import wraps
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
-from liverank.choices import Unset
+from liverank.choices import Unset, check_names
 from liverank.edges import (
     WEIGHT,
     Columns,
@@ -132,32 +132,12 @@ class Ranking(Ranks):
         return dict(zip(names, self.ranks[best].tolist(), strict=True))
 
 
-_OTHERS_NAMES = {
-    "alpha": "damping",
-    "damping_factor": "damping",
-    "max_iter": "max_iterations",
-    "niter": "max_iterations",
-    "reset": "personalization",
-    "src": "source",
-    "dst": "target",
-    "tol": "target_error",
-    "tolerance": "target_error",
-    "weights": "weight",
-}
-"""What arguments of `pagerank` are called by NetworkX, igraph, cuGraph, GraphFrames and others."""
-
-
 def _names_arguments(function: Callable[P, T]) -> Callable[P, T]:
     """Answers the names that other libraries have for an argument with its own."""
 
     @wraps(function)
     def called(*args: P.args, **kwargs: P.kwargs) -> T:
-        for name in kwargs:
-            if name in _OTHERS_NAMES:
-                raise TypeError(
-                    f"{function.__name__}() has no argument {name!r}: here it is "
-                    f"{_OTHERS_NAMES[name]!r}"
-                )
+        check_names(function, kwargs)
         return function(*args, **kwargs)
 
     return called

@@ -373,6 +373,17 @@ def test_ranks_of_an_answer_become_frames(server: Server) -> None:
         assert client.ranks(graph, pa.array(["b"])).ranks == asked.ranks[:1]
 
 
+def test_names_of_other_libraries_are_answered_with_ours() -> None:
+    with client_of(Recorder()) as client:
+        calls: Any = client
+        with pytest.raises(TypeError, match="'alpha': here it is 'damping'"):
+            calls.personalized("g", "a", alpha=0.5)
+        with pytest.raises(TypeError, match="'weights': here it is 'weight'"):
+            calls.insert("g", [("a", "b")], weights="w")
+        with pytest.raises(TypeError, match="unexpected keyword argument 'alpah'"):
+            calls.personalized("g", "a", alpah=0.5)
+
+
 def test_several_keys_are_not_the_letters_of_one() -> None:
     with client_of(Recorder()) as client, pytest.raises(InvalidInput, match="the one key 'abc'"):
         client.ranks("g", "abc")
