@@ -97,6 +97,18 @@ def test_hooks_run_what_the_script_runs_and_fetch_nothing() -> None:
         assert hook["entry"] in text_of(".ci/run")
 
 
+def test_the_changelog_has_a_date_for_each_version_and_kinds_of_changes_for_the_next() -> None:
+    first, *others = re.split(r"^## ", text_of("CHANGELOG.md"), flags=re.MULTILINE)[1:]
+    assert first.startswith("[Unreleased]\n")
+    kinds = ["Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"]
+    assert set(re.findall(r"^### (.*)", first, re.MULTILINE)) <= set(kinds)
+    dated = [re.match(r"\[(\d+\.\d+\.\d+)\] - (\d{4}-\d\d-\d\d)\n", each) for each in others]
+    found = [match.groups() for match in dated if match]
+    assert len(found) == len(others)
+    assert found[0][0] == PROJECT["version"]
+    assert [date for _, date in found] == sorted((date for _, date in found), reverse=True)
+
+
 def steps() -> Iterator[tuple[str, dict[str, Any]]]:
     for path in WORKFLOWS:
         for job in yaml.safe_load(path.read_text("utf-8"))["jobs"].values():
