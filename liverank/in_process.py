@@ -193,8 +193,9 @@ def pagerank(
         from liverank_gpu import InvalidValue, NotConverged
     for field, name in (("source", source), ("target", target)):
         if name is not None and not isinstance(name, str):
-            message = f"expected the name of a column, got {name!r}; options are given by name"
-            raise InvalidInput(field, message)
+            got = repr(name) if isinstance(name, Real) else type(name).__name__
+            advice = "options are given by name, and columns in one frame"
+            raise InvalidInput(field, f"expected the name of a column, got {got}; {advice}")
     if unconverged not in ("warn", "raise", "ignore"):
         message = f"expected 'warn', 'raise' or 'ignore', got {unconverged!r}"
         raise InvalidInput("unconverged", message)

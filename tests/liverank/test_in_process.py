@@ -186,6 +186,9 @@ def test_a_damping_by_place_as_in_networkx_is_refused() -> None:
     place: Any = 0.5
     with pytest.raises(InvalidInput, match=r"source: expected the name of a column, got 0\.5;"):
         liverank.pagerank(nx.DiGraph(PAIRS), place)
+    columns: Any = pd.DataFrame(COLUMNS)
+    with pytest.raises(InvalidInput, match=r"got Series; .* columns in one frame"):
+        liverank.pagerank(columns["source"], columns["target"])
 
 
 def test_a_warning_is_of_the_line_that_calls() -> None:
