@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
 from http import HTTPStatus
 from typing import Any
 
@@ -15,7 +14,7 @@ from starlette.routing import Route
 
 from liverank_gpu import DeviceLost, EngineError
 from liverank_service import problems
-from liverank_service.errors import NotReady, ServiceError, UnknownGraph
+from liverank_service.errors import ServiceError
 from liverank_service.pipeline.device_loss import end_process
 
 FEW_ROWS = 1000
@@ -38,16 +37,6 @@ def problem_response(error: Exception, path: str) -> Response:
 
 
 async def _answer_error(request: Request, error: Exception) -> Response:
-    return problem_response(error, request.scope["path"])
-
-
-async def _answer_unknown_graph(request: Request, error: Exception) -> Response:
-    """Names the graphs that there are, of those that the API key may list."""
-    assert isinstance(error, UnknownGraph)
-    catalog, key = request.app.state.catalog, request.state.key
-    with suppress(NotReady):
-        names = [each.name for each in catalog.graphs() if key is None or key.allows(each.name)]
-        error = UnknownGraph(error.value, names)
     return problem_response(error, request.scope["path"])
 
 
@@ -74,7 +63,6 @@ async def _answer_http_error(request: Request, error: Exception) -> Response:
 EXCEPTION_HANDLERS: dict[Any, Callable[[Request, Exception], Awaitable[Response]]] = {
     ServiceError: _answer_error,
     EngineError: _answer_error,
-    UnknownGraph: _answer_unknown_graph,
     DeviceLost: _answer_device_loss,
     HTTPException: _answer_http_error,
 }
