@@ -39,7 +39,7 @@ docs:
 demo:
     .venv/bin/liverank demo
 
-# the wheel of this machine's kind, for old and new processors, into dist/
+# the wheel for x86-64, for old and new processors, into dist/
 wheel:
     LIVERANK_LEVELS="2 3" python3 -m pip wheel --no-deps --wheel-dir dist .
 
