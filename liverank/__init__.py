@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from liverank.in_process import Ranking, pagerank
     from liverank_gpu import EdgeBatch, Engine, NotConverged, Options, VertexProgram
 
+    __version__: str
+
 __all__ = [
     "AsyncClient",
     "Batch",
@@ -86,6 +88,10 @@ _MODULE_OF = {name: module for module, names in _MODULES.items() for name in nam
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("liverank")
     if name not in _MODULE_OF:
         raise AttributeError(f"module 'liverank' has no attribute {name!r}")
     module = _MODULE_OF[name]

@@ -1,9 +1,10 @@
-"""Keys of vertices, and the words that calls and responses choose from."""
+"""Keys of vertices, the words that calls and responses choose from, and names of arguments."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import Literal
+from typing import Any, Literal
 
 
 class Unset(Enum):
@@ -54,3 +55,28 @@ Program = Literal[
     "trussness",
 ]
 Order = Literal["largest", "smallest"]
+
+_OTHERS_NAMES = {
+    "alpha": "damping",
+    "damping_factor": "damping",
+    "dst": "target",
+    "max_iter": "max_iterations",
+    "niter": "max_iterations",
+    "reset": "personalization",
+    "src": "source",
+    "tol": "target_error",
+    "tolerance": "target_error",
+    "weights": "weight",
+}
+"""What arguments are called by NetworkX, igraph, cuGraph, GraphFrames and others."""
+
+
+def check_names(function: Callable[..., Any], given: Mapping[str, Any]) -> None:
+    """Raises TypeError for an argument by the name that other libraries have for it."""
+    for name in given.keys() & _OTHERS_NAMES.keys():
+        from inspect import signature
+
+        known, own = signature(function).parameters, _OTHERS_NAMES[name]
+        if name not in known and own in known:
+            message = f"{function.__name__}() has no argument {name!r}: here it is {own!r}"
+            raise TypeError(message)

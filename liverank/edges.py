@@ -406,7 +406,8 @@ def key_column(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
         raise InvalidInput(name, f"row {row}: expected a key, got null")
     texts = (pa.string(), pa.large_string(), pa.string_view())
     if not (pa.types.is_integer(kind) or kind in texts or len(column) == 0):
-        raise InvalidInput(name, f"expected a column of strings or integers, got {kind}")
+        expected = "expected a column of strings or integers below 2**63"
+        raise InvalidInput(name, f"{expected}, got {kind}")
     try:
         return column.cast(pa.int64() if pa.types.is_integer(kind) else pa.string())
     except pa.ArrowInvalid as error:

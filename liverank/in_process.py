@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from dataclasses import field as member
+from functools import wraps
 from numbers import Real
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
-from liverank.choices import Unset
+from liverank.choices import Unset, check_names
 from liverank.edges import (
     WEIGHT,
     Columns,
@@ -20,7 +22,7 @@ from liverank.edges import (
     read_edges,
 )
 from liverank.errors import InvalidInput, UnusedWeights, needs
-from liverank.tables import Tabular
+from liverank.tables import Ranks
 
 if TYPE_CHECKING:
     import numpy as np
@@ -31,9 +33,12 @@ if TYPE_CHECKING:
 
     Ids = NDArray[np.int64]
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 
 @dataclass(frozen=True, slots=True)
-class Ranking(Tabular):
+class Ranking(Ranks):
     """The ranks of all vertices of a graph; they sum to 1.
 
     vertices     their keys: in order of first appearance for pairs and frames, in the order of the
@@ -55,9 +60,30 @@ class Ranking(Tabular):
     edges: int
     duplicates: int
     backend: str
+    _by_vertex: dict[Any, float] = member(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    """Made when a rank is looked up first."""
 
     def __len__(self) -> int:
         return len(self.vertices)
+
+    def __bool__(self) -> bool:
+        return len(self) > 0
+
+    def __contains__(self, vertex: object) -> bool:
+        return vertex in self._looked_up()
+
+    def __getitem__(self, vertex: Any) -> float:
+        return self._looked_up()[vertex]
+
+    def _looked_up(self) -> dict[Any, float]:
+        if not self._by_vertex:
+            self._by_vertex.update(self.to_dict())
+        return self._by_vertex
+
+    def _first(self, count: int) -> Iterable[tuple[Any, float]]:
+        return self.top(count).items()
 
     def __repr__(self) -> str:
         best = [f"{vertex!r}: {rank:.4g}" for vertex, rank in self.top(3).items()]
@@ -72,7 +98,7 @@ class Ranking(Tabular):
 
     def to_dict(self) -> dict[Any, float]:
         """The rank of each vertex."""
-        return dict(self)
+        return dict(iter(self))
 
     def to_arrow(self) -> pa.Table:
         """Columns `vertex` and `rank`, without a copy. Raises InvalidInput for vertices that Arrow
@@ -106,11 +132,27 @@ class Ranking(Tabular):
         return dict(zip(names, self.ranks[best].tolist(), strict=True))
 
 
+def _names_arguments(function: Callable[P, T]) -> Callable[P, T]:
+    """Answers the names that other libraries have for an argument with its own."""
+
+    @wraps(function)
+    def called(*args: P.args, **kwargs: P.kwargs) -> T:
+        check_names(function, kwargs)
+        return function(*args, **kwargs)
+
+    return called
+
+
+_CALLER = 3
+"""The stack level of who calls `pagerank`, which has a wrapper, in warnings."""
+
+
+@_names_arguments
 def pagerank(
     edges: Any,
-    *,
     source: str | None = None,
     target: str | None = None,
+    *,
     weight: str | Literal[Unset.UNSET] | None = Unset.UNSET,
     directed: bool | None = None,
     personalization: Any = None,
@@ -149,6 +191,11 @@ def pagerank(
     """
     with needs("engine"):
         from liverank_gpu import InvalidValue, NotConverged
+    for field, name in (("source", source), ("target", target)):
+        if name is not None and not isinstance(name, str):
+            got = repr(name) if isinstance(name, Real) else type(name).__name__
+            advice = "options are given by name, and columns in one frame"
+            raise InvalidInput(field, f"expected the name of a column, got {got}; {advice}")
     if unconverged not in ("warn", "raise", "ignore"):
         message = f"expected 'warn', 'raise' or 'ignore', got {unconverged!r}"
         raise InvalidInput("unconverged", message)
@@ -159,7 +206,7 @@ def pagerank(
     if columns.unused_weight is not None and weight is Unset.UNSET:
         unused = repr(columns.unused_weight)
         message = f"{unused} is not used: weight={unused} ranks by it, weight=None without it"
-        warnings.warn(message, UnusedWeights, stacklevel=2)
+        warnings.warn(message, UnusedWeights, stacklevel=_CALLER)
     try:
         found = _pagerank(
             columns,
@@ -178,7 +225,7 @@ def pagerank(
         warning = NotConverged(found.iterations, found.error_bound, goal)
         if unconverged == "raise":
             raise warning
-        warnings.warn(warning, stacklevel=2)
+        warnings.warn(warning, stacklevel=_CALLER)
     return found
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from html import escape
 from importlib import import_module
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from liverank.errors import needs
@@ -42,6 +44,57 @@ class Tabular:
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
         return self.to_arrow().__arrow_c_stream__(requested_schema)
+
+
+class Ranks(Tabular):
+    """Ranks by vertex: `ranks[vertex]`, which raises KeyError for another one, `vertex in ranks`,
+    `len(ranks)`, and pairs of vertex and rank by iteration. A notebook shows the first ten.
+    """
+
+    __slots__ = ()
+
+    error_bound: float
+
+    def to_dict(self) -> dict[Any, Any]:
+        """The rank of each vertex."""
+        raise NotImplementedError
+
+    def __len__(self) -> int:
+        return len(self.to_dict())
+
+    def __bool__(self) -> bool:
+        return True  # an answer without ranks is one
+
+    def __iter__(self) -> Iterator[tuple[Any, Any]]:
+        return iter(self.to_dict().items())
+
+    def __contains__(self, vertex: object) -> bool:
+        return vertex in self.to_dict()
+
+    def __getitem__(self, vertex: Any) -> Any:
+        return self.to_dict()[vertex]
+
+    def _first(self, count: int) -> Iterable[tuple[Any, Any]]:
+        """The first ranks to show."""
+        return islice(self, count)
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><td>{escape(str(vertex))}</td>"
+            f"<td>{'unknown' if rank is None else f'{rank:.6g}'}</td></tr>"
+            for vertex, rank in self._first(_SHOWN)
+        )
+        others = len(self) - _SHOWN
+        left_out = f"<tr><td>… {others:,} more</td><td></td></tr>" if others > 0 else ""
+        return (
+            "<table><thead><tr><th>vertex</th><th>rank</th></tr></thead>"
+            f"<tbody>{rows}{left_out}</tbody></table>"
+            f"<p>{len(self):,} ranks, error bound {self.error_bound:.1e}</p>"
+        )
+
+
+_SHOWN = 10
+"""Ranks in a notebook."""
 
 
 def ranks_table(vertices: Sequence[str | int], ranks: Sequence[float | None]) -> pa.Table:

@@ -54,8 +54,8 @@ def weights_of(values: Any, count: int, beside: str = "insert_sources", first: i
         raise InvalidValue(
             f"weights[{first + place}]",
             array[place].item(),
-            f"a finite number above 0, in the normal range of float32: from {LEAST_WEIGHT} to "
-            f"{LARGEST_WEIGHT}",
+            "a finite number above 0, in the normal range of float32 "
+            f"({LEAST_WEIGHT:.2g} to {LARGEST_WEIGHT:.2g})",
         )
     return array.astype(np.float32, copy=False)
 

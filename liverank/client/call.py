@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from liverank.choices import Key
+from liverank.choices import Key, check_names
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -75,6 +75,7 @@ class Described(Generic[P, T, S, A]):
     def __init__(self, describe: Callable[Concatenate[Any, P], Call[T]]) -> None:
         @wraps(describe)
         def run(client: Any, /, *args: P.args, **kwargs: P.kwargs) -> Any:
+            check_names(describe, kwargs)
             return getattr(client, self.method)(describe(client, *args, **kwargs))
 
         self._describe = describe

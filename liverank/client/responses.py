@@ -23,7 +23,7 @@ from liverank.choices import (
     Target,
     Unknown,
 )
-from liverank.tables import Tabular, ranks_table
+from liverank.tables import Ranks, ranks_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -223,7 +223,7 @@ class RankedVertex(msgspec.Struct, frozen=True):
     rank: float
 
 
-class _Places(Tabular):
+class _Places(Ranks):
     """ranks: best first."""
 
     __slots__ = ()
@@ -245,7 +245,7 @@ class VertexRank(RankedVertex, frozen=True):
     error_bound: float
 
 
-class RankList(Tabular, msgspec.Struct, frozen=True):
+class RankList(Ranks, msgspec.Struct, frozen=True):
     """The ranks of the requested vertices in their order; None for an unknown vertex."""
 
     version: int

@@ -18,13 +18,11 @@ from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr
 
 from liverank.client import AsyncClient, PersonalizedQuery
 from liverank.client.responses import RankedVertex
-from liverank.errors import LiverankError, ServerError
+from liverank.errors import LiverankError
 
 MAX_PLACES = 100
 MAX_VERTICES = 100
 MAX_EDGES = 1000
-
-_UNKNOWN_GRAPH = "urn:liverank:problem:unknown-graph"
 
 # Arguments
 
@@ -266,18 +264,7 @@ class Tools:
         try:
             yield client
         except LiverankError as error:
-            raise ToolError(f"{error}{await _known_graphs(client, error)}") from error
-
-
-async def _known_graphs(client: AsyncClient, error: LiverankError) -> str:
-    """The graphs that there are, if `error` is that there is no such graph."""
-    if not (isinstance(error, ServerError) and error.problem.get("type") == _UNKNOWN_GRAPH):
-        return ""
-    try:
-        names = [info.graph for info in await client.graphs()]
-    except LiverankError:
-        return ""
-    return f" (there are: {', '.join(names)})" if names else " (there are none)"
+            raise ToolError(str(error)) from error
 
 
 def _places(ranks: list[RankedVertex]) -> list[Place]:

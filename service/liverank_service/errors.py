@@ -57,7 +57,7 @@ value, and the accepted values.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 
@@ -96,10 +96,18 @@ class ApiKeysMissing(ServiceError):
         )
 
 
+_NAMED_GRAPHS = 5
+"""So many are named if there is no graph of a name."""
+
+
 class UnknownGraph(ServiceError):
-    def __init__(self, graph: str) -> None:
+    def __init__(self, graph: str, known: Sequence[str] = ()) -> None:
+        """known: the graphs that whoever asked may list"""
         self.field, self.value = "graph", graph
-        super().__init__(f"there is no graph {graph!r}")
+        named = ", ".join(known[:_NAMED_GRAPHS])
+        if (others := len(known) - _NAMED_GRAPHS) > 0:
+            named += f" and {others:,} other{'s' * (others > 1)}"
+        super().__init__(f"there is no graph {graph!r}" + (named and f"; there are: {named}"))
 
 
 class UnknownVertex(ServiceError):

@@ -23,7 +23,8 @@ from tools.reference.pages import page as reference_page
 
 DOCUMENTS = ROOT / "docs"
 OUTSIDE = [
-    *(ROOT / name for name in ("README.md", "CHANGELOG.md", "benchmarks/README.md")),
+    *sorted(ROOT.glob("*.md")),
+    ROOT / "benchmarks" / "README.md",
     *sorted(NOTES.glob("*.md")),
 ]
 """Documents that are no pages of the site."""

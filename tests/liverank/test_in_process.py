@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import pickle
 import re
 import subprocess
 import sys
@@ -158,6 +160,43 @@ def test_personalized_ranks(seeds: dict[str, float]) -> None:
         check(ranking, nx.DiGraph(PAIRS), personalization=seeds)
 
 
+def test_the_columns_may_be_named_by_place() -> None:
+    frame = pd.DataFrame({"year": 1843, "from": COLUMNS["source"], "to": COLUMNS["target"]})
+    ranking = liverank.pagerank(frame, "from", "to")
+    assert ranking.to_dict() == liverank.pagerank(PAIRS).to_dict()
+
+
+@pytest.mark.parametrize(
+    ("name", "own"),
+    [
+        ("alpha", "damping"),
+        ("max_iter", "max_iterations"),
+        ("tol", "target_error"),
+        ("weights", "weight"),
+    ],
+)
+def test_names_of_other_libraries_are_answered_with_ours(name: str, own: str) -> None:
+    options: dict[str, Any] = {name: 1}
+    with pytest.raises(TypeError, match=rf"pagerank\(\) has no argument '{name}': .* '{own}'$"):
+        liverank.pagerank(PAIRS, **options)
+    assert own in inspect.signature(liverank.pagerank).parameters
+
+
+def test_a_damping_by_place_as_in_networkx_is_refused() -> None:
+    place: Any = 0.5
+    with pytest.raises(InvalidInput, match=r"source: expected the name of a column, got 0\.5;"):
+        liverank.pagerank(nx.DiGraph(PAIRS), place)
+    columns: Any = pd.DataFrame(COLUMNS)
+    with pytest.raises(InvalidInput, match=r"got Series; .* columns in one frame"):
+        liverank.pagerank(columns["source"], columns["target"])
+
+
+def test_a_warning_is_of_the_line_that_calls() -> None:
+    with pytest.warns(NotConverged) as warned:
+        liverank.pagerank(PAIRS, max_iterations=1)
+    assert warned[0].filename == __file__
+
+
 def test_options_are_those_of_the_engine() -> None:
     graph = nx.DiGraph(PAIRS)
     graph.add_edges_from((vertex, vertex) for vertex in "abcde")
@@ -276,7 +315,11 @@ def test_ranks_become_frames_without_a_copy() -> None:
         (scipy.sparse.eye_array(3, 4), {}, r"expected a square matrix, got shape \(3, 4\)"),
         (pa.table({"a": [1], "b": [1], "c": [1]}), {}, "name the columns .* they are: a, b, c"),
         (pa.table({"a": [1]}), {"source": "x"}, "source: expected a column 'x', got a"),
-        (pa.table({"a": [1.5], "b": [1]}), {}, "a: expected a column of strings or integers, got"),
+        (
+            pa.table({"a": [1.5], "b": [1]}),
+            {},
+            r"a: expected a column of strings or integers below 2\*\*63, got",
+        ),
         (pa.table({"a": [1, None], "b": [1, 2]}), {}, "a: row 1: expected a key, got null"),
         (pa.table({"a": ["x"], "b": [1]}), {}, "b: expected the type of the keys in a, string"),
         (pd.DataFrame({"a": [object()], "b": [1]}), {}, "edges: the frame cannot be read"),
@@ -530,3 +573,23 @@ def test_a_ranking_is_shown_by_its_first_places(edges: Any) -> None:
     )
     empty = repr(liverank.pagerank([]))
     assert empty == "<Ranking vertices=0 edges=0 error_bound=0.0e+00 top={}>"
+
+
+@pytest.mark.parametrize("edges", [PAIRS, pa.table(COLUMNS), nx.DiGraph(PAIRS)])
+def test_a_ranking_has_the_rank_of_a_vertex(edges: Any) -> None:
+    ranking = liverank.pagerank(edges)
+    assert {vertex: ranking[vertex] for vertex in "abcde"} == ranking.to_dict() == dict(ranking)
+    assert ("a" in ranking, "x" in ranking, len(ranking)) == (True, False, 5)
+    with pytest.raises(KeyError, match="x"):
+        ranking["x"]
+    assert pickle.loads(pickle.dumps(ranking))["a"] == ranking["a"]
+
+
+def test_a_notebook_shows_the_first_places() -> None:
+    star = liverank.pagerank([(f"<{leaf}>", "&") for leaf in range(12)])
+    shown = star._repr_html_()
+    assert shown.count("<tr>") == 1 + 10 + 1
+    assert f"<tbody><tr><td>&amp;</td><td>{star['&']:.6g}</td></tr>" in shown
+    assert "<td>&lt;0&gt;</td>" in shown
+    assert "<td>… 3 more</td>" in shown
+    assert f"<p>13 ranks, error bound {star.error_bound:.1e}</p>" in shown

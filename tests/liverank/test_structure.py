@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from importlib import import_module
@@ -127,6 +129,16 @@ def test_every_public_name_can_be_imported_from_where_it_is_said_to_be() -> None
     for name in liverank.__all__:
         found = getattr(liverank, name)
         assert found is getattr(import_module(liverank._MODULE_OF[name]), name)
+
+
+def test_the_version_is_that_of_the_project_and_loads_nothing_heavy() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    program = (
+        "import sys, liverank; print(liverank.__version__)\n"
+        "print(set(sys.modules) & {'httpx', 'msgspec', 'numpy', 'pyarrow', 'liverank_gpu'})"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == (f"{project['version']}\nset()\n", "")
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:

@@ -152,9 +152,14 @@ def _type(schema: Schema) -> str:
     return str(kind) + _limits(schema)
 
 
+def _short(limit: float) -> str:
+    """A limit with two digits if it has many, as in the texts of errors."""
+    return str(limit) if len(str(limit)) < 16 or isinstance(limit, int) else f"{limit:.2g}"
+
+
 def _limits(schema: Schema) -> str:
     limits = [
-        f"{sign} {schema[name]}"
+        f"{sign} {_short(schema[name])}"
         for name, sign in (
             ("minimum", "≥"),
             ("exclusiveMinimum", ">"),

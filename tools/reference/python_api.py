@@ -12,7 +12,7 @@ import msgspec
 import liverank
 from liverank.client import arrow, changes, exports, responses, sources
 from liverank.client.call import events, operation
-from liverank.tables import Tabular
+from liverank.tables import Ranks, Tabular
 from tools.reference.markdown import code, docstring, heading, members, table
 
 _INTRODUCTION = """\
@@ -71,6 +71,7 @@ def python_api() -> Iterator[str]:
         and name != "export"
     }
     yield from _documented("Tabular", Tabular)
+    yield from _documented("Ranks", Ranks)
     for name, each in returned.items():
         yield from _documented(name, each)
 
@@ -133,7 +134,7 @@ def _methods(documented: type) -> Iterator[tuple[str, Any]]:
     for kind in documented.__mro__:
         if kind.__module__.split(".")[0] not in ("liverank", "liverank_gpu"):
             continue
-        if kind is Tabular and documented is not Tabular:
+        if kind in (Tabular, Ranks) and documented is not kind:
             continue
         for name, member in vars(kind).items():
             if name.startswith("_") or name in seen:

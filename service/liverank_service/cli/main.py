@@ -40,9 +40,9 @@ app = typer.Typer(
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version
+        from liverank import __version__
 
-        print(f"liverank {version('liverank')}")
+        print(f"liverank {__version__}")
         raise typer.Exit
 
 

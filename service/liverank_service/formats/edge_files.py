@@ -179,7 +179,7 @@ def key_column(path: Path, name: str, column: pa.Array, integers: bool) -> pa.Ar
     JSON has for integers of more than 64 bits.
     """
     if pa.types.is_floating(column.type) or pa.types.is_boolean(column.type):
-        expected = "expected strings or integers below 2**63"
+        expected = "expected a column of strings or integers below 2**63"
         message = f"column {name!r} does not hold keys: {expected}, got {column.type}"
         raise EdgeListError(path, None, message)
     try:

@@ -13,8 +13,8 @@ from liverank_service.errors import FormatError
 from liverank_service.formats.values import described
 
 EXPECTED_WEIGHT = (
-    f"a finite number above 0, from {LEAST_WEIGHT} to {LARGEST_WEIGHT} (the normal range "
-    "of float32)"
+    "a finite number above 0, in the normal range of float32 "
+    f"({LEAST_WEIGHT:.2g} to {LARGEST_WEIGHT:.2g})"
 )
 """After "expected"."""
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from typing import Annotated, Any, TypeVar, cast
 from urllib.parse import unquote_to_bytes
 
@@ -13,11 +15,12 @@ from starlette.convertors import Convertor, register_url_convertor
 
 from liverank_gpu import InvalidValue
 from liverank_service.catalog import Catalog, Graph
-from liverank_service.errors import NotPublishedInTime, NotReady, WaitEnded
+from liverank_service.errors import NotPublishedInTime, NotReady, UnknownGraph, WaitEnded
 from liverank_service.http.body import context_of, limit_of
 from liverank_service.queries.model import MAX_K
 from liverank_service.queries.positions import FIELD, PATTERN, MinPosition
 from liverank_service.queries.view import View
+from liverank_service.storage.api_keys import ApiKey
 
 Result = TypeVar("Result")
 
@@ -47,10 +50,29 @@ def catalog_of(request: Request) -> Catalog:
 OpenCatalog = Annotated[Catalog, Depends(catalog_of)]
 
 
+def graphs_of(request: Request, catalog: Catalog) -> list[Graph]:
+    """The graphs that the request may list, by name. Raises NotReady."""
+    key: ApiKey | None = request.state.key
+    return [graph for graph in catalog.graphs() if key is None or key.allows(graph.name)]
+
+
+@contextmanager
+def known_graphs(request: Request, catalog: Catalog) -> Iterator[None]:
+    """Names graphs that there are, if one is unknown: those that the request may list."""
+    try:
+        yield
+    except UnknownGraph as error:
+        names = [graph.name for graph in graphs_of(request, catalog)]
+        raise UnknownGraph(error.value, names) from None
+
+
 def graph_of(
-    catalog: OpenCatalog, graph: Annotated[str, Path(description="name of a graph")]
+    request: Request,
+    catalog: OpenCatalog,
+    graph: Annotated[str, Path(description="name of a graph")],
 ) -> Graph:
-    return catalog.get(graph)
+    with known_graphs(request, catalog):
+        return catalog.get(graph)
 
 
 OpenGraph = Annotated[Graph, Depends(graph_of)]

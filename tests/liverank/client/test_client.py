@@ -363,10 +363,25 @@ def test_ranks_of_an_answer_become_frames(server: Server) -> None:
         assert top.to_arrow().schema == pa.schema([("vertex", "string"), ("rank", "float64")])
         assert top.to_dict() == dict(zip(*top.to_pandas().to_dict("list").values(), strict=True))
         assert pl.DataFrame(top).equals(top.to_polars())
+        assert {vertex: top[vertex] for vertex in top.to_dict()} == dict(top) == top.to_dict()
+        assert (len(top), "nobody" in top) == (2, False)
         asked = client.ranks(graph, pd.Series(["b", "nobody"]))
+        assert (asked["nobody"], asked["b"], len(asked)) == (None, asked.ranks[0], 2)
+        assert "<td>nobody</td><td>unknown</td>" in asked._repr_html_()
         assert asked.to_polars()["rank"].to_list() == [top.ranks[0].rank, None]
         assert client.ranks(graph, pl.Series(["b"])).ranks == asked.ranks[:1]
         assert client.ranks(graph, pa.array(["b"])).ranks == asked.ranks[:1]
+
+
+def test_names_of_other_libraries_are_answered_with_ours() -> None:
+    with client_of(Recorder()) as client:
+        calls: Any = client
+        with pytest.raises(TypeError, match="'alpha': here it is 'damping'"):
+            calls.personalized("g", "a", alpha=0.5)
+        with pytest.raises(TypeError, match="'weights': here it is 'weight'"):
+            calls.insert("g", [("a", "b")], weights="w")
+        with pytest.raises(TypeError, match="unexpected keyword argument 'alpah'"):
+            calls.personalized("g", "a", alpah=0.5)
 
 
 def test_several_keys_are_not_the_letters_of_one() -> None:

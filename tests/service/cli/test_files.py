@@ -18,8 +18,11 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.csv
+import pyarrow.feather
+import pyarrow.parquet
 import pytest
 
+from liverank import InvalidInput, pagerank
 from liverank_gpu import InvalidValue, Options, Solve
 from liverank_service.cli import table_files
 from liverank_service.cli.rank import rank_edges
@@ -465,6 +468,30 @@ def test_rank_says_what_of_a_file_did_not_count(
     document = json.loads(run("rank", file, "--json")[1])
     assert str(document["duplicates"] or "") == rows.get("duplicates", "")
     assert ", ".join(document["unused_columns"]) == rows.get("columns not used", "")
+
+
+@pytest.mark.parametrize("kind", ["parquet", "arrow", "csv"])
+def test_floating_point_numbers_are_no_keys_as_in_python(
+    run: Any, tmp_path: Path, kind: str
+) -> None:
+    table = pa.table({"source": [1.0, 2.5], "target": [2, 3]})
+    file = tmp_path / f"edges.{kind}"
+    write = {
+        "parquet": pyarrow.parquet.write_table,
+        "arrow": pyarrow.feather.write_feather,
+        "csv": pyarrow.csv.write_csv,
+    }[kind]
+    write(table, file)
+    expected = "expected a column of strings or integers below 2**63, got double"
+    if kind == "csv":
+        expected = "expected a key, a string or an integer, in column 1, got '2.5'"
+    code, out, error = run("rank", file)
+    assert (code, out) == (1, "")
+    assert error.endswith(f": {expected}\n")
+    with pytest.raises(InvalidInput) as refused:
+        pagerank(table)
+    if kind != "csv":
+        assert str(refused.value) == f"source: {expected}"
 
 
 def test_columns_of_a_table_that_are_not_used_are_named(run: Any, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -474,10 +475,43 @@ def test_a_generated_stream_is_replayed(run: Any, url: str, tmp_path: Path) -> N
         assert client.graph("temporal").edges == left
 
 
+@pytest.mark.parametrize("arguments", [("-5",), ("--", "-5"), ("--json", "-5")])
+def test_a_negative_integer_is_a_key(run: Any, url: str, arguments: tuple[str, ...]) -> None:
+    with Client(url) as client:
+        client.create("negative", keys="integer")
+        client.insert("negative", [(-5, 3), (3, -5), (-17, 3)])
+    of = ("--graph", "negative", "--url", url)
+    code, out, _ = run("get", *of, *arguments)
+    assert (code, "-5" in out) == (0, True)
+    if "--" not in arguments:
+        assert run("get", *arguments, *of) == (0, out, "")
+    code, out, _ = run("ppr", *of, "-k", "3", *arguments, "3", "-17=2.5")
+    assert (code, "-17" in out) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (("get", "-5", "--grahp", "g"), "--grahp"),
+        (("get", "-x"), "-x"),
+        (("get", "-5", "-7"), "-7"),
+        (("ppr", "-5", "-k", "-7"), "greater than or equal to 1"),
+        (("ppr", "--settle", "-5"), "--settle"),
+    ],
+)
+def test_what_is_no_negative_integer_is_an_option(
+    run: Any, arguments: tuple[str, ...], named: str
+) -> None:
+    code, out, error = run(*arguments)
+    assert (code, out) == (2, "")
+    assert named in error.splitlines()[-1]
+
+
 def test_a_refusal_of_the_server_is_one_line(run: Any, url: str) -> None:
     code, out, error = run("get", "nobody", "--graph", "nowhere", "--url", url)
     assert (code, out) == (1, "")
-    assert error == "liverank: Unknown graph: there is no graph 'nowhere'\n"
+    expected = r"liverank: Unknown graph: there is no graph 'nowhere'; there are: .*\bdefault\b.*\n"
+    assert re.fullmatch(expected, error)
 
 
 @pytest.mark.parametrize("command", [("top",), ("load", "FILE")])

@@ -211,7 +211,7 @@ BANNER = "%%MatrixMarket matrix coordinate pattern general\n"
         ("a.csv", "from,to\n1,2\n,2\n", "a.csv, line 3: expected a key in column 1, got ''"),
         ("a.csv", "vertex,rank\na,1\nb,0.25\n", "a.csv, line 3: expected a key, a string or an integer, in column 2, got '0.25'"),
         ("a.txt", "1 2e-05\n3 -.5\n", "a.txt, line 1: expected a key, a string or an integer, in column 2, got '2e-05'"),
-        ("a.ndjson", '{"vertex": "a", "rank": 1}\n{"vertex": "b", "rank": 0.25}\n', "a.ndjson: column 'rank' does not hold keys: expected strings or integers below 2**63, got double"),
+        ("a.ndjson", '{"vertex": "a", "rank": 1}\n{"vertex": "b", "rank": 0.25}\n', "a.ndjson: column 'rank' does not hold keys: expected a column of strings or integers below 2**63, got double"),
         ("a.txt", b"1 2\n\xff 4\n", "a.txt, line 2: not UTF-8: "),
         ("a.txt", b"\x7fELF\0\0\1", "a.txt: unknown binary format; "),
         ("a.txt", "0 + 1 2\n1 * 1 2\n", "a.txt, line 2: expected + or - in column 2, got '*'"),
@@ -273,7 +273,7 @@ def test_a_table_without_keys_or_times_is_refused(tmp_path: Path) -> None:
     assert message(source=one) == "expected at least two columns and one row, got 1 and 1"
     assert message(source=word, target=pa.array([""])) == "column 'target' has a row without a key"
     floats = message(source=one, target=pa.array([1.0], pa.float32()))
-    expected = "expected strings or integers below 2**63, got float"
+    expected = "expected a column of strings or integers below 2**63, got float"
     assert floats == f"column 'target' does not hold keys: {expected}"
     none = pa.array([None], pa.int64())
     assert message(source=none, target=one) == "column 'source' has a row without a key"

@@ -47,7 +47,7 @@ def test_other_keys_are_refused(tmp_path: Path, key: str, found: str) -> None:
     """Two integers of more than 64 bits would become one key."""
     with pytest.raises(EdgeListError) as caught:
         read(tmp_path, f'{{"source": {key}, "target": "a"}}')
-    expected = "expected strings or integers below 2**63"
+    expected = "expected a column of strings or integers below 2**63"
     assert caught.value.message == f"column 'source' does not hold keys: {expected}, got {found}"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
@@ -208,6 +209,22 @@ def test_a_graph_that_a_key_is_not_for_looks_the_same_whether_it_exists(guarded:
         for graph in (OTHER, "nowhere")
     ]
     assert [answer["status"] for answer in answers] == [403, 403]
+
+
+def test_an_unknown_graph_is_answered_with_those_of_the_key(guarded: Guarded) -> None:
+    body = {"name": "of a missing graph", "scope": "read", "graphs": [MINE, "missing"]}
+    some = guarded.admin("POST", "/keys", body).json()["key"]
+    details = [
+        guarded.call("GET /graphs/{graph}", key, graph).json()["detail"]
+        for key, graph in (
+            (some, "missing"),
+            (guarded.keys["read all"], "missing"),
+            (guarded.keys["read some"], "missing"),
+        )
+    ]
+    assert details[0] == f"there is no graph 'missing'; there are: {MINE}"
+    assert re.match(rf"there is no graph 'missing'; there are: .*\b{OTHER}\b", details[1])
+    assert "there are" not in details[2]
 
 
 def test_no_key_is_ever_logged(guarded: Guarded, caplog: pytest.LogCaptureFixture) -> None:

@@ -81,6 +81,7 @@ def test_a_dropped_graph_is_removed_and_its_name_is_free(server: Server) -> None
     for answer in (server.http.get(path), server.http.delete(path)):
         assert answer.status_code == 404
         assert answer.json()["type"] == "urn:liverank:problem:unknown-graph"
+        assert "; there are: " in answer.json()["detail"]
     again = server.http.put(path)
     assert again.status_code == 201
     assert (again.json()["edges"], again.json()["options"]["damping"]) == (0, 0.85)

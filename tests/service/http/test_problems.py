@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from liverank_gpu import STRATEGIES
+from liverank_service.errors import UnknownGraph
 from liverank_service.formats.json_body import LARGE_BODY
 from liverank_service.http.schemas import Problem
 from liverank_service.queries.view import View
@@ -260,6 +261,20 @@ def test_a_missing_member_is_named(server: Server) -> None:
 def test_titles_have_one_style(server: Server) -> None:
     assert problem(server.http.get("/nothing"), 404)["title"] == "Not found"
     assert problem(server.http.get("/graphs/nowhere"), 404)["title"] == "Unknown graph"
+
+
+@pytest.mark.parametrize(
+    ("names", "end"),
+    [
+        ("", ""),
+        ("a", "; there are: a"),
+        ("abcde", "; there are: a, b, c, d, e"),
+        ("abcdef", "; there are: a, b, c, d, e and 1 other"),
+        ("abcdefgh", "; there are: a, b, c, d, e and 3 others"),
+    ],
+)
+def test_few_of_many_graphs_are_named(names: str, end: str) -> None:
+    assert str(UnknownGraph("x", list(names))) == f"there is no graph 'x'{end}"
 
 
 @pytest.mark.parametrize("size", [2, LARGE_BODY])

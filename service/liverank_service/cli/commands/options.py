@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from typer.core import TyperCommand
 
 from liverank.choices import Form as FormName
 from liverank.choices import Target
@@ -23,6 +26,27 @@ if TYPE_CHECKING:
     from liverank_service.formats.edge_list import EdgeList, WantedColumns
 
 Backend = Literal["auto", "cpu", "cuda", "reference"]
+
+_NEGATIVE_KEY = re.compile(r"-\d+(=.*)?")
+
+
+class KeysCommand(TyperCommand):
+    """A command whose arguments are keys of vertices: `-5` is one, and no unknown option."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        options = {
+            name for each in self.get_params(ctx) for name in (*each.opts, *each.secondary_opts)
+        }
+        for before, text in pairwise(["", *takewhile(lambda text: text != "--", args)]):
+            if (
+                text.startswith("-")
+                and not {text.partition("=")[0], text[:2], before} & options
+                and not _NEGATIVE_KEY.fullmatch(text)
+            ):
+                super().parse_args(ctx, [text])  # says that there is no such option
+        ctx.ignore_unknown_options = True
+        rest: list[str] = super().parse_args(ctx, args)
+        return rest
 
 
 def _readable(file: Path) -> Path:

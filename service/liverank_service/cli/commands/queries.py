@@ -14,6 +14,7 @@ from liverank_service.cli.commands.options import (
     Format,
     Graph,
     Json,
+    KeysCommand,
     RanksOut,
     Trace,
     Url,
@@ -96,9 +97,11 @@ def top(
     _print_provenance(answer.version, answer.error_bound)
 
 
-@app.command()
+@app.command(cls=KeysCommand)
 def get(
-    vertex: Annotated[str, typer.Argument(metavar="VERTEX", help="The vertex's key.")],
+    vertex: Annotated[
+        str, typer.Argument(metavar="VERTEX", help="The vertex's key; -5 is one too.")
+    ],
     graph: Graph = "default",
     url: Url = DEFAULT_URL,
     as_json: Json = False,
@@ -119,7 +122,7 @@ def get(
     _print_provenance(answer.version, answer.error_bound)
 
 
-@app.command()
+@app.command(cls=KeysCommand)
 def ppr(
     vertices: Annotated[
         list[str],

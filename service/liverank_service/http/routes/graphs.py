@@ -16,7 +16,13 @@ from liverank_service.formats.source_ranges import MAX_LENGTH
 from liverank_service.graph_options import NAME, requested_options
 from liverank_service.http.body import or_nothing, parsed_body, read_body
 from liverank_service.http.conditional import response_by_content
-from liverank_service.http.dependencies import OpenCatalog, OpenGraph, result_of
+from liverank_service.http.dependencies import (
+    OpenCatalog,
+    OpenGraph,
+    graphs_of,
+    known_graphs,
+    result_of,
+)
 from liverank_service.http.graph_schemas import (
     CheckpointTaken,
     ConsumerRequest,
@@ -28,7 +34,6 @@ from liverank_service.http.graph_schemas import (
 from liverank_service.http.openapi import body_of, problems
 from liverank_service.http.responses import json_response
 from liverank_service.http.route import Route
-from liverank_service.storage.api_keys import ApiKey
 
 router = APIRouter(tags=["graphs"], route_class=Route)
 
@@ -87,9 +92,7 @@ async def create_graph(request: Request, graph: NewName, catalog: OpenCatalog) -
 @router.get("/graphs", response_model=GraphList, responses=problems())
 async def list_graphs(request: Request, catalog: OpenCatalog) -> Response:
     """All graphs that the API key is valid for, by name."""
-    key: ApiKey | None = request.state.key
-    allowed = (graph for graph in catalog.graphs() if key is None or key.allows(graph.name))
-    return json_response({"graphs": [_describe(graph) for graph in allowed]})
+    return json_response({"graphs": [_describe(graph) for graph in graphs_of(request, catalog)]})
 
 
 @router.get("/graphs/{graph}", response_model=GraphInfo, responses=problems(404, 422))
@@ -141,7 +144,8 @@ async def take_checkpoint(graph: OpenGraph) -> Response:
 
 
 @router.delete("/graphs/{graph}", status_code=204, responses=problems(404, 422))
-async def drop_graph(graph: str, catalog: OpenCatalog) -> Response:
+async def drop_graph(request: Request, graph: str, catalog: OpenCatalog) -> Response:
     """Closes the graph and removes its files."""
-    await _in_order(catalog, catalog.drop, graph)
+    with known_graphs(request, catalog):
+        await _in_order(catalog, catalog.drop, graph)
     return Response(status_code=204)
