@@ -9,8 +9,7 @@ ranks = engine.publish()                              # an immutable copy, reada
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -33,6 +32,7 @@ from liverank_gpu.graph.warm_up import (
 )
 from liverank_gpu.internals import Internals
 from liverank_gpu.operations.backend import Backend
+from liverank_gpu.operations.device import DeviceOperations
 from liverank_gpu.operations.update import GraphUpdate
 from liverank_gpu.pagerank.first_places import RankTies
 from liverank_gpu.pagerank.frontier import TouchedVertices, warm_up_lists
@@ -70,6 +70,28 @@ from liverank_gpu.types import (
     Result,
     Unconverged,
 )
+
+
+class _Owned:
+    """A call that needs the graph or the device. Raises ConcurrentUse, DeviceLost."""
+
+    def __init__(self, in_use: threading.RLock, device: DeviceOperations) -> None:
+        self._in_use, self._detecting_loss = in_use, device.detecting_loss()
+
+    def __enter__(self) -> None:
+        if not self._in_use.acquire(blocking=False):
+            raise ConcurrentUse
+        try:
+            self._detecting_loss.__enter__()
+        except BaseException:
+            self._in_use.release()
+            raise
+
+    def __exit__(self, *raised: Any) -> None:
+        try:
+            self._detecting_loss.__exit__(*raised)
+        finally:
+            self._in_use.release()
 
 
 class Engine:
@@ -140,16 +162,8 @@ class Engine:
         """The engine's parts, for measurements."""
         return Internals(self._backend, self._graph, self._iterate, self._queries.context)
 
-    @contextmanager
-    def _owned(self) -> Iterator[None]:
-        """A call that needs the graph or the device. Raises ConcurrentUse, DeviceLost."""
-        if not self._in_use.acquire(blocking=False):
-            raise ConcurrentUse
-        try:
-            with self._backend.device.detecting_loss():
-                yield
-        finally:
-            self._in_use.release()
+    def _owned(self) -> _Owned:
+        return _Owned(self._in_use, self._backend.device)
 
     def check_memory(self, operations: int, vertices: int, times: int = 1) -> None:
         """Raises OutOfMemory, with the figures, if there may not be enough memory for a batch of
