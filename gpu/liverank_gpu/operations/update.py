@@ -48,8 +48,7 @@ LAST_PLACE = 1 << 62
 """Counted down from, so that the largest count is that of the first place."""
 
 
-@dataclass(frozen=True, slots=True)
-class Counts:
+class Counts(NamedTuple):
     """The counters of a BatchPlan on the host.
 
     edges, rows        distinct edges and rows that the batch names

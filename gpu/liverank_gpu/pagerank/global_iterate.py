@@ -301,9 +301,10 @@ class GlobalIterate(Iterate):
     def record_lowered_rhs(self, amount: float) -> None:
         """An operation lowered β and every r by `amount`."""
         self.rhs_scale -= amount
-        # what the operation takes from the y of free ids is not part of Σy
-        self.certificate.mass += self._free_count * amount / self._isolated_diagonal
-        self._record_free_mass()
+        if self._free_count:
+            # what the operation takes from the y of free ids is not part of Σy
+            self.certificate.mass += self._free_count * amount / self._isolated_diagonal
+            self._record_free_mass()
         # vertices without edges take it into y, rounded
         error = 4.0 * UNIT_ROUNDOFF * abs(amount) * self.graph.ids.limit
         self.certificate.add_error(error)
@@ -319,12 +320,12 @@ class GlobalIterate(Iterate):
 
     def mean_corrected_bound(self, worth: float) -> float:
         """What `error_bound` would be after lowering r by its mean: a pass over n, made if the
-        result could be at most `worth`.
+        result could be at most `worth`; infinite if it could not.
         """
         certificate = self.certificate
         scale = certificate.mass * (1.0 - self.options.damping)
         if certificate.residual_l1 - abs(certificate.residual_sum) > worth * scale or scale <= 0.0:
-            return self.error_bound
+            return np.inf
         xp, residuals = self.graph.backend.xp, self.workspace.residual.values
         mean = certificate.residual_sum / self._ranked
         corrected = self.graph.total(xp.abs(xp.subtract(residuals, mean, dtype=np.float64)))

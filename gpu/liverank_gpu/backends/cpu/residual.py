@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -92,7 +91,7 @@ class CpuResidual(ResidualOperations):
             damping,
             _lists(residual),
             residual.solve % SOLVES,
-            _limits(limits),
+            limits,
         )
         delta = _delta(residual, *changed)
         return PushResult(PUSH_ENDS[end], threshold, rounds, vertices, entries, delta)
@@ -103,13 +102,6 @@ class CpuResidual(ResidualOperations):
         )
         residual.floor = floor
         _drop_overflow(residual)
-
-
-_limits = attrgetter(
-    *("residual_l1", "residual_sum", "mass", "goal", "threshold", "edge_weight"),
-    *("round_edges", "edges", "rounds"),
-)
-"""The members of PushLimits, as the kernel takes them."""
 
 
 def _lists(residual: Residual) -> tuple[Array, Array, Array, int, float]:
