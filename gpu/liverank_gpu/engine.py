@@ -33,7 +33,7 @@ from liverank_gpu.graph.warm_up import (
 from liverank_gpu.internals import Internals
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.device import DeviceOperations
-from liverank_gpu.operations.update import GraphUpdate
+from liverank_gpu.operations.update import GraphUpdate, UpdateCounts
 from liverank_gpu.pagerank.first_places import RankTies
 from liverank_gpu.pagerank.frontier import TouchedVertices, warm_up_lists
 from liverank_gpu.pagerank.global_iterate import GlobalIterate
@@ -92,6 +92,11 @@ class _Owned:
             self._detecting_loss.__exit__(*raised)
         finally:
             self._in_use.release()
+
+
+def _change(counts: UpdateCounts, seconds: float, unknown: int = 0) -> Change:
+    first, last = counts[:5], counts[5:]
+    return Change(*first, seconds, *last, unknown)
 
 
 class Engine:
@@ -182,7 +187,7 @@ class Engine:
             self._timer.begin()
             counts = self._apply(batch).counts
             unknown, seconds = len(batch.remove) - counts.removed, self._end_mutation()
-            return Change(**counts._asdict(), seconds=seconds, unknown=unknown)
+            return _change(counts, seconds, unknown)
 
     def apply_coalesced(
         self, batch: EdgeBatch, parts: Sequence[tuple[int, int]]
@@ -202,7 +207,7 @@ class Engine:
                 return None
             counts = coalesced.counts(self._apply(coalesced.batch))
             seconds = self._end_mutation() / len(parts)
-            return [Change(**of_part._asdict(), seconds=seconds) for of_part in counts]
+            return [_change(of_part, seconds) for of_part in counts]
 
     def _end_mutation(self) -> float:
         """Ends the stage and waits: an error of its work belongs to this batch."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import accumulate
 
 import numpy as np
 
@@ -121,10 +120,15 @@ class KeptWorkspace:
 def allocate_changes(backend: Backend, counts: Counts, weighted: bool) -> EdgeChanges:
     """Arrays for what a batch changes; they are not reused."""
     allocate, purpose = backend.device.allocate, "what a batch changed"
-    sizes = [counts.changed] * 2 + [counts.removed] * 2 + [counts.added] * 2
-    block = allocate(purpose, sum(sizes), np.int32)
-    ends = accumulate(sizes)
-    changes = EdgeChanges(*(block[end - size : end] for size, end in zip(sizes, ends, strict=True)))
+    changed, removed, added = counts.changed, counts.removed, counts.added
+    rows, lost, gained = (
+        allocate(purpose, 2 * count, np.int32) for count in (changed, removed, added)
+    )
+    changes = EdgeChanges(
+        *(rows[:changed], rows[changed:]),
+        *(lost[:removed], lost[removed:]),
+        *(gained[:added], gained[added:]),
+    )
     if not weighted:
         return changes
     return changes._replace(

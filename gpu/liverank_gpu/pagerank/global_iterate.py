@@ -70,6 +70,7 @@ class GlobalIterate(Iterate):
         self._free, self._free_count = graph.free, graph.ids.free_count
         self._summed_mass = 0.0
         self._scratch: dict[str, Array] = {}
+        self._missing = sum(SCRATCH_BYTES.values())  # bytes a vertex of what is not there yet
 
     @property
     def values(self) -> Array:
@@ -372,6 +373,7 @@ class GlobalIterate(Iterate):
         if array is None or len(array) < length:
             room = max(length, self.workspace.room)
             array = self.graph.backend.xp.zeros(room, dtype)
+            self._missing -= 0 if purpose in self._scratch else SCRATCH_BYTES[purpose]
             self._scratch[purpose] = array
         return array[:length]
 
@@ -380,12 +382,11 @@ class GlobalIterate(Iterate):
 
         vertices  of the graph by then
         """
-        held = sum(int(array.dtype.itemsize) for array in self._scratch.values())
-        missing = sum(size for name, size in SCRATCH_BYTES.items() if name not in self._scratch)
         if vertices <= self.workspace.room:
-            return missing * self.workspace.room
+            return self._missing * self.workspace.room
+        held = sum(int(array.dtype.itemsize) for array in self._scratch.values())
         room = max(vertices, self.workspace.room * 5 // 4)
-        return workspace_bytes(room) + (held + missing) * room
+        return workspace_bytes(room) + (held + self._missing) * room
 
     @property
     def nbytes(self) -> int:

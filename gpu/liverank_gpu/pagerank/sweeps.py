@@ -124,14 +124,14 @@ def _sweep(
     while True:
         earlier = len(bounds)
         for result in dense.run(schedule, goal, most_sweeps - sweeps):
-            sweeps += 1
+            sweeps, last = sweeps + 1, result
             bounds.append(iterate.error_bound)
             _trace(iterate)
         bound = bounds.pop()
         for each in bounds[earlier:]:
             stall.stalled(each)
             schedule.record(each)
-        converged = goal.met(result, bound)
+        converged = goal.met(last, bound)
         rounding = iterate.certificate.rounding_error
         if not converged and rounding > _ROUNDING_PART * bound and sweeps < most_sweeps:
             sweeps += 1
@@ -142,7 +142,7 @@ def _sweep(
         if converged or stall.stalled(bound) or sweeps >= most_sweeps:
             return sweeps, converged, schedule.kind
         bounds.append(bound)
-        if solved := components.take_over(bounds, result, most_sweeps - sweeps):
+        if solved := components.take_over(bounds, last, most_sweeps - sweeps):
             sweeps += solved
             if goal.met_by_residual or not goal.attainable or sweeps >= most_sweeps:
                 return sweeps, goal.met_by_residual, schedule.kind

@@ -36,8 +36,7 @@ class CpuGraph(GraphOperations):
         self._device = device
 
     def columns(self, sources: Array, targets: Array) -> tuple[Array, Array]:
-        dtype = np.result_type(sources, targets, np.int32)
-        dtype = dtype if dtype in (np.int32, np.int64) else np.dtype(np.int64)
+        dtype = np.int32 if sources.dtype == targets.dtype == np.int32 else np.int64
         return np.ascontiguousarray(sources, dtype), np.ascontiguousarray(targets, dtype)
 
     def sorted_keys(
@@ -51,6 +50,8 @@ class CpuGraph(GraphOperations):
         keys = self._device.allocate("keys of a batch", total, np.int64)
         begin = 0
         for operation, sources, targets in columns:
+            if len(sources) == 0:
+                continue
             packed = keys[begin : begin + len(sources)]
             ends = self.columns(sources, targets)
             kernels.pack_keys(*ends, operation, vertices[operation], positions, packed)
