@@ -202,9 +202,12 @@ class GlobalIterate(Iterate):
     def recompute_residual(self) -> None:
         """Computes r from y at every vertex."""
         self._drop_candidates()
-        self.values[self.graph.free] = 0.0
+        free = self.graph.free
+        if len(free):
+            self.values[free] = 0.0
         mass = self._summed_mass = self.graph.total(self.values)
-        self.values[self.graph.free] = self._isolated
+        if len(free):
+            self.values[free] = self._isolated
         self._record_free()
         residual_l1, residual_sum = self.graph.backend.sweeps.compute_residual(
             self.graph.view,

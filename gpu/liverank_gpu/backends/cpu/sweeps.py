@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from liverank_gpu.backends.cpu.rows import BLOCK, NO_VALUES, STRIPE
+from liverank_gpu.backends.cpu.rows import BLOCK, NO_MARKS, NO_VALUES, STRIPE
 from liverank_gpu.native import kernels
 from liverank_gpu.operations.csr import GraphView, Rows
 from liverank_gpu.operations.device import Array
@@ -31,9 +31,8 @@ class CpuSweeps(SweepOperations):
     takes_momentum = True
 
     def compute_contributions(self, graph: GraphView, values: Array, contributions: Array) -> None:
-        dangling = graph.degree == 0
-        np.divide(values, np.where(dangling, 1, graph.degree), out=contributions)
-        contributions[dangling] = 0.0
+        dangling = np.empty(-(-graph.vertices // STRIPE))
+        kernels.send(values, graph.degree, NO_MARKS, contributions, dangling)
 
     def compute_residual(
         self,
