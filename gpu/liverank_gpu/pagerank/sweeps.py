@@ -132,8 +132,11 @@ def _sweep(
             stall.stalled(each)
             schedule.record(each)
         converged = goal.met(last, bound)
-        rounding = iterate.certificate.rounding_error
-        if not converged and rounding > _ROUNDING_PART * bound and sweeps < most_sweeps:
+        if (
+            not converged
+            and iterate.certificate.rounding_error > _ROUNDING_PART * bound
+            and sweeps < most_sweeps
+        ):
             sweeps += 1
             iterate.recompute_residual()
             dense.begin(schedule.kind)
