@@ -12,14 +12,8 @@ from liverank_gpu.operations.device import Array, DeviceOperations
 from liverank_gpu.operations.graph import GraphOperations, SortedKeys
 from liverank_gpu.operations.update import BatchPlan, Counts, EdgeChanges
 
-_plan = attrgetter(
-    *("counters", "row_work", "move_work", "new_start", "opposite"),
-    *("edge_operation", "edge_neighbour", "edge_row", "edge_slot"),
-    *("row_edge", "row_vertex", "row_removed", "row_added"),
-    *("removed_row", "removed_neighbour", "removed_slot", "added_row", "added_neighbour"),
-    *("new_length", "changed_row", "row_loop", "weights"),
-)
-"""Arrays of a BatchPlan, in the order in which batch.cpp has them."""
+_plan = attrgetter("blocks", "counters")
+"""What batch.cpp takes of a BatchPlan."""
 
 _INTS, _DOUBLES, _FLOATS = (np.zeros(0, dtype) for dtype in (np.int32, np.float64, np.float32))
 _NO_CHANGES = EdgeChanges(_INTS, _INTS, _INTS, _INTS, _INTS, _INTS)
