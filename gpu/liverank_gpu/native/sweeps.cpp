@@ -17,26 +17,22 @@ enum SweepSum { RESIDUAL_L1, RESIDUAL_SUM, MASS, NEXT_RESIDUAL_SUM, LARGEST_STEP
 using SweepResult = std::tuple<double, double, double, double, double>;
 
 // Rows of sums, of as many chunks or stripes.
-class SweepSums {
-public:
-    explicit SweepSums(int64 count) : _rows(SUMS * count), data(_rows.data()) {}
+struct SweepSums {
+    std::vector<double> rows;
+    double* data;
 
-    operator Span<double>() { return {data, static_cast<int64>(_rows.size())}; }
+    explicit SweepSums(int64 count) : rows(SUMS * count), data(rows.data()) {}
+
+    operator Span<double>() { return {data, static_cast<int64>(rows.size())}; }
 
     SweepResult total() const {
         double own[SUMS] = {};
-        for (std::size_t place = 0; place < _rows.size(); place += SUMS) {
-            for (int each = 0; each < LARGEST_STEP; ++each) own[each] += _rows[place + each];
-            own[LARGEST_STEP] = std::max(own[LARGEST_STEP], _rows[place + LARGEST_STEP]);
+        for (std::size_t place = 0; place < rows.size(); place += SUMS) {
+            for (int each = 0; each < LARGEST_STEP; ++each) own[each] += rows[place + each];
+            own[LARGEST_STEP] = std::max(own[LARGEST_STEP], rows[place + LARGEST_STEP]);
         }
         return {own[RESIDUAL_L1], own[RESIDUAL_SUM], own[MASS], own[NEXT_RESIDUAL_SUM], own[LARGEST_STEP]};
     }
-
-private:
-    std::vector<double> _rows;
-
-public:
-    double* data;
 };
 
 int64 stripes(int64 vertices) { return (vertices + STRIPE - 1) / STRIPE; }
