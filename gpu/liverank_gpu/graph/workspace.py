@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.update import (
     COUNTERS,
-    NO_WEIGHTS,
     SCAN_TILE,
     SCANS,
     BatchPlan,
@@ -54,20 +55,20 @@ class Workspace:
             self._block(*each)
             for each in ((np.int64, _WIDE), (np.int32, _NARROW), (np.int8, _TINY))
         )
-        floats, weights = None, NO_WEIGHTS
-        if self._weighted:
-            floats = self._block(np.float32, _WEIGHTS)
-            weights = PlanWeights(*floats.reshape(_WEIGHTS, -1))
-            weights.opposite.fill(0)  # they are sorted with their keys, those of no key too
-        return BatchPlan(
+        floats = self._block(np.float32, _WEIGHTS) if self._weighted else None
+        plan = BatchPlan(
             (wide, narrow, tiny, floats),
             self._counters[direction],
             list(self._scans[direction]),
             *wide.reshape(_WIDE, -1),
             *narrow.reshape(_NARROW, -1),
             *tiny.reshape(_TINY, -1),
-            weights,
         )
+        if floats is None:
+            return plan
+        weights = PlanWeights(*floats.reshape(_WEIGHTS, -1))
+        weights.opposite.fill(0)  # they are sorted with their keys, those of no key too
+        return replace(plan, weights=weights)
 
     def _block(self, dtype: type[np.generic], count: int) -> Array:
         # one more than there are operations, since arrays of first indices have an end

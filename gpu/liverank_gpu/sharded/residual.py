@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import fsum
+from operator import add
 from typing import NamedTuple
 
 import numpy as np
@@ -350,4 +351,4 @@ class ShardedResidual(ResidualOperations):
 
 
 def _sum(first: ResidualDelta, second: ResidualDelta) -> ResidualDelta:
-    return ResidualDelta(*(a + b for a, b in zip(first, second, strict=True)))
+    return ResidualDelta(*map(add, first, second))
