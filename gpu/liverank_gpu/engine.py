@@ -95,6 +95,7 @@ class _Owned:
 
 
 def _change(counts: UpdateCounts, seconds: float, unknown: int = 0) -> Change:
+    """The receipt of a batch."""
     first, last = counts[:5], counts[5:]
     return Change(*first, seconds, *last, unknown)
 

@@ -376,7 +376,8 @@ class GlobalIterate(Iterate):
         if array is None or len(array) < length:
             room = max(length, self.workspace.room)
             array = self.graph.backend.xp.zeros(room, dtype)
-            self._missing -= 0 if purpose in self._scratch else SCRATCH_BYTES[purpose]
+            if purpose not in self._scratch:
+                self._missing -= SCRATCH_BYTES[purpose]
             self._scratch[purpose] = array
         return array[:length]
 
