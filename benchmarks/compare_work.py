@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from time import perf_counter
@@ -22,6 +23,9 @@ grid: Any = import_module(f"{_PACKAGE}.generate").grid
 
 _FRACTIONS = (1e-7, 1e-6, 1e-5, 1e-4)
 """Batch sizes, as parts of the edges."""
+
+_SMALL = 2_000
+"""Vertices of a small graph."""
 
 
 class _Worker:
@@ -71,6 +75,7 @@ class _Worker:
         engine.update()
         self.median("static", lambda: engine.update("static"), 7)
         self.batches(engine)
+        self.one_edge()
         self.queries(engine)
         self.grid()
         return self.figures
@@ -78,13 +83,10 @@ class _Worker:
     def batches(self, engine: Any) -> None:
         for fraction in _FRACTIONS:
             size = max(5, int(fraction * engine.edges))
-            mutations, solves = [], []
-            for _ in range(21 if fraction < 1e-4 else 9):
-                batch = self.batch(size)
-                mutations.append(self.time(lambda batch=batch: engine.apply(batch)))  # type: ignore[misc]
-                solves.append(self.time(engine.update))
-            self.figures[f"apply a batch of {fraction:g}"] = float(np.median(mutations))
-            self.figures[f"rank a batch of {fraction:g}"] = float(np.median(solves))
+            count = 21 if fraction < 1e-4 else 9
+            applied, ranked = self.follow(engine, (self.batch(size) for _ in range(count)))
+            self.figures[f"apply a batch of {fraction:g}"] = applied
+            self.figures[f"rank a batch of {fraction:g}"] = ranked
         for strategy in ("naive-dynamic", "dynamic-traversal", "dynamic-frontier-prune"):
             times = []
             for _ in range(3):
@@ -92,6 +94,31 @@ class _Worker:
                 times.append(self.time(lambda: engine.update(strategy)))  # noqa: B023
             self.figures[f"{strategy}, batches of 1e-05"] = float(np.median(times))
         engine.update()
+
+    def follow(self, engine: Any, batches: Iterable[Any]) -> tuple[float, float]:
+        """The medians of applying each batch, and of ranking after it."""
+        times = [
+            (self.time(partial(engine.apply, batch)), self.time(engine.update)) for batch in batches
+        ]
+        applied, ranked = np.median(times, axis=0).tolist()
+        return applied, ranked
+
+    def one_edge(self) -> None:
+        """One edge at a time comes to a small graph and goes again: what is done for any batch."""
+        ends = np.random.default_rng(7).integers(0, _SMALL, (2, 8 * _SMALL + 100))
+        edges, new = ends[:, :-100], ends[:, -100:]
+        engine = self.engine()
+        engine.apply(engine_package.EdgeBatch(*edges, vertices=_SMALL))
+        engine.update()
+        batches = []
+        for place in range(100):
+            one = new[:, place : place + 1]
+            batches += [
+                engine_package.EdgeBatch(*one),
+                engine_package.EdgeBatch(delete_sources=one[0], delete_targets=one[1]),
+            ]
+        figures = self.follow(engine, batches)
+        self.figures["one edge, apply"], self.figures["one edge, update"] = figures
 
     def queries(self, engine: Any) -> None:
         degree = np.bincount(self.sources, minlength=self.vertices)

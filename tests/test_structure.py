@@ -129,7 +129,7 @@ def _contracts() -> list[type]:
             each
             for each in vars(module).values()
             if inspect.isclass(each)
-            and issubclass(each, ABC)
+            and ABC in each.__mro__
             and each.__module__ == module.__name__
         ]
     return found

@@ -9,8 +9,7 @@ ranks = engine.publish()                              # an immutable copy, reada
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -33,7 +32,8 @@ from liverank_gpu.graph.warm_up import (
 )
 from liverank_gpu.internals import Internals
 from liverank_gpu.operations.backend import Backend
-from liverank_gpu.operations.update import GraphUpdate
+from liverank_gpu.operations.device import DeviceOperations
+from liverank_gpu.operations.update import GraphUpdate, UpdateCounts
 from liverank_gpu.pagerank.first_places import RankTies
 from liverank_gpu.pagerank.frontier import TouchedVertices, warm_up_lists
 from liverank_gpu.pagerank.global_iterate import GlobalIterate
@@ -70,6 +70,34 @@ from liverank_gpu.types import (
     Result,
     Unconverged,
 )
+
+
+class _Owned:
+    """A call that needs the graph or the device. Raises ConcurrentUse, DeviceLost."""
+
+    def __init__(self, in_use: threading.RLock, device: DeviceOperations) -> None:
+        self._in_use, self._detecting_loss = in_use, device.detecting_loss()
+
+    def __enter__(self) -> None:
+        if not self._in_use.acquire(blocking=False):
+            raise ConcurrentUse
+        try:
+            self._detecting_loss.__enter__()
+        except BaseException:
+            self._in_use.release()
+            raise
+
+    def __exit__(self, *raised: Any) -> None:
+        try:
+            self._detecting_loss.__exit__(*raised)
+        finally:
+            self._in_use.release()
+
+
+def _change(counts: UpdateCounts, seconds: float, unknown: int = 0) -> Change:
+    """The receipt of a batch."""
+    first, last = counts[:5], counts[5:]
+    return Change(*first, seconds, *last, unknown)
 
 
 class Engine:
@@ -140,16 +168,8 @@ class Engine:
         """The engine's parts, for measurements."""
         return Internals(self._backend, self._graph, self._iterate, self._queries.context)
 
-    @contextmanager
-    def _owned(self) -> Iterator[None]:
-        """A call that needs the graph or the device. Raises ConcurrentUse, DeviceLost."""
-        if not self._in_use.acquire(blocking=False):
-            raise ConcurrentUse
-        try:
-            with self._backend.device.detecting_loss():
-                yield
-        finally:
-            self._in_use.release()
+    def _owned(self) -> _Owned:
+        return _Owned(self._in_use, self._backend.device)
 
     def check_memory(self, operations: int, vertices: int, times: int = 1) -> None:
         """Raises OutOfMemory, with the figures, if there may not be enough memory for a batch of
@@ -168,7 +188,7 @@ class Engine:
             self._timer.begin()
             counts = self._apply(batch).counts
             unknown, seconds = len(batch.remove) - counts.removed, self._end_mutation()
-            return Change(**counts._asdict(), seconds=seconds, unknown=unknown)
+            return _change(counts, seconds, unknown)
 
     def apply_coalesced(
         self, batch: EdgeBatch, parts: Sequence[tuple[int, int]]
@@ -188,7 +208,7 @@ class Engine:
                 return None
             counts = coalesced.counts(self._apply(coalesced.batch))
             seconds = self._end_mutation() / len(parts)
-            return [Change(**of_part._asdict(), seconds=seconds) for of_part in counts]
+            return [_change(of_part, seconds) for of_part in counts]
 
     def _end_mutation(self) -> float:
         """Ends the stage and waits: an error of its work belongs to this batch."""

@@ -96,7 +96,7 @@ pipeline = opened(Path(sys.argv[1]))
 send(pipeline, batch([("a", "b"), ("b", "a")]))
 Query.step = lost
 device = type(engine_of(pipeline).internals.backend.device)
-device._is_lost = lambda self, error: "cuda" in str(error)
+device.is_lost = lambda self, error: "cuda" in str(error)
 request = {
     "query": QueryRequest([KeyedQuery(seeds={"a": 1.0})], 60.0),
     "watch": WatchRequest([WatchedQuery(seeds={"a": 1.0}, target_error=1e-6)], 60.0, "mine"),
@@ -138,7 +138,7 @@ def lost(self):
 with running(Path(sys.argv[1])) as server:
     http_ = server.http
     http_.post("/graphs/default/batches", json={"insert": [["a", "b"], ["b", "c"]]})
-    DeviceOperations._is_lost = lambda self, error: "cuda" in str(error)
+    DeviceOperations.is_lost = lambda self, error: "cuda" in str(error)
     DeviceOperations._stream_of_reader = lost
     if what == "rank":
         answer = http_.get("/graphs/default/ranks/a")

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from liverank_gpu.graph.arcs import Arcs, require_times
 from liverank_gpu.graph.decay import AnyDecay, Decay
 from liverank_gpu.graph.edges import edges_on_device
-from liverank_gpu.graph.estimate import batch_bytes, batch_purpose, held_bytes, naming_memory
+from liverank_gpu.graph.estimate import NamingMemory, batch_bytes, batch_purpose, held_bytes
 from liverank_gpu.graph.in_pages import InPages
 from liverank_gpu.graph.packed_csr import PackedCsr
 from liverank_gpu.graph.permutation import VertexPermutation
@@ -157,7 +157,7 @@ class DynamicGraph:
         require_times(batch, self.decay is not None)
         vertices = max(self.vertices, batch.vertices)
         sizes = (batch.operations, vertices)
-        with naming_memory(self.backend.device, self.bytes_needed, *sizes):
+        with NamingMemory(self.backend.device, self.bytes_needed, *sizes):
             return self._apply(batch, vertices, rebuilds)
 
     def _apply(self, batch: EdgeBatch, vertices: int, rebuilds: bool) -> GraphUpdate:
@@ -274,13 +274,14 @@ class DynamicGraph:
             arcs.operation_weights(self.backend),
         )
         loops, directed = (self.loop, self.fixed_loops), self.directed
-        graph.resolve_update(self.outgoing.slack, *loops, keys, arcs.adds, directed, outgoing)
+        out_lists, in_lists = self.outgoing.slack, self.incoming.slack
+        graph.resolve_update(out_lists, *loops, keys, arcs.adds, directed, outgoing)
         opposite_weights = outgoing.weights.opposite[:operations] if self.weighted else None
         opposite = graph.sort(outgoing.opposite[:operations], opposite_weights)
         # sums are known now
-        graph.resolve_update(self.incoming.slack, *loops, opposite, False, directed, incoming)
-        graph.plan_rows(self.outgoing.slack, operations, outgoing)
-        graph.plan_rows(self.incoming.slack, operations, incoming)
+        graph.resolve_update(in_lists, *loops, opposite, False, directed, incoming)
+        graph.plan_rows(out_lists, operations, outgoing)
+        graph.plan_rows(in_lists, operations, incoming)
         out_counts, in_counts = workspace.counts()
         if out_counts.exceeded:
             assert keys.order is not None

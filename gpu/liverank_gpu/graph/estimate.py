@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 from liverank_gpu.errors import OutOfMemory
 from liverank_gpu.graph.packed_csr import (
@@ -70,24 +69,29 @@ def batch_purpose(operations: int, vertices: int) -> str:
     return f"a batch of {operations:,} edges and a graph of {vertices:,} vertices"
 
 
-@contextmanager
-def naming_memory(
-    device: DeviceOperations,
-    bytes_needed: Callable[[int, int], int],
-    operations: int,
-    vertices: int,
-) -> Iterator[None]:
+class NamingMemory:
     """Raises OutOfMemory, with the figures of a batch, for any other MemoryError.
 
     bytes_needed  DynamicGraph.bytes_needed, which takes `operations` and `vertices`
     """
-    try:
-        yield
-    except OutOfMemory:
-        raise
-    except MemoryError as error:
-        purpose, needed = batch_purpose(operations, vertices), bytes_needed(operations, vertices)
-        raise OutOfMemory(purpose, needed, device.memory_available()) from error
+
+    def __init__(
+        self,
+        device: DeviceOperations,
+        bytes_needed: Callable[[int, int], int],
+        operations: int,
+        vertices: int,
+    ) -> None:
+        self._device, self._bytes_needed = device, bytes_needed
+        self._sizes = operations, vertices
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if isinstance(error, MemoryError) and not isinstance(error, OutOfMemory):
+            purpose, needed = batch_purpose(*self._sizes), self._bytes_needed(*self._sizes)
+            raise OutOfMemory(purpose, needed, self._device.memory_available()) from error
 
 
 def held_bytes(outgoing: PackedCsr, incoming: PackedCsr, vertices: int) -> dict[str, int]:

@@ -87,6 +87,8 @@ class InPages:
 
         largest_sum  upper bound on the sum of sizes of contributions to a vertex
         """
+        if self._backend.pages is None:
+            return graph
         demand = self._queries if of_query else self._solves
         if not self._has(of_query):
             demand.wanted |= demand.by_rows >= SWEEPS_BY_ROWS

@@ -60,6 +60,7 @@ class PackedCsr:
         self.misbinned = 0
         self._overflowed = False
         self._groups: NDArray[np.int64] | None = None
+        self._rows: Rows | None = None  # the partition, if it suits the rows as they are
         allocate = backend.device.allocate
         self._starts = allocate("vertices", 0, np.int64)
         self._lengths = allocate("vertices", 0, np.int32)
@@ -101,6 +102,7 @@ class PackedCsr:
 
     def _update_views(self) -> None:
         rows = slice(self.vertices)
+        self._rows = None
         self.csr = Csr(self._starts[rows], self._lengths[rows], *self._slots)
         self.capacities = self._capacities[rows]
         self.degree_bins = self._degree_bins[rows]
@@ -116,22 +118,24 @@ class PackedCsr:
         return None if self._groups is None else Rows(self._order[: self.vertices], self._groups)
 
     def partition(self) -> Rows:
-        """All rows, grouped for the kernels.
+        """All rows, grouped for the kernels: the same as long as the rows are.
 
         The groups are kept while rows change length, and recomputed, in O(n), only when so many
         rows left their group, or one left it so far, that sweeps would be slower.
         """
-        graph, kept = self._backend.rebuild, self.kept_partition
-        if (
-            kept is None
-            or self._overflowed
-            or graph.needs_partition(kept, self.misbinned, self.packed)
-        ):
-            order = self._order[: self.vertices]
-            self._groups = graph.partition(self.csr.row_lengths, order, self.degree_bins)
-            self._overflowed, self.misbinned = False, 0
-            return Rows(order, self._groups)
-        return kept
+        if self._rows is None:
+            graph, kept = self._backend.rebuild, self.kept_partition
+            if (
+                kept is None
+                or self._overflowed
+                or graph.needs_partition(kept, self.misbinned, self.packed)
+            ):
+                order = self._order[: self.vertices]
+                self._groups = graph.partition(self.csr.row_lengths, order, self.degree_bins)
+                self._overflowed, self.misbinned = False, 0
+                kept = Rows(order, self._groups)
+            self._rows = kept
+        return self._rows
 
     @property
     def strength_depth(self) -> int:
@@ -292,6 +296,7 @@ class PackedCsr:
     ) -> None:
         """Applies a plan; allocates nothing. See GraphOperations.apply_update."""
         self._backend.graph.apply_update(self.slack, plan, counts, loop, degree, changes)
+        self._rows = None
         self.end += counts.needed
         self.packed += counts.growth
         self.longest = max(self.longest, counts.longest)

@@ -73,6 +73,8 @@ class VertexIds:
 
     def vertices_among(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
         """Those that are vertices, distinct and ascending; others may be any numbers."""
+        if len(ids) == 0:
+            return NO_IDS
         inside = np.unique(ids[(ids >= 0) & (ids < self.limit)])
         return inside[~self.is_free(inside)]
 
@@ -107,6 +109,8 @@ class VertexIds:
         reserved. Returns whether other ids are free now.
         """
         self.limit = limit
+        if len(removed) == len(returned) == 0:
+            return False
         self._free[removed] = True
         self._free[returned] = False
         self.free_count += len(removed) - len(returned)

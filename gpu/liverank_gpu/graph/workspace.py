@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import accumulate
 
 import numpy as np
 
@@ -52,24 +51,29 @@ class Workspace:
         self.incoming = self._plan(1)
 
     def _plan(self, direction: int) -> BatchPlan:
+        wide, narrow, tiny = (
+            self._block(*each)
+            for each in ((np.int64, _WIDE), (np.int32, _NARROW), (np.int8, _TINY))
+        )
+        floats = self._block(np.float32, _WEIGHTS) if self._weighted else None
         plan = BatchPlan(
+            (wide, narrow, tiny, floats),
             self._counters[direction],
             list(self._scans[direction]),
-            *self._arrays(np.int64, _WIDE),
-            *self._arrays(np.int32, _NARROW),
-            *self._arrays(np.int8, _TINY),
+            *wide.reshape(_WIDE, -1),
+            *narrow.reshape(_NARROW, -1),
+            *tiny.reshape(_TINY, -1),
         )
-        if not self._weighted:
+        if floats is None:
             return plan
-        weights = PlanWeights(*self._arrays(np.float32, _WEIGHTS))
+        weights = PlanWeights(*floats.reshape(_WEIGHTS, -1))
         weights.opposite.fill(0)  # they are sorted with their keys, those of no key too
         return replace(plan, weights=weights)
 
-    def _arrays(self, dtype: type[np.generic], count: int) -> list[Array]:
+    def _block(self, dtype: type[np.generic], count: int) -> Array:
         # one more than there are operations, since arrays of first indices have an end
-        stride = self.capacity + 1
-        block = self._backend.device.allocate("scratch for a batch", count * stride, dtype)
-        return [block[array * stride : (array + 1) * stride] for array in range(count)]
+        size = count * (self.capacity + 1)
+        return self._backend.device.allocate("scratch for a batch", size, dtype)
 
     def clear(self) -> None:
         """Before the next batch."""
@@ -121,10 +125,18 @@ class KeptWorkspace:
 def allocate_changes(backend: Backend, counts: Counts, weighted: bool) -> EdgeChanges:
     """Arrays for what a batch changes; they are not reused."""
     allocate, purpose = backend.device.allocate, "what a batch changed"
-    sizes = [counts.changed] * 2 + [counts.removed] * 2 + [counts.added] * 2
-    block = allocate(purpose, sum(sizes), np.int32)
-    ends = accumulate(sizes)
-    changes = EdgeChanges(*(block[end - size : end] for size, end in zip(sizes, ends, strict=True)))
+    changed, removed, added = counts.changed, counts.removed, counts.added
+    block = allocate(purpose, 2 * (changed + removed + added), np.int32)
+    rows, lost, gained = (
+        block[: 2 * changed],
+        block[2 * changed :],
+        block[2 * (changed + removed) :],
+    )
+    changes = EdgeChanges(
+        *(rows[:changed], rows[changed:]),
+        *(lost[:removed], lost[removed : 2 * removed]),
+        *(gained[:added], gained[added:]),
+    )
     if not weighted:
         return changes
     return changes._replace(

@@ -23,15 +23,13 @@ constexpr int64 LAST_PLACE = int64{1} << 62;
 // with an edge before the result is tested.
 constexpr int FEW_EDGES = 8, STRIP = 256;
 
-// liverank_gpu.operations.update.BatchPlan, without the arrays that the GPU alone has
+// liverank_gpu.operations.update.BatchPlan, without the arrays that the GPU alone has: parts of its blocks.
 template <class Kind>
 struct Plan {
     using Floats = typename Kind::MutableWeights;
     using Ints = Span<int>;
     using Longs = Span<int64>;
-    using fields = Fields<
-        Longs, Longs, Longs, Longs, Longs, Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints,
-        Ints, Span<signed char>, Floats, Floats, Floats, Floats>;
+    using fields = Fields<Longs, Ints, Span<signed char>, Floats, Longs>;
 
     Longs counters, row_work, move_work, new_start, opposite;
     Ints edge_operation, edge_neighbour, edge_row, edge_slot;
@@ -41,6 +39,14 @@ struct Plan {
     Ints new_length, changed_row;
     Span<signed char> row_loop;
     Floats removed_weights, added_weights, opposite_weights, filler_weights;
+
+    Plan(Longs longs, Ints ints, Span<signed char> chars, Floats floats, Longs counts) : counters(counts), row_loop(chars) {
+        const auto cut = [size = chars.size](auto block, auto&... parts) { ((parts = {block.data, size}, block.data += size), ...); };
+        cut(longs, row_work, move_work, new_start, opposite);
+        cut(ints, edge_operation, edge_neighbour, edge_row, edge_slot, row_edge, row_vertex, row_removed, row_added, removed_row,
+            removed_neighbour, removed_slot, added_row, added_neighbour, new_length, changed_row);
+        if constexpr (Kind::weighted) cut(floats, removed_weights, added_weights, opposite_weights, filler_weights);
+    }
 };
 
 template <class Id>

@@ -1,6 +1,8 @@
 // Sets of vertices: their expansion along edges, Jacobi steps over them (liverank_gpu.operations.frontier), and the iterations
 // of the published strategies, by byte arrays over all vertices as in the paper (liverank_gpu.operations.published).
 #include <atomic>
+#include <tuple>
+#include <vector>
 
 #include "bind.h"
 #include "rows.h"
@@ -64,19 +66,22 @@ void expand_backward(
 }
 KERNEL("expand_backward", expand_backward<Unweighted>, expand_backward<Weighted>);
 
+// Returns the largest change, and the numbers of vertices that expand and that stay affected, which are listed.
 template <class Kind>
-void jacobi_step(
+std::tuple<double, int64, int64> jacobi_step(
     Span<const int64> groups, Span<const int> order, Lists<Kind> incoming, Loops<Kind> loop, Degrees<Kind> degree,
-    Span<const double> values, Span<const double> contributions, double rhs_scale, double damping, Span<double> new_values,
-    Span<int> affected, Span<uint8> expanding, double prune_tolerance, double frontier_tolerance,
-    Span<double> largest_changes) {
+    Span<double> values, Span<double> contributions, double rhs_scale, double damping, Span<double> new_values,
+    Span<int> affected, Span<uint8> expanding, double prune_tolerance, double frontier_tolerance, Span<int> expanding_rows,
+    Span<int> remaining_rows) {
+    std::vector<double> largest_changes(groups.size - 1);
+    const Span<const double> read = values, sent = contributions;
     pool::parallel(groups.size - 1, CHUNKS, [&](int64 first_group, int64 last_group) {
         for (int64 group = first_group; group < last_group; ++group) {
             double largest = 0.0;
             for (int64 place = groups[group]; place < groups[group + 1]; ++place) {
                 const uint32 v = static_cast<uint32>(order[place]);
-                const double incoming_mass = contributions.size > 0 ? row_sum(incoming, v, contributions)
-                                                                    : divided_sum(incoming, v, values, degree);
+                const double incoming_mass = contributions.size > 0 ? row_sum(incoming, v, sent)
+                                                                    : divided_sum(incoming, v, read, degree);
                 const double diagonal = diagonal_of(degree[v], loop[v], damping), old = values[v];
                 const double residual = rhs_scale + damping * incoming_mass - diagonal * old;
                 const double now = old + residual / diagonal, change = std::fabs(now - old);
@@ -89,6 +94,17 @@ void jacobi_step(
             largest_changes[group] = largest;
         }
     });
+    int64 expand = 0, remain = 0;
+    for (const int v : order) {
+        values[v] = new_values[v];
+        if (contributions.size > 0) contributions[v] = degree[v] > 0 ? values[v] / degree[v] : 0.0;
+        if (expanding[v]) expanding_rows[expand++] = v;
+        if (affected[v]) remaining_rows[remain++] = v;
+        expanding[v] = 0;
+    }
+    double largest = 0.0;
+    for (const double change : largest_changes) largest = std::max(largest, change);
+    return {largest, expand, remain};
 }
 KERNEL("jacobi_step", jacobi_step<Unweighted>, jacobi_step<Weighted>);
 

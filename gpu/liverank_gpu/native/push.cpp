@@ -18,9 +18,9 @@ namespace {
 
 using namespace vertex;
 
-// Positions in Tally.sums and Tally.counts: liverank_gpu.backends.cpu.residual has them too.
+// Positions in Tally.sums and Tally.counts.
 enum Sum { RESIDUAL_L1, RESIDUAL_SUM, MASS, MOVED, MAGNITUDE, SUMS };
-enum Count { LISTED_COUNT, QUEUED_COUNT, QUEUED_EDGES, ADDITIONS, ROUNDS, VERTICES, ENTRIES };
+enum Count { LISTED_COUNT, QUEUED_COUNT, QUEUED_EDGES, ADDITIONS, ROUNDS, VERTICES, ENTRIES, COUNTS };
 
 // Bits of marks, and how a push ends: liverank_gpu.operations.residual.
 constexpr int LISTED = 1, QUEUED = 2, SOLVE_SHIFT = 2;
@@ -34,23 +34,34 @@ constexpr int64 BUCKETS = 64;
 // vertices for hundreds of rounds. And the rounds with such lists at the floor before the push ends.
 constexpr int64 SHORT_EDGES = 1 << 11, SHORT_ROUNDS = 8;
 
+// liverank_gpu.operations.residual
+constexpr double SPARED_GROWTH = 4.0;
+
 constexpr double INFINITE = std::numeric_limits<double>::infinity();
 
 // What an operation counts and adds up.
 struct Tally {
-    using fields = Fields<Span<int64>, Span<double>>;
+    int64 counts[COUNTS] = {};
+    double sums[SUMS] = {};
 
-    Span<int64> counts;
-    Span<double> sums;
+    explicit Tally(int64 listed) { counts[LISTED_COUNT] = listed; }
+
+    // The number of candidates, and the members of liverank_gpu.operations.residual.ResidualDelta.
+    auto delta() const {
+        const auto& [l1, sum, mass, moved, magnitude] = sums;
+        return std::tuple(counts[LISTED_COUNT], l1, sum, mass, moved, magnitude, counts[ADDITIONS]);
+    }
 };
+using Delta = decltype(Tally(0).delta());
 
 // r, the marks of its vertices, and its candidates: see liverank_gpu.operations.residual.Residual.
 struct Residual {
-    using fields = Fields<Span<double>, Span<int>, Span<int>, double>;
+    using fields = Fields<Span<double>, Span<int>, Span<int>, int64, double>;
 
     Span<double> r;
     Span<int> marks;
     Span<int> candidates;
+    int64 listed;
     double floor;
 };
 
@@ -73,7 +84,7 @@ Scratch<T> scratch(int64 size) {
 
 // Lists every v of `vertices` whose |r[v]| is above the floor as a candidate, and queues it if it is above its threshold. The
 // queue is never longer than the candidates.
-void enqueue(const int* vertices, int64 count, const WorkLists& lists, Span<int64> counts) {
+void enqueue(const int* vertices, int64 count, const WorkLists& lists, int64* counts) {
     int64 listed = counts[LISTED_COUNT], queued = counts[QUEUED_COUNT], queued_edges = counts[QUEUED_EDGES];
     for (int64 place = 0; place < count; ++place) {
         const int v = vertices[place];
@@ -116,7 +127,7 @@ struct Sources {
 
 // r[v] += contributions[i] for every v in the out-list of vertices[i], times the weight of the edge.
 template <class Weights>
-void scatter_in_order(const Sources& sources, const Csr<Weights>& outgoing, const WorkLists& lists, const Tally& tally) {
+void scatter_in_order(const Sources& sources, const Csr<Weights>& outgoing, const WorkLists& lists, Tally& tally) {
     const auto above_floor = scratch<int>(sources.edges + 1);
     const double floor = lists.floor;
     int64 found = 0;
@@ -161,7 +172,7 @@ void visit_chunk(
 
 // `scatter_in_order` on all cores.
 template <class Weights>
-void scatter_in_buckets(const Sources& sources, const Csr<Weights>& outgoing, const WorkLists& lists, const Tally& tally) {
+void scatter_in_buckets(const Sources& sources, const Csr<Weights>& outgoing, const WorkLists& lists, Tally& tally) {
     std::vector<int64> ends(sources.count);
     int64 end = 0;
     for (int64 place = 0; place < sources.count; ++place) ends[place] = end += outgoing.row_lengths[sources.vertices[place]];
@@ -228,16 +239,17 @@ void scatter_in_buckets(const Sources& sources, const Csr<Weights>& outgoing, co
 }
 
 template <class Weights>
-void scatter_rows(const Sources& sources, const Csr<Weights>& outgoing, const WorkLists& lists, const Tally& tally) {
+void scatter_rows(const Sources& sources, const Csr<Weights>& outgoing, const WorkLists& lists, Tally& tally) {
     if (sources.edges >= PARALLEL_EDGES) scatter_in_buckets(sources, outgoing, lists, tally);
     else scatter_in_order(sources, outgoing, lists, tally);
 }
 
 template <class Weights>
-void scatter(
+Delta scatter(
     Span<const int> sources, Span<const double> contributions, Span<const int> targets, Span<const double> amounts,
-    Csr<Weights> outgoing, Residual residual, Tally tally) {
+    Csr<Weights> outgoing, Residual residual) {
     const WorkLists lists{residual, outgoing.row_lengths};
+    Tally tally(residual.listed);
     int64 edges = 0;
     for (const int u : sources) edges += outgoing.row_lengths[u];
     scatter_rows({sources.data, contributions.data, sources.size, edges}, outgoing, lists, tally);
@@ -252,8 +264,89 @@ void scatter(
     }
     tally.counts[ADDITIONS] += targets.size;
     enqueue(targets.data, targets.size, lists, tally.counts);
+    return tally.delta();
 }
 KERNEL("scatter", scatter<Nothing>, scatter<Span<const float>>);
+
+// liverank_gpu.operations.update.EdgeChanges
+template <class Kind>
+struct Changes {
+    using fields = Fields<
+        Span<const int>, Degrees<Kind>, Span<const int>, Span<const int>, Span<const int>, Span<const int>,
+        typename Kind::Weights, typename Kind::Weights>;
+
+    Span<const int> sources;
+    Degrees<Kind> old_degree;
+    Span<const int> removed_sources, removed_targets, added_sources, added_targets;
+    typename Kind::Weights removed_weights, added_weights;
+
+    int64 place_of(int source) const { return std::lower_bound(sources.begin(), sources.end(), source) - sources.begin(); }
+};
+
+// Makes r the residual after a batch: see liverank_gpu.operations.residual.ResidualOperations.perturb. Nothing is done, and the
+// number of candidates is -1, if that takes more than `most` additions.
+template <class Kind>
+Delta perturb(
+    Lists<Kind> outgoing, Loops<Kind> loop, Degrees<Kind> degree, Changes<Kind> changes, Span<const double> values,
+    double damping, int64 most, Residual residual) {
+    int64 additions = changes.removed_targets.size + changes.added_targets.size;
+    for (const int u : changes.sources) additions += outgoing.row_lengths[u] + (loop[u] != 0);
+    if (additions > most) return Tally(-1).delta();
+
+    // what an edge of weight 1 got before, and gets now; of spared sources, each edge is an addition of its own
+    std::vector<double> before, after, contributions, amounts;
+    std::vector<int> sources, targets;
+    std::vector<bool> spared;
+    std::vector<std::tuple<int, double>> loops, spared_sources;
+    for (int64 place = 0; place < changes.sources.size; ++place) {
+        const int u = changes.sources[place];
+        const auto old_degree = changes.old_degree[place], new_degree = degree[u];
+        const double flow = damping * values[u], old = old_degree > 0 ? flow / old_degree : 0.0;
+        const double now = new_degree > 0 ? flow / new_degree : 0.0;
+        double difference = now - old;
+        bool is_spared = false;
+        if constexpr (Kind::weighted) {
+            // not now - old, whose rounding would be relative to these
+            if (old_degree > 0 && new_degree > 0) difference = (old_degree - new_degree) / new_degree * old;
+            is_spared = new_degree > SPARED_GROWTH * old_degree;
+            loops.emplace_back(u, difference * loop[u]);
+        } else if (loop[u] != 0) {
+            loops.emplace_back(u, difference);
+        }
+        before.push_back(old);
+        after.push_back(now);
+        spared.push_back(is_spared);
+        if (is_spared) {
+            spared_sources.emplace_back(u, difference);
+        } else {
+            sources.push_back(u);
+            contributions.push_back(difference);
+        }
+    }
+    const auto add = [&](int target, double amount) {
+        targets.push_back(target);
+        amounts.push_back(amount);
+    };
+    for (int64 edge = 0; edge < changes.removed_targets.size; ++edge)
+        add(changes.removed_targets[edge],
+            edge_amount(-before[changes.place_of(changes.removed_sources[edge])], changes.removed_weights, edge));
+    std::vector<std::tuple<int, int>> added;  // edges of spared sources
+    for (int64 edge = 0; edge < changes.added_targets.size; ++edge) {
+        const int u = changes.added_sources[edge], v = changes.added_targets[edge];
+        const int64 place = changes.place_of(u);
+        add(v, edge_amount(spared[place] ? after[place] : before[place], changes.added_weights, edge));
+        if (spared[place]) added.emplace_back(u, v);
+    }
+    std::sort(added.begin(), added.end());
+    const auto is_added = [&](int u, int v) { return std::binary_search(added.begin(), added.end(), std::tuple(u, v)); };
+    for (const auto& [u, amount] : loops) add(u, is_added(u, u) ? 0.0 : amount);
+    for (const auto& [u, difference] : spared_sources)
+        for (int64 slot = outgoing.row_starts[u], end = slot + outgoing.row_lengths[u]; slot < end; ++slot)
+            if (const int v = outgoing.column_indices[slot]; !is_added(u, v)) add(v, edge_amount(difference, outgoing.weights, slot));
+    const auto span = [](const auto& values) { return Span{values.data(), static_cast<int64>(values.size())}; };
+    return scatter(span(sources), span(contributions), span(targets), span(amounts), outgoing, residual);
+}
+KERNEL("perturb", perturb<Unweighted>, perturb<Weighted>);
 
 // What of a graph a push reads besides its out-lists.
 template <class Kind>
@@ -268,7 +361,7 @@ struct Diagonal {
 // Replaces the queue by the candidates above θ, drops candidates that are no longer above the floor, and returns the largest θ
 // that one of the others exceeds. An r too small to change y is not queued until it has grown.
 template <class Kind>
-double requeue(const Diagonal<Kind>& diagonal, Span<const double> values, const WorkLists& lists, Span<int64> counts) {
+double requeue(const Diagonal<Kind>& diagonal, Span<const double> values, const WorkLists& lists, int64* counts) {
     int64 kept = 0, queued = 0, queued_edges = 0;
     double largest = 0.0;
     for (int64 place = 0; place < counts[LISTED_COUNT]; ++place) {
@@ -304,7 +397,7 @@ double requeue(const Diagonal<Kind>& diagonal, Span<const double> values, const 
 template <class Kind>
 Sources push_queued(
     int* queue, int solve, const Diagonal<Kind>& diagonal, Span<double> values, const WorkLists& lists, double* contributions,
-    const Tally& tally) {
+    Tally& tally) {
     Sources pushed{queue, contributions, 0, 0};
     for (int64 place = 0; place < tally.counts[QUEUED_COUNT]; ++place) {
         const int u = queue[place];
@@ -345,19 +438,20 @@ struct Limits {
     int64 round_edges, edges, rounds;
 };
 
-// Returns how it ended and the last θ.
+// Returns how it ended, the last θ, the rounds, distinct vertices and entries of work-lists, and what changed.
 template <class Kind>
-std::tuple<int64, double> push(
+auto push(
     Csr<typename Kind::Weights> outgoing, Span<const typename Kind::Loop> loop, Span<const typename Kind::Degree> degree,
-    Span<double> values, double damping, Residual residual, int64 solve, Limits limits, Tally tally) {
+    Span<double> values, double damping, Residual residual, int64 solve, Limits limits) {
+    Tally tally(residual.listed);
     const Diagonal<Kind> diagonal{loop, degree, damping};
     const int64 capacity = residual.candidates.size;
     const auto both_queues = scratch<int>(2 * capacity);
     const auto contributions = scratch<double>(capacity);
     int *queue = both_queues.get(), *next_queue = queue + capacity;
     WorkLists lists{residual, outgoing.row_lengths, queue, limits.threshold, limits.edge_weight};
-    const auto &counts = tally.counts;
-    const auto &sums = tally.sums;
+    auto& counts = tally.counts;
+    const auto& sums = tally.sums;
     double& threshold = lists.threshold;
     bool first = true, selected = false;
     int64 short_rounds = 0;
@@ -412,15 +506,17 @@ std::tuple<int64, double> push(
         std::swap(queue, next_queue);
     }
     for (int64 place = 0; place < counts[QUEUED_COUNT]; ++place) residual.marks[queue[place]] &= ~QUEUED;
-    return {end, threshold};
+    return std::tuple_cat(
+        std::tuple(static_cast<int64>(end), threshold, counts[ROUNDS], counts[VERTICES], counts[ENTRIES]), tally.delta());
 }
 KERNEL("push", push<Unweighted>, push<Weighted>);
 
 template <class Kind>
-void recompute_rows(
+Delta recompute_rows(
     int64 first, int64 last, Csr<typename Kind::Weights> incoming, Span<const typename Kind::Loop> loop,
     Span<const typename Kind::Degree> degree, Span<const double> values, double rhs_scale, double damping,
-    Span<const int> out_lengths, Residual residual, Tally tally) {
+    Span<const int> out_lengths, Residual residual) {
+    Tally tally(residual.listed);
     const WorkLists lists{residual, out_lengths};
     const Diagonal<Kind> diagonal{loop, degree, damping};
     const auto above_floor = scratch<int>(last - first);
@@ -437,6 +533,7 @@ void recompute_rows(
         if (size > residual.floor) above_floor[found++] = static_cast<int>(v);
     }
     enqueue(above_floor.get(), found, lists, tally.counts);
+    return tally.delta();
 }
 KERNEL("recompute_rows", recompute_rows<Unweighted>, recompute_rows<Weighted>);
 

@@ -1,5 +1,8 @@
-// Dense sweeps: liverank_gpu.operations.sweeps. Each operation leaves one row of sums for every chunk or stripe.
+// Dense sweeps: liverank_gpu.operations.sweeps. Each operation has one row of sums for every chunk or stripe, and adds them up in
+// order.
+#include <tuple>
 #include <type_traits>
+#include <vector>
 
 #include "bind.h"
 #include "rows.h"
@@ -11,14 +14,37 @@ using namespace vertex;
 // liverank_gpu.operations.sweeps.SweepResult
 enum SweepSum { RESIDUAL_L1, RESIDUAL_SUM, MASS, NEXT_RESIDUAL_SUM, LARGEST_STEP, SUMS };
 
+using SweepResult = std::tuple<double, double, double, double, double>;
+
+// Rows of sums, of as many chunks or stripes.
+struct SweepSums {
+    std::vector<double> rows;
+    double* data;
+
+    explicit SweepSums(int64 count) : rows(SUMS * count), data(rows.data()) {}
+
+    operator Span<double>() { return {data, static_cast<int64>(rows.size())}; }
+
+    SweepResult total() const {
+        double own[SUMS] = {};
+        for (std::size_t place = 0; place < rows.size(); place += SUMS) {
+            for (int each = 0; each < LARGEST_STEP; ++each) own[each] += rows[place + each];
+            own[LARGEST_STEP] = std::max(own[LARGEST_STEP], rows[place + LARGEST_STEP]);
+        }
+        return {own[RESIDUAL_L1], own[RESIDUAL_SUM], own[MASS], own[NEXT_RESIDUAL_SUM], own[LARGEST_STEP]};
+    }
+};
+
+int64 stripes(int64 vertices) { return (vertices + STRIPE - 1) / STRIPE; }
+
 // Vertices of a block that is summed after it was changed, while it is in the fastest cache.
 constexpr int64 VECTORISED = 256;
 
 template <class Kind, class Contribution>
-void compute_residual(
+std::tuple<double, double> compute_residual(
     Span<const int64> groups, Span<const int> order, Lists<Kind> incoming, Loops<Kind> loop, Degrees<Kind> degree,
-    Span<const double> values, Span<const Contribution> contributions, double rhs_scale, double damping, Span<double> residuals,
-    Span<double> sums) {
+    Span<const double> values, Span<const Contribution> contributions, double rhs_scale, double damping, Span<double> residuals) {
+    std::vector<double> sums(2 * (groups.size - 1));
     pool::parallel(groups.size - 1, CHUNKS, [&](int64 first_group, int64 last_group) {
         for (int64 group = first_group; group < last_group; ++group) {
             double residual_l1 = 0.0, residual_sum = 0.0;
@@ -42,16 +68,23 @@ void compute_residual(
             sums[2 * group + 1] = residual_sum;
         }
     });
+    double residual_l1 = 0.0, residual_sum = 0.0;
+    for (std::size_t place = 0; place < sums.size(); place += 2) {
+        residual_l1 += sums[place];
+        residual_sum += sums[place + 1];
+    }
+    return {residual_l1, residual_sum};
 }
 KERNEL(
     "compute_residual", compute_residual<Unweighted, double>, compute_residual<Weighted, double>,
     compute_residual<Unweighted, float>, compute_residual<Weighted, float>);
 
 template <class Kind>
-void sweep(
+SweepResult sweep(
     Span<const int64> groups, Span<const int> order, Lists<Kind> incoming, Loops<Kind> loop, Degrees<Kind> degree,
     Span<const float> contributions, double damping, double shift, Deflation deflation, double coefficient, float fresh,
-    float kept, Span<double> values, Span<double> r, Span<float> new_contributions, Span<double> sums) {
+    float kept, Span<double> values, Span<double> r, Span<float> new_contributions) {
+    SweepSums sums(groups.size - 1);
     const bool deflated = deflation.values.size > 0;
     pull<SUMS>(groups, order, incoming, contributions, sums, [&](uint32 v, double incoming_mass, double* own) {
         const auto d = degree[v];
@@ -86,6 +119,7 @@ void sweep(
         own[NEXT_RESIDUAL_SUM] += next_residual(rest, contribution, d, damping);
         own[LARGEST_STEP] = std::max(own[LARGEST_STEP], std::fabs(step));
     });
+    return sums.total();
 }
 KERNEL("sweep", sweep<Unweighted>, sweep<Weighted>);
 
@@ -120,9 +154,10 @@ void orthomin_image(
 KERNEL("orthomin_image", orthomin_image<Unweighted>, orthomin_image<Weighted>);
 
 template <class Kind>
-void quantize_contributions(
+SweepResult quantize_contributions(
     Span<const int> in_lengths, Loops<Kind> loop, Degrees<Kind> degree, double damping, double shift, Span<double> values,
-    Span<double> r, Span<float> contributions, Span<double> sums) {
+    Span<double> r, Span<float> contributions) {
+    SweepSums sums(stripes(degree.size));
     pool::parallel(degree.size, STRIPE, [&](int64 first, int64 last) {
         double own[SUMS] = {};
         for (int64 v = first; v < last; ++v) {
@@ -147,6 +182,7 @@ void quantize_contributions(
         }
         std::copy_n(own, SUMS, sums.data + SUMS * (first / STRIPE));
     });
+    return sums.total();
 }
 KERNEL("quantize_contributions", quantize_contributions<Unweighted>, quantize_contributions<Weighted>);
 
@@ -158,10 +194,11 @@ KERNEL("subtract_at", subtract_at);
 // p = δ - β·p', q = q̂ - β·q', y += α·p, r -= α·q, and the contributions of the new r; Δy in place of q̂. A block is changed first
 // and summed then: in one loop with the sums, which have to keep their order, nothing would be vectorised.
 template <class Kind>
-void orthomin_step(
+SweepResult orthomin_step(
     Span<const int> in_lengths, Loops<Kind> loop, Degrees<Kind> degree, double damping, double mean, double alpha, double beta,
     bool has_previous, Span<double> image, Span<double> direction, Span<double> last_image, Span<double> values, Span<double> r,
-    Span<float> contributions, Span<double> sums) {
+    Span<float> contributions) {
+    SweepSums sums(stripes(degree.size));
     pool::parallel(degree.size, STRIPE, [&](int64 first_of_stripe, int64 last) {
         double own[SUMS] = {};
         for (int64 first = first_of_stripe; first < last; first += VECTORISED) {
@@ -195,6 +232,7 @@ void orthomin_step(
         }
         std::copy_n(own, SUMS, sums.data + SUMS * ((last - 1) / STRIPE));
     });
+    return sums.total();
 }
 KERNEL("orthomin_step", orthomin_step<Unweighted>, orthomin_step<Weighted>);
 
@@ -224,9 +262,10 @@ void sum_in_degrees(Span<const int> in_lengths, Loops<Kind> loop, Degrees<Kind> 
 KERNEL("sum_in_degrees", sum_in_degrees<Unweighted>, sum_in_degrees<Weighted>);
 
 template <class Kind>
-void start_from_in_degrees(
+SweepResult start_from_in_degrees(
     Span<const int> in_lengths, Loops<Kind> loop, Degrees<Kind> degree, double damping, double rhs_scale, double mean,
-    Span<double> values, Span<double> r, Span<float> contributions, Span<double> sums) {
+    Span<double> values, Span<double> r, Span<float> contributions) {
+    SweepSums sums(stripes(degree.size));
     pool::parallel(degree.size, STRIPE, [&](int64 first, int64 last) {
         double residual_sum = 0.0, mass = 0.0, next_residual_sum = 0.0;
         for (int64 v = first; v < last; ++v) {
@@ -250,6 +289,7 @@ void start_from_in_degrees(
         own[MASS] = mass;
         own[NEXT_RESIDUAL_SUM] = next_residual_sum;
     });
+    return sums.total();
 }
 KERNEL("start_from_in_degrees", start_from_in_degrees<Unweighted>, start_from_in_degrees<Weighted>);
 

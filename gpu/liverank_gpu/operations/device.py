@@ -30,6 +30,20 @@ class Event(Protocol):
         """Returns when the device has reached it."""
 
 
+class _DetectingLoss:
+    """See DeviceOperations.detecting_loss."""
+
+    def __init__(self, device: DeviceOperations) -> None:
+        self._device = device
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if isinstance(error, Exception) and self._device.is_lost(error):
+            raise DeviceLost(error) from error
+
+
 class DeviceOperations(ABC):
     """Memory, transfers and time.
 
@@ -79,15 +93,9 @@ class DeviceOperations(ABC):
     def seconds_between(self, first: Any, last: Any) -> float:
         """Time from one of this device's events to another; both have been reached."""
 
-    @contextmanager
-    def detecting_loss(self) -> Iterator[None]:
+    def detecting_loss(self) -> AbstractContextManager[None]:
         """Raises DeviceLost for an error after which this process can no longer use the device."""
-        try:
-            yield
-        except Exception as error:
-            if self._is_lost(error):
-                raise DeviceLost(error) from error
-            raise
+        return _DetectingLoss(self)
 
     @contextmanager
     def reading(self) -> Iterator[None]:
@@ -102,7 +110,8 @@ class DeviceOperations(ABC):
     def _stream_of_reader(self) -> AbstractContextManager[Any]:
         return nullcontext()
 
-    def _is_lost(self, error: Exception) -> bool:  # noqa: ARG002
+    def is_lost(self, error: Exception) -> bool:  # noqa: ARG002
+        """Whether it is an error after which this process can no longer use the device."""
         return False
 
     @abstractmethod

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from liverank_gpu.operations.csr import GraphView
 from liverank_gpu.operations.device import Array
@@ -47,8 +47,7 @@ class Residual:
     solve: int
 
 
-@dataclass(frozen=True, slots=True)
-class ResidualDelta:
+class ResidualDelta(NamedTuple):
     """What an operation changed, and what bounds its rounding.
 
     residual_l1, residual_sum  change of ‖r‖₁ and of Σr
@@ -66,8 +65,7 @@ class ResidualDelta:
     additions: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class PushLimits:
+class PushLimits(NamedTuple):
     """When `push` ends, apart from having nothing left above the floor.
 
     residual_l1, residual_sum, mass  ‖r‖₁, Σr and Σy at its start
@@ -90,8 +88,7 @@ class PushLimits:
     rounds: int
 
 
-@dataclass(frozen=True, slots=True)
-class PushResult:
+class PushResult(NamedTuple):
     """What a `push` did.
 
     end        ``goal``: met; ``floor``: nothing is above the floor; ``work``: the next work-list,

@@ -13,8 +13,7 @@ from liverank_gpu.operations.csr import GraphView, Rows
 from liverank_gpu.operations.device import Array
 
 
-@dataclass(frozen=True, slots=True)
-class SweepResult:
+class SweepResult(NamedTuple):
     """What one pass over y and r left.
 
     residual_l1, residual_sum  ‖r‖₁ and Σr

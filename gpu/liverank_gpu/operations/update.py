@@ -48,8 +48,7 @@ LAST_PLACE = 1 << 62
 """Counted down from, so that the largest count is that of the first place."""
 
 
-@dataclass(frozen=True, slots=True)
-class Counts:
+class Counts(NamedTuple):
     """The counters of a BatchPlan on the host.
 
     edges, rows        distinct edges and rows that the batch names
@@ -120,6 +119,8 @@ class BatchPlan:
     Each has room for the operations of the batch and one more. Elements beyond what the counters
     say are undefined.
 
+    blocks      int64[…], int32[…], int8[…], float32[…] (None without weights): the arrays below,
+                but for counters and scans, are equal parts of that of their dtype, in this order
     counters    int64[len(COUNTERS)]: see Counts
     scans       SCANS arrays uint64[…] for prefix sums, zero before the first
 
@@ -144,6 +145,7 @@ class BatchPlan:
     weights          see PlanWeights
     """
 
+    blocks: tuple[Array, Array, Array, Array | None]
     counters: Array
     scans: list[Array]
     row_work: Array

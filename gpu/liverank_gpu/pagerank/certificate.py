@@ -208,8 +208,8 @@ class Certificate:
         self.mass = self.mass + result.mass
         self.set_sums(result.residual_l1, result.residual_sum)
         sizes = abs(self.mass) + self.residual_l1 / (1.0 - self.damping)
-        self.add_error(gather_error + 2.0 * UNIT_ROUNDOFF * sizes)
-        self.add_error(UNIT_ROUNDOFF * (5.0 * before + self.residual_l1))
+        error = self._residual_error + (gather_error + 2.0 * UNIT_ROUNDOFF * sizes)
+        self._residual_error = error + UNIT_ROUNDOFF * (5.0 * before + self.residual_l1)
 
     def after_pass(self, residual_l1: float, residual_sum: float, mass: float = 0.0) -> None:
         """Every entry of r was rounded once.

@@ -89,13 +89,10 @@ class ComponentSolver:
 
         bounds  after the sweeps of this solve, of which the last one left `result`
         """
+        if self._operations is None or self._graph.arcs < _LEAST_EDGES or most_sweeps < 2:
+            return 0
         swept = min(len(bounds) - 1, GAIN_SWEEPS)
-        if (
-            self._operations is None
-            or self._graph.arcs < _LEAST_EDGES
-            or swept < _LEAST_SWEEPS
-            or most_sweeps < 2
-        ):
+        if swept < _LEAST_SWEEPS:
             return 0
         # no kind of sweeps is slower for long
         least = -log(self._iterate.options.damping)

@@ -53,7 +53,9 @@ class TouchedVertices:
         xp = graph.backend.xp
         if not self.sources:
             return xp.zeros(0, np.int32)
-        sources = xp.unique(xp.concatenate(self.sources))
+        sources = self.sources[0]
+        if len(self.sources) > 1:
+            sources = xp.unique(xp.concatenate(self.sources))
         targets = xp.unique(xp.concatenate(self.removed_targets)).astype(np.int32)
         if len(graph.free):
             # removed vertices, which have no out-neighbours now but a loop of the policy

@@ -70,6 +70,7 @@ class GlobalIterate(Iterate):
         self._free, self._free_count = graph.free, graph.ids.free_count
         self._summed_mass = 0.0
         self._scratch: dict[str, Array] = {}
+        self._missing = sum(SCRATCH_BYTES.values())  # bytes a vertex of what is not there yet
 
     @property
     def values(self) -> Array:
@@ -201,9 +202,12 @@ class GlobalIterate(Iterate):
     def recompute_residual(self) -> None:
         """Computes r from y at every vertex."""
         self._drop_candidates()
-        self.values[self.graph.free] = 0.0
+        free = self.graph.free
+        if len(free):
+            self.values[free] = 0.0
         mass = self._summed_mass = self.graph.total(self.values)
-        self.values[self.graph.free] = self._isolated
+        if len(free):
+            self.values[free] = self._isolated
         self._record_free()
         residual_l1, residual_sum = self.graph.backend.sweeps.compute_residual(
             self.graph.view,
@@ -301,9 +305,10 @@ class GlobalIterate(Iterate):
     def record_lowered_rhs(self, amount: float) -> None:
         """An operation lowered β and every r by `amount`."""
         self.rhs_scale -= amount
-        # what the operation takes from the y of free ids is not part of Σy
-        self.certificate.mass += self._free_count * amount / self._isolated_diagonal
-        self._record_free_mass()
+        if self._free_count:
+            # what the operation takes from the y of free ids is not part of Σy
+            self.certificate.mass += self._free_count * amount / self._isolated_diagonal
+            self._record_free_mass()
         # vertices without edges take it into y, rounded
         error = 4.0 * UNIT_ROUNDOFF * abs(amount) * self.graph.ids.limit
         self.certificate.add_error(error)
@@ -319,12 +324,12 @@ class GlobalIterate(Iterate):
 
     def mean_corrected_bound(self, worth: float) -> float:
         """What `error_bound` would be after lowering r by its mean: a pass over n, made if the
-        result could be at most `worth`.
+        result could be at most `worth`; infinite if it could not.
         """
         certificate = self.certificate
         scale = certificate.mass * (1.0 - self.options.damping)
         if certificate.residual_l1 - abs(certificate.residual_sum) > worth * scale or scale <= 0.0:
-            return self.error_bound
+            return np.inf
         xp, residuals = self.graph.backend.xp, self.workspace.residual.values
         mean = certificate.residual_sum / self._ranked
         corrected = self.graph.total(xp.abs(xp.subtract(residuals, mean, dtype=np.float64)))
@@ -371,6 +376,8 @@ class GlobalIterate(Iterate):
         if array is None or len(array) < length:
             room = max(length, self.workspace.room)
             array = self.graph.backend.xp.zeros(room, dtype)
+            if purpose not in self._scratch:
+                self._missing -= SCRATCH_BYTES[purpose]
             self._scratch[purpose] = array
         return array[:length]
 
@@ -379,12 +386,11 @@ class GlobalIterate(Iterate):
 
         vertices  of the graph by then
         """
-        held = sum(int(array.dtype.itemsize) for array in self._scratch.values())
-        missing = sum(size for name, size in SCRATCH_BYTES.items() if name not in self._scratch)
         if vertices <= self.workspace.room:
-            return missing * self.workspace.room
+            return self._missing * self.workspace.room
+        held = sum(int(array.dtype.itemsize) for array in self._scratch.values())
         room = max(vertices, self.workspace.room * 5 // 4)
-        return workspace_bytes(room) + (held + missing) * room
+        return workspace_bytes(room) + (held + self._missing) * room
 
     @property
     def nbytes(self) -> int:

@@ -17,8 +17,8 @@ _ATTAINABLE_RESIDUAL = 16.0 * UNIT_ROUNDOFF
 class Goal(Protocol):
     """When to stop."""
 
-    def met(self, result: SweepResult) -> bool:
-        """Whether it is met after a sweep."""
+    def met(self, result: SweepResult, error_bound: float) -> bool:
+        """Whether it is met after a sweep that left this bound."""
 
     @property
     def met_by_residual(self) -> bool:
@@ -51,8 +51,8 @@ class TargetError:
     iterate: GlobalIterate
     target: float
 
-    def met(self, _: SweepResult) -> bool:
-        return self.met_by_residual
+    def met(self, _: SweepResult, error_bound: float) -> bool:
+        return self._met(error_bound)
 
     @property
     def first_excess(self) -> float:
@@ -63,8 +63,11 @@ class TargetError:
 
     @property
     def met_by_residual(self) -> bool:
-        iterate, target = self.iterate, self.target
-        return iterate.error_bound <= target or iterate.mean_corrected_bound(target) <= target
+        return self._met(self.iterate.error_bound)
+
+    def _met(self, error_bound: float) -> bool:
+        target = self.target
+        return error_bound <= target or self.iterate.mean_corrected_bound(target) <= target
 
     @property
     def sweep_limits(self) -> tuple[float, float]:
@@ -91,7 +94,7 @@ class Tolerance:
     tolerance: float
     left: float
 
-    def met(self, result: SweepResult) -> bool:
+    def met(self, result: SweepResult, _: float) -> bool:
         mass = float(self.iterate.certificate.mass)
         return result.largest_step <= self.tolerance * mass or self.met_by_residual
 

@@ -37,9 +37,9 @@ def push_to_target(iterate: GlobalIterate) -> tuple[int, int]:
     certificate, costs = iterate.certificate, graph.backend.costs
     goal = certificate.residual_goal(options.target_error)
     unit = options.target_error * (1.0 - options.damping) * certificate.mass / graph.ids.count
-    threshold = _FIRST_THRESHOLD * unit
-    budget = _SPARSE_SWEEPS * iterate.sweep_cost
-    round_edges = int(_ROUND_SWEEPS * iterate.sweep_cost / costs.pushed_edge)
+    threshold, sweep_cost = _FIRST_THRESHOLD * unit, iterate.sweep_cost
+    budget = _SPARSE_SWEEPS * sweep_cost
+    round_edges = int(_ROUND_SWEEPS * sweep_cost / costs.pushed_edge)
     rounds = vertices = 0
     while goal > 0.0 and _remaining(iterate) > goal * certificate.mass:
         if residual.floor == np.inf:
@@ -77,7 +77,7 @@ def push_to_target(iterate: GlobalIterate) -> tuple[int, int]:
         # at a lower floor the same work gains that much less: is it still more than a sweep's gain?
         gain = -pushed.delta.residual_l1 / _FLOOR_DIVISOR
         sweep_gain = _SWEEP_REDUCTION * certificate.residual_l1
-        if lower < unit / _FLOOR_DIVISOR or gain * iterate.sweep_cost < sweep_gain * cost:
+        if lower < unit / _FLOOR_DIVISOR or gain * sweep_cost < sweep_gain * cost:
             break
         budget -= graph.ids.limit
         graph.backend.residual.select_candidates(residual, lower)

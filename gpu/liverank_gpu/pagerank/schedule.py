@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import inf, log
+from typing import NamedTuple
 
 from liverank_gpu.operations.sweeps import GAIN_SWEEPS
 from liverank_gpu.pagerank.global_iterate import GlobalIterate
@@ -50,8 +50,7 @@ _LARGEST_BOUND = 1e100
 """In place of larger bounds and of an infinite one, which says that Σy is not positive."""
 
 
-@dataclass(frozen=True, slots=True)
-class SweepKind:
+class SweepKind(NamedTuple):
     """A kind of sweep; see liverank_gpu.pagerank.sweeps."""
 
     mean_corrected: bool

@@ -148,9 +148,11 @@ class Solve(NamedTuple):
             reason = "'auto' or 'residual' where places are to be settled"
             raise InvalidValue("strategy", self.strategy, reason)
         forms = forms_of(strategy, options)
-        if self.form not in (None, *get_args(Form)):
+        if self.form is None:
+            return self._replace(form=forms[0])
+        if self.form not in get_args(Form):
             raise InvalidValue("form", self.form, "one of " + ", ".join(get_args(Form)))
-        if self.form is not None and self.form not in forms:
+        if self.form not in forms:
             reason = f"'accelerated' where strategy is {self.strategy!r}"
             raise InvalidValue("form", self.form, reason)
-        return self._replace(form=self.form or forms[0])
+        return self

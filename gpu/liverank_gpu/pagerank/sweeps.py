@@ -122,19 +122,21 @@ def _sweep(
     else:
         dense.begin(schedule.kind)
     while True:
-        swept: list[tuple[SweepResult, float]] = []
+        earlier = len(bounds)
         for result in dense.run(schedule, goal, most_sweeps - sweeps):
-            swept.append((result, iterate.error_bound))
+            sweeps, last = sweeps + 1, result
+            bounds.append(iterate.error_bound)
             _trace(iterate)
-        sweeps += len(swept)
-        for _, earlier in swept[:-1]:
-            stall.stalled(earlier)
-            schedule.record(earlier)
-            bounds.append(earlier)
-        result, bound = swept[-1]
-        converged = goal.met(result)
-        rounding = iterate.certificate.rounding_error
-        if not converged and rounding > _ROUNDING_PART * bound and sweeps < most_sweeps:
+        bound = bounds.pop()
+        for each in bounds[earlier:]:
+            stall.stalled(each)
+            schedule.record(each)
+        converged = goal.met(last, bound)
+        if (
+            not converged
+            and iterate.certificate.rounding_error > _ROUNDING_PART * bound
+            and sweeps < most_sweeps
+        ):
             sweeps += 1
             iterate.recompute_residual()
             dense.begin(schedule.kind)
@@ -143,7 +145,7 @@ def _sweep(
         if converged or stall.stalled(bound) or sweeps >= most_sweeps:
             return sweeps, converged, schedule.kind
         bounds.append(bound)
-        if solved := components.take_over(bounds, result, most_sweeps - sweeps):
+        if solved := components.take_over(bounds, last, most_sweeps - sweeps):
             sweeps += solved
             if goal.met_by_residual or not goal.attainable or sweeps >= most_sweeps:
                 return sweeps, goal.met_by_residual, schedule.kind
@@ -171,7 +173,8 @@ class _DenseSweeps:
 
     def __init__(self, iterate: GlobalIterate, momentum: Momentum) -> None:
         self._iterate = iterate
-        dtype = iterate.graph.backend.sweeps.contribution_dtype
+        sweeps = iterate.graph.backend.sweeps
+        dtype, self._most_fused = sweeps.contribution_dtype, sweeps.most_fused(iterate.graph.view)
         self._buffers = ContributionBuffers(
             iterate.scratch("quantized contributions", dtype, iterate.graph.columns),
             iterate.scratch("following contributions", dtype, iterate.graph.columns),
@@ -276,7 +279,7 @@ class _DenseSweeps:
     def _fused_run(self, schedule: SweepSchedule, goal: Goal, most: int) -> FusedRun | None:
         """How up to `most` sweeps are fused; None if they run one at a time."""
         iterate, certificate = self._iterate, self._iterate.certificate
-        most = min(most, iterate.graph.backend.sweeps.most_fused(iterate.graph.view))
+        most = min(most, self._most_fused)
         if most <= 1:
             return None
         scale = 1.0 - iterate.options.damping

@@ -68,6 +68,8 @@ class Programs:
         """To be called before each batch: runs get a copy of the graph. They fail if there is no
         memory for it beside the batch.
         """
+        if not self._running:
+            return
         running = [run for run in self._running if not run.done]
         vertices = max(batch.vertices, self._graph.vertices)
         beside = self._graph.bytes_needed(batch.operations, vertices) if running else 0
@@ -82,7 +84,7 @@ class Programs:
         """To be called after each batch."""
         for run in self._running:
             run.follow(update)
-        for answer in self._answers:
+        for answer in self._answers if len(self._answers) else ():
             answer.follow(update)
 
     def run(

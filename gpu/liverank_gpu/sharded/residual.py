@@ -11,8 +11,8 @@ for the certificate. All shards take each decision from numbers that they have g
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import astuple
 from math import fsum
+from operator import add
 from typing import NamedTuple
 
 import numpy as np
@@ -338,7 +338,7 @@ class ShardedResidual(ResidualOperations):
             magnitude=sent.magnitude + applied.magnitude,
             additions=pushed.additions + sent.additions,
         )
-        table = self._communicator.gather([*astuple(own), *numbers, residual.floor]).T
+        table = self._communicator.gather([*own, *numbers, residual.floor]).T
         self._agree_on_candidates(residual, float(table[-1].max()))
         sums = [fsum(column) for column in table[:-1]]
         l1, total, mass, moved, magnitude, additions = sums[:6]
@@ -351,4 +351,4 @@ class ShardedResidual(ResidualOperations):
 
 
 def _sum(first: ResidualDelta, second: ResidualDelta) -> ResidualDelta:
-    return ResidualDelta(*(a + b for a, b in zip(astuple(first), astuple(second), strict=True)))
+    return ResidualDelta(*map(add, first, second))

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from liverank_gpu.graph.estimate import naming_memory
+from liverank_gpu.graph.estimate import NamingMemory
 from liverank_gpu.graph.reading import Direction, EdgeBlock, Neighbours
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.device import Array
@@ -132,7 +132,7 @@ class Shard:
         self._follow()
         graph, device = self.graph, self.graph.backend.device
         rows = graph.numbering.rows(max(graph.ids.limit, batch.vertices))
-        with naming_memory(device, graph.bytes_needed, batch.operations, rows):
+        with NamingMemory(device, graph.bytes_needed, batch.operations, rows):
             update = graph.apply(batch, reserve=self._iterate.reserve, stored=stored)
         self._update = update
         self._touched.add(update, graph.numbering)

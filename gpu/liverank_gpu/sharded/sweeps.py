@@ -7,7 +7,7 @@ shards. Sums are added over the shards, rounded once: one more addition for ever
 
 from __future__ import annotations
 
-from dataclasses import astuple, replace
+from dataclasses import replace
 from math import fsum
 
 import numpy as np
@@ -199,7 +199,7 @@ class ShardedSweeps(PartialSweeps):
 
     def _summed(self, result: SweepResult) -> SweepResult:
         """The result over all shards."""
-        table = self._communicator.gather(astuple(result))
+        table = self._communicator.gather(result)
         *sums, largest_steps = table.T
         residual_l1, residual_sum, mass, next_residual_sum = map(fsum, sums)
         largest_step = float(largest_steps.max())

@@ -42,6 +42,5 @@ class ShardTouched:
         owners, rows = numbering.owners(positions), numbering.rows_of(positions)
         sent = [rows[owners == rank] for rank in range(numbering.size)]
         touched.removed_targets = [xp.concatenate(self._communicator.all_to_all(sent))]
-        none = xp.zeros(0, "int32")
-        touched.sources = [xp.concatenate([none, *self._sources])]
+        touched.sources = [xp.zeros(0, "int32"), *self._sources]
         return touched

@@ -1,9 +1,13 @@
-"""What a push costs, and when that ends it."""
+"""What a push costs, and when that ends it; and what a single edge costs."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
+import numpy as np
 import pytest
 
 from liverank_gpu import EdgeBatch, Engine, Options
@@ -39,3 +43,35 @@ def test_a_push_costs_its_edges_and_its_rounds() -> None:
     costs = Costs(pushed_edge=8.0, sweep_overhead=1e4, sparse_part=16, round_overhead=100.0)
     delta = ResidualDelta(additions=5)
     assert costs.of_push(PushResult("floor", 1e-3, 3, 2, 4, delta)) == 5 * 8.0 + 3 * 100.0
+
+
+def _calls(work: Callable[[], object]) -> int:
+    """Functions in Python that are called, generators that go on included."""
+    calls, before = 0, sys.getprofile()
+
+    def count(_: object, event: str, __: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(count)
+    try:
+        work()
+    finally:
+        sys.setprofile(before)
+    return calls
+
+
+def test_one_edge_takes_few_calls_in_python() -> None:
+    """They are most of what a small graph costs, and do not vary as times do."""
+    generator = np.random.default_rng(7)
+    sources, targets = generator.integers(0, 2_000, (2, 16_000))
+    engine = Engine(Options(), "cpu")
+    engine.apply(EdgeBatch(sources, targets))
+    engine.update()
+    applied, ranked = [], []
+    for edge in generator.integers(0, 2_000, (20, 2)).tolist():
+        for batch in (EdgeBatch.of(insert=[edge]), EdgeBatch.of(delete=[edge])):
+            applied.append(_calls(partial(engine.apply, batch)))
+            ranked.append(_calls(engine.update))
+    assert np.mean(applied) < 190
+    assert np.mean(ranked) < 500

@@ -20,11 +20,11 @@ class CpuFrontier(FrontierOperations):
         return chunk_rows(order, row_lengths[order])
 
     def rows_of(self, vertices: Array, row_lengths: Array) -> Rows:
-        order = np.sort(vertices).astype(np.int32)
+        order = np.sort(vertices).astype(np.int32, copy=False)
         return chunk_rows(order, row_lengths[order])
 
     def expand_forward(self, graph: GraphView, vertices: Array, flags: Array) -> Array:
-        vertices = vertices.astype(np.int32)
+        vertices = vertices.astype(np.int32, copy=False)
         row_lengths = graph.outgoing.row_lengths[vertices]
         edges = int(row_lengths.sum(dtype=np.int64)) + len(vertices)
         if edges < min(CHUNK_WORK, len(flags)):
@@ -54,8 +54,8 @@ class CpuFrontier(FrontierOperations):
         frontier: Frontier,
     ) -> JacobiResult:
         order = rows.order
-        largest_changes = np.zeros(len(rows.groups) - 1)
-        kernels.jacobi_step(
+        expanding, remaining = np.empty_like(order), np.empty_like(order)
+        largest, expand, remain = kernels.jacobi_step(
             rows.groups,
             order,
             graph.incoming,
@@ -70,17 +70,9 @@ class CpuFrontier(FrontierOperations):
             frontier.expanding,
             frontier.prune_tolerance,
             frontier.frontier_tolerance,
-            largest_changes,
+            expanding,
+            remaining,
         )
-        values[order] = new_values[order]
-        if contributions is not None:
-            degree = graph.degree[order]
-            contributions[order] = np.where(
-                degree > 0, values[order] / np.where(degree > 0, degree, 1), 0.0
-            )
-        expanding, remaining = order[:0], order
-        if np.isfinite(frontier.frontier_tolerance):
-            expanding = order[frontier.expanding[order] != 0]
-            frontier.expanding[expanding] = 0
-            remaining = order[frontier.affected[order] != 0]
-        return JacobiResult(float(largest_changes.max(initial=0.0)), expanding, remaining)
+        if np.isinf(frontier.frontier_tolerance):
+            return JacobiResult(largest, order[:0], order)
+        return JacobiResult(largest, expanding[:expand], remaining[:remain])

@@ -12,14 +12,8 @@ from liverank_gpu.operations.device import Array, DeviceOperations
 from liverank_gpu.operations.graph import GraphOperations, SortedKeys
 from liverank_gpu.operations.update import BatchPlan, Counts, EdgeChanges
 
-_plan = attrgetter(
-    *("counters", "row_work", "move_work", "new_start", "opposite"),
-    *("edge_operation", "edge_neighbour", "edge_row", "edge_slot"),
-    *("row_edge", "row_vertex", "row_removed", "row_added"),
-    *("removed_row", "removed_neighbour", "removed_slot", "added_row", "added_neighbour"),
-    *("new_length", "changed_row", "row_loop", "weights"),
-)
-"""Arrays of a BatchPlan, in the order in which batch.cpp has them."""
+_plan = attrgetter("blocks", "counters")
+"""What batch.cpp takes of a BatchPlan."""
 
 _INTS, _DOUBLES, _FLOATS = (np.zeros(0, dtype) for dtype in (np.int32, np.float64, np.float32))
 _NO_CHANGES = EdgeChanges(_INTS, _INTS, _INTS, _INTS, _INTS, _INTS)
@@ -36,8 +30,7 @@ class CpuGraph(GraphOperations):
         self._device = device
 
     def columns(self, sources: Array, targets: Array) -> tuple[Array, Array]:
-        dtype = np.result_type(sources, targets, np.int32)
-        dtype = dtype if dtype in (np.int32, np.int64) else np.dtype(np.int64)
+        dtype = np.int32 if sources.dtype == targets.dtype == np.int32 else np.int64
         return np.ascontiguousarray(sources, dtype), np.ascontiguousarray(targets, dtype)
 
     def sorted_keys(
@@ -51,6 +44,8 @@ class CpuGraph(GraphOperations):
         keys = self._device.allocate("keys of a batch", total, np.int64)
         begin = 0
         for operation, sources, targets in columns:
+            if len(sources) == 0:
+                continue
             packed = keys[begin : begin + len(sources)]
             ends = self.columns(sources, targets)
             kernels.pack_keys(*ends, operation, vertices[operation], positions, packed)

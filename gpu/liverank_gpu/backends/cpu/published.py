@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from liverank_gpu.backends.cpu.rows import STRIPE
+from liverank_gpu.backends.cpu.rows import NO_MARKS, STRIPE
 from liverank_gpu.native import kernels
 from liverank_gpu.operations.csr import GraphView, Rows
 from liverank_gpu.operations.device import Array
@@ -21,8 +21,6 @@ from liverank_gpu.operations.published import (
 from liverank_gpu.trace import TRACED_STEPS
 
 _LARGEST, _LARGEST_RELATIVE, _RECOMPUTED, _EDGES, _PRUNED, _SUMS = range(6)
-
-_NO_MARKS = np.zeros(0, np.uint8)
 
 
 class CpuPublished(PublishedOperations):
@@ -43,10 +41,10 @@ class CpuPublished(PublishedOperations):
         rule: Rule,
         traced: bool,
     ) -> PublishedResult:
-        states, expanding = marks or (_NO_MARKS, _NO_MARKS)
+        states, expanding = marks or (NO_MARKS, NO_MARKS)
         sums = np.zeros((len(in_rows.groups) - 1, _SUMS))
         dangling = np.zeros(-(-graph.vertices // STRIPE))
-        kernels.send(values, graph.degree, _NO_MARKS, contributions, dangling)
+        kernels.send(values, graph.degree, NO_MARKS, contributions, dangling)
         iterations, converged = 0, False
         trace: list[list[float]] = []
         while not converged and iterations < rule.max_iterations:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from operator import attrgetter
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +13,6 @@ from liverank_gpu.operations.residual import (
     LISTED,
     PUSH_ENDS,
     SOLVES,
-    SPARED_GROWTH,
     PushLimits,
     PushResult,
     Residual,
@@ -22,25 +20,6 @@ from liverank_gpu.operations.residual import (
     ResidualOperations,
 )
 from liverank_gpu.operations.update import EdgeChanges
-
-_LISTED_COUNT, _ADDITIONS, _ROUNDS, _VERTICES, _ENTRIES, _COUNTS = 0, 3, 4, 5, 6, 7
-"""Positions in the counts of push.cpp, and their number: candidates; additions, rounds, distinct
-vertices pushed, and entries of work-lists.
-"""
-
-_SUMS = 5
-"""Those of a ResidualDelta, without the additions."""
-
-
-class _Tally(NamedTuple):
-    """What an operation counts and adds up.
-
-    counts  int64[_COUNTS]
-    sums    float64[_SUMS]
-    """
-
-    counts: Array
-    sums: Array
 
 
 class CpuResidual(ResidualOperations):
@@ -56,8 +35,7 @@ class CpuResidual(ResidualOperations):
         damping: float,
         residual: Residual,
     ) -> ResidualDelta:
-        tally = _tally(residual)
-        kernels.recompute_rows(
+        changed = kernels.recompute_rows(
             first,
             last,
             graph.incoming,
@@ -68,9 +46,8 @@ class CpuResidual(ResidualOperations):
             damping,
             graph.outgoing.row_lengths,
             _lists(residual),
-            tally,
         )
-        return _delta(residual, tally)
+        return _delta(residual, *changed)
 
     def perturb(
         self,
@@ -81,57 +58,9 @@ class CpuResidual(ResidualOperations):
         residual: Residual,
         edge_limit: int,
     ) -> ResidualDelta | None:
-        sources, row_lengths = changes.sources, graph.outgoing.row_lengths
-        looped = graph.loop[sources] != 0
-        edges = int(row_lengths[sources].sum(dtype=np.int64)) + int(np.count_nonzero(looped))
-        if edges + len(changes.removed_targets) + len(changes.added_targets) > edge_limit:
-            return None
-        degree, old_degree = graph.degree[sources], changes.old_degree
-        flow = damping * values[sources].astype(np.float64)
-        old = np.where(old_degree > 0, flow / np.where(old_degree > 0, old_degree, 1), 0.0)
-        if graph.weighted:
-            return self._perturb_weighted(graph, changes, flow, old, residual)
-        new = np.where(degree > 0, flow / np.maximum(degree, 1), 0.0)
-        difference = new - old
-        removed = old[np.searchsorted(sources, changes.removed_sources)]
-        added = old[np.searchsorted(sources, changes.added_sources)]
-        own = difference[looped]
-        targets = (changes.removed_targets, changes.added_targets, sources[looped])
-        return self.spread(
-            graph,
-            residual,
-            sources,
-            difference,
-            np.concatenate(targets),
-            np.concatenate((-removed, added, own)),
-        )
-
-    def _perturb_weighted(
-        self, graph: GraphView, changes: EdgeChanges, flow: Array, old: Array, residual: Residual
-    ) -> ResidualDelta:
-        """flow, old: float64[s], α·y and α·y/W_old of the sources."""
-        sources, before, after = changes.sources, changes.old_degree, graph.degree[changes.sources]
-        new = np.divide(flow, after, out=np.zeros_like(flow), where=after > 0)
-        # not new - old, whose rounding would be relative to these
-        both = (before > 0) & (after > 0)
-        relative = (before - after) / np.where(both, after, 1)
-        difference = np.where(both, relative * old, new - old)
-        removed: Array = np.searchsorted(sources, changes.removed_sources)
-        added: Array = np.searchsorted(sources, changes.added_sources)
-        spared = after > SPARED_GROWTH * before
-        added_amounts = np.where(spared, new, old)[added] * changes.added_weights
-        own = difference * graph.loop[sources]
-        own[added[(changes.added_targets == changes.added_sources) & spared[added]]] = 0.0
-        added_keys = _packed(changes.added_sources, changes.added_targets)[spared[added]]
-        targets, amounts = _spared_entries(graph, sources[spared], difference[spared], added_keys)
-        return self.spread(
-            graph,
-            residual,
-            sources[~spared],
-            difference[~spared],
-            np.concatenate((changes.removed_targets, changes.added_targets, sources, targets)),
-            np.concatenate((-old[removed] * changes.removed_weights, added_amounts, own, amounts)),
-        )
+        lists = (graph.outgoing, graph.loop, graph.degree)
+        changed = kernels.perturb(*lists, changes, values, damping, edge_limit, _lists(residual))
+        return None if changed[0] < 0 else _delta(residual, *changed)
 
     def spread(
         self,
@@ -142,9 +71,9 @@ class CpuResidual(ResidualOperations):
         targets: Array,
         amounts: Array,
     ) -> ResidualDelta:
-        tally, lists = _tally(residual), _lists(residual)
-        kernels.scatter(sources, contributions, targets, amounts, graph.outgoing, lists, tally)
-        return _delta(residual, tally)
+        lists = _lists(residual)
+        columns = (sources, contributions, targets, amounts)
+        return _delta(residual, *kernels.scatter(*columns, graph.outgoing, lists))
 
     def push(
         self,
@@ -154,8 +83,7 @@ class CpuResidual(ResidualOperations):
         residual: Residual,
         limits: PushLimits,
     ) -> PushResult:
-        tally = _tally(residual)
-        end, threshold = kernels.push(
+        end, threshold, rounds, vertices, entries, *changed = kernels.push(
             graph.outgoing,
             graph.loop,
             graph.degree,
@@ -163,11 +91,9 @@ class CpuResidual(ResidualOperations):
             damping,
             _lists(residual),
             residual.solve % SOLVES,
-            _limits(limits),
-            tally,
+            limits,
         )
-        rounds, vertices, entries = tally.counts[[_ROUNDS, _VERTICES, _ENTRIES]].tolist()
-        delta = _delta(residual, tally)
+        delta = _delta(residual, *changed)
         return PushResult(PUSH_ENDS[end], threshold, rounds, vertices, entries, delta)
 
     def select_candidates(self, residual: Residual, floor: float) -> None:
@@ -178,51 +104,17 @@ class CpuResidual(ResidualOperations):
         _drop_overflow(residual)
 
 
-def _spared_entries(
-    graph: GraphView, vertices: Array, contributions: Array, added: Array
-) -> tuple[Array, Array]:
-    """Targets and amounts of the entries of these vertices' out-lists that are not among the added
-    edges, int64[…].
-    """
-    csr = graph.outgoing
-    lengths = csr.row_lengths[vertices].astype(np.int64)
-    begins = csr.row_starts[vertices] + lengths - np.cumsum(lengths)
-    slots = np.arange(int(lengths.sum())) + np.repeat(begins, lengths)
-    targets = csr.column_indices[slots]
-    weights: Array = csr.weights
-    kept = ~np.isin(_packed(np.repeat(vertices, lengths), targets), added)
-    amounts = np.repeat(contributions, lengths) * weights[slots]
-    return targets[kept], amounts[kept]
-
-
-def _packed(sources: Array, targets: Array) -> Array:
-    return sources.astype(np.int64) << 32 | targets
-
-
-_limits = attrgetter(
-    *("residual_l1", "residual_sum", "mass", "goal", "threshold", "edge_weight"),
-    *("round_edges", "edges", "rounds"),
-)
-"""The members of PushLimits, as the kernel takes them."""
-
-
-def _lists(residual: Residual) -> tuple[Array, Array, Array, float]:
+def _lists(residual: Residual) -> tuple[Array, Array, Array, int, float]:
     """The residual and its lists, as the kernels take them."""
-    return residual.values, residual.marks, residual.candidates, residual.floor
+    lists = (residual.values, residual.marks, residual.candidates)
+    return (*lists, residual.listed, residual.floor)
 
 
-def _tally(residual: Residual) -> _Tally:
-    tally = _Tally(np.zeros(_COUNTS, np.int64), np.zeros(_SUMS))
-    tally.counts[_LISTED_COUNT] = residual.listed
-    return tally
-
-
-def _delta(residual: Residual, tally: _Tally) -> ResidualDelta:
-    residual.listed = int(tally.counts[_LISTED_COUNT])
+def _delta(residual: Residual, listed: int, *changed: Any) -> ResidualDelta:
+    """What kernels return, with the number of candidates taken to the residual."""
+    residual.listed = listed
     _drop_overflow(residual)
-    residual_l1, residual_sum, mass, moved, magnitude = tally.sums.tolist()
-    additions = int(tally.counts[_ADDITIONS])
-    return ResidualDelta(residual_l1, residual_sum, mass, moved, magnitude, additions)
+    return ResidualDelta(*changed)
 
 
 def _drop_overflow(residual: Residual) -> None:

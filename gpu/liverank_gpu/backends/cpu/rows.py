@@ -18,7 +18,7 @@ STRIPE = 1 << 12
 BLOCK = 1024
 """Terms added to one partial sum before it joins the row's, as in rows.h."""
 
-NO_VALUES = np.zeros(0)
+NO_VALUES, NO_MARKS = np.zeros(0), np.zeros(0, np.uint8)
 
 
 def chunk_rows(order: NDArray[np.int32], row_lengths: NDArray[np.int32]) -> Rows:
@@ -29,8 +29,10 @@ def chunk_rows(order: NDArray[np.int32], row_lengths: NDArray[np.int32]) -> Rows
     """
     if len(order) == 0:
         return Rows(order, np.zeros(2, np.int64))
+    if int(row_lengths.sum(dtype=np.int64)) + len(order) <= CHUNK_WORK:
+        return Rows(order, np.array([0, len(order)]))
     work = np.cumsum(row_lengths, dtype=np.int64) + np.arange(1, len(order) + 1)
-    chunks = max(1, -(-int(work[-1]) // CHUNK_WORK))
+    chunks = -(-int(work[-1]) // CHUNK_WORK)
     limits = np.arange(1, chunks) * CHUNK_WORK
     groups = np.concatenate([[0], np.searchsorted(work, limits), [len(order)]])
     return Rows(order, np.unique(groups).astype(np.int64))

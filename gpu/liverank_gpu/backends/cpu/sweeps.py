@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from liverank_gpu.backends.cpu.rows import BLOCK, NO_VALUES, STRIPE
+from liverank_gpu.backends.cpu.rows import BLOCK, NO_MARKS, NO_VALUES, STRIPE
 from liverank_gpu.native import kernels
 from liverank_gpu.operations.csr import GraphView, Rows
 from liverank_gpu.operations.device import Array
@@ -20,8 +20,8 @@ from liverank_gpu.operations.sweeps import (
 
 NO_DEFLATION = DeflationVector(NO_VALUES, NO_VALUES, 0.0)
 
-_SUMS, _LARGEST_STEP = 5, 4
-"""Sums of a sweep, as many inner products of a step of Orthomin(1), and the place of max |Δy|."""
+_SUMS = 5
+"""Inner products of a step of Orthomin(1), and sums for a start from in-degrees."""
 
 
 class CpuSweeps(SweepOperations):
@@ -31,9 +31,8 @@ class CpuSweeps(SweepOperations):
     takes_momentum = True
 
     def compute_contributions(self, graph: GraphView, values: Array, contributions: Array) -> None:
-        dangling = graph.degree == 0
-        np.divide(values, np.where(dangling, 1, graph.degree), out=contributions)
-        contributions[dangling] = 0.0
+        dangling = np.empty(-(-graph.vertices // STRIPE))
+        kernels.send(values, graph.degree, NO_MARKS, contributions, dangling)
 
     def compute_residual(
         self,
@@ -45,8 +44,7 @@ class CpuSweeps(SweepOperations):
         damping: float,
         residual: Array,
     ) -> tuple[float, float]:
-        sums = np.zeros((len(rows.groups) - 1, 2))
-        kernels.compute_residual(
+        residual_l1, residual_sum = kernels.compute_residual(
             rows.groups,
             rows.order,
             graph.incoming,
@@ -57,9 +55,7 @@ class CpuSweeps(SweepOperations):
             rhs_scale,
             damping,
             residual,
-            sums,
         )
-        residual_l1, residual_sum = sums.sum(axis=0).tolist()
         return residual_l1, residual_sum
 
     def quantize_contributions(
@@ -71,22 +67,13 @@ class CpuSweeps(SweepOperations):
         damping: float,
         shift: float,
     ) -> SweepResult:
-        sums = _stripe_sums(graph)
-        kernels.quantize_contributions(
-            graph.incoming.row_lengths,
-            graph.loop,
-            graph.degree,
-            damping,
-            shift,
-            values,
-            residual,
-            contributions,
-            sums,
+        vectors = (values, residual, contributions)
+        return SweepResult(
+            *kernels.quantize_contributions(*_in_degrees(graph), damping, shift, *vectors)
         )
-        return _result(sums)
 
     def sum_in_degrees(self, graph: GraphView, damping: float) -> Array:
-        sums = _stripe_sums(graph)
+        sums = np.zeros((-(-graph.vertices // STRIPE), _SUMS))
         kernels.sum_in_degrees(*_in_degrees(graph), damping, sums)
         return np.add.reduce(sums)
 
@@ -102,11 +89,8 @@ class CpuSweeps(SweepOperations):
     ) -> SweepResult:
         constant, linear, edges, *_ = in_degrees.tolist()
         mean = rhs_scale * constant / (edges - linear) if edges > 0.0 else 0.0
-        sums = _stripe_sums(graph)
-        kernels.start_from_in_degrees(
-            *_in_degrees(graph), damping, rhs_scale, mean, values, residual, contributions, sums
-        )
-        return _result(sums)
+        sent, vectors = (damping, rhs_scale, mean), (values, residual, contributions)
+        return SweepResult(*kernels.start_from_in_degrees(*_in_degrees(graph), *sent, *vectors))
 
     def sweep(
         self,
@@ -186,8 +170,8 @@ class CpuSweeps(SweepOperations):
         products: Array,
         has_previous: bool,
     ) -> tuple[OrthominStep, SweepResult]:
-        step, sums = OrthominStep.of(products.tolist(), has_previous), _stripe_sums(graph)
-        kernels.orthomin_step(
+        step = OrthominStep.of(products.tolist(), has_previous)
+        sums = kernels.orthomin_step(
             graph.incoming.row_lengths,
             graph.loop,
             graph.degree,
@@ -202,9 +186,8 @@ class CpuSweeps(SweepOperations):
             values,
             residual,
             contributions,
-            sums,
         )
-        return step, _result(sums)
+        return step, SweepResult(*sums)
 
     def subtract_at(self, residual: Array, places: Array, weights: Array, amount: float) -> None:
         kernels.subtract_at(residual, places, weights, amount)
@@ -232,8 +215,7 @@ def _sweep(
     fresh: float = 1.0,
     kept: float = 0.0,
 ) -> SweepResult:
-    sums = np.zeros((len(rows.groups) - 1, _SUMS))
-    kernels.sweep(
+    sums = kernels.sweep(
         rows.groups,
         rows.order,
         graph.incoming,
@@ -249,22 +231,10 @@ def _sweep(
         values,
         residual,
         new_contributions,
-        sums,
     )
-    return _result(sums)
+    return SweepResult(*sums)
 
 
 def _in_degrees(graph: GraphView) -> tuple[Any, ...]:
-    """What kernels of the start read of a graph."""
+    """What kernels without a pass over the edges read of a graph."""
     return graph.incoming.row_lengths, graph.loop, graph.degree
-
-
-def _stripe_sums(graph: GraphView) -> Array:
-    return np.zeros((-(-graph.vertices // STRIPE), _SUMS))
-
-
-def _result(sums: Array) -> SweepResult:
-    # as methods of the array, these take three times as long: as long as a small graph's sweep
-    residual_l1, residual_sum, mass, next_residual_sum, _ = np.add.reduce(sums).tolist()
-    largest_step = float(np.maximum.reduce(sums[:, _LARGEST_STEP], initial=0.0))
-    return SweepResult(residual_l1, residual_sum, mass, next_residual_sum, largest_step)

@@ -199,7 +199,7 @@ class CudaDevice(DeviceOperations):
         with super().detecting_loss():
             yield
 
-    def _is_lost(self, error: Exception) -> bool:
+    def is_lost(self, error: Exception) -> bool:
         # CUDARuntimeError and CUDADriverError of CuPy, which cannot be imported without a device
         return getattr(error, "status", None) in _STICKY
 
