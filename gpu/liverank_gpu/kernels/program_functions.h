@@ -11,6 +11,9 @@
 #define __forceinline__ inline
 #endif
 
+// How messages are merged, and values aggregated.
+enum { MERGE_OTHER, MERGE_MIN, MERGE_MAX, MERGE_SUM };
+
 // the first of equal ones
 template <typename T> __device__ __forceinline__ T smaller(T a, T b) { return b < a ? b : a; }
 template <typename T> __device__ __forceinline__ T larger(T a, T b) { return b > a ? b : a; }

@@ -17,17 +17,22 @@ from typing import Any
 from liverank_gpu.native.level import level
 
 
+def extension(path: Path, name: str) -> Any:
+    """The module of an extension of this name. Raises ImportError."""
+    spec = spec_from_loader(name, ExtensionFileLoader(name, str(path)))
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 def _loaded() -> Any:
     folder, own = Path(__file__).parent, level()
     names = [f"_kernels_v{each}" for each in range(own, 1, -1)] or ["_kernels"]
     for name in names:
         if (path := folder / f"{name}.abi3.so").exists():
-            spec = spec_from_loader(name, ExtensionFileLoader(name, str(path)))
-            assert spec is not None
-            assert spec.loader is not None
-            module = module_from_spec(spec)
-            spec.loader.exec_module(module)
-            return module
+            return extension(path, name)
     raise ImportError(
         f"the kernels of the CPU are not compiled for this machine: {folder} has none of "
         f"{', '.join(names)}. From a clone, `pip install -e .` compiles them"

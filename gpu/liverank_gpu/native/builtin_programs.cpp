@@ -6,7 +6,6 @@
 // levels
 struct program_14ec8b8eece18345 {
 using Value = int;
-enum { MERGE_OTHER, MERGE_MIN, MERGE_MAX, MERGE_SUM };
 static constexpr int MERGE = 1;
 static constexpr int AGGREGATOR = 3;
 static constexpr bool INTEGER = true;
@@ -56,7 +55,6 @@ PROGRAM_KERNEL(14ec8b8eece18345, gather_window);
 // distances
 struct program_420ccf053beaf313 {
 using Value = double;
-enum { MERGE_OTHER, MERGE_MIN, MERGE_MAX, MERGE_SUM };
 static constexpr int MERGE = 1;
 static constexpr int AGGREGATOR = 3;
 static constexpr bool INTEGER = false;
@@ -105,7 +103,6 @@ PROGRAM_KERNEL(420ccf053beaf313, gather_window);
 // components
 struct program_ee10d4df3b2843e8 {
 using Value = int;
-enum { MERGE_OTHER, MERGE_MIN, MERGE_MAX, MERGE_SUM };
 static constexpr int MERGE = 1;
 static constexpr int AGGREGATOR = 3;
 static constexpr bool INTEGER = true;
@@ -153,7 +150,6 @@ PROGRAM_KERNEL(ee10d4df3b2843e8, gather_window);
 // pagerank
 struct program_6650e83af5ace352 {
 using Value = double;
-enum { MERGE_OTHER, MERGE_MIN, MERGE_MAX, MERGE_SUM };
 static constexpr int MERGE = 3;
 static constexpr int AGGREGATOR = 3;
 static constexpr bool INTEGER = false;
@@ -201,7 +197,6 @@ PROGRAM_KERNEL(6650e83af5ace352, gather_window);
 // peel
 struct program_a197bccfc030fa38 {
 using Value = int;
-enum { MERGE_OTHER, MERGE_MIN, MERGE_MAX, MERGE_SUM };
 static constexpr int MERGE = 3;
 static constexpr int AGGREGATOR = 3;
 static constexpr bool INTEGER = true;

@@ -51,8 +51,8 @@ template <class Kind>
 void expand_backward(
     Span<const int64> groups, Span<const int> order, Lists<Kind> incoming, Loops<Kind> loop, Span<const uint8> frontier,
     Span<int> flags) {
-    pool::parallel(groups.size - 1, CHUNKS, [&](int64 first, int64 last) {
-        for (int64 place = groups[first]; place < groups[last]; ++place) {
+    for_each_chunk(groups, [&](int64, int64 first, int64 last) {
+        for (int64 place = first; place < last; ++place) {
             const int v = order[place];
             if (flags[v]) continue;
             bool reached = loop[v] != 0 && frontier[v];
@@ -70,24 +70,22 @@ void jacobi_step(
     Span<const double> values, Span<const double> contributions, double rhs_scale, double damping, Span<double> new_values,
     Span<int> affected, Span<uint8> expanding, double prune_tolerance, double frontier_tolerance,
     Span<double> largest_changes) {
-    pool::parallel(groups.size - 1, CHUNKS, [&](int64 first_group, int64 last_group) {
-        for (int64 group = first_group; group < last_group; ++group) {
-            double largest = 0.0;
-            for (int64 place = groups[group]; place < groups[group + 1]; ++place) {
-                const uint32 v = static_cast<uint32>(order[place]);
-                const double incoming_mass = contributions.size > 0 ? row_sum(incoming, v, contributions)
-                                                                    : divided_sum(incoming, v, values, degree);
-                const double diagonal = diagonal_of(degree[v], loop[v], damping), old = values[v];
-                const double residual = rhs_scale + damping * incoming_mass - diagonal * old;
-                const double now = old + residual / diagonal, change = std::fabs(now - old);
-                new_values[v] = now;
-                largest = std::max(largest, change);
-                const double relative = change / std::max(now, old);
-                if (relative <= prune_tolerance) affected[v] = 0;
-                if (relative > frontier_tolerance) expanding[v] = 1;
-            }
-            largest_changes[group] = largest;
+    for_each_chunk(groups, [&](int64 chunk, int64 first, int64 last) {
+        double largest = 0.0;
+        for (int64 place = first; place < last; ++place) {
+            const uint32 v = static_cast<uint32>(order[place]);
+            const double incoming_mass = contributions.size > 0 ? row_sum(incoming, v, contributions)
+                                                                : divided_sum(incoming, v, values, degree);
+            const double diagonal = diagonal_of(degree[v], loop[v], damping), old = values[v];
+            const double residual = rhs_scale + damping * incoming_mass - diagonal * old;
+            const double now = old + residual / diagonal, change = std::fabs(now - old);
+            new_values[v] = now;
+            largest = std::max(largest, change);
+            const double relative = change / std::max(now, old);
+            if (relative <= prune_tolerance) affected[v] = 0;
+            if (relative > frontier_tolerance) expanding[v] = 1;
         }
+        largest_changes[chunk] = largest;
     });
 }
 KERNEL("jacobi_step", jacobi_step<Unweighted>, jacobi_step<Weighted>);
@@ -102,29 +100,27 @@ void update_ranks(
     Span<const int64> groups, Span<const int> order, Lists<Kind> incoming, Loops<Kind> loop, Degrees<Kind> degree,
     Span<double> values, Span<const double> contributions, Span<uint8> states, Span<uint8> expanding, double rhs_scale,
     double damping, bool closed_form, double prune_tolerance, double frontier_tolerance, Span<double> sums) {
-    pool::parallel(groups.size - 1, CHUNKS, [&](int64 first_group, int64 last_group) {
-        for (int64 group = first_group; group < last_group; ++group) {
-            double* own = sums.data + UPDATE_SUMS * group;
-            std::fill_n(own, UPDATE_SUMS, 0.0);
-            for (int64 place = groups[group]; place < groups[group + 1]; ++place) {
-                const uint32 v = static_cast<uint32>(order[place]);
-                if (states.size > 0 && states[v] != AFFECTED) continue;
-                const double old = values[v];
-                double now = rhs_scale + damping * row_sum(incoming, v, contributions);
-                if (closed_form) now /= diagonal_of(degree[v], loop[v], damping);
-                else if (loop[v] != 0) now += damping * static_cast<double>(loop[v]) * contributions[v];
-                const double change = std::fabs(now - old), relative = change / std::max(now, old);
-                if (relative <= prune_tolerance) {
-                    states[v] = PRUNED;
-                    ++own[PRUNED_COUNT];
-                }
-                if (relative > frontier_tolerance) expanding[v] = 1;
-                values[v] = now;
-                own[LARGEST] = std::max(own[LARGEST], change);
-                own[LARGEST_RELATIVE] = std::max(own[LARGEST_RELATIVE], relative);
-                ++own[RECOMPUTED];
-                own[EDGES] += incoming.row_lengths[v];
+    for_each_chunk(groups, [&](int64 chunk, int64 first, int64 last) {
+        double* own = sums.data + UPDATE_SUMS * chunk;
+        std::fill_n(own, UPDATE_SUMS, 0.0);
+        for (int64 place = first; place < last; ++place) {
+            const uint32 v = static_cast<uint32>(order[place]);
+            if (states.size > 0 && states[v] != AFFECTED) continue;
+            const double old = values[v];
+            double now = rhs_scale + damping * row_sum(incoming, v, contributions);
+            if (closed_form) now /= diagonal_of(degree[v], loop[v], damping);
+            else if (loop[v] != 0) now += damping * static_cast<double>(loop[v]) * contributions[v];
+            const double change = std::fabs(now - old), relative = change / std::max(now, old);
+            if (relative <= prune_tolerance) {
+                states[v] = PRUNED;
+                ++own[PRUNED_COUNT];
             }
+            if (relative > frontier_tolerance) expanding[v] = 1;
+            values[v] = now;
+            own[LARGEST] = std::max(own[LARGEST], change);
+            own[LARGEST_RELATIVE] = std::max(own[LARGEST_RELATIVE], relative);
+            ++own[RECOMPUTED];
+            own[EDGES] += incoming.row_lengths[v];
         }
     });
 }

@@ -65,15 +65,12 @@ inline void append(Span<int> list, int64& count, uint64 v) {
 // Whether this thread is the first to mark it.
 inline bool mark(int& flag) { return newest(flag) == 0 && std::atomic_ref(flag).exchange(1) == 0; }
 
-inline double weight_at(Nothing, uint64) { return 1.0; }
-inline double weight_at(const Span<const float>& weights, uint64 slot) { return static_cast<double>(weights[slot]); }
-
 // What the edge in a slot carries from u. Without functions that name them, neither weight nor degree is read.
 template <class Program, class Weights, class Degree>
 inline typename Program::Value message_in(
     const Weights& weights, uint64 slot, const Degree& degree, uint64 u, typename Program::Value value,
     const typename Program::Parameters& parameters) {
-    const double weight = weight_at(weights, slot);
+    const double weight = edge_amount(1.0, weights, slot);
     return Program::program_gather(value, weight, weight / static_cast<double>(degree[u]), parameters);
 }
 
@@ -88,9 +85,9 @@ inline void for_each_entry(const Csr<Weights>& lists, uint64 v, const Visit& vis
 // and parameters, and each range has a copy of it: nobody else can change that, so it stays in registers across atomic operations.
 template <class Visit>
 void for_each_group(Span<const int64> groups, const Visit& visit) {
-    pool::parallel(groups.size - 1, CHUNKS, [&](int64 first, int64 last) {
+    for_each_chunk(groups, [&](int64 group, int64 first, int64 last) {
         const Visit own = visit;
-        for (int64 group = first; group < last; ++group) own(group, groups[group], groups[group + 1]);
+        own(group, first, last);
     });
 }
 
@@ -238,8 +235,8 @@ void aggregate(
             if (absent[v]) continue;
             const double value = Program::program_aggregate(
                 values[v], vertex.ids[v], vertex.degree[v], vertex.in_lengths[v], parameters);
-            if constexpr (Program::AGGREGATOR == Program::MERGE_SUM) total += value;
-            else if constexpr (Program::AGGREGATOR == Program::MERGE_MIN) total = smaller(total, value);
+            if constexpr (Program::AGGREGATOR == MERGE_SUM) total += value;
+            else if constexpr (Program::AGGREGATOR == MERGE_MIN) total = smaller(total, value);
             else total = larger(total, value);
         }
         aggregates[group] = total;
@@ -286,7 +283,7 @@ bool supports(
     const auto identity = Program::IDENTITY;
     for (int64 place = 0; place < sources.size; ++place) {
         const auto source = values[static_cast<uint32>(sources[place])], target = values[static_cast<uint32>(targets[place])];
-        const double weight = weight_at(weights, place);
+        const double weight = edge_amount(1.0, weights, place);
         if (target != identity && Program::program_gather(source, weight, 0.0, parameters) == target) return true;
         if (Program::BOTH && source != identity && Program::program_gather(target, weight, 0.0, parameters) == source) return true;
     }

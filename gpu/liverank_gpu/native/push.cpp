@@ -168,11 +168,10 @@ void scatter_in_buckets(const Sources& sources, const Csr<Weights>& outgoing, co
     int shift = 0;
     while (lists.r.size > BUCKETS << shift) ++shift;
     std::vector<int64> offsets(BUCKETS * BUCKETS);  // by chunk and bucket: first sizes, then where the next addition goes
-    pool::parallel(BUCKETS, 1, [&](int64 first, int64 last) {
-        for (int64 chunk = first; chunk < last; ++chunk)
-            visit_chunk(sources, ends, outgoing, chunk, [&](int64, int64 slot) {
-                ++offsets[BUCKETS * chunk + (outgoing.column_indices[slot] >> shift)];
-            });
+    pool::each(BUCKETS, [&](int64 chunk) {
+        visit_chunk(sources, ends, outgoing, chunk, [&](int64, int64 slot) {
+            ++offsets[BUCKETS * chunk + (outgoing.column_indices[slot] >> shift)];
+        });
     });
     std::vector<int64> limits(BUCKETS + 1);
     int64 position = 0;
@@ -187,38 +186,35 @@ void scatter_in_buckets(const Sources& sources, const Csr<Weights>& outgoing, co
     limits[BUCKETS] = position;
     const auto targets = scratch<int>(sources.edges);
     const auto amounts = scratch<double>(sources.edges);
-    pool::parallel(BUCKETS, 1, [&](int64 first, int64 last) {
-        for (int64 chunk = first; chunk < last; ++chunk)
-            visit_chunk(sources, ends, outgoing, chunk, [&](int64 place, int64 slot) {
-                const int v = outgoing.column_indices[slot];
-                const int64 at = offsets[BUCKETS * chunk + (v >> shift)]++;
-                targets[at] = v;
-                amounts[at] = edge_amount(sources.contributions[place], outgoing.weights, slot);
-            });
+    pool::each(BUCKETS, [&](int64 chunk) {
+        visit_chunk(sources, ends, outgoing, chunk, [&](int64 place, int64 slot) {
+            const int v = outgoing.column_indices[slot];
+            const int64 at = offsets[BUCKETS * chunk + (v >> shift)]++;
+            targets[at] = v;
+            amounts[at] = edge_amount(sources.contributions[place], outgoing.weights, slot);
+        });
     });
     std::vector<double> sums(BUCKETS * SUMS);
     std::vector<int64> above_floor(BUCKETS);
-    pool::parallel(BUCKETS, 1, [&](int64 first, int64 last) {
-        for (int64 bucket = first; bucket < last; ++bucket) {
-            double residual_l1 = 0.0, residual_sum = 0.0, moved = 0.0, magnitude = 0.0;
-            int64 found = limits[bucket];
-            for (int64 at = limits[bucket]; at < limits[bucket + 1]; ++at) {
-                const int v = targets[at];
-                const double amount = amounts[at], old = lists.r[v], now = old + amount, size = std::fabs(now);
-                lists.r[v] = now;
-                residual_l1 += size - std::fabs(old);
-                residual_sum += amount;
-                moved += std::fabs(amount);
-                magnitude += size;
-                if (size > lists.floor) targets[found++] = v;  // this slot has been read already
-            }
-            double* own = &sums[SUMS * bucket];
-            own[RESIDUAL_L1] = residual_l1;
-            own[RESIDUAL_SUM] = residual_sum;
-            own[MOVED] = moved;
-            own[MAGNITUDE] = magnitude;
-            above_floor[bucket] = found;
+    pool::each(BUCKETS, [&](int64 bucket) {
+        double residual_l1 = 0.0, residual_sum = 0.0, moved = 0.0, magnitude = 0.0;
+        int64 found = limits[bucket];
+        for (int64 at = limits[bucket]; at < limits[bucket + 1]; ++at) {
+            const int v = targets[at];
+            const double amount = amounts[at], old = lists.r[v], now = old + amount, size = std::fabs(now);
+            lists.r[v] = now;
+            residual_l1 += size - std::fabs(old);
+            residual_sum += amount;
+            moved += std::fabs(amount);
+            magnitude += size;
+            if (size > lists.floor) targets[found++] = v;  // this slot has been read already
         }
+        double* own = &sums[SUMS * bucket];
+        own[RESIDUAL_L1] = residual_l1;
+        own[RESIDUAL_SUM] = residual_sum;
+        own[MOVED] = moved;
+        own[MAGNITUDE] = magnitude;
+        above_floor[bucket] = found;
     });
     for (int64 bucket = 0; bucket < BUCKETS; ++bucket) {
         for (int place = 0; place < SUMS; ++place) tally.sums[place] += sums[SUMS * bucket + place];
@@ -258,8 +254,8 @@ KERNEL("scatter", scatter<Nothing>, scatter<Span<const float>>);
 // What of a graph a push reads besides its out-lists.
 template <class Kind>
 struct Diagonal {
-    Span<const typename Kind::Loop> loop;
-    Span<const typename Kind::Degree> degree;
+    Loops<Kind> loop;
+    Degrees<Kind> degree;
     double damping;
 
     double at(int v) const { return diagonal_of(degree[v], loop[v], damping); }
@@ -348,8 +344,8 @@ struct Limits {
 // Returns how it ended and the last θ.
 template <class Kind>
 std::tuple<int64, double> push(
-    Csr<typename Kind::Weights> outgoing, Span<const typename Kind::Loop> loop, Span<const typename Kind::Degree> degree,
-    Span<double> values, double damping, Residual residual, int64 solve, Limits limits, Tally tally) {
+    Lists<Kind> outgoing, Loops<Kind> loop, Degrees<Kind> degree, Span<double> values, double damping, Residual residual,
+    int64 solve, Limits limits, Tally tally) {
     const Diagonal<Kind> diagonal{loop, degree, damping};
     const int64 capacity = residual.candidates.size;
     const auto both_queues = scratch<int>(2 * capacity);
@@ -418,9 +414,8 @@ KERNEL("push", push<Unweighted>, push<Weighted>);
 
 template <class Kind>
 void recompute_rows(
-    int64 first, int64 last, Csr<typename Kind::Weights> incoming, Span<const typename Kind::Loop> loop,
-    Span<const typename Kind::Degree> degree, Span<const double> values, double rhs_scale, double damping,
-    Span<const int> out_lengths, Residual residual, Tally tally) {
+    int64 first, int64 last, Lists<Kind> incoming, Loops<Kind> loop, Degrees<Kind> degree, Span<const double> values,
+    double rhs_scale, double damping, Span<const int> out_lengths, Residual residual, Tally tally) {
     const WorkLists lists{residual, out_lengths};
     const Diagonal<Kind> diagonal{loop, degree, damping};
     const auto above_floor = scratch<int>(last - first);

@@ -14,38 +14,32 @@ enum SweepSum { RESIDUAL_L1, RESIDUAL_SUM, MASS, NEXT_RESIDUAL_SUM, LARGEST_STEP
 // Vertices of a block that is summed after it was changed, while it is in the fastest cache.
 constexpr int64 VECTORISED = 256;
 
-template <class Kind, class Contribution>
+template <class Kind>
 void compute_residual(
     Span<const int64> groups, Span<const int> order, Lists<Kind> incoming, Loops<Kind> loop, Degrees<Kind> degree,
-    Span<const double> values, Span<const Contribution> contributions, double rhs_scale, double damping, Span<double> residuals,
+    Span<const double> values, Span<const double> contributions, double rhs_scale, double damping, Span<double> residuals,
     Span<double> sums) {
-    pool::parallel(groups.size - 1, CHUNKS, [&](int64 first_group, int64 last_group) {
-        for (int64 group = first_group; group < last_group; ++group) {
-            double residual_l1 = 0.0, residual_sum = 0.0;
-            for (int64 place = groups[group]; place < groups[group + 1];) {
-                const int64 stop = std::min(place + BLOCK, groups[group + 1]);
-                double block_l1 = 0.0, block_sum = 0.0;
-                for (; place < stop; ++place) {
-                    const uint32 v = static_cast<uint32>(order[place]);
-                    const double incoming_mass = contributions.size > 0 ? row_sum(incoming, v, contributions)
-                                                                        : divided_sum(incoming, v, values, degree);
-                    const double residual =
-                        rhs_scale + damping * incoming_mass - diagonal_of(degree[v], loop[v], damping) * values[v];
-                    residuals[v] = residual;
-                    block_l1 += std::fabs(residual);
-                    block_sum += residual;
-                }
-                residual_l1 += block_l1;
-                residual_sum += block_sum;
+    for_each_chunk(groups, [&](int64 chunk, int64 place, int64 end) {
+        double residual_l1 = 0.0, residual_sum = 0.0;
+        while (place < end) {
+            const int64 stop = std::min(place + BLOCK, end);
+            double block_l1 = 0.0, block_sum = 0.0;
+            for (; place < stop; ++place) {
+                const uint32 v = static_cast<uint32>(order[place]);
+                const double incoming_mass = row_sum(incoming, v, contributions);
+                const double residual = rhs_scale + damping * incoming_mass - diagonal_of(degree[v], loop[v], damping) * values[v];
+                residuals[v] = residual;
+                block_l1 += std::fabs(residual);
+                block_sum += residual;
             }
-            sums[2 * group] = residual_l1;
-            sums[2 * group + 1] = residual_sum;
+            residual_l1 += block_l1;
+            residual_sum += block_sum;
         }
+        sums[2 * chunk] = residual_l1;
+        sums[2 * chunk + 1] = residual_sum;
     });
 }
-KERNEL(
-    "compute_residual", compute_residual<Unweighted, double>, compute_residual<Weighted, double>,
-    compute_residual<Unweighted, float>, compute_residual<Weighted, float>);
+KERNEL("compute_residual", compute_residual<Unweighted>, compute_residual<Weighted>);
 
 template <class Kind>
 void sweep(

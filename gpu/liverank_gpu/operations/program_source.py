@@ -14,7 +14,7 @@ FUNCTIONS_HEADER = Path(__file__).parents[1] / "kernels" / "program_functions.h"
 """What the functions call: it comes before them."""
 
 MERGES = ("", "min", "max", "sum")
-"""As MERGE_OTHER, MERGE_MIN … number them."""
+"""As MERGE_OTHER, MERGE_MIN … of the header number them."""
 
 _VALUES = {"int32": "int", "int64": "long long", "float32": "float", "float64": "double"}
 
@@ -37,7 +37,6 @@ def definitions(program: VertexProgram) -> list[str]:
     }
     return [
         f"using Value = {value};",
-        "enum { MERGE_OTHER, MERGE_MIN, MERGE_MAX, MERGE_SUM };",
         f"static constexpr int MERGE = {own_merge};",
         f"static constexpr int AGGREGATOR = {MERGES.index(program.aggregator)};",
         *(f"static constexpr bool {name} = {str(flag).lower()};" for name, flag in flags.items()),
