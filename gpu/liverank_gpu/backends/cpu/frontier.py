@@ -20,11 +20,11 @@ class CpuFrontier(FrontierOperations):
         return chunk_rows(order, row_lengths[order])
 
     def rows_of(self, vertices: Array, row_lengths: Array) -> Rows:
-        order = np.sort(vertices).astype(np.int32)
+        order = np.sort(vertices).astype(np.int32, copy=False)
         return chunk_rows(order, row_lengths[order])
 
     def expand_forward(self, graph: GraphView, vertices: Array, flags: Array) -> Array:
-        vertices = vertices.astype(np.int32)
+        vertices = vertices.astype(np.int32, copy=False)
         row_lengths = graph.outgoing.row_lengths[vertices]
         edges = int(row_lengths.sum(dtype=np.int64)) + len(vertices)
         if edges < min(CHUNK_WORK, len(flags)):
