@@ -285,7 +285,7 @@ std::tuple<int64, int64> solve_components(
             const auto d = degree[v];
             const double mass = rhs_scale + damping * row_sum(incoming, v, Span<const double>(contributions));
             values[v] = mass / diagonal_of(d, loop[v], damping);
-            contributions[v] = d > 0 ? values[v] / d : 0.0;
+            contributions[v] = share_of(v, values, degree);
             edges += incoming.row_lengths[v];
             continue;
         }

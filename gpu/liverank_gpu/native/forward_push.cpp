@@ -15,9 +15,8 @@ void take(
     Span<double> contributions, double damping) {
     for (const int u : queue) {
         const double taken = r[u];
-        const auto d = degree[u];
         values[u] += taken;
-        contributions[u] = d > 0 ? damping * taken / d : 0.0;
+        contributions[u] = vertex::sent_of(taken, degree[u], damping);
         r[u] = static_cast<double>(loop[u]) * contributions[u];
     }
 }

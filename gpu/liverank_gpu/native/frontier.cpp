@@ -76,14 +76,12 @@ void jacobi_step(
             const uint32 v = static_cast<uint32>(order[place]);
             const double incoming_mass = contributions.size > 0 ? row_sum(incoming, v, contributions)
                                                                 : divided_sum(incoming, v, values, degree);
-            const double diagonal = diagonal_of(degree[v], loop[v], damping), old = values[v];
-            const double residual = rhs_scale + damping * incoming_mass - diagonal * old;
-            const double now = old + residual / diagonal, change = std::fabs(now - old);
-            new_values[v] = now;
-            largest = std::max(largest, change);
-            const double relative = change / std::max(now, old);
-            if (relative <= prune_tolerance) affected[v] = 0;
-            if (relative > frontier_tolerance) expanding[v] = 1;
+            const double old = values[v], residual = residual_of(rhs_scale, incoming_mass, old, degree[v], loop[v], damping);
+            const RankUpdate next(old, Push(old, residual, diagonal_of(degree[v], loop[v], damping)).value);
+            new_values[v] = next.value;
+            largest = std::max(largest, next.change);
+            if (next.relative <= prune_tolerance) affected[v] = 0;
+            if (next.relative > frontier_tolerance) expanding[v] = 1;
         }
         largest_changes[chunk] = largest;
     });
@@ -106,19 +104,16 @@ void update_ranks(
         for (int64 place = first; place < last; ++place) {
             const uint32 v = static_cast<uint32>(order[place]);
             if (states.size > 0 && states[v] != AFFECTED) continue;
-            const double old = values[v];
-            double now = rhs_scale + damping * row_sum(incoming, v, contributions);
-            if (closed_form) now /= diagonal_of(degree[v], loop[v], damping);
-            else if (loop[v] != 0) now += damping * static_cast<double>(loop[v]) * contributions[v];
-            const double change = std::fabs(now - old), relative = change / std::max(now, old);
-            if (relative <= prune_tolerance) {
+            const double rank = rhs_scale + damping * row_sum(incoming, v, contributions);
+            const RankUpdate next(values[v], with_loop(rank, v, degree, loop, contributions, damping, closed_form));
+            if (next.relative <= prune_tolerance) {
                 states[v] = PRUNED;
                 ++own[PRUNED_COUNT];
             }
-            if (relative > frontier_tolerance) expanding[v] = 1;
-            values[v] = now;
-            own[LARGEST] = std::max(own[LARGEST], change);
-            own[LARGEST_RELATIVE] = std::max(own[LARGEST_RELATIVE], relative);
+            if (next.relative > frontier_tolerance) expanding[v] = 1;
+            values[v] = next.value;
+            own[LARGEST] = std::max(own[LARGEST], next.change);
+            own[LARGEST_RELATIVE] = std::max(own[LARGEST_RELATIVE], next.relative);
             ++own[RECOMPUTED];
             own[EDGES] += incoming.row_lengths[v];
         }
@@ -135,12 +130,8 @@ void send(
         double total = 0.0;
         for (int64 v = first; v < last; ++v) {
             if (states.size > 0 && states[v] == 0) continue;
-            if (degree[v] > 0) {
-                contributions[v] = values[v] / degree[v];
-            } else {
-                contributions[v] = 0.0;
-                total += values[v];
-            }
+            contributions[v] = share_of(v, values, degree);
+            if (!(degree[v] > 0)) total += values[v];
         }
         dangling[first / STRIPE] = total;
     });

@@ -63,34 +63,22 @@ void sweep_many(
                     image = deflation.rhs_scale - deflation.residual[v];
                 }
                 const auto d = degree[v];
-                double* y = values.data + columns * v;
-                float *rest = remainder.data + columns * v, *next = new_contributions.data + columns * v;
-                if (d == 0) {
-                    for (int64 column = 0; column < columns; ++column) {
-                        const double residual = damping * incoming_mass[column] + rest[column];
-                        const double step = residual - coefficients[column] * image + coefficients[column] * value;
-                        y[column] += step;
-                        rest[column] = 0.0f;
-                        mass[column] += step;
-                    }
-                    continue;
-                }
                 const double diagonal = diagonal_of(d, loop[v], damping);
                 const double out_weight = damping * sent_weight(d, loop[v], out_lengths[v]);
                 // a division takes as long as several edges; what it rounds off remains in the residual
-                const double scale = 1.0 / (diagonal * d);
+                const double scale = d > 0 ? 1.0 / (diagonal * d) : 0.0;
+                double* y = values.data + columns * v;
+                float *rest = remainder.data + columns * v, *next = new_contributions.data + columns * v;
                 for (int64 column = 0; column < columns; ++column) {
-                    const double residual =
-                        damping * incoming_mass[column] + rest[column] - coefficients[column] * image;
+                    const double residual = damping * incoming_mass[column] + rest[column] - coefficients[column] * image;
                     const float contribution = bounded(static_cast<float>(residual * scale), d);
+                    const ColumnStep push(residual, contribution, d, diagonal, out_weight);
+                    const double step = push.step + coefficients[column] * value;
                     next[column] = contribution;
-                    const double pushed = static_cast<double>(contribution) * d, left = residual - diagonal * pushed;
-                    const double step = pushed + coefficients[column] * value;
                     y[column] += step;
-                    rest[column] = static_cast<float>(left);
-                    const double sent = out_weight * static_cast<double>(contribution);
-                    size[column] += std::fabs(sent) + std::fabs(left);
-                    sum[column] += sent + left;
+                    rest[column] = static_cast<float>(push.residual);
+                    size[column] += std::fabs(push.sent) + std::fabs(push.residual);
+                    sum[column] += push.sent + push.residual;
                     mass[column] += step;
                 }
             }

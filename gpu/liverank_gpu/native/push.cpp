@@ -60,7 +60,7 @@ struct WorkLists : Residual {
     int* queue = nullptr;  // room for as many as there are candidates
     double threshold = INFINITE, edge_weight = 0.0;
 
-    double threshold_of(int v) const { return threshold * (1.0 + edge_weight * out_lengths[v]); }
+    double threshold_of(int v) const { return threshold * cost_of(edge_weight, out_lengths[v]); }
 };
 
 template <class T>
@@ -277,9 +277,9 @@ double requeue(const Diagonal<Kind>& diagonal, Span<const double> values, const 
         }
         lists.candidates[kept++] = v;
         const int length = lists.out_lengths[v];
-        const double scaled = size / (1.0 + lists.edge_weight * length);
+        const double scaled = size / cost_of(lists.edge_weight, length);
         if (scaled > lists.threshold) {
-            if (values[v] + lists.r[v] / diagonal.at(v) != values[v]) {
+            if (Push(values[v], lists.r[v], diagonal.at(v)).value != values[v]) {
                 mark |= QUEUED;
                 lists.queue[queued++] = v;
                 queued_edges += length;
@@ -315,17 +315,16 @@ Sources push_queued(
             ++tally.counts[VERTICES];
         }
         lists.marks[u] = mark;
-        const double entry = diagonal.at(u), old = values[u], now = old + residual / entry, step = now - old;
-        const double rest = residual - entry * step;
-        values[u] = now;
-        lists.r[u] = rest;
-        tally.sums[RESIDUAL_L1] += std::fabs(rest) - std::fabs(residual);
-        tally.sums[RESIDUAL_SUM] += rest - residual;
-        tally.sums[MASS] += step;
+        const Push push(values[u], residual, diagonal.at(u));
+        values[u] = push.value;
+        lists.r[u] = push.residual;
+        tally.sums[RESIDUAL_L1] += std::fabs(push.residual) - std::fabs(residual);
+        tally.sums[RESIDUAL_SUM] += push.residual - residual;
+        tally.sums[MASS] += push.step;
         tally.sums[MOVED] += std::fabs(residual);
         if (const auto d = diagonal.degree[u]; d > 0) {
             queue[pushed.count] = u;
-            contributions[pushed.count++] = diagonal.damping * step / d;
+            contributions[pushed.count++] = sent_of(push.step, d, diagonal.damping);
             pushed.edges += lists.out_lengths[u];
         }
     }
@@ -417,14 +416,11 @@ void recompute_rows(
     int64 first, int64 last, Lists<Kind> incoming, Loops<Kind> loop, Degrees<Kind> degree, Span<const double> values,
     double rhs_scale, double damping, Span<const int> out_lengths, Residual residual, Tally tally) {
     const WorkLists lists{residual, out_lengths};
-    const Diagonal<Kind> diagonal{loop, degree, damping};
     const auto above_floor = scratch<int>(last - first);
     int64 found = 0;
     for (int64 v = first; v < last; ++v) {
-        const double old = residual.r[v];
-        const double now =
-            rhs_scale + damping * divided_sum(incoming, v, values, degree) - diagonal.at(static_cast<int>(v)) * values[v];
-        const double size = std::fabs(now);
+        const double old = residual.r[v], incoming_mass = divided_sum(incoming, v, values, degree);
+        const double now = residual_of(rhs_scale, incoming_mass, values[v], degree[v], loop[v], damping), size = std::fabs(now);
         residual.r[v] = now;
         tally.sums[RESIDUAL_L1] += size - std::fabs(old);
         tally.sums[RESIDUAL_SUM] += now - old;
