@@ -7,7 +7,7 @@
 #else
 #include <math.h>
 #define POSITIVE_INFINITY (__builtin_huge_val())
-#define __device__ static
+#define __device__
 #define __forceinline__ inline
 #endif
 

@@ -1,6 +1,6 @@
 // What happens at one vertex, for both backends: NVRTC compiles this for the GPU, a C++ compiler for the CPU. No loops over
-// rows, no warps, no atomics: these are the backends' own. In formulas α is the damping, d the out-degree (or strength) of v, ℓ its
-// loop: liverank_gpu.operations.csr.GraphView.
+// rows, no warps, no atomics: these are the backends' own. In formulas α is the damping, d the out-degree (or strength) of v,
+// ℓ its loop: liverank_gpu.operations.csr.GraphView.
 //
 // NVRTC contracts a multiplication and an addition to one operation, the compiler of the CPU does not. So the bits of the
 // backends differ, and the order of operations here is that of the records of tests/golden.
@@ -15,14 +15,14 @@
 
 namespace vertex {
 
-// The larger of two numbers.
-ON_DEVICE double larger_of(double a, double b) {
 #if defined(__CUDACC__)
-    return fmax(a, b);
+ON_DEVICE double larger_of(double a, double b) { return fmax(a, b); }
+ON_DEVICE double smaller_of(double a, double b) { return fmin(a, b); }
 #else
-    return a < b ? b : a;  // fmax would be a call
+// these would be calls
+ON_DEVICE double larger_of(double a, double b) { return a < b ? b : a; }
+ON_DEVICE double smaller_of(double a, double b) { return b < a ? b : a; }
 #endif
-}
 
 // 1 - αℓ/d: the diagonal entry of I - αP̄ᵀ.
 ON_DEVICE double diagonal_of(int degree, unsigned char loop, double damping) { return loop ? 1.0 - damping / degree : 1.0; }

@@ -30,7 +30,7 @@ import liverank_gpu.native
 from liverank_gpu.errors import BackendUnavailable
 from liverank_gpu.native import compiler, extension, kernels
 from liverank_gpu.native.level import level
-from liverank_gpu.operations.program_source import FUNCTIONS_HEADER, definitions, number
+from liverank_gpu.operations.program_source import definitions, number
 from liverank_gpu.operations.programs import VertexProgram
 
 NATIVE = Path(liverank_gpu.native.__file__).parent
@@ -42,7 +42,7 @@ BEFORE = """#pragma GCC diagnostic ignored "-Wunused-parameter"
 
 HEADERS = [
     *sorted(NATIVE.glob("*.h")),
-    *sorted(FUNCTIONS_HEADER.parent.glob("*.h")),
+    *sorted((NATIVE.parent / "kernels").glob("*.h")),
     NATIVE / "module.cpp",
 ]
 """What the source of a library includes."""

@@ -286,10 +286,10 @@ def source(name: str, pages: PageShape = PAGE_SHAPE) -> str:
 
 def program_parts(weighted: bool, kernels_in: str) -> tuple[str, str]:
     """What comes before and after the functions of a vertex program; kernels_in: a file."""
-    parts = ("vertex.h", "common.cuh", "programs.cuh", kernels_in)
-    vertex, common, *kernels = map(_text, parts)
-    counts = _enumeration("ProgramCount", PROGRAM_COUNTS)
-    return "\n".join([_constants(weighted), counts, vertex, common]), "\n".join(kernels)
+    headers = ("vertex.h", "program_functions.h", "program_vertex.h", "common.cuh")
+    constants = [_constants(weighted), _enumeration("ProgramCount", PROGRAM_COUNTS)]
+    kernels = ("programs.cuh", kernels_in)
+    return "\n".join([*constants, *map(_text, headers)]), "\n".join(map(_text, kernels))
 
 
 def _text(part: str) -> str:
