@@ -67,7 +67,9 @@ struct Sweep {
         r[v] = next.residual;
         new_contributions[v] = contribution;
         add_residual(sums, next.residual);
-        add_step(sums, next.value - own.value);
+        const double step = next.value - own.value;
+        sums[MASS] += step;
         sums[NEXT_RESIDUAL_SUM] += next_residual(next.residual, contribution, own.d, damping);
+        sums[LARGEST_STEP] = larger_of(sums[LARGEST_STEP], fabs(step));
     }
 };
