@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from liverank_gpu import BackendUnavailable, EdgeBatch, Engine, Options
-from liverank_gpu.backends.cpu.program_library import HEADERS, library_source, loops_of
+from liverank_gpu.backends.cpu.program_library import HEADERS, NATIVE, library_source, loops_of
 from liverank_gpu.native import compiler, kernels
 from liverank_gpu.operations.programs import VertexProgram
 from liverank_gpu.programs import builtin
@@ -50,7 +50,7 @@ def test_a_program_is_compiled_again_if_what_it_includes_changes(tmp_path: Path)
     source = tmp_path / "program.cpp"
     source.write_text(library_source(LEVELS))
     command = compiler.command()
-    given = [*compiler.flags(command, "program", 0), "-w", f"-I{programs.NATIVE}"]
+    given = [*compiler.flags(command, "program", 0), "-w", f"-I{NATIVE}"]
     listed = subprocess.run(
         [*command, *given, "-MM", str(source)], capture_output=True, text=True, check=True
     )
