@@ -38,12 +38,11 @@ def levels() -> list[int]:
     return [runpy.run_path(str(NATIVE / "level.py"))["level"]()]
 
 
-def extensions(folder: Path | None = None) -> list[Path]:
-    """Compiles the extension for each level, in parallel. Returns the libraries.
-
-    folder  where object files are kept: what has not changed is not compiled again
+def extensions() -> list[Path]:
+    """Compiles the extension for each level, in parallel. Returns the libraries. Object files are
+    kept: what has not changed is not compiled again.
     """
-    folder = folder or ENGINE.parents[1] / "build" / "native"
+    folder = ENGINE.parents[1] / "build" / "native"
     folder.mkdir(parents=True, exist_ok=True)
     command = _COMPILER["command"]()
     if not command:

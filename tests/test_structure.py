@@ -23,7 +23,9 @@ import liverank_gpu
 from liverank_gpu import operations
 from liverank_gpu.backends import cpu, cuda
 from liverank_gpu.backends.cuda.kernels import loader
+from liverank_gpu.backends.cuda.program_source import program_source
 from liverank_gpu.backends.reference import reference_backend
+from liverank_gpu.programs.builtin import LEVELS
 
 ROOT = Path(__file__).parents[1]
 
@@ -93,9 +95,10 @@ def test_imports_inside_the_engine_go_one_way() -> None:
 
 def test_no_line_of_a_kernel_is_too_long_to_read() -> None:
     kernels = ROOT / "gpu/liverank_gpu" / "backends" / "cuda" / "kernels"
+    shared = ROOT / "gpu/liverank_gpu" / "kernels"
     too_long = [
         f"{path.name}:{number}"
-        for path in (*kernels.glob("*.cu"), *kernels.glob("*.cuh"))
+        for path in (*kernels.glob("*.cu"), *kernels.glob("*.cuh"), *shared.glob("*.h"))
         for number, line in enumerate(path.read_text("utf-8").splitlines(), start=1)
         if len(line) > LONGEST_KERNEL_LINE
     ]
@@ -129,7 +132,7 @@ def _contracts() -> list[type]:
             each
             for each in vars(module).values()
             if inspect.isclass(each)
-            and ABC in each.__mro__
+            and ABC in each.__bases__
             and each.__module__ == module.__name__
         ]
     return found
@@ -175,6 +178,18 @@ def test_every_kernel_file_is_listed() -> None:
         text = loader.source(name)
         for expression in expressions:
             assert expression.split("<")[0] + "(" in text
+
+
+def test_both_backends_compile_what_happens_at_a_vertex() -> None:
+    shared = {path.name for path in (ROOT / "gpu/liverank_gpu/kernels").glob("*.h")}
+    on_cuda = [*map(loader.source, loader.NAMES), program_source(LEVELS, False)]
+    names = {name for text in on_cuda for name in re.findall(r'^#line 1 "(.+\.h)"', text, re.M)}
+    assert names == shared
+    assert not any(re.search(r'^#include "', text, re.M) for text in on_cuda)
+    native = ROOT / "gpu/liverank_gpu" / "native"
+    on_cpu = [*native.glob("*.cpp"), *native.glob("*.h"), *native.parent.glob("kernels/*.h")]
+    included = "".join(path.read_text("utf-8") for path in on_cpu)
+    assert set(re.findall(r'^#include "(?:\.\./kernels/)?(.+\.h)"', included, re.M)) >= shared
 
 
 def test_kernels_have_the_constants_of_contracts_from_there() -> None:

@@ -7,9 +7,12 @@
 #else
 #include <math.h>
 #define POSITIVE_INFINITY (__builtin_huge_val())
-#define __device__ static
+#define __device__
 #define __forceinline__ inline
 #endif
+
+// How messages are merged, and values aggregated.
+enum { MERGE_OTHER, MERGE_MIN, MERGE_MAX, MERGE_SUM };
 
 // the first of equal ones
 template <typename T> __device__ __forceinline__ T smaller(T a, T b) { return b < a ? b : a; }

@@ -24,6 +24,16 @@ from liverank_gpu.native import in_numpy
 from liverank_gpu.native.level import level
 
 
+def extension(path: Path, name: str) -> Any:
+    """The module of an extension of this name. Raises ImportError."""
+    spec = spec_from_loader(name, ExtensionFileLoader(name, str(path)))
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 @cache
 def loaded() -> Any:
     """The extension. Raises BackendUnavailable."""
@@ -31,12 +41,7 @@ def loaded() -> Any:
     names = [f"_kernels_v{each}" for each in range(own, 1, -1)] or ["_kernels"]
     for name in names:
         if (path := folder / f"{name}.abi3.so").exists():
-            spec = spec_from_loader(name, ExtensionFileLoader(name, str(path)))
-            assert spec is not None
-            assert spec.loader is not None
-            module = module_from_spec(spec)
-            spec.loader.exec_module(module)
-            return module
+            return extension(path, name)
     raise BackendUnavailable(
         "cpu",
         f"its kernels are not compiled for this machine ({folder} has none of {', '.join(names)}): "

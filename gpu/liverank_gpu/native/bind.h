@@ -197,7 +197,6 @@ struct Leaves<T> : LeavesOf<typename T::fields> {};
 
 inline PyObject* result(bool value) { return PyBool_FromLong(value); }
 inline PyObject* result(int64 value) { return PyLong_FromLongLong(value); }
-inline PyObject* result(int value) { return PyLong_FromLongLong(value); }
 inline PyObject* result(double value) { return PyFloat_FromDouble(value); }
 
 template <class... Types>

@@ -22,8 +22,8 @@ _ARCHITECTURES = {
 
 
 def command() -> list[str]:
-    """That of the compiler: $CXX, the system's, or that of the ziglang wheel. Empty if there is
-    none.
+    """How the compiler is called: $CXX, else the system's, else that of the ziglang wheel. Empty if
+    there is none.
     """
     if found := os.environ.get("CXX"):
         return found.split()

@@ -238,13 +238,6 @@ std::tuple<double, double> mixture(const double* sums, int64 history) {
     return {new_step / new_new, 0.0};
 }
 
-template <class Function>
-void each_chunk(int64 chunks, const Function& function) {
-    pool::parallel(chunks, 1, [&](int64 first, int64 last) {
-        for (int64 chunk = first; chunk < last; ++chunk) function(chunk);
-    });
-}
-
 // Sweeps over an extracted component until it is solved. Returns the number of sweeps.
 template <class Kind>
 int64 iterate(
@@ -254,7 +247,7 @@ int64 iterate(
     double last = std::numeric_limits<double>::infinity();
     double* sums = local.sums[0];
     for (int64 number = 0; number < most; ++number) {
-        each_chunk(chunks, [&](int64 chunk) { local.sweep(chunk, number, history, damping); });
+        pool::each(chunks, [&](int64 chunk) { local.sweep(chunk, number, history, damping); });
         for (int64 chunk = 1; chunk < chunks; ++chunk) {
             const double largest = std::max(sums[LARGEST_STEP], local.sums[chunk][LARGEST_STEP]);
             for (int sum = 0; sum < SUMS; ++sum) sums[sum] += local.sums[chunk][sum];
@@ -267,7 +260,7 @@ int64 iterate(
         last = step;
         if (plain) history = 0;
         const auto [new_part, old_part] = mixture(sums, history);
-        each_chunk(chunks, [&, a = new_part, b = old_part](int64 chunk) {
+        pool::each(chunks, [&, a = new_part, b = old_part](int64 chunk) {
             local.mix(chunk, size, number, history, a, b, rhs_scale);
         });
         if (!plain) history = std::min<int64>(history + 1, 2);
@@ -292,13 +285,13 @@ std::tuple<int64, int64> solve_components(
             const auto d = degree[v];
             const double mass = rhs_scale + damping * row_sum(incoming, v, Span<const double>(contributions));
             values[v] = mass / diagonal_of(d, loop[v], damping);
-            contributions[v] = d > 0 ? values[v] / d : 0.0;
+            contributions[v] = share_of(v, values, degree);
             edges += incoming.row_lengths[v];
             continue;
         }
         const int* members = order.data + begin;
         const int64 chunks = local.divide(members, size, incoming.row_lengths);
-        each_chunk(chunks, [&](int64 chunk) {
+        pool::each(chunks, [&](int64 chunk) {
             const int64 low = local.bounds[chunk], high = local.bounds[chunk + 1];
             for (int64 i = low; i < high; ++i) {
                 const uint32 v = static_cast<uint32>(members[i]);
@@ -332,7 +325,7 @@ std::tuple<int64, int64> solve_components(
         const int64 sweeps = iterate(local, size, chunks, rhs_scale, damping, residual_goal, largest_step, most_sweeps);
         most = std::max(most, sweeps);
         edges += sweeps * inner;
-        each_chunk(chunks, [&](int64 chunk) {
+        pool::each(chunks, [&](int64 chunk) {
             for (int64 i = local.bounds[chunk]; i < local.bounds[chunk + 1]; ++i) {
                 values[members[i]] = local.values[i];
                 contributions[members[i]] = local.contributions[i];

@@ -1,6 +1,7 @@
 // The iterations of published personalized PageRank (liverank_gpu.operations.forward_push). Pushes run on one core; pulls and
 // tests on all.
 #include <tuple>
+#include <vector>
 
 #include "bind.h"
 #include "rows.h"
@@ -14,9 +15,8 @@ void take(
     Span<double> contributions, double damping) {
     for (const int u : queue) {
         const double taken = r[u];
-        const auto d = degree[u];
         values[u] += taken;
-        contributions[u] = d > 0 ? damping * taken / d : 0.0;
+        contributions[u] = vertex::sent_of(taken, degree[u], damping);
         r[u] = static_cast<double>(loop[u]) * contributions[u];
     }
 }
@@ -59,8 +59,8 @@ KERNEL("push_listed", push_listed<Nothing>, push_listed<Span<const float>>);
 template <class Weights>
 void pull_all(
     Span<const int64> groups, Span<const int> order, Csr<Weights> incoming, Span<double> r, Span<const double> contributions) {
-    pool::parallel(groups.size - 1, CHUNKS, [&](int64 first, int64 last) {
-        for (int64 place = groups[first]; place < groups[last]; ++place) {
+    for_each_chunk(groups, [&](int64, int64 first, int64 end) {
+        for (int64 place = first; place < end; ++place) {
             const uint32 v = static_cast<uint32>(order[place]);
             r[v] += row_sum(incoming, v, contributions);
         }

@@ -53,8 +53,8 @@ template <class Kind>
 void expand_backward(
     Span<const int64> groups, Span<const int> order, Lists<Kind> incoming, Loops<Kind> loop, Span<const uint8> frontier,
     Span<int> flags) {
-    pool::parallel(groups.size - 1, CHUNKS, [&](int64 first, int64 last) {
-        for (int64 place = groups[first]; place < groups[last]; ++place) {
+    for_each_chunk(groups, [&](int64, int64 first, int64 last) {
+        for (int64 place = first; place < last; ++place) {
             const int v = order[place];
             if (flags[v]) continue;
             bool reached = loop[v] != 0 && frontier[v];
@@ -75,24 +75,20 @@ std::tuple<double, int64, int64> jacobi_step(
     Span<int> remaining_rows) {
     std::vector<double> largest_changes(groups.size - 1);
     const Span<const double> read = values, sent = contributions;
-    pool::parallel(groups.size - 1, CHUNKS, [&](int64 first_group, int64 last_group) {
-        for (int64 group = first_group; group < last_group; ++group) {
-            double largest = 0.0;
-            for (int64 place = groups[group]; place < groups[group + 1]; ++place) {
-                const uint32 v = static_cast<uint32>(order[place]);
-                const double incoming_mass = contributions.size > 0 ? row_sum(incoming, v, sent)
-                                                                    : divided_sum(incoming, v, read, degree);
-                const double diagonal = diagonal_of(degree[v], loop[v], damping), old = values[v];
-                const double residual = rhs_scale + damping * incoming_mass - diagonal * old;
-                const double now = old + residual / diagonal, change = std::fabs(now - old);
-                new_values[v] = now;
-                largest = std::max(largest, change);
-                const double relative = change / std::max(now, old);
-                if (relative <= prune_tolerance) affected[v] = 0;
-                if (relative > frontier_tolerance) expanding[v] = 1;
-            }
-            largest_changes[group] = largest;
+    for_each_chunk(groups, [&](int64 chunk, int64 first, int64 last) {
+        double largest = 0.0;
+        for (int64 place = first; place < last; ++place) {
+            const uint32 v = static_cast<uint32>(order[place]);
+            const double incoming_mass = contributions.size > 0 ? row_sum(incoming, v, sent)
+                                                                : divided_sum(incoming, v, read, degree);
+            const double old = values[v], residual = residual_of(rhs_scale, incoming_mass, old, degree[v], loop[v], damping);
+            const RankUpdate next(old, Push(old, residual, diagonal_of(degree[v], loop[v], damping)).value);
+            new_values[v] = next.value;
+            largest = std::max(largest, next.change);
+            if (next.relative <= prune_tolerance) affected[v] = 0;
+            if (next.relative > frontier_tolerance) expanding[v] = 1;
         }
+        largest_changes[chunk] = largest;
     });
     int64 expand = 0, remain = 0;
     for (const int v : order) {
@@ -118,29 +114,24 @@ void update_ranks(
     Span<const int64> groups, Span<const int> order, Lists<Kind> incoming, Loops<Kind> loop, Degrees<Kind> degree,
     Span<double> values, Span<const double> contributions, Span<uint8> states, Span<uint8> expanding, double rhs_scale,
     double damping, bool closed_form, double prune_tolerance, double frontier_tolerance, Span<double> sums) {
-    pool::parallel(groups.size - 1, CHUNKS, [&](int64 first_group, int64 last_group) {
-        for (int64 group = first_group; group < last_group; ++group) {
-            double* own = sums.data + UPDATE_SUMS * group;
-            std::fill_n(own, UPDATE_SUMS, 0.0);
-            for (int64 place = groups[group]; place < groups[group + 1]; ++place) {
-                const uint32 v = static_cast<uint32>(order[place]);
-                if (states.size > 0 && states[v] != AFFECTED) continue;
-                const double old = values[v];
-                double now = rhs_scale + damping * row_sum(incoming, v, contributions);
-                if (closed_form) now /= diagonal_of(degree[v], loop[v], damping);
-                else if (loop[v] != 0) now += damping * static_cast<double>(loop[v]) * contributions[v];
-                const double change = std::fabs(now - old), relative = change / std::max(now, old);
-                if (relative <= prune_tolerance) {
-                    states[v] = PRUNED;
-                    ++own[PRUNED_COUNT];
-                }
-                if (relative > frontier_tolerance) expanding[v] = 1;
-                values[v] = now;
-                own[LARGEST] = std::max(own[LARGEST], change);
-                own[LARGEST_RELATIVE] = std::max(own[LARGEST_RELATIVE], relative);
-                ++own[RECOMPUTED];
-                own[EDGES] += incoming.row_lengths[v];
+    for_each_chunk(groups, [&](int64 chunk, int64 first, int64 last) {
+        double* own = sums.data + UPDATE_SUMS * chunk;
+        std::fill_n(own, UPDATE_SUMS, 0.0);
+        for (int64 place = first; place < last; ++place) {
+            const uint32 v = static_cast<uint32>(order[place]);
+            if (states.size > 0 && states[v] != AFFECTED) continue;
+            const double rank = rhs_scale + damping * row_sum(incoming, v, contributions);
+            const RankUpdate next(values[v], with_loop(rank, v, degree, loop, contributions, damping, closed_form));
+            if (next.relative <= prune_tolerance) {
+                states[v] = PRUNED;
+                ++own[PRUNED_COUNT];
             }
+            if (next.relative > frontier_tolerance) expanding[v] = 1;
+            values[v] = next.value;
+            own[LARGEST] = std::max(own[LARGEST], next.change);
+            own[LARGEST_RELATIVE] = std::max(own[LARGEST_RELATIVE], next.relative);
+            ++own[RECOMPUTED];
+            own[EDGES] += incoming.row_lengths[v];
         }
     });
 }
@@ -155,12 +146,8 @@ void send(
         double total = 0.0;
         for (int64 v = first; v < last; ++v) {
             if (states.size > 0 && states[v] == 0) continue;
-            if (degree[v] > 0) {
-                contributions[v] = values[v] / degree[v];
-            } else {
-                contributions[v] = 0.0;
-                total += values[v];
-            }
+            contributions[v] = share_of(v, values, degree);
+            if (!(degree[v] > 0)) total += values[v];
         }
         dangling[first / STRIPE] = total;
     });

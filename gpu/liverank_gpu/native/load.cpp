@@ -1,6 +1,5 @@
 // Rows from edges: loading, packing and listing all rows of a graph (liverank_gpu.operations.rebuild), and edges in any order
 // to rows that are written to a file (liverank_gpu.out_of_core.spool).
-#include <cstring>
 #include <tuple>
 #include <type_traits>
 

@@ -36,64 +36,50 @@ void sweep_many(
     Span<double> sums) {
     const bool deflated = deflation.values.size > 0;
     with_columns(coefficients.size, [&](auto columns) {
-        pool::parallel(groups.size - 1, CHUNKS, [&](int64 first, int64 last) {
+        for_each_chunk(groups, [&](int64 chunk, int64 first, int64 last) {
             double incoming_mass[MOST_COLUMNS], block[MOST_COLUMNS];
-            for (int64 group = first; group < last; ++group) {
-                double* size = sums.data + SUMS * columns * group;
-                double *sum = size + columns, *mass = sum + columns;
-                for (int64 place = groups[group]; place < groups[group + 1]; ++place) {
-                    const uint64 v = static_cast<uint32>(order[place]);
-                    if (incoming.row_lengths[v] == 0 && seeded[v] == 0) continue;
-                    for (int64 column = 0; column < columns; ++column) incoming_mass[column] = 0.0;
-                    uint64 slot = incoming.row_starts[v];
-                    const uint64 end = slot + incoming.row_lengths[v];
-                    while (slot < end) {
-                        const uint64 stop = std::min<uint64>(slot + BLOCK, end);
-                        for (int64 column = 0; column < columns; ++column) block[column] = 0.0;
-                        for (; slot < stop; ++slot) {
-                            const float* sent =
-                                contributions.data + columns * static_cast<uint32>(incoming.column_indices[slot]);
-                            for (int64 column = 0; column < columns; ++column)
-                                block[column] += edge_amount(sent[column], incoming.weights, slot);
-                        }
-                        for (int64 column = 0; column < columns; ++column) incoming_mass[column] += block[column];
+            double* size = sums.data + SUMS * columns * chunk;
+            double *sum = size + columns, *mass = sum + columns;
+            for (int64 place = first; place < last; ++place) {
+                const uint64 v = static_cast<uint32>(order[place]);
+                if (incoming.row_lengths[v] == 0 && seeded[v] == 0) continue;
+                for (int64 column = 0; column < columns; ++column) incoming_mass[column] = 0.0;
+                uint64 slot = incoming.row_starts[v];
+                const uint64 end = slot + incoming.row_lengths[v];
+                while (slot < end) {
+                    const uint64 stop = std::min<uint64>(slot + BLOCK, end);
+                    for (int64 column = 0; column < columns; ++column) block[column] = 0.0;
+                    for (; slot < stop; ++slot) {
+                        const float* sent =
+                            contributions.data + columns * static_cast<uint32>(incoming.column_indices[slot]);
+                        for (int64 column = 0; column < columns; ++column)
+                            block[column] += edge_amount(sent[column], incoming.weights, slot);
                     }
-                    double value = 0.0, image = 0.0;
-                    if (deflated) {
-                        value = deflation.values[v];
-                        image = deflation.rhs_scale - deflation.residual[v];
-                    }
-                    const auto d = degree[v];
-                    double* y = values.data + columns * v;
-                    float *rest = remainder.data + columns * v, *next = new_contributions.data + columns * v;
-                    if (d == 0) {
-                        for (int64 column = 0; column < columns; ++column) {
-                            const double residual = damping * incoming_mass[column] + rest[column];
-                            const double step = residual - coefficients[column] * image + coefficients[column] * value;
-                            y[column] += step;
-                            rest[column] = 0.0f;
-                            mass[column] += step;
-                        }
-                        continue;
-                    }
-                    const double diagonal = diagonal_of(d, loop[v], damping);
-                    const double out_weight = damping * sent_weight(d, loop[v], out_lengths[v]);
-                    // a division takes as long as several edges; what it rounds off remains in the residual
-                    const double scale = 1.0 / (diagonal * d);
-                    for (int64 column = 0; column < columns; ++column) {
-                        const double residual =
-                            damping * incoming_mass[column] + rest[column] - coefficients[column] * image;
-                        const float contribution = bounded(static_cast<float>(residual * scale), d);
-                        next[column] = contribution;
-                        const double pushed = static_cast<double>(contribution) * d, left = residual - diagonal * pushed;
-                        const double step = pushed + coefficients[column] * value;
-                        y[column] += step;
-                        rest[column] = static_cast<float>(left);
-                        const double sent = out_weight * static_cast<double>(contribution);
-                        size[column] += std::fabs(sent) + std::fabs(left);
-                        sum[column] += sent + left;
-                        mass[column] += step;
-                    }
+                    for (int64 column = 0; column < columns; ++column) incoming_mass[column] += block[column];
+                }
+                double value = 0.0, image = 0.0;
+                if (deflated) {
+                    value = deflation.values[v];
+                    image = deflation.rhs_scale - deflation.residual[v];
+                }
+                const auto d = degree[v];
+                const double diagonal = diagonal_of(d, loop[v], damping);
+                const double out_weight = damping * sent_weight(d, loop[v], out_lengths[v]);
+                // a division takes as long as several edges; what it rounds off remains in the residual
+                const double scale = d > 0 ? 1.0 / (diagonal * d) : 0.0;
+                double* y = values.data + columns * v;
+                float *rest = remainder.data + columns * v, *next = new_contributions.data + columns * v;
+                for (int64 column = 0; column < columns; ++column) {
+                    const double residual = damping * incoming_mass[column] + rest[column] - coefficients[column] * image;
+                    const float contribution = bounded(static_cast<float>(residual * scale), d);
+                    const ColumnStep push(residual, contribution, d, diagonal, out_weight);
+                    const double step = push.step + coefficients[column] * value;
+                    next[column] = contribution;
+                    y[column] += step;
+                    rest[column] = static_cast<float>(push.residual);
+                    size[column] += std::fabs(push.sent) + std::fabs(push.residual);
+                    sum[column] += push.sent + push.residual;
+                    mass[column] += step;
                 }
             }
         });

@@ -33,4 +33,10 @@ void parallel(int64 items, int64 grain, const Function& body) {
         std::addressof(body));
 }
 
+// Calls visit(item) for each item, one at a time, each on any thread.
+template <class Visit>
+void each(int64 items, const Visit& visit) {
+    parallel(items, 1, [&](int64 item, int64) { visit(item); });
+}
+
 }  // namespace pool

@@ -1,26 +1,18 @@
 // The loops of vertex programs (liverank_gpu.operations.programs): liverank_gpu.backends.cpu.programs says when each runs.
 //
-// They are templates over a program, a struct that liverank_gpu.program_source generates: its Value, its Parameters (integers
-// and floats of 64 bits), the IDENTITY of its values, options (AGGREGATOR, EVERY_VERTEX, MONOTONE, BOTH, LOOPS) and the
-// functions
-//
-//     program_initial    (vertex, out_degree, in_degree, parameters)
-//     program_gather     (source_value, weight, share, parameters)
-//     program_merge      (a, b, parameters)
-//     program_apply      (old, gathered, vertex, out_degree, in_degree, superstep, aggregate, parameters)
-//     program_scatter    (old, new, parameters)
-//     program_aggregate  (value, vertex, out_degree, in_degree, parameters)
-//
+// They are templates over a program (liverank_gpu/kernels/program_vertex.h) that has the IDENTITY of its values too.
 // PROGRAM_KERNEL(digest, loop) makes a loop for program_DIGEST the kernel loop_DIGEST.
 #pragma once
 #include <atomic>
 #include <cstring>
 
-#include "../kernels/program_functions.h"
+#include "../kernels/program_vertex.h"
 #include "bind.h"
 #include "rows.h"
 
 namespace programs {
+
+using namespace vertex;
 
 // Positions in the counts of a superstep: vertices that are active next, and that received.
 constexpr int NEXT = 0, RECEIVED = 1;
@@ -65,16 +57,12 @@ inline void append(Span<int> list, int64& count, uint64 v) {
 // Whether this thread is the first to mark it.
 inline bool mark(int& flag) { return newest(flag) == 0 && std::atomic_ref(flag).exchange(1) == 0; }
 
-inline double weight_at(Nothing, uint64) { return 1.0; }
-inline double weight_at(const Span<const float>& weights, uint64 slot) { return static_cast<double>(weights[slot]); }
-
-// What the edge in a slot carries from u. Without functions that name them, neither weight nor degree is read.
+// What the edge in a slot carries from u.
 template <class Program, class Weights, class Degree>
 inline typename Program::Value message_in(
     const Weights& weights, uint64 slot, const Degree& degree, uint64 u, typename Program::Value value,
     const typename Program::Parameters& parameters) {
-    const double weight = weight_at(weights, slot);
-    return Program::program_gather(value, weight, weight / static_cast<double>(degree[u]), parameters);
+    return message_of<Program>(value, edge_amount(1.0, weights, slot), u, degree, parameters);
 }
 
 // Calls visit(slot, neighbour) for each entry of a row.
@@ -88,9 +76,9 @@ inline void for_each_entry(const Csr<Weights>& lists, uint64 v, const Visit& vis
 // and parameters, and each range has a copy of it: nobody else can change that, so it stays in registers across atomic operations.
 template <class Visit>
 void for_each_group(Span<const int64> groups, const Visit& visit) {
-    pool::parallel(groups.size - 1, CHUNKS, [&](int64 first, int64 last) {
+    for_each_chunk(groups, [&](int64 group, int64 first, int64 last) {
         const Visit own = visit;
-        for (int64 group = first; group < last; ++group) own(group, groups[group], groups[group + 1]);
+        own(group, first, last);
     });
 }
 
@@ -129,7 +117,7 @@ void send(
     const auto deliver = [=](uint64 v, Value message) {
         if constexpr (Program::MONOTONE) {
             const Value old_value = values[v];
-            if (Program::program_apply(old_value, message, 0, 0.0, 0, 0, 0.0, parameters) == old_value) return;
+            if (applied<Program>(old_value, message, parameters) == old_value) return;
         }
         for (;;) {
             const Value old_value = newest(accumulated[v]);
@@ -159,7 +147,7 @@ void send_in_place(
     const auto improves = [=](uint64 v, Value message) {
         for (;;) {
             const Value old_value = newest(values[v]);
-            const Value new_value = Program::program_apply(old_value, message, 0, 0.0, 0, 0, 0.0, parameters);
+            const Value new_value = applied<Program>(old_value, message, parameters);
             if (new_value == old_value) return false;
             if (compare_and_swap(values[v], old_value, new_value))
                 return Program::program_scatter(old_value, new_value, parameters);
@@ -196,7 +184,7 @@ void look(
                 const uint32 u = static_cast<uint32>(lists.column_indices[slot]);
                 if (marks[u] == 0) continue;
                 const auto message = message_in<Program>(lists.weights, slot, degree, u, values[u], parameters);
-                const auto value = Program::program_apply(identity, message, 0, 0.0, 0, 0, 0.0, parameters);
+                const auto value = applied<Program>(identity, message, parameters);
                 values[v] = value;
                 if (Program::program_scatter(identity, value, parameters)) found[listed++] = static_cast<int>(v);
                 break;
@@ -218,8 +206,7 @@ void receive(
         const auto old_value = values[v], gathered = accumulated[v];
         accumulated[v] = Program::IDENTITY;
         marks[v] = 0;
-        const auto new_value = Program::program_apply(
-            old_value, gathered, vertex.ids[v], vertex.degree[v], vertex.in_lengths[v], superstep, 0.0, parameters);
+        const auto new_value = applied<Program>(old_value, gathered, v, vertex, superstep, 0.0, parameters);
         values[v] = new_value;
         if (Program::program_scatter(old_value, new_value, parameters)) append(active, counts[NEXT], v);
     });
@@ -236,11 +223,7 @@ void aggregate(
         for (int64 place = first; place < last; ++place) {
             const uint32 v = static_cast<uint32>(order[place]);
             if (absent[v]) continue;
-            const double value = Program::program_aggregate(
-                values[v], vertex.ids[v], vertex.degree[v], vertex.in_lengths[v], parameters);
-            if constexpr (Program::AGGREGATOR == Program::MERGE_SUM) total += value;
-            else if constexpr (Program::AGGREGATOR == Program::MERGE_MIN) total = smaller(total, value);
-            else total = larger(total, value);
+            total = with_aggregate<Program>(total, values[v], v, vertex, parameters);
         }
         aggregates[group] = total;
     });
@@ -262,15 +245,9 @@ void gather(
                 const auto message = message_in<Program>(lists.weights, slot, vertex.degree, u, values[u], parameters);
                 gathered = Program::program_merge(gathered, message, parameters);
             });
-            const double degree = vertex.degree[v];
             const auto old_value = values[v];
-            if (Program::LOOPS && loop[v] != 0) {
-                const double weight = loop[v];
-                const auto message = Program::program_gather(old_value, weight, weight / degree, parameters);
-                gathered = Program::program_merge(gathered, message, parameters);
-            }
-            const auto new_value = Program::program_apply(
-                old_value, gathered, vertex.ids[v], degree, vertex.in_lengths[v], superstep, aggregate, parameters);
+            gathered = gathered_with_loop<Program>(gathered, old_value, v, loop, vertex.degree, parameters);
+            const auto new_value = applied<Program>(old_value, gathered, v, vertex, superstep, aggregate, parameters);
             new_values[v] = new_value;
             if (Program::program_scatter(old_value, new_value, parameters)) changed[group] = 1;
         }
@@ -286,9 +263,9 @@ bool supports(
     const auto identity = Program::IDENTITY;
     for (int64 place = 0; place < sources.size; ++place) {
         const auto source = values[static_cast<uint32>(sources[place])], target = values[static_cast<uint32>(targets[place])];
-        const double weight = weight_at(weights, place);
-        if (target != identity && Program::program_gather(source, weight, 0.0, parameters) == target) return true;
-        if (Program::BOTH && source != identity && Program::program_gather(target, weight, 0.0, parameters) == source) return true;
+        const double weight = edge_amount(1.0, weights, place);
+        if (supports_target<Program>(source, target, identity, weight, parameters)) return true;
+        if (Program::BOTH && supports_target<Program>(target, source, identity, weight, parameters)) return true;
     }
     return false;
 }
@@ -311,8 +288,7 @@ struct WindowState {
         Value old_value, new_value;
         do {
             old_value = newest(values[v]);
-            new_value = Program::program_apply(
-                old_value, gathered, vertex.ids[v], vertex.degree[v], vertex.in_lengths[v], superstep, aggregate, parameters);
+            new_value = applied<Program>(old_value, gathered, v, vertex, superstep, aggregate, parameters);
             if (!Program::MONOTONE) {
                 new_values[v] = new_value;
                 break;
@@ -355,11 +331,7 @@ std::tuple<int64, int64> gather_window(
                 }
                 if (sends_back) became_active += state.receive(u, along(v), vertex, parameters);
             });
-            if (Program::LOOPS && loop[v] != 0) {
-                const double weight = loop[v], share = weight / static_cast<double>(vertex.degree[v]);
-                const auto message = Program::program_gather(state.values[v], weight, share, parameters);
-                gathered = Program::program_merge(gathered, message, parameters);
-            }
+            gathered = gathered_with_loop<Program>(gathered, state.values[v], v, loop, vertex.degree, parameters);
             if (received) became_active += state.receive(v, gathered, vertex, parameters);
         }
         std::atomic_ref(all_active).fetch_add(became_active, std::memory_order_relaxed);

@@ -71,7 +71,7 @@ struct WorkLists : Residual {
     int* queue = nullptr;  // room for as many as there are candidates
     double threshold = INFINITE, edge_weight = 0.0;
 
-    double threshold_of(int v) const { return threshold * (1.0 + edge_weight * out_lengths[v]); }
+    double threshold_of(int v) const { return threshold * cost_of(edge_weight, out_lengths[v]); }
 };
 
 template <class T>
@@ -179,11 +179,10 @@ void scatter_in_buckets(const Sources& sources, const Csr<Weights>& outgoing, co
     int shift = 0;
     while (lists.r.size > BUCKETS << shift) ++shift;
     std::vector<int64> offsets(BUCKETS * BUCKETS);  // by chunk and bucket: first sizes, then where the next addition goes
-    pool::parallel(BUCKETS, 1, [&](int64 first, int64 last) {
-        for (int64 chunk = first; chunk < last; ++chunk)
-            visit_chunk(sources, ends, outgoing, chunk, [&](int64, int64 slot) {
-                ++offsets[BUCKETS * chunk + (outgoing.column_indices[slot] >> shift)];
-            });
+    pool::each(BUCKETS, [&](int64 chunk) {
+        visit_chunk(sources, ends, outgoing, chunk, [&](int64, int64 slot) {
+            ++offsets[BUCKETS * chunk + (outgoing.column_indices[slot] >> shift)];
+        });
     });
     std::vector<int64> limits(BUCKETS + 1);
     int64 position = 0;
@@ -198,38 +197,35 @@ void scatter_in_buckets(const Sources& sources, const Csr<Weights>& outgoing, co
     limits[BUCKETS] = position;
     const auto targets = scratch<int>(sources.edges);
     const auto amounts = scratch<double>(sources.edges);
-    pool::parallel(BUCKETS, 1, [&](int64 first, int64 last) {
-        for (int64 chunk = first; chunk < last; ++chunk)
-            visit_chunk(sources, ends, outgoing, chunk, [&](int64 place, int64 slot) {
-                const int v = outgoing.column_indices[slot];
-                const int64 at = offsets[BUCKETS * chunk + (v >> shift)]++;
-                targets[at] = v;
-                amounts[at] = edge_amount(sources.contributions[place], outgoing.weights, slot);
-            });
+    pool::each(BUCKETS, [&](int64 chunk) {
+        visit_chunk(sources, ends, outgoing, chunk, [&](int64 place, int64 slot) {
+            const int v = outgoing.column_indices[slot];
+            const int64 at = offsets[BUCKETS * chunk + (v >> shift)]++;
+            targets[at] = v;
+            amounts[at] = edge_amount(sources.contributions[place], outgoing.weights, slot);
+        });
     });
     std::vector<double> sums(BUCKETS * SUMS);
     std::vector<int64> above_floor(BUCKETS);
-    pool::parallel(BUCKETS, 1, [&](int64 first, int64 last) {
-        for (int64 bucket = first; bucket < last; ++bucket) {
-            double residual_l1 = 0.0, residual_sum = 0.0, moved = 0.0, magnitude = 0.0;
-            int64 found = limits[bucket];
-            for (int64 at = limits[bucket]; at < limits[bucket + 1]; ++at) {
-                const int v = targets[at];
-                const double amount = amounts[at], old = lists.r[v], now = old + amount, size = std::fabs(now);
-                lists.r[v] = now;
-                residual_l1 += size - std::fabs(old);
-                residual_sum += amount;
-                moved += std::fabs(amount);
-                magnitude += size;
-                if (size > lists.floor) targets[found++] = v;  // this slot has been read already
-            }
-            double* own = &sums[SUMS * bucket];
-            own[RESIDUAL_L1] = residual_l1;
-            own[RESIDUAL_SUM] = residual_sum;
-            own[MOVED] = moved;
-            own[MAGNITUDE] = magnitude;
-            above_floor[bucket] = found;
+    pool::each(BUCKETS, [&](int64 bucket) {
+        double residual_l1 = 0.0, residual_sum = 0.0, moved = 0.0, magnitude = 0.0;
+        int64 found = limits[bucket];
+        for (int64 at = limits[bucket]; at < limits[bucket + 1]; ++at) {
+            const int v = targets[at];
+            const double amount = amounts[at], old = lists.r[v], now = old + amount, size = std::fabs(now);
+            lists.r[v] = now;
+            residual_l1 += size - std::fabs(old);
+            residual_sum += amount;
+            moved += std::fabs(amount);
+            magnitude += size;
+            if (size > lists.floor) targets[found++] = v;  // this slot has been read already
         }
+        double* own = &sums[SUMS * bucket];
+        own[RESIDUAL_L1] = residual_l1;
+        own[RESIDUAL_SUM] = residual_sum;
+        own[MOVED] = moved;
+        own[MAGNITUDE] = magnitude;
+        above_floor[bucket] = found;
     });
     for (int64 bucket = 0; bucket < BUCKETS; ++bucket) {
         for (int place = 0; place < SUMS; ++place) tally.sums[place] += sums[SUMS * bucket + place];
@@ -351,8 +347,8 @@ KERNEL("perturb", perturb<Unweighted>, perturb<Weighted>);
 // What of a graph a push reads besides its out-lists.
 template <class Kind>
 struct Diagonal {
-    Span<const typename Kind::Loop> loop;
-    Span<const typename Kind::Degree> degree;
+    Loops<Kind> loop;
+    Degrees<Kind> degree;
     double damping;
 
     double at(int v) const { return diagonal_of(degree[v], loop[v], damping); }
@@ -374,9 +370,9 @@ double requeue(const Diagonal<Kind>& diagonal, Span<const double> values, const 
         }
         lists.candidates[kept++] = v;
         const int length = lists.out_lengths[v];
-        const double scaled = size / (1.0 + lists.edge_weight * length);
+        const double scaled = size / cost_of(lists.edge_weight, length);
         if (scaled > lists.threshold) {
-            if (values[v] + lists.r[v] / diagonal.at(v) != values[v]) {
+            if (Push(values[v], lists.r[v], diagonal.at(v)).value != values[v]) {
                 mark |= QUEUED;
                 lists.queue[queued++] = v;
                 queued_edges += length;
@@ -412,17 +408,16 @@ Sources push_queued(
             ++tally.counts[VERTICES];
         }
         lists.marks[u] = mark;
-        const double entry = diagonal.at(u), old = values[u], now = old + residual / entry, step = now - old;
-        const double rest = residual - entry * step;
-        values[u] = now;
-        lists.r[u] = rest;
-        tally.sums[RESIDUAL_L1] += std::fabs(rest) - std::fabs(residual);
-        tally.sums[RESIDUAL_SUM] += rest - residual;
-        tally.sums[MASS] += step;
+        const Push push(values[u], residual, diagonal.at(u));
+        values[u] = push.value;
+        lists.r[u] = push.residual;
+        tally.sums[RESIDUAL_L1] += std::fabs(push.residual) - std::fabs(residual);
+        tally.sums[RESIDUAL_SUM] += push.residual - residual;
+        tally.sums[MASS] += push.step;
         tally.sums[MOVED] += std::fabs(residual);
         if (const auto d = diagonal.degree[u]; d > 0) {
             queue[pushed.count] = u;
-            contributions[pushed.count++] = diagonal.damping * step / d;
+            contributions[pushed.count++] = sent_of(push.step, d, diagonal.damping);
             pushed.edges += lists.out_lengths[u];
         }
     }
@@ -441,8 +436,8 @@ struct Limits {
 // Returns how it ended, the last θ, the rounds, distinct vertices and entries of work-lists, and what changed.
 template <class Kind>
 auto push(
-    Csr<typename Kind::Weights> outgoing, Span<const typename Kind::Loop> loop, Span<const typename Kind::Degree> degree,
-    Span<double> values, double damping, Residual residual, int64 solve, Limits limits) {
+    Lists<Kind> outgoing, Loops<Kind> loop, Degrees<Kind> degree, Span<double> values, double damping, Residual residual,
+    int64 solve, Limits limits) {
     Tally tally(residual.listed);
     const Diagonal<Kind> diagonal{loop, degree, damping};
     const int64 capacity = residual.candidates.size;
@@ -513,19 +508,15 @@ KERNEL("push", push<Unweighted>, push<Weighted>);
 
 template <class Kind>
 Delta recompute_rows(
-    int64 first, int64 last, Csr<typename Kind::Weights> incoming, Span<const typename Kind::Loop> loop,
-    Span<const typename Kind::Degree> degree, Span<const double> values, double rhs_scale, double damping,
-    Span<const int> out_lengths, Residual residual) {
+    int64 first, int64 last, Lists<Kind> incoming, Loops<Kind> loop, Degrees<Kind> degree, Span<const double> values,
+    double rhs_scale, double damping, Span<const int> out_lengths, Residual residual) {
     Tally tally(residual.listed);
     const WorkLists lists{residual, out_lengths};
-    const Diagonal<Kind> diagonal{loop, degree, damping};
     const auto above_floor = scratch<int>(last - first);
     int64 found = 0;
     for (int64 v = first; v < last; ++v) {
-        const double old = residual.r[v];
-        const double now =
-            rhs_scale + damping * divided_sum(incoming, v, values, degree) - diagonal.at(static_cast<int>(v)) * values[v];
-        const double size = std::fabs(now);
+        const double old = residual.r[v], incoming_mass = divided_sum(incoming, v, values, degree);
+        const double now = residual_of(rhs_scale, incoming_mass, values[v], degree[v], loop[v], damping), size = std::fabs(now);
         residual.r[v] = now;
         tally.sums[RESIDUAL_L1] += size - std::fabs(old);
         tally.sums[RESIDUAL_SUM] += now - old;

@@ -7,9 +7,6 @@
 #include "arrays.h"
 #include "pool.h"
 
-// Chunks that a core takes at a time: liverank_gpu.backends.cpu.rows.chunk_rows makes them.
-constexpr int64 CHUNKS = 1;
-
 // Vertices that a core takes at a time in passes over all of them.
 constexpr int64 STRIPE = 1 << 12;
 
@@ -72,20 +69,25 @@ inline double divided_sum(const Csr<Weights>& csr, uint64 v, Span<const double> 
     return total;
 }
 
+// Calls visit(chunk, first place, end of its places) for each chunk of rows, on all threads. Chunk i is
+// order[groups[i] … groups[i+1]): liverank_gpu.backends.cpu.rows.chunk_rows makes them.
+template <class Visit>
+void for_each_chunk(Span<const int64> groups, const Visit& visit) {
+    pool::each(groups.size - 1, [&](int64 chunk) { visit(chunk, groups[chunk], groups[chunk + 1]); });
+}
+
 // Calls visit(v, Σ values over the entries of row v, sums) for each row of each chunk, and leaves one row of SUMS sums for every
-// chunk. Chunk i is order[groups[i] … groups[i+1]).
+// chunk.
 template <int SUMS, class Weights, class Value, class Visit>
 void pull(
     Span<const int64> groups, Span<const int> order, const Csr<Weights>& csr, Span<const Value> values, Span<double> sums,
     const Visit& visit) {
-    pool::parallel(groups.size - 1, CHUNKS, [&](int64 first_group, int64 last_group) {
-        for (int64 group = first_group; group < last_group; ++group) {
-            double own[SUMS] = {};
-            for (int64 place = groups[group]; place < groups[group + 1]; ++place) {
-                const uint32 v = static_cast<uint32>(order[place]);
-                visit(v, row_sum(csr, v, values), own);
-            }
-            std::copy_n(own, SUMS, sums.data + SUMS * group);
+    for_each_chunk(groups, [&](int64 chunk, int64 first, int64 end) {
+        double own[SUMS] = {};
+        for (int64 place = first; place < end; ++place) {
+            const uint32 v = static_cast<uint32>(order[place]);
+            visit(v, row_sum(csr, v, values), own);
         }
+        std::copy_n(own, SUMS, sums.data + SUMS * chunk);
     });
 }

@@ -4,6 +4,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "../kernels/sweeps.h"
 #include "bind.h"
 #include "rows.h"
 
@@ -11,8 +12,7 @@ namespace {
 
 using namespace vertex;
 
-// liverank_gpu.operations.sweeps.SweepResult
-enum SweepSum { RESIDUAL_L1, RESIDUAL_SUM, MASS, NEXT_RESIDUAL_SUM, LARGEST_STEP, SUMS };
+constexpr int SUMS = SWEEP_SUM_COUNT;
 
 using SweepResult = std::tuple<double, double, double, double, double>;
 
@@ -40,33 +40,29 @@ int64 stripes(int64 vertices) { return (vertices + STRIPE - 1) / STRIPE; }
 // Vertices of a block that is summed after it was changed, while it is in the fastest cache.
 constexpr int64 VECTORISED = 256;
 
-template <class Kind, class Contribution>
+template <class Kind>
 std::tuple<double, double> compute_residual(
     Span<const int64> groups, Span<const int> order, Lists<Kind> incoming, Loops<Kind> loop, Degrees<Kind> degree,
-    Span<const double> values, Span<const Contribution> contributions, double rhs_scale, double damping, Span<double> residuals) {
+    Span<const double> values, Span<const double> contributions, double rhs_scale, double damping, Span<double> residuals) {
     std::vector<double> sums(2 * (groups.size - 1));
-    pool::parallel(groups.size - 1, CHUNKS, [&](int64 first_group, int64 last_group) {
-        for (int64 group = first_group; group < last_group; ++group) {
-            double residual_l1 = 0.0, residual_sum = 0.0;
-            for (int64 place = groups[group]; place < groups[group + 1];) {
-                const int64 stop = std::min(place + BLOCK, groups[group + 1]);
-                double block_l1 = 0.0, block_sum = 0.0;
-                for (; place < stop; ++place) {
-                    const uint32 v = static_cast<uint32>(order[place]);
-                    const double incoming_mass = contributions.size > 0 ? row_sum(incoming, v, contributions)
-                                                                        : divided_sum(incoming, v, values, degree);
-                    const double residual =
-                        rhs_scale + damping * incoming_mass - diagonal_of(degree[v], loop[v], damping) * values[v];
-                    residuals[v] = residual;
-                    block_l1 += std::fabs(residual);
-                    block_sum += residual;
-                }
-                residual_l1 += block_l1;
-                residual_sum += block_sum;
+    for_each_chunk(groups, [&](int64 chunk, int64 place, int64 end) {
+        double residual_l1 = 0.0, residual_sum = 0.0;
+        while (place < end) {
+            const int64 stop = std::min(place + BLOCK, end);
+            double block_l1 = 0.0, block_sum = 0.0;
+            for (; place < stop; ++place) {
+                const uint32 v = static_cast<uint32>(order[place]);
+                const double incoming_mass = row_sum(incoming, v, contributions);
+                const double residual = residual_of(rhs_scale, incoming_mass, values[v], degree[v], loop[v], damping);
+                residuals[v] = residual;
+                block_l1 += std::fabs(residual);
+                block_sum += residual;
             }
-            sums[2 * group] = residual_l1;
-            sums[2 * group + 1] = residual_sum;
+            residual_l1 += block_l1;
+            residual_sum += block_sum;
         }
+        sums[2 * chunk] = residual_l1;
+        sums[2 * chunk + 1] = residual_sum;
     });
     double residual_l1 = 0.0, residual_sum = 0.0;
     for (std::size_t place = 0; place < sums.size(); place += 2) {
@@ -75,9 +71,7 @@ std::tuple<double, double> compute_residual(
     }
     return {residual_l1, residual_sum};
 }
-KERNEL(
-    "compute_residual", compute_residual<Unweighted, double>, compute_residual<Weighted, double>,
-    compute_residual<Unweighted, float>, compute_residual<Weighted, float>);
+KERNEL("compute_residual", compute_residual<Unweighted>, compute_residual<Weighted>);
 
 template <class Kind>
 SweepResult sweep(
@@ -90,34 +84,25 @@ SweepResult sweep(
         const auto d = degree[v];
         const double diagonal = diagonal_of(d, loop[v], damping), old = values[v], before = r[v];
         if (is_isolated(d, loop[v], incoming.row_lengths[v])) {
-            const IsolatedStep next(old, before - shift, diagonal);
+            const Push next(old, before - shift, diagonal);
             values[v] = next.value;
             r[v] = next.residual;
             new_contributions[v] = 0.0f;
-            own[RESIDUAL_L1] += std::fabs(next.residual);
-            own[RESIDUAL_SUM] += next.residual;
-            own[MASS] += next.value - old;
-            own[LARGEST_STEP] = std::max(own[LARGEST_STEP], std::fabs(next.value - old));
+            add_residual(own, next.residual);
+            add_step(own, next.step);
             return;
         }
-        double new_value = old + step_of(contributions[v], before, d);
-        double rest = damping * incoming_mass + (before - diagonal * (new_value - old)) - shift;
-        if (deflated) {
-            new_value += coefficient * deflation.values[v];
-            rest -= coefficient * (deflation.rhs_scale - deflation.residual[v]);
-        }
-        const double step = new_value - old;
+        SweepStep next(old, before, contributions[v], d, diagonal, incoming_mass, damping, shift);
+        if (deflated) next.deflate(coefficient, v, deflation.values, deflation.rhs_scale, deflation.residual);
         // of a weighted graph, the sum of both is rounded when it is stored
-        std::conditional_t<Kind::weighted, double, float> contribution = contribution_of(rest, d, diagonal);
+        std::conditional_t<Kind::weighted, double, float> contribution = contribution_of<float>(next.residual, d, diagonal);
         if (kept != 0.0f) contribution = bounded(fresh * contribution + kept * contributions[v], d);
-        values[v] = new_value;
-        r[v] = rest;
+        values[v] = next.value;
+        r[v] = next.residual;
         new_contributions[v] = static_cast<float>(contribution);
-        own[RESIDUAL_L1] += std::fabs(rest);
-        own[RESIDUAL_SUM] += rest;
-        own[MASS] += step;
-        own[NEXT_RESIDUAL_SUM] += next_residual(rest, contribution, d, damping);
-        own[LARGEST_STEP] = std::max(own[LARGEST_STEP], std::fabs(step));
+        add_residual(own, next.residual);
+        add_step(own, next.value - old);
+        own[NEXT_RESIDUAL_SUM] += next_residual(next.residual, contribution, d, damping);
     });
     return sums.total();
 }
@@ -129,7 +114,6 @@ void orthomin_image(
     Span<const int64> groups, Span<const int> order, Lists<Kind> incoming, Loops<Kind> loop, Degrees<Kind> degree,
     Span<const float> contributions, double damping, double mean, Span<const double> values, Span<const double> r, double floor,
     bool has_previous, Span<float> weights, Span<const double> last_image, Span<double> image, Span<double> products) {
-    enum Product { NEW_NEW, NEW_R, NEW_LAST, LAST_LAST, LAST_R, PRODUCTS };
     pull<PRODUCTS>(groups, order, incoming, contributions, products, [&](uint32 v, double incoming_mass, double* own) {
         const auto d = degree[v];
         const double diagonal = diagonal_of(d, loop[v], damping);
@@ -137,18 +121,10 @@ void orthomin_image(
             image[v] = 0.0;
             return;
         }
-        const double here = diagonal * step_of(contributions[v], r[v], d) - damping * incoming_mass - mean;
+        const double here = image_of(contributions[v], r[v], d, diagonal, incoming_mass, damping, mean);
         image[v] = here;
         if (floor > 0.0) weights[v] = static_cast<float>(1.0 / (diagonal * std::max(values[v], floor)));
-        const double weight = weights[v], weighted = weight * here;
-        own[NEW_NEW] += weighted * here;
-        own[NEW_R] += weighted * r[v];
-        if (has_previous) {
-            const double weighted_last = weight * last_image[v];
-            own[NEW_LAST] += weighted * last_image[v];
-            own[LAST_LAST] += weighted_last * last_image[v];
-            own[LAST_R] += weighted_last * r[v];
-        }
+        add_products(own, weights[v], here, has_previous ? last_image[v] : 0.0, r[v]);
     });
 }
 KERNEL("orthomin_image", orthomin_image<Unweighted>, orthomin_image<Weighted>);
@@ -164,20 +140,18 @@ SweepResult quantize_contributions(
             const auto d = degree[v];
             const double diagonal = diagonal_of(d, loop[v], damping), old = values[v];
             if (is_isolated(d, loop[v], in_lengths[v])) {
-                const IsolatedStep next(old, r[v] - shift, diagonal);
+                const Push next(old, r[v] - shift, diagonal);
                 values[v] = next.value;
                 r[v] = next.residual;
                 contributions[v] = 0.0f;
-                own[RESIDUAL_L1] += std::fabs(next.residual);
-                own[RESIDUAL_SUM] += next.residual;
-                own[MASS] += next.value - old;
+                add_residual(own, next.residual);
+                own[MASS] += next.step;
                 continue;
             }
             const double residual = r[v] - shift;
             r[v] = residual;
-            contributions[v] = contribution_of(residual, d, diagonal);
-            own[RESIDUAL_L1] += std::fabs(residual);
-            own[RESIDUAL_SUM] += residual;
+            contributions[v] = contribution_of<float>(residual, d, diagonal);
+            add_residual(own, residual);
             own[NEXT_RESIDUAL_SUM] += next_residual(residual, contributions[v], d, damping);
         }
         std::copy_n(own, SUMS, sums.data + SUMS * (first / STRIPE));
@@ -212,20 +186,17 @@ SweepResult orthomin_step(
                 const double kept = has_previous ? beta * direction[v] : 0.0;
                 const double kept_image = has_previous ? beta * last_image[v] : 0.0;
                 const double p = (isolated ? mean / diagonal : sent) - kept, q = image[v] - kept_image;
-                const double old = values[v], new_value = old + alpha * p, step = new_value - old;
-                const double residual = r[v] - alpha * q + diagonal * (alpha * p - step);
+                const OrthominStep next(values[v], r[v], p, q, alpha, diagonal);
                 direction[v] = p;
                 last_image[v] = q;
-                values[v] = new_value;
-                r[v] = residual;
-                image[v] = step;
-                contributions[v] = isolated ? 0.0f : contribution_of(residual, d, diagonal);
+                values[v] = next.value;
+                r[v] = next.residual;
+                image[v] = next.step;
+                contributions[v] = isolated ? 0.0f : contribution_of<float>(next.residual, d, diagonal);
             }
             for (int64 v = first; v < end; ++v) {
-                own[RESIDUAL_L1] += std::fabs(r[v]);
-                own[RESIDUAL_SUM] += r[v];
-                own[MASS] += image[v];
-                own[LARGEST_STEP] = std::max(own[LARGEST_STEP], std::fabs(image[v]));
+                add_residual(own, r[v]);
+                add_step(own, image[v]);
                 if (!is_isolated(degree[v], loop[v], in_lengths[v]))
                     own[NEXT_RESIDUAL_SUM] += next_residual(r[v], contributions[v], degree[v], damping);
             }
@@ -280,7 +251,7 @@ SweepResult start_from_in_degrees(
             }
             values[v] = 0.0;
             r[v] = rhs_scale;
-            contributions[v] = contribution_of(rhs_scale + damping * mean * in_lengths[v], d, diagonal);
+            contributions[v] = contribution_of<float>(rhs_scale + damping * mean * in_lengths[v], d, diagonal);
             residual_sum += rhs_scale;
             next_residual_sum += next_residual(rhs_scale, contributions[v], d, damping);
         }

@@ -2,7 +2,6 @@
 // (liverank_gpu.operations.cores).
 #include <atomic>
 #include <tuple>
-#include <type_traits>
 
 #include "bind.h"
 #include "rows.h"
@@ -232,7 +231,7 @@ std::tuple<int64, int64> lower_bounds(
         int64 examined = 0, fallen = 0;
         for (int64 item = first; item < last; ++item) {
             const int64 edge = first_edge + item, begin = starts[item], end = starts[item + 1];
-            // the mark goes before others' bounds are read: who lowers one later sets it again
+            // the mark is taken before bounds of other edges are read: if one of these falls later, the mark is set again
             if (read(marks[edge]) == 0 || std::atomic_ref(marks[edge]).exchange(0) == 0) continue;
             ++examined;
             // triangles whose other edges have at least this bound; `bound` of them are enough
@@ -299,9 +298,9 @@ KERNEL("core_numbers", core_numbers);
 int64 lower_cores(
     Span<const int64> groups, Span<const int> order, Rows lists, Span<int> bounds, Span<int> blocks, int64 shift, int64 now) {
     int64 all_fallen = 0;
-    pool::parallel(groups.size - 1, CHUNKS, [&](int64 first, int64 last) {
+    for_each_chunk(groups, [&](int64, int64 first, int64 last) {
         int64 fallen = 0;
-        for (int64 place = groups[first]; place < groups[last]; ++place) {
+        for (int64 place = first; place < last; ++place) {
             const int v = order[place], bound = read(bounds[v]);
             const int64 begin = lists.row_starts[v], end = begin + lists.row_lengths[v];
             // neighbours whose bounds are at least this, of which as many are enough

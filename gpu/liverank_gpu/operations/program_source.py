@@ -1,8 +1,8 @@
-"""The functions of a vertex program in C++: what both backends put before their kernels."""
+"""A vertex program as a struct in C++: what both backends put before their kernels, and after
+gpu/liverank_gpu/kernels/program_vertex.h, which says what it has.
+"""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import numpy as np
 
@@ -10,17 +10,14 @@ from liverank_gpu.device_functions import CPP, Kind
 from liverank_gpu.operations.program_parameters import kind_of
 from liverank_gpu.operations.programs import KINDS, VertexProgram
 
-FUNCTIONS_HEADER = Path(__file__).parents[1] / "kernels" / "program_functions.h"
-"""What the functions call: it comes before them."""
-
 MERGES = ("", "min", "max", "sum")
-"""As MERGE_OTHER, MERGE_MIN … number them."""
+"""As MERGE_OTHER, MERGE_MIN … of gpu/liverank_gpu/kernels/program_functions.h number them."""
 
 _VALUES = {"int32": "int", "int64": "long long", "float32": "float", "float64": "double"}
 
 
 def definitions(program: VertexProgram) -> list[str]:
-    """Lines that define, in a namespace or in a struct, `Value`, the options of the program,
+    """Lines that define, in a struct, `Value`, the options of the program,
     `Parameters` (see parameter_record), and a function program_NAME for each of its functions.
     """
     value = _VALUES[program.dtype]
@@ -37,14 +34,13 @@ def definitions(program: VertexProgram) -> list[str]:
     }
     return [
         f"using Value = {value};",
-        "enum { MERGE_OTHER, MERGE_MIN, MERGE_MAX, MERGE_SUM };",
         f"static constexpr int MERGE = {own_merge};",
         f"static constexpr int AGGREGATOR = {MERGES.index(program.aggregator)};",
         *(f"static constexpr bool {name} = {str(flag).lower()};" for name, flag in flags.items()),
         "struct Parameters {",
         *(f"    {CPP[kind]} {name}_;" for name, kind in kinds.items()),
         "};",
-        *(function.cpp for function in program.functions.values()),
+        *(f"static {function.cpp}" for function in program.functions.values()),
         *(_wrapped(program, name, value) for name in program.functions),
     ]
 
@@ -73,6 +69,6 @@ def _wrapped(program: VertexProgram, name: str, value: str) -> str:
         for each in function.arguments
     )
     result = {"scatter": "bool", "aggregate": "double"}.get(name, value)
-    header = f"__device__ __forceinline__ {result} program_{name}"
+    header = f"static __device__ __forceinline__ {result} program_{name}"
     arguments = ", ".join([*declared, "const Parameters& parameters"])
     return f"{header}({arguments}) {{ return ({result})user_{name}({given}); }}"

@@ -1,6 +1,6 @@
 """Contract: triangles of a graph without directions, and bounds of edges by their triangles.
 
-The graph is *oriented*: each edge stands once, in the row of its lower end; rows ascend, and lie
+The graph is *oriented*: each edge is in one row, that of its lower end; rows ascend, and lie
 one after the other from 0 on, without slack. An edge is named by its entry, 0 … m - 1.
 """
 

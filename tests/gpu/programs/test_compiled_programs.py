@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from liverank_gpu import BackendUnavailable, EdgeBatch, Engine, Options
-from liverank_gpu.backends.cpu.program_library import ProgramLoops
-from liverank_gpu.native import kernels
+from liverank_gpu.backends.cpu.program_library import HEADERS, NATIVE, library_source, loops_of
+from liverank_gpu.native import compiler, kernels
 from liverank_gpu.operations.programs import VertexProgram
 from liverank_gpu.programs import builtin
 from liverank_gpu.programs.builtin import LEVELS, PAGERANK
@@ -46,6 +46,19 @@ def _three_further(source_value: Any) -> Any:
     return source_value + 3
 
 
+def test_a_program_is_compiled_again_if_what_it_includes_changes(tmp_path: Path) -> None:
+    source = tmp_path / "program.cpp"
+    source.write_text(library_source(LEVELS))
+    command = compiler.command()
+    given = [*compiler.flags(command, "program", 0), "-w", f"-I{NATIVE}"]
+    listed = subprocess.run(
+        [*command, *given, "-MM", str(source)], capture_output=True, text=True, check=True
+    )
+    included = {Path(name).resolve() for name in listed.stdout.replace("\\\n", " ").split()[2:]}
+    assert len(included) > 5
+    assert included <= {path.resolve() for path in HEADERS}
+
+
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where programs are kept in this test."""
@@ -76,7 +89,7 @@ def test_what_the_compiler_refuses_is_said(folder: Path, monkeypatch: pytest.Mon
     compiler.chmod(0o755)
     monkeypatch.setenv("CXX", str(compiler))
     with pytest.raises(RuntimeError, match="'levels' does not compile:\nout of order"):
-        ProgramLoops(replace(LEVELS, gather=_three_further))
+        loops_of(replace(LEVELS, gather=_three_further))
     assert not list(folder.iterdir())
 
 

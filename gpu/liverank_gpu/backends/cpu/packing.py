@@ -36,7 +36,7 @@ keep_repeats whether each of equal keys is an edge, or the last one alone
 loop         see liverank_gpu.operations.csr.GraphView: set for loops, which are in no row, unless
              all vertices have a fixed one
 row_lengths, out_lengths  int32[n], to which the edges are added
-sent         float64[n], to which weights are added, by source; unused without weights
+sent         float64[n], to which weights are added, by source; without weights out_lengths
 column_indices  written; a row's last source also in the slots behind it, so that these name no
              source that no row has
 row_weights  written, and untouched in the slots between rows

@@ -23,16 +23,14 @@ import subprocess
 import tempfile
 import threading
 from functools import cache
-from importlib.machinery import ExtensionFileLoader
-from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
 from typing import Any
 
 import liverank_gpu.native
 from liverank_gpu.errors import BackendUnavailable
-from liverank_gpu.native import compiler, kernels
+from liverank_gpu.native import compiler, extension, kernels
 from liverank_gpu.native.level import level
-from liverank_gpu.operations.program_source import FUNCTIONS_HEADER, definitions, number
+from liverank_gpu.operations.program_source import definitions, number
 from liverank_gpu.operations.programs import VertexProgram
 
 NATIVE = Path(liverank_gpu.native.__file__).parent
@@ -42,26 +40,45 @@ BEFORE = """#pragma GCC diagnostic ignored "-Wunused-parameter"
 """
 """What comes before the structs of programs."""
 
+HEADERS = [
+    *sorted(NATIVE.glob("*.h")),
+    *sorted((NATIVE.parent / "kernels").glob("*.h")),
+    NATIVE / "module.cpp",
+]
+"""What the source of a library includes."""
+
 _DIGEST_BYTES = hashlib.sha256().digest_size
 
 _log = logging.getLogger("liverank.programs")
-_loaded: dict[str, Any] = {}
-_loading = threading.Lock()
+_found: dict[str, ProgramLoops] = {}
+_compiling = threading.Lock()
 
 
 class ProgramLoops:
-    """The loops of one program. Raises BackendUnavailable without a compiler, if it needs one."""
+    """The loops of one program, in the extension or in a library of their own."""
 
-    def __init__(self, program: VertexProgram) -> None:
-        self._digest = program.digest
-        self._module = kernels
-        if not hasattr(kernels, f"initialise_{self._digest}"):
-            self._module = _compiled(program)
+    def __init__(self, digest: str, module: Any) -> None:
+        self._digest = digest
+        self._module = module
 
     def __getattr__(self, loop: str) -> Any:
         found = getattr(self._module, f"{loop}_{self._digest}")
         self.__dict__[loop] = found
         return found
+
+
+def loops_of(program: VertexProgram) -> ProgramLoops:
+    """The loops of a program. Raises BackendUnavailable without a compiler, if it needs one."""
+    digest = program.digest
+    if digest not in _found and hasattr(kernels, f"initialise_{digest}"):
+        _found[digest] = ProgramLoops(digest, kernels)
+    if digest not in _found:
+        with _compiling:
+            if digest not in _found:
+                module = extension(_library(program), f"program_{digest}")
+                module.use_pool(kernels.pool())
+                _found[digest] = ProgramLoops(digest, module)
+    return _found[digest]
 
 
 def program_struct(program: VertexProgram) -> str:
@@ -85,26 +102,18 @@ def program_struct(program: VertexProgram) -> str:
     return "\n".join(line.rstrip("\n") for line in lines) + "\n"
 
 
-def _compiled(program: VertexProgram) -> Any:
-    with _loading:
-        if program.digest not in _loaded:
-            _loaded[program.digest] = _load(_library(program), _module_name(program))
-            _loaded[program.digest].use_pool(kernels.pool())
-        return _loaded[program.digest]
-
-
-def _module_name(program: VertexProgram) -> str:
-    return f"program_{program.digest}"
+def library_source(program: VertexProgram) -> str:
+    """The source of a library with the loops of one program."""
+    return f'{BEFORE}#include "borrowed_pool.h"\n#include "module.cpp"\n{program_struct(program)}'
 
 
 def _library(program: VertexProgram) -> Path:
     """The library of a program, compiled if it is not there. Raises BackendUnavailable."""
-    command, name = compiler.command(), _module_name(program)
+    command, name = compiler.command(), f"program_{program.digest}"
     given = [*compiler.flags(command, name, level()), "-w", "-shared"]
-    text = f'{BEFORE}#include "borrowed_pool.h"\n#include "module.cpp"\n{program_struct(program)}'
-    headers = [*sorted(NATIVE.glob("*.h")), NATIVE / "module.cpp", FUNCTIONS_HEADER]
+    text = library_source(program)
     parts = [text, repr((command, given, platform.machine()))]
-    parts += [each.read_text("utf-8") for each in headers]
+    parts += [each.read_text("utf-8") for each in HEADERS]
     digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
     folder = cache_folder()
     path = folder / f"{name}-{digest}.so"
@@ -145,15 +154,6 @@ def _is_whole(path: Path) -> bool:
         return False
     code, digest = content[:-_DIGEST_BYTES], content[-_DIGEST_BYTES:]
     return hashlib.sha256(code).digest() == digest
-
-
-def _load(path: Path, name: str) -> Any:
-    spec = spec_from_loader(name, ExtensionFileLoader(name, str(path)))
-    assert spec is not None
-    assert spec.loader is not None
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def cache_folder() -> Path:

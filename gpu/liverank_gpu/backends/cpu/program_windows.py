@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from liverank_gpu.backends.cpu.program_library import ProgramLoops
+from liverank_gpu.backends.cpu.program_library import loops_of
 from liverank_gpu.backends.cpu.programs import arguments_of_vertex, packed_parameters
 from liverank_gpu.operations.program_windows import Gathered, ProgramWindowOperations, WindowState
 from liverank_gpu.operations.programs import ProgramGraph, VertexProgram
@@ -12,9 +12,6 @@ from liverank_gpu.operations.programs import ProgramGraph, VertexProgram
 
 class CpuProgramWindows(ProgramWindowOperations):
     """See ProgramWindowOperations."""
-
-    def __init__(self) -> None:
-        self._found: dict[str, ProgramLoops] = {}
 
     def gather_window(
         self,
@@ -27,11 +24,9 @@ class CpuProgramWindows(ProgramWindowOperations):
     ) -> Gathered:
         rows, view = graph.in_rows, graph.view
         assert rows is not None
-        if program.digest not in self._found:
-            self._found[program.digest] = ProgramLoops(program)
         arrays = (state.values, state.new_values, state.steps, state.new_steps, state.blocks)
         return Gathered(
-            *self._found[program.digest].gather_window(
+            *loops_of(program).gather_window(
                 rows.groups,
                 rows.order,
                 view.incoming,

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from liverank_gpu.backends.cpu.program_library import ProgramLoops
+from liverank_gpu.backends.cpu.program_library import ProgramLoops, loops_of
 from liverank_gpu.backends.cpu.rows import chunk_rows
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.program_parameters import parameter_record
@@ -31,14 +31,6 @@ _LEAST_MESSAGES = 1 << 15
 class CpuPrograms(ProgramOperations):
     """See ProgramOperations."""
 
-    def __init__(self) -> None:
-        self._found: dict[str, ProgramLoops] = {}
-
-    def _loops(self, program: VertexProgram) -> ProgramLoops:
-        if program.digest not in self._found:
-            self._found[program.digest] = ProgramLoops(program)
-        return self._found[program.digest]
-
     def initialise(
         self,
         program: VertexProgram,
@@ -48,7 +40,7 @@ class CpuPrograms(ProgramOperations):
         state: ProgramState,
     ) -> None:
         counts = np.array([state.count, 0])
-        self._loops(program).initialise(
+        loops_of(program).initialise(
             first,
             arguments_of_vertex(graph),
             graph.absent,
@@ -68,7 +60,7 @@ class CpuPrograms(ProgramOperations):
         supersteps: int,
         state: ProgramState,
     ) -> None:
-        loops = self._loops(program)
+        loops = loops_of(program)
         given = packed_parameters(parameters, graph.vertices)
         if program.every_vertex:
             _run_all(program, loops, given, graph, supersteps, state)
@@ -83,7 +75,7 @@ class CpuPrograms(ProgramOperations):
         edges: tuple[Array, Array, Array | None],
     ) -> bool:
         given = packed_parameters(parameters, len(values))
-        return bool(self._loops(program).supports(*edges, given, values))
+        return bool(loops_of(program).supports(*edges, given, values))
 
 
 def packed_parameters(parameters: Mapping[str, float], vertices: int) -> Array:
@@ -117,7 +109,10 @@ def _run_active(
         if state.count == 0:
             break
         sending = active[: state.count]
-        if looks and _many(graph, sending):
+        lengths = [lists.row_lengths[sending] for lists in directions]
+        messages = [int(each.sum(dtype=np.int64)) for each in lengths]
+        # so many edges leave the active vertices that looking for these is cheaper
+        if looks and messages[0] * LOOKING_PART > view.edges:
             found = _look(loops, given, graph, sending, marks, state)
             following[: len(found)] = found
             active, following = following, active
@@ -126,12 +121,14 @@ def _run_active(
             continue
         counts = np.zeros(2, np.int64)
         if in_place:
-            marks[sending] = 0  # whoever improves their values from here on lists them again
+            marks[sending] = 0  # a vertex whose value improves from here on is listed again
         arrays = (state.values, marks) if in_place else (state.values, accumulated, marks)
         listed = following if in_place else received
-        for lists in directions:
-            groups, messages = _groups(lists.row_lengths[sending], sending)
-            state.edges += messages
+        state.edges += sum(messages)
+        for lists, own_lengths, own_messages in zip(directions, lengths, messages, strict=True):
+            groups = np.array([0, len(sending)])  # one group: the calling thread sends
+            if own_messages + len(sending) >= _LEAST_MESSAGES:
+                groups = chunk_rows(sending, own_lengths).groups
             send(groups, sending, lists, view.degree, given, *arrays, listed, counts)
         if not in_place:
             loops.receive(
@@ -147,12 +144,6 @@ def _run_active(
         state.count = int(counts[_NEXT])
         state.supersteps += 1
     state.active = active
-
-
-def _many(graph: ProgramGraph, active: NDArray[np.int32]) -> bool:
-    """Whether so many edges leave the active vertices that looking for them is cheaper."""
-    messages = int(graph.view.outgoing.row_lengths[active].sum(dtype=np.int64))
-    return messages * LOOKING_PART > graph.view.edges
 
 
 def _look(
@@ -178,14 +169,6 @@ def _look(
     state.edges += int(read.sum(dtype=np.int64))
     parts = zip(rows.groups[:-1].tolist(), listed.tolist(), strict=True)
     return np.concatenate([found[first : first + some] for first, some in parts])
-
-
-def _groups(lengths: NDArray[np.int32], active: NDArray[np.int32]) -> tuple[NDArray[np.int64], int]:
-    """Parts of the active vertices with about equal numbers of messages, and how many these are."""
-    messages = int(lengths.sum(dtype=np.int64))
-    if messages + len(active) < _LEAST_MESSAGES:
-        return np.array([0, len(active)]), messages
-    return chunk_rows(active, lengths).groups, messages
 
 
 def _run_all(

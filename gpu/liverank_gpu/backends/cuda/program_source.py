@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from liverank_gpu.backends.cuda.kernels.loader import program_parts
-from liverank_gpu.operations.program_source import FUNCTIONS_HEADER, definitions, number
+from liverank_gpu.operations.program_source import definitions, number
 from liverank_gpu.operations.programs import AGGREGATE_IDENTITY, LOOKING_PART, VertexProgram
 
 KERNELS = ("initialise", "supports_any")
@@ -34,8 +34,9 @@ def program_kernels(program: VertexProgram, unit: Unit = "vertices") -> tuple[st
 def program_source(program: VertexProgram, weighted: bool, unit: Unit = "vertices") -> str:
     """The whole text of a translation unit: the kernels of whole graphs, or that of windows."""
     lines = [
-        FUNCTIONS_HEADER.read_text("utf-8").replace("#pragma once\n", "\n"),
+        "struct Program {",
         *definitions(program),
+        "};",
         f"#define IDENTITY ((Value){number(program.identity)})",
         f"#define AGGREGATE_IDENTITY {number(AGGREGATE_IDENTITY[program.aggregator])}",
         f"constexpr int ACTIVE_BLOCKS = {ACTIVE_BLOCKS}, ALL_BLOCKS = {ALL_BLOCKS};",

@@ -92,15 +92,14 @@ __device__ __forceinline__ uint32 step_row(
     const Row& row, double incoming_mass, double damping, double coefficient, double& value, float& remainder,
     ColumnSums& sums) {
     const double residual = damping * incoming_mass + remainder - (DEFLATED ? coefficient * row.image : 0.0);
-    const uint32 contribution = round_to_bfloat16(bounded((float)residual * row.scale));
+    const uint32 contribution = round_to_bfloat16((float)residual * row.scale);
     const double exact = (double)__uint_as_float(contribution << 16);
-    const double pushed = row.degree > 0.0 ? exact * row.degree : residual;
-    const double rest = residual - row.diagonal * pushed, sent = row.out_weight * exact;
-    const double step = DEFLATED ? pushed + coefficient * row.z : pushed;
+    const ColumnStep push(residual, exact, row.degree, row.diagonal, row.out_weight);
+    const double step = DEFLATED ? push.step + coefficient * row.z : push.step;
     value += step;
-    remainder = (float)rest;
-    sums.residual_l1 += fabs(sent) + fabs(rest);
-    sums.residual_sum += sent + rest;
+    remainder = (float)push.residual;
+    sums.residual_l1 += fabs(push.sent) + fabs(push.residual);
+    sums.residual_sum += push.sent + push.residual;
     sums.mass += step;
     return contribution;
 }

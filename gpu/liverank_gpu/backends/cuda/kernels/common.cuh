@@ -3,6 +3,8 @@
 // Sums are reduced by shuffles and shared memory, in an order that depends on the launch shape alone, and never by
 // floating-point atomics: the same input gives the same bits.
 
+using namespace vertex;
+
 using int64 = long long;
 using uint8 = unsigned char;
 using uint64 = unsigned long long;
@@ -122,28 +124,17 @@ __device__ __forceinline__ Index first_from(const int* numbers, Index low, Index
     return low;
 }
 
-// 1 - αℓ/d: the diagonal entry of I - αP̄ᵀ at a vertex of out-degree d. If WEIGHTED, d is the strength and ℓ the weight of the
-// loop (liverank_gpu.operations.csr.GraphView).
-__device__ __forceinline__ double diagonal_of(Degree d, Loop loop, double damping) {
-    if constexpr (WEIGHTED) return loop != 0 ? 1.0 - damping * ((double)loop / d) : 1.0;
-    else return loop ? 1.0 - damping / d : 1.0;
-}
-
 // What goes along the edge in a slot if an edge of weight 1 gets `amount`.
 __device__ __forceinline__ double edge_amount(double amount, const float* __restrict__ weights, int64 slot) {
     if constexpr (WEIGHTED) return amount * weights[slot];
     else return amount;
 }
 
-// A contribution that the nearest bfloat16 does not make infinite.
-__device__ __forceinline__ float bounded(float contribution) {
-    constexpr float LARGEST = 0x1.fep127f;
-    if constexpr (WEIGHTED) return fminf(fmaxf(contribution, -LARGEST), LARGEST);
-    else return contribution;
-}
-
-// The nearest bfloat16, the upper half of a float32: 8 bits of precision, all of its range. Ties to even.
+// The nearest bfloat16, the upper half of a float32: 8 bits of precision, all of its range. Ties to even. If WEIGHTED, the
+// largest one instead of infinity.
 __device__ __forceinline__ unsigned round_to_bfloat16(float value) {
+    constexpr float LARGEST = 0x1.fep127f;
+    if constexpr (WEIGHTED) value = fminf(fmaxf(value, -LARGEST), LARGEST);
     const unsigned bits = __float_as_uint(value);
     return (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
 }

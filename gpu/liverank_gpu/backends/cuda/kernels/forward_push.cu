@@ -53,7 +53,7 @@ __global__ void __launch_bounds__(BLOCK) take(
             const int u = queue[at];
             const double taken = r[u];
             const Degree d = degree[u];
-            const double contribution = d > 0 ? damping * taken / d : 0.0;
+            const double contribution = sent_of(taken, d, damping);
             values[u] += taken;
             contributions[u] = contribution;
             r[u] = (double)loop[u] * contribution;

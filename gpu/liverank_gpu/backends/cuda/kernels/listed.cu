@@ -61,8 +61,7 @@ __device__ __forceinline__ bool join(uint8* states, int* joined, int iteration, 
 }
 
 __device__ __forceinline__ void send_contribution(const Ranking& ranking, int v) {
-    const Degree d = ranking.degree[v];
-    ranking.contributions[v] = d > 0 ? ranking.values[v] / d : 0.0;
+    ranking.contributions[v] = share_of(v, ranking.values, ranking.degree);
 }
 
 // most_edges: the kernel ends where the list has more in-edges, or more vertices than `capacity`.

@@ -6,6 +6,7 @@ notice an edited include.
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from importlib.resources import files
 
@@ -34,6 +35,9 @@ from liverank_gpu.operations.update import (
     SCAN_TILE,
 )
 from liverank_gpu.trace import TRACED_STEPS
+
+SHARED = files("liverank_gpu") / "kernels"
+"""The headers that both backends compile."""
 
 BLOCK, WARP = 256, 32
 """Threads of a block, unless a kernel says otherwise, and of a warp."""
@@ -219,10 +223,11 @@ NAMES = _FILES | {f"{file}{_WEIGHTED}": names for file, names in _WEIGHTED_FILES
 once, as another unit, for weighted ones: with WEIGHTED set, and other types of degrees and loops.
 """
 
-_SWEEPS = ("common.cuh", "rows.cuh", "contributions.cuh")
+_SWEEPS = ("common.cuh", "rows.cuh", "sweeps.h", "contributions.cuh")
 
 HEADERS: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(("residual", "forward_push"), ("common.cuh", "rows.cuh")),
+    "residual": ("common.cuh", "rows.cuh", "sweeps.h"),
+    "forward_push": ("common.cuh", "rows.cuh"),
     "published": ("common.cuh", "ranking.cuh"),
     "listed": ("common.cuh", "rows.cuh", "ranking.cuh"),
     "sweep": (*_SWEEPS, "page_sums.cuh", "sweep_step.cuh"),
@@ -238,7 +243,9 @@ HEADERS: dict[str, tuple[str, ...]] = {
         ("common.cuh", "scan.cuh", "permutation.cuh"),
     ),
 }
-"""The headers in front of each file, after the constants."""
+"""The headers in front of each file, after the constants and vertex.h. Those in .h are shared with
+the CPU: gpu/liverank_gpu/kernels.
+"""
 
 COOPERATIVE = frozenset({"push", "listed", "cores", "fused"})
 """Files whose kernels are launched with all blocks resident, so that they can synchronise."""
@@ -265,9 +272,8 @@ COMPILE_OPTIONS = ("-std=c++17",)
 @cache
 def source(name: str, pages: PageShape = PAGE_SHAPE) -> str:
     """The whole text of a translation unit; messages name its parts and their lines."""
-    folder, file = files(__package__), file_of(name)
-    parts = (*HEADERS[file], f"{file}.cu")
-    texts = [f'#line 1 "{part}"\n{(folder / part).read_text("utf-8")}' for part in parts]
+    file = file_of(name)
+    texts = [_text(part) for part in ("vertex.h", *HEADERS[file], f"{file}.cu")]
     own = []
     if file == "pages":
         own = [*_integers(pages.constants), _enumeration("PageCount", PAGE_COUNTS)]
@@ -280,12 +286,18 @@ def source(name: str, pages: PageShape = PAGE_SHAPE) -> str:
 
 def program_parts(weighted: bool, kernels_in: str) -> tuple[str, str]:
     """What comes before and after the functions of a vertex program; kernels_in: a file."""
-    common, *kernels = (
-        f'#line 1 "{part}"\n{(files(__package__) / part).read_text("utf-8")}'
-        for part in ("common.cuh", "programs.cuh", kernels_in)
-    )
-    counts = _enumeration("ProgramCount", PROGRAM_COUNTS)
-    return "\n".join([_constants(weighted), counts, common]), "\n".join(kernels)
+    headers = ("vertex.h", "program_functions.h", "program_vertex.h", "common.cuh")
+    constants = [_constants(weighted), _enumeration("ProgramCount", PROGRAM_COUNTS)]
+    kernels = ("programs.cuh", kernels_in)
+    return "\n".join([*constants, *map(_text, headers)]), "\n".join(map(_text, kernels))
+
+
+def _text(part: str) -> str:
+    """A part of a translation unit. Shared headers include each other, which is done here."""
+    folder = SHARED if part.endswith(".h") else files(__package__)
+    text = (folder / part).read_text("utf-8")
+    text = re.sub(r'^#(pragma once|include ".*")$', "", text, flags=re.MULTILINE)
+    return f'#line 1 "{part}"\n{text}'
 
 
 def _constants(weighted: bool) -> str:

@@ -1,7 +1,7 @@
 // One step of Orthomin(1), for a y in float64: a sweep that uses the previous direction (liverank_gpu.operations.sweeps:
 // orthomin_step).
 //
-//     δ = the step that the contributions stand for (contributions.cuh)
+//     δ = the step that the contributions stand for (liverank_gpu/kernels/vertex.h)
 //     q̂ = (1 - αℓ/d)·δ - α·Σ contributions of the in-neighbours - mean                                 orthomin_image
 //     p = δ - beta·p',  q = q̂ - beta·q',  y += alpha·p,  r -= alpha·q, and the next contributions       orthomin_step
 //

@@ -1,7 +1,5 @@
 // What a step of Orthomin(1) does at one vertex: see orthomin.cu.
 
-enum Product { NEW_NEW, NEW_R, NEW_LAST, LAST_LAST, LAST_R };
-
 struct ImageVertex {
     double residual, last;
     float weight;
@@ -46,19 +44,14 @@ struct OrthominImage {
             image[v] = 0.0;
             return;
         }
-        const double here = diagonal * step_of(own.contribution, own.residual, own.d) - damping * incoming_mass - mean;
+        const double here = image_of(own.contribution, own.residual, own.d, diagonal, incoming_mass, damping, mean);
         image[v] = here;
         float weight = own.weight;
         if (!keeps_weights) {
             weight = 1.0f / (float)(diagonal * fmax(values[v], floor));
             weights[v] = weight;
         }
-        const double weighted = weight * here;
-        sums[NEW_NEW] += weighted * here;
-        sums[NEW_R] += weighted * own.residual;
-        sums[NEW_LAST] += weighted * own.last;
-        sums[LAST_LAST] += weight * own.last * own.last;
-        sums[LAST_R] += weight * own.last * own.residual;
+        add_products(sums, weight, here, own.last, own.residual);
     }
 };
 
@@ -99,19 +92,15 @@ struct OrthominUpdate {
             p -= beta * direction[v];
             q -= beta * last_image[v];
         }
-        const double new_value = old_value + alpha * p;
-        const double step = new_value - old_value;
-        const double residual = old_residual - alpha * q + diagonal * (alpha * p - step);
-        const Contribution contribution = isolated ? 0 : contribution_of(residual, d, diagonal);
+        const OrthominStep next(old_value, old_residual, p, q, alpha, diagonal);
+        const Contribution contribution = isolated ? 0 : contribution_of<Contribution>(next.residual, d, diagonal);
         direction[v] = p;
         last_image[v] = q;
-        values[v] = new_value;
-        r[v] = residual;
+        values[v] = next.value;
+        r[v] = next.residual;
         contributions[v] = contribution;
-        sums[RESIDUAL_L1] += fabs(residual);
-        sums[RESIDUAL_SUM] += residual;
-        sums[MASS] += step;
-        if (!isolated) sums[NEXT_RESIDUAL_SUM] += next_residual(residual, contribution, d, damping);
-        sums[LARGEST_STEP] = fmax(sums[LARGEST_STEP], fabs(step));
+        add_residual(sums, next.residual);
+        if (!isolated) sums[NEXT_RESIDUAL_SUM] += next_residual(next.residual, contribution, d, damping);
+        add_step(sums, next.step);
     }
 };

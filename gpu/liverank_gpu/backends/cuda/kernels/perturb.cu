@@ -9,10 +9,6 @@
 // shared by many. tally: int64[Tally::SIZE].
 // Traffic of spread: per edge 4 bytes of neighbour id, streamed, and one atomic addition to a random r.
 
-__device__ __forceinline__ double contribution_of(int u, Degree d, const double* values, double damping) {
-    return d > 0 ? damping * values[u] / d : 0.0;
-}
-
 // Whether the strength grew so much that added edges are left out of the contribution (liverank_gpu.operations.residual:
 // perturb).
 __device__ __forceinline__ bool is_spared(Degree d, Degree old_d) { return WEIGHTED && d > SPARED_GROWTH * old_d; }
@@ -46,8 +42,8 @@ __global__ void __launch_bounds__(BLOCK, 3) perturb(
         if (at < count) {
             const int u = sources[at];
             const Degree d = degree[u], old_d = old_degree[at];
-            const double before = contribution_of(u, old_d, values, damping);
-            double difference = contribution_of(u, d, values, damping) - before;
+            const double before = sent_of(values[u], old_d, damping);
+            double difference = sent_of(values[u], d, damping) - before;
             if constexpr (WEIGHTED)  // else the rounding would be relative to the two
                 if (d > 0 && old_d > 0) difference = (old_d - d) / d * before;
             const int needed = (out_lengths[u] + EDGE_CHUNK - 1) / EDGE_CHUNK;
@@ -67,7 +63,7 @@ __global__ void __launch_bounds__(BLOCK, 3) perturb(
         const int64 source = first_from<int64>(sources, 0, count - 1, u);  // sources has u
         const Degree old_d = old_degree[source], d = !gone && is_spared(degree[u], old_d) ? degree[u] : old_d;
         const double contribution =
-            edge_amount(contribution_of(u, d, values, damping), gone ? removed_weights : added_weights, edge);
+            edge_amount(sent_of(values[u], d, damping), gone ? removed_weights : added_weights, edge);
         targets[at] = gone ? removed_targets[edge] : added_targets[edge];
         amounts[at] = gone ? -contribution : contribution;
     }
@@ -184,8 +180,8 @@ __global__ void __launch_bounds__(BLOCK, 3) recompute_rows(
             __syncthreads();
         }
         if (lane == 0 && v < last) {
-            const double old_value = r[v], diagonal = diagonal_of(degree[v], loop[v], damping);
-            const double new_value = rhs_scale + damping * row_sums[warp] - diagonal * values[v];
+            const double old_value = r[v];
+            const double new_value = residual_of(rhs_scale, row_sums[warp], values[v], degree[v], loop[v], damping);
             r[v] = new_value;
             thread.sums[MAGNITUDE] += fabs(new_value);
             thread.sums[RESIDUAL_L1] += fabs(new_value) - fabs(old_value);

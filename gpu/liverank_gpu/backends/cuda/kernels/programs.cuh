@@ -1,10 +1,13 @@
-// Vertex programs (liverank_gpu.operations.programs). The functions of the program, `Value`, `Parameters` and its options come
-// before this (liverank_gpu.backends.cuda.program_source), so that each program has a translation unit of its own.
+// Vertex programs (liverank_gpu.operations.programs). `Program` (liverank_gpu/kernels/program_vertex.h) comes before this
+// (liverank_gpu.backends.cuda.program_source), so that each program has a translation unit of its own.
 //
 // What follows does many supersteps in one launch: run_active.cuh where vertices are active if something changed, run_all.cuh
 // where all of them are. run_window.cuh passes once over a part of the rows.
 
 #include <cooperative_groups.h>
+
+using Value = Program::Value;
+using Parameters = Program::Parameters;
 
 __device__ __forceinline__ int64 thread_of_grid() { return (int64)blockIdx.x * BLOCK + threadIdx.x; }
 __device__ __forceinline__ int64 threads_of_grid() { return (int64)gridDim.x * BLOCK; }
@@ -45,12 +48,12 @@ __device__ __forceinline__ bool compare_and_swap(Value* address, Value expected,
 }
 
 __device__ __forceinline__ void merge_into(Value* address, Value message, const Parameters& parameters) {
-    if constexpr (MERGE == MERGE_SUM) {
-        if constexpr (INTEGER && sizeof(Value) == 8) atomicAdd(reinterpret_cast<uint64*>(address), (uint64)message);
-        else atomicAdd(reinterpret_cast<typename Either<INTEGER, int, Value>::Type*>(address), message);
+    if constexpr (Program::MERGE == MERGE_SUM) {
+        if constexpr (Program::INTEGER && sizeof(Value) == 8) atomicAdd(reinterpret_cast<uint64*>(address), (uint64)message);
+        else atomicAdd(reinterpret_cast<typename Either<Program::INTEGER, int, Value>::Type*>(address), message);
     } else {
         for (;;) {
-            const Value old_value = newest(address), merged = program_merge(old_value, message, parameters);
+            const Value old_value = newest(address), merged = Program::program_merge(old_value, message, parameters);
             if (merged == old_value || compare_and_swap(address, old_value, merged)) return;
         }
     }
@@ -68,13 +71,13 @@ __device__ __forceinline__ Value merged_group(Value value, const Parameters& par
     constexpr int WIDTH = LANES < WARP ? LANES : WARP;
 #pragma unroll
     for (int step = WIDTH / 2; step > 0; step /= 2)
-        value = program_merge(value, __shfl_xor_sync(FULL, value, step), parameters);
+        value = Program::program_merge(value, __shfl_xor_sync(FULL, value, step), parameters);
     if constexpr (LANES == BLOCK) {
         __shared__ Value warps[WARPS];
         if (threadIdx.x % WARP == 0) warps[threadIdx.x / WARP] = value;
         __syncthreads();
         value = warps[0];
-        for (int warp = 1; warp < WARPS; ++warp) value = program_merge(value, warps[warp], parameters);
+        for (int warp = 1; warp < WARPS; ++warp) value = Program::program_merge(value, warps[warp], parameters);
         __syncthreads();
     }
     return value;
@@ -87,9 +90,9 @@ __global__ void __launch_bounds__(BLOCK) initialise(
     int* __restrict__ active, uint64* found) {
     for (int64 v = first + thread_of_grid(); v < count; v += threads_of_grid()) {
         Value value = IDENTITY;
-        if (!absent[v]) value = program_initial(ids[v], degree[v], in_lengths[v], parameters);
+        if (!absent[v]) value = Program::program_initial(ids[v], degree[v], in_lengths[v], parameters);
         values[v] = value;
-        if (program_scatter(IDENTITY, value, parameters)) active[append(found)] = (int)v;
+        if (Program::program_scatter(IDENTITY, value, parameters)) active[append(found)] = (int)v;
     }
 }
 
@@ -100,8 +103,8 @@ __global__ void __launch_bounds__(BLOCK) supports_any(
     for (int64 at = thread_of_grid(); at < count; at += threads_of_grid()) {
         const Value source = values[sources[at]], target = values[targets[at]];
         const double weight = WEIGHTED ? weights[at] : 1.0;
-        bool supports = target != IDENTITY && program_gather(source, weight, 0.0, parameters) == target;
-        if constexpr (BOTH) supports |= source != IDENTITY && program_gather(target, weight, 0.0, parameters) == source;
+        bool supports = supports_target<Program>(source, target, IDENTITY, weight, parameters);
+        if constexpr (Program::BOTH) supports |= supports_target<Program>(target, source, IDENTITY, weight, parameters);
         if (supports) *found = 1;
     }
 }

@@ -1,7 +1,8 @@
 // The iterations of the published strategies over all vertices, or states of all (liverank_gpu.operations.published; Sahu,
 // algorithms 3 and 5). An iteration is
 //
-//     update_ranks<1>, update_ranks<BLOCK>   y' = β + α·c, or (β + α·(c - ℓ·y/d)) / (1 - αℓ/d); prunes, marks as expanding
+//     update_ranks<1>, update_ranks<BLOCK>   y' = β + α·c, or (β + α·(c - ℓ·y/d)) / (1 - αℓ/d) as a closed form (with_loop of
+//                                            liverank_gpu/kernels/vertex.h); prunes, marks as expanding
 //     send                                   contribution = y/d of what was recomputed
 //     end_iteration                          tests and counts
 //     expand<1>, expand<BLOCK>               out-neighbours of expanding vertices become affected
@@ -47,7 +48,7 @@ __global__ void __launch_bounds__(BLOCK) send(
         if (states != nullptr && !states[v]) continue;
         const Degree d = degree[v];
         const double value = values[v];
-        contributions[v] = d > 0 ? value / d : 0.0;
+        contributions[v] = share_of(value, d);
         if (!(d > 0)) dangling += value;
     }
     dangling = group_sum<BLOCK>(dangling);

@@ -48,10 +48,10 @@ __device__ __forceinline__ double select(
             continue;
         }
         lists.candidates[append(lists.listed)] = v;
-        const double scaled = size / (1.0 + lists.edge_weight * push.out_lengths[v]);
+        const double scaled = size / cost_of(lists.edge_weight, push.out_lengths[v]);
         const bool above = scaled > lists.threshold;
         const double value = above ? push.values[v] : 0.0;
-        if (above && pushed(value, residual, push.diagonal(v)) != value) {
+        if (above && Push(value, residual, push.diagonal(v)).value != value) {
             push.marks[v] |= QUEUED;
             lists.queue[append(lists.queued)] = v;
             thread.sums[NEWLY_QUEUED_EDGES] += push.out_lengths[v];
@@ -75,7 +75,7 @@ __device__ __forceinline__ void push_list(
             const int u = queue[at];
             int mark = push.marks[u] & ~QUEUED;
             const double residual = push.r[u];
-            if (fabs(residual) > threshold_of(threshold, edge_weight, push.out_lengths[u])) {
+            if (fabs(residual) > threshold * cost_of(edge_weight, push.out_lengths[u])) {
                 if (mark >> SOLVE_SHIFT != solve) {
                     mark = (mark & LISTED) | solve << SOLVE_SHIFT;
                     thread.sums[VERTICES] += 1.0;
@@ -83,7 +83,7 @@ __device__ __forceinline__ void push_list(
                 const Degree d = push.degree[u];
                 const double step = push_vertex(u, push.diagonal(u), push.values, push.r, thread);
                 if (d > 0) {
-                    push.contributions[at] = push.damping * step / d;
+                    push.contributions[at] = sent_of(step, d, push.damping);
                     chunks = (push.out_lengths[u] + EDGE_CHUNK - 1) / EDGE_CHUNK;
                 }
             }

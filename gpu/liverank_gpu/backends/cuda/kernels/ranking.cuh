@@ -43,19 +43,18 @@ struct Counted {
 
     // A new rank from the sum of contributions over the `length` entries of row v.
     __device__ __forceinline__ Outcome update(const Ranking& ranking, int v, double sum, int length) {
-        const double old_value = ranking.values[v];
-        double new_value = *ranking.rhs_scale + ranking.damping * sum;
-        if (ranking.closed_form) new_value /= diagonal_of(ranking.degree[v], ranking.loop[v], ranking.damping);
-        else if (ranking.loop[v]) new_value += ranking.damping * (double)ranking.loop[v] * ranking.contributions[v];
-        const double change = fabs(new_value - old_value), relative = change / fmax(new_value, old_value);
-        const Outcome outcome = {relative <= ranking.prune_tolerance, relative > ranking.frontier_tolerance};
+        const double old_value = ranking.values[v], rank = *ranking.rhs_scale + ranking.damping * sum;
+        const double new_value = with_loop(
+            rank, v, ranking.degree, ranking.loop, ranking.contributions, ranking.damping, ranking.closed_form);
+        const RankUpdate next(old_value, new_value);
+        const Outcome outcome = {next.relative <= ranking.prune_tolerance, next.relative > ranking.frontier_tolerance};
         if (outcome.pruned) {
             ranking.states[v] = PRUNED;
             pruned += 1.0;
         }
-        ranking.values[v] = new_value;
-        largest = fmax(largest, change);
-        largest_relative = fmax(largest_relative, relative);
+        ranking.values[v] = next.value;
+        largest = larger_of(largest, next.change);
+        largest_relative = larger_of(largest_relative, next.relative);
         recomputed += 1.0;
         edges += length;
         return outcome;

@@ -8,14 +8,11 @@
 // and 4 bytes of weight, streamed, if WEIGHTED; per row 16 (order, row start, row length) + 5 (loop, degree) + 8 + 8 bytes (y
 // in, r out).
 
-enum Sum { RESIDUAL_L1, RESIDUAL_SUM };
-
 // y/d, and 0 where d = 0.
 __global__ void __launch_bounds__(BLOCK, 4) compute_contributions(
     int64 vertices, const Degree* __restrict__ degree, const double* __restrict__ values, double* __restrict__ contributions) {
     for (int64 v = (int64)blockIdx.x * BLOCK + threadIdx.x; v < vertices; v += (int64)gridDim.x * BLOCK) {
-        const Degree d = degree[v];
-        contributions[v] = d > 0 ? values[v] / d : 0.0;
+        contributions[v] = share_of(v, values, degree);
     }
 }
 
@@ -35,10 +32,9 @@ __global__ void __launch_bounds__(BLOCK, WEIGHTED ? 2 : 4) compute_residual(
     const auto load = [&](int u) { return contributions[u]; };
     const auto read = [&](int v, bool wanted) { return wanted ? Vertex{values[v], degree[v], loop[v]} : Vertex{}; };
     const auto finish = [&](int v, const Vertex& own, double incoming_mass) {
-        const double residual = rhs_scale + damping * incoming_mass - diagonal_of(own.d, own.loop, damping) * own.value;
+        const double residual = residual_of(rhs_scale, incoming_mass, own.value, own.d, own.loop, damping);
         r[v] = residual;
-        sums[RESIDUAL_L1] += fabs(residual);
-        sums[RESIDUAL_SUM] += residual;
+        add_residual(sums, residual);
     };
     sum_rows({order, row_starts, row_lengths, column_indices, edge_weights, parts, arrived}, plan, load, read, finish);
     write_sums<true>(sums, partial_sums + (int64)blockIdx.x * SWEEP_SUMS);

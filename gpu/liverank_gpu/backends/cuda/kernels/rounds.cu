@@ -61,7 +61,7 @@ __global__ void __launch_bounds__(BLOCK, 2) push_vertices(
         const int u = vertices[at];
         const Degree d = degree[u];
         const double step = push_vertex(u, diagonal_of(d, loop[u], damping), values, r, thread);
-        contributions[at] = d > 0 ? damping * step / d : 0.0;
+        contributions[at] = sent_of(step, d, damping);
         thread.sums[VERTICES] += marks[u] >> SOLVE_SHIFT != solve;
         marks[u] = (marks[u] & LISTED) | solve << SOLVE_SHIFT;
     }

@@ -19,15 +19,15 @@ __device__ __forceinline__ void deliver(int v, Value message, const Parameters& 
         Value old_value, new_value;
         do {
             old_value = newest(to.values + v);
-            new_value = program_apply(old_value, message, 0, 0.0, 0, 0, 0.0, parameters);
+            new_value = applied<Program>(old_value, message, parameters);
             if (new_value == old_value) return;
         } while (!compare_and_swap(to.values + v, old_value, new_value));
-        if (!program_scatter(old_value, new_value, parameters)) return;
+        if (!Program::program_scatter(old_value, new_value, parameters)) return;
         __threadfence();
     } else {
-        if constexpr (MONOTONE) {
+        if constexpr (Program::MONOTONE) {
             const Value old_value = to.values[v];
-            if (program_apply(old_value, message, 0, 0.0, 0, 0, 0.0, parameters) == old_value) return;
+            if (applied<Program>(old_value, message, parameters) == old_value) return;
         }
         merge_into(to.accumulated + v, message, parameters);
     }
@@ -44,7 +44,7 @@ __device__ __forceinline__ void send(
     const int64 begin = lists.starts[u];
     for (int entry = first; entry < last; entry += step) {
         const double weight = lists.weight(begin + entry);
-        const Value message = program_gather(value, weight, weight / (double)degree[u], parameters);
+        const Value message = message_of<Program>(value, weight, u, degree, parameters);
         deliver<IN_PLACE>(lists.entries[begin + entry], message, parameters, to);
     }
 }
@@ -89,6 +89,7 @@ __global__ void __launch_bounds__(BLOCK, ACTIVE_BLOCKS) run_active(
     const cooperative_groups::grid_group grid = cooperative_groups::this_grid();
     const Lists outgoing = {out_starts, out_lengths, out_entries, out_weights};
     const Lists incoming = {in_starts, in_lengths, in_entries, in_weights};
+    const Vertices vertex = {ids, degree, in_lengths};
     volatile int64* const numbers = counts;
     uint64* const counters = reinterpret_cast<uint64*>(counts);
     const int lane = threadIdx.x % WARP;
@@ -105,7 +106,7 @@ __global__ void __launch_bounds__(BLOCK, ACTIVE_BLOCKS) run_active(
             numbers[ProgramCount::RECEIVED + next] = 0;
             numbers[ProgramCount::ACTIVE_EDGES + after] = 0;
         }
-        if constexpr (FIRST_WINS && !IN_PLACE) {
+        if constexpr (Program::FIRST_WINS && !IN_PLACE) {
             if (numbers[ProgramCount::ACTIVE_EDGES + now] * LOOKING_PART > edges) {
                 // vertices without a value look for an active in-neighbour
                 for (int64 at = thread_of_grid(); at < count; at += threads_of_grid()) marks[active[at]] = 1;
@@ -118,10 +119,10 @@ __global__ void __launch_bounds__(BLOCK, ACTIVE_BLOCKS) run_active(
                     if (slot < 0) continue;
                     const int u = in_entries[slot];
                     const double weight = incoming.weight(slot);
-                    const Value message = program_gather(newest(values + u), weight, weight / (double)degree[u], parameters);
-                    const Value new_value = program_apply(IDENTITY, message, 0, 0.0, 0, 0, 0.0, parameters);
+                    const Value message = message_of<Program>(newest(values + u), weight, u, degree, parameters);
+                    const Value new_value = applied<Program>(IDENTITY, message, parameters);
                     values[v] = new_value;
-                    if (!program_scatter(IDENTITY, new_value, parameters)) continue;
+                    if (!Program::program_scatter(IDENTITY, new_value, parameters)) continue;
                     next_active[append(counters + ProgramCount::ACTIVE + next)] = (int)v;
                     following += out_lengths[v];
                 }
@@ -148,8 +149,8 @@ __global__ void __launch_bounds__(BLOCK, ACTIVE_BLOCKS) run_active(
             if (at < count) {
                 const int u = active[at];
 #pragma unroll
-                for (int against = 0; against < (BOTH ? 2 : 1); ++against) {
-                    if (BOTH && against == directions) break;
+                for (int against = 0; against < (Program::BOTH ? 2 : 1); ++against) {
+                    if (Program::BOTH && against == directions) break;
                     const Lists& lists = against ? incoming : outgoing;
                     const int length = lists.lengths[u];
                     messages += length;
@@ -166,7 +167,7 @@ __global__ void __launch_bounds__(BLOCK, ACTIVE_BLOCKS) run_active(
             const int u = active[items[item] >> 32];
             int chunk = (int)(items[item] & 0x7fffffff);
             Lists lists = outgoing;
-            if constexpr (BOTH) {
+            if constexpr (Program::BOTH) {
                 const int length = out_lengths[u], chunks = length > SHORT ? (length + EDGE_CHUNK - 1) / EDGE_CHUNK : 0;
                 if (chunk >= chunks) lists = incoming, chunk -= chunks;
             }
@@ -183,14 +184,13 @@ __global__ void __launch_bounds__(BLOCK, ACTIVE_BLOCKS) run_active(
                 const Value old_value = values[v], gathered = newest(accumulated + v);
                 accumulated[v] = IDENTITY;
                 marks[v] = 0;
-                const Value new_value = program_apply(
-                    old_value, gathered, ids[v], degree[v], in_lengths[v], superstep + step, 0.0, parameters);
+                const Value new_value = applied<Program>(old_value, gathered, v, vertex, superstep + step, 0.0, parameters);
                 values[v] = new_value;
-                if (!program_scatter(old_value, new_value, parameters)) continue;
+                if (!Program::program_scatter(old_value, new_value, parameters)) continue;
                 next_active[append(counters + ProgramCount::ACTIVE + next)] = v;
-                if constexpr (FIRST_WINS) following += out_lengths[v];
+                if constexpr (Program::FIRST_WINS) following += out_lengths[v];
             }
-            if constexpr (FIRST_WINS) {
+            if constexpr (Program::FIRST_WINS) {
                 following = (int64)warp_sum((uint64)following);
                 if (lane == 0 && following > 0) atomicAdd(counters + ProgramCount::ACTIVE_EDGES + next, (uint64)following);
             }

@@ -4,21 +4,15 @@
 // Traffic: per edge 4 bytes of neighbour id (and 4 of weight), streamed, and a random access to a value, and to a degree if the
 // program names shares.
 
-__device__ __forceinline__ double combined(double first, double second) {
-    if constexpr (AGGREGATOR == MERGE_SUM) return first + second;
-    else if constexpr (AGGREGATOR == MERGE_MIN) return fmin(first, second);
-    else return fmax(first, second);
-}
-
 // The aggregate of the block's threads, in thread 0.
 __device__ __forceinline__ double block_aggregate(double value) {
     __shared__ double warps[WARPS];
 #pragma unroll
-    for (int step = WARP / 2; step > 0; step /= 2) value = combined(value, __shfl_xor_sync(FULL, value, step));
+    for (int step = WARP / 2; step > 0; step /= 2) value = combined<Program>(value, __shfl_xor_sync(FULL, value, step));
     if (threadIdx.x % WARP == 0) warps[threadIdx.x / WARP] = value;
     __syncthreads();
     value = warps[0];
-    for (int warp = 1; warp < WARPS; ++warp) value = combined(value, warps[warp]);
+    for (int warp = 1; warp < WARPS; ++warp) value = combined<Program>(value, warps[warp]);
     __syncthreads();
     return value;
 }
@@ -40,18 +34,13 @@ struct Gathering {
 __device__ __forceinline__ bool finish(
     const Gathering& all, int64 v, Value gathered, const Parameters& parameters, double& total) {
     if (all.absent[v]) return false;
-    const double degree = (double)all.vertices.degree[v];
     const Value old_value = all.values[v];
-    if (LOOPS && all.loop[v] != 0) {
-        const double weight = (double)all.loop[v];
-        gathered = program_merge(gathered, program_gather(old_value, weight, weight / degree, parameters), parameters);
-    }
-    const int id = all.vertices.ids[v], in_degree = all.vertices.in_lengths[v];
-    const Value new_value = program_apply(
-        old_value, gathered, id, degree, in_degree, all.superstep, all.aggregate, parameters);
+    gathered = gathered_with_loop<Program>(gathered, old_value, v, all.loop, all.vertices.degree, parameters);
+    const Value new_value =
+        applied<Program>(old_value, gathered, v, all.vertices, all.superstep, all.aggregate, parameters);
+    total = with_aggregate<Program>(total, new_value, v, all.vertices, parameters);
     all.new_values[v] = new_value;
-    total = combined(total, program_aggregate(new_value, id, degree, in_degree, parameters));
-    return program_scatter(old_value, new_value, parameters);
+    return Program::program_scatter(old_value, new_value, parameters);
 }
 
 // The rows of the groups with LANES threads for each row. Adds to `total` the aggregate of the new values. Returns whether any
@@ -75,9 +64,8 @@ __device__ __forceinline__ bool gather_rows(
                 for (int entry = threadIdx.x % LANES; entry < length; entry += LANES) {
                     const int u = all.lists.entries[begin + entry];
                     const double weight = all.lists.weight(begin + entry);
-                    const double share = weight / (double)all.vertices.degree[u];
-                    gathered = program_merge(
-                        gathered, program_gather(all.values[u], weight, share, parameters), parameters);
+                    const Value message = message_of<Program>(all.values[u], weight, u, all.vertices.degree, parameters);
+                    gathered = Program::program_merge(gathered, message, parameters);
                 }
             }
             gathered = merged_group<LANES>(gathered, parameters);
@@ -101,7 +89,7 @@ __global__ void __launch_bounds__(BLOCK, ALL_BLOCKS) run_all(
     double total = AGGREGATE_IDENTITY;
     for (int64 v = thread_of_grid(); v < count; v += threads_of_grid()) {
         if (absent[v]) continue;
-        total = combined(total, program_aggregate(values[v], ids[v], degree[v], lengths[v], parameters));
+        total = with_aggregate<Program>(total, values[v], v, all.vertices, parameters);
     }
     int64 step = 0;
     bool finished = false;
@@ -113,7 +101,7 @@ __global__ void __launch_bounds__(BLOCK, ALL_BLOCKS) run_all(
         grid.sync();
         double mine = AGGREGATE_IDENTITY;  // in a fixed order
         for (int block = threadIdx.x; block < gridDim.x; block += BLOCK)
-            mine = combined(mine, newest(partial + now * gridDim.x + block));
+            mine = combined<Program>(mine, newest(partial + now * gridDim.x + block));
         mine = block_aggregate(mine);
         if (threadIdx.x == 0) everyone = mine;
         __syncthreads();

@@ -24,24 +24,21 @@ struct Window {
 };
 
 __device__ __forceinline__ bool is_active(const Window& all, int64 v) {
-    return EVERY_VERTEX || newest(all.steps + v) >= all.since;
+    return Program::EVERY_VERTEX || newest(all.steps + v) >= all.since;
 }
 
 // What u sends along the edge in a slot.
 __device__ __forceinline__ Value message_along(const Window& all, int64 u, double weight, const Parameters& parameters) {
-    return program_gather(newest(all.values + u), weight, weight / (double)all.vertices.degree[u], parameters);
+    return message_of<Program>(newest(all.values + u), weight, u, all.vertices.degree, parameters);
 }
 
 // Gives v its new value. Returns whether it became active.
 __device__ __forceinline__ bool receive(const Window& all, int64 v, Value gathered, const Parameters& parameters) {
-    const Vertices& vertices = all.vertices;
-    const double degree = (double)vertices.degree[v];
     Value old_value, new_value;
     for (;;) {
         old_value = newest(all.values + v);
-        new_value = program_apply(
-            old_value, gathered, vertices.ids[v], degree, vertices.in_lengths[v], all.superstep, all.aggregate, parameters);
-        if constexpr (!MONOTONE) {
+        new_value = applied<Program>(old_value, gathered, v, all.vertices, all.superstep, all.aggregate, parameters);
+        if constexpr (!Program::MONOTONE) {
             all.new_values[v] = new_value;
             break;
         } else {
@@ -49,8 +46,8 @@ __device__ __forceinline__ bool receive(const Window& all, int64 v, Value gather
             if (compare_and_swap(all.new_values + v, old_value, new_value)) break;
         }
     }
-    if (!program_scatter(old_value, new_value, parameters)) return false;
-    if constexpr (!EVERY_VERTEX) {
+    if (!Program::program_scatter(old_value, new_value, parameters)) return false;
+    if constexpr (!Program::EVERY_VERTEX) {
         __threadfence();
         all.new_steps[v] = all.now;
         all.blocks[v >> all.shift] = all.now;
@@ -81,16 +78,16 @@ __device__ __forceinline__ void gather_rows(
             const int64 at = base + threadIdx.x / LANES;
             const int v = at < last ? all.order[at] : -1;
             Value gathered = IDENTITY;
-            bool received = EVERY_VERTEX;
+            bool received = Program::EVERY_VERTEX;
             if (v >= 0) {
                 const int64 begin = all.lists.starts[v];
                 const int length = all.lists.lengths[v];
-                const bool sends_back = BOTH && all.both && is_active(all, v);
+                const bool sends_back = Program::BOTH && all.both && is_active(all, v);
                 for (int entry = threadIdx.x % LANES; entry < length; entry += LANES) {
                     const int u = all.lists.entries[begin + entry];
                     const double weight = all.lists.weight(begin + entry);
                     if (is_active(all, u)) {
-                        gathered = program_merge(gathered, message_along(all, u, weight, parameters), parameters);
+                        gathered = Program::program_merge(gathered, message_along(all, u, weight, parameters), parameters);
                         received = true;
                         ++messages;
                     }
@@ -103,9 +100,9 @@ __device__ __forceinline__ void gather_rows(
             gathered = merged_group<LANES>(gathered, parameters);
             received = any_of_group<LANES>(received);
             if (v < 0 || threadIdx.x % LANES != 0) continue;
-            if (LOOPS && all.loop[v] != 0) {
+            if (Program::LOOPS && all.loop[v] != 0) {
                 const Value message = message_along(all, v, (double)all.loop[v], parameters);
-                gathered = program_merge(gathered, message, parameters);
+                gathered = Program::program_merge(gathered, message, parameters);
             }
             if (received) active += receive(all, v, gathered, parameters);
         }

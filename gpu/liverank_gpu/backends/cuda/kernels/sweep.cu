@@ -1,11 +1,9 @@
-// One push of every residual at once, as a pull (liverank_gpu.operations.sweeps: sweep):
+// One push of every residual at once, as a pull (liverank_gpu.operations.sweeps: sweep).
 //
-//     δ = contribution·d,  y += δ
-//     r = α·Σ contributions of the in-neighbours + (r - (1 - αℓ/d)·δ) - shift
-//
-// and the contributions of the new r (contributions.cuh), in another array, since other rows still read the old ones. Σr after
-// the next sweep is known now, since a contribution arrives once for every entry of an out-list; so a shift that makes it zero
-// needs no pass of its own. An isolated vertex takes r - shift at once.
+// What it does at a vertex: liverank_gpu/kernels/sweeps.h. The contributions of the new r (contributions.cuh) go to another
+// array, since other rows still read the old ones. Σr after the next sweep is known now, since a contribution arrives once for
+// every entry of an out-list; so a shift that makes it zero needs no pass of its own. An isolated vertex takes r - shift at
+// once.
 // If WEIGHTED, each contribution is multiplied by the weight of the edge.
 // DEFLATED: y += coefficient·z, r -= coefficient·A·z at vertices with edges, with A·z = rhs_scale - residual of z.
 //
@@ -79,11 +77,10 @@ __global__ void __launch_bounds__(BLOCK) quantize_contributions(
             continue;
         }
         const double residual = r[v] - shift;
-        const Contribution contribution = contribution_of(residual, d, diagonal);
+        const Contribution contribution = contribution_of<Contribution>(residual, d, diagonal);
         if (shift != 0.0) r[v] = residual;
         contributions[v] = contribution;
-        sums[RESIDUAL_L1] += fabs(residual);
-        sums[RESIDUAL_SUM] += residual;
+        add_residual(sums, residual);
         sums[NEXT_RESIDUAL_SUM] += next_residual(residual, contribution, d, damping);
     }
     write_sums<true>(sums, partial_sums + (int64)blockIdx.x * SWEEP_SUMS);
@@ -130,7 +127,7 @@ __global__ void __launch_bounds__(BLOCK) start_from_in_degrees(
             continue;
         }
         const double step = rhs_scale + damping * mean * in_lengths[v];
-        const Contribution contribution = contribution_of(step, d, diagonal);
+        const Contribution contribution = contribution_of<Contribution>(step, d, diagonal);
         values[v] = 0.0;
         r[v] = rhs_scale;
         contributions[v] = contribution;

@@ -8,18 +8,17 @@ struct SweptVertex {
     Contribution contribution;
 };
 
-// Stores an isolated vertex after its step. Returns its y.
+// Stores an isolated vertex after its step, which it returns.
 __device__ __forceinline__ double step_isolated(
     int64 v, double value, double residual, double diagonal, double* values, double* r, Contribution* contributions,
     double (&sums)[SWEEP_SUMS]) {
-    const IsolatedStep next(value, residual, diagonal);
+    const Push next(value, residual, diagonal);
     values[v] = next.value;
     r[v] = next.residual;
     contributions[v] = 0;
-    sums[RESIDUAL_L1] += fabs(next.residual);
-    sums[RESIDUAL_SUM] += next.residual;
-    sums[MASS] += next.value - value;
-    return next.value;
+    add_residual(sums, next.residual);
+    sums[MASS] += next.step;
+    return next.step;
 }
 
 // One sweep, as `sum_rows` calls it. z and z_residual are not read unless DEFLATED.
@@ -51,31 +50,26 @@ struct Sweep {
         int v, const SweptVertex& own, double incoming_mass, double (&sums)[SWEEP_SUMS]) const {
         const double diagonal = diagonal_of(own.d, own.loop, damping);
         if (own.isolated) {
-            const double new_value =
+            const double step =
                 step_isolated(v, own.value, own.residual - shift, diagonal, values, r, new_contributions, sums);
-            sums[LARGEST_STEP] = fmax(sums[LARGEST_STEP], fabs(new_value - own.value));
+            sums[LARGEST_STEP] = larger_of(sums[LARGEST_STEP], fabs(step));
             return;
         }
         if (!DEFLATED && incoming_mass == 0.0 && own.residual == 0.0 && shift == 0.0) {  // most rows of a personalized vector
             new_contributions[v] = 0;
             return;
         }
-        double new_value = own.value + step_of(own.contribution, own.residual, own.d);
-        double step = new_value - own.value;
-        double residual = damping * incoming_mass + (own.residual - diagonal * step) - shift;
-        if (DEFLATED) {  // not read earlier: registers are scarce
-            new_value += coefficient * z[v];
-            step = new_value - own.value;
-            residual -= coefficient * (z_rhs_scale - z_residual[v]);
-        }
-        const Contribution contribution = contribution_of(residual, own.d, diagonal);
-        values[v] = new_value;
-        r[v] = residual;
+        SweepStep next(own.value, own.residual, own.contribution, own.d, diagonal, incoming_mass, damping, shift);
+        // z is not read earlier: registers are scarce
+        if (DEFLATED) next.deflate(coefficient, v, z, z_rhs_scale, z_residual);
+        const Contribution contribution = contribution_of<Contribution>(next.residual, own.d, diagonal);
+        values[v] = next.value;
+        r[v] = next.residual;
         new_contributions[v] = contribution;
-        sums[RESIDUAL_L1] += fabs(residual);
-        sums[RESIDUAL_SUM] += residual;
+        add_residual(sums, next.residual);
+        const double step = next.value - own.value;
         sums[MASS] += step;
-        sums[NEXT_RESIDUAL_SUM] += next_residual(residual, contribution, own.d, damping);
-        sums[LARGEST_STEP] = fmax(sums[LARGEST_STEP], fabs(new_value - own.value));
+        sums[NEXT_RESIDUAL_SUM] += next_residual(next.residual, contribution, own.d, damping);
+        sums[LARGEST_STEP] = larger_of(sums[LARGEST_STEP], fabs(step));
     }
 };

@@ -24,11 +24,6 @@ struct WorkLists {
     double floor, threshold, edge_weight;
 };
 
-// What |r| of a vertex with an out-list of this length must exceed for it to be pushed.
-__device__ __forceinline__ double threshold_of(double threshold, double edge_weight, int length) {
-    return threshold * (1.0 + edge_weight * length);
-}
-
 // Lists v as a candidate, and queues it if it is above its threshold. size: |r[v]|, above the floor.
 __device__ __forceinline__ void enqueue(int v, double size, const WorkLists& lists, ThreadSums& thread) {
     int mark = lists.marks[v];
@@ -41,7 +36,7 @@ __device__ __forceinline__ void enqueue(int v, double size, const WorkLists& lis
     }
     if (lists.queued == nullptr || size <= lists.threshold || mark & QUEUED) return;
     const int length = lists.out_lengths[v];
-    if (size <= threshold_of(lists.threshold, lists.edge_weight, length)) return;
+    if (size <= lists.threshold * cost_of(lists.edge_weight, length)) return;
     mark = atomicOr(&lists.marks[v], QUEUED);
     if (mark & QUEUED) return;
     const int64 at = append(lists.queued);
@@ -59,25 +54,17 @@ __device__ __forceinline__ void accumulate(int v, double amount, double* r, cons
     if (size > lists.floor) enqueue(v, size, lists, thread);
 }
 
-// The y of a vertex after a push of its residual.
-__device__ __forceinline__ double pushed(double old_value, double residual, double diagonal) {
-    return old_value + residual / diagonal;
-}
-
 // Moves r[u] to y[u], but for what rounding of y leaves. Returns by how much y[u] changed.
 __device__ __forceinline__ double push_vertex(int u, double diagonal, double* values, double* r, ThreadSums& thread) {
     const double residual = r[u];
-    const double old_value = values[u];
-    const double new_value = pushed(old_value, residual, diagonal);
-    const double step = new_value - old_value;
-    const double rest = residual - diagonal * step;
-    values[u] = new_value;
-    r[u] = rest;
-    thread.sums[RESIDUAL_L1] += fabs(rest) - fabs(residual);
-    thread.sums[RESIDUAL_SUM] += rest - residual;
-    thread.sums[MASS] += step;
+    const Push push(values[u], residual, diagonal);
+    values[u] = push.value;
+    r[u] = push.residual;
+    thread.sums[RESIDUAL_L1] += fabs(push.residual) - fabs(residual);
+    thread.sums[RESIDUAL_SUM] += push.residual - residual;
+    thread.sums[MASS] += push.step;
     thread.sums[MOVED] += fabs(residual);
-    return step;
+    return push.step;
 }
 
 // Adds the block's sums to the tally, and the edges of what it queued to queued_edges. Every thread of the block takes part.
