@@ -109,9 +109,9 @@ def _linked(
     mark = folder / f"{name}.linked"
     if not (library.exists() and mark.exists() and mark.read_text("utf-8") == key):
         partial = library.with_suffix(f".{os.getpid()}")
-        subprocess.run(
-            [*command, *flags, "-shared", *map(str, objects), "-o", str(partial)], check=True
-        )
+        # ziglang links its C++ library into ours, with 6 MB of symbols
+        linked = [*flags, "-shared", *(["-s"] if "ziglang" in command else [])]
+        subprocess.run([*command, *linked, *map(str, objects), "-o", str(partial)], check=True)
         partial.replace(library)
         mark.write_text(key, "utf-8")
     return library
