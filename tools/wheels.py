@@ -64,12 +64,12 @@ def compile_cubins() -> Path:
 
 def build(platform: str, cubins: Path, folder: Path) -> Path:
     """Builds the wheel for a platform; returns its path."""
-    earlier = {*folder.glob(f"*_{platform}.whl")}
-    for path in earlier:
-        path.unlink()
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", folder]
+    for earlier in folder.glob(f"*_{platform}.whl"):
+        earlier.unlink()
+    pip = [sys.executable, "-m", "pip"]
+    command = [*pip, "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder), str(ROOT)]
     given = {"LIVERANK_PLATFORM": platform, "LIVERANK_CUBINS": str(cubins)}
-    subprocess.run([*command, ROOT], env={**os.environ, **given}, check=True)
+    subprocess.run(command, env={**os.environ, **given}, check=True)
     (wheel,) = folder.glob(f"*_{platform}.whl")
     return wheel
 
