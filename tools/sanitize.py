@@ -69,9 +69,8 @@ def main() -> None:
     _copy(folder)
     path = [str(folder / name) for name in (".", "gpu", "service")]
     environment = {
-        "LIVERANK_GRAPHS": str(
-            ROOT.parent / "shared" / "data"
-        ),  # beside the checkout, not the copy
+        # beside the checkout, not the copy
+        "LIVERANK_GRAPHS": str(ROOT.parent / "shared" / "data"),
         **os.environ,
         **OPTIONS,
         "CXX": f"{compiler} {options}",
