@@ -39,9 +39,9 @@ docs:
 demo:
     .venv/bin/liverank demo
 
-# the wheel for x86-64, for old and new processors, into dist/
+# wheels for x86-64 and aarch64, with the CUDA kernels, into dist/
 wheel:
-    LIVERANK_LEVELS="2 3" python3 -m pip wheel --no-deps --wheel-dir dist .
+    .venv/bin/python -m tools.wheels
 
 # the container image, built and tested
 image:

@@ -128,7 +128,7 @@ def test_the_command_compiles_kernels_for_an_image(
 ) -> None:
     # test_compile.py compiles all of them
     units = ("frontier", "orthomin", "rebuild_weighted")
-    monkeypatch.setattr(loader, "NAMES", {unit: loader.NAMES[unit] for unit in units})
+    monkeypatch.setattr(binaries, "NAMES", {unit: loader.NAMES[unit] for unit in units})
     monkeypatch.setattr("sys.argv", ["kernels", "sm_90", "--out", str(tmp_path)])
     runpy.run_module("liverank_gpu.backends.cuda.kernels", run_name="__main__")
     assert capsys.readouterr().out == "compiled 3 files for sm_90\n"
@@ -139,3 +139,10 @@ def test_the_command_compiles_kernels_for_an_image(
         assert set(facts["names"]) == set(loader.NAMES[unit])
         for name in facts["names"].values():
             assert name.encode() in path.read_bytes()
+    earlier = tmp_path / "sm_90" / "frontier-0123456789abcdef.cubin"
+    earlier.write_bytes(b"of another source")
+    (tmp_path / "sm_90" / path.name).write_bytes(b"damaged")
+    runpy.run_module("liverank_gpu.backends.cuda.kernels", run_name="__main__")
+    assert capsys.readouterr().out == "compiled 1 files for sm_90\n"
+    assert not earlier.exists()
+    assert path.read_bytes().startswith(b"\x7fELF")

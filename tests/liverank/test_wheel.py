@@ -2,19 +2,138 @@
 
 from __future__ import annotations
 
+import platform
+import runpy
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
 from tests.service.server import Server
+from tools import wheels
 
 ROOT = Path(__file__).parents[2]
 MEGABYTES = 60.0
 ENGINE_MEGABYTES = 270.0
+
+
+class Hook(NamedTuple):
+    """The build hook, which compiles nothing."""
+
+    module: dict[str, Any]
+    compiled: list[str]
+
+    def build_data(self, version: str = "standard") -> dict[str, Any]:
+        data: dict[str, Any] = {"force_include": {}}
+        self.module["CustomBuildHook"].initialize(None, version, data)
+        return data
+
+
+@pytest.fixture
+def hook(monkeypatch: pytest.MonkeyPatch) -> Hook:
+    for name in ("LEVELS", "PLATFORM", "CUBINS"):
+        monkeypatch.delenv(f"LIVERANK_{name}", raising=False)
+    module = runpy.run_path(str(ROOT / "gpu" / "hatch_build.py"))
+    compiled: list[str] = []
+
+    def extensions(target: str = "") -> list[Path]:
+        compiled.append(target)
+        folder = module["BUILD"] / target if target else module["NATIVE"]
+        levels = module["levels"](target)
+        return [folder / f"_kernels_v{each}.abi3.so" for each in levels]
+
+    monkeypatch.setitem(module["CustomBuildHook"].initialize.__globals__, "extensions", extensions)
+    return Hook(module, compiled)
+
+
+def test_a_wheel_is_for_this_machine(hook: Hook) -> None:
+    data = hook.build_data()
+    assert hook.compiled == [""]
+    assert data["tag"] == f"cp311-abi3-linux_{platform.machine()}"
+    assert len(data["artifacts"]) == 1
+    assert data["artifacts"][0].startswith("/gpu/liverank_gpu/native/_kernels_v")
+    assert data["force_include"] == {}
+
+
+@pytest.mark.parametrize(("target", "levels"), [("x86_64", [2, 3]), ("aarch64", [0])])
+def test_a_wheel_for_a_platform_has_its_kernels_and_the_machine_code(
+    hook: Hook, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, target: str, levels: list[int]
+) -> None:
+    (tmp_path / "sm_90").mkdir()
+    (tmp_path / "sm_90" / "push-0.cubin").touch()
+    monkeypatch.setenv("LIVERANK_PLATFORM", target)
+    monkeypatch.setenv("LIVERANK_CUBINS", str(tmp_path))
+    data = hook.build_data()
+    assert hook.compiled == [target]
+    assert data["tag"] == f"cp311-abi3-manylinux_2_28_{target}"
+    assert "artifacts" not in data
+    binary = "liverank_gpu/backends/cuda/kernels/binaries/sm_90/push-0.cubin"
+    assert data["force_include"].pop(str(tmp_path / "sm_90" / "push-0.cubin")) == binary
+    assert data["force_include"] == {
+        str(ROOT / "build" / target / f"_kernels_v{level}.abi3.so"): (
+            f"liverank_gpu/native/_kernels_v{level}.abi3.so"
+        )
+        for level in levels
+    }
+    # the compiler of another kind of machine is ziglang's alone
+    command = hook.module["_COMPILER"]["command"](target)
+    assert command[-2:] in ([], ["-target", f"{target}-linux-gnu.2.28"])
+    expected = [] if command else ["ziglang>=0.14"]
+    assert hook.module["CustomBuildHook"].dependencies(None) == expected
+
+
+def test_an_editable_installation_is_for_this_machine(
+    hook: Hook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LIVERANK_PLATFORM", "aarch64")
+    monkeypatch.setenv("LIVERANK_CUBINS", "/nothing")
+    data = hook.build_data("editable")
+    assert (hook.compiled, data["force_include"]) == ([""], {})
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "message"),
+    [
+        ("PLATFORM", "riscv64", "expected 'x86_64' or 'aarch64', got 'riscv64'"),
+        ("CUBINS", "/nothing", "expected a folder with machine code, got '/nothing'"),
+    ],
+)
+def test_the_hook_refuses_what_it_cannot_build(
+    hook: Hook, monkeypatch: pytest.MonkeyPatch, name: str, given: str, message: str
+) -> None:
+    monkeypatch.setenv(f"LIVERANK_{name}", given)
+    with pytest.raises(SystemExit, match=f"LIVERANK_{name}: {message}"):
+        hook.build_data()
+
+
+def test_a_wheel_of_a_release_is_checked(tmp_path: Path) -> None:
+    elf = b"\x7fELF" + bytes(14)
+    good = {
+        "liverank_gpu/native/_kernels.abi3.so": elf + b"\xb7\0 GLIBC_2.17 GLIBC_2.28",
+        **{f"binaries/{each}/push-0.cubin": b"" for each in wheels.ARCHITECTURES},
+    }
+
+    def faults(changed: dict[str, bytes], tag: str = "manylinux_2_28_aarch64") -> list[str]:
+        wheel = tmp_path / f"liverank-1-cp311-abi3-{tag}.whl"
+        with zipfile.ZipFile(wheel, "w") as archive:
+            for name, content in {**good, **changed}.items():
+                archive.writestr(name, content)
+        return wheels.faults(wheel, "aarch64")
+
+    (library,) = [name for name in good if name.endswith(".so")]
+    assert faults({}) == []
+    assert faults({}, "linux_aarch64") != []
+    assert faults({library: elf + b"\x3e\0 GLIBC_2.17"}) == [f"{library} is for another machine"]
+    newer = elf + b"\xb7\0 GLIBC_2.34 libstdc++.so.6"
+    assert faults({library: newer}) == [
+        f"{library} needs glibc (2, 34)",
+        f"{library} needs libstdc++",
+    ]
+    assert faults({"other.so": elf + b"\xb7\0 GLIBC_2.17"}) != []
+    assert faults({"binaries/sm_90/sweep-0.cubin": b""}) != []
 
 
 class Installed(NamedTuple):

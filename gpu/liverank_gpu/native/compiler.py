@@ -21,16 +21,21 @@ _ARCHITECTURES = {
 }
 
 
-def command() -> list[str]:
+def command(machine: str = "") -> list[str]:
     """How the compiler is called: $CXX, else the system's, else that of the ziglang wheel. Empty if
     there is none.
+
+    machine  x86_64 or aarch64: the ziglang wheel's for any such machine with glibc 2.28 or later
     """
+    zig = [sys.executable, "-m", "ziglang", "c++"] if find_spec("ziglang") else []
+    if machine:
+        return zig and [*zig, "-target", f"{machine}-linux-gnu.2.28"]
     if found := os.environ.get("CXX"):
         return found.split()
     for name in ("c++", "g++", "clang++"):
         if path := shutil.which(name):
             return [path]
-    return [sys.executable, "-m", "ziglang", "c++"] if find_spec("ziglang") else []
+    return zig
 
 
 def flags(compiler: list[str], module: str, level: int) -> list[str]:

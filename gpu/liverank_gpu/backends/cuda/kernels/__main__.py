@@ -3,7 +3,7 @@
 python -m liverank_gpu.backends.cuda.kernels sm_80 sm_90 sm_100 sm_120
 
 writes their machine code for these architectures into this package, so that a server starts
-without compiling any.
+without compiling any. What is there is kept, what is there of other sources is removed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from pathlib import Path
 
 from liverank_gpu.backends.cuda.kernels import binaries
 from liverank_gpu.backends.cuda.kernels.compile import compile_units
-from liverank_gpu.backends.cuda.kernels.loader import NAMES
 
 
 def main() -> None:
@@ -24,9 +23,11 @@ def main() -> None:
     )
     arguments = parser.parse_args()
     for architecture in arguments.architectures:
-        for unit, compiled in compile_units(NAMES, architecture).items():
+        missing = binaries.missing(arguments.out, architecture)
+        for unit, compiled in compile_units(missing, architecture).items():
             binaries.save(arguments.out, unit, architecture, compiled)
-        print(f"compiled {len(NAMES)} files for {architecture}")
+        binaries.remove_outdated(arguments.out, architecture)
+        print(f"compiled {len(missing)} files for {architecture}")
 
 
 main()

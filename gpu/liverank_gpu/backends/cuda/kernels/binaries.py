@@ -91,7 +91,26 @@ def cache_folder() -> Path:
 
 def save(folder: Path, unit: str, architecture: str, compiled: Compiled) -> Binary:
     """Writes the files of a unit; a reader sees both or none. Raises OSError."""
-    return _save(folder / architecture / f"{unit}-{_digest(unit)}.cubin", compiled)
+    return _save(_path(folder, unit, architecture), compiled)
+
+
+def missing(folder: Path, architecture: str) -> list[str]:
+    """The units that a folder does not have for an architecture."""
+    return [
+        unit for unit in NAMES if _valid(_path(folder, unit, architecture), NAMES[unit]) is None
+    ]
+
+
+def remove_outdated(folder: Path, architecture: str) -> None:
+    """Removes the files of earlier sources."""
+    current = {_path(folder, unit, architecture).stem for unit in NAMES}
+    for path in (folder / architecture).iterdir():
+        if path.stem not in current:
+            path.unlink()
+
+
+def _path(folder: Path, unit: str, architecture: str) -> Path:
+    return folder / architecture / f"{unit}-{_digest(unit)}.cubin"
 
 
 def _save(path: Path, compiled: Compiled) -> Binary:
