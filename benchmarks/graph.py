@@ -25,6 +25,7 @@ from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.csr import Csr, GraphView, Rows
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.rebuild import Slots
+from liverank_gpu.operations.sweeps import ComputeResidual
 from liverank_gpu.types import EdgeBatch, VertexOrder
 
 SMALL_SCALE, SMALL_EDGES_PER_VERTEX = 20, 10
@@ -129,7 +130,8 @@ def sweep_ms(graph: DynamicGraph, incoming: tuple[Csr, Rows] | None = None) -> f
         )
 
     def one() -> None:
-        backend.sweeps.compute_residual(view, rows, values, contributions, 0.15, 0.85, residual)
+        arrays = (values, contributions, 0.15, 0.85, residual)
+        backend.run(ComputeResidual(view, rows, *arrays))
 
     times = [timed(backend.device, one)[0] for _ in range(10)]
     return round(float(np.median(times[1:])), 4)

@@ -15,7 +15,7 @@ from liverank_gpu.graph.dynamic_graph import DynamicGraph
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.csr import GraphView
 from liverank_gpu.operations.device import Array
-from liverank_gpu.operations.sweeps import SweepResult
+from liverank_gpu.operations.sweeps import StartFromInDegrees, SumInDegrees, Sweep, SweepResult
 
 _FOLDER = Path(__file__).parent
 _ADD_SUMS = "add_partial_sums<true>"
@@ -115,11 +115,10 @@ def after_a_sweep(graph: DynamicGraph, damping: float = 0.85) -> Vectors:
     values, residual = xp.empty(n), xp.empty(n)
     contributions, following = xp.zeros(n, np.uint16), xp.zeros(n, np.uint16)
     beta = 1.0 - damping
-    sweeps = graph.backend.sweeps
-    in_degrees = sweeps.sum_in_degrees(graph.view, damping)
-    sweeps.start_from_in_degrees(
-        graph.view, in_degrees, values, residual, contributions, damping, beta
-    )
+    run = graph.backend.run
+    in_degrees = run(SumInDegrees(graph.view, damping))
+    arrays = (values, residual, contributions)
+    run(StartFromInDegrees(graph.view, in_degrees, *arrays, damping, beta))
     vectors = Vectors(values, residual, contributions, following, damping, 0.0, beta * n)
     result = product_sweep(graph, vectors)
     vectors.contributions, vectors.following = following, contributions
@@ -132,7 +131,7 @@ def product_sweep(
     graph: DynamicGraph, vectors: Vectors, view: GraphView | None = None
 ) -> SweepResult:
     """A sweep of the product, in place: by rows, or as another view than the graph's says."""
-    return graph.backend.sweeps.sweep(
+    sweep = Sweep(
         view or graph.view,
         graph.in_rows(),
         vectors.values,
@@ -142,3 +141,4 @@ def product_sweep(
         vectors.damping,
         vectors.shift,
     )
+    return graph.backend.run(sweep)

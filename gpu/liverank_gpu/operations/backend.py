@@ -18,6 +18,7 @@ from liverank_gpu.operations.generate import GenerateOperations
 from liverank_gpu.operations.graph import GraphOperations
 from liverank_gpu.operations.lists import ListOperations
 from liverank_gpu.operations.multivector import MultivectorOperations
+from liverank_gpu.operations.operation import Run
 from liverank_gpu.operations.pages import PageOperations
 from liverank_gpu.operations.program_windows import ProgramWindowOperations
 from liverank_gpu.operations.programs import ProgramOperations
@@ -117,6 +118,7 @@ class Costs:
 class Backend:
     """One kind of device and the operations that run on it.
 
+    run               runs the operations that are records (liverank_gpu.operations.operation)
     components        None where there are none: on ``cuda``, and where rows are only a part of a
                       graph
     pages             None where there are none: everywhere but on ``cuda``
@@ -126,6 +128,7 @@ class Backend:
 
     name: str
     costs: Costs
+    run: Run
     device: DeviceOperations
     graph: GraphOperations
     rebuild: RebuildOperations

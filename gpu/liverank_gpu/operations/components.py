@@ -68,6 +68,6 @@ class ComponentOperations(Protocol):
         largest_step, or after most_sweeps.
 
         values         float64[n], y, updated
-        contributions  float64[n], written: of y, as of SweepOperations.compute_contributions
+        contributions  float64[n], written: of y, as of ComputeContributions
         Raises MemoryError before anything is written.
         """

@@ -84,7 +84,7 @@ class FrontierOperations(ABC):
         frontier: Frontier,
     ) -> JacobiResult:
         """One Jacobi step for the vertices in `rows`, all from the same y, loops in closed form
-        (Sahu, equation 2). With r as in SweepOperations.compute_residual:
+        (Sahu, equation 2). With r as of ComputeResidual:
 
             y' = y[v] + r / (1 - αℓ/d)
 

@@ -1,4 +1,13 @@
-"""Contract: dense sweeps over the transpose."""
+"""Contract: dense sweeps over the transpose.
+
+d and ℓ are GraphView.degree and loop: of a weighted graph, the strength and the weight of the loop.
+There "Σ contributions of the in-neighbours" is a sum of contributions times the weight of the edge.
+A product of a quantized contribution and a weight is exact, but contribution·d is rounded. A
+contribution that exceeds float32 is bounded; the rest of its residual stays.
+
+Reductions have a fixed shape, so the same input gives the same bits. `rows` are always all in-lists
+that are here.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +20,7 @@ import numpy as np
 
 from liverank_gpu.operations.csr import GraphView, Rows
 from liverank_gpu.operations.device import Array
+from liverank_gpu.operations.operation import Operation
 
 
 class SweepResult(NamedTuple):
@@ -18,7 +28,7 @@ class SweepResult(NamedTuple):
 
     residual_l1, residual_sum  ‖r‖₁ and Σr
     mass               change of Σy
-    next_residual_sum  what Σr will be after a `sweep` without a shift
+    next_residual_sum  what Σr will be after a `Sweep` without a shift
     largest_step       max |Δy|
     """
 
@@ -63,7 +73,7 @@ class OrthominState:
 
     direction   float64[n], p
     last_image  float64[n], q: the image of p under A = I - αP̄ᵀ, less its mean
-    image       float64[n], q̂ from `orthomin_products` to `orthomin_update`
+    image       float64[n], q̂ from OrthominProducts to OrthominUpdate
     weights     float32[n], W
     """
 
@@ -107,269 +117,283 @@ class FusedRun:
     most: int
 
 
+class ResidualSums(NamedTuple):
+    """‖r‖₁ and Σr."""
+
+    residual_l1: float
+    residual_sum: float
+
+
+@dataclass(slots=True, eq=False)
+class ComputeContributions(Operation[None]):
+    """What each vertex sends along an edge: y/d, and 0 where d = 0.
+
+    values         float64[n], y
+    contributions  float64[columns]; the first n are written
+    """
+
+    writes = "contributions"
+
+    graph: GraphView
+    values: Array
+    contributions: Array
+
+
+@dataclass(slots=True, eq=False)
+class ComputeResidual(Operation[ResidualSums]):
+    """The residual of ``y = αP̄ᵀy + β·1`` at every vertex. With c the sum of contributions over the
+    in-neighbours of v (its own loop excluded), ℓ its loop flag and d its out-degree:
+
+        r = β + α·c - (1 - αℓ/d)·y[v]
+
+    values         values[n], y
+    contributions  float64[columns] of ComputeContributions
+    residual       values[n], receives r
+    """
+
+    in_rows = True
+
+    graph: GraphView
+    rows: Rows
+    values: Array
+    contributions: Array
+    rhs_scale: float
+    damping: float
+    residual: Array
+
+
+@dataclass(slots=True, eq=False)
+class QuantizeContributions(Operation[SweepResult]):
+    """Lowers every r by the shift and computes the contributions with which a sweep begins.
+    Vertices without edges take their residual at once, as in `Sweep`.
+
+    values, residual  values[n], y and r
+    contributions     of the dtype contribution_dtype; the first n are written: r / (1 - αℓ/d) / d,
+                      rounded, and 0 where d = 0
+    """
+
+    writes = "contributions"
+    maxima = frozenset({"largest_step"})
+
+    graph: GraphView
+    values: Array
+    residual: Array
+    contributions: Array
+    damping: float
+    shift: float
+
+
+@dataclass(slots=True, eq=False)
+class SumInDegrees(Operation[Array]):
+    """float64[k] on the device: sums over the vertices, of what StartFromInDegrees needs to know of
+    all of them.
+    """
+
+    graph: GraphView
+    damping: float
+
+
+@dataclass(slots=True, eq=False)
+class StartFromInDegrees(Operation[SweepResult]):
+    """y = 0 and r = β·1, with contributions that are not those of r: those of the guess
+
+        (β + α·c·i) / (1 - αℓ/d),  i the length of the in-list,
+
+    where c is what such values send along an edge in the mean. A `Sweep` without a shift then makes
+    y the guess, 0 and β where the vertex dangles, and r its residual. Vertices without edges are
+    solved at once. The result is as of a step from y = 0 and r = β·1.
+
+    in_degrees        of SumInDegrees
+    values, residual  float64[n], written: y and r
+    contributions     of the dtype contribution_dtype; the first n are written
+    """
+
+    writes = "contributions"
+    maxima = frozenset({"largest_step"})
+
+    graph: GraphView
+    in_degrees: Array
+    values: Array
+    residual: Array
+    contributions: Array
+    damping: float
+    rhs_scale: float
+
+
+@dataclass(slots=True, eq=False)
+class Sweep(Operation[SweepResult]):
+    """Pushes the residual of every vertex at once, as a pull over the in-lists:
+
+        δ = contribution·d,  y += δ,
+        r = α·Σ contributions of the in-neighbours + what is left of r - shift
+
+    The step is what the quantized contributions stand for, so r stays the residual of y for a
+    right-hand side lowered by the shift; what contributions or y cannot represent stays in r. A
+    vertex without edges, whose loop does not count, takes its residual and the shift at once:
+    y = β / (1 - αℓ/d) there, always. With `graph.pages`, which are for a y in float64,
+    contributions are rounded to their unit, the step of their own vertex too: sums are exact.
+
+    values, residual                  values[n], y and r, updated
+    contributions, new_contributions  of r before and after; different arrays
+    deflation, coefficient            y += coefficient·z and r -= coefficient·A·z at vertices with
+                                      edges; only for a y in float64
+    fresh, kept                       what is left in `new_contributions`: fresh·those of r +
+                                      kept·`contributions`, rounded. So may `contributions` be, from
+                                      the sweep before: y takes the step that they stand for. Other
+                                      values only if `takes_momentum`, without a deflation
+    """
+
+    writes = "new_contributions"
+    in_rows = True
+    maxima = frozenset({"largest_step"})
+
+    graph: GraphView
+    rows: Rows
+    values: Array
+    residual: Array
+    contributions: Array
+    new_contributions: Array
+    damping: float
+    shift: float
+    deflation: DeflationVector | None = None
+    coefficient: float = 0.0
+    fresh: float = 1.0
+    kept: float = 0.0
+
+
+@dataclass(slots=True, eq=False)
+class FusedSweeps(Operation[list[tuple[SweepResult, float]]]):
+    """At least one `Sweep`, without a host between them; only if `most_fused` exceeds 1. Returns
+    the result of each, and its shift.
+
+    contributions, new_contributions  take turns: after an even number of sweeps the first ones are
+                                      those of r
+    """
+
+    graph: GraphView
+    rows: Rows
+    values: Array
+    residual: Array
+    contributions: Array
+    new_contributions: Array
+    damping: float
+    run: FusedRun
+
+
+@dataclass(slots=True, eq=False)
+class OrthominProducts(Operation[Array]):
+    """The first part of a step of Orthomin(1), for a y in float64. With δ what the contributions
+    stand for:
+
+        q̂ = A·δ - mean, p = δ - β·p', q = q̂ - β·q', y += α·p, r -= α·q
+
+    and the contributions of the new r (α and β here are those of OrthominStep). p and q replace p'
+    and q' in `state`. A vertex without edges has q = 0 and the p that follows the right-hand side.
+    This part leaves q̂ in `state` and returns the arguments of OrthominStep.of, float64[5] on the
+    device.
+
+    mean          of A·δ over the vertices with edges, or 0
+    floor         weights are recomputed, W = 1 / (1 - αℓ/d) / max(y, floor); 0 to keep them
+    has_previous  whether `state` holds a p' and q'
+    """
+
+    graph: GraphView
+    rows: Rows
+    values: Array
+    residual: Array
+    contributions: Array
+    state: OrthominState
+    damping: float
+    mean: float
+    floor: float
+    has_previous: bool
+
+
+@dataclass(slots=True, eq=False)
+class OrthominUpdate(Operation[tuple[OrthominStep, SweepResult]]):
+    """The second part of the step.
+
+    products  of the first part
+    """
+
+    writes = "contributions"
+    maxima = frozenset({"largest_step"})
+
+    graph: GraphView
+    values: Array
+    residual: Array
+    contributions: Array
+    state: OrthominState
+    damping: float
+    mean: float
+    products: Array
+    has_previous: bool
+
+
+@dataclass(slots=True, eq=False)
+class FusedOrthomin(Operation[list[tuple[OrthominStep, SweepResult, float]]]):
+    """At least one step of Orthomin, as FusedSweeps. They end also after a step that leaves more
+    than the damping of ‖r‖₁ / Σy, and one whose alpha is 0. Returns the coefficients, the result
+    and the mean of each.
+
+    image_mean           of q' in `state`, if there is one
+    floor, has_previous  of the first step; the others keep the weights, and have a p' and q'
+    """
+
+    graph: GraphView
+    rows: Rows
+    values: Array
+    residual: Array
+    contributions: Array
+    state: OrthominState
+    damping: float
+    image_mean: float
+    floor: float
+    has_previous: bool
+    run: FusedRun
+
+
+@dataclass(slots=True, eq=False)
+class SubtractAt(Operation[None]):
+    """residual[places[i]] -= amount·weights[i].
+
+    residual  float64[n]; places  int32[k], distinct; weights  float64[k]
+    """
+
+    residual: Array
+    places: Array
+    weights: Array
+    amount: float
+
+
 class SweepOperations(ABC):
-    """Operations that read all in-lists. Reductions have a fixed shape, so the same input gives
-    the same bits. `rows` are always all in-lists.
+    """What a backend says of its sweeps.
 
-    d and ℓ are GraphView.degree and loop: of a weighted graph, the strength and the weight of the
-    loop. There "Σ contributions of the in-neighbours" is a sum of contributions times the weight of
-    the edge. A product of a quantized contribution and a weight is exact, but contribution·d is
-    rounded. A contribution that exceeds float32 is bounded; the rest of its residual stays.
-
-    contribution_dtype  what `sweep` quantizes contributions to
-    takes_momentum      whether there is `momentum_sweep`
+    contribution_dtype  what they quantize contributions to
+    takes_momentum      whether they keep a part of the contributions before
     """
 
     contribution_dtype: ClassVar[type[np.generic]]
     takes_momentum: ClassVar[bool] = False
 
-    @abstractmethod
-    def compute_contributions(self, graph: GraphView, values: Array, contributions: Array) -> None:
-        """What each vertex sends along an edge: y/d, and 0 where d = 0.
-
-        values         float64[n], y
-        contributions  float64[n], written
-        """
-
-    @abstractmethod
-    def compute_residual(
-        self,
-        graph: GraphView,
-        rows: Rows,
-        values: Array,
-        contributions: Array,
-        rhs_scale: float,
-        damping: float,
-        residual: Array,
-    ) -> tuple[float, float]:
-        """The residual of ``y = αP̄ᵀy + β·1`` at every vertex. With c the sum of contributions over
-        the in-neighbours of v (its own loop excluded), ℓ its loop flag and d its out-degree:
-
-            r = β + α·c - (1 - αℓ/d)·y[v]
-
-        values         values[n], y
-        contributions  float64[n] of `compute_contributions`
-        residual       values[n], receives r
-        Returns ‖r‖₁ and Σr.
-        """
-
-    @abstractmethod
-    def quantize_contributions(
-        self,
-        graph: GraphView,
-        values: Array,
-        residual: Array,
-        contributions: Array,
-        damping: float,
-        shift: float,
-    ) -> SweepResult:
-        """Lowers every r by the shift and computes the contributions with which a sweep begins.
-        Vertices without edges take their residual at once, as in `sweep`.
-
-        values, residual  values[n], y and r
-        contributions     of the dtype contribution_dtype; written: r / (1 - αℓ/d) / d, rounded,
-                          and 0 where d = 0
-        """
-
-    @abstractmethod
-    def sum_in_degrees(self, graph: GraphView, damping: float) -> Array:
-        """float64[k] on the device: sums over the vertices, of what `start_from_in_degrees` needs
-        to know of all of them.
-        """
-
-    @abstractmethod
-    def start_from_in_degrees(
-        self,
-        graph: GraphView,
-        in_degrees: Array,
-        values: Array,
-        residual: Array,
-        contributions: Array,
-        damping: float,
-        rhs_scale: float,
-    ) -> SweepResult:
-        """y = 0 and r = β·1, with contributions that are not those of r: those of the guess
-
-            (β + α·c·i) / (1 - αℓ/d),  i the length of the in-list,
-
-        where c is what such values send along an edge in the mean. A `sweep` without a shift then
-        makes y the guess, 0 and β where the vertex dangles, and r its residual. Vertices without
-        edges are solved at once.
-
-        in_degrees        of `sum_in_degrees`
-        values, residual  float64[n], written: y and r
-        contributions     of the dtype contribution_dtype, written
-        Returns as of a step from y = 0 and r = β·1.
-        """
-
-    @abstractmethod
-    def sweep(
-        self,
-        graph: GraphView,
-        rows: Rows,
-        values: Array,
-        residual: Array,
-        contributions: Array,
-        new_contributions: Array,
-        damping: float,
-        shift: float,
-        deflation: DeflationVector | None = None,
-        coefficient: float = 0.0,
-    ) -> SweepResult:
-        """Pushes the residual of every vertex at once, as a pull over the in-lists:
-
-            δ = contribution·d,  y += δ,
-            r = α·Σ contributions of the in-neighbours + what is left of r - shift
-
-        The step is what the quantized contributions stand for, so r stays the residual of y for a
-        right-hand side lowered by the shift; what contributions or y cannot represent stays in r. A
-        vertex without edges, whose loop does not count, takes its residual and the shift at once:
-        y = β / (1 - αℓ/d) there, always. With `graph.pages`, which are for a y in float64,
-        contributions are rounded to their unit, the step of their own vertex too: sums are exact.
-
-        values, residual                  values[n], y and r, updated
-        contributions, new_contributions  of r before and after; different arrays
-        deflation, coefficient            y += coefficient·z and r -= coefficient·A·z at vertices
-                                          with edges; only for a y in float64
-        """
-
-    def momentum_sweep(
-        self,
-        graph: GraphView,
-        rows: Rows,
-        values: Array,
-        residual: Array,
-        contributions: Array,
-        new_contributions: Array,
-        damping: float,
-        shift: float,
-        fresh: float,
-        kept: float,
-    ) -> SweepResult:
-        """`sweep`, for a y in float64, but for what it leaves in `new_contributions`: fresh·those
-        of r + kept·`contributions`, rounded. So may `contributions` be, from the sweep before: y
-        takes the step that they stand for. Only if `takes_momentum`.
-        """
-        raise NotImplementedError("sweeps have no momentum")
-
     def most_fused(self, graph: GraphView) -> int:  # noqa: ARG002
-        """The most sweeps that `fused_sweeps` or `fused_orthomin` should run: 1, if single sweeps
-        are as fast.
+        """The most sweeps that FusedSweeps or FusedOrthomin should run: 1, if single sweeps are as
+        fast.
         """
         return 1
-
-    def fused_sweeps(
-        self,
-        graph: GraphView,
-        rows: Rows,
-        values: Array,
-        residual: Array,
-        contributions: Array,
-        new_contributions: Array,
-        damping: float,
-        run: FusedRun,
-    ) -> list[tuple[SweepResult, float]]:
-        """At least one `sweep`, without a host between them; only if `most_fused` exceeds 1.
-
-        contributions, new_contributions  take turns: after an even number of sweeps the first
-                                          ones are those of r
-        Returns the result of each, and its shift.
-        """
-        raise NotImplementedError("sweeps are run one at a time")
-
-    def orthomin_products(
-        self,
-        graph: GraphView,
-        rows: Rows,
-        values: Array,
-        residual: Array,
-        contributions: Array,
-        state: OrthominState,
-        damping: float,
-        mean: float,
-        floor: float,
-        has_previous: bool,
-    ) -> Array:
-        """The first part of `orthomin_step`: q̂, into `state`. Returns the arguments of
-        OrthominStep.of, float64[5] on the device. Raises NotImplementedError where sweeps are not
-        accelerated.
-        """
-        raise NotImplementedError("sweeps are not accelerated")
-
-    def orthomin_update(
-        self,
-        graph: GraphView,
-        values: Array,
-        residual: Array,
-        contributions: Array,
-        state: OrthominState,
-        damping: float,
-        mean: float,
-        products: Array,
-        has_previous: bool,
-    ) -> tuple[OrthominStep, SweepResult]:
-        """The second part of `orthomin_step`. products: those of the first part."""
-        raise NotImplementedError("sweeps are not accelerated")
-
-    def orthomin_step(
-        self,
-        graph: GraphView,
-        rows: Rows,
-        values: Array,
-        residual: Array,
-        contributions: Array,
-        state: OrthominState,
-        damping: float,
-        mean: float,
-        floor: float,
-        has_previous: bool,
-    ) -> tuple[OrthominStep, SweepResult]:
-        """One step of Orthomin(1), for a y in float64. With δ what the contributions stand for:
-
-            q̂ = A·δ - mean, p = δ - β·p', q = q̂ - β·q', y += α·p, r -= α·q
-
-        and the contributions of the new r (α and β here are those of OrthominStep). p and q replace
-        p' and q' in `state`. A vertex without edges has q = 0 and the p that follows the right-hand
-        side.
-
-        mean          of A·δ over the vertices with edges, or 0
-        floor         weights are recomputed, W = 1 / (1 - αℓ/d) / max(y, floor); 0 to keep them
-        has_previous  whether `state` holds a p' and q'
-        """
-        vectors = (values, residual, contributions, state, damping, mean)
-        products = self.orthomin_products(graph, rows, *vectors, floor, has_previous)
-        return self.orthomin_update(graph, *vectors, products, has_previous)
-
-    def fused_orthomin(
-        self,
-        graph: GraphView,
-        rows: Rows,
-        values: Array,
-        residual: Array,
-        contributions: Array,
-        state: OrthominState,
-        damping: float,
-        image_mean: float,
-        floor: float,
-        has_previous: bool,
-        run: FusedRun,
-    ) -> list[tuple[OrthominStep, SweepResult, float]]:
-        """At least one `orthomin_step`, as `fused_sweeps`. They end also after a step that leaves
-        more than the damping of ‖r‖₁ / Σy, and one whose alpha is 0.
-
-        image_mean           of q' in `state`, if there is one
-        floor, has_previous  of the first step; the others keep the weights, and have a p' and q'
-        Returns the coefficients, the result and the mean of each.
-        """
-        raise NotImplementedError("sweeps are run one at a time")
-
-    @abstractmethod
-    def subtract_at(self, residual: Array, places: Array, weights: Array, amount: float) -> None:
-        """residual[places[i]] -= amount·weights[i].
-
-        residual  float64[n]; places  int32[k], distinct; weights  float64[k]
-        """
 
     @abstractmethod
     def sum_depth(self, longest_row: int) -> int:
         """The most additions that any term of a row sum goes through: L in the rounding bound."""
+
+
+class PartialSweeps(SweepOperations):
+    """Those of a backend that is given a part of the rows at a time: a sweep is a launch."""
+
+    def __init__(self, local: SweepOperations) -> None:
+        """local  those of the backend"""
+        self._local = local
+        self.contribution_dtype = local.contribution_dtype  # type: ignore[misc]
+
+    def sum_depth(self, longest_row: int) -> int:
+        return self._local.sum_depth(longest_row)

@@ -8,7 +8,6 @@ memory of the host if it has room, and every sweep reads them once, in windows:
     vertex_order      which vertices are adjacent
     spool             edges in any order → packed in-lists in a scratch file, in bounded memory
     window_stream     in-lists through two buffers: one is filled while the other is computed
-    windowed_sweeps   the operations of sweeps, window by window
     windowed_graph    the graph as a solve reads it
     active_windows    which windows have something to do
     windowed_program  a vertex program, window by window

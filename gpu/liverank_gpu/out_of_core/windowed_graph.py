@@ -11,9 +11,10 @@ from liverank_gpu.graph.vertex_ids import VertexIds
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.csr import Csr, GraphView, Rows
 from liverank_gpu.operations.device import Array
+from liverank_gpu.operations.operation import Operation, Result, Run, combined
+from liverank_gpu.operations.sweeps import PartialSweeps
 from liverank_gpu.out_of_core.spool import PackedEdges
 from liverank_gpu.out_of_core.window_stream import Windows, WindowStream
-from liverank_gpu.out_of_core.windowed_sweeps import WindowedSweeps
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,29 @@ class StreamedRows:
     def partition(self) -> Rows:
         """Raises NotImplementedError."""
         raise NotImplementedError("rows that are streamed are grouped by window")
+
+
+class WindowRun:
+    """Runs operations window by window, if they read in-lists (liverank_gpu.operations.operation.
+    Run). The sums of the windows are added up, so results depend on the order of windows, which
+    alternates, by rounding alone.
+    """
+
+    def __init__(self, local: Run, stream: WindowStream) -> None:
+        """local  that of the backend, which is given each window"""
+        self._local, self._stream = local, stream
+
+    def __call__(self, operation: Operation[Result], /) -> Result:
+        if not operation.in_rows:
+            return self._local(operation)
+        graph: GraphView = operation.graph  # type: ignore[attr-defined]
+        starts, lengths = graph.incoming.row_starts, graph.incoming.row_lengths
+        results = []
+        for window, slots in self._stream:
+            view = graph._replace(incoming=Csr(starts, lengths, *slots))
+            results.append(self._local(operation.over(view, window.rows)))
+        total: Result = combined(operation, results, sum)
+        return total
 
 
 def permutation_of(backend: Backend, packed: PackedEdges) -> VertexPermutation:
@@ -67,8 +91,8 @@ class WindowedGraph:
         linked = (self.degree != self.loop) | (windows.row_lengths != 0)
         self.connected = int(device.sum(linked))
         self.stream = WindowStream(backend, packed, windows.windows)
-        sweeps = WindowedSweeps(backend.sweeps, self.stream)
-        self.backend = replace(backend, sweeps=sweeps, components=None)
+        sweeps, run = PartialSweeps(backend.sweeps), WindowRun(backend.run, self.stream)
+        self.backend = replace(backend, sweeps=sweeps, run=run, components=None)
 
     def total(self, values: Array) -> float:
         """Σ over the vertices of an array over them."""

@@ -22,7 +22,7 @@ Stability of Numerical Algorithms", 3.3):
 - y + x loses nothing: what rounding of y left out stays in r;
 - of a dense sweep, y takes at most 4·‖r‖₁ (a step to the nearest float is at most twice what was
   wanted; the closed form of a loop makes at most 2 of 1 at a vertex with out-edges). Quantized
-  contributions are exact (SweepOperations.sweep), what is left and the new r are rounded: 5u of the
+  contributions are exact (Sweep), what is left and the new r are rounded: 5u of the
   old ‖r‖₁, u of the new. What y rounds away of a step whose contributions have been sent is
   u·Σ|y|, and Σ|y| ≤ |Σy| + 2·‖y* - y‖₁;
 - the maintained sums are sums of terms that together measure at most twice what was moved;

@@ -6,7 +6,14 @@ import numpy as np
 
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.residual import ResidualDelta
-from liverank_gpu.operations.sweeps import DeflationVector, SweepResult
+from liverank_gpu.operations.sweeps import (
+    ComputeContributions,
+    ComputeResidual,
+    DeflationVector,
+    StartFromInDegrees,
+    SumInDegrees,
+    SweepResult,
+)
 from liverank_gpu.pagerank.certificate import UNIT_ROUNDOFF, Certificate
 from liverank_gpu.pagerank.deflation import Deflation
 from liverank_gpu.pagerank.iterate import Iterate, transition_error
@@ -183,15 +190,17 @@ class GlobalIterate(Iterate):
         graph, certificate, damping = self.graph, self.certificate, self.options.damping
         self._drop_candidates()
         self.rhs_scale = 1.0 - damping
-        sweeps = graph.backend.sweeps
-        result = sweeps.start_from_in_degrees(
-            graph.view,
-            sweeps.sum_in_degrees(graph.view, damping),
-            self.values,
-            self.workspace.residual.values,
-            buffers.arrays(graph.columns)[0],
-            damping,
-            self.rhs_scale,
+        run = graph.backend.run
+        result = run(
+            StartFromInDegrees(
+                graph.view,
+                run(SumInDegrees(graph.view, damping)),
+                self.values,
+                self.workspace.residual.values,
+                buffers.arrays(graph.columns)[0],
+                damping,
+                self.rhs_scale,
+            )
         )
         self._record_free()
         certificate.start(result.residual_sum)
@@ -209,14 +218,16 @@ class GlobalIterate(Iterate):
         if len(free):
             self.values[free] = self._isolated
         self._record_free()
-        residual_l1, residual_sum = self.graph.backend.sweeps.compute_residual(
-            self.graph.view,
-            self.graph.in_rows(),
-            self.values,
-            self.contributions(),
-            self.rhs_scale,
-            self.options.damping,
-            self.workspace.residual.values,
+        residual_l1, residual_sum = self.graph.backend.run(
+            ComputeResidual(
+                self.graph.view,
+                self.graph.in_rows(),
+                self.values,
+                self.contributions(),
+                self.rhs_scale,
+                self.options.damping,
+                self.workspace.residual.values,
+            )
         )
         self.certificate.evaluation = self.gather_roundoff
         self.certificate.recompute(residual_l1, residual_sum, mass)
@@ -360,7 +371,7 @@ class GlobalIterate(Iterate):
     def contributions(self) -> Array:
         """float64[n]: y/d, and 0 where v dangles."""
         contributions = self.scratch("contributions", length=self.graph.columns)
-        self.graph.backend.sweeps.compute_contributions(self.graph.view, self.values, contributions)
+        self.graph.backend.run(ComputeContributions(self.graph.view, self.values, contributions))
         return contributions
 
     def scratch(

@@ -13,7 +13,13 @@ from typing import ClassVar
 
 from liverank_gpu.operations.csr import GraphView
 from liverank_gpu.operations.residual import PushLimits, PushResult, ResidualDelta
-from liverank_gpu.operations.sweeps import FusedRun, SweepResult
+from liverank_gpu.operations.sweeps import (
+    FusedRun,
+    FusedSweeps,
+    QuantizeContributions,
+    Sweep,
+    SweepResult,
+)
 from liverank_gpu.operations.update import GraphUpdate
 from liverank_gpu.pagerank.certificate import Certificate, gather_roundoff, strength_roundoff
 from liverank_gpu.pagerank.deflation import Deflation
@@ -154,13 +160,15 @@ class Iterate(ABC):
         """Fills the buffers with the contributions of r, after lowering β and r by `shift`."""
         shift = self._lower_rhs(shift) if shift != 0.0 else 0.0
         current, _ = buffers.arrays(self.graph.columns)
-        result = self.graph.backend.sweeps.quantize_contributions(
-            self.graph.view,
-            self.workspace.values,
-            self.workspace.residual.values,
-            current,
-            self.options.damping,
-            shift,
+        result = self.graph.backend.run(
+            QuantizeContributions(
+                self.graph.view,
+                self.workspace.values,
+                self.workspace.residual.values,
+                current,
+                self.options.damping,
+                shift,
+            )
         )
         self.certificate.after_pass(result.residual_l1, result.residual_sum, result.mass)
         self.residual_id = object()
@@ -170,14 +178,14 @@ class Iterate(ABC):
         self,
         buffers: ContributionBuffers,
         deflation: Deflation | None = None,
-        momentum: tuple[float, float] | None = None,
+        momentum: tuple[float, float] = (1.0, 0.0),
         step_l1: float = 0.0,
     ) -> tuple[SweepResult, float]:
         """One dense sweep.
 
         buffers    to compute in; filled first unless they hold the contributions of r
         deflation  makes Σr = 0; along the right-hand side if there is momentum
-        momentum   fresh and kept of SweepOperations.momentum_sweep
+        momentum   fresh and kept of Sweep
         step_l1    what ‖(1 - αℓ/d)·Δy‖₁ can be where that is not the step of r, but for rounding
         Returns what it did, and what it subtracted from every r beside.
         """
@@ -192,20 +200,20 @@ class Iterate(ABC):
             else:
                 error = deflation.rounding_error(coefficient, self.certificate)
                 self.certificate.add_error(error)
-        common = (
-            self.sweep_view(),
-            self.graph.in_rows(),
-            self.workspace.values,
-            self.workspace.residual.values,
-            *buffers.arrays(self.graph.columns),
-            self.options.damping,
-            shift,
+        result = self.graph.backend.run(
+            Sweep(
+                self.sweep_view(),
+                self.graph.in_rows(),
+                self.workspace.values,
+                self.workspace.residual.values,
+                *buffers.arrays(self.graph.columns),
+                self.options.damping,
+                shift,
+                vector,
+                coefficient if vector is not None else 0.0,
+                *momentum,
+            )
         )
-        sweeps = self.graph.backend.sweeps
-        if momentum is None:
-            result = sweeps.sweep(*common, vector, coefficient if vector is not None else 0.0)
-        else:
-            result = sweeps.momentum_sweep(*common, *momentum)
         self._record_sweep(buffers, result, step_l1)
         return result, shift
 
@@ -218,14 +226,16 @@ class Iterate(ABC):
         buffers  hold the contributions of r
         """
         self._drop_candidates()
-        results = self.graph.backend.sweeps.fused_sweeps(
-            self.graph.view,
-            self.graph.in_rows(),
-            self.workspace.values,
-            self.workspace.residual.values,
-            *buffers.arrays(self.graph.columns),
-            self.options.damping,
-            run,
+        results = self.graph.backend.run(
+            FusedSweeps(
+                self.graph.view,
+                self.graph.in_rows(),
+                self.workspace.values,
+                self.workspace.residual.values,
+                *buffers.arrays(self.graph.columns),
+                self.options.damping,
+                run,
+            )
         )
         for result, shift in results:
             self._lower_rhs(shift)

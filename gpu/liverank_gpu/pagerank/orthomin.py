@@ -17,7 +17,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from liverank_gpu.operations.sweeps import FusedRun, OrthominState, OrthominStep, SweepResult
+from liverank_gpu.operations.sweeps import (
+    FusedOrthomin,
+    FusedRun,
+    OrthominProducts,
+    OrthominState,
+    OrthominStep,
+    OrthominUpdate,
+    SweepResult,
+)
 from liverank_gpu.pagerank.certificate import UNIT_ROUNDOFF
 from liverank_gpu.pagerank.global_iterate import GlobalIterate
 from liverank_gpu.pagerank.workspace import ContributionBuffers
@@ -104,25 +112,18 @@ class Orthomin:
     ) -> list[tuple[OrthominStep, SweepResult, float]]:
         """The steps, with the mean of each. mean: of the first one."""
         iterate, graph = self._iterate, self._iterate.graph
+        backend = graph.backend
         current, _ = buffers.arrays(graph.columns)
         state = self._vectors()
         damping = iterate.options.damping
         iterate_arrays = (iterate.values, iterate.workspace.residual.values, current, state)
         if run is not None:
-            return graph.backend.sweeps.fused_orthomin(
-                graph.view,
-                graph.in_rows(),
-                *iterate_arrays,
-                damping,
-                self._mean,
-                floor,
-                has_previous,
-                run,
-            )
-        view, rows = iterate.sweep_view(), graph.in_rows()
-        step, result = graph.backend.sweeps.orthomin_step(
-            view, rows, *iterate_arrays, damping, mean, floor, has_previous
-        )
+            arguments = (*iterate_arrays, damping, self._mean, floor, has_previous, run)
+            return backend.run(FusedOrthomin(graph.view, graph.in_rows(), *arguments))
+        view, vectors = iterate.sweep_view(), (*iterate_arrays, damping, mean)
+        first = OrthominProducts(view, graph.in_rows(), *vectors, floor, has_previous)
+        products = backend.run(first)
+        step, result = backend.run(OrthominUpdate(view, *vectors, products, has_previous))
         return [(step, result, mean)]
 
     def _record(

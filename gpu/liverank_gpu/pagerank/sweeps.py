@@ -18,7 +18,7 @@ doubles the sweeps on the npm registry.
 
 Fused sweeps. On a device the launches of a sweep, and waiting for its sums, take longer than the
 sweep itself if the graph is small. There several sweeps are one launch
-(`SweepOperations.fused_sweeps`), which ends where one of the decisions made here could be another:
+(`FusedSweeps`), which ends where one of the decisions made here could be another:
 the goal may be met, or the gain is so low that the kind may change. All results are recorded,
 in order, and then the decisions are made from them as always.
 """

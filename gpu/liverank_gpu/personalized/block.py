@@ -1,15 +1,10 @@
 """Several personalized queries in each pass over the graph.
 
 A block holds y of up to 32 queries as the columns of one matrix, so that each edge is read once for
-all of them (MultivectorOperations.sweep_many). Each column is the dense phase of an iterate of its
-own, with the same certificate and the same deflation. y is float64. Contributions have few digits,
-and what is rounded off stays in the residual, so only the rounding of that residual to float32
-limits a block: it is part of the bound, which can reach LEAST_TARGET. A tighter target is met by
-single queries.
-
-A query that ends when places are proven has its answer then, and its column stays. To look for
-places is a pass over all columns, and the block goes on for those that are left. So it looks when
-all of these may be proven, or when they are few.
+all of them (SweepMany). Each column is the dense phase of an iterate of its own, with the same
+certificate and the same deflation. y is float64. Contributions have few digits, and what is rounded
+off stays in the residual, so only the rounding of that residual to float32 limits a block: it is
+part of the bound, which can reach LEAST_TARGET. A tighter target is met by single queries.
 """
 
 from __future__ import annotations
@@ -25,6 +20,7 @@ from liverank_gpu.errors import OutOfMemory
 from liverank_gpu.graph.dynamic_graph import DynamicGraph
 from liverank_gpu.graph.vertex_ids import NO_IDS
 from liverank_gpu.operations.device import Array
+from liverank_gpu.operations.multivector import AddCompensated, SweepMany
 from liverank_gpu.operations.select import TopK
 from liverank_gpu.operations.sweeps import SweepResult
 from liverank_gpu.pagerank.bounded_places import CHECK, BoundedPlaces
@@ -207,11 +203,11 @@ class Block:
 
     def _add_at_seeds(self, amounts: Ranking) -> None:
         """Adds amounts·s to the residuals, and what earlier additions carried over."""
-        device, multivector = self.graph.backend.device, self.graph.backend.multivector
+        backend = self.graph.backend
         if len(self._places):
-            added = device.to_device(amounts[self._columns] * self._weights)
+            added = backend.device.to_device(amounts[self._columns] * self._weights)
             remainder = self._remainder.reshape(-1)
-            multivector.add_compensated(remainder, self._places, added, self._carry)
+            backend.run(AddCompensated(remainder, self._places, added, self._carry))
         self._carried = _FLOAT32_ROUNDOFF * self._remaining
 
     @property
@@ -290,7 +286,7 @@ class Block:
             rows = graph.in_rows()
         else:
             rows = backend.frontier.rows_of(self._seed_rows, graph.incoming.csr.row_lengths)
-        residual_l1, residual_sum, mass = backend.multivector.sweep_many(
+        sweep = SweepMany(
             graph.view,
             rows,
             self._values,
@@ -301,7 +297,8 @@ class Block:
             self.options.damping,
             None if deflation is None else deflation.vector,
             coefficients,
-        )[:, : len(self.queries)]
+        )
+        residual_l1, residual_sum, mass = backend.run(sweep)[:, : len(self.queries)]
         self._contributions, self._new_contributions = self._new_contributions, self._contributions
         self.iterations += 1
         # sums; and what is left of each residual once a contribution of it is sent

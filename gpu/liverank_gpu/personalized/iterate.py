@@ -15,6 +15,7 @@ import numpy as np
 from liverank_gpu.graph.dynamic_graph import DynamicGraph
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.residual import PushResult, ResidualDelta
+from liverank_gpu.operations.sweeps import ComputeContributions, ComputeResidual, SubtractAt
 from liverank_gpu.pagerank.certificate import UNIT_ROUNDOFF, Certificate
 from liverank_gpu.pagerank.deflation import Deflation
 from liverank_gpu.pagerank.iterate import Iterate, transition_error
@@ -137,19 +138,12 @@ class PersonalizedIterate(Iterate):
         contributions  float64[n], scratch
         """
         graph, workspace, certificate = self.graph, self.workspace, self.certificate
-        sweeps, residuals = graph.backend.sweeps, workspace.residual.values
+        run, residuals = graph.backend.run, workspace.residual.values
         (mass,) = self.vertices.sums([float(workspace.values.sum())])
-        sweeps.compute_contributions(graph.view, workspace.values, contributions)
+        run(ComputeContributions(graph.view, workspace.values, contributions))
         # of the right-hand side 0: the seeds are added
-        _, residual_sum = sweeps.compute_residual(
-            graph.view,
-            graph.in_rows(),
-            workspace.values,
-            contributions,
-            0.0,
-            self.options.damping,
-            residuals,
-        )
+        arrays = (workspace.values, contributions, 0.0, self.options.damping, residuals)
+        _, residual_sum = run(ComputeResidual(graph.view, graph.in_rows(), *arrays))
         residuals[self.positions] += self.rhs_scale * self._weights
         certificate.evaluation = self.gather_roundoff
         certificate.recompute(self.rhs_scale, residual_sum + self.rhs_scale, mass)
@@ -173,9 +167,8 @@ class PersonalizedIterate(Iterate):
         error = 2.0 * UNIT_ROUNDOFF * (certificate.residual_l1 + abs(amount))
         if amount != 0.0:
             certificate.add_error(error)
-            self.graph.backend.sweeps.subtract_at(
-                self.workspace.residual.values, self.positions, self._weights, amount
-            )
+            residuals = self.workspace.residual.values
+            self.graph.backend.run(SubtractAt(residuals, self.positions, self._weights, amount))
             self.rhs_scale -= amount
         return 0.0
 

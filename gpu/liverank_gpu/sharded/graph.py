@@ -24,6 +24,7 @@ from liverank_gpu.graph.workspace import allocate_changes
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.graph import SortedKeys
+from liverank_gpu.operations.sweeps import PartialSweeps
 from liverank_gpu.operations.update import GraphUpdate, UpdateCounts
 from liverank_gpu.sharded.columns import Columns
 from liverank_gpu.sharded.communicator import Communicator
@@ -33,14 +34,13 @@ from liverank_gpu.sharded.forward_push import ShardedForwardPush
 from liverank_gpu.sharded.frontier import ShardedFrontier
 from liverank_gpu.sharded.in_pages import ShardInPages
 from liverank_gpu.sharded.loading import LargeBatch, load_bytes
-from liverank_gpu.sharded.multivector import ShardedMultivector
 from liverank_gpu.sharded.numbering import Numbering
+from liverank_gpu.sharded.operations import ShardedMultivector, ShardRun, shard_costs
 from liverank_gpu.sharded.planned import Direction, Load, Update, exceeded_key
 from liverank_gpu.sharded.published import ShardedPublished
 from liverank_gpu.sharded.removal import removed_arcs
 from liverank_gpu.sharded.residual import ShardedResidual
 from liverank_gpu.sharded.routing import CHUNK, Router
-from liverank_gpu.sharded.sweeps import ShardedSweeps, shard_costs
 from liverank_gpu.types import EdgeBatch, Options
 
 _RENUMBERED_SLOTS = 1 << 24
@@ -63,7 +63,7 @@ class ShardUpdate(GraphUpdate):
 
 
 class ShardGraph(DynamicGraph):
-    """One shard of a graph. `backend` sweeps over all shards (liverank_gpu.sharded.sweeps),
+    """One shard of a graph. `backend` sweeps over all shards (liverank_gpu.sharded.operations),
     `vertices` and arrays are those of own vertices, and `ids`, `edges`, `arcs`, `connected` and the
     lengths of the longest lists are those of the whole graph.
 
@@ -77,18 +77,18 @@ class ShardGraph(DynamicGraph):
         self.numbering = Numbering(communicator.rank, communicator.size)
         self._columns = columns = Columns(local, communicator)
         self.in_pages: ShardInPages = ShardInPages(local, communicator, columns)
-        sweeps = ShardedSweeps(local, communicator, columns)
         frontier = ShardedFrontier(local, columns)
         residual = ShardedResidual(local, communicator, columns)
         self.backend = replace(
             local,
             costs=shard_costs(local.costs, communicator.size),
-            sweeps=sweeps,
+            run=ShardRun(local, communicator, columns),
+            sweeps=PartialSweeps(local.sweeps),
             residual=residual,
             frontier=frontier,
-            published=ShardedPublished(local, communicator, sweeps, frontier),
+            published=ShardedPublished(local, communicator, columns, frontier),
             forward_push=ShardedForwardPush(local, residual, columns),
-            multivector=ShardedMultivector(local, communicator, columns),
+            multivector=ShardedMultivector(local, communicator),
         )
         self._communicator = communicator
         if options.half_life is not None:

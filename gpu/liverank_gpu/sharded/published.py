@@ -21,9 +21,10 @@ from liverank_gpu.operations.published import (
     PublishedResult,
     Rule,
 )
+from liverank_gpu.operations.sweeps import ComputeContributions, ComputeResidual
+from liverank_gpu.sharded.columns import Columns
 from liverank_gpu.sharded.communicator import Communicator
 from liverank_gpu.sharded.frontier import ShardedFrontier
-from liverank_gpu.sharded.sweeps import ShardedSweeps
 from liverank_gpu.trace import TRACED_STEPS
 
 
@@ -34,11 +35,11 @@ class ShardedPublished(PublishedOperations):
         self,
         local: Backend,
         communicator: Communicator,
-        sweeps: ShardedSweeps,
+        columns: Columns,
         frontier: ShardedFrontier,
     ) -> None:
         self._local, self._communicator = local, communicator
-        self._sweeps, self._frontier = sweeps, frontier
+        self._columns, self._frontier = columns, frontier
 
     def expand(self, graph: GraphView, out_rows: Rows, marks: Marks) -> None:  # noqa: ARG002
         vertices = self._local.xp.flatnonzero(marks.expanding).astype(np.int32)
@@ -74,16 +75,10 @@ class ShardedPublished(PublishedOperations):
             if marks is not None:
                 affected = xp.flatnonzero(marks.states == AFFECTED).astype(np.int32)
                 rows = self._local.frontier.rows_of(affected, in_lengths)
-            self._sweeps.compute_contributions(graph, values, contributions)
-            self._sweeps.compute_own_residual(
-                graph,
-                rows,
-                values,
-                contributions,
-                rhs_scale,
-                rule.damping,
-                residual,
-            )
+            self._local.run(ComputeContributions(graph, values, contributions))
+            self._columns.gather(contributions)
+            arrays = (values, contributions, rhs_scale, rule.damping, residual)
+            self._local.run(ComputeResidual(graph, rows, *arrays))
             numbers = self._step(graph, rows, values, residual, marks, rule)
             table = self._communicator.gather(numbers)
             largest, largest_relative = table[:, :2].max(axis=0).tolist()

@@ -33,7 +33,7 @@ from liverank_gpu.operations.update import EdgeChanges
 from liverank_gpu.sharded.columns import Columns
 from liverank_gpu.sharded.communicator import Communicator
 from liverank_gpu.sharded.numbering import Numbering
-from liverank_gpu.sharded.sweeps import shard_costs
+from liverank_gpu.sharded.operations import shard_costs
 
 _LEVEL_DIVISOR = 8.0
 """Of the thresholds between which a round chooses, each is this part of the one before."""

@@ -15,11 +15,13 @@ import pytest
 
 from liverank_gpu import PROGRAMS, EdgeBatch, Engine, Options, PersonalizedQuery, RankReference
 from liverank_gpu.backends.reference import reference_backend
+from liverank_gpu.backends.reference.solve import MULTIVECTOR, SWEEPS
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.csr import Csr
 from liverank_gpu.operations.forward_push import ForwardPushOperations, ForwardState, WorkList
+from liverank_gpu.operations.operation import Operation, Run
 from liverank_gpu.operations.residual import Residual, ResidualDelta
-from liverank_gpu.operations.sweeps import OrthominState, SweepResult
+from liverank_gpu.operations.sweeps import OrthominState, SumInDegrees, Sweep, SweepResult
 from liverank_gpu.pagerank.schedule import SWEEP_KINDS
 from liverank_gpu.pagerank.strategies import STRATEGIES
 from liverank_gpu.pagerank.sweeps import sweep_to_target
@@ -33,11 +35,11 @@ up in one operation.
 
 DIGIT = 2.0**-22
 """Where float32 is stored, a unit of its last digit besides, and in what follows from that in the
-same operation: the last digits of y and r in `sweep_many`, and differences of contributions.
+same operation: the last digits of y and r in SweepMany, and differences of contributions.
 """
 
 COMPARED = {
-    "sweeps": {"sum_depth", "sum_in_degrees"},
+    "sweeps": {"sum_depth"},
     "residual": {"push"},  # a backend may lower θ as it likes
     "frontier": set[str](),
     "published": set[str](),
@@ -50,6 +52,9 @@ COMPARED = {
     "lists": {"fingerprints"},  # hashes are a backend's own
 }
 """Operations by contract, but for those that are a backend's own choice."""
+
+RECORDS = {*SWEEPS, *MULTIVECTOR} - {SumInDegrees}
+"""Operations that are records; what SumInDegrees sums up is a backend's own choice."""
 
 NOT_CALLED = {"copy_rows", "expand", "scale_rows", "spread", "with_same_list"}
 """But by other operations; or by none of these updates and queries."""
@@ -87,6 +92,23 @@ class _Beside:
             return found
 
         return called
+
+
+def _run_beside(run: Run, seen: set[str]) -> Run:
+    """Runs operations that are compared with those of the reference."""
+
+    def called(operation: Operation[Any], /) -> Any:
+        if type(operation) not in RECORDS:
+            return run(operation)
+        copied, name = deepcopy(operation), type(operation).__name__
+        found, expected = run(operation), REFERENCE.run(copied)
+        seen.add(name)
+        name = "momentum" if isinstance(operation, Sweep) and operation.kept else name
+        _assert_same(found, expected, name)
+        _assert_same(operation, copied, name)
+        return found
+
+    return called
 
 
 def _assert_same(found: Any, expected: Any, name: str, in_any_order: bool = False) -> None:
@@ -136,7 +158,7 @@ def _assert_same(found: Any, expected: Any, name: str, in_any_order: bool = Fals
         assert np.array_equal(found[~finite], expected[~finite], equal_nan=True), name
         size = np.abs(expected[finite]).max(initial=1.0)
         is_float32 = found.dtype == np.float32
-        digits = {("sweep_many", False), ("sweep_many", True), ("momentum_sweep", True)}
+        digits = {("SweepMany", False), ("SweepMany", True), ("momentum", True)}
         absolute = DIGIT if (name, is_float32) in digits else ROUNDING
         absolute *= 500 if name == "iterate" else 1  # iterations
         np.testing.assert_allclose(
@@ -189,7 +211,8 @@ def test_operations_are_those_of_the_reference(kind: str, backend: Backend) -> N
         pytest.skip("contributions are of another type on a device")
     seen, options = set[str](), OPTIONS[kind]
     parts: dict[str, Any] = {name: _Beside(name, backend, seen) for name in COMPARED}
-    engine = Engine(options, replace(backend, **parts))
+    run = _run_beside(backend.run, seen)
+    engine = Engine(options, replace(backend, run=run, **parts))
     reference = RankReference(engine.publish())
     solves = [*product(("auto", *STRATEGIES), ("accelerated", "published"))]
     for number, batch in enumerate(_batches(options, 300, 800, len(solves))):
@@ -213,7 +236,7 @@ def test_operations_are_those_of_the_reference(kind: str, backend: Backend) -> N
         sweep_to_target(iterate, 12, [kind_of_sweep])
     asked = [PersonalizedQuery(np.array([v]), method="pull") for v in range(9)]
     engine.personalized_many([replace(each, target="settled-top-k") for each in asked])
-    expected = {
+    expected = {each.__name__ for each in RECORDS} | {
         name
         for contract, left_out in COMPARED.items()
         for name in _abstract(getattr(backend, contract)) - left_out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import product
 from typing import Any
 from unittest.mock import patch
@@ -21,13 +22,14 @@ from liverank_gpu.backends.cuda.kernels.loader import (
 from liverank_gpu.graph.dynamic_graph import DynamicGraph
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.graph import SortedKeys
-from liverank_gpu.operations.multivector import MultivectorOperations
-from liverank_gpu.operations.sweeps import SweepOperations
+from liverank_gpu.operations.multivector import AddCompensated, SweepMany
+from liverank_gpu.operations.sweeps import OrthominProducts, QuantizeContributions, SubtractAt
 from liverank_gpu.pagerank.frontier import _expand
 from liverank_gpu.pagerank.schedule import SWEEP_KINDS
 from liverank_gpu.pagerank.sweeps import Swept, sweep_to_target
 from liverank_gpu.types import Options
 from tests.gpu.backends.pushes import FIRST, LEAF, pushed, solved
+from tests.gpu.observed import observed
 
 pytestmark = pytest.mark.reference
 
@@ -51,7 +53,7 @@ def test_an_amount_is_subtracted_once_at_every_place(count: int, backend: Backen
     expected[places] -= 0.5 * weights
     on_device = backend.device.to_device(residual)
     to_device = backend.device.to_device
-    backend.sweeps.subtract_at(on_device, to_device(places), to_device(weights), 0.5)
+    backend.run(SubtractAt(on_device, to_device(places), to_device(weights), 0.5))
     assert np.allclose(backend.device.to_host(on_device), expected, rtol=1e-15, atol=1e-15)
 
 
@@ -92,7 +94,7 @@ def test_what_float32_cannot_represent_is_carried_over(count: int, backend: Back
     exact = remainder.astype(np.float64)
     arrays = [backend.device.to_device(a) for a in (remainder, places, amounts, np.zeros(count))]
     for _ in range(40):
-        backend.multivector.add_compensated(*arrays)
+        backend.run(AddCompensated(*arrays))
         exact[places] += amounts
     stored, carry = (backend.device.to_host(arrays[place]).astype(np.float64) for place in (0, 3))
     stored[places] += carry
@@ -132,7 +134,7 @@ def test_what_vertices_without_edges_keep_counts_in_the_sum(backend: Backend) ->
     residual[2:] = np.random.default_rng(6).random(298)
     y, r = to_device(values), to_device(residual)
     contributions = to_device(np.zeros(300, sweeps.contribution_dtype))
-    result = sweeps.quantize_contributions(graph.view, y, r, contributions, 0.85, 0.0)
+    result = backend.run(QuantizeContributions(graph.view, y, r, contributions, 0.85, 0.0))
     left = backend.device.to_host(r)
     assert np.abs(left).sum() > 1.0
     assert result.residual_sum == pytest.approx(left.sum(), abs=1e-9)
@@ -144,21 +146,19 @@ def test_the_sums_of_a_block_are_those_of_what_it_leaves(backend: Backend) -> No
         pytest.skip("reads the contributions of a device, bfloat16")
     engine = _random_graph(backend, 6_000, 30_000)
     engine.update()
-    sweep = type(backend.multivector).sweep_many
     seen = []
 
-    def observed(operations: MultivectorOperations, *arguments: Any) -> Any:
-        sums = sweep(operations, *arguments)
-        view, _, _, remainder, _, contributions, _, damping, *_ = arguments
-        host = backend.device.to_host
-        sent = (host(contributions).astype(np.uint32) << 16).view(np.float32).astype(np.float64)
-        lengths = host(view.outgoing.row_lengths)[:, None]
-        exact = (damping * lengths * sent + host(remainder)).sum(axis=0)
+    def look(sweep: SweepMany, run: Callable[[], NDArray[np.float64]]) -> Any:
+        sums, host = run(), backend.device.to_host
+        contributions = host(sweep.new_contributions).astype(np.uint32)
+        sent = (contributions << 16).view(np.float32).astype(np.float64)
+        lengths = host(sweep.graph.outgoing.row_lengths)[:, None]
+        exact = (sweep.damping * lengths * sent + host(sweep.remainder)).sum(axis=0)
         seen.append(np.abs(sums[1] - exact).max())
         return sums
 
     asked = [PersonalizedQuery(np.array([v]), method="pull") for v in range(8)]
-    with patch.object(type(backend.multivector), "sweep_many", observed):
+    with observed(SweepMany, look):
         engine.personalized_many(asked)
     assert len(seen) > 5
     assert max(seen) <= 1e-7
@@ -286,22 +286,20 @@ def test_a_target_that_is_met_exactly_is_met(backend: Backend) -> None:
 
 def test_orthomin_keeps_its_weights_until_it_starts_afresh(backend: Backend) -> None:
     engine = _random_graph(backend, 300, 900)
-    step = type(backend.sweeps).orthomin_step
     seen = set()
 
-    def observed(operations: SweepOperations, *arguments: Any) -> Any:
-        state, floor = arguments[5], arguments[8]
-        before = backend.device.to_host(state.weights).copy()
-        result = step(operations, *arguments)
-        is_kept = np.array_equal(before, backend.device.to_host(state.weights))
-        seen.add((floor == 0.0, is_kept))
-        return result
+    def look(step: OrthominProducts, run: Callable[[], Any]) -> Any:
+        before = backend.device.to_host(step.state.weights).copy()
+        products = run()
+        is_kept = np.array_equal(before, backend.device.to_host(step.state.weights))
+        seen.add((step.floor == 0.0, is_kept))
+        return products
 
     iterate = engine.internals.iterate
     iterate.reset()
     with (
         patch.object(type(backend.sweeps), "most_fused", lambda *_: 1),
-        patch.object(type(backend.sweeps), "orthomin_step", observed),
+        observed(OrthominProducts, look),
     ):
         sweep_to_target(iterate, 30, [kind for kind in SWEEP_KINDS if kind.accelerated])
     assert seen == {(True, True), (False, False)}

@@ -15,7 +15,16 @@ from numpy.typing import NDArray
 
 from liverank_gpu import EdgeBatch, Engine, Options, verify
 from liverank_gpu.operations.backend import Backend
-from liverank_gpu.operations.sweeps import FusedRun, OrthominState, SweepResult
+from liverank_gpu.operations.sweeps import (
+    FusedOrthomin,
+    FusedRun,
+    FusedSweeps,
+    OrthominProducts,
+    OrthominState,
+    OrthominUpdate,
+    Sweep,
+    SweepResult,
+)
 from liverank_gpu.pagerank.deflation import Deflation
 from liverank_gpu.pagerank.schedule import SWEEP_KINDS
 from liverank_gpu.pagerank.sweeps import iterate_to_tolerance, sweep_to_target
@@ -169,21 +178,16 @@ class _Started:
         self.restore()
         graph, damping = self.iterate.graph, self.iterate.options.damping
         values, residual, contributions, following = self.arrays
-        return self.backend.sweeps.fused_sweeps(
-            graph.view,
-            graph.in_rows(),
-            *(values, residual, contributions, following, damping, run),
-        )
+        arrays = (values, residual, contributions, following)
+        return self.backend.run(FusedSweeps(graph.view, graph.in_rows(), *arrays, damping, run))
 
     def orthomin(self, run: FusedRun) -> list[Any]:
         self.restore()
         graph, damping = self.iterate.graph, self.iterate.options.damping
         values, residual, contributions, _ = self.arrays
-        return self.backend.sweeps.fused_orthomin(
-            graph.view,
-            graph.in_rows(),
-            *(values, residual, contributions, self.orthomin_state(), damping),
-            *(0.0, 1e-3, False, run),
+        arrays = (values, residual, contributions, self.orthomin_state(), damping)
+        return self.backend.run(
+            FusedOrthomin(graph.view, graph.in_rows(), *arrays, 0.0, 1e-3, False, run)
         )
 
     def orthomin_state(self) -> OrthominState:
@@ -210,12 +214,11 @@ def test_each_sweep_is_that_of_a_launch_of_its_own(
             Deflation(image_sum).coefficient(following) if corrected else 0.0, rel=1e-6, abs=1e-12
         )
         contributions, new = buffers
-        single = backend.sweeps.sweep(
-            graph.view, graph.in_rows(), values, residual, contributions, new, alpha, shift
-        )
+        arrays = (values, residual, contributions, new)
+        single = backend.run(Sweep(graph.view, graph.in_rows(), *arrays, alpha, shift))
         buffers.reverse()
         following = single.next_residual_sum
-        for name in SweepResult.__slots__:
+        for name in SweepResult._fields:
             expected_sum = pytest.approx(getattr(single, name), rel=1e-10, abs=1e-10)
             assert getattr(result, name) == expected_sum, name
     assert len(found) == 5
@@ -237,12 +240,10 @@ def test_each_step_of_orthomin_is_that_of_launches_of_its_own(
     sums = started.iterate.certificate.residual_sum, started.buffers.next_residual_sum
     for place, (step, result, mean) in enumerate(found):
         assert mean == pytest.approx((sums[0] - sums[1]) / image_sum, rel=1e-9, abs=1e-12)
-        single_step, single = backend.sweeps.orthomin_step(
-            graph.view,
-            graph.in_rows(),
-            *(values, residual, contributions, state, options.damping, mean),
-            *(0.0 if place else 1e-3, place > 0),
-        )
+        arrays = (values, residual, contributions, state, options.damping, mean)
+        first = (*arrays, 0.0 if place else 1e-3, place > 0)
+        products = backend.run(OrthominProducts(graph.view, graph.in_rows(), *first))
+        single_step, single = backend.run(OrthominUpdate(graph.view, *arrays, products, place > 0))
         assert (step.alpha, step.beta) == pytest.approx(
             (single_step.alpha, single_step.beta), rel=1e-6, abs=1e-9
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 from unittest.mock import patch
 
@@ -11,9 +12,15 @@ from numpy.typing import NDArray
 
 from liverank_gpu import EdgeBatch, Engine, Options
 from liverank_gpu.operations.backend import Backend
-from liverank_gpu.operations.sweeps import OrthominStep, SweepResult
+from liverank_gpu.operations.sweeps import (
+    OrthominProducts,
+    OrthominStep,
+    OrthominUpdate,
+    SweepResult,
+)
 from liverank_gpu.pagerank.schedule import SWEEP_KINDS
 from liverank_gpu.pagerank.sweeps import sweep_to_target
+from tests.gpu.observed import observed
 
 ACCELERATED = [kind for kind in SWEEP_KINDS if kind.accelerated]
 
@@ -107,27 +114,31 @@ def test_a_step_is_what_its_definition_says(
     engine.apply(EdgeBatch(sources, targets, vertices=vertices, weights=weights))
     iterate, model = engine.internals.iterate, Model(engine)
     iterate.reset()
-    kind = type(backend.sweeps)
-    take, to_host = kind.orthomin_step, backend.device.to_host
+    kept: dict[str, NDArray[Any]] = {}
 
-    def observed(operations: Any, *arguments: Any) -> tuple[OrthominStep, SweepResult]:
-        _, _, values, residual, contributions, state, _, mean, _, has_previous = arguments
-        arrays = {
-            "values": values,
-            "residual": residual,
-            "contributions": contributions,
-            "direction": state.direction,
-            "last_image": state.last_image,
+    def arrays(step: OrthominProducts | OrthominUpdate) -> dict[str, NDArray[Any]]:
+        found = {
+            "values": step.values,
+            "residual": step.residual,
+            "contributions": step.contributions,
+            "direction": step.state.direction,
+            "last_image": step.state.last_image,
         }
-        before = {name: to_host(array).copy() for name, array in arrays.items()}
-        taken = take(operations, *arguments)
-        after = {name: to_host(array).copy() for name, array in arrays.items()}
-        model.check(before, after, mean, has_previous, *taken)
+        return {name: backend.device.to_host(array).copy() for name, array in found.items()}
+
+    def before(step: OrthominProducts, run: Callable[[], Any]) -> Any:
+        kept.update(arrays(step))
+        return run()
+
+    def after(step: OrthominUpdate, run: Callable[[], Any]) -> Any:
+        taken = run()
+        model.check(kept, arrays(step), step.mean, step.has_previous, *taken)
         return taken
 
     with (
-        patch.object(kind, "most_fused", lambda *_: 1),
-        patch.object(kind, "orthomin_step", observed),
+        patch.object(type(backend.sweeps), "most_fused", lambda *_: 1),
+        observed(OrthominProducts, before),
+        observed(OrthominUpdate, after),
     ):
         sweep_to_target(iterate, 12, ACCELERATED)
     assert model.steps >= 3

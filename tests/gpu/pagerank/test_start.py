@@ -12,10 +12,12 @@ from numpy.typing import NDArray
 
 from liverank_gpu import EdgeBatch, Engine, Options, verify
 from liverank_gpu.operations.backend import Backend
+from liverank_gpu.operations.sweeps import ComputeResidual
 from liverank_gpu.pagerank import sweeps
 from liverank_gpu.pagerank.start import start_from_in_degrees
 from liverank_gpu.pagerank.workspace import ContributionBuffers
 from tests.gpu.graphs import random_graph
+from tests.gpu.observed import counted
 
 POLICIES = [Options(), Options(dangling="self-loop"), Options(weighted=True)]
 
@@ -158,14 +160,8 @@ def test_only_a_graph_without_ranks_is_solved_without_its_residual(backend: Back
     edges = _dense()
     engine = Engine(Options(form="accelerated"), backend)
     engine.apply(EdgeBatch(edges[0], edges[1]))
-    passes: list[None] = []
-    compute = type(backend.sweeps).compute_residual
-
-    def observed(*arguments: Any, **named: Any) -> Any:
-        passes.append(None)
-        return compute(*arguments, **named)
-
-    with patch.object(type(backend.sweeps), "compute_residual", observed):
+    passes: list[ComputeResidual] = []
+    with counted(ComputeResidual, passes):
         first = engine.update("auto")
         assert first.converged
         assert not passes

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -13,8 +12,9 @@ import pytest
 from liverank_gpu import EdgeBatch, Options, PersonalizedQuery
 from liverank_gpu.backends import backend_named
 from liverank_gpu.operations.backend import Backend
+from liverank_gpu.operations.multivector import SweepMany
 from liverank_gpu.personalized.resolve import TARGETS
-from liverank_gpu.sharded.multivector import ShardedMultivector
+from tests.gpu.observed import observed
 from tests.gpu.sharded.test_personalized import (
     assert_certified,
     both,
@@ -30,13 +30,12 @@ CPU = backend_named("cpu")
 def sweeps() -> Iterator[list[int]]:
     """The number of columns of each sweep of a block, on each shard."""
     columns: list[int] = []
-    sweep_many = ShardedMultivector.sweep_many
 
-    def counted(multivector: ShardedMultivector, *arguments: Any) -> Any:
-        columns.append(arguments[2].shape[1])
-        return sweep_many(multivector, *arguments)
+    def look(sweep: SweepMany, run: Callable[[], Any]) -> Any:
+        columns.append(sweep.values.shape[1])
+        return run()
 
-    with patch.object(ShardedMultivector, "sweep_many", counted):
+    with observed(SweepMany, look):
         yield columns
 
 

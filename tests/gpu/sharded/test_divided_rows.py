@@ -17,7 +17,12 @@ from liverank_gpu.backends import backend_named
 from liverank_gpu.graph.dynamic_graph import DynamicGraph
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.csr import RowPart, Rows
-from liverank_gpu.operations.sweeps import DeflationVector, SweepResult
+from liverank_gpu.operations.sweeps import (
+    DeflationVector,
+    QuantizeContributions,
+    Sweep,
+    SweepResult,
+)
 from liverank_gpu.sharded import divided_rows
 from liverank_gpu.sharded.columns import Columns
 from liverank_gpu.sharded.communicator import SingleCommunicator
@@ -122,15 +127,14 @@ def graph() -> EdgeBatch:
 def sweep(shard: Shard, written: Any) -> tuple[list[NDArray[Any]], Any]:
     """The vectors after one sweep from random ones, and its sums. written: the new contributions"""
     graph, generator = shard.graph, np.random.default_rng(shard._communicator.rank)
-    sweeps, view = graph.backend.sweeps, graph.sweep_view(8.0 * VERTICES)
+    run, view = graph.backend.run, graph.sweep_view(8.0 * VERTICES)
     assert (view.pages is not None) == (graph.backend.costs.pages == ALWAYS)
     device, xp = graph.backend.device, graph.backend.xp
     values, residual = map(device.to_device, generator.random((2, graph.vertices)))
     contributions = xp.zeros_like(written)
-    sweeps.quantize_contributions(view, values, residual, contributions, 0.85, 0.0)
-    result = sweeps.sweep(
-        view, graph.in_rows(), values, residual, contributions, written, 0.85, 1e-4
-    )
+    run(QuantizeContributions(view, values, residual, contributions, 0.85, 0.0))
+    arrays = (values, residual, contributions, written)
+    result = run(Sweep(view, graph.in_rows(), *arrays, 0.85, 1e-4))
     return [device.to_host(values), device.to_host(residual)], result
 
 
@@ -207,18 +211,19 @@ def test_a_sweep_by_pages_is_finished_in_parts_to_the_same_bits(*, deflated: boo
     graph = DynamicGraph(paging(), "uniform", "given")
     graph.apply(skewed(generator, 6_000, VERTICES))
     graph.in_pages.want()
-    view, rows, sweeps = graph.sweep_view(1.0), graph.in_rows(), graph.backend.sweeps
+    view, rows, run = graph.sweep_view(1.0), graph.in_rows(), graph.backend.run
     assert view.pages is not None
     first = generator.random((2, VERTICES))
     z, z_residual = generator.random((2, VERTICES))
     vector = DeflationVector(z, z_residual, 0.3) if deflated else None
     contributions, sentinel = np.zeros(VERTICES, np.uint16), np.uint16(77)
-    sweeps.quantize_contributions(view, first[0], first[1], contributions, 0.85, 0.0)
+    run(QuantizeContributions(view, first[0], first[1], contributions, 0.85, 0.0))
 
     def swept(rows: Rows, written: NDArray[np.uint16]) -> tuple[NDArray[Any], SweepResult]:
         values, residual = first.copy()
         arrays = (values, residual, contributions, written)
-        result = sweeps.sweep(view, rows, *arrays, 0.85, 1e-4, vector, 0.1 if vector else 0.0)
+        sweep = Sweep(view, rows, *arrays, 0.85, 1e-4, vector, 0.1 if vector else 0.0)
+        result = run(sweep)
         return np.concatenate([values, residual]), result
 
     final = np.full(VERTICES, sentinel)

@@ -25,8 +25,8 @@ from liverank_gpu.generate import grid, rmat
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.personalized.iterate import PersonalizedIterate
 from liverank_gpu.personalized.resolve import METHODS
+from liverank_gpu.sharded.operations import shard_costs
 from liverank_gpu.sharded.queries import Answered, ShardedQueryBatch
-from liverank_gpu.sharded.sweeps import shard_costs
 from liverank_gpu.types import Personalized, Ranking
 from tests.gpu.graphs import FAMILIES, exact_ranks, random_graph, some_weights
 from tests.gpu.personalized.certified import assert_groups, queries_of, solved_by

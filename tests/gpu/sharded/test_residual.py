@@ -22,7 +22,7 @@ from tests.gpu.sharded.threads import ThreadWorkers
 @pytest.fixture(autouse=True)
 def _cheap_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """The launches of a round cost nothing, so that small graphs are pushed."""
-    monkeypatch.setattr("liverank_gpu.sharded.sweeps._ROUND_SWEEPS", 0)
+    monkeypatch.setattr("liverank_gpu.sharded.operations._ROUND_SWEEPS", 0)
 
 
 def without_latency(backend: Backend) -> Backend:

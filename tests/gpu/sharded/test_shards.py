@@ -30,12 +30,13 @@ from liverank_gpu.backends import backend_named
 from liverank_gpu.backends.cpu.device import CpuDevice
 from liverank_gpu.errors import BackendUnavailable, DeviceLost, EngineError
 from liverank_gpu.operations.backend import Backend
+from liverank_gpu.operations.sweeps import OrthominUpdate
 from liverank_gpu.pagerank.momentum import Momentum
 from liverank_gpu.pagerank.schedule import SWEEP_KINDS, relative_cost
 from liverank_gpu.sharded.graph import ShardGraph
 from liverank_gpu.sharded.numbering import Numbering
-from liverank_gpu.sharded.sweeps import ShardedSweeps
 from tests.gpu.graphs import FAMILIES, Model, WeightedModel, random_batch, weighted_batch
+from tests.gpu.observed import counted
 from tests.gpu.sharded.threads import ThreadWorkers, failing_sweep
 
 TARGET = 1e-9
@@ -138,7 +139,7 @@ def test_streams_that_remove_vertices_give_the_ranks_and_counts_of_the_model(
     seed: int, backend: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # a round costs nothing: small graphs are pushed too
-    monkeypatch.setattr("liverank_gpu.sharded.sweeps._ROUND_SWEEPS", 0)
+    monkeypatch.setattr("liverank_gpu.sharded.operations._ROUND_SWEEPS", 0)
     backend = replace(backend, costs=replace(backend.costs, exchange=0.0))
     run_stream(seed + 200, kind_of_graph(seed), 2 + seed // 4 % 2, backend, batches=4, removes=True)
 
@@ -170,15 +171,10 @@ def test_slow_sweeps_are_accelerated_as_on_one_device(directed: bool, backend: B
     options = Options(damping=0.97, target_error=1e-9, weighted=True, directed=directed)
     model, one = WeightedModel("uniform", directed), Engine(options, backend_named("cpu"))
     batch = EdgeBatch(edges[:, 0], edges[:, 1], vertices=vertices, weights=weights)
-    accelerated, update = [], ShardedSweeps.orthomin_update
-
-    def counted(sweeps: ShardedSweeps, *arguments: Any) -> Any:
-        accelerated.append(sweeps)
-        return update(sweeps, *arguments)
-
+    accelerated: list[OrthominUpdate] = []
     with (
         sharded_engine(options, 3, backend) as engine,
-        patch.object(ShardedSweeps, "orthomin_update", counted),
+        counted(OrthominUpdate, accelerated),
         patch.object(Momentum, "suits", False),  # which shards do not have
     ):
         for each in (model, one, engine):

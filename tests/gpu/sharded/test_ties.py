@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, get_args
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -12,12 +12,13 @@ from numpy.typing import NDArray
 from liverank_gpu import EdgeBatch, Engine, Options, PersonalizedQuery, ShardedEngine, verify
 from liverank_gpu.backends import backend_named
 from liverank_gpu.operations.backend import Backend
+from liverank_gpu.operations.sweeps import OrthominUpdate
 from liverank_gpu.pagerank import identical_lists
 from liverank_gpu.personalized.resolve import METHODS
 from liverank_gpu.sharded.own_vertices import OwnVertices
-from liverank_gpu.sharded.sweeps import ShardedSweeps
 from liverank_gpu.types import Dangling, VertexOrder
 from tests.gpu.graphs import FAMILIES
+from tests.gpu.observed import counted
 from tests.gpu.planted_ties import (
     COPIES,
     FOUND,
@@ -119,24 +120,16 @@ def test_an_interrupted_solve_leaves_no_ties() -> None:
 
 
 @pytest.mark.parametrize("shards", [2, 3])
-def test_ties_are_settled_by_accelerated_sweeps(
-    shards: int, backend: Backend, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ties_are_settled_by_accelerated_sweeps(shards: int, backend: Backend) -> None:
     vertices, edges = FAMILIES["grid"]()
     edges = edges[np.random.default_rng(2).random(len(edges)) < 0.8]
     twins = [(source, vertices + end) for source in range(0, vertices, 9) for end in range(2)]
     pairs = np.concatenate([edges, twins])
     # so loose that places are not settled by then
     options, k = Options(damping=0.97, target_error=0.1), 6
-    accelerated, update = list[ShardedSweeps](), ShardedSweeps.orthomin_update
-
-    def counted(sweeps: ShardedSweeps, *arguments: Any) -> Any:
-        accelerated.append(sweeps)
-        return update(sweeps, *arguments)
-
-    monkeypatch.setattr(ShardedSweeps, "orthomin_update", counted)
+    accelerated: list[OrthominUpdate] = []
     one = Engine(options, CPU)
-    with sharded_engine(options, shards, backend) as engine:
+    with counted(OrthominUpdate, accelerated), sharded_engine(options, shards, backend) as engine:
         for each in (one, engine):
             each.apply(EdgeBatch(pairs[:, 0], pairs[:, 1]))
             each.update("residual")

@@ -262,7 +262,7 @@ def test_entries_that_one_shard_cannot_list_are_listed_by_none(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # a round costs nothing: the query is pushed
-    monkeypatch.setattr("liverank_gpu.sharded.sweeps._ROUND_SWEEPS", 0)
+    monkeypatch.setattr("liverank_gpu.sharded.operations._ROUND_SWEEPS", 0)
     with rings() as (workers, one, engine):
         engine.watch("a", replace(ring_query(0), method="hybrid"))
         assert all(each.query and each.query.iterate.packed for each in entries(workers, "a"))

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import count
 from typing import Any
 from unittest.mock import patch
@@ -14,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from liverank_gpu.operations.backend import Backend
-from liverank_gpu.operations.sweeps import SweepResult
+from liverank_gpu.operations.operation import Operation
+from liverank_gpu.operations.sweeps import Sweep
 from liverank_gpu.sharded.communicator import HostCommunicator
 from liverank_gpu.sharded.shard import Shard
 from liverank_gpu.sharded.workers import Workers
@@ -100,13 +102,13 @@ class ThreadWorkers(Workers):
 @contextmanager
 def failing_sweep(workers: ThreadWorkers) -> Iterator[None]:
     """The third sweep of one shard raises MemoryError."""
-    sweeps = workers.shards[1].graph.backend.sweeps
-    sweep, numbers = sweeps.sweep, count(1)
+    graph, numbers = workers.shards[1].graph, count(1)
+    run = graph.backend.run
 
-    def failing(*arguments: Any) -> SweepResult:
-        if next(numbers) == 3:
+    def failing(operation: Operation[Any], /) -> Any:
+        if isinstance(operation, Sweep) and next(numbers) == 3:
             raise MemoryError("the third sweep")
-        return sweep(*arguments)
+        return run(operation)
 
-    with patch.object(sweeps, "sweep", failing):
+    with patch.object(graph, "backend", replace(graph.backend, run=failing)):
         yield

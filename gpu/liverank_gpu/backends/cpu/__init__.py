@@ -14,7 +14,7 @@ from liverank_gpu.backends.cpu.frontier import CpuFrontier
 from liverank_gpu.backends.cpu.generate import CpuGenerate
 from liverank_gpu.backends.cpu.graph import CpuGraph
 from liverank_gpu.backends.cpu.lists import CpuLists
-from liverank_gpu.backends.cpu.multivector import CpuMultivector
+from liverank_gpu.backends.cpu.multivector import MULTIVECTOR, CpuMultivector
 from liverank_gpu.backends.cpu.program_windows import CpuProgramWindows
 from liverank_gpu.backends.cpu.programs import CpuPrograms
 from liverank_gpu.backends.cpu.published import CpuPublished
@@ -22,9 +22,10 @@ from liverank_gpu.backends.cpu.rebuild import CpuRebuild
 from liverank_gpu.backends.cpu.residual import CpuResidual
 from liverank_gpu.backends.cpu.rounds import CpuRounds
 from liverank_gpu.backends.cpu.select import CpuSelect
-from liverank_gpu.backends.cpu.sweeps import CpuSweeps
+from liverank_gpu.backends.cpu.sweeps import SWEEPS, CpuSweeps
 from liverank_gpu.backends.cpu.triangles import CpuTriangles
 from liverank_gpu.operations.backend import Backend, Costs
+from liverank_gpu.operations.operation import Kernels
 
 
 def cpu_backend() -> Backend:
@@ -35,6 +36,7 @@ def cpu_backend() -> Backend:
     return Backend(
         name="cpu",
         costs=Costs(pushed_edge=8.0, sweep_overhead=1e4, sparse_part=16, exchange=5e5),
+        run=Kernels(SWEEPS, MULTIVECTOR),
         device=device,
         graph=graph,
         rebuild=rebuild,

@@ -37,6 +37,7 @@ from liverank_gpu.backends.cuda.triangles import CudaTriangles
 from liverank_gpu.errors import BackendUnavailable
 from liverank_gpu.operations.backend import Backend, Costs, QueryCosts
 from liverank_gpu.operations.device import Array
+from liverank_gpu.operations.operation import Kernels
 
 _COSTS = Costs(
     pushed_edge=12.0,
@@ -66,9 +67,11 @@ def make_backend(device: Device) -> Backend:
     launcher = Launcher(cuda_device)
     graph = CudaGraph(launcher)
     rebuild = CudaRebuild(launcher, graph)
+    sweeps, multivector = CudaSweeps(launcher, device.pages), CudaMultivector(launcher)
     return Backend(
         name="cuda",
         costs=_COSTS,
+        run=Kernels(sweeps.table, multivector.table),
         device=cuda_device,
         graph=graph,
         rebuild=rebuild,
@@ -77,8 +80,8 @@ def make_backend(device: Device) -> Backend:
         forward_push=CudaForwardPush(launcher),
         residual=CudaResidual(launcher),
         rounds=CudaRounds(launcher),
-        sweeps=CudaSweeps(launcher, device.pages),
-        multivector=CudaMultivector(launcher),
+        sweeps=sweeps,
+        multivector=multivector,
         select=CudaSelect(launcher),
         lists=CudaLists(launcher),
         generate=CudaGenerate(launcher),

@@ -23,8 +23,8 @@ from liverank_gpu.backends.cuda.launcher import Launcher, pointers
 from liverank_gpu.backends.cuda.sweeps import NO_DEFLATION
 from liverank_gpu.operations.csr import GraphView, Rows
 from liverank_gpu.operations.device import Array
-from liverank_gpu.operations.multivector import MultivectorOperations
-from liverank_gpu.operations.sweeps import DeflationVector
+from liverank_gpu.operations.multivector import AddCompensated, MultivectorOperations, SweepMany
+from liverank_gpu.operations.operation import Table
 
 _LONG_GROUPS = sum(lanes > WARP for lanes in BIN_LANES)
 """Groups of rows that several warps sum, the first ones; the rows of the next group have a warp
@@ -53,27 +53,21 @@ class CudaMultivector(MultivectorOperations):
     def column_count(self, wanted: int) -> int:  # noqa: ARG002
         return COLUMNS
 
-    def sweep_many(
-        self,
-        graph: GraphView,
-        rows: Rows,
-        values: Array,
-        remainder: Array,
-        contributions: Array,
-        new_contributions: Array,
-        seeded: Array,
-        damping: float,
-        deflation: DeflationVector | None,
-        coefficients: NDArray[np.float64],
-    ) -> NDArray[np.float64]:
-        launch, deflated = self._launch, str(deflation is not None).lower()
-        z, z_residual, z_rhs_scale = deflation or NO_DEFLATION
+    @property
+    def table(self) -> Table:
+        """What runs each operation."""
+        return {SweepMany: self._sweep_many, AddCompensated: self._add_compensated}
+
+    def _sweep_many(self, do: SweepMany) -> NDArray[np.float64]:
+        launch, graph, rows = self._launch, do.graph, do.rows
+        deflated = str(do.deflation is not None).lower()
+        z, z_residual, z_rhs_scale = do.deflation or NO_DEFLATION
         device_coefficients: Array = NULL
-        if deflation is not None:
-            padded = np.pad(coefficients, (0, COLUMNS - len(coefficients)))
+        if do.deflation is not None:
+            padded = np.pad(do.coefficients, (0, COLUMNS - len(do.coefficients)))
             device_coefficients = launch.device.to_device(padded)
         long_rows = int(rows.groups[_LONG_GROUPS])
-        ends, partials = self._sum_long_rows(graph, rows, long_rows, contributions)
+        ends, partials = self._sum_long_rows(graph, rows, long_rows, do.contributions)
         # the longest rows come first: see BIN_LIMITS
         warp_rows, half_warp_rows = int(rows.groups[_LONG_GROUPS + 1]), int(rows.groups[-2])
         long = (np.int64(long_rows), ends, partials)
@@ -85,7 +79,7 @@ class CudaMultivector(MultivectorOperations):
                     first,
                     last,
                     _SHORT_ROWS_PER_WARP,
-                    (seeded,),
+                    (do.seeded,),
                 )
                 for short, first, last in (
                     ("false", warp_rows, half_warp_rows),
@@ -113,11 +107,11 @@ class CudaMultivector(MultivectorOperations):
                 graph.outgoing.row_lengths,
                 graph.loop,
                 graph.degree,
-                contributions,
-                np.float64(damping),
-                values,
-                remainder,
-                new_contributions,
+                do.contributions,
+                np.float64(do.damping),
+                do.values,
+                do.remainder,
+                do.new_contributions,
                 sums[begin:],
                 z,
                 z_residual,
@@ -174,11 +168,8 @@ class CudaMultivector(MultivectorOperations):
         in_warp = _SHORT_ROWS_PER_WARP * (1 + graph.vertices // rows_per_pass)
         return in_row + in_warp + 3 * most_blocks + BLOCK // WARP
 
-    def add_compensated(
-        self, remainder: Array, places: Array, amounts: Array, carry: Array
-    ) -> None:
-        count = len(places)
+    def _add_compensated(self, do: AddCompensated) -> None:
+        count = len(do.places)
         blocks, size = self._launch.resident_blocks(count), np.int64(count)
-        self._launch(
-            "multivector", "add_compensated", blocks, places, amounts, size, carry, remainder
-        )
+        arrays = (do.places, do.amounts, size, do.carry, do.remainder)
+        self._launch("multivector", "add_compensated", blocks, *arrays)

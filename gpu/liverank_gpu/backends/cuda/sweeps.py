@@ -21,12 +21,24 @@ from liverank_gpu.backends.cuda.launcher import Launcher, grid_blocks
 from liverank_gpu.backends.cuda.pages import over_in_lists
 from liverank_gpu.operations.csr import GraphView, Rows
 from liverank_gpu.operations.device import Array
+from liverank_gpu.operations.operation import Table
 from liverank_gpu.operations.sweeps import (
     GAIN_SWEEPS,
+    ComputeContributions,
+    ComputeResidual,
     DeflationVector,
+    FusedOrthomin,
     FusedRun,
-    OrthominState,
+    FusedSweeps,
+    OrthominProducts,
     OrthominStep,
+    OrthominUpdate,
+    QuantizeContributions,
+    ResidualSums,
+    StartFromInDegrees,
+    SubtractAt,
+    SumInDegrees,
+    Sweep,
     SweepOperations,
     SweepResult,
 )
@@ -63,264 +75,205 @@ class CudaSweeps(SweepOperations):
     def __init__(self, launch: Launcher, pages: PageShape | None) -> None:
         self._launch, self._pages = launch, pages
 
-    def compute_contributions(self, graph: GraphView, values: Array, contributions: Array) -> None:
+    def most_fused(self, graph: GraphView) -> int:
+        return MOST_FUSED if graph.edges + 2 * graph.vertices <= _FUSED_EDGES else 1
+
+    def sum_depth(self, longest_row: int) -> int:
+        # additions of one thread, in any bin that can have a row of this length; sums of the parts
+        # of a row; shuffles
+        own = [
+            -(-min(longest_row, OVERFLOW_FACTOR * limit) // lanes)
+            for lanes, limit in zip(BIN_LANES, BIN_LIMITS, strict=False)
+        ]
+        parts = BIN_LANES[-1] // WARP
+        return max(*own, -(-longest_row // BIN_LANES[-1])) + parts // WARP + 2 * 5
+
+    @property
+    def table(self) -> Table:
+        """What runs each operation."""
+        return {
+            ComputeContributions: self._compute_contributions,
+            ComputeResidual: self._compute_residual,
+            QuantizeContributions: self._quantize_contributions,
+            SumInDegrees: self._sum_in_degrees,
+            StartFromInDegrees: self._start_from_in_degrees,
+            Sweep: self._sweep,
+            FusedSweeps: self._fused_sweeps,
+            OrthominProducts: self._orthomin_products,
+            OrthominUpdate: self._orthomin_update,
+            FusedOrthomin: self._fused_orthomin,
+            SubtractAt: self._subtract_at,
+        }
+
+    def _compute_contributions(self, do: ComputeContributions) -> None:
+        graph = do.graph
         self._launch(
             "residual",
             "compute_contributions",
             grid_blocks(graph.vertices),
             np.int64(graph.vertices),
             graph.degree,
-            values,
-            contributions,
+            do.values,
+            do.contributions,
             weighted=graph.weighted,
         )
 
-    def compute_residual(
-        self,
-        graph: GraphView,
-        rows: Rows,
-        values: Array,
-        contributions: Array,
-        rhs_scale: float,
-        damping: float,
-        residual: Array,
-    ) -> tuple[float, float]:
+    def _compute_residual(self, do: ComputeResidual) -> ResidualSums:
+        graph = do.graph
         sums = self._launch.over_rows(
             "residual",
             "compute_residual",
             graph.incoming,
-            rows,
+            do.rows,
             graph.loop,
             graph.degree,
-            values,
-            contributions,
-            np.float64(rhs_scale),
-            np.float64(damping),
-            residual,
+            do.values,
+            do.contributions,
+            np.float64(do.rhs_scale),
+            np.float64(do.damping),
+            do.residual,
         )
         residual_l1, residual_sum, *_ = self._launch.device.to_host(sums).tolist()
-        return residual_l1, residual_sum
+        return ResidualSums(residual_l1, residual_sum)
 
-    def quantize_contributions(
-        self,
-        graph: GraphView,
-        values: Array,
-        residual: Array,
-        contributions: Array,
-        damping: float,
-        shift: float,
-    ) -> SweepResult:
-        sums = self._launch.over_vertices(
+    def _quantize_contributions(self, do: QuantizeContributions) -> SweepResult:
+        sums = self._over_vertices(
             "sweep",
             "quantize_contributions",
-            graph,
-            graph.incoming.row_lengths,
-            np.float64(damping),
-            np.float64(shift),
-            values,
-            residual,
-            contributions,
+            do.graph,
+            np.float64(do.damping),
+            np.float64(do.shift),
+            do.values,
+            do.residual,
+            do.contributions,
         )
         return SweepResult(*self._launch.device.to_host(sums).tolist())
 
-    def sum_in_degrees(self, graph: GraphView, damping: float) -> Array:
-        lengths = graph.incoming.row_lengths
-        return self._launch.over_vertices(
-            "sweep", "sum_in_degrees", graph, lengths, np.float64(damping)
-        )
+    def _sum_in_degrees(self, do: SumInDegrees) -> Array:
+        return self._over_vertices("sweep", "sum_in_degrees", do.graph, np.float64(do.damping))
 
-    def start_from_in_degrees(
-        self,
-        graph: GraphView,
-        in_degrees: Array,
-        values: Array,
-        residual: Array,
-        contributions: Array,
-        damping: float,
-        rhs_scale: float,
-    ) -> SweepResult:
-        sums = self._launch.over_vertices(
+    def _start_from_in_degrees(self, do: StartFromInDegrees) -> SweepResult:
+        sums = self._over_vertices(
             "sweep",
             "start_from_in_degrees",
-            graph,
-            graph.incoming.row_lengths,
-            np.float64(damping),
-            np.float64(rhs_scale),
-            in_degrees,
-            values,
-            residual,
-            contributions,
+            do.graph,
+            np.float64(do.damping),
+            np.float64(do.rhs_scale),
+            do.in_degrees,
+            do.values,
+            do.residual,
+            do.contributions,
         )
         return SweepResult(*self._launch.device.to_host(sums).tolist())
 
-    def sweep(
-        self,
-        graph: GraphView,
-        rows: Rows,
-        values: Array,
-        residual: Array,
-        contributions: Array,
-        new_contributions: Array,
-        damping: float,
-        shift: float,
-        deflation: DeflationVector | None = None,
-        coefficient: float = 0.0,
-    ) -> SweepResult:
-        deflated = str(deflation is not None).lower()
-        z, z_residual, z_rhs_scale = deflation or NO_DEFLATION
+    def _sweep(self, do: Sweep) -> SweepResult:
+        if do.kept != 0.0:
+            raise NotImplementedError("sweeps have no momentum")
+        deflated = str(do.deflation is not None).lower()
+        z, z_residual, z_rhs_scale = do.deflation or NO_DEFLATION
         sums = over_in_lists(
             self._launch,
             self._pages,
             "sweep",
             (f"sweep<{deflated}>", f"finish_sweep<{deflated}>"),
-            graph,
-            rows,
-            contributions,
-            np.float64(damping),
-            np.float64(shift),
+            do.graph,
+            do.rows,
+            do.contributions,
+            np.float64(do.damping),
+            np.float64(do.shift),
             z,
             z_residual,
             np.float64(z_rhs_scale),
-            np.float64(coefficient),
-            values,
-            residual,
-            new_contributions,
+            np.float64(do.coefficient),
+            do.values,
+            do.residual,
+            do.new_contributions,
         )
         return SweepResult(*self._launch.device.to_host(sums).tolist())
 
-    def orthomin_products(
-        self,
-        graph: GraphView,
-        rows: Rows,
-        values: Array,
-        residual: Array,
-        contributions: Array,
-        state: OrthominState,
-        damping: float,
-        mean: float,
-        floor: float,
-        has_previous: bool,
-    ) -> Array:
+    def _orthomin_products(self, do: OrthominProducts) -> Array:
         return over_in_lists(
             self._launch,
             self._pages,
             "orthomin",
             ("orthomin_image", "finish_image"),
-            graph,
-            rows,
-            contributions,
-            np.float64(damping),
-            np.float64(mean),
-            values,
-            residual,
-            np.int32(floor == 0.0),
-            np.float64(floor),
-            state.weights,
-            np.int32(has_previous),
-            state.last_image,
-            state.image,
+            do.graph,
+            do.rows,
+            do.contributions,
+            np.float64(do.damping),
+            np.float64(do.mean),
+            do.values,
+            do.residual,
+            np.int32(do.floor == 0.0),
+            np.float64(do.floor),
+            do.state.weights,
+            np.int32(do.has_previous),
+            do.state.last_image,
+            do.state.image,
         )
 
-    def orthomin_update(
-        self,
-        graph: GraphView,
-        values: Array,
-        residual: Array,
-        contributions: Array,
-        state: OrthominState,
-        damping: float,
-        mean: float,
-        products: Array,
-        has_previous: bool,
-    ) -> tuple[OrthominStep, SweepResult]:
-        sums = self._launch.over_vertices(
+    def _orthomin_update(self, do: OrthominUpdate) -> tuple[OrthominStep, SweepResult]:
+        sums = self._over_vertices(
             "orthomin",
             "orthomin_step",
-            graph,
-            graph.incoming.row_lengths,
-            np.float64(damping),
-            np.float64(mean),
-            products,
-            np.int32(has_previous),
-            state.image,
-            state.direction,
-            state.last_image,
-            values,
-            residual,
-            contributions,
+            do.graph,
+            np.float64(do.damping),
+            np.float64(do.mean),
+            do.products,
+            np.int32(do.has_previous),
+            do.state.image,
+            do.state.direction,
+            do.state.last_image,
+            do.values,
+            do.residual,
+            do.contributions,
         )
         # the host waits once for both
-        both = self._launch.device.to_host(self._launch.xp.concatenate([products, sums]))
+        both = self._launch.device.to_host(self._launch.xp.concatenate([do.products, sums]))
         products_here, sums_here = both.reshape(2, SWEEP_SUMS).tolist()
-        return OrthominStep.of(products_here, has_previous), SweepResult(*sums_here)
+        return OrthominStep.of(products_here, do.has_previous), SweepResult(*sums_here)
 
-    def most_fused(self, graph: GraphView) -> int:
-        return MOST_FUSED if graph.edges + 2 * graph.vertices <= _FUSED_EDGES else 1
-
-    def fused_sweeps(
-        self,
-        graph: GraphView,
-        rows: Rows,
-        values: Array,
-        residual: Array,
-        contributions: Array,
-        new_contributions: Array,
-        damping: float,
-        run: FusedRun,
-    ) -> list[tuple[SweepResult, float]]:
+    def _fused_sweeps(self, do: FusedSweeps) -> list[tuple[SweepResult, float]]:
         results = self._fused(
             "fused_sweeps",
-            graph,
-            rows,
-            run,
-            graph.loop,
-            graph.degree,
-            contributions,
-            new_contributions,
-            np.float64(damping),
-            values,
-            residual,
+            do.graph,
+            do.rows,
+            do.run,
+            do.graph.loop,
+            do.graph.degree,
+            do.contributions,
+            do.new_contributions,
+            np.float64(do.damping),
+            do.values,
+            do.residual,
         )
         return [(SweepResult(*row[:SWEEP_SUMS]), row[SWEEP_SUMS]) for row in results]
 
-    def fused_orthomin(
-        self,
-        graph: GraphView,
-        rows: Rows,
-        values: Array,
-        residual: Array,
-        contributions: Array,
-        state: OrthominState,
-        damping: float,
-        image_mean: float,
-        floor: float,
-        has_previous: bool,
-        run: FusedRun,
-    ) -> list[tuple[OrthominStep, SweepResult, float]]:
+    def _fused_orthomin(self, do: FusedOrthomin) -> list[tuple[OrthominStep, SweepResult, float]]:
         results = self._fused(
             "fused_orthomin",
-            graph,
-            rows,
-            run,
-            np.int64(graph.vertices),
-            graph.loop,
-            graph.degree,
-            contributions,
-            np.float64(damping),
-            values,
-            residual,
-            np.int32(floor == 0.0),
-            np.float64(floor),
-            state.weights,
-            np.int32(has_previous),
-            np.float64(image_mean),
-            state.last_image,
-            state.image,
-            state.direction,
+            do.graph,
+            do.rows,
+            do.run,
+            np.int64(do.graph.vertices),
+            do.graph.loop,
+            do.graph.degree,
+            do.contributions,
+            np.float64(do.damping),
+            do.values,
+            do.residual,
+            np.int32(do.floor == 0.0),
+            np.float64(do.floor),
+            do.state.weights,
+            np.int32(do.has_previous),
+            np.float64(do.image_mean),
+            do.state.last_image,
+            do.state.image,
+            do.state.direction,
         )
         return [
             (
-                OrthominStep.of(row[SWEEP_SUMS + 1 :], has_previous or place > 0),
+                OrthominStep.of(row[SWEEP_SUMS + 1 :], do.has_previous or place > 0),
                 SweepResult(*row[:SWEEP_SUMS]),
                 row[SWEEP_SUMS],
             )
@@ -357,19 +310,19 @@ class CudaSweeps(SweepOperations):
         found: list[list[float]] = sweeps[: int(written[-1])].tolist()
         return found
 
-    def subtract_at(self, residual: Array, places: Array, weights: Array, amount: float) -> None:
-        count = len(places)
-        blocks, size = grid_blocks(count), np.int64(count)
+    def _subtract_at(self, do: SubtractAt) -> None:
+        count = len(do.places)
         self._launch(
-            "sweep", "subtract_at", blocks, places, weights, size, np.float64(amount), residual
+            "sweep",
+            "subtract_at",
+            grid_blocks(count),
+            do.places,
+            do.weights,
+            np.int64(count),
+            np.float64(do.amount),
+            do.residual,
         )
 
-    def sum_depth(self, longest_row: int) -> int:
-        # additions of one thread, in any bin that can have a row of this length; sums of the parts
-        # of a row; shuffles
-        own = [
-            -(-min(longest_row, OVERFLOW_FACTOR * limit) // lanes)
-            for lanes, limit in zip(BIN_LANES, BIN_LIMITS, strict=False)
-        ]
-        parts = BIN_LANES[-1] // WARP
-        return max(*own, -(-longest_row // BIN_LANES[-1])) + parts // WARP + 2 * 5
+    def _over_vertices(self, source: str, kernel: str, graph: GraphView, *arguments: Any) -> Array:
+        lengths = graph.incoming.row_lengths
+        return self._launch.over_vertices(source, kernel, graph, lengths, *arguments)

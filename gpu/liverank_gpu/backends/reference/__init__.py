@@ -33,6 +33,8 @@ from liverank_gpu.backends.reference.sets import (
     ReferenceSelect,
 )
 from liverank_gpu.backends.reference.solve import (
+    MULTIVECTOR,
+    SWEEPS,
     ReferenceComponents,
     ReferenceMultivector,
     ReferenceResidual,
@@ -40,6 +42,7 @@ from liverank_gpu.backends.reference.solve import (
     ReferenceSweeps,
 )
 from liverank_gpu.operations.backend import Backend, Costs
+from liverank_gpu.operations.operation import Kernels
 
 
 def reference_backend() -> Backend:
@@ -48,6 +51,7 @@ def reference_backend() -> Backend:
     return Backend(
         name="reference",
         costs=Costs(pushed_edge=8.0, sweep_overhead=1e4, sparse_part=16, exchange=5e5),
+        run=Kernels(SWEEPS, MULTIVECTOR),
         device=device,
         graph=graph,
         rebuild=ReferenceRebuild(graph),

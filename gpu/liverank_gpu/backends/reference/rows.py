@@ -21,11 +21,15 @@ ALL = slice(None)
 """All vertices."""
 
 
+AS_IEEE = np.errstate(all="ignore")
+"""Operations take what is infinite or no number as every backend does: without a word."""
+
+
 def as_ieee(operations: Operations) -> Operations:
-    """Operations take what is infinite or no number as every backend does: without a word."""
+    """AS_IEEE for each method of a class."""
     for name, each in list(vars(operations).items()):
         if isfunction(each):
-            setattr(operations, name, np.errstate(all="ignore")(each))
+            setattr(operations, name, AS_IEEE(each))
     return operations
 
 

@@ -9,7 +9,6 @@ not among them, so that A·δ = (1 - αℓ/d)·δ - α·row_sums(δ/d).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 
 from liverank_gpu.backends.reference.rows import (
     ALL,
+    AS_IEEE,
     as_ieee,
     contributions_of,
     diagonal_of,
@@ -27,9 +27,10 @@ from liverank_gpu.backends.reference.rows import (
     weights_at,
 )
 from liverank_gpu.operations.components import ComponentOperations, Components, ComponentsSolved
-from liverank_gpu.operations.csr import Csr, GraphView, Rows
+from liverank_gpu.operations.csr import Csr, GraphView
 from liverank_gpu.operations.device import Array
-from liverank_gpu.operations.multivector import MultivectorOperations
+from liverank_gpu.operations.multivector import AddCompensated, MultivectorOperations, SweepMany
+from liverank_gpu.operations.operation import Table
 from liverank_gpu.operations.residual import (
     LISTED,
     SOLVE_SHIFT,
@@ -43,9 +44,17 @@ from liverank_gpu.operations.residual import (
 )
 from liverank_gpu.operations.rounds import RoundOperations
 from liverank_gpu.operations.sweeps import (
-    DeflationVector,
-    OrthominState,
+    ComputeContributions,
+    ComputeResidual,
+    OrthominProducts,
     OrthominStep,
+    OrthominUpdate,
+    QuantizeContributions,
+    ResidualSums,
+    StartFromInDegrees,
+    SubtractAt,
+    SumInDegrees,
+    Sweep,
     SweepOperations,
     SweepResult,
 )
@@ -91,212 +100,154 @@ class ReferenceSweeps(SweepOperations):
     contribution_dtype = np.float32
     takes_momentum = True
 
-    def compute_contributions(self, graph: GraphView, values: Array, contributions: Array) -> None:
-        """c = y/d."""
-        contributions[:] = contributions_of(values, graph.degree)
-
-    def compute_residual(
-        self,
-        graph: GraphView,
-        rows: Rows,
-        values: Array,
-        contributions: Array,
-        rhs_scale: float,
-        damping: float,
-        residual: Array,
-    ) -> tuple[float, float]:
-        """r = β + α·row_sums(c) - (1 - αℓ/d)·y."""
-        v = rows.order
-        sums = row_sums(graph.incoming, v, contributions)
-        r = rhs_scale + damping * sums - diagonal_of(graph, damping, v) * values[v]
-        residual[v] = r
-        return float(np.abs(r).sum()), float(r.sum())
-
-    def quantize_contributions(
-        self,
-        graph: GraphView,
-        values: Array,
-        residual: Array,
-        contributions: Array,
-        damping: float,
-        shift: float,
-    ) -> SweepResult:
-        """r -= shift; isolated vertices: y += r / (1 - αℓ/d)."""
-        v, alone = np.arange(graph.vertices), is_isolated(graph)
-        diagonal, old = diagonal_of(graph, damping), values.copy()
-        residual -= shift
-        values[alone] += residual[alone] / diagonal[alone]
-        step = values - old
-        residual[alone] -= (diagonal * step)[alone]
-        contributions[: graph.vertices] = sent = _contribution(graph, residual, damping)
-        found = _result(graph, residual, sent, step, damping, v)
-        return replace(found, largest_step=0.0)
-
-    def sum_in_degrees(self, graph: GraphView, damping: float) -> Array:
-        """What values (β + α·c·i) / (1 - αℓ/d) send to other vertices, (1 - ℓ/d) / (1 - αℓ/d) of
-        each, for β = 1 and for c = 1; and Σi.
-        """
-        loop_share = contributions_of(graph.loop.astype(np.float64), graph.degree)
-        sent = (1.0 - loop_share) / (1.0 - damping * loop_share) * (graph.degree > 0)
-        in_degrees = graph.incoming.row_lengths
-        return np.array([sent.sum(), damping * (sent * in_degrees).sum(), in_degrees.sum()])
-
-    def start_from_in_degrees(
-        self,
-        graph: GraphView,
-        in_degrees: Array,
-        values: Array,
-        residual: Array,
-        contributions: Array,
-        damping: float,
-        rhs_scale: float,
-    ) -> SweepResult:
-        """c is what values send along an edge in the mean: c·Σi = β·constant + c·linear."""
-        constant, linear, edges = in_degrees[:3].tolist()
-        mean = rhs_scale * constant / (edges - linear) if edges > 0.0 else 0.0
-        alone, degree = is_isolated(graph), graph.degree
-        values[:] = np.where(alone, rhs_scale / diagonal_of(graph, damping), 0.0)
-        residual[:] = np.where(alone, 0.0, rhs_scale)
-        guess = rhs_scale + damping * mean * graph.incoming.row_lengths
-        contributions[: graph.vertices] = sent = _contribution(graph, guess, damping)
-        v = np.arange(len(degree))
-        found = _result(graph, residual, sent, values, damping, v)
-        return replace(found, largest_step=0.0)
-
-    def sweep(
-        self,
-        graph: GraphView,
-        rows: Rows,
-        values: Array,
-        residual: Array,
-        contributions: Array,
-        new_contributions: Array,
-        damping: float,
-        shift: float,
-        deflation: DeflationVector | None = None,
-        coefficient: float = 0.0,
-    ) -> SweepResult:
-        """y += δ, r = α·row_sums(c) + (r - (1 - αℓ/d)·δ) - shift: Jacobi's step (Saad, "Iterative
-        methods", section 4.1) on the residual. With deflation also y += a·z, r -= a·A·z.
-        """
-        vectors = (values, residual, contributions, new_contributions)
-        return _sweep(graph, rows, *vectors, damping, shift, deflation, coefficient)
-
-    def momentum_sweep(
-        self,
-        graph: GraphView,
-        rows: Rows,
-        values: Array,
-        residual: Array,
-        contributions: Array,
-        new_contributions: Array,
-        damping: float,
-        shift: float,
-        fresh: float,
-        kept: float,
-    ) -> SweepResult:
-        """`sweep` with the next contributions fresh·c' + kept·c."""
-        vectors = (values, residual, contributions, new_contributions)
-        return _sweep(graph, rows, *vectors, damping, shift, None, 0.0, fresh, kept)
-
-    def orthomin_products(
-        self,
-        graph: GraphView,
-        rows: Rows,
-        values: Array,
-        residual: Array,
-        contributions: Array,
-        state: OrthominState,
-        damping: float,
-        mean: float,
-        floor: float,
-        has_previous: bool,
-    ) -> Array:
-        """q̂ = A·δ - mean, 0 where a vertex is isolated (Saad, section 6.9, with weights W)."""
-        v, diagonal = rows.order, diagonal_of(graph, damping, rows.order)
-        sums = row_sums(graph.incoming, v, contributions)
-        image = diagonal * _step(graph, contributions, residual, v) - damping * sums - mean
-        joined = ~is_isolated(graph, v)
-        state.image[v] = image = np.where(joined, image, 0.0)
-        if floor > 0.0:
-            weights = 1.0 / (diagonal * np.maximum(values[v], floor))
-            state.weights[v[joined]] = weights[joined]
-        # without a previous step its arrays are uninitialised
-        last = state.last_image[v] if has_previous else np.zeros(len(v))
-        weighted = np.where(joined, state.weights[v], 0.0) * np.array([image, last])
-        products = [(0, image), (0, residual[v]), (0, last), (1, last), (1, residual[v])]
-        return np.array([(weighted[one] * other).sum() for one, other in products])
-
-    def orthomin_update(
-        self,
-        graph: GraphView,
-        values: Array,
-        residual: Array,
-        contributions: Array,
-        state: OrthominState,
-        damping: float,
-        mean: float,
-        products: Array,
-        has_previous: bool,
-    ) -> tuple[OrthominStep, SweepResult]:
-        """p = δ - β·p', q = q̂ - β·q', y += α·p, r -= α·q. What rounding of y leaves stays in r."""
-        step, v = OrthominStep.of(products.tolist(), has_previous), np.arange(graph.vertices)
-        diagonal = diagonal_of(graph, damping)
-        p = _step(graph, contributions, residual, v)
-        p = np.where(is_isolated(graph), mean / diagonal, p)
-        q = state.image.copy()
-        if has_previous:
-            p -= step.beta * state.direction
-            q -= step.beta * state.last_image
-        state.direction[:], state.last_image[:] = p, q
-        old = values.copy()
-        values += step.alpha * p
-        moved = values - old
-        residual += diagonal * (step.alpha * p - moved) - step.alpha * q
-        contributions[: len(v)] = _contribution(graph, residual, damping)
-        return step, _result(graph, residual, contributions[v], moved, damping, v)
-
-    def subtract_at(self, residual: Array, places: Array, weights: Array, amount: float) -> None:
-        """As it is said."""
-        residual[places] -= amount * weights
-
     def sum_depth(self, longest_row: int) -> int:
         """Rows are added up one entry after the other."""
         return longest_row
 
 
-def _sweep(
-    graph: GraphView,
-    rows: Rows,
-    values: Array,
-    residual: Array,
-    contributions: Array,
-    new_contributions: Array,
-    damping: float,
-    shift: float,
-    deflation: DeflationVector | None,
-    coefficient: float,
-    fresh: float = 1.0,
-    kept: float = 0.0,
-) -> SweepResult:
-    v, alone = rows.order, is_isolated(graph, rows.order)
-    diagonal, old, before = diagonal_of(graph, damping, v), values[v], residual[v]
-    sums = row_sums(graph.incoming, v, contributions)
-    new = old + _step(graph, contributions, residual, v)
-    rest = damping * sums + (before - diagonal * (new - old)) - shift
-    if deflation is not None:
-        new += coefficient * deflation.values[v]
-        rest -= coefficient * (deflation.rhs_scale - deflation.residual[v])
-    new[alone] = (old + (before - shift) / diagonal)[alone]
-    rest[alone] = (before - shift - diagonal * (new - old))[alone]
-    sent = _contribution(graph, rest, damping, v)
-    if kept != 0.0:
-        sent = quantized(
-            graph, fresh * sent.astype(np.float64) + kept * contributions[v].astype(np.float64)
-        )
+@AS_IEEE
+def _compute_contributions(do: ComputeContributions) -> None:
+    """c = y/d."""
+    graph = do.graph
+    do.contributions[: graph.vertices] = contributions_of(do.values, graph.degree)
+
+
+@AS_IEEE
+def _compute_residual(do: ComputeResidual) -> ResidualSums:
+    """r = β + α·row_sums(c) - (1 - αℓ/d)·y."""
+    graph = do.graph
+    v = do.rows.order
+    sums = row_sums(graph.incoming, v, do.contributions)
+    r = do.rhs_scale + do.damping * sums - diagonal_of(graph, do.damping, v) * do.values[v]
+    do.residual[v] = r
+    return ResidualSums(float(np.abs(r).sum()), float(r.sum()))
+
+
+@AS_IEEE
+def _quantize_contributions(do: QuantizeContributions) -> SweepResult:
+    """r -= shift; isolated vertices: y += r / (1 - αℓ/d)."""
+    graph = do.graph
+    v, alone = np.arange(graph.vertices), is_isolated(graph)
+    diagonal, old = diagonal_of(graph, do.damping), do.values.copy()
+    do.residual -= do.shift
+    do.values[alone] += do.residual[alone] / diagonal[alone]
+    step = do.values - old
+    do.residual[alone] -= (diagonal * step)[alone]
+    do.contributions[: graph.vertices] = sent = _contribution(graph, do.residual, do.damping)
+    found = _result(graph, do.residual, sent, step, do.damping, v)
+    return found._replace(largest_step=0.0)
+
+
+@AS_IEEE
+def _sum_in_degrees(do: SumInDegrees) -> Array:
+    """What values (β + α·c·i) / (1 - αℓ/d) send to other vertices, (1 - ℓ/d) / (1 - αℓ/d) of
+    each, for β = 1 and for c = 1; and Σi.
+    """
+    graph = do.graph
+    loop_share = contributions_of(graph.loop.astype(np.float64), graph.degree)
+    sent = (1.0 - loop_share) / (1.0 - do.damping * loop_share) * (graph.degree > 0)
+    in_degrees = graph.incoming.row_lengths
+    return np.array([sent.sum(), do.damping * (sent * in_degrees).sum(), in_degrees.sum()])
+
+
+@AS_IEEE
+def _start_from_in_degrees(do: StartFromInDegrees) -> SweepResult:
+    """c is what values send along an edge in the mean: c·Σi = β·constant + c·linear."""
+    graph = do.graph
+    constant, linear, edges = do.in_degrees[:3].tolist()
+    mean = do.rhs_scale * constant / (edges - linear) if edges > 0.0 else 0.0
+    alone, degree = is_isolated(graph), graph.degree
+    do.values[:] = np.where(alone, do.rhs_scale / diagonal_of(graph, do.damping), 0.0)
+    do.residual[:] = np.where(alone, 0.0, do.rhs_scale)
+    guess = do.rhs_scale + do.damping * mean * graph.incoming.row_lengths
+    do.contributions[: graph.vertices] = sent = _contribution(graph, guess, do.damping)
+    v = np.arange(len(degree))
+    found = _result(graph, do.residual, sent, do.values, do.damping, v)
+    return found._replace(largest_step=0.0)
+
+
+@AS_IEEE
+def _orthomin_products(do: OrthominProducts) -> Array:
+    """q̂ = A·δ - mean, 0 where a vertex is isolated (Saad, section 6.9, with weights W)."""
+    graph = do.graph
+    v, diagonal = do.rows.order, diagonal_of(graph, do.damping, do.rows.order)
+    sums = row_sums(graph.incoming, v, do.contributions)
+    image = diagonal * _step(graph, do.contributions, do.residual, v) - do.damping * sums - do.mean
+    joined = ~is_isolated(graph, v)
+    do.state.image[v] = image = np.where(joined, image, 0.0)
+    if do.floor > 0.0:
+        weights = 1.0 / (diagonal * np.maximum(do.values[v], do.floor))
+        do.state.weights[v[joined]] = weights[joined]
+    # without a previous step its arrays are uninitialised
+    last = do.state.last_image[v] if do.has_previous else np.zeros(len(v))
+    weighted = np.where(joined, do.state.weights[v], 0.0) * np.array([image, last])
+    products = [(0, image), (0, do.residual[v]), (0, last), (1, last), (1, do.residual[v])]
+    return np.array([(weighted[one] * other).sum() for one, other in products])
+
+
+@AS_IEEE
+def _orthomin_update(do: OrthominUpdate) -> tuple[OrthominStep, SweepResult]:
+    """p = δ - β·p', q = q̂ - β·q', y += α·p, r -= α·q. What rounding of y leaves stays in r."""
+    graph = do.graph
+    step, v = OrthominStep.of(do.products.tolist(), do.has_previous), np.arange(graph.vertices)
+    diagonal = diagonal_of(graph, do.damping)
+    p = _step(graph, do.contributions, do.residual, v)
+    p = np.where(is_isolated(graph), do.mean / diagonal, p)
+    q = do.state.image.copy()
+    if do.has_previous:
+        p -= step.beta * do.state.direction
+        q -= step.beta * do.state.last_image
+    do.state.direction[:], do.state.last_image[:] = p, q
+    old = do.values.copy()
+    do.values += step.alpha * p
+    moved = do.values - old
+    do.residual += diagonal * (step.alpha * p - moved) - step.alpha * q
+    do.contributions[: len(v)] = _contribution(graph, do.residual, do.damping)
+    return step, _result(graph, do.residual, do.contributions[v], moved, do.damping, v)
+
+
+@AS_IEEE
+def _subtract_at(do: SubtractAt) -> None:
+    """As it is said."""
+    do.residual[do.places] -= do.amount * do.weights
+
+
+@AS_IEEE
+def _sweep(do: Sweep) -> SweepResult:
+    """y += δ, r = α·row_sums(c) + (r - (1 - αℓ/d)·δ) - shift: Jacobi's step (Saad, "Iterative
+    methods", section 4.1) on the residual. With deflation also y += a·z, r -= a·A·z.
+    """
+    graph = do.graph
+    v, alone = do.rows.order, is_isolated(graph, do.rows.order)
+    diagonal, old, before = diagonal_of(graph, do.damping, v), do.values[v], do.residual[v]
+    sums = row_sums(graph.incoming, v, do.contributions)
+    new = old + _step(graph, do.contributions, do.residual, v)
+    rest = do.damping * sums + (before - diagonal * (new - old)) - do.shift
+    if do.deflation is not None:
+        new += do.coefficient * do.deflation.values[v]
+        rest -= do.coefficient * (do.deflation.rhs_scale - do.deflation.residual[v])
+    new[alone] = (old + (before - do.shift) / diagonal)[alone]
+    rest[alone] = (before - do.shift - diagonal * (new - old))[alone]
+    sent = _contribution(graph, rest, do.damping, v)
+    if do.kept != 0.0:
+        last = do.contributions[v].astype(np.float64)
+        sent = quantized(graph, do.fresh * sent.astype(np.float64) + do.kept * last)
         sent[alone] = 0.0
-    values[v], residual[v], new_contributions[v] = new, rest, sent
-    return _result(graph, rest, sent, new - old, damping, v)
+    do.values[v], do.residual[v], do.new_contributions[v] = new, rest, sent
+    return _result(graph, rest, sent, new - old, do.damping, v)
+
+
+SWEEPS: Table = {
+    ComputeContributions: _compute_contributions,
+    ComputeResidual: _compute_residual,
+    QuantizeContributions: _quantize_contributions,
+    SumInDegrees: _sum_in_degrees,
+    StartFromInDegrees: _start_from_in_degrees,
+    OrthominProducts: _orthomin_products,
+    OrthominUpdate: _orthomin_update,
+    SubtractAt: _subtract_at,
+    Sweep: _sweep,
+}
 
 
 class _Taken(NamedTuple):
@@ -610,60 +561,57 @@ class ReferenceMultivector(MultivectorOperations):
         """As many as are wanted, up to 32."""
         return min(max(wanted, self.min_columns), 32)
 
-    def sweep_many(
-        self,
-        graph: GraphView,
-        rows: Rows,
-        values: Array,
-        remainder: Array,
-        contributions: Array,
-        new_contributions: Array,
-        seeded: Array,
-        damping: float,
-        deflation: DeflationVector | None,
-        coefficients: NDArray[np.float64],
-    ) -> NDArray[np.float64]:
-        """r = remainder + α·row_sums(c) - a·A·z, y += c'·d + a·z with c' = r / ((1 - αℓ/d)·d),
-        column by column. The residual that is left is α·c' along the out-edges, and what rounding
-        left.
-        """
-        v = rows.order
-        v = v[(graph.incoming.row_lengths[v] > 0) | (seeded[v] != 0)]
-        degree, diagonal = graph.degree[v].astype(np.float64), diagonal_of(graph, damping, v)
-        sent_weight = degree - graph.loop[v]
-        found = np.zeros((3, values.shape[1]))
-        for column in range(values.shape[1]):
-            amount = coefficients[column] if deflation and column < len(coefficients) else 0.0
-            sums = row_sums(graph.incoming, v, contributions[:, column])
-            r = damping * sums + remainder[v, column]
-            step = np.zeros(len(v))
-            if deflation is not None:
-                r -= amount * (deflation.rhs_scale - deflation.residual[v])
-                step += amount * deflation.values[v]
-            sent = quantized(graph, contributions_of(r, diagonal * degree))
-            pushed = np.where(degree > 0, sent.astype(np.float64) * degree, r)
-            left = np.where(degree > 0, r - diagonal * pushed, 0.0)
-            values[v, column] += pushed + step
-            remainder[v, column], new_contributions[v, column] = left, sent
-            sent_on = damping * sent_weight * sent
-            found[:, column] = (
-                (np.abs(sent_on) + np.abs(left)).sum(),
-                (sent_on + left).sum(),
-                (pushed + step).sum(),
-            )
-        return found
-
     def column_depth(self, graph: GraphView) -> int:
         """Rows are added up one entry after the other."""
         return graph.longest_row
 
-    def add_compensated(
-        self, remainder: Array, places: Array, amounts: Array, carry: Array
-    ) -> None:
-        """Kahan's sum, with the compensation outside."""
-        exact = remainder[places].astype(np.float64) + amounts + carry
-        remainder[places] = exact
-        carry[:] = exact - remainder[places]
+
+@AS_IEEE
+def _sweep_many(do: SweepMany) -> NDArray[np.float64]:
+    """r = remainder + α·row_sums(c) - a·A·z, y += c'·d + a·z with c' = r / ((1 - αℓ/d)·d),
+    column by column. The residual that is left is α·c' along the out-edges, and what rounding
+    left.
+    """
+    graph = do.graph
+    v = do.rows.order
+    v = v[(graph.incoming.row_lengths[v] > 0) | (do.seeded[v] != 0)]
+    degree, diagonal = graph.degree[v].astype(np.float64), diagonal_of(graph, do.damping, v)
+    sent_weight = degree - graph.loop[v]
+    found = np.zeros((3, do.values.shape[1]))
+    for column in range(do.values.shape[1]):
+        amount = do.coefficients[column] if do.deflation and column < len(do.coefficients) else 0.0
+        sums = row_sums(graph.incoming, v, do.contributions[:, column])
+        r = do.damping * sums + do.remainder[v, column]
+        step = np.zeros(len(v))
+        if do.deflation is not None:
+            r -= amount * (do.deflation.rhs_scale - do.deflation.residual[v])
+            step += amount * do.deflation.values[v]
+        sent = quantized(graph, contributions_of(r, diagonal * degree))
+        pushed = np.where(degree > 0, sent.astype(np.float64) * degree, r)
+        left = np.where(degree > 0, r - diagonal * pushed, 0.0)
+        do.values[v, column] += pushed + step
+        do.remainder[v, column], do.new_contributions[v, column] = left, sent
+        sent_on = do.damping * sent_weight * sent
+        found[:, column] = (
+            (np.abs(sent_on) + np.abs(left)).sum(),
+            (sent_on + left).sum(),
+            (pushed + step).sum(),
+        )
+    return found
+
+
+@AS_IEEE
+def _add_compensated(do: AddCompensated) -> None:
+    """Kahan's sum, with the compensation outside."""
+    exact = do.remainder[do.places].astype(np.float64) + do.amounts + do.carry
+    do.remainder[do.places] = exact
+    do.carry[:] = exact - do.remainder[do.places]
+
+
+MULTIVECTOR: Table = {
+    SweepMany: _sweep_many,
+    AddCompensated: _add_compensated,
+}
 
 
 @as_ieee
