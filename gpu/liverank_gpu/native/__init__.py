@@ -12,6 +12,7 @@ that are in ``in_numpy``, and the backend ``reference``.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from importlib.machinery import ExtensionFileLoader
 from importlib.util import module_from_spec, spec_from_loader
@@ -64,5 +65,13 @@ class _Kernels(ModuleType):
         self.__dict__[name] = found  # not looked up here again
         return found
 
+    def __reduce__(self) -> tuple[Callable[[], Any], tuple[()]]:
+        return _own_kernels, ()  # tasks that name it are sent to other processes
+
 
 kernels: Any = _Kernels("kernels")
+
+
+def _own_kernels() -> Any:
+    """Those of the process that calls it."""
+    return kernels

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from itertools import pairwise
@@ -29,6 +30,7 @@ from liverank_gpu.pagerank.deflation import Deflation
 from liverank_gpu.pagerank.schedule import SWEEP_KINDS
 from liverank_gpu.pagerank.sweeps import iterate_to_tolerance, sweep_to_target
 from liverank_gpu.pagerank.workspace import ContributionBuffers
+from tests.gpu.observed import observed
 
 KINDS = [Options(), Options(dangling="self-loop", weighted=True)]
 IDS = [f"{each.dangling}{' weighted' * each.weighted}" for each in KINDS]
@@ -89,24 +91,15 @@ def test_a_solve_takes_the_same_sweeps_to_the_same_bound(
         return swept.sweeps, iterate.error_bound
 
     launched: list[int] = []
-    runs = {
-        name: getattr(type(backend.sweeps), name) for name in ("fused_sweeps", "fused_orthomin")
-    }
 
-    def observed(name: str) -> Any:
-        def run(*arguments: Any) -> Any:
-            results = runs[name](*arguments)
-            launched.append(len(results))
-            return results
-
-        return run
+    def look(_: FusedSweeps | FusedOrthomin, run: Callable[[], list[Any]]) -> list[Any]:
+        results = run()
+        launched.append(len(results))
+        return results
 
     with _single(backend):
         sweeps, bound = solved()
-    with (
-        patch.object(type(backend.sweeps), "fused_sweeps", observed("fused_sweeps")),
-        patch.object(type(backend.sweeps), "fused_orthomin", observed("fused_orthomin")),
-    ):
+    with observed(FusedSweeps, look), observed(FusedOrthomin, look):
         fused_sweeps, fused_bound = solved()
     assert fused_sweeps == sweeps > 20
     assert fused_bound == pytest.approx(bound, rel=1e-3)

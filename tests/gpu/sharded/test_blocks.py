@@ -90,7 +90,9 @@ def test_a_block_takes_the_sweeps_of_one_device(
         queries = [
             PersonalizedQuery(np.array([seed]), None, 7, "pull", 1e-6, target) for seed in range(5)
         ]
-        ours, theirs = (each.personalized_many(queries) for each in (engine, one))
+        ours = engine.personalized_many(queries)
+        assert len(sweeps) == 3 * max(answer.iterations for answer in ours)
+        theirs = one.personalized_many(queries)
         for mine, other in zip(ours, theirs, strict=True):
             assert mine.iterations == other.iterations
             assert mine.vertices.tolist() == other.vertices.tolist()
@@ -98,7 +100,6 @@ def test_a_block_takes_the_sweeps_of_one_device(
             assert np.abs(mine.ranks - other.ranks).max() <= apart
             assert mine.settled == other.settled
             assert (mine.error_bound > 1e-6) == (target != "error")
-        assert len(sweeps) == 3 * max(answer.iterations for answer in ours)
 
 
 def test_a_block_that_a_batch_interrupts_starts_again(
