@@ -1,7 +1,7 @@
 """The sequential models that preferential attachment is compared with, on one core.
 
 They draw from Python's generator and share no code with
-liverank_gpu.generate.preferential_attachment. Both begin with a clique of d vertices (for d = 1,
+liverank_gpu.generate.graphs. Both begin with a clique of d vertices (for d = 1,
 one vertex) and return int32[n - d, d]: the vertices that each later vertex links to, without
 repeats. They are plain loops, which a benchmark compiles: see `compiled`.
 """

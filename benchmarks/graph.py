@@ -24,7 +24,7 @@ from liverank_gpu.graph.dynamic_graph import DynamicGraph
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.csr import Csr, GraphView, Rows
 from liverank_gpu.operations.device import Array
-from liverank_gpu.operations.rebuild import Slots
+from liverank_gpu.operations.graph import Slots
 from liverank_gpu.operations.sweeps import ComputeResidual
 from liverank_gpu.types import EdgeBatch, VertexOrder
 

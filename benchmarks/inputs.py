@@ -15,7 +15,7 @@ import numpy as np
 from liverank_gpu import EdgeBatch
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.device import Array, DeviceOperations
-from liverank_gpu.operations.update import COUNTERS, Counts
+from liverank_gpu.operations.graph import COUNTERS, Counts
 
 EDGES_PER_VERTEX = 16
 """Of an R-MAT graph, repeats included."""

@@ -29,7 +29,7 @@ from liverank_gpu.backends.cuda.device import Kernel
 from liverank_gpu.generate import grid, preferential_attachment, uniform
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.device import Array
-from liverank_gpu.pagerank.workspace import ContributionBuffers
+from liverank_gpu.pagerank.iterate import ContributionBuffers
 
 SOURCE = Path(__file__).with_suffix(".cu")
 NAMES = (

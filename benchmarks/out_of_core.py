@@ -29,16 +29,13 @@ from benchmarks import harness
 from benchmarks.inputs import EDGES_PER_VERTEX, rmat, shuffled_rmat
 from liverank_gpu import Options, OutOfCoreRanking, OutOfCoreRanks, Solve
 from liverank_gpu.backends import backend_named
-from liverank_gpu.graph.packed_csr import slot_bytes
-from liverank_gpu.graph.permutation import by_descending_degree
-from liverank_gpu.graph.rows import row_blocks
+from liverank_gpu.graph.packed_csr import row_blocks, slot_bytes
+from liverank_gpu.graph.vertices import by_descending_degree
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.device import Array
-from liverank_gpu.out_of_core.budget import Budget, vertex_bytes
-from liverank_gpu.out_of_core.ranking import rank_windowed
-from liverank_gpu.out_of_core.scratch_file import ScratchColumns
-from liverank_gpu.out_of_core.spool import EdgeSpool, PackedEdges
-from liverank_gpu.out_of_core.windowed_graph import WindowedGraph
+from liverank_gpu.out_of_core.ranking import Budget, rank_windowed, vertex_bytes
+from liverank_gpu.out_of_core.spool import EdgeSpool, PackedEdges, ScratchColumns
+from liverank_gpu.out_of_core.windows import WindowedGraph
 
 OPTIONS = Options(target_error=1e-6)
 SOLVE = Solve("residual")

@@ -32,10 +32,9 @@ from benchmarks.timing import timed
 from liverank_gpu import EdgeBatch, Engine, Options, Personalized, PersonalizedQuery
 from liverank_gpu.backends import backend_named
 from liverank_gpu.operations.backend import Backend
-from liverank_gpu.pagerank.workspace import ContributionBuffers
-from liverank_gpu.personalized.iterate import PersonalizedIterate
+from liverank_gpu.pagerank.iterate import ContributionBuffers
+from liverank_gpu.personalized.iterate import PersonalizedIterate, Seeds
 from liverank_gpu.personalized.resolve import Method
-from liverank_gpu.personalized.seeds import Seeds
 from liverank_service.formats.edge_files import read_edge_list
 from liverank_service.formats.edge_list import WantedColumns
 from liverank_service.queries.view import View

@@ -34,7 +34,7 @@ from liverank_gpu.backends import backend_named
 from liverank_gpu.native import kernels
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.residual import PushResult
-from liverank_gpu.pagerank.workspace import ContributionBuffers
+from liverank_gpu.pagerank.iterate import ContributionBuffers
 
 TERMS = ("push_overhead", "round_overhead", "pushed_vertex", "pushed_edge")
 """What is fitted: the cost of a push, a round, an entry of a work-list and an edge."""

@@ -42,10 +42,9 @@ from liverank_gpu import (
 from liverank_gpu.backends import backend_named
 from liverank_gpu.generate import preferential_attachment, rmat, uniform
 from liverank_gpu.operations.backend import Backend, PageRule
-from liverank_gpu.operations.rounds import LEVELS
+from liverank_gpu.operations.residual import LEVELS
 from liverank_gpu.out_of_core.algorithms import ALGORITHMS
-from liverank_gpu.pagerank.schedule import SWEEP_KINDS
-from liverank_gpu.pagerank.sweeps import sweep_to_target
+from liverank_gpu.pagerank.sweeps import SWEEP_KINDS, sweep_to_target
 
 RANKED = (
     Options(directed=False),

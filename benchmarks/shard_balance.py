@@ -17,8 +17,8 @@ from benchmarks import harness
 from benchmarks.inputs import EDGES_PER_VERTEX, shuffled_rmat
 from benchmarks.networks import read_graph
 from liverank_gpu.backends import backend_named
-from liverank_gpu.graph.permutation import by_descending_degree
-from liverank_gpu.sharded.numbering import Numbering
+from liverank_gpu.graph.vertices import by_descending_degree
+from liverank_gpu.sharded.columns import Numbering
 
 SHARDS = (2, 4, 8)
 _COLUMNS = [f"{shards} shards, in and out" for shards in SHARDS]

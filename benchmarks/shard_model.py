@@ -17,9 +17,9 @@ from benchmarks import harness
 from benchmarks.inputs import EDGES_PER_VERTEX, shuffled_rmat
 from benchmarks.shard_balance import Edges
 from liverank_gpu.backends import backend_named
-from liverank_gpu.graph.permutation import by_descending_degree
-from liverank_gpu.sharded.divided_rows import Spans, spans_of
-from liverank_gpu.sharded.numbering import Numbering
+from liverank_gpu.graph.vertices import by_descending_degree
+from liverank_gpu.sharded.columns import Numbering
+from liverank_gpu.sharded.operations import Spans, spans_of
 
 EDGE_SECONDS = 6.8e-12
 """c: one H200, R-MAT 26."""

@@ -20,8 +20,8 @@ from benchmarks.inputs import Drawn, drawn_grid, drawn_rmat, grid_target
 from benchmarks.timing import TimedEngine, timed
 from liverank_gpu import EdgeBatch, Options
 from liverank_gpu.backends import backend_named
+from liverank_gpu.pagerank.iterate import ContributionBuffers
 from liverank_gpu.pagerank.sweeps import sweep_to_target
-from liverank_gpu.pagerank.workspace import ContributionBuffers
 
 FRACTIONS = (1e-6, 1e-5, 1e-4, 1e-3)
 """Sizes of a batch, in edges of the graph."""

@@ -23,8 +23,7 @@ from benchmarks.timing import TimedEngine, timed
 from liverank_gpu import Dangling, EdgeBatch, Options
 from liverank_gpu.backends import backend_named
 from liverank_gpu.operations.backend import Backend
-from liverank_gpu.pagerank.schedule import SWEEP_KINDS, SweepKind
-from liverank_gpu.pagerank.sweeps import sweep_to_target
+from liverank_gpu.pagerank.sweeps import SWEEP_KINDS, SweepKind, sweep_to_target
 
 TARGETS = (1e-4, 1e-6, 1e-8)
 MOST_SWEEPS = 1000

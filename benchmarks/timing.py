@@ -12,7 +12,7 @@ import numpy as np
 from liverank_gpu import EdgeBatch, Engine, Options
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.device import DeviceOperations
-from liverank_gpu.operations.update import GraphUpdate
+from liverank_gpu.operations.graph import GraphUpdate
 
 _EXACT = 1e-11
 """Target of the solve that ranks are compared with."""

@@ -25,7 +25,7 @@ from benchmarks.timing import timed
 from liverank_gpu import Answer, EdgeBatch, Engine, Options
 from liverank_gpu.backends import backend_named
 from liverank_gpu.operations.backend import Backend
-from liverank_gpu.programs.undirected import Undirected
+from liverank_gpu.programs.views import Undirected
 
 ITERATIONS = (1, 2, 3, 4, 5, 6, 10, 15, 20, 25)
 """The thesis's options, and a few more."""

@@ -23,7 +23,7 @@ from benchmarks.inputs import EDGES_PER_VERTEX, shuffled_rmat
 from benchmarks.timing import timed
 from liverank_gpu import EdgeBatch, Engine, Options
 from liverank_gpu.backends import backend_named
-from liverank_gpu.pagerank.workspace import ContributionBuffers
+from liverank_gpu.pagerank.iterate import ContributionBuffers
 
 KINDS = ("unweighted", "weighted")
 

@@ -23,9 +23,9 @@ import liverank_gpu
 from liverank_gpu import operations
 from liverank_gpu.backends import cpu, cuda
 from liverank_gpu.backends.cuda.kernels import loader
-from liverank_gpu.backends.cuda.program_source import program_source
+from liverank_gpu.backends.cuda.programs import program_source
 from liverank_gpu.backends.reference import reference_backend
-from liverank_gpu.programs.builtin import LEVELS
+from liverank_gpu.programs.algorithms import LEVELS
 
 ROOT = Path(__file__).parents[1]
 

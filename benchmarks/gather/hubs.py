@@ -9,8 +9,8 @@ from liverank_gpu.backends.cuda.kernels.loader import SWEEP_SUMS
 from liverank_gpu.backends.cuda.launcher import Launcher, blocks_for
 from liverank_gpu.graph.dynamic_graph import DynamicGraph
 from liverank_gpu.operations.device import Array
+from liverank_gpu.operations.graph import EdgeChanges
 from liverank_gpu.operations.sweeps import SweepResult
-from liverank_gpu.operations.update import EdgeChanges
 
 MOST_HUBS = 1 << 16
 """As many as ids of 16 bits can name; their contributions take 128 KiB of shared memory."""

@@ -18,8 +18,8 @@ from liverank_gpu.graph.dynamic_graph import DynamicGraph
 from liverank_gpu.graph.in_pages import InPages
 from liverank_gpu.operations.backend import Backend, PageRule
 from liverank_gpu.operations.csr import GraphView
+from liverank_gpu.operations.graph import EdgeChanges
 from liverank_gpu.operations.sweeps import SweepResult
-from liverank_gpu.operations.update import EdgeChanges
 
 BATCHES: tuple[float, ...] = (1000, 1e-3)
 """Edges, or parts of all edges."""

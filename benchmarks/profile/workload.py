@@ -14,8 +14,7 @@ from benchmarks.traffic.model import Sizes
 from liverank_gpu import EdgeBatch, Engine, Options, PersonalizedQuery
 from liverank_gpu.graph.dynamic_graph import DynamicGraph
 from liverank_gpu.operations.backend import Backend
-from liverank_gpu.pagerank.schedule import SweepKind
-from liverank_gpu.pagerank.sweeps import sweep_to_target
+from liverank_gpu.pagerank.sweeps import SweepKind, sweep_to_target
 from liverank_gpu.personalized.block import Block
 
 BATCHES = (1_000, 100_000, 26_000, 10_000_000)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from benchmarks.traffic.model import Arguments, Model, Sizes, total
 from benchmarks.traffic.solve import per_item
 from liverank_gpu.operations.device import Array
-from liverank_gpu.operations.update import COUNTERS
+from liverank_gpu.operations.graph import COUNTERS
 
 
 def _counter(arguments: Arguments, name: str) -> int:

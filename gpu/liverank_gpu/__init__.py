@@ -20,8 +20,13 @@ from liverank_gpu.errors import (
     ShardLost,
     UnknownVertex,
 )
-from liverank_gpu.graph.reading import CapturedEdges, EdgeBlock, EdgeReader, Neighbours
-from liverank_gpu.graph.staging import StagingBuffer
+from liverank_gpu.graph.reading import (
+    CapturedEdges,
+    EdgeBlock,
+    EdgeReader,
+    Neighbours,
+    StagingBuffer,
+)
 from liverank_gpu.native import kernels as kernels
 from liverank_gpu.operations.programs import VertexProgram
 from liverank_gpu.out_of_core.programs import OutOfCoreAnswer, OutOfCorePrograms
@@ -40,11 +45,9 @@ from liverank_gpu.personalized.resolve import (
 from liverank_gpu.personalized.watched import Registration
 from liverank_gpu.programs.algorithms import Algorithm
 from liverank_gpu.programs.answer import Answer, Receipt
-from liverank_gpu.programs.run import PROGRAMS
-from liverank_gpu.programs.running import ProgramRun
-from liverank_gpu.sharded.capture import ShardedCapture
+from liverank_gpu.programs.running import PROGRAMS, ProgramRun
 from liverank_gpu.sharded.cluster import Cluster
-from liverank_gpu.sharded.engine import ShardedEngine
+from liverank_gpu.sharded.engine import ShardedCapture, ShardedEngine
 from liverank_gpu.snapshot import Capture, Snapshot
 from liverank_gpu.trace import Trace, TraceStep
 from liverank_gpu.types import (

@@ -1,6 +1,6 @@
 """Functions that users write in Python and that run on either backend.
 
-They are translated to C++, once for both backends (liverank_gpu.operations.program_source). This
+They are translated to C++, once for both backends (liverank_gpu.operations.programs). This
 small part of Python is accepted:
 
 - numbers: integers are 64 bits wide, floats are double; `/` gives a float

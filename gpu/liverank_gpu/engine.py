@@ -20,8 +20,7 @@ from liverank_gpu.errors import ConcurrentUse
 from liverank_gpu.graph.coalesce import CoalescedBatch
 from liverank_gpu.graph.dynamic_graph import DynamicGraph
 from liverank_gpu.graph.estimate import batch_purpose
-from liverank_gpu.graph.reading import EdgeReader
-from liverank_gpu.graph.staging import StagingBuffer
+from liverank_gpu.graph.reading import EdgeReader, StagingBuffer
 from liverank_gpu.graph.warm_up import (
     SAMPLE_VERTICES,
     dated,
@@ -33,11 +32,10 @@ from liverank_gpu.graph.warm_up import (
 from liverank_gpu.internals import Internals
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.device import DeviceOperations
-from liverank_gpu.operations.update import GraphUpdate, UpdateCounts
-from liverank_gpu.pagerank.first_places import RankTies
+from liverank_gpu.operations.graph import GraphUpdate, UpdateCounts
 from liverank_gpu.pagerank.frontier import TouchedVertices, warm_up_lists
 from liverank_gpu.pagerank.global_iterate import GlobalIterate
-from liverank_gpu.pagerank.places import SettledTarget
+from liverank_gpu.pagerank.places import RankTies, SettledTarget
 from liverank_gpu.pagerank.ranks import Ranks
 from liverank_gpu.pagerank.solver import solver_of, warm_up_acceleration
 from liverank_gpu.pagerank.strategies import (
@@ -48,14 +46,13 @@ from liverank_gpu.pagerank.strategies import (
     strategy_named,
     tell_unconverged,
 )
-from liverank_gpu.personalized.batch import QueryBatch
-from liverank_gpu.personalized.queries import Queries
+from liverank_gpu.personalized.batch import Queries, QueryBatch
+from liverank_gpu.personalized.iterate import WorkspacePool
 from liverank_gpu.personalized.query import QueryContext
 from liverank_gpu.personalized.resolve import AnyQuery, ResolvedQuery
 from liverank_gpu.personalized.watched import Registration
-from liverank_gpu.personalized.workspace import WorkspacePool
 from liverank_gpu.programs.answer import Answer
-from liverank_gpu.programs.run import AnyProgram, Programs
+from liverank_gpu.programs.running import AnyProgram, Programs
 from liverank_gpu.snapshot import Capture, Snapshot, ranks_of, restore, staging_buffer
 from liverank_gpu.stage_timer import StageTimer
 from liverank_gpu.types import (
@@ -154,7 +151,7 @@ class Engine:
 
     def free_ids(self) -> NDArray[np.int64]:
         """int64[…], ascending: ids of removed vertices, to be used again
-        (liverank_gpu.graph.vertex_ids).
+        (liverank_gpu.graph.vertices).
         """
         return self._graph.ids.free()
 
@@ -245,7 +242,7 @@ class Engine:
         form      default: the graph's. Raises InvalidValue for one that the strategy does not have.
                   ``accelerated`` where vertices were removed, which published ones do not know
         trace     whether the result says what each iteration did
-        settle    first places to be proven too, by ``auto`` alone: see liverank_gpu.pagerank.settle
+        settle    first places to be proven too, by ``auto`` alone: see liverank_gpu.pagerank.solver
         target    what is to be proven of them: ``settled-top-k``, each of these places; or
                   ``settled-set``, which vertices have them. Raises InvalidValue for any other
         Warns of NotConverged, or raises it: see `unconverged`.
@@ -428,7 +425,7 @@ class Engine:
         mode: str = "synchronous",
         **parameters: float,
     ) -> Answer:
-        """Runs a program on the graph as it is now: see liverank_gpu.programs.run.Programs."""
+        """Runs a program on the graph as it is now: see liverank_gpu.programs.running.Programs."""
         with self._owned():
             return self.programs.run(program, after, mode, parameters)
 

@@ -1,7 +1,7 @@
 """What a graph and its ranks need to come back without a solve, as host arrays to store.
 
 A snapshot holds the permutation of the vertices, the out-lists, the loops, y and β, by position
-(see liverank_gpu.graph.permutation). The rest is derived: degrees from the lengths, strengths from
+(see liverank_gpu.graph.vertices). The rest is derived: degrees from the lengths, strengths from
 the weights, in-lists by transposing, the residual by the sweep with which the first solve after
 `restore` begins (so no accumulated rounding is carried over). A snapshot is taken when everything
 applied is ranked, so what batches touched since the last solve is not part of it; nor are
@@ -25,8 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from liverank_gpu.graph.dynamic_graph import DynamicGraph
-from liverank_gpu.graph.permutation import VertexPermutation
-from liverank_gpu.graph.staging import StagingBuffer
+from liverank_gpu.graph.reading import StagingBuffer
+from liverank_gpu.graph.vertices import VertexPermutation
 from liverank_gpu.native import kernels
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.device import Array
@@ -121,7 +121,7 @@ class Capture:
 
     def pieces(self) -> Mapping[str, Sequence[Callable[[], NDArray[Any]]]]:
         """Arrays that `snapshot` leaves out, as consecutive parts, each by a call of the owner:
-        there are some in captures of shards alone (liverank_gpu.sharded.capture).
+        there are some in captures of shards alone (liverank_gpu.sharded.engine).
         """
         return {}
 

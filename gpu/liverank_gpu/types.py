@@ -1,7 +1,7 @@
 """The values that go into the engine and come out of it.
 
 Vertex ids are dense: a graph of ``n`` vertices has the ids ``0 … n-1``, and the ids of removed
-vertices until they are used again (see liverank_gpu.graph.vertex_ids). Nothing here depends on a
+vertices until they are used again (see liverank_gpu.graph.vertices). Nothing here depends on a
 backend.
 """
 

@@ -15,7 +15,7 @@ from benchmarks.gather.measure import MOST_ERROR, Pages, Way, error_of, measured
 from benchmarks.inputs import Drawn, drawn_rmat
 from liverank_gpu import EdgeBatch
 from liverank_gpu.graph.dynamic_graph import DynamicGraph
-from liverank_gpu.operations.update import EdgeChanges
+from liverank_gpu.operations.graph import EdgeChanges
 from tests.cuda_emulator.emulated import emulated_backend
 
 HUBS, THREADS = 32, 64

@@ -194,12 +194,12 @@ def _run(request: dict[str, Any]) -> NoReturn:
 
 
 def _serve(request: dict[str, Any]) -> None:
-    from liverank_gpu.sharded import capture
+    from liverank_gpu.sharded import engine
     from liverank_service.app import create_app, server_of
     from liverank_service.settings import Settings
     from tests.crash.points import arm
 
-    capture.PIECE_SLOTS = 128  # so that a small checkpoint of shards has several
+    engine.PIECE_SLOTS = 128  # so that a small checkpoint of shards has several
     if request["point"] is not None:
         arm(request["point"], request["passes"])
     settings = Settings(

@@ -88,7 +88,7 @@ RECOVERING: dict[str, Point] = {
 """Passed by every start of a server with something to recover."""
 
 _SHARDED_ENGINE = "liverank_gpu.sharded.engine:ShardedEngine"
-_SHARDED_CAPTURE = "liverank_gpu.sharded.capture:ShardedCapture"
+_SHARDED_CAPTURE = "liverank_gpu.sharded.engine:ShardedCapture"
 
 SHARDS_CHECKPOINTING: dict[str, Point] = {
     **_around(f"{_SHARDED_ENGINE}.capture", "shards copy their lists"),
@@ -99,9 +99,7 @@ SHARDS_CHECKPOINTING: dict[str, Point] = {
 
 SHARDS_RECOVERING: dict[str, Point] = {
     **_around(f"{_SHARDED_ENGINE}.restore", "shards are restored"),
-    "while shards are restored": Point(
-        "liverank_gpu.sharded.list_layout:ListLayout.places", "after"
-    ),
+    "while shards are restored": Point("liverank_gpu.sharded.columns:ListLayout.places", "after"),
     "while shards replay batches": Point(f"{_SHARDED_ENGINE}.apply", "after"),
 }
 """Passed by every start of a server with shards that recovers."""

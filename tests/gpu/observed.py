@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from liverank_gpu.operations.operation import Kernels, Operation
+from liverank_gpu.operations.csr import Kernels, Operation
 
 
 @contextmanager

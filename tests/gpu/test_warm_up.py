@@ -9,9 +9,9 @@ import pytest
 
 from liverank_gpu import Engine, InvalidValue, Options, Solve
 from liverank_gpu.backends import backend_named
-from liverank_gpu.backends.cpu.lists import CpuLists
+from liverank_gpu.backends.cpu.graph import CpuLists
 from liverank_gpu.operations.backend import Backend
-from liverank_gpu.sharded.warm_up import warm_up
+from liverank_gpu.sharded.dask_shard import warm_up
 
 
 def compiling() -> Backend:
@@ -25,7 +25,7 @@ def test_nothing_is_compiled_on_the_cpu() -> None:
     assert not engine.compiles_kernels
     with (
         patch.object(Engine, "update") as ranked,
-        patch("liverank_gpu.sharded.warm_up.Shard") as shard,
+        patch("liverank_gpu.sharded.dask_shard.Shard") as shard,
     ):
         engine.warm_up()
         engine.warm_up_others()

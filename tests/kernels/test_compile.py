@@ -11,10 +11,10 @@ import pytest
 from benchmarks import kim
 from liverank_gpu.backends.cuda.kernels import loader
 from liverank_gpu.backends.cuda.kernels.compile import OPTIONS, compile_source
-from liverank_gpu.backends.cuda.program_source import Unit, program_kernels, program_source
+from liverank_gpu.backends.cuda.programs import Unit, program_kernels, program_source
 from liverank_gpu.errors import BackendUnavailable
 from liverank_gpu.operations.programs import VertexProgram
-from liverank_gpu.programs.builtin import COMPONENTS, PAGERANK
+from liverank_gpu.programs.algorithms import COMPONENTS, PAGERANK
 from tests.cuda_emulator.harness import missing
 
 TUNED = ("sm_80", "sm_90", "sm_100")

@@ -15,17 +15,17 @@ drawn, and `edge_list` copies them to the host. `update_stream` and `temporal_st
 on the host.
 """
 
-from liverank_gpu.generate.chains import chains
-from liverank_gpu.generate.edges import edge_list
-from liverank_gpu.generate.grid import grid
-from liverank_gpu.generate.preferential_attachment import (
+from liverank_gpu.generate.batches import INSERTED_SHARE, temporal_stream, update_stream
+from liverank_gpu.generate.graphs import (
+    RMAT_PROBABILITIES,
     PreferentialAttachment,
+    chains,
+    edge_list,
+    grid,
     preferential_attachment,
+    rmat,
+    uniform,
 )
-from liverank_gpu.generate.rmat import RMAT_PROBABILITIES, rmat
-from liverank_gpu.generate.temporal import temporal_stream
-from liverank_gpu.generate.uniform import uniform
-from liverank_gpu.generate.updates import INSERTED_SHARE, update_stream
 
 __all__ = [
     "INSERTED_SHARE",

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from liverank_gpu.graph.arcs import arranged
+from liverank_gpu.graph.batch import arranged
 from liverank_gpu.graph.dynamic_graph import DynamicGraph
-from liverank_gpu.operations.update import GraphUpdate, UpdateCounts
+from liverank_gpu.operations.graph import GraphUpdate, UpdateCounts
 from liverank_gpu.types import EdgeBatch
 
 _SHIFT = np.int64(32)

@@ -20,11 +20,9 @@ from numpy.typing import NDArray
 
 from liverank_gpu.columns import MOST_HALF_LIVES
 from liverank_gpu.errors import InvalidValue
-from liverank_gpu.graph.arcs import Arcs, Columns
-from liverank_gpu.graph.packed_csr import PackedCsr
-from liverank_gpu.graph.permutation import VertexPermutation
-from liverank_gpu.graph.rows import row_blocks, rows_of
-from liverank_gpu.graph.vertex_ids import NO_IDS, VertexIds
+from liverank_gpu.graph.batch import Arcs, Columns
+from liverank_gpu.graph.packed_csr import PackedCsr, row_blocks, rows_of
+from liverank_gpu.graph.vertices import NO_IDS, VertexIds, VertexPermutation
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.device import Array
 

@@ -15,25 +15,21 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from liverank_gpu.graph.arcs import Arcs, require_times
+from liverank_gpu.graph.batch import Arcs, Removal, edges_on_device, require_times
 from liverank_gpu.graph.decay import AnyDecay, Decay
-from liverank_gpu.graph.edges import edges_on_device
 from liverank_gpu.graph.estimate import NamingMemory, batch_bytes, batch_purpose, held_bytes
 from liverank_gpu.graph.in_pages import InPages
-from liverank_gpu.graph.packed_csr import PackedCsr
-from liverank_gpu.graph.permutation import VertexPermutation
+from liverank_gpu.graph.packed_csr import KeptWorkspace, PackedCsr, allocate_changes
 from liverank_gpu.graph.rebuild import rebuild, restore_directions
-from liverank_gpu.graph.removal import Removal
-from liverank_gpu.graph.vertex_ids import NO_IDS, VertexIds
-from liverank_gpu.graph.workspace import KeptWorkspace, allocate_changes
+from liverank_gpu.graph.vertices import NO_IDS, VertexIds, VertexPermutation
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.csr import GraphView, Rows, loop_dtype, strength_dtype
 from liverank_gpu.operations.device import Array
-from liverank_gpu.operations.rebuild import Entries
-from liverank_gpu.operations.update import (
+from liverank_gpu.operations.graph import (
     LAST_PLACE,
     EdgeChanges,
     EdgeCounts,
+    Entries,
     GraphUpdate,
     UpdateCounts,
 )
@@ -369,7 +365,7 @@ class DynamicGraph:
         self.edges, self.arcs = edges, int(lengths.sum(dtype=np.int64)) + loops
 
     def edges_on_device(self) -> Entries:
-        """See liverank_gpu.graph.edges; without the loops of the ``self-loop`` policy."""
+        """See liverank_gpu.graph.batch; without the loops of the ``self-loop`` policy."""
         loops = None if self.fixed_loops else self.loop
         return edges_on_device(self.backend, self.outgoing.csr, loops, self.directed)
 

@@ -11,10 +11,10 @@ from liverank_gpu.graph.packed_csr import (
     PackedCsr,
     slot_bytes,
     slots_with_spare,
+    workspace_bytes,
 )
-from liverank_gpu.graph.permutation import permutation_bytes
 from liverank_gpu.graph.rebuild import rebuild_bytes
-from liverank_gpu.graph.workspace import workspace_bytes
+from liverank_gpu.graph.vertices import permutation_bytes
 from liverank_gpu.operations.device import DeviceOperations
 
 

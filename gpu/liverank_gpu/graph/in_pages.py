@@ -21,7 +21,7 @@ import numpy as np
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.csr import Csr, GraphView, PagedLists, PagedView
 from liverank_gpu.operations.device import Array
-from liverank_gpu.operations.update import EdgeChanges
+from liverank_gpu.operations.graph import EdgeChanges
 
 _SAMPLED_ROWS = 1 << 14
 

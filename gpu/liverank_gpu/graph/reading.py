@@ -1,14 +1,8 @@
-"""Reading edges while the graph changes: a copy of all of them, and the lists of a few vertices.
-
-buffer = reader.buffer()             any thread: memory
-captured = reader.capture(buffer)    the owner, between two batches: a copy at the bandwidth of
-                                     memory, of the out-lists alone
-for edges in captured.blocks(): …    any thread
-"""
+"""Memory for copies of the device's arrays, made ready by the thread that wants the copies."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Literal, NamedTuple
 
@@ -17,11 +11,48 @@ from numpy.typing import NDArray
 
 from liverank_gpu.errors import InvalidValue
 from liverank_gpu.graph.dynamic_graph import DynamicGraph
-from liverank_gpu.graph.rows import row_blocks, rows_of
-from liverank_gpu.graph.staging import StagingBuffer
+from liverank_gpu.graph.packed_csr import row_blocks, rows_of
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.csr import Csr
-from liverank_gpu.operations.device import Array
+from liverank_gpu.operations.device import Array, DeviceOperations
+
+_SPARE_PART = 8
+"""A staging buffer has one spare element in _SPARE_PART, for batches before the copy."""
+
+
+class StagingBuffer:
+    """Memory for copies of named arrays, on their device. It is touched, because first touch costs
+    20 times the copy.
+    """
+
+    def __init__(self, device: DeviceOperations, sources: Mapping[str, Array]) -> None:
+        """Raises OutOfMemory."""
+        self._arrays: dict[str, Array] = {}
+        with device.reading():
+            for name, source in sources.items():
+                count = len(source) + len(source) // _SPARE_PART
+                array = device.allocate("a copy of the graph", count, source.dtype.type)
+                array.fill(0)
+                self._arrays[name] = array
+
+    def copies(self, sources: Mapping[str, Array]) -> dict[str, Array]:
+        """Copies, in the memory kept for them, or elsewhere if they do not fit."""
+        return {name: self._copy(name, source) for name, source in sources.items()}
+
+    def _copy(self, name: str, source: Array) -> Array:
+        array = self._arrays[name]
+        if len(array) < len(source):
+            return source.copy()
+        array[: len(source)] = source
+        return array[: len(source)]
+
+
+# Reading edges while the graph changes: a copy of all of them, and the lists of a few vertices.
+#
+# buffer = reader.buffer()             any thread: memory
+# captured = reader.capture(buffer)    the owner, between two batches: a copy at the bandwidth of
+#                                      memory, of the out-lists alone
+# for edges in captured.blocks(): …    any thread
 
 BLOCK_EDGES = 1 << 17
 """Edges of a block, and at least one row."""

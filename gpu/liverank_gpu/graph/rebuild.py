@@ -14,15 +14,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from liverank_gpu.graph.arcs import Arcs
+from liverank_gpu.graph.batch import Arcs
 from liverank_gpu.graph.packed_csr import PackedCsr
-from liverank_gpu.graph.permutation import VertexPermutation, choose_permutation
+from liverank_gpu.graph.vertices import VertexPermutation, choose_permutation
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.csr import loop_dtype, strength_dtype
 from liverank_gpu.operations.device import Array
-from liverank_gpu.operations.graph import SortedKeys
-from liverank_gpu.operations.rebuild import Entries
-from liverank_gpu.operations.update import INSERT, NEIGHBOUR, EdgeCounts
+from liverank_gpu.operations.graph import INSERT, NEIGHBOUR, EdgeCounts, Entries, SortedKeys
 from liverank_gpu.types import VertexOrder
 
 CHUNK = 1 << 24
@@ -38,7 +36,7 @@ class Rebuilt:
     loop, degree        see liverank_gpu.operations.csr.GraphView
     arcs                number of arcs, users' loops included
     counts              what the batch did
-    sources, removed_targets  supersets of those of liverank_gpu.operations.update.GraphUpdate
+    sources, removed_targets  supersets of those of liverank_gpu.operations.graph.GraphUpdate
     exceeded            place of an insertion that makes a sum of weights exceed float32, or -1; if
                         there is one, the graph cannot be used
     """

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from liverank_gpu.graph.dynamic_graph import DynamicGraph
-from liverank_gpu.graph.permutation import cache_lines_per_edge
+from liverank_gpu.graph.vertices import cache_lines_per_edge
 from liverank_gpu.operations.backend import Backend, PageRule
 from liverank_gpu.types import Dangling, EdgeBatch, Options, VertexOrder
 

@@ -1,6 +1,6 @@
 // What a vertex program does at one vertex, for both backends (liverank_gpu.operations.programs).
 //
-// A program is a struct that liverank_gpu.operations.program_source writes: its Value, its Parameters (integers and floats of
+// A program is a struct that liverank_gpu.operations.programs writes: its Value, its Parameters (integers and floats of
 // 64 bits), options (MERGE, AGGREGATOR, INTEGER, EVERY_VERTEX, MONOTONE, BOTH, LOOPS, FIRST_WINS) and the functions
 //
 //     program_initial    (vertex, out_degree, in_degree, parameters)

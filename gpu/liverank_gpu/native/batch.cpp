@@ -10,7 +10,7 @@
 
 namespace {
 
-// liverank_gpu.operations.update.COUNTERS
+// liverank_gpu.operations.graph.COUNTERS
 enum Counter {
     EDGES, ROWS, INSERTED, DELETED, REMOVED, ADDED, CHANGED, NEEDED, MOST, GROWTH, EMPTIED, MISBINNED, OVERFLOWED, LONGEST,
     HOLES, REWEIGHTED, EXCEEDED
@@ -23,7 +23,7 @@ constexpr int64 LAST_PLACE = int64{1} << 62;
 // with an edge before the result is tested.
 constexpr int FEW_EDGES = 8, STRIP = 256;
 
-// liverank_gpu.operations.update.BatchPlan, without the arrays that the GPU alone has: parts of its blocks.
+// liverank_gpu.operations.graph.BatchPlan, without the arrays that the GPU alone has: parts of its blocks.
 template <class Kind>
 struct Plan {
     using Floats = typename Kind::MutableWeights;
@@ -275,7 +275,7 @@ KERNEL("plan_rows", plan_rows<Unweighted>, plan_rows<Weighted>);
 
 // ---- apply ----
 
-// What the out-lists report: liverank_gpu.operations.update.EdgeChanges. Empty arrays for the in-lists.
+// What the out-lists report: liverank_gpu.operations.graph.EdgeChanges. Empty arrays for the in-lists.
 template <class Kind>
 struct Changes {
     using Floats = typename Kind::MutableWeights;

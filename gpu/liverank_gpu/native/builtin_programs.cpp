@@ -1,4 +1,4 @@
-// Written by `python -m tools.programs`, from liverank_gpu/programs/builtin.py.
+// Written by `python -m tools.programs`, from liverank_gpu/programs/algorithms.py.
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 #pragma GCC diagnostic ignored "-Wparentheses"
 #include "programs.h"

@@ -1,4 +1,4 @@
-// Strongly connected components: finding them, and solving them in topological order (liverank_gpu.operations.components).
+// Strongly connected components: finding them, and solving them in topological order (liverank_gpu.operations.analysis).
 //
 // Inside a component: Gauss-Seidel sweeps, accelerated by Anderson's method with a window of 2 (Walker and Ni, "Anderson
 // Acceleration for Fixed-Point Iterations", 2011). The vertices of a large component are divided into chunks. A chunk uses its own

@@ -1,4 +1,4 @@
-// The iterations of published personalized PageRank (liverank_gpu.operations.forward_push). Pushes run on one core; pulls and
+// The iterations of published personalized PageRank (liverank_gpu.operations.published). Pushes run on one core; pulls and
 // tests on all.
 #include <tuple>
 #include <vector>

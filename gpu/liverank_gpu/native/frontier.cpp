@@ -1,4 +1,4 @@
-// Sets of vertices: their expansion along edges, Jacobi steps over them (liverank_gpu.operations.frontier), and the iterations
+// Sets of vertices: their expansion along edges, Jacobi steps over them (liverank_gpu.operations.residual), and the iterations
 // of the published strategies, by byte arrays over all vertices as in the paper (liverank_gpu.operations.published).
 #include <atomic>
 #include <tuple>

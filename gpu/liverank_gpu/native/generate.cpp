@@ -15,7 +15,7 @@ void fill_random(uint64 start, int64 skipped, Span<uint64> numbers) {
 }
 KERNEL("fill_random", fill_random);
 
-// The copy model of liverank_gpu.generate.preferential_attachment.
+// The copy model of liverank_gpu.generate.graphs.
 struct CopyModel {
     int* links;  // [n - d, d]
     int64 d;
@@ -86,7 +86,7 @@ void permuted_pairs(uint64 start, uint64 vertices, int64 bits, int64 rounds, Spa
 KERNEL("permuted_pairs", permuted_pairs);
 
 // Each edge descends `scale` levels into the quarter of the matrix that its random number of the level names
-// (liverank_gpu.generate.rmat).
+// (liverank_gpu.generate.graphs).
 void draw_rmat(
     uint64 start, int64 scale, Span<const uint64> thresholds, Span<int64> sources, Span<int64> targets) {
     pool::parallel(sources.size, 1 << 10, [&](int64 first, int64 last) {

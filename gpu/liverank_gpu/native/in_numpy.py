@@ -33,7 +33,7 @@ def fill_random(start: np.uint64, skipped: int, numbers: NDArray[np.uint64]) -> 
 def draw_rmat(
     start: np.uint64, scale: int, thresholds: Any, sources: NDArray[Any], targets: NDArray[Any]
 ) -> None:
-    """See liverank_gpu.generate.rmat."""
+    """See liverank_gpu.generate.graphs."""
     sources[:], targets[:] = 0, 0
     for level in range(scale):
         counters = np.arange(len(sources), dtype=np.uint64) * np.uint64(scale)
@@ -62,7 +62,7 @@ def set_threads(most: int) -> None:
     """There is one."""
 
 
-# ---- see liverank_gpu.backends.cpu.packing ----
+# ---- see liverank_gpu.backends.cpu.graph ----
 
 
 def count_ends(keys: NDArray[Any], in_degree: NDArray[Any], out_degree: NDArray[Any]) -> int:

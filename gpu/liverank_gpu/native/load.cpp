@@ -1,4 +1,4 @@
-// Rows from edges: loading, packing and listing all rows of a graph (liverank_gpu.operations.rebuild), and edges in any order
+// Rows from edges: loading, packing and listing all rows of a graph (liverank_gpu.operations.graph), and edges in any order
 // to rows that are written to a file (liverank_gpu.out_of_core.spool).
 #include <tuple>
 #include <type_traits>

@@ -1,5 +1,5 @@
 // Several personalized vectors at once: one push of every residual of each column, as a pull
-// (liverank_gpu.operations.multivector).
+// (liverank_gpu.operations.sweeps).
 #include <type_traits>
 
 #include "bind.h"

@@ -27,7 +27,7 @@ struct Vertices {
     Span<const int> in_lengths;
 };
 
-// The number of vertices and the parameters, as liverank_gpu.operations.program_parameters packs them.
+// The number of vertices and the parameters, as liverank_gpu.operations.programs packs them.
 using Packed = Span<const int64>;
 
 template <class Program>
@@ -270,7 +270,7 @@ bool supports(
     return false;
 }
 
-// liverank_gpu.operations.program_windows.WindowState, and the steps of a window.
+// liverank_gpu.operations.programs.WindowState, and the steps of a window.
 template <class Program>
 struct WindowState {
     using Value = typename Program::Value;

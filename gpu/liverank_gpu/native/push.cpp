@@ -264,7 +264,7 @@ Delta scatter(
 }
 KERNEL("scatter", scatter<Nothing>, scatter<Span<const float>>);
 
-// liverank_gpu.operations.update.EdgeChanges
+// liverank_gpu.operations.graph.EdgeChanges
 template <class Kind>
 struct Changes {
     using fields = Fields<

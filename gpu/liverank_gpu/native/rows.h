@@ -70,7 +70,7 @@ inline double divided_sum(const Csr<Weights>& csr, uint64 v, Span<const double> 
 }
 
 // Calls visit(chunk, first place, end of its places) for each chunk of rows, on all threads. Chunk i is
-// order[groups[i] … groups[i+1]): liverank_gpu.backends.cpu.rows.chunk_rows makes them.
+// order[groups[i] … groups[i+1]): liverank_gpu.backends.cpu.sweeps.chunk_rows makes them.
 template <class Visit>
 void for_each_chunk(Span<const int64> groups, const Visit& visit) {
     pool::each(groups.size - 1, [&](int64 chunk) { visit(chunk, groups[chunk], groups[chunk + 1]); });

@@ -207,7 +207,7 @@ SweepResult orthomin_step(
 }
 KERNEL("orthomin_step", orthomin_step<Unweighted>, orthomin_step<Weighted>);
 
-// The start from in-degrees (liverank_gpu.pagerank.start): what (β + α·c·i) / (1 - αℓ/d) sends to other vertices, of β and of
+// The start from in-degrees (liverank_gpu.pagerank.sweeps): what (β + α·c·i) / (1 - αℓ/d) sends to other vertices, of β and of
 // c; and the edges.
 template <class Kind>
 void sum_in_degrees(Span<const int> in_lengths, Loops<Kind> loop, Degrees<Kind> degree, double damping, Span<double> sums) {

@@ -1,5 +1,5 @@
-// Triangles of an oriented graph and bounds of its edges (liverank_gpu.operations.triangles); core numbers
-// (liverank_gpu.operations.cores).
+// Triangles of an oriented graph and bounds of its edges (liverank_gpu.operations.analysis); core numbers
+// (liverank_gpu.operations.analysis).
 #include <atomic>
 #include <tuple>
 
@@ -71,7 +71,7 @@ void count_triangles(
 }
 KERNEL("count_triangles", count_triangles);
 
-// liverank_gpu.operations.triangles.RowWindow
+// liverank_gpu.operations.analysis.RowWindow
 struct Window {
     using fields = Fields<int64, int64, Rows>;
 
@@ -79,7 +79,7 @@ struct Window {
     Rows rows;
 };
 
-// liverank_gpu.operations.triangles.EdgeBounds
+// liverank_gpu.operations.analysis.EdgeBounds
 struct Bounds {
     using fields = Fields<Span<const int>, Span<const int>, Span<const int64>>;
 
@@ -165,7 +165,7 @@ void count_bounds_between(Window lowest, Window middle, bool of_lowest, Span<int
 }
 KERNEL("count_entries_between", count_entries_between, count_bounds_between);
 
-// liverank_gpu.operations.triangles.Interval
+// liverank_gpu.operations.analysis.Interval
 struct Interval {
     using fields = Fields<int64, int64, int64, int64>;
 

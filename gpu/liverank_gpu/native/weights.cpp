@@ -1,4 +1,4 @@
-// What only weighted graphs need (liverank_gpu.operations.rebuild: sum_weights, scale_rows), and entries of ranks that changed
+// What only weighted graphs need (liverank_gpu.operations.graph: sum_weights, scale_rows), and entries of ranks that changed
 // (liverank_gpu.operations.select).
 #include <cmath>
 #include <limits>

@@ -9,26 +9,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from liverank_gpu.operations.components import ComponentOperations
-from liverank_gpu.operations.cores import CoreOperations
+from liverank_gpu.operations.analysis import ComponentOperations, CoreOperations, TriangleOperations
+from liverank_gpu.operations.csr import Run
 from liverank_gpu.operations.device import DeviceOperations
-from liverank_gpu.operations.forward_push import ForwardPushOperations
-from liverank_gpu.operations.frontier import FrontierOperations
 from liverank_gpu.operations.generate import GenerateOperations
-from liverank_gpu.operations.graph import GraphOperations
-from liverank_gpu.operations.lists import ListOperations
-from liverank_gpu.operations.multivector import MultivectorOperations
-from liverank_gpu.operations.operation import Run
+from liverank_gpu.operations.graph import GraphOperations, ListOperations, RebuildOperations
 from liverank_gpu.operations.pages import PageOperations
-from liverank_gpu.operations.program_windows import ProgramWindowOperations
-from liverank_gpu.operations.programs import ProgramOperations
-from liverank_gpu.operations.published import PublishedOperations
-from liverank_gpu.operations.rebuild import RebuildOperations
-from liverank_gpu.operations.residual import PushResult, ResidualOperations
-from liverank_gpu.operations.rounds import RoundOperations
+from liverank_gpu.operations.programs import ProgramOperations, ProgramWindowOperations
+from liverank_gpu.operations.published import ForwardPushOperations, PublishedOperations
+from liverank_gpu.operations.residual import (
+    FrontierOperations,
+    PushResult,
+    ResidualOperations,
+    RoundOperations,
+)
 from liverank_gpu.operations.select import SelectOperations
-from liverank_gpu.operations.sweeps import SweepOperations
-from liverank_gpu.operations.triangles import TriangleOperations
+from liverank_gpu.operations.sweeps import MultivectorOperations, SweepOperations
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +114,7 @@ class Costs:
 class Backend:
     """One kind of device and the operations that run on it.
 
-    run               runs the operations that are records (liverank_gpu.operations.operation)
+    run               runs the operations that are records (liverank_gpu.operations.csr)
     components        None where there are none: on ``cuda``, and where rows are only a part of a
                       graph
     pages             None where there are none: everywhere but on ``cuda``

@@ -24,7 +24,7 @@ class GenerateOperations(ABC):
         self, start: np.uint64, vertices: int, edges_per_vertex: int, threshold: np.uint64
     ) -> Array:
         """int32[vertices - d, d], d = edges_per_vertex: row v - d has the d vertices that v links
-        to, as liverank_gpu.generate.preferential_attachment specifies them.
+        to, as liverank_gpu.generate.graphs specifies them.
 
         threshold  an edge is direct where the upper 53 bits of its number are below it
         1 ≤ d ≤ vertices < 2³¹

@@ -1,13 +1,255 @@
-"""Contract: changing a graph in compressed sparse rows by batches."""
+"""Records: what a batch of insertions and deletions does to a graph."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import NamedTuple
 
-from liverank_gpu.operations.csr import SlackCsr
+import numpy as np
+from numpy.typing import NDArray
+
+from liverank_gpu.operations.csr import Csr, GraphView, Rows, SlackCsr
 from liverank_gpu.operations.device import Array
-from liverank_gpu.operations.update import BatchPlan, Counts, EdgeChanges
+
+DELETE, INSERT = 0, 1
+"""Operations, the lowest bit of a key (see GraphOperations)."""
+
+NEIGHBOUR = 0x7FFFFFFF
+"""Which bits of a key, without its lowest one, are the neighbour."""
+
+SCAN_TILE = 1024
+"""Items of one block in a prefix sum on ``cuda``."""
+
+SCANS = 6
+"""Prefix sums of one direction: edges and rows, work, changes, changed rows, moves, holes."""
+
+COUNTERS = (
+    "EDGES",
+    "ROWS",
+    "INSERTED",
+    "DELETED",
+    "REMOVED",
+    "ADDED",
+    "CHANGED",
+    "NEEDED",
+    "MOST",
+    "GROWTH",
+    "EMPTIED",
+    "MISBINNED",
+    "OVERFLOWED",
+    "LONGEST",
+    "HOLES",
+    "REWEIGHTED",
+    "EXCEEDED",
+)
+"""What a batch counts in one direction, by position in an int64 array: see Counts."""
+
+
+LAST_PLACE = 1 << 62
+"""Counted down from, so that the largest count is that of the first place."""
+
+
+class Counts(NamedTuple):
+    """The counters of a BatchPlan on the host.
+
+    edges, rows        distinct edges and rows that the batch names
+    inserted, deleted  as liverank_gpu.types.Change defines them; of an undirected graph only arcs
+                       to a vertex at the same or a higher position count, one of each edge
+    removed, added     net changes: an edge deleted and inserted in one batch is neither
+    changed            rows whose list or loop changes
+    needed             slots at the end of the column indices for rows that outgrow their capacity
+    most               the same if every row that grows were moved
+    growth             slots by which the rows grow when packed without slack
+    emptied            slots freed by rows that shrink
+    misbinned          rows that leave the tolerance of their degree bin, less those that return
+                       (``cuda``); entries inserted or deleted (``cpu``)
+    overflowed         rows far longer than their degree bin allows
+    longest            length of the longest named row after the batch
+    holes              entries moved into freed slots
+    reweighted         as liverank_gpu.types.Change defines it, counted as `inserted` is
+    exceeded           0, or LAST_PLACE less the place behind the sorted keys of the first edge
+                       whose sum of weights exceeds float32
+    """
+
+    edges: int
+    rows: int
+    inserted: int
+    deleted: int
+    removed: int
+    added: int
+    changed: int
+    needed: int
+    most: int
+    growth: int
+    emptied: int
+    misbinned: int
+    overflowed: int
+    longest: int
+    holes: int
+    reweighted: int
+    exceeded: int
+
+
+LOOP_REWEIGHTED = 2
+"""BatchPlan.row_loop of a vertex whose loop was removed and added with another weight."""
+
+
+class PlanWeights(NamedTuple):
+    """The part of a BatchPlan that holds weights, float32 arrays. An edge whose weight changes is
+    both among the removed and the added ones.
+
+    removed, added  of the edges in these lists: weights before and after the batch
+    opposite        of BatchPlan.opposite
+    filler          of the entries that are moved into freed slots
+    """
+
+    removed: Array
+    added: Array
+    opposite: Array
+    filler: Array
+
+
+NO_WEIGHTS = PlanWeights(None, None, None, None)
+"""For unweighted graphs."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchPlan:
+    """Device arrays of one batch in one direction, between `resolve_update` and `apply_update`.
+
+    Each has room for the operations of the batch and one more. Elements beyond what the counters
+    say are undefined.
+
+    blocks      int64[…], int32[…], int8[…], float32[…] (None without weights): the arrays below,
+                but for counters and scans, are equal parts of that of their dtype, in this order
+    counters    int64[len(COUNTERS)]: see Counts
+    scans       SCANS arrays uint64[…] for prefix sums, zero before the first
+
+    edge_*      one entry for each distinct edge that the batch names, ascending by row, neighbour
+    edge_operation   int32[edges+1], its first key
+    edge_neighbour   int32[edges]
+    edge_row         int32[edges], index of its row below
+    edge_slot        int32[edges], its slot in the row, -1 if absent
+    row_*       one entry for each named row, ascending
+    row_edge         int32[rows+1], its first edge
+    row_vertex       int32[rows]
+    row_loop         int8[rows], 1 if its loop is added, -1 if removed, LOOP_REWEIGHTED, else 0
+    row_work         int64[rows+1], units of work before it
+    row_removed, row_added  int32[rows+1], its first removed and its first added edge
+    removed_*, added_*      the net changes, loops included, in the same order
+    new_length       int32[rows]
+    new_start        int64[rows], slot relative to the old end, -1 for a row that is not moved
+    move_work        int64[rows+1], units of work before it
+    changed_row      int32[changed], indices of the rows that change, ascending
+    opposite         int64[operations], keys of the net changes (without loops) for the transpose,
+                     and keys that are no operation
+    weights          see PlanWeights
+    """
+
+    blocks: tuple[Array, Array, Array, Array | None]
+    counters: Array
+    scans: list[Array]
+    row_work: Array
+    move_work: Array
+    new_start: Array
+    opposite: Array
+    edge_operation: Array
+    edge_neighbour: Array
+    edge_row: Array
+    edge_slot: Array
+    row_edge: Array
+    row_vertex: Array
+    row_removed: Array
+    row_added: Array
+    removed_row: Array
+    removed_neighbour: Array
+    removed_slot: Array
+    added_row: Array
+    added_neighbour: Array
+    new_length: Array
+    changed_row: Array
+    row_loop: Array
+    weights: PlanWeights = NO_WEIGHTS
+
+
+class EdgeCounts(NamedTuple):
+    """What a batch did to edges; an undirected edge counts once."""
+
+    inserted: int
+    deleted: int
+    reweighted: int
+
+
+class UpdateCounts(NamedTuple):
+    """What a batch did: see liverank_gpu.types.Change."""
+
+    inserted: int
+    already_present: int
+    deleted: int
+    not_found: int
+    new_vertices: int
+    reweighted: int = 0
+    removed: int = 0
+    removed_edges: int = 0
+    expired: int = 0
+
+
+class EdgeChanges(NamedTuple):
+    """Which rows and edges a batch changed, all as positions on the device.
+
+    sources          int32[s], ascending: vertices whose out-list or loop changed
+    old_degree       int32[s], their out-degrees before the batch; weighted: float64[s], strengths
+    removed_sources, removed_targets  int32[…], edges that are gone, loops included
+    added_sources, added_targets      int32[…], edges that are new, loops included
+    removed_weights, added_weights    float32[…], their weights; None for an unweighted graph
+
+    An edge deleted and inserted in one batch counts as both in UpdateCounts but is in no list. An
+    edge with another weight is in both lists.
+    """
+
+    sources: Array
+    old_degree: Array
+    removed_sources: Array
+    removed_targets: Array
+    added_sources: Array
+    added_targets: Array
+    removed_weights: Array | None = None
+    added_weights: Array | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GraphUpdate:
+    """What one batch did to a graph.
+
+    counts           for the receipt
+    sources          int32[s], ascending: vertices whose out-list or loop changed
+    removed_targets  integer[…]: targets of the edges that are gone
+    changes          every change; None where both directions were rebuilt, so that `sources` and
+                     `removed_targets` are supersets and the single changes are not known
+    removed          int64[r] on the host: ids of the vertices that were removed, ascending
+    returned         int64[…] on the host, ascending: ids that were free, or removed by this batch,
+                     and are those of new vertices now
+    """
+
+    counts: UpdateCounts
+    sources: Array
+    removed_targets: Array
+    changes: EdgeChanges | None
+    removed: NDArray[np.int64]
+    returned: NDArray[np.int64]
+
+    @property
+    def touches(self) -> bool:
+        """Whether the list or the loop of a vertex changed."""
+        return len(self.sources) > 0
+
+    @property
+    def rebuilt(self) -> bool:
+        return self.changes is None
+
+
+# ---- changing a graph in compressed sparse rows by batches ----
 
 
 class SortedKeys(NamedTuple):
@@ -101,3 +343,238 @@ class GraphOperations(ABC):
         changes  for the out-lists: receives what changed, and loops and degrees are updated too;
                  None for the in-lists
         """
+
+
+# ---- loading, packing, listing and grouping all rows of a graph ----
+
+
+class Slots(NamedTuple):
+    """The entries of a Csr, by slot: its column indices and its weights, if it has any."""
+
+    column_indices: Array
+    weights: Array | None = None
+
+
+class Entries(NamedTuple):
+    """Edges as columns on the device.
+
+    rows, neighbours  int32[entries]
+    weights           float32[entries]; None for an unweighted graph
+    """
+
+    rows: Array
+    neighbours: Array
+    weights: Array | None = None
+
+
+class Deduplicated(NamedTuple):
+    """What `deduplicate` left and found.
+
+    edges       keys left
+    loops       distinct loops
+    reweighted  kept edges whose weight changed, loops not counted
+    exceeded    place of the last insertion of the first edge, by row and neighbour, whose sum of
+                weights exceeds float32; -1 if there is none
+    """
+
+    edges: int
+    loops: int
+    reweighted: int = 0
+    exceeded: int = -1
+
+
+class RebuildOperations(ABC):
+    """Operations on whole rows. Keys: see liverank_gpu.operations.graph.GraphOperations."""
+
+    @abstractmethod
+    def row_ranges(
+        self, rows: Array, vertices: int, limit: int, positions: Array
+    ) -> list[tuple[int, int, int]]:
+        """Splits the rows of a column of ids into ranges, so that a load sorts one at a time.
+
+        rows       integer[edges] of the host or the device, ids in 0 … vertices-1
+        positions  see `sorted_keys`
+        Returns (first row, end of rows, number of ids in the range), at most `limit` ids in each
+        unless a row and its near neighbours have more.
+        """
+
+    @abstractmethod
+    def keys_of_range(
+        self,
+        rows: Array,
+        neighbours: Array,
+        weights: Array | None,
+        chosen: tuple[int, int, int],
+        positions: Array,
+    ) -> SortedKeys:
+        """The keys of the insertions into one of `row_ranges`.
+
+        weights  float32[edges] on the device; None for an unweighted graph
+        """
+
+    @abstractmethod
+    def deduplicate(
+        self, batch: SortedKeys, loop: Array, adds: bool = False, kept: int = 0
+    ) -> Deduplicated:
+        """Drops repeats and loops from sorted insertions, in place.
+
+        loop  see GraphView: set for each loop
+        adds  whether the weights of repeats are added; else the last one stands
+        kept  insertions with a lower place are edges that the graph has already
+        """
+
+    @abstractmethod
+    def merge(self, first: SortedKeys, second: SortedKeys) -> SortedKeys:
+        """The keys of both, ascending, equal ones of `first` before those of `second`, in new
+        arrays, with their weights and what stands in `order`. The arguments are spent.
+
+        first  in any order, without repeats; that of ascending ones takes the least time
+        """
+
+    @abstractmethod
+    def count_rows(
+        self, keys: Array, edges: int, low: int, first: Array, length: Array
+    ) -> tuple[int, int]:
+        """Counts the keys of each row of `edges` ascending, distinct ones.
+
+        low     the first row of the range
+        first   int64[rows of the range], receives the index of the first key of each row that has
+                one
+        length  int32[rows of the range], zero before, receives the number of keys
+        Returns the slots of the rows when packed without slack, and the length of the longest row.
+        """
+
+    @abstractmethod
+    def fill_rows(
+        self, batch: SortedKeys, edges: int, low: int, first: Array, start: Array, slots: Slots
+    ) -> None:
+        """Writes the neighbours of ascending keys, and their weights, into their rows, ascending.
+
+        low, first  as in `count_rows`
+        start       int64[rows of the range], row starts
+        """
+
+    @abstractmethod
+    def pack_rows(self, length: Array, begin: int, start: Array, capacity: Array) -> None:
+        """Places rows of these lengths one after the other from slot `begin`, without slack.
+
+        start, capacity  int64[n] and int32[n], written; a capacity is the length rounded up to
+                         ALIGNMENT
+        """
+
+    @abstractmethod
+    def copy_rows(self, csr: Csr, new_start: Array, new_end: int, slots: Slots) -> None:
+        """Copies all rows to where `pack_rows` placed them, up to slot `new_end`."""
+
+    @abstractmethod
+    def entries(self, csr: Csr) -> Entries:
+        """Every entry, rows ascending."""
+
+    @abstractmethod
+    def sum_weights(self, csr: Csr, vertices: Array | None, loop: Array, strength: Array) -> None:
+        """The strengths of a weighted graph, summed from its out-lists in the order of their slots.
+        What rounding takes of a sum, relative to it, is at most `strength_depth` · 2⁻⁵³.
+
+        vertices        int32[k], distinct; None for all
+        loop, strength  see GraphView; strength is written at these vertices
+        """
+
+    @abstractmethod
+    def scale_rows(
+        self, outgoing: Csr, incoming: Csr, factors: Array, loop: Array, strength: Array
+    ) -> None:
+        """Multiplies the rows of a weighted graph, in both directions, by powers of two, and with
+        them their loops and strengths. Allocates nothing.
+
+        factors  float32[n], by row of the out-lists; no product leaves the normal numbers, so that
+                 all are exact
+        """
+
+    @abstractmethod
+    def strength_depth(self, longest_row: int) -> int:
+        """The most additions that a weight goes through in `sum_weights`, and one more."""
+
+    @abstractmethod
+    def partition(self, length: Array, order: Array, degree_bins: Array) -> NDArray[np.int64]:
+        """Groups all rows of these lengths (int32[n]) for the kernels.
+
+        order        int32[n], receives Rows.order
+        degree_bins  uint8[n], receives the bin of each row, on backends that have bins
+        Returns Rows.groups. New vertices may be appended to the last group.
+        """
+
+    @abstractmethod
+    def needs_partition(self, rows: Rows, misbinned: int, slots: int) -> bool:
+        """Whether rows changed so much since the last `partition` that sweeps would be slower.
+
+        misbinned  sum of Counts.misbinned since then
+        slots      slots of all rows when packed without slack
+        """
+
+
+# ---- vertices with the same in-list ----
+
+NO_PART = -1
+"""What a weighted loop beside other out-edges returns, which is not compared: see
+`returned_parts`.
+"""
+
+
+class Fingerprints(NamedTuple):
+    """The in-lists of some vertices, each int64[k] on the host.
+
+    positions  the vertices
+    lengths    of the lists; 0 where a list is not compared, and has no hash and no source
+    hashes     equal where the lists and what loops return are the same; others differ but by chance
+    sources    of each list the one with the fewest out-edges, of several the lowest position
+    out_edges  how many out-edges that has
+    """
+
+    positions: NDArray[np.int64]
+    lengths: NDArray[np.int64]
+    hashes: NDArray[np.int64]
+    sources: NDArray[np.int64]
+    out_edges: NDArray[np.int64]
+
+    def at(self, places: NDArray[np.int64] | NDArray[np.bool_]) -> Fingerprints:
+        """Those at some places, or where it is true."""
+        return Fingerprints(*(column[places] for column in self))
+
+
+class ListOperations(ABC):
+    """In-lists are the same if they have the same sources and weights, in whatever order, and their
+    vertices get the same part of their rank back by a loop, which is no entry.
+    """
+
+    @abstractmethod
+    def fingerprints(self, graph: GraphView, positions: Array, longest: int) -> Fingerprints:
+        """Of the in-lists of vertices, integer[k] positions on the device. A list is compared if it
+        has 1 … `longest` entries and its vertex gets a part back that can be compared.
+
+        Traffic: 8 bytes an entry, half of them read at random; 12 with weights.
+        """
+
+    @abstractmethod
+    def with_same_list(
+        self, graph: GraphView, lists: Fingerprints
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """All other vertices whose in-list is the same as one of some lists, of k ≥ 1 that are
+        compared. Entries are compared; hashes are not looked at.
+
+        Returns numbers of lists, 0 … k-1, and positions, int64[…] each on the host: a pair for each
+        vertex, in any order.
+
+        Traffic: a list and its vertex's length at random for each out-edge of its source, at most
+        Σ lengths · out_edges entries.
+        """
+
+
+def returned_parts(loop: Array, degree: Array) -> Array:
+    """int64[k], equal numbers where loops return the same part of a rank: 0 where there are none, 1
+    where they return all. NO_PART where a weighted loop does, beside other out-edges: sums of
+    weights are rounded.
+
+    loop, degree  those of GraphView at some vertices
+    """
+    beside = degree.astype(np.int64) if degree.dtype.kind == "i" else NO_PART
+    return (loop != 0) * ((degree == loop) + (degree != loop) * beside)

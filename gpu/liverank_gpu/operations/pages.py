@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from liverank_gpu.operations.csr import Csr, PagedLists
-from liverank_gpu.operations.update import EdgeChanges
+from liverank_gpu.operations.graph import EdgeChanges
 
 
 class PageOperations(Protocol):

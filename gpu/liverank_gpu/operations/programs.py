@@ -1,13 +1,4 @@
-"""Contract: vertex programs.
-
-A vertex program has a value for each vertex, and six functions (liverank_gpu.device_functions says
-what they may contain). An *active* vertex u sends ``gather(value[u], weight)`` along each of its
-edges. What arrives at v is merged, and ``value[v] = apply(old, gathered)``; where ``scatter(old,
-new)`` is true, v is active in the next superstep. The program ends when no vertex is active.
-
-The words are those of PowerGraph (Gonzalez et al., OSDI 2012) and of Zhang's thesis (chapters 4 and
-5); supersteps are those of Pregel (Malewicz et al., SIGMOD 2010).
-"""
+"""The parameters of programs: integers and floats, by name."""
 
 from __future__ import annotations
 
@@ -19,12 +10,78 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
-from liverank_gpu.device_functions import DeviceFunction, Kind, device_function
+from liverank_gpu.device_functions import CPP, DeviceFunction, Kind, device_function
 from liverank_gpu.errors import InvalidValue
 from liverank_gpu.operations.csr import GraphView, Rows
 from liverank_gpu.operations.device import Array
-from liverank_gpu.operations.program_parameters import SOURCE, Limits, kind_of, parameter_values
+
+Limits = Mapping[str, tuple[float, float]]
+"""The least and the largest value of the parameters that may not take every value."""
+
+SOURCE = "source"
+"""The parameter that is the id of a vertex."""
+
+
+def parameter_values(
+    program: str, defaults: Mapping[str, float], given: Mapping[str, float], limits: Limits
+) -> dict[str, float]:
+    """All parameters, the given ones in place of their defaults. Raises InvalidValue for others,
+    for another kind of number, and for one outside its limits.
+    """
+    for name in given:
+        if name not in defaults:
+            known = ", ".join(defaults) or "no parameter"
+            raise InvalidValue(f"{program}({name})", given[name], f"one of: {known}")
+    return {
+        name: _checked(name, given.get(name, default), kind_of(name, default), limits)
+        for name, default in defaults.items()
+    }
+
+
+def kind_of(name: str, value: object) -> Kind:
+    """The kind of a parameter. Raises InvalidValue."""
+    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
+        raise InvalidValue(name, value, "an integer or a float")
+    return "int" if isinstance(value, int | np.integer) else "float"
+
+
+def _checked(name: str, value: Any, kind: Kind, limits: Limits) -> float:
+    if kind_of(name, value) == "float" and kind == "int":
+        raise InvalidValue(name, value, "an integer")
+    if kind == "int" and not -(2**63) <= value < 2**63:
+        raise InvalidValue(name, value, "an integer of 64 bits")
+    least, largest = limits.get(name, (-math.inf, math.inf))
+    if not least <= value <= largest:  # nor a NaN
+        between = f"from {least:g} to {largest:g}" if largest < math.inf else f"at least {least:g}"
+        raise InvalidValue(name, value, between if name in limits else "a number")
+    return int(value) if kind == "int" else float(value)
+
+
+def parameter_record(parameters: Mapping[str, float], vertices: int) -> NDArray[np.void]:
+    """The number of vertices and the parameters as one record: int64 and float64 members."""
+    values = {"vertices": vertices, **parameters}
+    dtype = [
+        (name, np.int64 if kind_of(name, value) == "int" else np.float64)
+        for name, value in values.items()
+    ]
+    record = np.zeros((), dtype)
+    for name, value in values.items():
+        record[name] = value
+    return record
+
+
+# ---- vertex programs ----
+#
+# A vertex program has a value for each vertex, and six functions (liverank_gpu.device_functions
+# says what they may contain). An *active* vertex u sends ``gather(value[u], weight)`` along each
+# of its edges. What arrives at v is merged, and ``value[v] = apply(old, gathered)``; where
+# ``scatter(old, new)`` is true, v is active in the next superstep. The program ends when no vertex
+# is active.
+#
+# The words are those of PowerGraph (Gonzalez et al., OSDI 2012) and of Zhang's thesis (chapters 4
+# and 5); supersteps are those of Pregel (Malewicz et al., SIGMOD 2010).
 
 ValueType = Literal["int32", "int64", "float32", "float64"]
 Mode = Literal["synchronous", "asynchronous"]
@@ -369,4 +426,140 @@ class ProgramOperations(ABC):
 
         values  dtype[n] of a finished monotone program
         edges   sources and targets, int32[m], and their weights, float32[m] or None
+        """
+
+
+# A vertex program as a struct in C++: what both backends put before their kernels, and after
+#
+# gpu/liverank_gpu/kernels/program_vertex.h, which says what it has.
+
+MERGES = ("", "min", "max", "sum")
+"""As MERGE_OTHER, MERGE_MIN … of gpu/liverank_gpu/kernels/program_functions.h number them."""
+
+_VALUE_TYPES = {"int32": "int", "int64": "long long", "float32": "float", "float64": "double"}
+
+
+def definitions(program: VertexProgram) -> list[str]:
+    """Lines that define, in a struct, `Value`, the options of the program,
+    `Parameters` (see parameter_record), and a function program_NAME for each of its functions.
+    """
+    value = _VALUE_TYPES[program.dtype]
+    kinds: dict[str, Kind] = {"vertices": "int"}
+    kinds |= {name: kind_of(name, default) for name, default in program.parameters.items()}
+    own_merge = MERGES.index(program.merge) if isinstance(program.merge, str) else 0
+    flags = {
+        "INTEGER": np.dtype(program.dtype).kind == "i",
+        "EVERY_VERTEX": program.every_vertex,
+        "MONOTONE": program.monotone,
+        "BOTH": program.direction == "both",
+        "LOOPS": program.loops,
+        "FIRST_WINS": program.first_wins,
+    }
+    return [
+        f"using Value = {value};",
+        f"static constexpr int MERGE = {own_merge};",
+        f"static constexpr int AGGREGATOR = {MERGES.index(program.aggregator)};",
+        *(f"static constexpr bool {name} = {str(flag).lower()};" for name, flag in flags.items()),
+        "struct Parameters {",
+        *(f"    {CPP[kind]} {name}_;" for name, kind in kinds.items()),
+        "};",
+        *(f"static {function.cpp}" for function in program.functions.values()),
+        *(_wrapped(program, name, value) for name in program.functions),
+    ]
+
+
+def number(value: float) -> str:
+    """A number in C++."""
+    if np.isinf(value):
+        return f"({'-' if value < 0 else ''}POSITIVE_INFINITY)"
+    if isinstance(value, float):
+        return repr(value)
+    return f"({value}LL)" if value > -(2**63) else f"({value + 1}LL - 1)"
+
+
+def _wrapped(program: VertexProgram, name: str, value: str) -> str:
+    """The function with all arguments that kernels pass: numbers become what functions are
+    promised, and results the type of values.
+    """
+    function = program.functions[name]
+    kinds: dict[str, Kind] = dict.fromkeys(program.values_of(name), KINDS[program.dtype])
+    declared = [f"{value} {each}_" for each in kinds]
+    others = program.arguments_of(name)
+    declared += [f"{CPP[kind]} {each}_" for each, kind in others.items()]
+    kinds |= others
+    given = ", ".join(
+        f"({CPP[kinds[each]]}){each}_" if each in kinds else f"parameters.{each}_"
+        for each in function.arguments
+    )
+    result = {"scatter": "bool", "aggregate": "double"}.get(name, value)
+    header = f"static __device__ __forceinline__ {result} program_{name}"
+    arguments = ", ".join([*declared, "const Parameters& parameters"])
+    return f"{header}({arguments}) {{ return ({result})user_{name}({given}); }}"
+
+
+# ---- vertex programs on a graph of which a window of in-lists is in memory at a time ----
+#
+# Vertices pull: a window has the in-lists of an interval of vertices, and each of these gathers
+# from those of its in-neighbours that changed since the window was last processed. Steps number
+# this: in a synchronous run supersteps, in an asynchronous one windows as they are processed.
+
+
+@dataclass(slots=True)
+class WindowState:
+    """A program that runs window by window.
+
+    values, new_values  dtype[n]: the values that are read, and written. One array if values change
+                        in place; else two, which are equal before each superstep unless every
+                        vertex is active
+    steps, new_steps    int32[n]: the last step in which a vertex became active, read and written,
+                        as values are; -1 if it never did. Two arrays change places after each
+                        superstep and are not copied: what is read has the steps of the superstep
+                        before, and of every other one. Empty if every vertex is active
+    blocks              int32[b]: the last step in which one of the vertices v with this v >> shift
+                        became active
+    superstep           from 0 on
+    aggregate           that of the values before the superstep
+    """
+
+    values: Array
+    new_values: Array
+    steps: Array
+    new_steps: Array
+    blocks: Array
+    shift: int
+    superstep: int = 0
+    aggregate: float = 0.0
+
+
+class Gathered(NamedTuple):
+    """What a window did.
+
+    active    vertices that became active
+    messages  messages that were sent
+    """
+
+    active: int
+    messages: int
+
+
+class ProgramWindowOperations(ABC):
+    """Vertex programs in windows: see liverank_gpu.operations.programs."""
+
+    @abstractmethod
+    def gather_window(
+        self,
+        program: VertexProgram,
+        parameters: Mapping[str, float],
+        graph: ProgramGraph,
+        state: WindowState,
+        since: int,
+        now: int,
+    ) -> Gathered:
+        """The vertices of `graph.in_rows` gather from those of their in-neighbours that became
+        active in step `since` or later, or from all if every vertex is active. Those that receive
+        something apply it, and where `scatter` is true become active in step `now`.
+
+        since  if values do not change in place, the step of the superstep before
+        graph  its view has the in-lists of the window. Where `both` is true, vertices that became
+               active also send against their in-edges, which changes values in place
         """

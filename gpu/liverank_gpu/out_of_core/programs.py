@@ -13,15 +13,17 @@ from numpy.typing import NDArray
 from liverank_gpu.errors import InvalidValue, UnknownVertex
 from liverank_gpu.operations.programs import Mode, VertexProgram
 from liverank_gpu.out_of_core.algorithms import ALGORITHMS, Packed, Surroundings
-from liverank_gpu.out_of_core.budget import Budget, algorithm_bytes, program_bytes
-from liverank_gpu.out_of_core.edges import OutOfCoreEdges
+from liverank_gpu.out_of_core.ranking import Budget, OutOfCoreEdges, algorithm_bytes, program_bytes
 from liverank_gpu.out_of_core.spool import EdgeSpool, PackedEdges
-from liverank_gpu.out_of_core.window_stream import WindowStream
-from liverank_gpu.out_of_core.windowed_graph import WindowedGraph, permutation_of
-from liverank_gpu.out_of_core.windowed_program import WindowedProgram
+from liverank_gpu.out_of_core.windows import (
+    WindowedGraph,
+    WindowedProgram,
+    WindowStream,
+    permutation_of,
+)
 from liverank_gpu.programs.algorithms import Algorithm, Order
 from liverank_gpu.programs.answer import Answer, Receipt, Since
-from liverank_gpu.programs.run import PROGRAMS
+from liverank_gpu.programs.running import PROGRAMS
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,7 @@ class OutOfCorePrograms(OutOfCoreEdges):
 
     vertices  number of vertices, at least, until the first run; more if the edges need them
     reserved  bytes of the budget that the caller uses, for keys
-    order     see liverank_gpu.programs.run.Programs.begin
+    order     see liverank_gpu.programs.running.Programs.begin
     """
 
     vertices = 0

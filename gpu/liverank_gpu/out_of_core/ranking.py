@@ -1,22 +1,274 @@
-"""Ranks of edges that arrive in any order, within a memory budget."""
+"""What a budget is spent on, in bytes.
+
+    keys of the caller | arrays over the vertices | two or three buffers of in-lists, and
+    temporary arrays over one of them
+
+While the file is prepared, the part of the buffers sorts edges, a bucket at a time, and the
+arrays over the vertices are fewer than later.
+"""
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
 
+import numpy as np
+from numpy.typing import NDArray
+
+from liverank_gpu.backends import backend_named
 from liverank_gpu.errors import InvalidValue
-from liverank_gpu.out_of_core.budget import vertex_bytes
-from liverank_gpu.out_of_core.edges import OutOfCoreEdges
-from liverank_gpu.out_of_core.windowed_graph import WindowedGraph
+from liverank_gpu.graph.packed_csr import slot_bytes
+from liverank_gpu.operations.backend import Backend
+from liverank_gpu.operations.csr import ALIGNMENT, loop_dtype, strength_dtype
+from liverank_gpu.out_of_core.spool import EdgeSpool, PackedEdges
+from liverank_gpu.out_of_core.windows import WindowedGraph
 from liverank_gpu.pagerank.gate import passed
 from liverank_gpu.pagerank.global_iterate import GlobalIterate
+from liverank_gpu.pagerank.iterate import workspace_bytes
 from liverank_gpu.pagerank.ranks import Ranks
-from liverank_gpu.pagerank.schedule import SWEEP_KINDS
 from liverank_gpu.pagerank.strategies import TABLE, Solve, Solved
-from liverank_gpu.pagerank.sweeps import iterate_to_tolerance, sweep_to_target
+from liverank_gpu.pagerank.sweeps import SWEEP_KINDS, iterate_to_tolerance, sweep_to_target
 from liverank_gpu.trace import Trace
-from liverank_gpu.types import Options, Result
+from liverank_gpu.types import BackendName, Options, Result
+
+_ROW_BYTES = 8 + 4 + 4 + 4
+"""Start and length of a row, its place in the order of rows, and the position of an id."""
+
+_ID_BYTES = 4
+"""The id at a position."""
+
+_PROGRAM_BYTES = 2 * 4 + 4 + 4 + 1 + 4 + 1 + 1
+"""Steps, read and written; the list of the vertices that are active first; ids; which are absent;
+the order of all rows, and their bins; and the blocks of the sources of each window.
+"""
+
+_PASS_BYTES = 16
+"""Temporary arrays of a pass over all vertices, for each of them."""
+
+_MOST_SLOTS = 1 << 26
+"""Of one buffer: larger ones do not make transfers faster."""
+
+_LEAST_STREAM = 1 << 16
+"""Bytes of both buffers, at least, so that there are not too many windows."""
+
+
+def vertex_bytes(backend: Backend, weighted: bool = False) -> int:
+    """Bytes of all arrays over the vertices, for each vertex."""
+    quantized = np.dtype(backend.sweeps.contribution_dtype).itemsize
+    # y, r, marks, the candidate list (an eighth of 4 bytes), and contributions, exact and quantized
+    iterate = 8 + 8 + 4 + 1 + 8 + 2 * quantized
+    kept = sum(np.dtype(of(weighted)).itemsize for of in (strength_dtype, loop_dtype))
+    return kept + _ROW_BYTES + _ID_BYTES + iterate + _PASS_BYTES
+
+
+def program_bytes(backend: Backend, dtype: str, weighted: bool) -> int:
+    """Bytes of all arrays over the vertices while a program runs, for each vertex.
+
+    dtype  of its values
+    """
+    kept = sum(np.dtype(of(weighted)).itemsize for of in (strength_dtype, loop_dtype))
+    # which the host keeps for the next program: lengths of both lists, ids, loops, sums of weights
+    packed = 4 + 4 + _ID_BYTES + np.dtype(loop_dtype(weighted)).itemsize + (8 if weighted else 0)
+    return (
+        2 * np.dtype(dtype).itemsize
+        + _PROGRAM_BYTES
+        + kept
+        + (packed if backend.name != "cuda" else 0)
+        + _ROW_BYTES
+        + _PASS_BYTES
+    )
+
+
+def algorithm_bytes(backend: Backend, weighted: bool) -> int:
+    """The same while an algorithm runs, which may have packed the edges again."""
+    # lengths of both lists, and loops
+    repacked = 4 + 4 + np.dtype(loop_dtype(False)).itemsize
+    return program_bytes(backend, "int64", weighted) + (repacked if backend.name != "cuda" else 0)
+
+
+def sort_bytes(weighted: bool) -> int:
+    """For each edge or row of a bucket that is sorted and packed, at most: keys and weights, their
+    copies, and slots for as many rows.
+    """
+    return 48 if weighted else 32
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """How a budget is divided for one graph.
+
+    streamed   bytes left for the buffers, or for a bucket to be sorted
+    weighted   whether edges have weights
+    buffers    how many there are
+    temporary  bytes of temporary arrays for each slot of a window
+    """
+
+    streamed: int
+    weighted: bool = False
+    buffers: int = 2
+    temporary: int = 0
+
+    @classmethod
+    def divide(
+        cls,
+        memory: int,
+        reserved: int,
+        vertices: int,
+        each: int,
+        longest: int,
+        weighted: bool = False,
+        buffers: int = 2,
+        temporary: int = 0,
+    ) -> Budget:
+        """memory    the budget, in bytes
+        reserved  bytes of the caller's own arrays, of keys
+        vertices  number of vertices
+        each      bytes of all arrays over the vertices, for each of them
+        longest   upper bound on the length of an in-list, repeats of edges included
+        weighted, buffers, temporary  see above
+
+        Raises InvalidValue, which names the least budget that works, if it is too small.
+        """
+        values = reserved + vertices * each + workspace_bytes(0)
+        divided = cls(memory - values, weighted, buffers, temporary)
+        window = divided.slot_bytes * (longest + ALIGNMENT)
+        row = max(sort_bytes(weighted) * longest, window, _LEAST_STREAM)
+        if memory < values + row:
+            raise InvalidValue(
+                "memory",
+                memory,
+                f"at least {values + row:,} bytes: {values:,} for {vertices:,} vertices and their "
+                f"keys, {row:,} to stream their edges",
+            )
+        return divided
+
+    @property
+    def bucket_edges(self) -> int:
+        """Edges, and rows, that are sorted at once."""
+        return self.streamed // sort_bytes(self.weighted)
+
+    @property
+    def slot_bytes(self) -> int:
+        """Bytes for each slot of a window, those of all buffers together."""
+        return self.buffers * slot_bytes(self.weighted) + self.temporary
+
+    @property
+    def window_slots(self) -> int:
+        """Slots, and rows, of one buffer at most."""
+        return min(self.streamed // self.slot_bytes, _MOST_SLOTS)
+
+
+# ---- edges that arrive in any order, and what becomes of them within a memory budget ----
+
+
+class OutOfCoreEdges:
+    """Gathers edges in a file. To be used in a ``with`` statement, or closed; its files have no
+    names, so nothing remains of them.
+
+    The budget bounds the arrays of the graph, where the backend computes: values of vertices and
+    windows of in-lists, and the edges that are sorted on the host before. On ``cuda`` in-lists are
+    kept in page-locked memory of the host if it has room, beside the budget.
+    """
+
+    def __init__(
+        self,
+        memory: int,
+        options: Options | None = None,
+        backend: BackendName | Backend = "auto",
+        scratch: Path | None = None,
+    ) -> None:
+        """memory   the budget, in bytes
+        options  without ``half_life``
+        backend  its name, or the backend itself
+        scratch  folder for files: 16 bytes an edge at most, 24 if it has a weight, twice that for
+                 an undirected graph; None for the system's folder of temporary files
+
+        Raises InvalidValue, BackendUnavailable, OSError.
+        """
+        self._options = options = options or Options()
+        if isinstance(memory, bool) or not isinstance(memory, int) or memory < 1:
+            raise InvalidValue("memory", memory, "a number of bytes, at least 1")
+        if options.half_life is not None:
+            raise InvalidValue("half_life", options.half_life, "None for a graph out of core")
+        self._memory, self._scratch = memory, scratch
+        self.backend = backend if isinstance(backend, Backend) else backend_named(backend)
+        self._spool = EdgeSpool(scratch, options.directed, options.weighted)
+
+    @property
+    def added(self) -> int:
+        """Number of edges that were added, repeats included."""
+        return self._spool.added
+
+    def add(
+        self,
+        sources: NDArray[np.integer[Any]],
+        targets: NDArray[np.integer[Any]],
+        weights: NDArray[Any] | None = None,
+    ) -> None:
+        """Adds edges: ids from 0 to 2³¹-2, integer[k] each. Repeats are one edge, with the weight
+        of the last one.
+
+        weights  number[k], as those of an EdgeBatch, of a weighted graph; None: all are 1
+
+        Raises InvalidValue, OSError.
+        """
+        self._spool.add(sources, targets, weights)
+
+    def _divided(self, vertices: int, each: int, reserved: int, temporary: int = 0) -> Budget:
+        """The budget with `each` bytes for a vertex. Raises InvalidValue.
+
+        temporary  see Budget
+        """
+        if vertices == 0:
+            raise InvalidValue("vertices", vertices, "at least 1")
+        longest, weighted = self._spool.longest, self._options.weighted
+        return Budget.divide(
+            self._memory, reserved, vertices, each, longest, weighted, temporary=temporary
+        )
+
+    def _packed(self, vertices: int, budget: Budget) -> PackedEdges:
+        """See EdgeSpool.pack."""
+        fixed_loops, order = self._options.dangling == "self-loop", self._options.vertex_order
+        return self._spool.pack(vertices, budget.bucket_edges, fixed_loops, order)
+
+    def _windowed(
+        self, packed: PackedEdges, each: int, budget: Budget, doing: str
+    ) -> WindowedGraph:
+        """The graph in windows, with a stream to be closed.
+
+        doing  to the vertices, in messages
+
+        Raises OutOfMemory, OSError.
+        """
+        self._require(packed, each, budget, doing)
+        return WindowedGraph(self.backend, packed, budget.window_slots)
+
+    def _require(self, packed: PackedEdges, each: int, budget: Budget, doing: str) -> None:
+        """Raises OutOfMemory if there is less memory than the budget allows."""
+        vertices, slots = len(packed.row_lengths), min(budget.window_slots, packed.slots)
+        needed = vertices * each + budget.slot_bytes * slots
+        self.backend.device.require(f"{doing} {vertices:,} vertices out of core", needed)
+
+    def close(self) -> None:
+        """Frees the files."""
+        self._spool.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+# ---- ranks of edges that arrive in any order, within a memory budget ----
 
 _STRATEGIES = tuple(name for name, row in TABLE.items() if row.affected in ("all", "residual"))
 

@@ -1,28 +1,24 @@
-"""Edges in any order → packed in-lists in a file, in bounded memory.
+"""Files for intermediate data. They have no name, so none is left behind, however the process ends.
 
-Edges are written as they come, as keys ``target << 32 | source``, and the degrees of each vertex
-are counted. Then the vertices are put in order and divided into buckets of about equal numbers of
-in-edges, the keys are distributed to their buckets in a second file, by position in place of id,
-and each bucket is read, sorted, freed of repeats and loops, and written to the last one. So an edge
-is written three times and read twice before the first sweep, 20 bytes of writing and 16 of reading,
-and twice more where a sample says which order is better.
-
-Weights are written beside the keys. Every step keeps the order of equal keys, so that the last one
-of several is the edge.
+What they hold is read and written by position, so any thread may use them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from liverank_gpu.backends.cpu.packing import (
+from liverank_gpu.backends import host_backend
+from liverank_gpu.backends.cpu.graph import (
     count_ends,
     pack_keys,
     renumber,
@@ -31,11 +27,190 @@ from liverank_gpu.backends.cpu.packing import (
 )
 from liverank_gpu.columns import ids_of, weights_of
 from liverank_gpu.errors import InvalidValue
-from liverank_gpu.graph.rows import row_blocks
+from liverank_gpu.graph import vertices
+from liverank_gpu.graph.packed_csr import row_blocks
+from liverank_gpu.graph.vertices import (
+    VertexPermutation,
+    by_descending_degree,
+    cache_lines_of_chunks,
+)
 from liverank_gpu.operations.csr import ALIGNMENT, loop_dtype
-from liverank_gpu.out_of_core.scratch_file import ScratchColumns
-from liverank_gpu.out_of_core.vertex_order import Ends, chosen_order
 from liverank_gpu.types import VERTEX_LIMIT, VertexOrder
+
+
+class ScratchFile:
+    """A file without a name, in a folder with room for it."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        """folder  where the file is; None for the system's folder of temporary files
+
+        Raises OSError.
+        """
+        self._file = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115
+
+    def write(self, place: int, array: NDArray[Any]) -> None:
+        """Writes a contiguous array at `place`, in items of its dtype. Raises OSError."""
+        if array.size:
+            offset, rest = place * array.itemsize, array.data.cast("B")
+            while rest:
+                written = os.pwrite(self._file.fileno(), rest, offset)
+                offset, rest = offset + written, rest[written:]
+
+    def read(self, place: int, into: NDArray[Any]) -> None:
+        """Fills a contiguous array from `place` on, in items of its dtype. Raises OSError."""
+        if into.size:
+            offset, rest = place * into.itemsize, into.data.cast("B")
+            while rest:
+                count = os.preadv(self._file.fileno(), [rest], offset)
+                if count == 0:
+                    raise OSError(f"expected {len(rest):,} bytes more in a scratch file")
+                offset, rest = offset + count, rest[count:]
+
+    def mapped(self, count: int, dtype: type[np.generic]) -> NDArray[Any]:
+        """The first items, dtype[count], to be read: an array in memory that the kernel frees when
+        it needs it, and that outlives `close`. Raises OSError.
+        """
+        if count == 0:
+            return np.empty(0, dtype)  # a map has one byte at least
+        return np.memmap(self._file, dtype, "r", shape=count)
+
+    def drop_cache(self) -> None:
+        """Has the kernel forget what it has cached of the file: for measurements."""
+        os.fsync(self._file.fileno())
+        os.posix_fadvise(self._file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+    def close(self) -> None:
+        """Frees the space on the disk, that of arrays that are mapped with these."""
+        self._file.close()
+
+
+class ScratchColumns:
+    """Columns of equal length, each in a file of its own: edges, and their weights if they have
+    any.
+    """
+
+    def __init__(self, count: int, folder: Path | None = None) -> None:
+        """count: of the columns. Raises OSError."""
+        self._files = [ScratchFile(folder) for _ in range(count)]
+
+    def beside(self, others: ScratchColumns) -> ScratchColumns:
+        """These columns and others, in the same files."""
+        both = copy(self)
+        both._files = [*self._files, *others._files]
+        return both
+
+    def write(self, place: int, *columns: NDArray[Any]) -> None:
+        """Writes a part of every column at `place`, in items. Raises OSError."""
+        for file, column in zip(self._files, columns, strict=True):
+            file.write(place, column)
+
+    def write_by_bucket(
+        self,
+        ends: NDArray[np.int64],
+        begins: NDArray[np.int64],
+        columns: Sequence[NDArray[Any]],
+    ) -> None:
+        """Writes each bucket of columns sorted by bucket behind what there is of it.
+
+        ends    int64[b], where this is of each bucket, in items; moved on
+        begins  int64[b + 1], where each bucket begins in the columns
+
+        Raises OSError.
+        """
+        for bucket in np.flatnonzero(np.diff(begins)).tolist():
+            first, last = begins[bucket : bucket + 2].tolist()
+            self.write(int(ends[bucket]), *(column[first:last] for column in columns))
+            ends[bucket] += last - first
+
+    def read(self, place: int, *into: NDArray[Any]) -> None:
+        """Fills arrays, one for each of the first columns, from `place` on, in items. Raises
+        OSError.
+        """
+        for file, column in zip(self._files[: len(into)], into, strict=True):
+            file.read(place, column)
+
+    def mapped(self, count: int, *dtypes: type[np.generic]) -> tuple[NDArray[Any], ...]:
+        """See ScratchFile."""
+        files = zip(self._files, dtypes, strict=True)
+        return tuple(file.mapped(count, dtype) for file, dtype in files)
+
+    def drop_cache(self) -> None:
+        """See ScratchFile."""
+        for file in self._files:
+            file.drop_cache()
+
+    def close(self) -> None:
+        """Frees the space on the disk."""
+        for file in self._files:
+            file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+# ---- the order in which vertices whose edges are in a file are ranked ----
+#
+# (liverank_gpu.graph.vertices).
+#
+# A pass reads one number of a vertex for each of its out-edges, so the vertices with most of them
+# are adjacent.
+
+Ends = tuple[NDArray[np.int64], NDArray[np.int64]]
+
+_SAMPLED_PART = 16
+"""A window of the sample is this part of the vertices at most, so that it takes less memory than
+their values.
+"""
+
+
+def chosen_order(
+    order: VertexOrder,
+    out_degree: NDArray[np.int32],
+    in_degree: NDArray[np.int64],
+    pieces: Callable[[], Iterator[Ends]],
+) -> NDArray[np.int32]:
+    """int32[n], the id at each position; int32[0] for the order as given.
+
+    out_degree, in_degree  of each id, repeats of edges included
+    pieces                 sources and targets of all edges, in any order; it may be called twice
+    """
+    as_given = np.empty(0, np.int32)
+    edges = int(in_degree.sum())
+    small = min(len(in_degree), edges) < vertices.LEAST_PERMUTED
+    if order == "given" or (order == "auto" and small):
+        return as_given
+    by_degree: NDArray[np.int32] = by_descending_degree(np, out_degree)
+    if order == "degree":
+        return by_degree
+    backend, longest = host_backend(), max(1, len(in_degree) // _SAMPLED_PART)
+    before, after = (
+        cache_lines_of_chunks(
+            backend, VertexPermutation(backend, ids), pieces(), edges, in_degree, longest
+        )
+        for ids in (None, by_degree)
+    )
+    return by_degree if after < vertices.GAIN * before else as_given
+
+
+# ---- edges in any order → packed in-lists in a file, in bounded memory ----
+#
+# Edges are written as they come, as keys ``target << 32 | source``, and the degrees of each vertex
+# are counted. Then the vertices are put in order and divided into buckets of about equal numbers
+# of in-edges, the keys are distributed to their buckets in a second file, by position in place of
+# id, and each bucket is read, sorted, freed of repeats and loops, and written to the last one. So
+# an edge is written three times and read twice before the first sweep, 20 bytes of writing and 16
+# of reading, and twice more where a sample says which order is better.
+#
+# Weights are written beside the keys. Every step keeps the order of equal keys, so that the last
+# one of several is the edge.
 
 _PIECE = 1 << 16
 """Edges that are written at once: their keys are part of no budget."""

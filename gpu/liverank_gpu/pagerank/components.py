@@ -20,11 +20,11 @@ from collections.abc import Sequence
 from functools import cached_property
 from math import log
 
-from liverank_gpu.operations.components import ComponentOperations, Components
+from liverank_gpu.operations.analysis import ComponentOperations, Components
 from liverank_gpu.operations.sweeps import GAIN_SWEEPS, SweepResult
 from liverank_gpu.pagerank.global_iterate import GlobalIterate
 from liverank_gpu.pagerank.goals import Goal
-from liverank_gpu.pagerank.ranked_graph import RankedGraph
+from liverank_gpu.pagerank.iterate import RankedGraph
 from liverank_gpu.trace import TraceStep
 
 _REDUCTION = 0.5

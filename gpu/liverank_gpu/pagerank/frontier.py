@@ -6,11 +6,11 @@ import numpy as np
 
 from liverank_gpu.operations.csr import Rows
 from liverank_gpu.operations.device import Array
-from liverank_gpu.operations.frontier import Frontier
+from liverank_gpu.operations.graph import GraphUpdate
 from liverank_gpu.operations.published import AFFECTED, PRUNED, IterationTrace, Marks, Rule
-from liverank_gpu.operations.update import GraphUpdate
+from liverank_gpu.operations.residual import Frontier
 from liverank_gpu.pagerank.global_iterate import GlobalIterate
-from liverank_gpu.pagerank.ranked_graph import RankedGraph
+from liverank_gpu.pagerank.iterate import RankedGraph
 from liverank_gpu.pagerank.strategies import Solved, Strategy
 from liverank_gpu.pagerank.sweeps import iterate_to_tolerance
 from liverank_gpu.trace import TraceStep

@@ -28,9 +28,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from liverank_gpu.pagerank.global_iterate import GlobalIterate
-from liverank_gpu.pagerank.schedule import SWEEP_KINDS
 from liverank_gpu.pagerank.strategies import Solved
-from liverank_gpu.pagerank.sweeps import sweep_to_target
+from liverank_gpu.pagerank.sweeps import SWEEP_KINDS, sweep_to_target
 from liverank_gpu.types import LARGEST_ERROR
 
 USELESS_BOUND = 0.5

@@ -15,10 +15,15 @@ from liverank_gpu.operations.sweeps import (
     SweepResult,
 )
 from liverank_gpu.pagerank.certificate import UNIT_ROUNDOFF, Certificate
-from liverank_gpu.pagerank.deflation import Deflation
-from liverank_gpu.pagerank.iterate import Iterate, transition_error
-from liverank_gpu.pagerank.ranked_graph import RankedGraph
-from liverank_gpu.pagerank.workspace import ContributionBuffers, Workspace, workspace_bytes
+from liverank_gpu.pagerank.iterate import (
+    ContributionBuffers,
+    Deflation,
+    Iterate,
+    RankedGraph,
+    Workspace,
+    transition_error,
+    workspace_bytes,
+)
 from liverank_gpu.trace import TraceStep
 from liverank_gpu.types import Options, Ranking
 
@@ -185,7 +190,7 @@ class GlobalIterate(Iterate):
 
     def guess_from_in_degrees(self, buffers: ContributionBuffers) -> None:
         """y = 0, β = 1-α and r = β·1, with the contributions of a guess: see
-        liverank_gpu.pagerank.start.
+        liverank_gpu.pagerank.sweeps.
         """
         graph, certificate, damping = self.graph, self.certificate, self.options.damping
         self._drop_candidates()

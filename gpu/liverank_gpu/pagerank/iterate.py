@@ -1,31 +1,366 @@
-"""An iterate: y, its residual and its certificate, maintained through pushes, sweeps and batches.
-
-Global and personalized iterates differ in their right-hand side alone: what a new vertex starts
-with, and what lowering the right-hand side means. See liverank_gpu.pagerank.certificate for the
-equations.
-"""
+"""What a solve reads of a graph, whatever holds its lists."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import ClassVar
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
 
-from liverank_gpu.operations.csr import GraphView
-from liverank_gpu.operations.residual import PushLimits, PushResult, ResidualDelta
+import numpy as np
+
+from liverank_gpu.graph.vertices import VertexIds, VertexPermutation
+from liverank_gpu.operations.backend import Backend
+from liverank_gpu.operations.csr import Csr, GraphView, Rows
+from liverank_gpu.operations.device import Array
+from liverank_gpu.operations.graph import GraphUpdate
+from liverank_gpu.operations.residual import LISTED, PushLimits, PushResult, Residual, ResidualDelta
 from liverank_gpu.operations.sweeps import (
+    DeflationVector,
     FusedRun,
     FusedSweeps,
     QuantizeContributions,
     Sweep,
     SweepResult,
 )
-from liverank_gpu.operations.update import GraphUpdate
-from liverank_gpu.pagerank.certificate import Certificate, gather_roundoff, strength_roundoff
-from liverank_gpu.pagerank.deflation import Deflation
-from liverank_gpu.pagerank.ranked_graph import RankedGraph
-from liverank_gpu.pagerank.workspace import ContributionBuffers, Workspace
+from liverank_gpu.pagerank.certificate import (
+    UNIT_ROUNDOFF,
+    Certificate,
+    Scalar,
+    gather_roundoff,
+    strength_roundoff,
+)
 from liverank_gpu.types import Options
+
+
+class NeighbourLists(Protocol):
+    """The lists of one direction.
+
+    csr             them, as kernels read them
+    longest         upper bound on the length of a list
+    strength_depth  the most additions that a weight goes through in the sum of its list, and one
+                    more
+    """
+
+    @property
+    def csr(self) -> Csr: ...
+
+    @property
+    def longest(self) -> int: ...
+
+    @property
+    def strength_depth(self) -> int: ...
+
+    def partition(self) -> Rows:
+        """All lists, grouped for the kernels."""
+
+
+class RankedGraph(Protocol):
+    """A graph that can be ranked: a DynamicGraph, the part of one that a shard holds, or a graph
+    whose lists are streamed. See DynamicGraph for the members.
+    """
+
+    @property
+    def backend(self) -> Backend: ...
+
+    @property
+    def weighted(self) -> bool: ...
+
+    @property
+    def fixed_loops(self) -> bool: ...
+
+    @property
+    def vertices(self) -> int: ...
+
+    @property
+    def columns(self) -> int: ...
+
+    @property
+    def arcs(self) -> int: ...
+
+    @property
+    def connected(self) -> int: ...
+
+    @property
+    def ids(self) -> VertexIds: ...
+
+    @property
+    def permutation(self) -> VertexPermutation: ...
+
+    @property
+    def free(self) -> Array: ...
+
+    @property
+    def loop(self) -> Array: ...
+
+    @property
+    def degree(self) -> Array: ...
+
+    @property
+    def outgoing(self) -> NeighbourLists: ...
+
+    @property
+    def incoming(self) -> NeighbourLists: ...
+
+    @property
+    def view(self) -> GraphView: ...
+
+    def sweep_view(self, largest_sum: float, of_query: bool = False) -> GraphView:
+        """The view for a sweep in float64, with pages where they are worth it.
+
+        largest_sum  upper bound on the sum of sizes of contributions to a vertex
+        of_query     whether a query sweeps, and not a solve
+        """
+
+    def in_rows(self) -> Rows:
+        """All in-lists, grouped for the kernels of sweeps."""
+
+    def total(self, values: Array) -> float:
+        """Σ over the vertices of an array over them."""
+
+    def count(self, found: int) -> int:
+        """How many there are, of which `found` are in the part of the graph that is here."""
+
+
+# ---- arrays over the vertices in which an iterate lives ----
+
+_LEAST_CANDIDATES = 1024
+_CANDIDATE_PART = 8
+"""The candidate list has room for _LEAST_CANDIDATES vertices, and one in _CANDIDATE_PART of all."""
+
+_BELOW_ALL = -1.0
+"""A floor below every |r|: every vertex whose r is added to is listed, and stays listed."""
+
+
+class Workspace:
+    """y, r, and the marks and candidate list of r, with room to grow; zero until written.
+
+    values    values[n], y
+    residual  see liverank_gpu.operations.residual.Residual
+    """
+
+    def __init__(self, backend: Backend, purpose: str, list_every_vertex: bool = False) -> None:
+        """`list_every_vertex` gives the candidate list room for all vertices."""
+        self._backend = backend
+        self._purpose = purpose
+        self.list_every_vertex = list_every_vertex
+        self._values = backend.device.allocate(purpose, 0, np.float64)
+        self._residuals = backend.device.allocate(purpose, 0, np.float64)
+        self._marks = backend.device.allocate(purpose, 0, np.int32)
+        self.values: Array = self._values
+        candidates = backend.device.allocate(purpose, 0, np.int32)
+        self.residual = Residual(self._residuals, self._marks, candidates, 0, np.inf, 0)
+
+    @property
+    def vertices(self) -> int:
+        return len(self.values)
+
+    @property
+    def room(self) -> int:
+        """Vertices that fit without allocation."""
+        return len(self._values)
+
+    def reserve(self, vertices: int) -> None:
+        """Makes room for `vertices`, by a quarter more if it must grow; nothing visible changes,
+        also if it raises OutOfMemory.
+        """
+        if vertices <= self.room:
+            return
+        room = max(vertices, self.room + self.room // 4)
+        known, listed = self.vertices, self.residual.listed
+        allocate = self._backend.device.allocate
+        values = allocate(self._purpose, room, np.float64)
+        residuals = allocate(self._purpose, room, np.float64)
+        marks = allocate(self._purpose, room, np.int32)
+        candidates = allocate(self._purpose, self._list_room(room), np.int32)
+        for array, old in (
+            (values, self.values),
+            (residuals, self.residual.values),
+            (marks, self.residual.marks),
+        ):
+            array[:known] = old
+            array[known:] = 0
+        candidates[:listed] = self.residual.candidates[:listed]
+        self._values, self._residuals, self._marks = values, residuals, marks
+        self.residual.candidates = candidates
+        self._update_views(known)
+
+    def extend(self, vertices: int) -> None:
+        """Covers `vertices`; new ones are zero. Raises OutOfMemory if none have been reserved."""
+        if vertices != self.vertices:
+            self.reserve(vertices)
+            self._update_views(vertices)
+
+    @property
+    def lists_all(self) -> bool:
+        """Whether every vertex where y or r may not be 0 is on the candidate list."""
+        return self.residual.floor < 0.0
+
+    @property
+    def listed(self) -> Array:
+        """int32[…]: the candidates."""
+        return self.residual.candidates[: self.residual.listed]
+
+    def list_all(self, vertices: Array) -> None:
+        """Lists the only vertices where y or r may not be 0. If there is no room, nothing is listed
+        from now on.
+        """
+        residual, count = self.residual, len(vertices)
+        if count > len(residual.candidates):
+            residual.listed, residual.floor = 0, np.inf
+            return
+        residual.candidates[:count] = vertices
+        residual.marks[vertices] = LISTED
+        residual.listed, residual.floor = count, _BELOW_ALL
+
+    def drop_list(self) -> None:
+        """Gives up the list of all nonzero entries."""
+        if self.lists_all:
+            self.residual.marks[self.listed] = 0
+            self.residual.listed, self.residual.floor = 0, np.inf
+
+    def clear(self) -> None:
+        """Zero again: at the listed vertices, or everywhere if nothing is listed."""
+        arrays = (self.values, self.residual.values, self.residual.marks)
+        if self.lists_all:
+            listed = self.listed
+            for array in arrays:
+                array[listed] = 0
+        else:
+            for array in arrays:
+                array.fill(0)
+        self.residual.listed, self.residual.floor = 0, np.inf
+
+    def _update_views(self, vertices: int) -> None:
+        self.values = self._values[:vertices]
+        self.residual.values = self._residuals[:vertices]
+        self.residual.marks = self._marks[:vertices]
+
+    def _list_room(self, room: int) -> int:
+        return room if self.list_every_vertex else candidate_room(room)
+
+    @property
+    def nbytes(self) -> int:
+        arrays = (self._values, self._residuals, self._marks, self.residual.candidates)
+        return sum(int(array.nbytes) for array in arrays)
+
+
+def candidate_room(vertices: int) -> int:
+    """Length of the candidate list of this many vertices."""
+    return vertices // _CANDIDATE_PART + _LEAST_CANDIDATES
+
+
+def workspace_bytes(vertices: int) -> int:
+    """Bytes of a Workspace."""
+    return (8 + 8 + 4) * vertices + 4 * candidate_room(vertices)
+
+
+class ContributionBuffers:
+    """The quantized contributions of a residual, and room for those of the next.
+
+    next_residual_sum  what the residual will sum to after a sweep without deflation
+    """
+
+    def __init__(self, current: Array, following: Array) -> None:
+        self._arrays = [current, following]
+        self._residual: object = None
+        self.next_residual_sum = 0.0
+
+    @classmethod
+    def allocate(cls, backend: Backend, room: int) -> ContributionBuffers:
+        """Buffers for iterates with up to `room` vertices."""
+        dtype = backend.sweeps.contribution_dtype
+        return cls(*(backend.device.allocate("contributions", room, dtype) for _ in range(2)))
+
+    def arrays(self, length: int) -> tuple[Array, Array]:
+        """(current, following) of this length, DynamicGraph.columns."""
+        current, following = self._arrays
+        return current[:length], following[:length]
+
+    def holds(self, residual: object) -> bool:
+        """Whether the current contributions are of this residual (see Iterate.residual_id)."""
+        return self._residual is residual
+
+    def fill(self, residual: object, next_residual_sum: float) -> None:
+        """Records that the current contributions are those of a residual."""
+        self._residual, self.next_residual_sum = residual, next_residual_sum
+
+    def swap(self, residual: object, next_residual_sum: float) -> None:
+        """Records that the following contributions are those of a residual: they become current."""
+        self._arrays.reverse()
+        self.fill(residual, next_residual_sum)
+
+    @property
+    def room(self) -> int:
+        return len(self._arrays[0])
+
+    @property
+    def nbytes(self) -> int:
+        return sum(int(array.nbytes) for array in self._arrays)
+
+
+# Deflation: one step along a direction whose image is known, so that the residual sums to zero.
+#
+# Let A = I - αP̄ᵀ. The slowest error of an iterate is that of its scale, which shows as Σr ≠ 0.
+# For a direction z with known image A·z,
+#
+#     y += c·z,  r -= c·A·z,  c = Σr / Σ(A·z)
+#
+# keeps r the residual of y and makes Σr = 0: an oblique projection. Three directions are used:
+#
+# - the *right-hand side* itself: lowering β by c lowers r by c·b, as if c times a vector with
+#   image b had been added to y. For b = 1 this is the mean correction: β becomes (α·D(y) +
+#   (1-α)·Σy) / n with D(y) the sum of y over dangling vertices, which makes a sweep the classic
+#   normalised power iteration. (Never scale y by n/Σy instead: with dangling vertices that
+#   converges to wrong ranks.) For b = s the correction is made at the seeds;
+# - the *global ranks*, for personalized iterates: ``A·z = β·1 - r`` of the global iterate. After a
+#   few steps what is left of any personalized residual is distributed as that of any other, and
+#   falls by α a sweep; a vector with such a residual is known already. On R-MAT the bound falls to
+#   a sixth or a seventh a sweep along either direction: with the global ranks from the second or
+#   third sweep on, with the seeds from the fifth. In a graph of parts that are seldom left, z has
+#   mass where the iterate has none, and that falls by α a sweep: see
+#   liverank_gpu.personalized.forecast.
+#
+# Vertices without edges are excluded: their y is known in closed form and follows β at once, so
+# sums are over the others. (Where half of the vertices have no edges, as in R-MAT, including them
+# would leave an error that falls by 0.4 a sweep instead of 0.14.)
+
+
+@dataclass(frozen=True, slots=True)
+class Deflation:
+    """A direction and what is known of its image.
+
+    image_sum    Σ(A·z) over the vertices with edges
+    vector       z and its residual; None for the right-hand side
+    mass         Σz
+    image_error  how far A·z can be off by rounding, in L1
+    """
+
+    image_sum: float
+    vector: DeflationVector | None = None
+    mass: float = 0.0
+    image_error: float = 0.0
+
+    def coefficient(self, residual_sum: Scalar) -> Scalar:
+        """c, for what Σr would be without it."""
+        return residual_sum / self.image_sum
+
+    def rounding_error(self, coefficient: Scalar, certificate: Certificate) -> Scalar:
+        """How far r can be off after ``y += c·z, r -= c·A·z``: the image's own error, products and
+        subtractions, and what y rounds away, negative entries included.
+        """
+        size = abs(coefficient)
+        image = self.image_error + 4.0 * UNIT_ROUNDOFF * (self.mass + self.image_sum)
+        values = abs(certificate.mass) + size * self.mass
+        values = values + certificate.residual_l1 / (1.0 - certificate.damping)
+        return size * image + 4.0 * UNIT_ROUNDOFF * values
+
+
+# An iterate: y, its residual and its certificate, maintained through pushes, sweeps and batches.
+#
+# Global and personalized iterates differ in their right-hand side alone: what a new vertex starts
+# with, and what lowering the right-hand side means. See liverank_gpu.pagerank.certificate for the
+# equations.
 
 _EDGE_WEIGHT = 0.02
 """What an out-edge adds to the work of pushing a vertex, relative to a vertex without any."""

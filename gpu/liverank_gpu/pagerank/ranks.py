@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from liverank_gpu.errors import UnknownVertex
-from liverank_gpu.graph.permutation import VertexPermutation
+from liverank_gpu.graph.vertices import VertexPermutation
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.device import Array
-from liverank_gpu.pagerank.first_places import RankTies
+from liverank_gpu.pagerank.places import RankTies
 from liverank_gpu.types import REMOVED, Ranking
 
 _FREE = -np.inf

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypedDict, get_args
 
 from liverank_gpu.errors import InvalidValue, NotConverged
-from liverank_gpu.pagerank.first_places import RankTies
-from liverank_gpu.pagerank.places import SETTLED_TARGETS, ProvenPlaces, SettledTarget
+from liverank_gpu.pagerank.places import SETTLED_TARGETS, ProvenPlaces, RankTies, SettledTarget
 from liverank_gpu.types import Fallback, Form, Options, Result, Unconverged
 
 

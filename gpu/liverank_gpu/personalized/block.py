@@ -18,22 +18,18 @@ from numpy.typing import NDArray
 
 from liverank_gpu.errors import OutOfMemory
 from liverank_gpu.graph.dynamic_graph import DynamicGraph
-from liverank_gpu.graph.vertex_ids import NO_IDS
+from liverank_gpu.graph.vertices import NO_IDS
 from liverank_gpu.operations.device import Array
-from liverank_gpu.operations.multivector import AddCompensated, SweepMany
 from liverank_gpu.operations.select import TopK
-from liverank_gpu.operations.sweeps import SweepResult
-from liverank_gpu.pagerank.bounded_places import CHECK, BoundedPlaces
+from liverank_gpu.operations.sweeps import AddCompensated, SweepMany, SweepResult
 from liverank_gpu.pagerank.certificate import Certificate, StallRule, gather_roundoff
-from liverank_gpu.pagerank.deflation import Deflation
-from liverank_gpu.pagerank.iterate import transition_error
-from liverank_gpu.pagerank.places import ProvenPlaces, without
-from liverank_gpu.pagerank.vertices import GraphVertices
+from liverank_gpu.pagerank.iterate import Deflation, transition_error
+from liverank_gpu.pagerank.places import CHECK, BoundedPlaces, GraphVertices, ProvenPlaces, without
+from liverank_gpu.personalized.certified_top_k import ties_of
 from liverank_gpu.personalized.forecast import DOUBT, first_bound
 from liverank_gpu.personalized.iterate import SEED_CORRECTION
 from liverank_gpu.personalized.query import QueryContext
 from liverank_gpu.personalized.resolve import ResolvedQuery
-from liverank_gpu.personalized.ties import ties_of
 from liverank_gpu.types import Personalized, Ranking
 
 LEAST_TARGET = 1e-7

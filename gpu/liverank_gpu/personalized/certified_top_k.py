@@ -1,25 +1,4 @@
-"""The first places of a personalized query, and how many of them are certified.
-
-With ``M = (I - αP̄ᵀ)⁻¹`` the solution is y* = y + M·r. M is not negative, so what r⁺ adds and what
-r⁻ subtracts bound y* from both sides. What residual mass Σ at other vertices can add to vertex v is
-at most α·N_v·Σ: it takes a step to get there, and returns to v at most N_v - 1 times,
-
-    N_v = 1 / (1 - αℓ/d - α²(1 - ℓ/d)),   1 where v dangles,
-
-ℓ = 1 where v has a loop and d its out-degree: the loop is a return in one step, all else takes two.
-So
-
-    y_v - N_v·(r⁻_v + α(Σr⁻ - r⁻_v))  ≤  y*_v  ≤  y_v + N_v·(r⁺_v + α(Σr⁺ - r⁺_v)).
-
-r is rounded: in L1 it may be off by half the uncertainty U of the certificate. If all that is at v,
-it adds (1 - α)·U/2 there beside α·U/2 for Σr. So Σr⁺ and Σr⁻ are taken larger by max(U, U/2α).
-
-The order of y* is that of the ranks. Place i is certified, and all before it, if its lower bound is
-above the upper bounds of all vertices behind it. In the same way the first i places are a certified
-set, in any order, if the least of their lower bounds is above those. Ranks that are equal because
-their vertices have identical in-lists are certified ties (liverank_gpu.pagerank.bounded_places);
-the in-lists of vertices whose places are undecided, and whose values agree, are compared for that.
-"""
+"""The ties of personalized queries."""
 
 from __future__ import annotations
 
@@ -30,13 +9,69 @@ from numpy.typing import NDArray
 
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.select import residual_bound
-from liverank_gpu.pagerank.bounded_places import BoundedPlaces
-from liverank_gpu.pagerank.places import ProvenPlaces, SettledTarget, without
-from liverank_gpu.pagerank.ranked_graph import RankedGraph
-from liverank_gpu.pagerank.vertices import LeadingEntries
-from liverank_gpu.personalized.iterate import PersonalizedIterate
-from liverank_gpu.personalized.ties import ties_of
+from liverank_gpu.pagerank.iterate import RankedGraph
+from liverank_gpu.pagerank.places import (
+    BoundedPlaces,
+    IdenticalLists,
+    LeadingEntries,
+    ProvenPlaces,
+    SettledTarget,
+    Tie,
+    without,
+)
+from liverank_gpu.personalized.iterate import PersonalizedIterate, Seeds
 from liverank_gpu.types import Ranking
+
+
+def ties_of(
+    classes: IdenticalLists,
+    vertices: NDArray[np.int64],
+    seeds: Seeds,
+    among: NDArray[np.int64] | None,
+) -> list[Tie]:
+    """The ties of a query: vertices with identical in-lists and the same part of the seeds.
+
+    vertices  int64[p], ids at the places
+    among     int64[a], ascending: only these vertices have places; None for all
+    """
+    ties = []
+    labels = classes.labels(vertices)
+    for label in np.unique(labels[labels >= 0]):
+        places, members = np.flatnonzero(labels == label), classes.members[label]
+        if among is not None:
+            members = members[np.isin(members, among, assume_unique=True)]
+        weights, held = seeds.weights_at(members), seeds.weights_at(vertices[places])
+        for weight in np.unique(held):
+            tie = Tie(places[held == weight], members[weights == weight])
+            if len(tie.members) > 1:
+                ties.append(tie)
+    return ties
+
+
+# ---- the first places of a personalized query, and how many of them are certified ----
+#
+# With ``M = (I - αP̄ᵀ)⁻¹`` the solution is y* = y + M·r. M is not negative, so what r⁺ adds and
+# what r⁻ subtracts bound y* from both sides. What residual mass Σ at other vertices can add to
+# vertex v is at most α·N_v·Σ: it takes a step to get there, and returns to v at most N_v - 1
+# times,
+#
+#     N_v = 1 / (1 - αℓ/d - α²(1 - ℓ/d)),   1 where v dangles,
+#
+# ℓ = 1 where v has a loop and d its out-degree: the loop is a return in one step, all else takes
+# two. So
+#
+#     y_v - N_v·(r⁻_v + α(Σr⁻ - r⁻_v))  ≤  y*_v  ≤  y_v + N_v·(r⁺_v + α(Σr⁺ - r⁺_v)).
+#
+# r is rounded: in L1 it may be off by half the uncertainty U of the certificate. If all that is at
+# v, it adds (1 - α)·U/2 there beside α·U/2 for Σr. So Σr⁺ and Σr⁻ are taken larger by max(U,
+# U/2α).
+#
+# The order of y* is that of the ranks. Place i is certified, and all before it, if its lower bound
+# is above the upper bounds of all vertices behind it. In the same way the first i places are a
+# certified set, in any order, if the least of their lower bounds is above those. Ranks that are
+# equal because their vertices have identical in-lists are certified ties
+# (liverank_gpu.pagerank.places); the in-lists of vertices whose places are undecided, and
+# whose values agree, are compared for that.
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,28 +1,157 @@
-"""The personalized iterate of some seeds: b = s.
-
-It begins at y = 0, r = β·s, and proceeds by the same two phases as global ranks: push over
-work-lists and sweeps over all vertices. While it stays near its seeds, each vertex that it touched
-is on the candidate list, so that neither solving nor clearing costs a pass over n. The list is
-dropped when it exceeds its array or a sweep begins; then the iterate is `dense`.
-"""
+"""The seeds of a personalized query: the distribution that its random walk restarts from."""
 
 from __future__ import annotations
 
-from typing import ClassVar
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
+from liverank_gpu.errors import InvalidValue
 from liverank_gpu.graph.dynamic_graph import DynamicGraph
+from liverank_gpu.graph.vertices import looked_up
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.residual import PushResult, ResidualDelta
 from liverank_gpu.operations.sweeps import ComputeContributions, ComputeResidual, SubtractAt
 from liverank_gpu.pagerank.certificate import UNIT_ROUNDOFF, Certificate
-from liverank_gpu.pagerank.deflation import Deflation
-from liverank_gpu.pagerank.iterate import Iterate, transition_error
-from liverank_gpu.pagerank.vertices import GraphVertices
-from liverank_gpu.pagerank.workspace import Workspace, candidate_room
-from liverank_gpu.personalized.seeds import Seeds
-from liverank_gpu.types import Options
+from liverank_gpu.pagerank.iterate import (
+    ContributionBuffers,
+    Deflation,
+    Iterate,
+    Workspace,
+    candidate_room,
+    transition_error,
+    workspace_bytes,
+)
+from liverank_gpu.pagerank.places import GraphVertices
+from liverank_gpu.types import Options, Ranking
+
+
+@dataclass(frozen=True, slots=True)
+class Seeds:
+    """s, the teleport distribution.
+
+    vertices  int64[s], distinct ids, ascending; at least one
+    weights   float64[s], above 0, sum 1
+    """
+
+    vertices: NDArray[np.int64]
+    weights: Ranking
+
+    @classmethod
+    def of(
+        cls, count: int, vertices: NDArray[np.integer[Any]], weights: Ranking | None = None
+    ) -> Seeds:
+        """The seeds of a query on a graph of `count` vertices.
+
+        vertices  integer[s], ids below `count`; the weights of repeats add up
+        weights   float64[s], finite and not negative, normalised to sum 1; vertices of weight 0 are
+                  dropped; None for equal weights
+        Raises InvalidValue, which names the index.
+        """
+        vertices = np.asarray(vertices, np.int64)
+        given = np.ones(len(vertices)) if weights is None else np.asarray(weights, np.float64)
+        if len(vertices) == 0:
+            raise InvalidValue("seeds", [], "at least one vertex")
+        outside = np.flatnonzero((vertices < 0) | (vertices >= count))
+        if len(outside):
+            place = int(outside[0])
+            raise InvalidValue(f"seeds[{place}]", int(vertices[place]), f"an id below {count}")
+        if len(given) != len(vertices):
+            raise InvalidValue("weights", f"length {len(given)}", f"{len(vertices)} long, as seeds")
+        wrong = np.flatnonzero(~(np.isfinite(given) & (given >= 0.0)))
+        if len(wrong):
+            place = int(wrong[0])
+            raise InvalidValue(
+                f"weights[{place}]", float(given[place]), "a finite number that is not negative"
+            )
+        if not given.any():
+            raise InvalidValue("weights", given.tolist(), "not all 0")
+        # scaled by the largest first: neither huge nor tiny weights may leave float64
+        given = given / given.max()
+        order = np.argsort(vertices)
+        distinct, summed = vertices[order], given[order]
+        if (distinct[1:] == distinct[:-1]).any():
+            distinct, place_of = np.unique(vertices, return_inverse=True)
+            summed = np.bincount(place_of, weights=given)
+        kept = summed > 0.0
+        return cls(distinct[kept], summed[kept] / summed.sum())
+
+    def weights_at(self, vertices: NDArray[np.int64]) -> Ranking:
+        """float64[k]: the weights of these ids, 0 for those that are no seeds."""
+        return looked_up(self.vertices, self.weights, vertices, 0.0)
+
+
+# ---- arrays that the personalized iterates of one graph share ----
+
+_KEPT = 2
+"""Free workspaces of a kind that are kept: for as many queries as usually run at once."""
+
+
+class WorkspacePool:
+    """Workspaces and contribution buffers, kept from query to query, since new ones cost a pass
+    over n.
+    """
+
+    def __init__(self, graph: DynamicGraph) -> None:
+        self.graph = graph
+        self._free: list[Workspace] = []
+        self._buffers: ContributionBuffers | None = None
+
+    def take(self, list_every_vertex: bool = False) -> Workspace:
+        """A workspace of zeros. Raises OutOfMemory.
+
+        list_every_vertex  whether its candidate list has room for every vertex
+        """
+        fitting = [free for free in self._free if free.list_every_vertex == list_every_vertex]
+        if fitting:
+            workspace = fitting[-1]
+            self._free.remove(workspace)
+        else:
+            workspace = Workspace(
+                self.graph.backend,
+                "a personalized vector",
+                list_every_vertex=list_every_vertex,
+            )
+        workspace.extend(self.graph.vertices)
+        return workspace
+
+    def give_back(self, workspace: Workspace) -> None:
+        """Clears a workspace and keeps it for the next query, unless there are enough."""
+        workspace.clear()
+        like = [
+            free for free in self._free if free.list_every_vertex == workspace.list_every_vertex
+        ]
+        if len(like) < _KEPT:
+            self._free.append(workspace)
+
+    def buffers(self) -> ContributionBuffers:
+        """Contribution buffers over all columns, for one sweep at a time."""
+        columns = self.graph.columns
+        if self._buffers is None or self._buffers.room < columns:
+            self._buffers = None  # frees the old ones before new ones are allocated
+            room = columns + columns // 8
+            self._buffers = ContributionBuffers.allocate(self.graph.backend, room)
+        return self._buffers
+
+    @property
+    def nbytes(self) -> int:
+        kept = sum(workspace.nbytes for workspace in self._free)
+        return kept + (self._buffers.nbytes if self._buffers else 0)
+
+
+def query_bytes(vertices: int) -> int:
+    """Bytes of a workspace, and of what a push needs beside it."""
+    return workspace_bytes(vertices) + 4 * (vertices - candidate_room(vertices)) + 28 * vertices
+
+
+# ---- the personalized iterate of some seeds: b = s ----
+#
+# It begins at y = 0, r = β·s, and proceeds by the same two phases as global ranks: push over work-
+# lists and sweeps over all vertices. While it stays near its seeds, each vertex that it touched is
+# on the candidate list, so that neither solving nor clearing costs a pass over n. The list is
+# dropped when it exceeds its array or a sweep begins; then the iterate is `dense`.
 
 SEED_CORRECTION = Deflation(image_sum=1.0)
 """Deflation along the right-hand side s."""

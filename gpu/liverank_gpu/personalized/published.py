@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from liverank_gpu.operations.forward_push import ForwardState, Mode, WorkList
+from liverank_gpu.operations.published import ForwardState, Mode, WorkList
 from liverank_gpu.personalized.certified_top_k import certified_top_k
 from liverank_gpu.personalized.iterate import PersonalizedIterate
 from liverank_gpu.personalized.query import QueryContext

@@ -24,20 +24,21 @@ from typing import Literal
 import numpy as np
 
 from liverank_gpu.operations.device import Array
-from liverank_gpu.operations.update import GraphUpdate
-from liverank_gpu.pagerank.bounded_places import CHECK
+from liverank_gpu.operations.graph import GraphUpdate
 from liverank_gpu.pagerank.certificate import StallRule
-from liverank_gpu.pagerank.vertices import GraphVertices
+from liverank_gpu.pagerank.places import CHECK, GraphVertices
 from liverank_gpu.personalized.certified_top_k import CertifiedTopK, certified_top_k
-from liverank_gpu.personalized.deflation_trial import (
+from liverank_gpu.personalized.forecast import (
+    DOUBT,
     DeflationHistory,
     DeflationSource,
     DeflationTrial,
+    Forecast,
+    PushForecast,
+    first_bound,
 )
-from liverank_gpu.personalized.forecast import DOUBT, Forecast, PushForecast, first_bound
-from liverank_gpu.personalized.iterate import SEED_CORRECTION, PersonalizedIterate
+from liverank_gpu.personalized.iterate import SEED_CORRECTION, PersonalizedIterate, WorkspacePool
 from liverank_gpu.personalized.resolve import ResolvedQuery
-from liverank_gpu.personalized.workspace import WorkspacePool
 from liverank_gpu.trace import Trace, TraceStep
 from liverank_gpu.types import Options, Personalized
 

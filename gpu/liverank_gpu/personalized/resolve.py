@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from liverank_gpu.columns import ids_of
 from liverank_gpu.errors import InvalidValue, UnknownVertex
-from liverank_gpu.graph.vertex_ids import VertexIds
+from liverank_gpu.graph.vertices import VertexIds
 from liverank_gpu.pagerank.places import ProvenPlaces, SettledTarget
-from liverank_gpu.personalized.seeds import Seeds
+from liverank_gpu.personalized.iterate import Seeds
 from liverank_gpu.types import REMOVED, Form, Options, Personalized, PersonalizedQuery, Ranking
 
 Method = Literal["hybrid", "push", "pull"]

@@ -19,15 +19,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from liverank_gpu.errors import InvalidValue, OutOfMemory, UnknownVertex
-from liverank_gpu.graph.vertex_ids import NO_IDS
-from liverank_gpu.operations.update import GraphUpdate
-from liverank_gpu.pagerank.bounded_places import BoundedPlaces
-from liverank_gpu.pagerank.places import ProvenPlaces
-from liverank_gpu.pagerank.workspace import Workspace
+from liverank_gpu.graph.vertices import NO_IDS
+from liverank_gpu.operations.graph import GraphUpdate
+from liverank_gpu.pagerank.iterate import Workspace
+from liverank_gpu.pagerank.places import BoundedPlaces, ProvenPlaces
+from liverank_gpu.personalized.certified_top_k import ties_of
+from liverank_gpu.personalized.iterate import query_bytes
 from liverank_gpu.personalized.query import Query, QueryContext
 from liverank_gpu.personalized.resolve import ResolvedQuery
-from liverank_gpu.personalized.ties import ties_of
-from liverank_gpu.personalized.workspace import query_bytes
 from liverank_gpu.types import Personalized, PersonalizedQuery, Ranking
 
 _SOLVED_PART = 0.5

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from liverank_gpu.graph.permutation import VertexPermutation
+from liverank_gpu.graph.vertices import VertexPermutation
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.device import Array
+from liverank_gpu.operations.graph import EdgeChanges, GraphUpdate
 from liverank_gpu.operations.programs import Mode, VertexProgram
-from liverank_gpu.operations.update import EdgeChanges, GraphUpdate
 from liverank_gpu.programs.views import distinct
 
 _SOURCES_APART = 64

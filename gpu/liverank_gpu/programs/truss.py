@@ -24,12 +24,12 @@ from collections.abc import Iterator
 import numpy as np
 
 from liverank_gpu.graph.dynamic_graph import DynamicGraph
+from liverank_gpu.operations.analysis import Interval, TriangleLists
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.csr import Csr
 from liverank_gpu.operations.device import Array
-from liverank_gpu.operations.triangles import Interval, TriangleLists
 from liverank_gpu.programs.algorithms import Algorithm, Computed, Parts
-from liverank_gpu.programs.undirected import Undirected
+from liverank_gpu.programs.views import Undirected
 
 _PAIR_BYTES = 8
 """Bytes of a triangle in the list of one of its edges."""

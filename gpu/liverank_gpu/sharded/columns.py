@@ -1,15 +1,112 @@
-"""What shards send each other by column (liverank_gpu.sharded.numbering)."""
+"""Which shard owns a vertex, and how the vertices of all shards are numbered on one of them.
+
+Positions (liverank_gpu.graph.vertices) are dealt out: the owner of position p is shard p mod P,
+where it is row p div P. Where positions are in the order of degrees, shards have nearly equal
+numbers of in-edges, and always of vertices, without a table, and a new vertex has its owner at
+once.
+
+A *column* is the place of a vertex in the vector of contributions of one shard:
+
+    0 … room-1                 its own rows
+    room … room·(P+1) - 1      the rows of all shards, one after the other, room for each
+
+The sweep of a shard writes the first part; an all-gather copies that of every shard behind it.
+In-lists refer to own vertices by their row, so that a loop has equal row and column.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from liverank_gpu.errors import InvalidValue
+from liverank_gpu.graph.batch import Arcs
+from liverank_gpu.graph.vertices import NO_IDS, VertexPermutation
 from liverank_gpu.operations.backend import Backend
+from liverank_gpu.operations.csr import ALIGNMENT
 from liverank_gpu.operations.device import Array
+from liverank_gpu.operations.graph import INSERT, NEIGHBOUR, GraphUpdate, SortedKeys
+from liverank_gpu.pagerank.frontier import TouchedVertices
 from liverank_gpu.sharded.communicator import Communicator
-from liverank_gpu.sharded.numbering import Numbering
+
+_LEAST_ROOM = 64
+"""Room is a multiple of it, so that parts are aligned."""
+
+_MOST_COLUMNS = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Numbering:
+    """The columns of one shard.
+
+    rank, size  P = size
+    room        rows of each shard that fit
+    """
+
+    rank: int
+    size: int
+    room: int = 0
+
+    @property
+    def columns(self) -> int:
+        """Length of the vector of contributions."""
+        return self.room * (self.size + 1)
+
+    def rows(self, positions: int) -> int:
+        """How many of the positions below this one the shard owns."""
+        return (positions - self.rank + self.size - 1) // self.size
+
+    def for_positions(self, positions: int) -> Numbering:
+        """The numbering of as many positions: the same on all shards, and for most numbers that are
+        a little higher. Raises InvalidValue if there are too many.
+        """
+        needed = -(-positions // self.size)
+        step = max(_LEAST_ROOM, (1 << max(0, needed - 1).bit_length()) // 16)
+        most = _MOST_COLUMNS // (self.size + 1) // _LEAST_ROOM * _LEAST_ROOM
+        if needed > most:
+            expected = f"at most {most * self.size} with {self.size} shards"
+            raise InvalidValue("vertices", positions, expected)
+        return Numbering(self.rank, self.size, min(most, -(-needed // step) * step))
+
+    def owners(self, positions: Array) -> Array:
+        """The rank of the shard that owns each."""
+        return positions % self.size
+
+    def rows_of(self, positions: Array) -> Array:
+        """The row that each is on the shard that owns it."""
+        return positions // self.size
+
+    def positions_of(self, rows: Array) -> Array:
+        """int64[k]: the positions of own rows."""
+        return rows.astype(np.int64) * self.size + self.rank
+
+    def positions_at(self, columns: Array, xp: Any) -> Array:
+        """int64[k]: the positions of columns that are of a vertex."""
+        parts, rows = columns // max(1, self.room), columns % max(1, self.room)
+        owners = xp.where(parts == 0, self.rank, parts - 1)
+        return rows.astype(np.int64) * self.size + owners
+
+    def columns_of(self, positions: Array, xp: Any) -> Array:
+        """The column of each position."""
+        owners, rows = self.owners(positions), self.rows_of(positions)
+        return xp.where(owners == self.rank, rows, (owners + 1) * self.room + rows)
+
+    def renumber(self, columns: Array, new: Numbering, scratch: Array, xp: Any) -> None:
+        """Writes the columns of a new numbering, which has room for them, in place of those of
+        this one.
+
+        columns, scratch  int32[k]
+        """
+        xp.floor_divide(columns, max(1, self.room), out=scratch)
+        xp.multiply(scratch, new.room - self.room, out=scratch)
+        xp.add(columns, scratch, out=columns)
+
+
+# ---- what shards send each other by column (liverank_gpu.sharded.columns) ----
 
 
 class Columns:
@@ -86,3 +183,192 @@ class Columns:
         ends = self._device.to_host(self.ends(columns)).tolist()
         parts = [rows[part] for part in self.by_owner(ends)]
         return self._xp.unique(self._xp.concatenate(self._communicator.all_to_all(parts)))
+
+
+# ---- where the entries of each shard are in the lists of a liverank_gpu.snapshot.Snapshot ----
+#
+# A snapshot has the out-lists one after the other by position, each padded to a multiple of
+# ALIGNMENT slots. Shard k of P owns the positions k, k+P, …; its entries are those of its lists,
+# one list after the other, without padding.
+
+
+class Places(NamedTuple):
+    """The entries of one shard in a range of slots.
+
+    first, end  they are its entries from `first` to before `end`
+    slots       int64[end - first], from the beginning of the range
+    """
+
+    first: int
+    end: int
+    slots: NDArray[np.int64]
+
+
+class ListLayout:
+    """The lists of a snapshot that is spread over shards: about 24 bytes a vertex.
+
+    lengths  int32[n], of the lists by position
+    slots    number of slots of all lists
+    """
+
+    def __init__(self, lengths: NDArray[np.int32], shards: int) -> None:
+        padded = -(-lengths.astype(np.int64) // ALIGNMENT) * ALIGNMENT
+        self.slots = int(padded.sum())
+        starts = first_entries(padded)
+        self._shards = [
+            (starts[shard::shards], own := lengths[shard::shards], first_entries(own))
+            for shard in range(shards)
+        ]
+
+    def places(self, shard: int, first: int, end: int) -> Places:
+        """The entries of a shard in slots `first` to before `end`."""
+        starts, lengths, entries = self._shards[shard]
+        rows, begins, counts = overlap(starts, lengths, first, end)
+        if len(counts) == 0:
+            return Places(0, 0, counts)
+        row = rows.start
+        entry = int(entries[row]) + min(int(begins[0] - starts[row]), int(lengths[row]))
+        return Places(entry, entry + int(counts.sum()), expanded(begins - first, counts))
+
+
+def first_entries(lengths: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
+    """int64[n]: the sum of the lengths before each."""
+    sums: NDArray[np.int64] = np.cumsum(lengths, dtype=np.int64)
+    sums -= lengths
+    return sums
+
+
+def overlap(
+    starts: NDArray[np.int64], lengths: NDArray[np.integer[Any]], first: int, end: int
+) -> tuple[slice, NDArray[np.int64], NDArray[np.int64]]:
+    """What rows [start, start + length), which are ascending and disjoint, have in [first, end).
+
+    Returns which rows these may be, and where each begins there, int64[k], and how much it has.
+    """
+    lowest = max(0, int(np.searchsorted(starts, first, "right")) - 1)
+    rows = slice(lowest, max(lowest, int(np.searchsorted(starts, end, "left"))))
+    begins = np.maximum(starts[rows], first)
+    counts = np.maximum(0, np.minimum(starts[rows] + lengths[rows], end) - begins)
+    return rows, begins, counts
+
+
+def expanded(starts: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """int64[Σ counts]: start, start + 1, … of each, `counts` of them."""
+    slots: NDArray[np.int64] = np.arange(int(counts.sum()))
+    return slots + np.repeat(starts - first_entries(counts), counts)
+
+
+# ---- what batches touched since the last solve, on one shard ----
+
+
+class ShardTouched:
+    """The own sources that changed, and the targets of edges that are gone, which others may own.
+    Columns are renumbered, so each batch's are kept with their numbering.
+    """
+
+    def __init__(self, backend: Backend, communicator: Communicator) -> None:
+        self._backend, self._communicator = backend, communicator
+        self._sources: list[Array] = []
+        self._targets: list[tuple[Numbering, Array]] = []
+
+    def add(self, update: GraphUpdate, numbering: Numbering) -> None:
+        """Records a batch, which all shards have taken: this allocates nothing, so it cannot fail.
+
+        numbering  of the columns that the update names
+        """
+        self._sources.append(update.sources)
+        self._targets.append((numbering, update.removed_targets))
+
+    def clear(self) -> None:
+        """Forgets all batches."""
+        self._sources, self._targets = [], []
+
+    def exchanged(self, numbering: Numbering) -> TouchedVertices:
+        """As rows of their owners. All shards call it together."""
+        xp = self._backend.xp
+        touched = TouchedVertices()
+        of_each = [numbered.positions_at(columns, xp) for numbered, columns in self._targets]
+        positions = xp.unique(xp.concatenate([xp.asarray(NO_IDS), *of_each]))
+        owners, rows = numbering.owners(positions), numbering.rows_of(positions)
+        sent = [rows[owners == rank] for rank in range(numbering.size)]
+        touched.removed_targets = [xp.concatenate(self._communicator.all_to_all(sent))]
+        touched.sources = [xp.zeros(0, "int32"), *self._sources]
+        return touched
+
+
+# ---- where the edges of a batch go: each operation on (u,v) to the owners of u and of v ----
+#
+# A key (liverank_gpu.operations.graph) has the row and the column of an operation. On its way it
+# has their positions instead, which mean the same on all shards.
+
+CHUNK = 1 << 21
+"""Operations whose keys are made, or numbered, at once."""
+
+
+def chunks(operations: int, at_once: int = 0) -> Iterator[slice]:
+    """So many operations, CHUNK at a time, or `at_once` if that is more."""
+    step = max(CHUNK, at_once)
+    for begin in range(0, operations, step):
+        yield slice(begin, begin + step)
+
+
+@dataclass(frozen=True, slots=True)
+class Router:
+    """Sends the operations of this shard's slice, and receives those on own lists."""
+
+    backend: Backend
+    communicator: Communicator
+    numbering: Numbering
+    permutation: VertexPermutation
+
+    def route(self, arcs: Arcs, id_limit: int) -> tuple[SortedKeys, SortedKeys]:
+        """The operations on own out-lists and on own in-lists, from all slices.
+
+        id_limit  of the graph before the batch
+        """
+        xp, operations = self.backend.xp, self.backend.xp.zeros(len(arcs), np.int64)
+        operations[arcs.deletions :] = INSERT
+        sources, targets = (
+            xp.concatenate([xp.asarray(columns[end], np.int64) for _, *columns in arcs.columns])
+            for end in range(2)
+        )
+        # a deletion that names an id which the graph does not have finds nothing
+        lowest, highest = xp.minimum(sources, targets), xp.maximum(sources, targets)
+        known = (lowest >= 0) & (highest < id_limit) | (operations == INSERT)
+        sources, targets = (
+            self.permutation.positions_of(xp.where(known, ids, 0)) for ids in (sources, targets)
+        )
+        weights = arcs.operation_weights(self.backend)
+        outgoing = self._sent(sources, targets, operations, weights, known)
+        # of a loop, the flag is with the out-list
+        known &= sources != targets
+        return outgoing, self._sent(targets, sources, operations, weights, known)
+
+    def _sent(
+        self, rows: Array, neighbours: Array, operations: Array, weights: Array | None, kept: Array
+    ) -> SortedKeys:
+        """Sends operations to the owners of the rows. Returns those on own rows."""
+        xp, numbering = self.backend.xp, self.numbering
+        owners, keys = numbering.owners(rows), rows << 32 | neighbours << 1 | operations
+        places = [xp.flatnonzero(kept & (owners == rank)) for rank in range(numbering.size)]
+        parts = [keys[chosen] for chosen in places]
+        of_keys = None if weights is None else [weights[chosen] for chosen in places]
+        return self.backend.graph.sort(*self.exchanged(parts, of_keys))
+
+    def exchanged(
+        self, keys: list[Array], weights: list[Array] | None = None
+    ) -> tuple[Array, Array | None]:
+        """Sends keys[k] to shard k, which owns their rows. Returns those on own rows, with rows and
+        columns in place of positions, and their weights: by rank, and as they were sent.
+
+        keys     int64[…] of each shard; spent
+        weights  float32[…], of the keys
+        """
+        xp, numbering, all_to_all = self.backend.xp, self.numbering, self.communicator.all_to_all
+        received = xp.concatenate(all_to_all(keys))
+        keys.clear()
+        for chunk in chunks(len(received)):
+            some = received[chunk]
+            columns = numbering.columns_of(some >> 1 & NEIGHBOUR, xp)
+            received[chunk] = numbering.rows_of(some >> 32) << 32 | columns << 1 | some & INSERT
+        return received, None if weights is None else xp.concatenate(all_to_all(weights))

@@ -1,10 +1,7 @@
-"""Shards in the worker processes of a Dask cluster: the side of a worker, which holds shards.
+"""Whether the workers of shards still reach each other, which a shard asks when a call takes long.
 
-On CPUs, shards send each other messages from worker to worker, which a handler receives that each
-worker is given. GPUs exchange data by NCCL.
-
-A shard is the result of a Dask task and stays on its worker. Dask frees it when the client that has
-the future releases it, disconnects or ends.
+A message between shards has no reply. If the network between two workers is cut, TCP gives it up,
+and nothing says so to the shard that waits for it, also when the network is back.
 """
 
 from __future__ import annotations
@@ -12,25 +9,270 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, InvalidStateError, ThreadPoolExecutor, wait
 from contextlib import suppress
+from dataclasses import replace
 from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
+import numpy as np
+from numpy.typing import NDArray
+
 from liverank_gpu.backends import backend_named
-from liverank_gpu.errors import EXIT_DEVICE_LOST, BackendUnavailable, DeviceLost
+from liverank_gpu.errors import EXIT_DEVICE_LOST, BackendUnavailable, ClusterUnavailable, DeviceLost
+from liverank_gpu.graph.warm_up import dated, sample_batches, warm_up_pages
 from liverank_gpu.native import kernels
 from liverank_gpu.operations.backend import Backend
-from liverank_gpu.sharded.communicator import Interrupted
-from liverank_gpu.sharded.messages import DaskCommunicator
+from liverank_gpu.personalized.resolve import METHODS, PUBLISHED_METHODS, resolve
+from liverank_gpu.sharded.communicator import HostCommunicator, Interrupted, SingleCommunicator
+from liverank_gpu.sharded.loading import warm_up_merge
 from liverank_gpu.sharded.nccl import NcclCommunicator, unique_id
-from liverank_gpu.sharded.peers import ASK_SECONDS, Key, Peers
 from liverank_gpu.sharded.shard import Shard
-from liverank_gpu.sharded.warm_up import warm_up
-from liverank_gpu.types import BackendName, Options
+from liverank_gpu.types import BackendName, EdgeBatch, Options, PersonalizedQuery
+
+ASK_SECONDS = 5.0
+"""Between two questions to the others during a call."""
+
+Key = tuple[int, int, int]
+"""Of a message: the call, the exchange within it, and the shard that sends."""
+
+
+class Peers:
+    """The other workers that hold shards of a graph. Only for the worker's event loop.
+
+    worker     distributed.Worker
+    name       of the graph
+    addresses  of all workers, by rank
+    missing    the messages that this shard waits for now
+    """
+
+    def __init__(
+        self,
+        worker: Any,
+        name: str,
+        rank: int,
+        addresses: Sequence[str],
+        missing: Callable[[], set[Key]] = set,
+    ) -> None:
+        self._worker, self._name, self._missing = worker, name, missing
+        self._rank, self._addresses = rank, list(addresses)
+
+    async def ask(self) -> None:
+        """Asks all others at once. Raises ClusterUnavailable if one cannot be reached, which TCP
+        notices (``distributed.comm.timeouts.tcp``: 30 s), or if a message of it is lost. A worker
+        may answer late: what it computes can hold up its event loop.
+        """
+        others = [peer for peer in range(len(self._addresses)) if peer != self._rank]
+        await asyncio.gather(*map(self._ask, others))
+
+    async def _ask(self, peer: int) -> None:
+        address = self._addresses[peer]
+        waiting = [key for key in self._missing() if key[2] == peer]
+        question = {"to": address, "name": self._name, "receiver": self._rank, "keys": waiting}
+        try:
+            answer = await self._worker.rpc(address).liverank_lost(**question)
+        except OSError as error:
+            raise self.unreachable(peer, error) from error
+        # None: its shard has not started yet
+        lost = {tuple(key) for key in answer["lost"]} if answer else set()
+        if lost & self._missing():
+            raise self.unreachable(peer, "a message was lost when their connection ended")
+
+    def unreachable(self, peer: int, reason: object) -> ClusterUnavailable:
+        """That this shard does not reach another one."""
+        here, there = self._addresses[self._rank], self._addresses[peer]
+        return ClusterUnavailable(
+            self._worker.scheduler.address,
+            f"is cut: shard {self._rank} at {here} does not reach shard {peer} at {there}: "
+            f"{reason}",
+        )
+
+
+# ---- how shards on CPUs exchange data: messages from Dask worker to Dask worker ----
+#
+# A message has the number of the call and its own within the call, so that one of an interrupted
+# call is never taken for one of a later call.
+
+MESSAGE_SECONDS = 600.0
+"""How long a shard waits for the others: a load is the longest step."""
+
+
+class Mailbox:
+    """Messages that have arrived, and those that are waited for. Only for the worker's event
+    loop.
+    """
+
+    def __init__(self) -> None:
+        self._messages: dict[Key, asyncio.Future[Any]] = {}
+        self._call, self._interrupted = 0, False
+
+    def begin(self, call: int) -> None:
+        """Forgets messages of earlier calls."""
+        self._call, self._interrupted = call, False
+        self._messages = {key: each for key, each in self._messages.items() if key[0] >= call}
+
+    def put(self, key: Key, message: Any) -> None:
+        if key[0] >= self._call and not (waiting := self._slot(key)).done():
+            waiting.set_result(message)
+
+    async def take(self, key: Key) -> Any:
+        if self._interrupted:
+            raise Interrupted
+        message = await self._slot(key)
+        self._messages.pop(key, None)
+        return message
+
+    def missing(self) -> set[Key]:
+        """The messages of this call that are waited for."""
+        return {
+            key for key, each in self._messages.items() if key[0] == self._call and not each.done()
+        }
+
+    def interrupt(self) -> None:
+        """Has all who wait for a message of this call raise Interrupted, also those who do later:
+        a shard that computes may not know yet that its call was ended.
+        """
+        self._interrupted = True
+        for key in self.missing():
+            self._messages[key].set_exception(Interrupted())
+
+    def _slot(self, key: Key) -> asyncio.Future[Any]:
+        if key not in self._messages:
+            self._messages[key] = asyncio.get_running_loop().create_future()
+        return self._messages[key]
+
+
+class DaskCommunicator(HostCommunicator):
+    """One worker's channels to the others.
+
+    worker     distributed.Worker
+    name       of the graph
+    addresses  of all workers, by rank
+    """
+
+    def __init__(self, worker: Any, name: str, rank: int, addresses: Sequence[str]) -> None:
+        self.rank, self.size = rank, len(addresses)
+        self.mailbox = Mailbox()
+        self.peers = Peers(worker, name, rank, addresses, self.mailbox.missing)
+        self._worker, self._name, self._addresses = worker, name, addresses
+        self._call = self._exchanges = 0
+        self._carriers: dict[Key, Any] = {}
+
+    def begin(self, call: int) -> None:
+        """Starts a call; its number is the same on all shards, and higher than earlier ones."""
+        self._call, self._exchanges = call, 0
+
+        async def begin() -> None:
+            self.mailbox.begin(call)
+            self._carriers.clear()
+
+        self._run(begin())
+
+    def interrupt(self) -> None:
+        """Ends the waiting for other shards in this call, now and later, which raises Interrupted
+        there. Any thread may call it.
+        """
+        self._loop.call_soon_threadsafe(self.mailbox.interrupt)
+
+    def exchange(self, parts: Sequence[NDArray[np.generic]]) -> list[NDArray[np.generic]]:
+        self._exchanges += 1
+        received: list[NDArray[np.generic]] = self._run(self._exchange(parts))
+        return received
+
+    def lost(self, keys: Sequence[Sequence[int]], receiver: int) -> list[Key]:
+        """Those messages whose connection has ended since this shard sent them to the receiver."""
+        sent = ((call, exchange, receiver) for call, exchange, _ in keys)
+        return [
+            (call, exchange, self.rank)
+            for call, exchange, to in sent
+            if (carrier := self._carriers.get((call, exchange, to))) and carrier.closed()
+        ]
+
+    async def _exchange(self, parts: Sequence[NDArray[np.generic]]) -> list[NDArray[np.generic]]:
+        message = (self._call, self._exchanges)
+        peers = [peer for peer in range(self.size) if peer != self.rank]
+        sending = [self._send(peer, message, parts[peer]) for peer in peers]
+        receiving = [self.mailbox.take((*message, peer)) for peer in peers]
+        done = await asyncio.gather(*receiving, *sending)
+        received = dict(zip(peers, done, strict=False))
+        received[self.rank] = parts[self.rank]
+        return [received[rank] for rank in range(self.size)]
+
+    async def _send(self, peer: int, message: tuple[int, int], part: NDArray[np.generic]) -> None:
+        from distributed.core import send_recv
+        from distributed.protocol import to_serialize
+
+        address = self._addresses[peer]
+        try:
+            connection = await self._worker.rpc.connect(address)
+            call, exchange = message
+            self._carriers[call, exchange, peer] = connection
+            # a receiver is behind by one exchange at most
+            self._carriers.pop((call, exchange - 2, peer), None)
+            try:
+                await send_recv(
+                    connection,
+                    op="liverank_receive",
+                    to=address,
+                    name=self._name,
+                    key=[*message, self.rank],
+                    message=to_serialize(np.ascontiguousarray(part)),
+                    # a shard waits for what others send; their replies would cost as much again
+                    reply=False,
+                )
+            finally:
+                self._worker.rpc.reuse(address, connection)
+        except OSError as error:
+            raise self.peers.unreachable(peer, error) from error
+
+    @property
+    def _loop(self) -> Any:
+        return self._worker.loop.asyncio_loop
+
+    def _run(self, steps: Any) -> Any:
+        try:
+            return asyncio.run_coroutine_threadsafe(steps, self._loop).result(MESSAGE_SECONDS)
+        except TimeoutError as error:
+            waited = f"shard {self.rank} waited {MESSAGE_SECONDS:.0f} s for the others"
+            raise TimeoutError(waited) from error
+
+
+# ---- what shards on GPUs compile before they start ----
+
+
+def warm_up(options: Options, backend: Backend) -> None:
+    """Compiles what shards run, if their backend compiles kernels."""
+    if not backend.compiles_kernels:
+        return
+    warm_up_pages(backend, options.dangling, options.weighted)
+    warm_up_merge(backend, options.weighted)
+    for batches in sample_batches(options):
+        shard = Shard(SingleCommunicator(), options, backend)
+        for batch in batches:
+            shard.apply(batch)
+            for strategy in ("dynamic-traversal", "static", "residual"):
+                shard.update(strategy)
+        if options.half_life:
+            shard.apply(dated(options, EdgeBatch.of([(0, 1)]), 20.0))
+            shard.update("residual")
+        shard.top(1)
+        queries = [PersonalizedQuery(np.array([0]), k=1, method=method) for method in METHODS]
+        other = PersonalizedQuery(np.array([2]), k=1, method="pull")
+        queries += [other] * backend.multivector.min_columns
+        queries += [replace(other, method=method, form="published") for method in PUBLISHED_METHODS]
+        shard.personalized(0, resolve(shard.graph.ids, options, queries), [], np.inf)
+
+
+# Shards in the worker processes of a Dask cluster: the side of a worker, which holds shards.
+#
+# On CPUs, shards send each other messages from worker to worker, which a handler receives that
+# each worker is given. GPUs exchange data by NCCL.
+#
+# A shard is the result of a Dask task and stays on its worker. Dask frees it when the client that
+# has the future releases it, disconnects or ends.
 
 log = logging.getLogger("liverank.shards")
 

@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from liverank_gpu.graph.arcs import Columns
+from liverank_gpu.graph.batch import Columns
 from liverank_gpu.graph.decay import (
     Decay,
     DecayingGraph,
@@ -23,11 +23,11 @@ from liverank_gpu.graph.decay import (
     factors_at,
     highest_of,
 )
-from liverank_gpu.graph.vertex_ids import NO_IDS
+from liverank_gpu.graph.vertices import NO_IDS
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.device import Array
+from liverank_gpu.sharded.columns import Numbering
 from liverank_gpu.sharded.communicator import Communicator
-from liverank_gpu.sharded.numbering import Numbering
 
 
 class DecayingShard(DecayingGraph, Protocol):

@@ -1,14 +1,14 @@
-"""One graph and its ranks over several processes: what a caller sees.
+"""The watched queries of a graph in shards, as a caller sees them.
 
-with ShardedEngine(Options(target_error=1e-8), shards=2) as engine:
-    engine.apply(EdgeBatch.of(insert=[(0, 1), (1, 2)]))
-    result = engine.update()
-    ids, ranks = engine.top(10)
+Shards keep the iterates (liverank_gpu.sharded.queries); queries and answers are here. After an
+error the shards have forgotten theirs, and those queries are solved again at the next refresh.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
 from types import TracebackType
@@ -18,24 +18,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from liverank_gpu.backends import host_backend
-from liverank_gpu.errors import InvalidValue
-from liverank_gpu.graph.arcs import insertion_weights, require_times
+from liverank_gpu.errors import InvalidValue, OutOfMemory, UnknownVertex
+from liverank_gpu.graph.batch import insertion_weights, require_times
 from liverank_gpu.graph.decay import half_lives
-from liverank_gpu.graph.permutation import VertexPermutation
 from liverank_gpu.graph.reading import Direction, EdgeBlock, Neighbours
-from liverank_gpu.graph.vertex_ids import NO_IDS, VertexIds
+from liverank_gpu.graph.vertices import NO_IDS, VertexIds, VertexPermutation
 from liverank_gpu.pagerank.gate import healed
 from liverank_gpu.pagerank.places import SettledTarget
 from liverank_gpu.pagerank.ranks import Ranks
 from liverank_gpu.pagerank.strategies import Solve, checked_unconverged, tell_unconverged
 from liverank_gpu.personalized.resolve import AnyQuery, ResolvedQuery, checked_among, resolve
 from liverank_gpu.personalized.watched import Registration, require_watchable
-from liverank_gpu.sharded.capture import ShardedCapture, by_position, restore_shards
 from liverank_gpu.sharded.cluster import Cluster, started_workers
-from liverank_gpu.sharded.queries import SLICE_SECONDS, Answered, Running, ShardedQueryBatch
+from liverank_gpu.sharded.columns import ListLayout
+from liverank_gpu.sharded.queries import (
+    SLICE_SECONDS,
+    Answered,
+    Renewed,
+    Running,
+    ShardedQueryBatch,
+)
 from liverank_gpu.sharded.reading import GatheredEdges
-from liverank_gpu.sharded.shard import ShardRanks, ShardSize
-from liverank_gpu.sharded.watched import ShardedWatched
+from liverank_gpu.sharded.shard import ShardRanks, ShardRows, ShardSize
 from liverank_gpu.sharded.workers import Workers
 from liverank_gpu.types import (
     BackendName,
@@ -49,6 +53,289 @@ from liverank_gpu.types import (
     Result,
     Unconverged,
 )
+
+
+class ShardedRegistration(Registration):
+    """The first solve of a query that the shards are to watch: see Registration.
+
+    number  the shards know it by that
+    """
+
+    def __init__(
+        self,
+        solve: Callable[[ShardedRegistration], bool],
+        name: str,
+        asked: ResolvedQuery,
+        number: int,
+        running: list[Running],
+    ) -> None:
+        """solve    has the shards go on, and returns whether it is done
+        running  what is not closed, which this one joins
+        """
+        self.name, self.asked, self.number = name, asked, number
+        self.updates = self.restarts = 0
+        self._solve, self._running = solve, running
+        self._done, self._lost = False, None
+        running.append(self)
+
+    @property
+    def done(self) -> bool:
+        return self._done
+
+    def step(self) -> None:
+        """Has the shards go on, for about SLICE_SECONDS. Raises OutOfMemory, ShardLost, and
+        UnknownVertex if a batch removed a seed.
+        """
+        if self._lost:
+            raise self._lost
+        self._done = self._solve(self)
+
+    def follow(self, removed: NDArray[np.int64]) -> None:
+        """Follows a batch of edges that removed these vertices: ids, ascending."""
+        self.updates += 1
+        self._done = False
+        try:
+            self.asked = self.asked.after(removed)
+        except UnknownVertex as error:
+            self._lost = error
+
+    def close(self) -> None:
+        if self in self._running:
+            self._running.remove(self)
+
+
+@dataclass(slots=True)
+class _Entry:
+    """A watched query, with its answer as of the last refresh.
+
+    error  why it has none
+    """
+
+    asked: ResolvedQuery
+    answer: Personalized | None
+    error: UnknownVertex | MemoryError | None = None
+
+
+class ShardedWatched:
+    """The watched queries, by name."""
+
+    def __init__(
+        self, call: Callable[..., Any], numbers: Callable[[], int], running: list[Running]
+    ) -> None:
+        """call     calls a method of ShardQueries, and returns its result
+        numbers  gives new ones
+        running  what is not closed
+        """
+        self._call, self._new_number, self._running = call, numbers, running
+        self._entries: dict[str, _Entry] = {}
+        self._restricted: set[str] = set()
+
+    def register(self, name: str, asked: ResolvedQuery) -> ShardedRegistration:
+        """Begins a query that is to be watched."""
+        return ShardedRegistration(self._step, name, asked, self._new_number(), self._running)
+
+    def _step(self, registration: ShardedRegistration) -> bool:
+        query = (registration.number, registration.name, registration.asked)
+        open_numbers = [each.number for each in self._running]
+        done: bool | OutOfMemory = self._call("register", *query, open_numbers, SLICE_SECONDS)
+        if isinstance(done, OutOfMemory):
+            raise done
+        return done
+
+    def watch(self, name: str, asked: ResolvedQuery) -> None:
+        """Solves a query and keeps it. Raises OutOfMemory, ShardLost."""
+        registration = self.register(name, asked)
+        try:
+            while not registration.done:
+                registration.step()
+            self.keep(registration)
+        finally:
+            registration.close()
+
+    def keep(self, registration: Registration) -> None:
+        """Watches a solved query, in place of another of its name. Raises OutOfMemory, ShardLost;
+        then that one stays.
+        """
+        assert isinstance(registration, ShardedRegistration)
+        name = registration.name
+        answers: dict[str, Renewed] = self._call("keep", registration.number)
+        if name not in answers:  # the shards have forgotten it
+            self.watch(name, registration.asked)
+            return
+        self._entries[name] = _Entry(registration.asked, answers[name].answer)
+        self._restricted.discard(name)
+
+    def restrict(self, name: str, among: NDArray[np.int64]) -> None:
+        """See Watched.restrict."""
+        entry = self._entries[name]
+        if entry.asked.among is None or not np.array_equal(among, entry.asked.among):
+            entry.asked = replace(entry.asked, among=among)
+            self._restricted.add(name)
+
+    def remove(self, name: str) -> None:
+        """See Watched.remove. Raises ShardLost."""
+        if self._entries.pop(name, None) is not None:
+            self._restricted.discard(name)
+            self._call("unwatch", name)
+
+    def answer(self, name: str) -> Personalized:
+        """See Watched.answer."""
+        entry = self._entries[name]
+        if entry.error is not None:
+            raise entry.error
+        assert entry.answer is not None
+        return entry.answer
+
+    def follow(self, removed: NDArray[np.int64]) -> None:
+        """Follows a batch of edges that removed these vertices: ids, ascending."""
+        for entry in self._entries.values():
+            try:
+                entry.asked = entry.asked.after(removed)
+            except UnknownVertex as error:
+                entry.answer, entry.error = None, error
+
+    def refresh(self) -> None:
+        """Brings every answer up to date with the graph. Raises ShardLost."""
+        if not self._entries:
+            return
+        among = {name: self._entries[name].asked.among for name in self._restricted}
+        answers: dict[str, Renewed] = {}
+        with suppress(MemoryError):  # then the shards have forgotten all of them
+            answers = self._call("refresh", among)
+        self._restricted.clear()  # not before: after another error the shards may not know them
+        for name, entry in list(self._entries.items()):
+            if name in answers:
+                answer, stays = answers[name]
+                if stays and entry.answer is not None:
+                    answer = replace(answer, vertices=entry.answer.vertices)
+                entry.answer, entry.error = answer, None
+            elif not isinstance(entry.error, UnknownVertex):
+                self._solve(name, entry)
+
+    def _solve(self, name: str, entry: _Entry) -> None:
+        try:
+            self.watch(name, entry.asked)
+        except MemoryError as error:
+            entry.answer, entry.error = None, error
+
+
+# The snapshot (liverank_gpu.snapshot) of a graph in shards, and a graph in shards from a snapshot.
+#
+# The snapshot is as one device would write it, so that any number of shards, or none, can open it:
+# the lists of all shards, merged by position. Every shard keeps a copy of its lists, which the
+# caller fetches and merges in pieces of PIECE_SLOTS slots: its own memory need not hold all edges.
+# Shards do not write files, which may be on another host, and parts by shard would have to be
+# merged when another number of shards opens them. Arrays over vertices are not in pieces: they are
+# about as large as the ranks, which the caller has too.
+#
+#     capture = ShardedCapture(workers, …)      every shard copies its lists, after an `update`
+#     capture.piece("neighbours", 0)            slots of all shards; batches may have followed
+#     capture.release()                         the shards free their copies
+
+PIECE_SLOTS = 1 << 21
+"""8 MiB of neighbours. Merging them takes about ten times as much memory of the caller."""
+
+
+class ShardedCapture:
+    """The state of one moment, which later batches do not change. Not thread-safe: for the owner
+    of the engine, until the next capture replaces the copies.
+
+    arrays, numbers  see liverank_gpu.snapshot.Snapshot; without the arrays that are in pieces
+    lists            the names of those: ``neighbours``, and ``weights`` if the graph has them
+    pieces           the number of pieces of each of them, at least 1
+    """
+
+    def __init__(
+        self,
+        workers: Workers,
+        order: NDArray[np.int64],
+        ids: VertexIds,
+        edges: int,
+        error_bound: float,
+        weighted: bool,
+    ) -> None:
+        """order  VertexPermutation.ids. Raises OutOfMemory, ShardLost."""
+        self._workers = workers
+        parts: list[ShardRows] = self._workers.everywhere("capture")
+        lengths = by_position([part.lengths for part in parts])
+        self.arrays: dict[str, NDArray[Any]] = {
+            "ids": order.astype(np.int32),
+            "length": lengths,
+            "loop": by_position([part.loop for part in parts]),
+            "values": by_position([part.values for part in parts]),
+            **parts[0].decay,
+        }
+        if ids.free_count:
+            self.arrays["free"] = ids.free().astype(np.int32)
+        self.numbers = {
+            "edges": edges,
+            "base": parts[0].rhs_scale,
+            "total": parts[0].mass,
+            "error_bound": error_bound,
+        }
+        self.lists = ("neighbours", "weights") if weighted else ("neighbours",)
+        self._layout = ListLayout(lengths, workers.size)
+        self.pieces = max(1, -(-self._layout.slots // PIECE_SLOTS))
+
+    def piece(self, name: str, index: int) -> NDArray[Any]:
+        """One piece of ``neighbours``, int32[…], or of ``weights``, float32[…]; its index is below
+        `pieces`. Raises ShardLost.
+        """
+        first = index * PIECE_SLOTS
+        end = min(first + PIECE_SLOTS, self._layout.slots)
+        places = [self._layout.places(each, first, end) for each in range(self._workers.size)]
+        parts = self._workers.call("entries", [(name, each.first, each.end) for each in places])
+        piece = np.zeros(end - first, np.float32 if name == "weights" else np.int32)
+        for (_, _, slots), part in zip(places, parts, strict=True):
+            piece[slots] = part
+        return piece
+
+    def release(self) -> None:
+        """Frees the copies. Raises ShardLost."""
+        self._workers.everywhere("release")
+
+
+def restore_shards(
+    workers: Workers, arrays: Mapping[str, NDArray[Any]], numbers: Mapping[str, float]
+) -> Change:
+    """Brings empty shards to the state of a snapshot. Returns the counts of inserting its edges.
+
+    arrays, numbers  see liverank_gpu.snapshot.Snapshot; of mapped arrays, the lists are read in
+                     pieces
+    Raises InvalidValue, OutOfMemory, ShardLost.
+    """
+    lengths, size = arrays["length"], workers.size
+    layout, shards = ListLayout(lengths, size), range(size)
+    order = arrays["ids"] if numbers["edges"] or len(arrays["ids"]) else None
+    workers.call(
+        "begin_restore", [(order, lengths[k::size], arrays["loop"][k::size]) for k in shards]
+    )
+    lists = [arrays[name] for name in ("neighbours", "weights") if name in arrays]
+    for first in range(0, layout.slots, PIECE_SLOTS):
+        end = min(first + PIECE_SLOTS, layout.slots)
+        places = [layout.places(k, first, end).slots for k in shards]
+        workers.call("receive", [tuple(each[first:end][own] for each in lists) for own in places])
+    free, values = arrays.get("free", NO_IDS), arrays["values"]
+    decay = (arrays["exponents"], arrays["newest"]) if "exponents" in arrays else None
+    state = (free, len(lengths), numbers["base"], numbers["total"], decay)
+    change: Change = workers.call("restore", [(values[k::size], *state) for k in shards])[0]
+    return change
+
+
+def by_position(columns: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """One array over positions from those over the rows of each shard, by rank."""
+    whole = np.empty(sum(map(len, columns)), columns[0].dtype)
+    for rank, column in enumerate(columns):
+        whole[rank :: len(columns)] = column
+    return whole
+
+
+# ---- one graph and its ranks over several processes: what a caller sees ----
+#
+# with ShardedEngine(Options(target_error=1e-8), shards=2) as engine:
+#     engine.apply(EdgeBatch.of(insert=[(0, 1), (1, 2)]))
+#     result = engine.update()
+#     ids, ranks = engine.top(10)
 
 
 class ShardedEngine:

@@ -1,10 +1,4 @@
-"""The part of a dynamic graph that one shard holds: the in-lists and out-lists of own vertices.
-
-Every shard takes a slice of a batch. The operations on (u,v) go to the owner of u for its out-list
-and to that of v for its in-list, in the order of the slices, so that the two decide alike. Each
-shard then plans its part; the counts are gathered, and only then is anything written, so that all
-shards change or none.
-"""
+"""Which insertion of a batch makes a sum of weights exceed float32, if the batch is in slices."""
 
 from __future__ import annotations
 
@@ -14,34 +8,200 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from liverank_gpu.graph.arcs import Arcs, require_times
+from liverank_gpu.errors import InvalidValue
+from liverank_gpu.graph.batch import Arcs, Removal, require_times, weight_exceeded
 from liverank_gpu.graph.dynamic_graph import DynamicGraph, is_large_part
 from liverank_gpu.graph.estimate import batch_purpose
-from liverank_gpu.graph.permutation import LEAST_PERMUTED, VertexPermutation, by_descending_degree
-from liverank_gpu.graph.removal import Removal
-from liverank_gpu.graph.vertex_ids import NO_IDS
-from liverank_gpu.graph.workspace import allocate_changes
+from liverank_gpu.graph.in_pages import InPages
+from liverank_gpu.graph.packed_csr import allocate_changes, rows_of
+from liverank_gpu.graph.vertices import (
+    LEAST_PERMUTED,
+    NO_IDS,
+    VertexPermutation,
+    by_descending_degree,
+)
 from liverank_gpu.operations.backend import Backend
+from liverank_gpu.operations.csr import Csr, GraphView
 from liverank_gpu.operations.device import Array
-from liverank_gpu.operations.graph import SortedKeys
+from liverank_gpu.operations.graph import (
+    NEIGHBOUR,
+    BatchPlan,
+    Counts,
+    EdgeChanges,
+    GraphUpdate,
+    SortedKeys,
+    UpdateCounts,
+)
 from liverank_gpu.operations.sweeps import PartialSweeps
-from liverank_gpu.operations.update import GraphUpdate, UpdateCounts
-from liverank_gpu.sharded.columns import Columns
+from liverank_gpu.sharded.columns import CHUNK, Columns, Numbering, Router
 from liverank_gpu.sharded.communicator import Communicator
 from liverank_gpu.sharded.decay import ShardDecay
-from liverank_gpu.sharded.exceeded import exceeded_weight
-from liverank_gpu.sharded.forward_push import ShardedForwardPush
-from liverank_gpu.sharded.frontier import ShardedFrontier
-from liverank_gpu.sharded.in_pages import ShardInPages
-from liverank_gpu.sharded.loading import LargeBatch, load_bytes
-from liverank_gpu.sharded.numbering import Numbering
+from liverank_gpu.sharded.loading import (
+    Direction,
+    LargeBatch,
+    Load,
+    Update,
+    exceeded_key,
+    load_bytes,
+)
 from liverank_gpu.sharded.operations import ShardedMultivector, ShardRun, shard_costs
-from liverank_gpu.sharded.planned import Direction, Load, Update, exceeded_key
-from liverank_gpu.sharded.published import ShardedPublished
-from liverank_gpu.sharded.removal import removed_arcs
+from liverank_gpu.sharded.published import ShardedForwardPush, ShardedFrontier, ShardedPublished
 from liverank_gpu.sharded.residual import ShardedResidual
-from liverank_gpu.sharded.routing import CHUNK, Router
 from liverank_gpu.types import EdgeBatch, Options
+
+
+def exceeded_weight(
+    backend: Backend,
+    communicator: Communicator,
+    numbering: Numbering,
+    permutation: VertexPermutation,
+    keys: Array,
+    arcs: Arcs,
+    batch: EdgeBatch,
+    first: int,
+) -> InvalidValue:
+    """The error, the same on all shards, which call it together. It names the last insertion of the
+    first edge that exceeds.
+
+    permutation  that of the batch
+    keys         int64[1 or 0], of the first such edge in own out-lists
+    arcs, batch  of the slice of this shard; first: place of its first insertion in the batch
+    """
+    xp, device = backend.xp, backend.device
+    columns = (keys >> 1 & NEIGHBOUR).astype(np.int32)
+    own = numbering.positions_of(keys >> 32) << 32 | numbering.positions_at(columns, xp)
+    edge = int(device.to_host(communicator.united(own, xp)).min())
+    source, target = permutation.ids_of(np.array([edge >> 32, edge & 0xFFFFFFFF])).tolist()
+    sources, targets = arcs.insert
+    found = device.to_host(xp.flatnonzero(xp.asarray((sources == source) & (targets == target))))
+    place, weight = -1, 0.0
+    if len(found):
+        own_place = arcs.place_in_batch(backend, batch, int(found[-1]))
+        place = first + own_place
+        weight = 1.0 if batch.weights is None else float(batch.weights[own_place])
+    table = communicator.gather([place, weight])
+    last = table[int(table[:, 0].argmax())]
+    return weight_exceeded(int(last[0]), float(last[1]))
+
+
+# The vertices that a batch removes from a graph in shards, and the edges that go with them.
+
+
+def removed_arcs(
+    backend: Backend,
+    numbering: Numbering,
+    removed: Array,
+    outgoing: Csr,
+    incoming: Csr,
+    loop: Array | None,
+) -> tuple[Array, Array, int]:
+    """Positions of sources and targets, int64[k] each, of arcs from or to removed vertices, and how
+    many are loops: arcs in the out-lists of own removed vertices, and arcs in their in-lists whose
+    source stays. So one shard names each arc.
+
+    removed  integer[r], positions of the removed vertices of all shards
+    loop     see GraphView; None if loops cannot be deleted
+    """
+    xp = backend.xp
+    own = removed[numbering.owners(removed) == numbering.rank]
+    if len(own) == 0:
+        nothing = xp.empty(0, np.int64)
+        return nothing, nothing, 0
+    rows = xp.sort(numbering.rows_of(own)).astype(np.int32)
+    leaving, arriving = (rows_of(backend, csr, rows) for csr in (outgoing, incoming))
+    origins = numbering.positions_at(arriving.neighbours, xp)
+    stays = ~xp.isin(origins, removed)
+    loops = rows[:0] if loop is None else rows[loop[rows] != 0]
+    of_loops = numbering.positions_of(loops)
+    sources = [numbering.positions_of(leaving.rows), origins[stays], of_loops]
+    ends = numbering.positions_at(leaving.neighbours, xp)
+    targets = [ends, numbering.positions_of(arriving.rows[stays]), of_loops]
+    return xp.concatenate(sources), xp.concatenate(targets), len(loops)
+
+
+# ---- in-lists in pages in shards: liverank_gpu.graph.in_pages, on all shards or on none ----
+#
+# A contribution is rounded to the unit of the sums where it is used: by its own vertex, which is
+# in one shard, and by those that receive it, in all. So shards do not sweep by pages while another
+# one sweeps by rows. The pages of a shard have its own rows as targets, and columns as sources.
+#
+# Whether all have pages, or are to build them, is agreed before anything else of a call, together
+# with other numbers; only a build takes an exchange of its own. Sweeps by rows, however many, have
+# no pages built here: only batches do.
+
+
+class ShardInPages(InPages):
+    """The pages of one shard. All shards call `agree` after each batch before they sweep, and
+    `view` together.
+    """
+
+    def __init__(self, local: Backend, communicator: Communicator, columns: Columns) -> None:
+        super().__init__(local)
+        self._communicator, self._columns = communicator, columns
+        self._agreed = self._all_built = False
+
+    def offer(self, graph: GraphView) -> tuple[bool, bool]:
+        """Whether this shard has pages, and whether it has or would build them."""
+        return self.kept, self.kept or self._may_build(graph, self._solves)
+
+    def agree(self, kept: float, offered: float) -> None:
+        """How many shards have pages, and how many have or would build them. Those that not all can
+        have are dropped.
+        """
+        size = self._communicator.size
+        self._agreed, self._all_built = offered == size, kept == size
+        if self.kept and not self._agreed:
+            self.drop()
+
+    def view(
+        self,
+        graph: GraphView,
+        largest_sum: float,
+        of_query: bool = False,  # noqa: ARG002
+    ) -> GraphView:
+        """See InPages; the largest sum of all shards. Either all have pages, or none; a query
+        builds those that the next solve would have built.
+        """
+        if not self._agreed:
+            return graph
+        if not self._all_built:
+            if not self.kept:
+                self._build(graph, self._solves)
+            (built,) = self._communicator.sums([self.kept])
+            self._agreed = self._all_built = built == self._communicator.size
+            if not self._agreed:
+                self._lists, self._solves.refused = None, graph.edges
+        self._solves.wanted = False
+        return self._paged(graph, largest_sum)
+
+    def changes(self, plan: BatchPlan, counts: Counts) -> EdgeChanges:
+        """What a plan of the in-lists changes, for `follow`; nothing if there are no pages. Raises
+        MemoryError.
+        """
+        removed, added = (counts.removed, counts.added) if self.kept else (0, 0)
+        rows = plan.row_vertex
+        return EdgeChanges(
+            sources=rows[:0],
+            old_degree=rows[:0],
+            removed_sources=plan.removed_neighbour[:removed],
+            removed_targets=rows[plan.removed_row[:removed]],
+            added_sources=plan.added_neighbour[:added],
+            added_targets=rows[plan.added_row[:added]],
+        )
+
+    def _is_large(self, graph: GraphView) -> bool:
+        return super()._is_large(graph._replace(edges=graph.edges // self._communicator.size))
+
+    def _rows_swept_with(self, neighbours: Array) -> Array:
+        return self._columns.rows_of(neighbours)
+
+
+# The part of a dynamic graph that one shard holds: the in-lists and out-lists of own vertices.
+#
+# Every shard takes a slice of a batch. The operations on (u,v) go to the owner of u for its out-
+# list and to that of v for its in-list, in the order of the slices, so that the two decide alike.
+# Each shard then plans its part; the counts are gathered, and only then is anything written, so
+# that all shards change or none.
 
 _RENUMBERED_SLOTS = 1 << 24
 """Slots that are renumbered at a time, which takes as much scratch memory."""

@@ -1,30 +1,217 @@
-"""Batches that are a large part of a graph in shards, and its first edges: from the slices of a
-batch, and own lists, into new lists of own rows.
-
-As on one device (PackedCsr.load), one range of rows is sorted at a time. Of each range, a shard
-sends what its slice has and receives what is on own rows, which joins what own lists have of it. So
-what is on its way is a part of the graph: as much as memory allows. The lists before the batch are
-not written: until all shards take the new ones, nothing has changed.
-"""
+"""What the shards have planned of a batch, and tell each other before any of them writes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from liverank_gpu.graph.arcs import Arcs
-from liverank_gpu.graph.packed_csr import VERTEX_BYTES, PackedCsr, slot_bytes, slots_with_spare
-from liverank_gpu.graph.rebuild import degrees_of, insertion_keys
+from liverank_gpu.graph.batch import Arcs
+from liverank_gpu.graph.packed_csr import (
+    VERTEX_BYTES,
+    PackedCsr,
+    Workspace,
+    slot_bytes,
+    slots_with_spare,
+)
+from liverank_gpu.graph.rebuild import degrees_of, insertion_keys, lacks
 from liverank_gpu.operations.backend import Backend
-from liverank_gpu.operations.csr import loop_dtype
+from liverank_gpu.operations.csr import Csr, loop_dtype
 from liverank_gpu.operations.device import Array
-from liverank_gpu.operations.graph import SortedKeys
-from liverank_gpu.sharded.merging import Merge, is_loop
-from liverank_gpu.sharded.planned import Load
-from liverank_gpu.sharded.routing import CHUNK, Router, chunks
+from liverank_gpu.operations.graph import (
+    LAST_PLACE,
+    NEIGHBOUR,
+    Counts,
+    Deduplicated,
+    EdgeChanges,
+    SortedKeys,
+)
+from liverank_gpu.sharded.columns import CHUNK, Router, chunks
+
+
+class Direction(NamedTuple):
+    """What a batch does to the lists of one direction of one shard.
+
+    inserted, deleted, reweighted  see liverank_gpu.operations.graph.Counts
+    growth    entries and loops that the lists have more after it
+    longest   upper bound on the length of a list after it
+    exceeded  1 if a sum of weights exceeds float32
+    """
+
+    inserted: int
+    deleted: int
+    reweighted: int
+    growth: int
+    longest: int
+    exceeded: int
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Both directions in new arrays.
+
+    exceeded  int64[1 or 0]: the key of the first edge of own out-lists whose sum of weights exceeds
+              float32
+    touched   int32[…] each: supersets of own sources and removed targets, see ShardUpdate
+    """
+
+    outgoing: PackedCsr
+    incoming: PackedCsr
+    loop: Array
+    degree: Array
+    directions: tuple[Direction, Direction]
+    exceeded: Array
+    touched: tuple[Array, Array]
+    changes: EdgeChanges | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """A planned batch, and room for what it changes.
+
+    in_changes  of the in-lists, with sources as columns, for their pages
+    exceeded    see Load
+    """
+
+    workspace: Workspace
+    counts: tuple[Counts, Counts]
+    changes: EdgeChanges
+    in_changes: EdgeChanges
+    directions: tuple[Direction, Direction]
+    exceeded: Array
+
+    @property
+    def touched(self) -> tuple[Array, Array]:
+        """See Load.touched."""
+        return self.changes.sources, self.changes.removed_targets
+
+
+def exceeded_key(counts: Counts, keys: SortedKeys) -> Array:
+    """Load.exceeded of the planned operations on own out-lists."""
+    end = LAST_PLACE - counts.exceeded if counts.exceeded else 0
+    return keys.keys[max(0, end - 1) : end]
+
+
+# ---- own lists of one direction, while a large batch is merged into a copy of them ----
+
+Rows = tuple[int, int]
+"""First row and end of rows."""
+
+
+class Merge:
+    """Takes ranges of own rows, ascending. The lists themselves are not written.
+
+    entries  of the lists before the batch
+    """
+
+    def __init__(self, backend: Backend, lists: PackedCsr, fixed_loops: bool) -> None:
+        self._backend, self._csr, self._fixed_loops = backend, lists.csr, fixed_loops
+        self.entries = int(backend.device.sum(lists.csr.row_lengths)) if lists.packed else 0
+        self._kept = 0
+        self._inserted_loops = self._deleted_loops = self._reweighted_loops = 0
+
+    def keys(
+        self, rows: Rows, loop: Array, deleted: Array, inserted: Array, weights: Array | None
+    ) -> Iterator[tuple[int, int, SortedKeys]]:
+        """What PackedCsr.load_keys takes of a range: the entries that are not deleted, and the
+        insertions; once, or nothing if there are no rows.
+
+        loop      of all own rows; deleted loops are cleared. Those of the range are inserted when
+                  this goes on
+        deleted   int64[…], keys of deletions as if of insertions, ascending; may have repeats
+        inserted  int64[…], keys in the order of the batch; spent
+        weights   float32[…], theirs
+
+        `kept` of RebuildOperations.deduplicate is 0: the place of an entry that was kept is -1, and
+        that of an insertion its key, so that what exceeds float32 is an edge.
+        """
+        first, end = rows
+        if first == end:
+            return
+        of_range, total = loop[first:end], self._backend.device.sum
+        if not self._fixed_loops:
+            present = int(total(of_range != 0))
+            loop[deleted[is_loop(deleted)] >> 32] = 0
+            self._deleted_loops += present - int(total(of_range != 0))
+        before = of_range.copy()
+        keys = self._backend.graph.sort(inserted, weights)
+        if weights is not None:
+            keys = keys._replace(order=keys.keys.copy())
+        del inserted, weights
+        if self.entries:
+            kept = self._kept_keys(rows, deleted, keys.weights is not None)
+            self._kept += len(kept.keys)
+            keys = self._backend.rebuild.merge(kept, keys)
+            del kept
+        yield first, end, keys
+        if not self._fixed_loops:
+            self._inserted_loops += int(total((before == 0) & (of_range != 0)))
+            self._reweighted_loops += int(total((before != 0) & (of_range != before)))
+
+    def _kept_keys(self, rows: Rows, deleted: Array, weighted: bool) -> SortedKeys:
+        """Those of the entries of these rows that are not deleted, in the order of the slots."""
+        backend, chosen = self._backend, slice(*rows)
+        starts, lengths, *slots = self._csr
+        entries = backend.rebuild.entries(Csr(starts[chosen], lengths[chosen], *slots))
+        keys = backend.device.allocate("keys of a load", len(entries.rows), np.int64)
+        for chunk in chunks(len(keys)):
+            some = entries.rows[chunk] + rows[0]
+            keys[chunk] = insertion_keys(some, entries.neighbours[chunk])
+        weights = entries.weights
+        del entries
+        if len(deleted):
+            stays = _not_among(backend.xp, deleted, keys)
+            keys, weights = keys[stays], weights if weights is None else weights[stays]
+        if not weighted:
+            return SortedKeys(keys)
+        return SortedKeys(keys, weights, backend.xp.full(len(keys), -1, np.int64))
+
+    def direction(self, loaded: Deduplicated, longest: int) -> Direction:
+        """What the batch did to the lists, when all ranges are loaded."""
+        inserted = loaded.edges - self._kept + self._inserted_loops
+        deleted = self.entries - self._kept + self._deleted_loops
+        reweighted = loaded.reweighted + self._reweighted_loops
+        exceeds = int(loaded.exceeded >= 0)
+        return Direction(inserted, deleted, reweighted, inserted - deleted, longest, exceeds)
+
+
+def is_loop(keys: Array) -> Array:
+    """bool[k]"""
+    return keys >> 32 == keys >> 1 & NEIGHBOUR
+
+
+def _not_among(xp: Any, deleted: Array, keys: Array) -> Array:
+    """bool[k]: whether each of the keys, without repeats, is none of the deleted ones, which
+    ascend.
+    """
+    if len(keys) <= len(deleted) or bool((keys[1:] < keys[:-1]).any()):
+        return lacks(xp, deleted, keys)
+    # fewer are to be looked up, if keys ascend too
+    stays, found = xp.ones(len(keys), bool), xp.searchsorted(keys, deleted)
+    found = xp.minimum(found, len(keys) - 1)
+    stays[found[keys[found] == deleted]] = False
+    return stays
+
+
+def warm_up_merge(backend: Backend, weighted: bool) -> None:
+    """Compiles what only a batch that is a large part of a graph needs."""
+    keys = backend.xp.zeros(1, np.int64)
+    weights = backend.xp.ones(1, np.float32) if weighted else None
+    sorted_keys = SortedKeys(keys, weights, keys if weighted else None)
+    backend.rebuild.merge(sorted_keys, sorted_keys)
+
+
+# Batches that are a large part of a graph in shards, and its first edges: from the slices of a
+#
+# batch, and own lists, into new lists of own rows.
+#
+# As on one device (PackedCsr.load), one range of rows is sorted at a time. Of each range, a shard
+# sends what its slice has and receives what is on own rows, which joins what own lists have of it.
+# So what is on its way is a part of the graph: as much as memory allows. The lists before the
+# batch are not written: until all shards take the new ones, nothing has changed.
 
 LEAST_AT_ONCE = 1 << 21
 """Arcs of a range that a shard sends, or receives and holds, at most, however little memory there

@@ -1,16 +1,14 @@
-"""Personalized queries on a graph in shards: by the methods of one device, each on its own rows;
-for those that are watched see liverank_gpu.sharded.own_watched.
+"""Watched queries on one shard: those of one device, on its own rows.
 
-Every shard runs the same queries (liverank_gpu.personalized.batch) on its part of y and r, in
-blocks where that is faster. Sweeps, pushes and sums are those of the shards, so all take the same
-decisions. Queries are solved some at a time, in calls of about SLICE_SECONDS; a batch between two
-calls perturbs a query that runs alone, which continues, and restarts a block.
+All shards take the same decisions. Whether there is memory for a workspace, shards tell each other:
+if one has none, the query is forgotten by all, and the engine has it solved again. Any other error
+ends the call on all shards, which then forget all queries.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from time import perf_counter
 from typing import NamedTuple, Protocol
 
@@ -18,15 +16,95 @@ import numpy as np
 from numpy.typing import NDArray
 
 from liverank_gpu.errors import OutOfMemory
-from liverank_gpu.operations.update import GraphUpdate
+from liverank_gpu.operations.graph import GraphUpdate
 from liverank_gpu.pagerank.global_iterate import GlobalIterate
+from liverank_gpu.pagerank.iterate import Workspace
 from liverank_gpu.personalized.batch import QueryBatch
+from liverank_gpu.personalized.iterate import WorkspacePool
 from liverank_gpu.personalized.query import Query, QueryContext
 from liverank_gpu.personalized.resolve import ResolvedQuery
-from liverank_gpu.personalized.workspace import WorkspacePool
-from liverank_gpu.sharded.own_vertices import OwnVertices
-from liverank_gpu.sharded.own_watched import OwnRegistration, OwnWatched, Renewed
+from liverank_gpu.personalized.watched import Entry, Registration, Watched
+from liverank_gpu.sharded.vertices import OwnVertices
 from liverank_gpu.types import Personalized
+
+
+class OwnRegistration(Registration):
+    """The first solve of a query on one shard."""
+
+    def _follow(self, running: Query, update: GraphUpdate) -> None:
+        # an error ends the call on all shards
+        running.perturb(update)
+
+
+class _ShortOfMemory(MemoryError):
+    """Memory is short on a shard, and all shards know."""
+
+
+class Renewed(NamedTuple):
+    """An answer now.
+
+    stays  whether its places are still those that were given before, in which case vertices of
+           the same ids are the same
+    """
+
+    answer: Personalized
+    stays: bool
+
+
+class OwnWatched(Watched):
+    """The watched queries of one shard, as far as they have answers."""
+
+    def __init__(self, context: QueryContext) -> None:
+        super().__init__(context)
+        self._given: dict[str, NDArray[np.int64]] = {}
+
+    def remove(self, name: str) -> None:
+        super().remove(name)
+        self._given.pop(name, None)
+
+    def renewed(self, name: str) -> Renewed:
+        """The answer to a query that has one."""
+        answer = self.answer(name)
+        stays = answer.vertices is self._given.get(name)
+        self._given[name] = answer.vertices
+        return Renewed(answer, stays)
+
+    def refreshed(self, among: Mapping[str, NDArray[np.int64]]) -> dict[str, Renewed]:
+        """Brings the queries up to date that it has, and returns their answers.
+
+        among  see Watched.restrict, by name
+        """
+        for name in [name for name, entry in self._entries.items() if entry.query is None]:
+            self.remove(name)
+        for name in among.keys() & self._entries.keys():
+            self.restrict(name, among[name])
+        self.refresh()
+        return {name: self.renewed(name) for name, entry in self._entries.items() if entry.answer}
+
+    def _workspace(self, query: Query) -> Workspace:
+        workspace = None
+        with suppress(MemoryError):
+            workspace = super()._workspace(query)
+        short = self._context.vertices.sums([workspace is None]) != [0.0]
+        if short or workspace is None:
+            raise _ShortOfMemory
+        return workspace
+
+    @staticmethod
+    def _give_up(entry: Entry, error: MemoryError) -> None:
+        if not isinstance(error, _ShortOfMemory):
+            raise error
+        Watched._give_up(entry, error)
+
+
+# Personalized queries on a graph in shards: by the methods of one device, each on its own rows;
+#
+# for those that are watched see liverank_gpu.sharded.queries.
+#
+# Every shard runs the same queries (liverank_gpu.personalized.batch) on its part of y and r, in
+# blocks where that is faster. Sweeps, pushes and sums are those of the shards, so all take the
+# same decisions. Queries are solved some at a time, in calls of about SLICE_SECONDS; a batch
+# between two calls perturbs a query that runs alone, which continues, and restarts a block.
 
 SLICE_SECONDS = 0.05
 """A call of the shards ends with the first step, of about a sweep, that ends after this time."""

@@ -1,6 +1,6 @@
 """The residual of all shards under local changes, and push in bulk-synchronous rounds.
 
-Out-lists name vertices by column (liverank_gpu.sharded.numbering). So what a shard adds to r goes
+Out-lists name vertices by column (liverank_gpu.sharded.columns). So what a shard adds to r goes
 first to a vector over columns, where additions to one vertex meet, and then, as pairs (row,
 amount), to the owner of each by an all-to-all. The kernels are those of an undivided graph.
 
@@ -20,7 +20,9 @@ import numpy as np
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.csr import GraphView
 from liverank_gpu.operations.device import Array
+from liverank_gpu.operations.graph import EdgeChanges
 from liverank_gpu.operations.residual import (
+    LEVELS,
     PushEnd,
     PushLimits,
     PushResult,
@@ -28,11 +30,8 @@ from liverank_gpu.operations.residual import (
     ResidualDelta,
     ResidualOperations,
 )
-from liverank_gpu.operations.rounds import LEVELS
-from liverank_gpu.operations.update import EdgeChanges
-from liverank_gpu.sharded.columns import Columns
+from liverank_gpu.sharded.columns import Columns, Numbering
 from liverank_gpu.sharded.communicator import Communicator
-from liverank_gpu.sharded.numbering import Numbering
 from liverank_gpu.sharded.operations import shard_costs
 
 _LEVEL_DIVISOR = 8.0
@@ -45,7 +44,7 @@ _BELOW_ALL = -1.0
 """A floor that lists every entry which is added to."""
 
 _CANDIDATE_PART, _LEAST_CANDIDATES = 8, 1024
-"""See liverank_gpu.pagerank.workspace. With more columns than that, the vector is searched for
+"""See liverank_gpu.pagerank.iterate. With more columns than that, the vector is searched for
 them.
 """
 

@@ -1,9 +1,4 @@
-"""One shard: what every process of a sharded graph runs. All shards make the same calls.
-
-shard = Shard(NcclCommunicator(rank, 2, identity), Options(), backend_named("cuda"))
-shard.apply(slice_of_batch)
-result = shard.update("static")
-"""
+"""How the shards solve: as one device does, but the residual is never recomputed in parts."""
 
 from __future__ import annotations
 
@@ -19,21 +14,19 @@ from liverank_gpu.graph.estimate import NamingMemory
 from liverank_gpu.graph.reading import Direction, EdgeBlock, Neighbours
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.device import Array
-from liverank_gpu.pagerank.first_places import RankTies
 from liverank_gpu.pagerank.frontier import TouchedVertices
 from liverank_gpu.pagerank.global_iterate import GlobalIterate
-from liverank_gpu.pagerank.places import SettledTarget, replaced, without
-from liverank_gpu.pagerank.solver import EmptySolver
-from liverank_gpu.pagerank.strategies import TABLE, Solve, strategy_named
+from liverank_gpu.pagerank.places import RankTies, SettledTarget, replaced, without
+from liverank_gpu.pagerank.published import PublishedSolver
+from liverank_gpu.pagerank.solver import AcceleratedSolver, EmptySolver
+from liverank_gpu.pagerank.strategies import TABLE, Solve, Strategy, strategy_named
 from liverank_gpu.personalized.resolve import ResolvedQuery
+from liverank_gpu.sharded.columns import ShardTouched
 from liverank_gpu.sharded.communicator import Communicator
 from liverank_gpu.sharded.graph import ShardGraph, ShardUpdate
-from liverank_gpu.sharded.own_vertices import OwnVertices
 from liverank_gpu.sharded.queries import Answered, ShardQueries
-from liverank_gpu.sharded.reading import ShardEdgeReader, ShardLists
-from liverank_gpu.sharded.shard_lists import CapturedLists, RestoredLists
-from liverank_gpu.sharded.solver import shard_solver
-from liverank_gpu.sharded.touched import ShardTouched
+from liverank_gpu.sharded.reading import CapturedLists, RestoredLists, ShardEdgeReader, ShardLists
+from liverank_gpu.sharded.vertices import OwnVertices
 from liverank_gpu.types import (
     Change,
     EdgeBatch,
@@ -42,6 +35,30 @@ from liverank_gpu.types import (
     Ranking,
     Result,
 )
+
+
+class ShardSolver(AcceleratedSolver):
+    """See AcceleratedSolver."""
+
+    def _update_residual(self) -> None:
+        if self._iterate.stale:
+            self._iterate.recompute_residual()
+
+
+def shard_solver(
+    iterate: GlobalIterate, vertices: OwnVertices, strategy: Strategy, form: Form, asked: Solve
+) -> ShardSolver | PublishedSolver:
+    """What runs a strategy: see liverank_gpu.pagerank.solver.solver_of."""
+    iterate.trace = [] if asked.trace else None
+    if form == "published":
+        return PublishedSolver(iterate, strategy)
+    return ShardSolver(iterate, strategy, asked, vertices)
+
+
+# One shard: what every process of a sharded graph runs. All shards make the same calls.
+#
+# shard = Shard(NcclCommunicator(rank, 2, identity), Options(), backend_named("cuda"))
+# shard.apply(slice_of_batch) result = shard.update("static")
 
 
 class Leading(NamedTuple):

@@ -9,7 +9,7 @@
 What the arrays and the numbers are is said in liverank_service.pipeline.capture.
 
 A graph in shards has the same files. Its lists arrive in pieces, which are written one after the
-other, so that they need not fit into the memory of the server: see liverank_gpu.sharded.capture.
+other, so that they need not fit into the memory of the server: see liverank_gpu.sharded.engine.
 
 It is written under another name, synced and renamed, so that it is complete or absent; the newest
 *valid* one counts. A damaged one is renamed to ``damaged-<name>``, and logged: one with a file that

@@ -17,14 +17,12 @@ from liverank_gpu import PROGRAMS, EdgeBatch, Engine, Options, PersonalizedQuery
 from liverank_gpu.backends.reference import reference_backend
 from liverank_gpu.backends.reference.solve import MULTIVECTOR, SWEEPS
 from liverank_gpu.operations.backend import Backend
-from liverank_gpu.operations.csr import Csr
-from liverank_gpu.operations.forward_push import ForwardPushOperations, ForwardState, WorkList
-from liverank_gpu.operations.operation import Operation, Run
+from liverank_gpu.operations.csr import Csr, Operation, Run
+from liverank_gpu.operations.published import ForwardPushOperations, ForwardState, WorkList
 from liverank_gpu.operations.residual import Residual, ResidualDelta
 from liverank_gpu.operations.sweeps import OrthominState, SumInDegrees, Sweep, SweepResult
-from liverank_gpu.pagerank.schedule import SWEEP_KINDS
 from liverank_gpu.pagerank.strategies import STRATEGIES
-from liverank_gpu.pagerank.sweeps import sweep_to_target
+from liverank_gpu.pagerank.sweeps import SWEEP_KINDS, sweep_to_target
 
 REFERENCE = reference_backend()
 

@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from liverank_gpu import EdgeBatch, Engine, OutOfMemory, PersonalizedQuery, RankReference
-from liverank_gpu.backends.cpu.rows import CHUNK_WORK
+from liverank_gpu.backends.cpu.sweeps import CHUNK_WORK
 from liverank_gpu.backends.cuda.kernels.loader import (
     BIN_LANES,
     BIN_LIMITS,
@@ -22,11 +22,15 @@ from liverank_gpu.backends.cuda.kernels.loader import (
 from liverank_gpu.graph.dynamic_graph import DynamicGraph
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.graph import SortedKeys
-from liverank_gpu.operations.multivector import AddCompensated, SweepMany
-from liverank_gpu.operations.sweeps import OrthominProducts, QuantizeContributions, SubtractAt
+from liverank_gpu.operations.sweeps import (
+    AddCompensated,
+    OrthominProducts,
+    QuantizeContributions,
+    SubtractAt,
+    SweepMany,
+)
 from liverank_gpu.pagerank.frontier import _expand
-from liverank_gpu.pagerank.schedule import SWEEP_KINDS
-from liverank_gpu.pagerank.sweeps import Swept, sweep_to_target
+from liverank_gpu.pagerank.sweeps import SWEEP_KINDS, Swept, sweep_to_target
 from liverank_gpu.types import Options
 from tests.gpu.backends.pushes import FIRST, LEAF, pushed, solved
 from tests.gpu.observed import observed
@@ -204,7 +208,7 @@ def test_all_vertices_are_looked_at_however_few_blocks_run(backend: Backend) -> 
     in_frontier[frontier] = 1
     sources, targets = graph.edge_list()
     expected = np.unique(targets[np.isin(sources, frontier)])
-    with patch("liverank_gpu.backends.cuda.frontier._EXPANSION_BLOCKS", 1):
+    with patch("liverank_gpu.backends.cuda.residual._EXPANSION_BLOCKS", 1):
         found = backend.frontier.expand_backward(
             graph.view, graph.in_rows(), backend.device.to_device(in_frontier), flags
         )

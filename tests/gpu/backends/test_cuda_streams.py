@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from liverank_gpu.backends.cuda import cuda_backend
-from liverank_gpu.graph.staging import StagingBuffer
+from liverank_gpu.graph.reading import StagingBuffer
 from tests.cuda_emulator.emulated import Pool
 
 

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from liverank_gpu.backends.cpu.device import CpuDevice
-from liverank_gpu.backends.cpu.host_memory import MARGIN_BYTES, available_bytes
+from liverank_gpu.backends.cpu.device import MARGIN_BYTES, CpuDevice, available_bytes
 
 GIB = 1 << 30
 V1_UNLIMITED = 0x7FFFFFFFFFFFF000
@@ -122,7 +121,7 @@ def test_the_least_room_counts(tmp_path: Path, case: str) -> None:
 def test_the_limit_of_the_address_space_counts() -> None:
     program = (
         "import resource, os\n"
-        "from liverank_gpu.backends.cpu.host_memory import MARGIN_BYTES, available_bytes\n"
+        "from liverank_gpu.backends.cpu.device import MARGIN_BYTES, available_bytes\n"
         "size = int(open('/proc/self/statm').read().split()[0]) * os.sysconf('SC_PAGE_SIZE')\n"
         "resource.setrlimit(resource.RLIMIT_AS, (size + (128 << 20), resource.RLIM_INFINITY))\n"
         "print(available_bytes() + MARGIN_BYTES)\n"

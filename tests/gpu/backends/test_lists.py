@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from liverank_gpu import EdgeBatch, Engine, Options
 from liverank_gpu.operations.backend import Backend
-from liverank_gpu.operations.lists import Fingerprints
+from liverank_gpu.operations.graph import Fingerprints
 from liverank_gpu.types import Dangling
 from tests.gpu.graphs import arc_weights_of, arcs_of
 

@@ -10,8 +10,7 @@ import pytest
 
 from liverank_gpu import EdgeBatch, Engine, Options
 from liverank_gpu.operations.backend import Backend
-from liverank_gpu.operations.residual import LISTED, SOLVE_SHIFT, Residual
-from liverank_gpu.operations.rounds import LEVELS
+from liverank_gpu.operations.residual import LEVELS, LISTED, SOLVE_SHIFT, Residual
 
 pytestmark = pytest.mark.reference
 

@@ -1,4 +1,4 @@
-"""Preferential attachment as liverank_gpu.generate.preferential_attachment specifies it, in plain
+"""Preferential attachment as liverank_gpu.generate.graphs specifies it, in plain
 Python: an oracle that shares no code with it.
 """
 

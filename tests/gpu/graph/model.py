@@ -8,7 +8,7 @@ from unittest.mock import patch
 
 from liverank_gpu import EdgeBatch
 from liverank_gpu.graph.dynamic_graph import DynamicGraph
-from liverank_gpu.operations.update import GraphUpdate
+from liverank_gpu.operations.graph import GraphUpdate
 from tests.gpu.graphs import Model
 
 COUNTS = (

@@ -11,7 +11,7 @@ import pytest
 
 from liverank_gpu import Change, EdgeBatch, Engine, Options, OutOfMemory, PersonalizedQuery
 from liverank_gpu.operations.backend import Backend
-from liverank_gpu.operations.update import GraphUpdate
+from liverank_gpu.operations.graph import GraphUpdate
 from liverank_gpu.types import Dangling
 from tests.gpu.graphs import Model
 from tests.gpu.invariants import check_invariants
@@ -103,7 +103,7 @@ def test_no_memory_is_needed_once_the_batch_stands(
 
     def applied(batch: EdgeBatch) -> GraphUpdate:
         update = apply(batch)
-        monkeypatch.setattr("liverank_gpu.graph.permutation._mapped", then_out_of_memory)
+        monkeypatch.setattr("liverank_gpu.graph.vertices._mapped", then_out_of_memory)
         return update
 
     monkeypatch.setattr(graph, "apply", applied)

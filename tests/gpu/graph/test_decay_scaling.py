@@ -13,7 +13,7 @@ from liverank_gpu.backends import backend_named
 from liverank_gpu.graph.decay import Decay
 from liverank_gpu.graph.dynamic_graph import DynamicGraph
 from liverank_gpu.operations.backend import Backend
-from liverank_gpu.operations.update import GraphUpdate
+from liverank_gpu.operations.graph import GraphUpdate
 from tests.gpu.graph.decaying import DAY, NOW, assert_certified, stored_weights
 
 
@@ -92,7 +92,7 @@ def test_no_memory_is_needed_once_a_batch_that_scales_rows_stands(
     def then_out_of_memory(update: GraphUpdate) -> None:
         perturb(update)
         failing = Mock(side_effect=MemoryError)
-        for name in ("liverank_gpu.graph.permutation._mapped", "liverank_gpu.graph.decay.rows_of"):
+        for name in ("liverank_gpu.graph.vertices._mapped", "liverank_gpu.graph.decay.rows_of"):
             monkeypatch.setattr(name, failing)
         monkeypatch.setattr(type(backend.device), "allocate", failing)
 

@@ -14,8 +14,7 @@ from liverank_gpu import EdgeBatch
 from liverank_gpu.backends.cuda.kernels.loader import BIN_LANES
 from liverank_gpu.graph.dynamic_graph import DynamicGraph
 from liverank_gpu.operations.backend import Backend
-from liverank_gpu.operations.rebuild import Slots
-from liverank_gpu.operations.update import UpdateCounts
+from liverank_gpu.operations.graph import Slots, UpdateCounts
 from liverank_gpu.types import Dangling
 from tests.gpu.graph.model import COUNTS, apply, tiny_pools
 from tests.gpu.graphs import Model, is_emulated, random_batch

@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from liverank_gpu.generate import rmat
-from liverank_gpu.graph.permutation import (
+from liverank_gpu.graph.vertices import (
     VertexPermutation,
     cache_lines_per_edge,
     choose_permutation,
@@ -110,7 +110,7 @@ def test_lines_are_counted_once_in_a_stretch_of_rows(renumbered: bool, backend: 
         read = [neighbour for row in rows[first : last + 1] for neighbour in row]
         shares.append(len({neighbour // 16 for neighbour in read}) / len(read))
     sources, targets = backend.graph.columns(*edges)
-    with patch.multiple("liverank_gpu.graph.permutation", _WINDOWS=3, _WINDOW=100, _CHUNK=700):
+    with patch.multiple("liverank_gpu.graph.vertices", _WINDOWS=3, _WINDOW=100, _CHUNK=700):
         lines = cache_lines_per_edge(
             backend,
             VertexPermutation(backend, backend.device.to_device(ids)),

@@ -24,7 +24,7 @@ from liverank_gpu.graph.sharing import SharedGraph, detach
 from liverank_gpu.graph.warm_up import warm_up
 from liverank_gpu.operations.backend import Backend, PageRule
 from liverank_gpu.operations.csr import PagedLists
-from liverank_gpu.operations.update import EdgeChanges
+from liverank_gpu.operations.graph import EdgeChanges
 from tests.cuda_emulator.emulated import PAGES, emulated_backend, emulated_device
 
 RANDOM_EDGES = 4000

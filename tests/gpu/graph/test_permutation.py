@@ -10,7 +10,7 @@ import pytest
 
 from liverank_gpu import STRATEGIES, EdgeBatch, Engine, InvalidValue, Options, OutOfMemory, verify
 from liverank_gpu.graph.dynamic_graph import DynamicGraph
-from liverank_gpu.graph.permutation import VertexPermutation
+from liverank_gpu.graph.vertices import VertexPermutation
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.device import Array
 from liverank_gpu.types import Dangling, VertexOrder

@@ -7,11 +7,11 @@ from unittest.mock import patch
 
 import pytest
 
-from liverank_gpu.out_of_core import budget
+from liverank_gpu.out_of_core import ranking
 
 
 @pytest.fixture
 def small_windows() -> Iterator[None]:
     """Budgets of which little is left for windows."""
-    with patch.object(budget, "_LEAST_STREAM", 1 << 12):
+    with patch.object(ranking, "_LEAST_STREAM", 1 << 12):
         yield

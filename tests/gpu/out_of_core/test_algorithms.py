@@ -15,9 +15,8 @@ import pytest
 from liverank_gpu import InvalidValue, Options, OutOfCorePrograms
 from liverank_gpu.backends import backend_named
 from liverank_gpu.operations.backend import Backend
-from liverank_gpu.out_of_core import budget, spool, undirected
-from liverank_gpu.out_of_core.algorithms import ALGORITHMS
-from liverank_gpu.out_of_core.labels import WindowedLabels
+from liverank_gpu.out_of_core import algorithms, ranking, spool
+from liverank_gpu.out_of_core.algorithms import ALGORITHMS, WindowedLabels
 from liverank_gpu.programs.algorithms import most_frequent
 from liverank_gpu.programs.truss import SUPPORT
 from liverank_gpu.types import VertexOrder
@@ -198,10 +197,10 @@ def test_arrays_stay_within_the_budget(name: str, directed: bool) -> None:
     vertices, backend = 1 << 14, backend_named("cpu")
     streamed = 1 << (21 if name == "trussness" else 18)
     columns = network(vertices, 12 * vertices)
-    memory = vertices * budget.algorithm_bytes(backend, weighted=False) + streamed
+    memory = vertices * ranking.algorithm_bytes(backend, weighted=False) + streamed
     for _ in range(2):  # the first run compiles
         with (
-            patch.object(undirected, "_PIECE", 1 << 10),
+            patch.object(algorithms, "_PIECE", 1 << 10),
             patch.object(spool, "_PIECE", 1 << 10),
             added(columns, Options(directed=directed), backend, memory, vertices) as graph,
         ):

@@ -20,8 +20,8 @@ from liverank_gpu import (
 )
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.programs import Mode
-from liverank_gpu.out_of_core import budget, window_stream
-from liverank_gpu.programs.builtin import COMPONENTS, LEVELS, PAGERANK
+from liverank_gpu.out_of_core import ranking, windows
+from liverank_gpu.programs.algorithms import COMPONENTS, LEVELS, PAGERANK
 from liverank_gpu.types import VertexOrder
 from tests.gpu.out_of_core.streamed import Columns, added, in_memory, least_memory, network
 from tests.gpu.programs import oracle
@@ -173,13 +173,13 @@ def test_arrays_stay_within_the_budget(backend: Backend) -> None:
     vertices = 1 << (14 if backend.name == "cpu" else 12)
     columns, options = network(vertices, 12 * vertices), Options(weighted=True)
     streamed = 1 << 18
-    memory = vertices * budget.program_bytes(backend, "float64", weighted=True) + streamed
+    memory = vertices * ranking.program_bytes(backend, "float64", weighted=True) + streamed
     # on a device, the host has buffers as large as the windows, and what it keeps of the graph
     staged = 0 if backend.name != "cuda" else streamed + 20 * vertices
     for program, given in cases:
         for _ in range(2):  # the first run compiles
             with (
-                patch.object(window_stream, "available_bytes", lambda: 0),
+                patch.object(windows, "available_bytes", lambda: 0),
                 added(columns, options, backend, memory, vertices) as graph,
             ):
                 tracemalloc.start()

@@ -25,10 +25,9 @@ from liverank_gpu import (
     verify,
 )
 from liverank_gpu.generate import rmat
-from liverank_gpu.graph import permutation
 from liverank_gpu.operations.backend import Backend
-from liverank_gpu.out_of_core import budget, window_stream
-from liverank_gpu.out_of_core.scratch_file import ScratchFile
+from liverank_gpu.out_of_core import ranking, windows
+from liverank_gpu.out_of_core.spool import ScratchFile
 from liverank_gpu.types import Dangling, EdgeBatch, VertexOrder
 from tests.gpu.graphs import FAMILIES, Pairs, random_graph
 
@@ -151,7 +150,7 @@ def test_ranks_are_by_id_in_every_order(
     engine.update()
     expected = engine.publish()
     with (
-        patch.object(permutation, "LEAST_PERMUTED", 0),
+        patch("liverank_gpu.graph.vertices.LEAST_PERMUTED", 0),
         OutOfCoreRanking(1 << 20, options, backend) as graph,
     ):
         graph.add(sources, targets, weights)
@@ -223,10 +222,10 @@ def test_arrays_stay_within_the_budget(backend: Backend) -> None:
     options = Options(target_error=1e-4)
     least, edges = least_memory(pairs, options, backend), pairs[1]
     ranked(pairs, options, backend, least, piece=len(edges))  # compiles
-    streamed = least - pairs[0] * budget.vertex_bytes(backend)
+    streamed = least - pairs[0] * ranking.vertex_bytes(backend)
     assert streamed < 4 * len(edges)
     with (
-        patch.object(window_stream, "available_bytes", lambda: 0),
+        patch.object(windows, "available_bytes", lambda: 0),
         OutOfCoreRanking(least, options, backend) as graph,
     ):
         tracemalloc.start()
@@ -248,14 +247,14 @@ def test_windows_are_no_larger_than_their_part(backend: Backend) -> None:
     pairs, options = spread(), Options()
     rooms = []
 
-    class Observed(window_stream.WindowStream):
+    class Observed(windows.WindowStream):
         def __init__(self, *arguments: Any) -> None:
             super().__init__(*arguments)
             rooms.append(sum(column.nbytes for buffer in self._buffers for column in buffer))
 
     least = least_memory(pairs, options, backend)
-    streamed = least - pairs[0] * budget.vertex_bytes(backend)
-    with patch("liverank_gpu.out_of_core.windowed_graph.WindowStream", Observed):
+    streamed = least - pairs[0] * ranking.vertex_bytes(backend)
+    with patch("liverank_gpu.out_of_core.windows.WindowStream", Observed):
         few = ranked(pairs, options, backend, least)
         many = ranked(pairs, options, backend, 1 << 30)
     assert 0 < rooms[0] <= streamed
@@ -282,7 +281,7 @@ def test_edges_come_from_page_locked_memory_if_the_host_has_room(backend: Backen
         pytest.skip("on the host, edges come from the file")
     pairs, options = skewed(), Options(target_error=1e-8)
     inside = ranked(pairs, options, backend)
-    with patch.object(window_stream, "available_bytes", lambda: 0):
+    with patch.object(windows, "available_bytes", lambda: 0):
         from_file = ranked(pairs, options, backend)
     assert (inside.in_memory, from_file.in_memory) == (True, False)
     assert np.array_equal(inside.ranks.to_numpy(), from_file.ranks.to_numpy())

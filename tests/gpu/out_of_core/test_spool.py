@@ -11,11 +11,8 @@ import pytest
 
 from liverank_gpu import InvalidValue, OutOfCorePrograms, OutOfCoreRanking
 from liverank_gpu.generate import rmat
-from liverank_gpu.graph import permutation
-from liverank_gpu.out_of_core.budget import sort_bytes
-from liverank_gpu.out_of_core.scratch_file import ScratchColumns
-from liverank_gpu.out_of_core.spool import EdgeSpool, PackedEdges, padded
-from liverank_gpu.out_of_core.vertex_order import Ends
+from liverank_gpu.out_of_core.ranking import sort_bytes
+from liverank_gpu.out_of_core.spool import EdgeSpool, Ends, PackedEdges, ScratchColumns, padded
 from liverank_gpu.types import VertexOrder
 from tests.gpu.graphs import random_graph
 
@@ -106,7 +103,7 @@ def _grid(side: int) -> Ends:
 )
 def test_auto_orders_vertices_where_fewer_lines_are_read_then(edges: Ends, by_degree: bool) -> None:
     least = 1 << 13
-    with patch.object(permutation, "LEAST_PERMUTED", least):
+    with patch("liverank_gpu.graph.vertices.LEAST_PERMUTED", least):
         for vertices in (least, least - 1) if by_degree else (100 * 100,):
             spool = EdgeSpool(None)
             spool.add(*(ends % vertices for ends in edges))

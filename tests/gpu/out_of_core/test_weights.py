@@ -21,7 +21,7 @@ from liverank_gpu import (
     verify,
 )
 from liverank_gpu.operations.backend import Backend
-from liverank_gpu.out_of_core import budget, window_stream
+from liverank_gpu.out_of_core import ranking, windows
 from liverank_gpu.out_of_core.spool import EdgeSpool, PackedEdges, padded
 from liverank_gpu.types import Dangling, EdgeBatch
 from tests.gpu.graphs import random_graph
@@ -102,7 +102,7 @@ def assert_right(found: OutOfCoreRanks, columns: Columns, options: Options) -> N
 def test_ranks_are_right(backend: Backend, dangling: Dangling, directed: bool) -> None:
     columns = repeated(1)
     options = Options(dangling=dangling, directed=directed, weighted=True, target_error=1e-9)
-    with patch.object(budget, "_LEAST_STREAM", 1 << 12):
+    with patch.object(ranking, "_LEAST_STREAM", 1 << 12):
         found = ranked(columns, options, backend, least_memory(columns, options, backend))
     assert found.windows > 2
     assert_right(found, columns, options)
@@ -162,7 +162,7 @@ def test_weights_come_from_page_locked_memory_too(backend: Backend) -> None:
         pytest.skip("on the host, edges come from the file")
     columns, options = repeated(4), Options(weighted=True, target_error=1e-8)
     inside = ranked(columns, options, backend, 1 << 17)
-    with patch.object(window_stream, "available_bytes", lambda: 0):
+    with patch.object(windows, "available_bytes", lambda: 0):
         from_file = ranked(columns, options, backend, 1 << 17)
     assert (inside.in_memory, from_file.in_memory) == (True, False)
     assert np.array_equal(inside.ranks.to_numpy(), from_file.ranks.to_numpy())
@@ -174,10 +174,10 @@ def test_arrays_stay_within_the_budget(backend: Backend) -> None:
     vertices = 1 << (14 if backend.name == "cpu" else 12)
     columns = repeated(5, 12 * vertices, vertices)
     options = Options(weighted=True, target_error=1e-4)
-    values = vertices * budget.vertex_bytes(backend, weighted=True)
+    values = vertices * ranking.vertex_bytes(backend, weighted=True)
     memory = values + (1 << 18)
     ranked(columns, options, backend, memory, vertices)  # compiles
-    with patch.object(window_stream, "available_bytes", lambda: 0):
+    with patch.object(windows, "available_bytes", lambda: 0):
         tracemalloc.start()
         try:
             found = ranked(columns, options, backend, memory, vertices)

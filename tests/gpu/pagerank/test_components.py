@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from liverank_gpu import EdgeBatch, Engine, Options, Result
 from liverank_gpu.native import kernels
+from liverank_gpu.operations.analysis import ComponentOperations
 from liverank_gpu.operations.backend import Backend
-from liverank_gpu.operations.components import ComponentOperations
 from liverank_gpu.pagerank import components, solver, sweeps
 from tests.gpu.graphs import exact_ranks, igraph_ranks, random_graph
 

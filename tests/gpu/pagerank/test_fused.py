@@ -26,10 +26,8 @@ from liverank_gpu.operations.sweeps import (
     Sweep,
     SweepResult,
 )
-from liverank_gpu.pagerank.deflation import Deflation
-from liverank_gpu.pagerank.schedule import SWEEP_KINDS
-from liverank_gpu.pagerank.sweeps import iterate_to_tolerance, sweep_to_target
-from liverank_gpu.pagerank.workspace import ContributionBuffers
+from liverank_gpu.pagerank.iterate import ContributionBuffers, Deflation
+from liverank_gpu.pagerank.sweeps import SWEEP_KINDS, iterate_to_tolerance, sweep_to_target
 from tests.gpu.observed import observed
 
 KINDS = [Options(), Options(dangling="self-loop", weighted=True)]

@@ -11,10 +11,14 @@ import pytest
 from liverank_gpu import EdgeBatch, Engine, Options, generate, verify
 from liverank_gpu.backends import backend_named
 from liverank_gpu.operations.backend import Backend
-from liverank_gpu.pagerank.momentum import Momentum
-from liverank_gpu.pagerank.schedule import SWEEP_KINDS, SweepSchedule, relative_cost
-from liverank_gpu.pagerank.sweeps import sweep_to_target
-from liverank_gpu.pagerank.workspace import ContributionBuffers
+from liverank_gpu.pagerank.iterate import ContributionBuffers
+from liverank_gpu.pagerank.sweeps import (
+    SWEEP_KINDS,
+    Momentum,
+    SweepSchedule,
+    relative_cost,
+    sweep_to_target,
+)
 from tests.gpu.graphs import random_graph
 
 OPTIONS = [

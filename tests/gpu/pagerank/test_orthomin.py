@@ -18,8 +18,7 @@ from liverank_gpu.operations.sweeps import (
     OrthominUpdate,
     SweepResult,
 )
-from liverank_gpu.pagerank.schedule import SWEEP_KINDS
-from liverank_gpu.pagerank.sweeps import sweep_to_target
+from liverank_gpu.pagerank.sweeps import SWEEP_KINDS, sweep_to_target
 from tests.gpu.observed import observed
 
 ACCELERATED = [kind for kind in SWEEP_KINDS if kind.accelerated]

@@ -14,8 +14,7 @@ from liverank_gpu import EdgeBatch, Engine, Options, PersonalizedQuery, verify
 from liverank_gpu.backends.cuda import kernels_of, sweeps
 from liverank_gpu.operations.backend import Backend, PageRule
 from liverank_gpu.operations.csr import GraphView
-from liverank_gpu.pagerank.schedule import SWEEP_KINDS
-from liverank_gpu.pagerank.sweeps import sweep_to_target
+from liverank_gpu.pagerank.sweeps import SWEEP_KINDS, sweep_to_target
 from liverank_gpu.types import Dangling
 from tests.cuda_emulator.emulated import emulated_backend
 from tests.gpu.graphs import error_of

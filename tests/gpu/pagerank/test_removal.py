@@ -22,7 +22,7 @@ from liverank_gpu import (
 )
 from liverank_gpu.generate import rmat
 from liverank_gpu.operations.backend import Backend
-from liverank_gpu.pagerank.vertices import GraphVertices
+from liverank_gpu.pagerank.places import GraphVertices
 from liverank_gpu.personalized.block import Block
 from liverank_gpu.personalized.resolve import METHODS
 from liverank_gpu.types import Dangling

@@ -15,8 +15,7 @@ from liverank_gpu.graph.dynamic_graph import DynamicGraph
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.residual import ResidualDelta
-from liverank_gpu.pagerank.schedule import SWEEP_KINDS, SweepKind
-from liverank_gpu.pagerank.sweeps import sweep_to_target
+from liverank_gpu.pagerank.sweeps import SWEEP_KINDS, SweepKind, sweep_to_target
 from liverank_gpu.types import Dangling
 from tests.gpu.graphs import FAMILIES, Model, is_emulated, random_batch, random_graph
 
@@ -163,7 +162,7 @@ def test_large_rounds_leave_the_residual_true(backend: Backend) -> None:
 
 
 def test_too_many_candidates_are_swept(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("liverank_gpu.pagerank.workspace._LEAST_CANDIDATES", 2)
+    monkeypatch.setattr("liverank_gpu.pagerank.iterate._LEAST_CANDIDATES", 2)
     generator = np.random.default_rng(4)
     edges = _skewed(generator, 9, 4096)
     engine = Engine(Options(target_error=1e-4), backend)

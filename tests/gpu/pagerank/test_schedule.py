@@ -16,8 +16,14 @@ import pytest
 from liverank_gpu import EdgeBatch, Engine, Options
 from liverank_gpu.operations.backend import Costs
 from liverank_gpu.pagerank.certificate import StallRule
-from liverank_gpu.pagerank.schedule import SWEEP_KINDS, SweepKind, SweepSchedule, relative_cost
-from liverank_gpu.pagerank.sweeps import _DenseSweeps, sweep_to_target
+from liverank_gpu.pagerank.sweeps import (
+    SWEEP_KINDS,
+    SweepKind,
+    SweepSchedule,
+    _DenseSweeps,
+    relative_cost,
+    sweep_to_target,
+)
 
 CORRECTED = SweepKind(mean_corrected=True, accelerated=False)
 ACCELERATED = SweepKind(mean_corrected=True, accelerated=True)

@@ -14,8 +14,8 @@ from liverank_gpu import EdgeBatch, Engine, Options, verify
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.sweeps import ComputeResidual
 from liverank_gpu.pagerank import sweeps
-from liverank_gpu.pagerank.start import start_from_in_degrees
-from liverank_gpu.pagerank.workspace import ContributionBuffers
+from liverank_gpu.pagerank.iterate import ContributionBuffers
+from liverank_gpu.pagerank.sweeps import start_from_in_degrees
 from tests.gpu.graphs import random_graph
 from tests.gpu.observed import counted
 

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from liverank_gpu import EdgeBatch, Engine, Options, Ranks, Result, proven_descents
 from liverank_gpu.operations.backend import Backend
-from liverank_gpu.pagerank.first_places import FirstPlaces
-from liverank_gpu.pagerank.vertices import GraphVertices
+from liverank_gpu.pagerank.places import FirstPlaces, GraphVertices
 from liverank_gpu.types import Dangling
 from tests.gpu.planted_ties import (
     COPIES,

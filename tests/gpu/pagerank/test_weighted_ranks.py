@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from liverank_gpu import STRATEGIES, EdgeBatch, Engine, Options, verify
 from liverank_gpu.operations.backend import Backend
-from liverank_gpu.pagerank.schedule import SWEEP_KINDS
-from liverank_gpu.pagerank.sweeps import sweep_to_target
+from liverank_gpu.pagerank.sweeps import SWEEP_KINDS, sweep_to_target
 from liverank_gpu.types import Dangling
 from tests.gpu.graphs import (
     FAMILIES,

@@ -15,11 +15,10 @@ from liverank_gpu.generate import rmat
 from liverank_gpu.graph.dynamic_graph import DynamicGraph
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.pagerank.global_iterate import GlobalIterate
+from liverank_gpu.pagerank.iterate import ContributionBuffers, Workspace
 from liverank_gpu.pagerank.sweeps import sweep_to_target
-from liverank_gpu.pagerank.workspace import ContributionBuffers, Workspace
-from liverank_gpu.personalized.deflation_trial import DeflationHistory, DeflationTrial
-from liverank_gpu.personalized.iterate import SEED_CORRECTION, PersonalizedIterate
-from liverank_gpu.personalized.seeds import Seeds
+from liverank_gpu.personalized.forecast import DeflationHistory, DeflationTrial
+from liverank_gpu.personalized.iterate import SEED_CORRECTION, PersonalizedIterate, Seeds
 from liverank_gpu.types import Dangling, Ranking
 from tests.gpu.graphs import is_slow
 

@@ -20,7 +20,7 @@ from liverank_gpu import (
     PersonalizedQuery,
 )
 from liverank_gpu.operations.backend import Backend
-from liverank_gpu.operations.forward_push import MODES
+from liverank_gpu.operations.published import MODES
 from liverank_gpu.personalized.published import PublishedQuery
 from liverank_gpu.trace import TRACED_STEPS, TraceStep
 from liverank_gpu.types import Dangling

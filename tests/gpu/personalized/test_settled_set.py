@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from liverank_gpu import EdgeBatch, Engine, Options, Personalized, PersonalizedQuery
 from liverank_gpu.operations.backend import Backend
-from liverank_gpu.pagerank.bounded_places import CHECK, BoundedPlaces, Tie
-from liverank_gpu.pagerank.places import SETTLED_TARGETS, SettledTarget
+from liverank_gpu.pagerank.places import CHECK, SETTLED_TARGETS, BoundedPlaces, SettledTarget, Tie
 from liverank_gpu.personalized.block import Block
 from liverank_gpu.personalized.resolve import METHODS, TARGETS
 from liverank_gpu.types import Dangling, VertexOrder

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from liverank_gpu import EdgeBatch, Engine, Options, Personalized, PersonalizedQuery
 from liverank_gpu.operations.backend import Backend
-from liverank_gpu.operations.lists import Fingerprints
-from liverank_gpu.pagerank import identical_lists
-from liverank_gpu.pagerank.identical_lists import MOST_SOURCES, identical_in_lists
+from liverank_gpu.operations.graph import Fingerprints
+from liverank_gpu.pagerank import places
+from liverank_gpu.pagerank.places import MOST_SOURCES, identical_in_lists
 from liverank_gpu.personalized.resolve import METHODS
 from liverank_gpu.types import Dangling
 from tests.gpu.planted_ties import (
@@ -203,7 +203,7 @@ def test_lists_that_take_the_fewest_entries_are_looked_for(
 ) -> None:
     engine = Engine(backend=backend)
     engine.apply(EdgeBatch.of(PAIRS))
-    monkeypatch.setattr(identical_lists, "_MOST_ENTRIES", most)
+    monkeypatch.setattr(places, "_MOST_ENTRIES", most)
     found = identical_in_lists(engine.internals.graph, asked_of_pairs(others))
     assert sorted(each.tolist() for each in found.members) == [
         [2 * number, 2 * number + 1] for number in range(classes)

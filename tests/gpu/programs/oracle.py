@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from liverank_gpu import Engine
-from liverank_gpu.programs.builtin import UNREACHED
+from liverank_gpu.programs.algorithms import UNREACHED
 from tests.gpu.graphs import arc_weights_of, arcs_of
 
 

@@ -12,8 +12,7 @@ import pytest
 
 from liverank_gpu import EdgeBatch, Engine, InvalidValue, Options, UnknownVertex, VertexProgram
 from liverank_gpu.operations.backend import Backend
-from liverank_gpu.programs.algorithms import TRIANGLES
-from liverank_gpu.programs.builtin import COMPONENTS, DISTANCES, LEVELS, PAGERANK
+from liverank_gpu.programs.algorithms import COMPONENTS, DISTANCES, LEVELS, PAGERANK, TRIANGLES
 from tests.gpu.programs import oracle
 
 FORTY = 40

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from liverank_gpu import BackendUnavailable, EdgeBatch, Engine, Options
-from liverank_gpu.backends.cpu.program_library import HEADERS, NATIVE, library_source, loops_of
+from liverank_gpu.backends.cpu.programs import HEADERS, NATIVE, library_source, loops_of
 from liverank_gpu.native import compiler, kernels
 from liverank_gpu.operations.programs import VertexProgram
-from liverank_gpu.programs import builtin
-from liverank_gpu.programs.builtin import LEVELS, PAGERANK
+from liverank_gpu.programs import algorithms
+from liverank_gpu.programs.algorithms import LEVELS, PAGERANK
 from tools import programs
 
 ROOT = Path(__file__).parents[3]
@@ -26,7 +26,7 @@ def test_the_source_of_the_built_in_programs_is_up_to_date() -> None:
 
 
 def test_the_extension_has_the_built_in_programs() -> None:
-    found = [each for each in vars(builtin).values() if isinstance(each, VertexProgram)]
+    found = [each for each in vars(algorithms).values() if isinstance(each, VertexProgram)]
     assert len(found) == 5
     for program in found:
         assert hasattr(kernels, f"gather_window_{program.digest}"), program.name

@@ -12,7 +12,7 @@ import pytest
 
 from liverank_gpu import PROGRAMS, EdgeBatch, Engine, InvalidValue, Options, OutOfCorePrograms
 from liverank_gpu.operations.backend import Backend
-from liverank_gpu.programs.builtin import COMPONENTS, DISTANCES, LEVELS
+from liverank_gpu.programs.algorithms import COMPONENTS, DISTANCES, LEVELS
 
 
 def _path(backend: Backend) -> Engine:

@@ -137,7 +137,7 @@ def test_a_run_for_whose_copy_there_is_no_memory_fails_and_the_batch_stands(
     assert len(done.answer().values) == 30
     engine.programs.close(run)
     engine.programs.close(run)  # does nothing
-    monkeypatch.setattr("liverank_gpu.programs.run.copied_bytes", lambda _: 1 << 60)
+    monkeypatch.setattr("liverank_gpu.programs.running.copied_bytes", lambda _: 1 << 60)
     with pytest.raises(OutOfMemory, match="a program and a copy of the graph needs"):
         engine.programs.begin("levels")
     assert len(engine.run("levels").values) == 30  # needs no copy

@@ -11,7 +11,7 @@ import pytest
 from liverank_gpu import PROGRAMS, Answer, EdgeBatch, Engine, Options
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.programs import Mode
-from liverank_gpu.programs.builtin import COMPONENTS, DISTANCES, LEVELS, UNREACHED
+from liverank_gpu.programs.algorithms import COMPONENTS, DISTANCES, LEVELS, UNREACHED
 from tests.gpu.graphs import Model, WeightedModel, random_batch, weighted_batch
 from tests.gpu.programs import oracle
 

@@ -12,7 +12,7 @@ import pytest
 from liverank_gpu import EdgeBatch, Options, PersonalizedQuery
 from liverank_gpu.backends import backend_named
 from liverank_gpu.operations.backend import Backend
-from liverank_gpu.operations.multivector import SweepMany
+from liverank_gpu.operations.sweeps import SweepMany
 from liverank_gpu.personalized.resolve import TARGETS
 from tests.gpu.observed import observed
 from tests.gpu.sharded.test_personalized import (

@@ -20,7 +20,7 @@ from liverank_gpu import (
 from liverank_gpu.backends import backend_named
 from liverank_gpu.operations.csr import ALIGNMENT
 from liverank_gpu.operations.device import Array
-from liverank_gpu.sharded.list_layout import ListLayout
+from liverank_gpu.sharded.columns import ListLayout
 from liverank_gpu.sharded.shard import Shard
 from tests.gpu.graphs import Model, WeightedModel, random_batch, weighted_batch
 from tests.gpu.sharded.test_shards import assert_ranks, sharded_engine
@@ -40,7 +40,7 @@ EACH_KIND = pytest.mark.parametrize("options", KINDS.values(), ids=KINDS.keys())
 @pytest.fixture(autouse=True)
 def pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pieces that end within lists."""
-    monkeypatch.setattr("liverank_gpu.sharded.capture.PIECE_SLOTS", 7)
+    monkeypatch.setattr("liverank_gpu.sharded.engine.PIECE_SLOTS", 7)
 
 
 def model_of(options: Options) -> Model:

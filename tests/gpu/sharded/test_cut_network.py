@@ -19,9 +19,7 @@ import pytest
 
 from liverank_gpu import Cluster, ClusterUnavailable, EdgeBatch, ShardedEngine, ShardLost
 from liverank_gpu.sharded import dask_shard
-from liverank_gpu.sharded.dask_shard import HostedShard
-from liverank_gpu.sharded.messages import DaskCommunicator
-from liverank_gpu.sharded.peers import Peers
+from liverank_gpu.sharded.dask_shard import DaskCommunicator, HostedShard, Peers
 from liverank_gpu.sharded.shard import Shard
 from tests.gpu.sharded import emulated_nccl
 from tests.gpu.sharded.test_existing_cluster import engine_on, existing, on_emulated_gpus

@@ -15,7 +15,7 @@ import pytest
 
 from liverank_gpu import EdgeBatch, Options, OutOfMemory, ShardedEngine
 from liverank_gpu.backends import backend_named
-from liverank_gpu.sharded.routing import Router
+from liverank_gpu.sharded.columns import Router
 from tests.cuda_emulator.emulated import MEMORY, counting_backend
 from tests.gpu.graphs import Model, WeightedModel, random_batch, weighted_batch
 from tests.gpu.sharded.test_large_batches import large_from

@@ -23,11 +23,11 @@ from liverank_gpu.operations.sweeps import (
     Sweep,
     SweepResult,
 )
-from liverank_gpu.sharded import divided_rows
+from liverank_gpu.sharded import operations
 from liverank_gpu.sharded.columns import Columns
 from liverank_gpu.sharded.communicator import SingleCommunicator
-from liverank_gpu.sharded.divided_rows import DividedRows
 from liverank_gpu.sharded.nccl import NcclCommunicator, unique_id
+from liverank_gpu.sharded.operations import DividedRows
 from liverank_gpu.sharded.shard import Shard
 from tests.gpu.graph.test_pages import ALWAYS, paging, skewed
 from tests.gpu.graphs import Model, WeightedModel, random_batch, weighted_batch
@@ -47,7 +47,7 @@ SPANS = [slice(320, 704), slice(64, 320), slice(0, 64)]
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(divided_rows, "_LEAST_BYTES", 0)
+    monkeypatch.setattr(operations, "_LEAST_BYTES", 0)
 
 
 @pytest.fixture
@@ -277,7 +277,7 @@ def test_few_rows_and_few_bytes_are_sent_at_once(monkeypatch: pytest.MonkeyPatch
         return len(of.spans(np.zeros(2 * rows, np.float32)))
 
     assert (parts(448), parts(512), parts(512, alone)) == (1, 3, 1)
-    monkeypatch.setattr(divided_rows, "_LEAST_BYTES", 1 << 23)
+    monkeypatch.setattr(operations, "_LEAST_BYTES", 1 << 23)
     assert (parts((1 << 21) - 64), parts(1 << 21)) == (1, 3)
 
 

@@ -106,7 +106,7 @@ def test_streams_give_the_ranks_and_counts_of_the_model(
     ("vertices", "edges", "in_parts"),
     [
         (200_000, 3_000_000, False),
-        # contributions are sent in parts (liverank_gpu.sharded.divided_rows)
+        # contributions are sent in parts (liverank_gpu.sharded.operations)
         (10_000_000, 12_000_000, True),
     ],
 )

@@ -14,9 +14,8 @@ import pytest
 from liverank_gpu import STRATEGIES, EdgeBatch, Engine, Options, OutOfMemory, ShardedEngine
 from liverank_gpu.backends import backend_named
 from liverank_gpu.operations.backend import Backend
-from liverank_gpu.sharded.loading import LargeBatch, load_bytes
-from liverank_gpu.sharded.merging import Merge
-from liverank_gpu.sharded.routing import Router
+from liverank_gpu.sharded.columns import Router
+from liverank_gpu.sharded.loading import LargeBatch, Merge, load_bytes
 from tests.gpu.graph.decaying import DAY, NOW, decaying_batch
 from tests.gpu.graphs import Model, WeightedModel, random_batch, some_weights, weighted_batch
 from tests.gpu.sharded.test_decay import apply_to_both, assert_ranked

@@ -15,12 +15,12 @@ import pytest
 
 from liverank_gpu import EdgeBatch, Options, OutOfMemory, ShardedEngine
 from liverank_gpu.backends import backend_named
-from liverank_gpu.graph.permutation import by_descending_degree
+from liverank_gpu.graph.vertices import by_descending_degree
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.sharded import loading
+from liverank_gpu.sharded.columns import Router
 from liverank_gpu.sharded.graph import ShardGraph
 from liverank_gpu.sharded.loading import load_bytes
-from liverank_gpu.sharded.routing import Router
 from liverank_gpu.types import VertexOrder
 from tests.cuda_emulator.emulated import emulated_backend
 from tests.gpu.graphs import Model, WeightedModel, weighted_batch
@@ -35,7 +35,7 @@ def short_memory(backend: Backend, at_once: int = AT_ONCE, chunk: int = CHUNK) -
     """As few edges on their way at once as can be."""
     with (
         patch.object(loading, "LEAST_AT_ONCE", at_once),
-        patch("liverank_gpu.sharded.routing.CHUNK", chunk),
+        patch("liverank_gpu.sharded.columns.CHUNK", chunk),
         patch("liverank_gpu.sharded.loading.CHUNK", chunk),
         patch.object(type(backend.device), "memory_available", lambda _: 0),
     ):

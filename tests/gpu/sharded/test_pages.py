@@ -13,9 +13,8 @@ import pytest
 from liverank_gpu import EdgeBatch, Options, PersonalizedQuery, verify
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.csr import GraphView
-from liverank_gpu.pagerank.schedule import SWEEP_KINDS
-from liverank_gpu.pagerank.sweeps import sweep_to_target
-from liverank_gpu.sharded.capture import by_position
+from liverank_gpu.pagerank.sweeps import SWEEP_KINDS, sweep_to_target
+from liverank_gpu.sharded.engine import by_position
 from liverank_gpu.sharded.shard import Shard
 from liverank_gpu.types import Dangling
 from tests.gpu.graphs import error_of

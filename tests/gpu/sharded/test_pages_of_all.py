@@ -15,8 +15,8 @@ from liverank_gpu import EdgeBatch, Options, ShardedEngine, verify
 from liverank_gpu.graph import in_pages
 from liverank_gpu.operations.backend import Backend, PageRule
 from liverank_gpu.operations.csr import GraphView, PagedLists
-from liverank_gpu.sharded import warm_up as warm_up_module
-from liverank_gpu.sharded.in_pages import ShardInPages
+from liverank_gpu.sharded import dask_shard
+from liverank_gpu.sharded.graph import ShardInPages
 from tests.gpu.graph.test_pages import paging as emulated
 from tests.gpu.pagerank.test_paged_sweeps import Paged
 from tests.gpu.sharded.paged_shards import (
@@ -252,6 +252,6 @@ def test_a_warm_up_builds_pages_that_follow_a_batch(
     for name in ("build", "follow"):
         method = getattr(backend.pages, name)
         monkeypatch.setattr(backend.pages, name, partial(noted, name, method))
-    monkeypatch.setattr(warm_up_module, "sample_batches", lambda _: [])
-    warm_up_module.warm_up(Options(weighted=weighted), backend)
+    monkeypatch.setattr(dask_shard, "sample_batches", lambda _: [])
+    dask_shard.warm_up(Options(weighted=weighted), backend)
     assert called == ([] if weighted else ["build", "follow"])

@@ -15,7 +15,7 @@ from liverank_gpu.operations.csr import GraphView
 from liverank_gpu.operations.device import Array
 from liverank_gpu.pagerank.strategies import TABLE, forms_of
 from liverank_gpu.sharded.communicator import SingleCommunicator
-from liverank_gpu.sharded.frontier import ShardedFrontier
+from liverank_gpu.sharded.published import ShardedFrontier
 from liverank_gpu.sharded.shard import Shard
 from liverank_gpu.trace import TraceStep
 from liverank_gpu.types import Result

@@ -191,8 +191,8 @@ def test_a_round_takes_two_exchanges(backend: Backend, monkeypatch: pytest.Monke
 def test_a_long_candidate_list_of_one_shard_is_given_up_by_all(
     backend: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("liverank_gpu.pagerank.workspace._LEAST_CANDIDATES", 3)
-    monkeypatch.setattr("liverank_gpu.pagerank.workspace._CANDIDATE_PART", 1 << 20)
+    monkeypatch.setattr("liverank_gpu.pagerank.iterate._LEAST_CANDIDATES", 3)
+    monkeypatch.setattr("liverank_gpu.pagerank.iterate._CANDIDATE_PART", 1 << 20)
     options, model = Options(target_error=1e-7), Model("uniform")
     workers = ThreadWorkers(options, 2, without_latency(backend))
     with ShardedEngine(options, workers=workers) as engine:

@@ -31,10 +31,9 @@ from liverank_gpu.backends.cpu.device import CpuDevice
 from liverank_gpu.errors import BackendUnavailable, DeviceLost, EngineError
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.sweeps import OrthominUpdate
-from liverank_gpu.pagerank.momentum import Momentum
-from liverank_gpu.pagerank.schedule import SWEEP_KINDS, relative_cost
+from liverank_gpu.pagerank.sweeps import SWEEP_KINDS, Momentum, relative_cost
+from liverank_gpu.sharded.columns import Numbering
 from liverank_gpu.sharded.graph import ShardGraph
-from liverank_gpu.sharded.numbering import Numbering
 from tests.gpu.graphs import FAMILIES, Model, WeightedModel, random_batch, weighted_batch
 from tests.gpu.observed import counted
 from tests.gpu.sharded.threads import ThreadWorkers, failing_sweep

@@ -13,9 +13,9 @@ from liverank_gpu import EdgeBatch, Engine, Options, PersonalizedQuery, ShardedE
 from liverank_gpu.backends import backend_named
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.sweeps import OrthominUpdate
-from liverank_gpu.pagerank import identical_lists
+from liverank_gpu.pagerank import places
 from liverank_gpu.personalized.resolve import METHODS
-from liverank_gpu.sharded.own_vertices import OwnVertices
+from liverank_gpu.sharded.vertices import OwnVertices
 from liverank_gpu.types import Dangling, VertexOrder
 from tests.gpu.graphs import FAMILIES
 from tests.gpu.observed import counted
@@ -165,7 +165,7 @@ def assert_found(
         ],
         [(asked,)] * shards,
     )
-    expected = identical_lists.identical_in_lists(one.internals.graph, asked)
+    expected = places.identical_in_lists(one.internals.graph, asked)
     for each in (expected, *found):
         assert sorted(members.tolist() for members in each.members) == classes
 
@@ -179,7 +179,7 @@ def test_the_same_lists_are_found_as_on_one_device(shards: int, backend: Backend
 def test_lists_that_take_the_fewest_entries_are_looked_for(
     most: int, others: int, classes: int, backend: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(identical_lists, "_MOST_ENTRIES", most)
+    monkeypatch.setattr(places, "_MOST_ENTRIES", most)
     pairs = [[2 * number, 2 * number + 1] for number in range(classes)]
     assert_found(pairs, EdgeBatch.of(PAIRS), asked_of_pairs(others), 3, backend)
 

@@ -21,7 +21,7 @@ from liverank_gpu import (
     UnknownVertex,
 )
 from liverank_gpu.backends import backend_named
-from liverank_gpu.pagerank.workspace import Workspace
+from liverank_gpu.pagerank.iterate import Workspace
 from liverank_gpu.personalized.query import Query
 from liverank_gpu.personalized.watched import Entry, Watched
 from liverank_gpu.sharded.queries import ShardQueries
@@ -203,7 +203,7 @@ def test_a_restriction_that_did_not_reach_the_shards_is_sent_again() -> None:
 
 
 def test_a_first_solve_follows_batches_between_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("liverank_gpu.sharded.watched.SLICE_SECONDS", 0.0)
+    monkeypatch.setattr("liverank_gpu.sharded.engine.SLICE_SECONDS", 0.0)
     vertices, batch = weighted_or_not(6, Options())
     query = PersonalizedQuery(np.array([1]), None, 5, "pull", 1e-9)
     with both(Options(), 3, CPU, batch) as (one, engine):

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from liverank_gpu.operations.backend import Backend
-from liverank_gpu.operations.operation import Operation
+from liverank_gpu.operations.csr import Operation
 from liverank_gpu.operations.sweeps import Sweep
 from liverank_gpu.sharded.communicator import HostCommunicator
 from liverank_gpu.sharded.shard import Shard

@@ -6,26 +6,17 @@ and so are the sums of the chunks added: results do not depend on the number of 
 
 from __future__ import annotations
 
-from liverank_gpu.backends.cpu.components import CpuComponents
-from liverank_gpu.backends.cpu.cores import CpuCores
+from liverank_gpu.backends.cpu.analysis import CpuComponents, CpuCores, CpuTriangles
 from liverank_gpu.backends.cpu.device import CpuDevice
-from liverank_gpu.backends.cpu.forward_push import CpuForwardPush
-from liverank_gpu.backends.cpu.frontier import CpuFrontier
 from liverank_gpu.backends.cpu.generate import CpuGenerate
-from liverank_gpu.backends.cpu.graph import CpuGraph
-from liverank_gpu.backends.cpu.lists import CpuLists
-from liverank_gpu.backends.cpu.multivector import MULTIVECTOR, CpuMultivector
-from liverank_gpu.backends.cpu.program_windows import CpuProgramWindows
-from liverank_gpu.backends.cpu.programs import CpuPrograms
-from liverank_gpu.backends.cpu.published import CpuPublished
-from liverank_gpu.backends.cpu.rebuild import CpuRebuild
-from liverank_gpu.backends.cpu.residual import CpuResidual
-from liverank_gpu.backends.cpu.rounds import CpuRounds
+from liverank_gpu.backends.cpu.graph import CpuGraph, CpuLists, CpuRebuild
+from liverank_gpu.backends.cpu.programs import CpuPrograms, CpuProgramWindows
+from liverank_gpu.backends.cpu.published import CpuForwardPush, CpuPublished
+from liverank_gpu.backends.cpu.residual import CpuFrontier, CpuResidual, CpuRounds
 from liverank_gpu.backends.cpu.select import CpuSelect
-from liverank_gpu.backends.cpu.sweeps import SWEEPS, CpuSweeps
-from liverank_gpu.backends.cpu.triangles import CpuTriangles
+from liverank_gpu.backends.cpu.sweeps import MULTIVECTOR, SWEEPS, CpuMultivector, CpuSweeps
 from liverank_gpu.operations.backend import Backend, Costs
-from liverank_gpu.operations.operation import Kernels
+from liverank_gpu.operations.csr import Kernels
 
 
 def cpu_backend() -> Backend:

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from liverank_gpu.backends.cpu.sweeps import CHUNK_WORK, NO_VALUES, chunk_rows
 from liverank_gpu.native import kernels
-from liverank_gpu.operations.csr import GraphView
+from liverank_gpu.operations.csr import GraphView, Rows
 from liverank_gpu.operations.device import Array
+from liverank_gpu.operations.graph import EdgeChanges
 from liverank_gpu.operations.residual import (
     LISTED,
     PUSH_ENDS,
+    SOLVE_SHIFT,
     SOLVES,
+    Frontier,
+    FrontierOperations,
+    JacobiResult,
     PushLimits,
     PushResult,
     Residual,
     ResidualDelta,
     ResidualOperations,
+    RoundOperations,
 )
-from liverank_gpu.operations.update import EdgeChanges
 
 
 class CpuResidual(ResidualOperations):
@@ -122,3 +129,142 @@ def _drop_overflow(residual: Residual) -> None:
     if residual.listed > len(residual.candidates):
         residual.marks &= ~LISTED
         residual.listed, residual.floor = 0, np.inf
+
+
+# ---- the parts of a round of a push, on ``cpu`` ----
+
+
+class CpuRounds(RoundOperations):
+    """See RoundOperations. Lists are in the order of the candidates."""
+
+    def count_candidates(
+        self,
+        graph: GraphView,
+        residual: Residual,
+        thresholds: Sequence[float],
+        edge_weight: float,
+    ) -> list[int]:
+        listed, sizes = _sizes(residual)
+        above = _scaled(graph, listed, sizes, edge_weight) > np.array(thresholds)[:, np.newaxis]
+        edges = above * graph.outgoing.row_lengths[listed]
+        kept = np.count_nonzero(sizes > residual.floor)
+        return [*above.sum(axis=1).tolist(), *edges.sum(axis=1, dtype=np.int64).tolist(), kept]
+
+    def take_candidates(
+        self,
+        graph: GraphView,
+        residual: Residual,
+        threshold: float,
+        edge_weight: float,
+        count: int,
+        kept: int,
+    ) -> Array:
+        listed, sizes = _sizes(residual)
+        queue = listed[_scaled(graph, listed, sizes, edge_weight) > threshold]
+        large = sizes > residual.floor
+        residual.marks[listed[~large]] &= ~LISTED
+        residual.candidates[:kept] = listed[large]
+        residual.listed = kept
+        assert len(queue) == count
+        return queue
+
+    def push_vertices(
+        self, graph: GraphView, values: Array, damping: float, residual: Residual, vertices: Array
+    ) -> tuple[Array, Array]:
+        degree, loop = graph.degree[vertices], graph.loop[vertices]
+        transition = damping / np.where(degree > 0, degree, 1)
+        diagonal = 1.0 - np.where(degree > 0, loop * transition, 0.0)
+        old, before = values[vertices], residual.values[vertices].astype(np.float64)
+        new = (old + before / diagonal).astype(values.dtype)
+        step = new.astype(np.float64) - old
+        rest = (before - diagonal * step).astype(values.dtype)
+        values[vertices], residual.values[vertices] = new, rest
+        marks, solve = residual.marks[vertices], residual.solve % SOLVES
+        residual.marks[vertices] = marks & LISTED | solve << SOLVE_SHIFT
+        moved = np.abs(before)
+        changes = (np.abs(rest) - moved, rest - before, step, moved)
+        first = np.count_nonzero(marks >> SOLVE_SHIFT != solve)
+        sums = [*(change.sum(dtype=np.float64) for change in changes), first]
+        return np.where(degree > 0, transition * step, 0.0), np.array(sums, np.float64)
+
+
+def _sizes(residual: Residual) -> tuple[Array, Array]:
+    """The candidates and their |r|, float64."""
+    listed = residual.candidates[: residual.listed]
+    return listed, np.abs(residual.values[listed]).astype(np.float64)
+
+
+def _scaled(graph: GraphView, listed: Array, sizes: Array, edge_weight: float) -> Array:
+    """The θ that each exceeds no more."""
+    scaled: Array = sizes / (1.0 + edge_weight * graph.outgoing.row_lengths[listed])
+    return scaled
+
+
+# ---- sets of vertices on ``cpu``, their expansion along edges, and Jacobi steps over them ----
+
+
+class CpuFrontier(FrontierOperations):
+    """See FrontierOperations."""
+
+    def compact_rows(self, flags: Array, rows: Rows, row_lengths: Array) -> Rows:  # noqa: ARG002
+        # `rows` are all rows, so a scan of the flags finds their members in ascending order
+        order = np.flatnonzero(flags).astype(np.int32)
+        return chunk_rows(order, row_lengths[order])
+
+    def rows_of(self, vertices: Array, row_lengths: Array) -> Rows:
+        order = np.sort(vertices).astype(np.int32, copy=False)
+        return chunk_rows(order, row_lengths[order])
+
+    def expand_forward(self, graph: GraphView, vertices: Array, flags: Array) -> Array:
+        vertices = vertices.astype(np.int32, copy=False)
+        row_lengths = graph.outgoing.row_lengths[vertices]
+        edges = int(row_lengths.sum(dtype=np.int64)) + len(vertices)
+        if edges < min(CHUNK_WORK, len(flags)):
+            fresh = np.empty(edges, np.int32)
+            found = kernels.expand_forward_few(vertices, graph.outgoing, graph.loop, flags, fresh)
+            return fresh[:found]
+        before = flags.copy()
+        kernels.expand_forward(vertices, graph.outgoing, graph.loop, flags)
+        return np.flatnonzero(flags != before).astype(np.int32)
+
+    def expand_backward(self, graph: GraphView, rows: Rows, frontier: Array, flags: Array) -> Array:
+        before = flags.copy()
+        kernels.expand_backward(
+            rows.groups, rows.order, graph.incoming, graph.loop, frontier, flags
+        )
+        return np.flatnonzero(flags != before).astype(np.int32)
+
+    def jacobi_step(
+        self,
+        graph: GraphView,
+        rows: Rows,
+        values: Array,
+        contributions: Array | None,
+        rhs_scale: float,
+        damping: float,
+        new_values: Array,
+        frontier: Frontier,
+    ) -> JacobiResult:
+        order = rows.order
+        expanding, remaining = np.empty_like(order), np.empty_like(order)
+        largest, expand, remain = kernels.jacobi_step(
+            rows.groups,
+            order,
+            graph.incoming,
+            graph.loop,
+            graph.degree,
+            values,
+            NO_VALUES if contributions is None else contributions,
+            rhs_scale,
+            damping,
+            new_values,
+            frontier.affected,
+            frontier.expanding,
+            frontier.prune_tolerance,
+            frontier.frontier_tolerance,
+            expanding,
+            remaining,
+        )
+        if np.isinf(frontier.frontier_tolerance):
+            return JacobiResult(largest, order[:0], order)
+        return JacobiResult(largest, expanding[:expand], remaining[:remain])

@@ -1,18 +1,21 @@
-"""Dense sweeps over the transpose on ``cpu``."""
+"""Rows on ``cpu``: their chunks, and what kernels in gpu/liverank_gpu/native share with their
+callers.
+"""
 
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
-from liverank_gpu.backends.cpu.rows import BLOCK, NO_MARKS, NO_VALUES, STRIPE
 from liverank_gpu.native import kernels
-from liverank_gpu.operations.csr import GraphView
+from liverank_gpu.operations.csr import GraphView, Rows, Table
 from liverank_gpu.operations.device import Array
-from liverank_gpu.operations.operation import Table
 from liverank_gpu.operations.sweeps import (
+    AddCompensated,
     ComputeContributions,
     ComputeResidual,
     DeflationVector,
+    MultivectorOperations,
     OrthominProducts,
     OrthominStep,
     OrthominUpdate,
@@ -22,9 +25,41 @@ from liverank_gpu.operations.sweeps import (
     SubtractAt,
     SumInDegrees,
     Sweep,
+    SweepMany,
     SweepOperations,
     SweepResult,
 )
+
+CHUNK_WORK = 1 << 15
+"""Rows plus edges of a chunk, a group of Rows on this backend."""
+
+STRIPE = 1 << 12
+"""Vertices that a core takes at a time in passes over all of them, as in rows.h."""
+
+BLOCK = 1024
+"""Terms added to one partial sum before it joins the row's, as in rows.h."""
+
+NO_VALUES, NO_MARKS = np.zeros(0), np.zeros(0, np.uint8)
+
+
+def chunk_rows(order: NDArray[np.int32], row_lengths: NDArray[np.int32]) -> Rows:
+    """Groups rows into chunks of about CHUNK_WORK.
+
+    order        int32[k], row ids, ascending
+    row_lengths  int32[k], of these rows
+    """
+    if len(order) == 0:
+        return Rows(order, np.zeros(2, np.int64))
+    if int(row_lengths.sum(dtype=np.int64)) + len(order) <= CHUNK_WORK:
+        return Rows(order, np.array([0, len(order)]))
+    work = np.cumsum(row_lengths, dtype=np.int64) + np.arange(1, len(order) + 1)
+    chunks = -(-int(work[-1]) // CHUNK_WORK)
+    limits = np.arange(1, chunks) * CHUNK_WORK
+    groups = np.concatenate([[0], np.searchsorted(work, limits), [len(order)]])
+    return Rows(order, np.unique(groups).astype(np.int64))
+
+
+# ---- dense sweeps over the transpose on ``cpu`` ----
 
 NO_DEFLATION = DeflationVector(NO_VALUES, NO_VALUES, 0.0)
 
@@ -173,3 +208,63 @@ SWEEPS: Table = {
 def _vertices(graph: GraphView) -> tuple[Array, Array, Array]:
     """What kernels that read no lists read of a graph."""
     return graph.incoming.row_lengths, graph.loop, graph.degree
+
+
+# ---- several personalized vectors at once on ``cpu`` ----
+
+_MOST_COLUMNS = 32
+"""Vectors that share a pass over the graph, at most."""
+
+_FEWEST_COLUMNS = 4
+
+_COLUMN_SUMS = 3
+
+
+class CpuMultivector(MultivectorOperations):
+    """See MultivectorOperations."""
+
+    contribution_dtype = np.float32
+    min_columns = _FEWEST_COLUMNS
+
+    def column_count(self, wanted: int) -> int:
+        return min(max(wanted, _FEWEST_COLUMNS), _MOST_COLUMNS)
+
+    def column_depth(self, graph: GraphView) -> int:
+        return sum_depth(graph.longest_row)
+
+
+def _sweep_many(do: SweepMany) -> NDArray[np.float64]:
+    graph, rows, columns = do.graph, do.rows, do.values.shape[1]
+    padded = np.zeros(columns)
+    if do.deflation is not None:
+        padded[: len(do.coefficients)] = do.coefficients
+    sums = np.zeros((len(rows.groups) - 1, _COLUMN_SUMS, columns))
+    kernels.sweep_many(
+        rows.groups,
+        rows.order,
+        graph.incoming,
+        graph.outgoing.row_lengths,
+        graph.loop,
+        graph.degree,
+        do.contributions,
+        do.seeded,
+        do.damping,
+        do.deflation or NO_DEFLATION,
+        padded,
+        do.values,
+        do.remainder,
+        do.new_contributions,
+        sums,
+    )
+    total: NDArray[np.float64] = sums.sum(axis=0)
+    return total
+
+
+def _add_compensated(do: AddCompensated) -> None:
+    exact = do.remainder[do.places].astype(np.float64) + do.amounts + do.carry
+    stored = exact.astype(np.float32)
+    do.remainder[do.places] = stored
+    do.carry[:] = exact - stored
+
+
+MULTIVECTOR: Table = {SweepMany: _sweep_many, AddCompensated: _add_compensated}

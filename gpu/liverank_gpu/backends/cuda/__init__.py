@@ -12,32 +12,24 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from liverank_gpu.backends.cuda.cores import CudaCores
+from liverank_gpu.backends.cuda.analysis import CudaCores, CudaTriangles
 from liverank_gpu.backends.cuda.device import CudaDevice, Device, Kernel, PooledMemory
-from liverank_gpu.backends.cuda.forward_push import CudaForwardPush
-from liverank_gpu.backends.cuda.frontier import CudaFrontier
 from liverank_gpu.backends.cuda.generate import CudaGenerate
-from liverank_gpu.backends.cuda.graph import CudaGraph
+from liverank_gpu.backends.cuda.graph import CudaGraph, CudaLists, CudaRebuild
 from liverank_gpu.backends.cuda.kernels.binaries import binary_of, binary_of_source
 from liverank_gpu.backends.cuda.kernels.loader import COOPERATIVE, file_of
 from liverank_gpu.backends.cuda.kernels.page_shape import page_shape
 from liverank_gpu.backends.cuda.launcher import Launcher
-from liverank_gpu.backends.cuda.lists import CudaLists
-from liverank_gpu.backends.cuda.multivector import CudaMultivector
 from liverank_gpu.backends.cuda.pages import CudaPages
-from liverank_gpu.backends.cuda.program_windows import CudaProgramWindows
-from liverank_gpu.backends.cuda.programs import CudaPrograms
-from liverank_gpu.backends.cuda.published import CudaPublished
-from liverank_gpu.backends.cuda.rebuild import CudaRebuild
-from liverank_gpu.backends.cuda.residual import CudaResidual
-from liverank_gpu.backends.cuda.rounds import CudaRounds
+from liverank_gpu.backends.cuda.programs import CudaPrograms, CudaProgramWindows
+from liverank_gpu.backends.cuda.published import CudaForwardPush, CudaPublished
+from liverank_gpu.backends.cuda.residual import CudaFrontier, CudaResidual, CudaRounds
 from liverank_gpu.backends.cuda.select import CudaSelect
-from liverank_gpu.backends.cuda.sweeps import CudaSweeps
-from liverank_gpu.backends.cuda.triangles import CudaTriangles
+from liverank_gpu.backends.cuda.sweeps import CudaMultivector, CudaSweeps
 from liverank_gpu.errors import BackendUnavailable
 from liverank_gpu.operations.backend import Backend, Costs, QueryCosts
+from liverank_gpu.operations.csr import Kernels
 from liverank_gpu.operations.device import Array
-from liverank_gpu.operations.operation import Kernels
 
 _COSTS = Costs(
     pushed_edge=12.0,

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from liverank_gpu.backends.cpu.host_memory import available_bytes
+from liverank_gpu.backends.cpu.device import available_bytes
 from liverank_gpu.backends.cuda.kernels.loader import NAMES, is_weighted
 from liverank_gpu.backends.cuda.kernels.page_shape import PAGE_SHAPE, PageShape
 from liverank_gpu.errors import DeviceLost, OutOfMemory

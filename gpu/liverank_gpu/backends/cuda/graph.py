@@ -1,13 +1,23 @@
-"""Changing a graph by batches on ``cuda``."""
+"""Ids and keys on the host, as the kernels of ``cuda`` take them."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from liverank_gpu.backends import plan_arrays
 from liverank_gpu.backends.cuda.device import NULL
-from liverank_gpu.backends.cuda.kernels.loader import WARP
-from liverank_gpu.backends.cuda.keys import id_type, narrow, packed_keys
+from liverank_gpu.backends.cuda.kernels.loader import (
+    BIN_LANES,
+    BLOCK,
+    BUCKET_BITS,
+    BUCKETS,
+    LONG_STRENGTH,
+    RANGE_ITEMS,
+    WARP,
+)
 from liverank_gpu.backends.cuda.launcher import (
     BALANCED_BLOCKS,
     Launcher,
@@ -15,11 +25,103 @@ from liverank_gpu.backends.cuda.launcher import (
     blocks_for,
     pointers,
 )
-from liverank_gpu.backends.cuda.strengths import sum_weights
-from liverank_gpu.operations.csr import Csr, SlackCsr
+from liverank_gpu.operations.csr import Csr, GraphView, Rows, SlackCsr
 from liverank_gpu.operations.device import Array
-from liverank_gpu.operations.graph import GraphOperations, SortedKeys
-from liverank_gpu.operations.update import SCAN_TILE, BatchPlan, Counts, EdgeChanges
+from liverank_gpu.operations.graph import (
+    COUNTERS,
+    LAST_PLACE,
+    SCAN_TILE,
+    BatchPlan,
+    Counts,
+    Deduplicated,
+    EdgeChanges,
+    Entries,
+    Fingerprints,
+    GraphOperations,
+    ListOperations,
+    RebuildOperations,
+    Slots,
+    SortedKeys,
+)
+from liverank_gpu.types import VERTEX_LIMIT
+
+_NO_KEY = np.iinfo(np.int64).max
+
+
+def first_row(bucket: int) -> int:
+    """The first row in a bucket of rebuild.cu."""
+    shift = max(0, (bucket >> BUCKET_BITS) - 1)
+    return (bucket - (shift << BUCKET_BITS)) << shift
+
+
+def narrow(ids: NDArray[np.integer[Any]]) -> NDArray[np.int32]:
+    """Ids that no graph has, negative or above 32 bits, become 2³¹-1, which none has either."""
+    if ids.dtype == np.int32:
+        return ids.astype(np.int32, copy=False)
+    return np.minimum(ids.view(np.uint64), VERTEX_LIMIT).astype(np.int32)
+
+
+def id_type(ids: Array) -> str:
+    """The C++ type of a column, as in the names of the kernels."""
+    return "int" if ids.dtype.itemsize == 4 else "int64"
+
+
+def packed_keys(
+    operation: int, sources: NDArray[np.int64], targets: NDArray[np.int64], vertices: int
+) -> NDArray[np.int64]:
+    keys = sources << 32
+    keys |= targets << 1
+    keys |= operation
+    # one comparison finds ids that are negative or too large
+    unknown = np.maximum(sources.view(np.uint64), targets.view(np.uint64)) >= vertices
+    keys[unknown] = _NO_KEY
+    return keys
+
+
+# ---- strengths of weighted graphs on ``cuda``, and scaling of rows ----
+
+
+def sum_weights(
+    launch: Launcher, csr: Csr, vertices: Array | None, count: int, loop: Array, strength: Array
+) -> None:
+    """See RebuildOperations.sum_weights; of the first `count` vertices."""
+    if count:
+        launch(
+            "weights",
+            "sum_weights",
+            blocks_for(count * WARP, most=BALANCED_BLOCKS),
+            *pointers(vertices),
+            np.int64(count),
+            csr.row_starts,
+            csr.row_lengths,
+            csr.weights,
+            loop,
+            strength,
+            weighted=True,
+        )
+
+
+def scale_rows(
+    launch: Launcher, outgoing: Csr, incoming: Csr, factors: Array, loop: Array, strength: Array
+) -> None:
+    """See RebuildOperations.scale_rows."""
+    launch(
+        "weights",
+        "scale_rows",
+        blocks_for(len(loop) * WARP, most=BALANCED_BLOCKS),
+        np.int64(len(loop)),
+        outgoing.row_starts,
+        outgoing.row_lengths,
+        outgoing.weights,
+        *incoming,
+        factors,
+        loop,
+        strength,
+        weighted=True,
+    )
+
+
+# ---- changing a graph by batches on ``cuda`` ----
 
 _FEW_BALANCED_BLOCKS = 528
 """The same for small batches, which cannot fill the device: fewer blocks start sooner."""
@@ -298,3 +400,299 @@ class CudaGraph(GraphOperations):
             *pointers(plan.weights.filler, rows.weights),
             weighted=rows.weights is not None,
         )
+
+
+# ---- loading, packing, listing and grouping all rows of a graph on ``cuda`` ----
+
+
+class CudaRebuild(RebuildOperations):
+    """See RebuildOperations."""
+
+    def __init__(self, launch: Launcher, graph: GraphOperations) -> None:
+        self._launch = launch
+        self._device = launch.device
+        self._graph = graph
+
+    def row_ranges(
+        self, rows: Array, vertices: int, limit: int, positions: Array
+    ) -> list[tuple[int, int, int]]:
+        if len(rows) <= limit:
+            return [(0, vertices, len(rows))]
+        buckets = self._device.allocate("scratch", BUCKETS, np.int64)
+        buckets.fill(0)
+        self._launch(
+            "rebuild",
+            f"count_buckets<{id_type(rows)}>",
+            blocks_for(len(rows), most=BALANCED_BLOCKS),
+            rows,
+            np.int64(len(rows)),
+            positions,
+            np.int64(len(positions)),
+            buckets,
+        )
+        ranges, first, held = [], 0, 0
+        for bucket, ids in enumerate(self._device.to_host(buckets).tolist()):
+            if held and held + ids > limit:
+                begin = first_row(bucket)
+                ranges.append((first, begin, held))
+                first, held = begin, 0
+            held += ids
+        return [*ranges, (first, vertices, held)]
+
+    def keys_of_range(
+        self,
+        rows: Array,
+        neighbours: Array,
+        weights: Array | None,
+        chosen: tuple[int, int, int],
+        positions: Array,
+    ) -> SortedKeys:
+        low, high, ids = chosen
+        keys = self._device.allocate("keys of a load", ids, np.int64)
+        places = None
+        if weights is not None:
+            places = self._device.allocate("keys of a load", ids, np.int64)
+        _, scans = self._zeroed(1, len(rows))
+        self._launch(
+            "rebuild",
+            f"keys_of_range<{id_type(rows)}>",
+            blocks_for(len(rows), RANGE_ITEMS * BLOCK),
+            rows,
+            neighbours,
+            np.int64(len(rows)),
+            np.int64(low),
+            np.int64(high),
+            positions,
+            np.int64(len(positions)),
+            scans[0],
+            keys,
+            *pointers(places),
+            weighted=weights is not None,
+        )
+        if weights is None or places is None:
+            return self._graph.sort(keys)
+        found = self._graph.sort(keys, weights[places])
+        return found._replace(order=places[found.order])
+
+    def deduplicate(
+        self, batch: SortedKeys, loop: Array, adds: bool = False, kept: int = 0
+    ) -> Deduplicated:
+        keys, weights, order = batch
+        counters, scans = self._zeroed(1, len(keys))
+        tiles, count = blocks_for(len(keys), SCAN_TILE), np.int64(len(keys))
+        if weights is None:
+            self._launch("rebuild", "deduplicate", tiles, keys, count, scans[0], loop, counters)
+        else:
+            self._launch(
+                "weights",
+                "deduplicate_weighted",
+                tiles,
+                keys,
+                weights,
+                order,
+                count,
+                scans[0],
+                np.int32(adds),
+                np.int64(kept),
+                loop,
+                counters,
+                weighted=True,
+            )
+        found = dict(zip(COUNTERS, self._device.to_host(counters).tolist(), strict=True))
+        exceeded = -1
+        if order is not None and found["EXCEEDED"]:
+            exceeded = int(order[LAST_PLACE - found["EXCEEDED"] - 1])
+        return Deduplicated(found["EDGES"], found["CHANGED"], found["REWEIGHTED"], exceeded)
+
+    def merge(self, first: SortedKeys, second: SortedKeys) -> SortedKeys:
+        # sorting takes as long as a merge would
+        xp = self._launch.xp
+        keys = xp.concatenate([first.keys, second.keys])
+        if first.weights is None or first.order is None:
+            return self._graph.sort(keys)
+        weights = xp.concatenate([first.weights, second.weights])
+        order = xp.concatenate([first.order, second.order])
+        merged = self._graph.sort(keys, weights)
+        return merged._replace(order=order[merged.order])
+
+    def count_rows(
+        self, keys: Array, edges: int, low: int, first: Array, length: Array
+    ) -> tuple[int, int]:
+        if edges == 0:
+            return 0, 0
+        counters, _ = self._zeroed(0, 0)
+        blocks = blocks_for(edges, most=4 * BALANCED_BLOCKS)
+        common = (keys, np.int64(edges), np.int64(low), first)
+        self._launch("rebuild", "find_first_keys", blocks, *common)
+        self._launch("rebuild", "count_rows", blocks, *common, length, counters)
+        found = self._device.to_host(counters).tolist()
+        return found[COUNTERS.index("GROWTH")], found[COUNTERS.index("LONGEST")]
+
+    def fill_rows(
+        self, batch: SortedKeys, edges: int, low: int, first: Array, start: Array, slots: Slots
+    ) -> None:
+        if edges:
+            self._launch(
+                "rebuild",
+                "fill_rows",
+                blocks_for(edges, most=4 * BALANCED_BLOCKS),
+                batch.keys,
+                np.int64(edges),
+                np.int64(low),
+                first,
+                start,
+                slots.column_indices,
+                *pointers(batch.weights, slots.weights),
+                weighted=slots.weights is not None,
+            )
+
+    def pack_rows(self, length: Array, begin: int, start: Array, capacity: Array) -> None:
+        vertices = len(length)
+        _, scans = self._zeroed(1, vertices)
+        if vertices:
+            tiles, first_slot = blocks_for(vertices, SCAN_TILE), np.int64(begin)
+            common = (length, np.int64(vertices), first_slot, scans[0])
+            self._launch("rebuild", "pack_rows", tiles, *common, start, capacity)
+
+    def copy_rows(self, csr: Csr, new_start: Array, new_end: int, slots: Slots) -> None:
+        if new_end:
+            vertices = len(csr.row_lengths)
+            self._launch(
+                "rebuild",
+                "copy_rows",
+                balanced_blocks(new_end // 4 + vertices),
+                csr.row_starts,
+                csr.column_indices,
+                np.int64(vertices),
+                new_start,
+                np.int64(new_end),
+                slots.column_indices,
+                *pointers(csr.weights, slots.weights),
+                weighted=csr.weights is not None,
+            )
+
+    def entries(self, csr: Csr) -> Entries:
+        vertices, xp = len(csr.row_lengths), self._launch.xp
+        before = xp.zeros(vertices + 1, np.int64)
+        xp.cumsum(csr.row_lengths, out=before[1:])
+        total = int(before[-1])
+        rows = self._device.allocate("list of edges", total, np.int32)
+        neighbours = self._device.allocate("list of edges", total, np.int32)
+        weights = None
+        if csr.weights is not None:
+            weights = self._device.allocate("list of edges", total, np.float32)
+        if total:
+            self._launch(
+                "rebuild",
+                "entries",
+                balanced_blocks(total + vertices),
+                csr.row_starts,
+                before,
+                csr.column_indices,
+                np.int64(vertices),
+                np.int64(total),
+                rows,
+                neighbours,
+                *pointers(csr.weights, weights),
+                weighted=weights is not None,
+            )
+        return Entries(rows, neighbours, weights)
+
+    def sum_weights(self, csr: Csr, vertices: Array | None, loop: Array, strength: Array) -> None:
+        count = len(csr.row_lengths) if vertices is None else len(vertices)
+        sum_weights(self._launch, csr, vertices, count, loop, strength)
+
+    def scale_rows(
+        self, outgoing: Csr, incoming: Csr, factors: Array, loop: Array, strength: Array
+    ) -> None:
+        scale_rows(self._launch, outgoing, incoming, factors, loop, strength)
+
+    def strength_depth(self, longest_row: int) -> int:
+        # of one thread, in a warp or a block; shuffles, warps, the loop, and the step above it
+        own = max(LONG_STRENGTH // WARP, -(-longest_row // BLOCK))
+        return own + 5 + BLOCK // WARP + 3
+
+    def partition(self, length: Array, order: Array, degree_bins: Array) -> NDArray[np.int64]:
+        vertices = len(length)
+        counters, scans = self._zeroed(len(BIN_LANES) // 2, vertices)
+        if vertices:
+            tiles, count = blocks_for(vertices, SCAN_TILE), np.int64(vertices)
+            common = (length, count, counters)
+            self._launch("rebuild", "count_bins", balanced_blocks(vertices), *common)
+            self._launch("rebuild", "partition", tiles, *common, *scans, order, degree_bins)
+        sizes = self._device.to_host(counters)[: len(BIN_LANES) - 1]
+        return np.concatenate([[0], np.cumsum(sizes), [vertices]]).astype(np.int64)
+
+    def needs_partition(self, rows: Rows, misbinned: int, slots: int) -> bool:  # noqa: ARG002
+        return 64 * misbinned > rows.count
+
+    def _zeroed(self, scans: int, items: int) -> tuple[Array, Array]:
+        """Counters, and memory for exclusive sums over this many items."""
+        words = 1 + blocks_for(items, SCAN_TILE)
+        block = self._device.allocate("scratch", len(COUNTERS) + scans * words, np.int64)
+        block.fill(0)
+        memory = block[len(COUNTERS) :].view(np.uint64).reshape(scans, words)
+        return block[: len(COUNTERS)], memory
+
+
+# ---- vertices with the same in-list, on ``cuda`` ----
+
+_WAVES = 16
+"""Blocks of a launch, at most, in units of those that are resident at once: lists differ in
+length.
+"""
+
+_COPIED = 2048
+"""Vertices that are copied before it is known how many there are: most often all of them."""
+
+
+class CudaLists(ListOperations):
+    """See ListOperations."""
+
+    def __init__(self, launch: Launcher) -> None:
+        self._launch = launch
+        self._device = launch.device
+
+    def fingerprints(self, graph: GraphView, positions: Array, longest: int) -> Fingerprints:
+        found = self._launch.xp.empty((len(Fingerprints._fields), len(positions)), np.int64)
+        self._launch(
+            "lists",
+            "fingerprints",
+            self._launch.resident_blocks(len(positions) * WARP, _WAVES),
+            positions.astype(np.int64, copy=False),
+            np.int64(len(positions)),
+            np.int32(longest),
+            *pointers(*graph.incoming),
+            graph.loop,
+            graph.degree,
+            graph.outgoing.row_lengths,
+            found,
+            weighted=graph.weighted,
+        )
+        return Fingerprints(*self._device.to_host(found))
+
+    def with_same_list(
+        self, graph: GraphView, lists: Fingerprints
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        ends = np.cumsum(lists.out_edges)
+        asked = np.stack([ends, lists.positions, lists.sources])
+        # zeroed, since the copy has more than is written
+        found = self._launch.xp.zeros(1 + int(ends[-1]), np.int64)
+        self._launch(
+            "lists",
+            "find_same",
+            self._launch.resident_blocks(int(ends[-1]) * WARP, _WAVES),
+            self._device.to_device(asked),
+            np.int64(len(ends)),
+            graph.outgoing.row_starts,
+            graph.outgoing.column_indices,
+            *pointers(*graph.incoming),
+            graph.loop,
+            graph.degree,
+            found.view(np.uint64),
+            weighted=graph.weighted,
+        )
+        copied = self._device.to_host(found[: 1 + _COPIED])
+        end = 1 + int(copied[0])
+        pairs = copied[1:end] if end <= len(copied) else self._device.to_host(found[1:end])
+        return pairs >> 32, pairs & 0xFFFFFFFF

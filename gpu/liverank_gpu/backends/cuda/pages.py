@@ -15,10 +15,8 @@ from liverank_gpu.backends.cuda.kernels.page_shape import PageShape
 from liverank_gpu.backends.cuda.launcher import Launcher, blocks_for, grid_blocks
 from liverank_gpu.operations.csr import Csr, GraphView, PagedLists, PagedView, Rows
 from liverank_gpu.operations.device import Array
-from liverank_gpu.operations.graph import GraphOperations
+from liverank_gpu.operations.graph import EdgeChanges, GraphOperations, RebuildOperations
 from liverank_gpu.operations.pages import PageOperations
-from liverank_gpu.operations.rebuild import RebuildOperations
-from liverank_gpu.operations.update import EdgeChanges
 
 SORTED_AT_ONCE = 1 << 26
 """Edges that a build sorts at once, if no tile has more."""

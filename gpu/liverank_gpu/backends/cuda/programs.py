@@ -1,34 +1,75 @@
-"""Vertex programs on ``cuda``."""
+"""The translation unit of a vertex program: its functions in C++, then the kernels."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from liverank_gpu.backends.cuda.device import NULL, Kernel
 from liverank_gpu.backends.cuda.kernels.counts import PROGRAM_COUNTS
-from liverank_gpu.backends.cuda.kernels.loader import BIN_LANES, BLOCK, EDGE_CHUNK
+from liverank_gpu.backends.cuda.kernels.loader import BIN_LANES, BLOCK, EDGE_CHUNK, program_parts
 from liverank_gpu.backends.cuda.launcher import Launcher, blocks_for, pointers
-from liverank_gpu.backends.cuda.program_source import (
-    ACTIVE_BLOCKS,
-    ALL_BLOCKS,
-    Unit,
-    program_kernels,
-    program_source,
-)
 from liverank_gpu.operations.csr import Rows
 from liverank_gpu.operations.device import Array
-from liverank_gpu.operations.program_parameters import parameter_record
 from liverank_gpu.operations.programs import (
+    AGGREGATE_IDENTITY,
+    LOOKING_PART,
+    Gathered,
     Mode,
     ProgramGraph,
     ProgramOperations,
     ProgramState,
+    ProgramWindowOperations,
     VertexProgram,
+    WindowState,
+    definitions,
+    number,
+    parameter_record,
 )
+
+KERNELS = ("initialise", "supports_any")
+ACTIVE_KERNELS = ("run_active<false>", "run_active<true>")
+ALL_KERNELS = ("run_all",)
+WINDOW_KERNELS = ("gather_window",)
+
+ACTIVE_BLOCKS, ALL_BLOCKS = 4, 3
+"""Blocks of `run_active`, and of `run_all` and `gather_window`, that are resident on a
+multiprocessor.
+"""
+
+Unit = Literal["vertices", "window"]
+"""What the kernels of a translation unit pass over."""
+
+
+def program_kernels(program: VertexProgram, unit: Unit = "vertices") -> tuple[str, ...]:
+    """The name expressions of a program's kernels in a translation unit."""
+    if unit == "window":
+        return WINDOW_KERNELS
+    if program.every_vertex:
+        return (*KERNELS, *ALL_KERNELS)
+    return (*KERNELS, *(ACTIVE_KERNELS if program.monotone else ACTIVE_KERNELS[:1]))
+
+
+def program_source(program: VertexProgram, weighted: bool, unit: Unit = "vertices") -> str:
+    """The whole text of a translation unit: the kernels of whole graphs, or that of windows."""
+    lines = [
+        "struct Program {",
+        *definitions(program),
+        "};",
+        f"#define IDENTITY ((Value){number(program.identity)})",
+        f"#define AGGREGATE_IDENTITY {number(AGGREGATE_IDENTITY[program.aggregator])}",
+        f"constexpr int ACTIVE_BLOCKS = {ACTIVE_BLOCKS}, ALL_BLOCKS = {ALL_BLOCKS};",
+        f"constexpr int LOOKING_PART = {LOOKING_PART};",
+    ]
+    run = "window" if unit == "window" else "all" if program.every_vertex else "active"
+    before, after = program_parts(weighted, f"run_{run}.cuh")
+    return "\n".join([before, '#line 1 "program"', *lines, after])
+
+
+# ---- vertex programs on ``cuda`` ----
 
 _ROWS = np.dtype([("first", np.int64, len(BIN_LANES) + 1)])
 """Rows of programs.cuh."""
@@ -249,3 +290,62 @@ def parameter_struct(parameters: Mapping[str, float], vertices: int) -> Any:
     """The number of vertices and the parameters as a struct."""
     record = parameter_record(parameters, vertices)
     return record.view(f"V{record.nbytes}")
+
+
+# ---- vertex programs on windows of in-lists on ``cuda`` ----
+
+
+class CudaProgramWindows(ProgramWindowOperations):
+    """See ProgramWindowOperations."""
+
+    def __init__(self, launch: Launcher) -> None:
+        self._launch = launch
+        self._compiled: dict[tuple[str, bool], Kernel] = {}
+
+    def _kernel(self, program: VertexProgram, weighted: bool) -> Kernel:
+        key = (program.digest, weighted)
+        if key not in self._compiled:
+            text, unit = program_source(program, weighted, "window"), f"program-{program.digest}"
+            (kernel,) = WINDOW_KERNELS
+            self._compiled[key] = self._launch.device.compile(unit, text, WINDOW_KERNELS)(kernel)
+        return self._compiled[key]
+
+    def gather_window(
+        self,
+        program: VertexProgram,
+        parameters: Mapping[str, float],
+        graph: ProgramGraph,
+        state: WindowState,
+        since: int,
+        now: int,
+    ) -> Gathered:
+        view, rows, device = graph.view, graph.in_rows, self._launch.device
+        assert rows is not None
+        counts = self._launch.xp.zeros(2, np.uint64)
+        self._kernel(program, view.weighted)(
+            (blocks_for_rows(self._launch, rows.count, ALL_BLOCKS),),
+            (BLOCK,),
+            (
+                *pointers(*view.incoming),
+                view.loop,
+                view.degree,
+                graph.ids,
+                rows.order,
+                row_groups(rows),
+                parameter_struct(parameters, graph.vertices),
+                state.values,
+                state.new_values,
+                state.steps,
+                state.new_steps,
+                state.blocks,
+                np.int32(state.shift),
+                np.int32(since),
+                np.int32(now),
+                np.int32(graph.both),
+                np.int64(state.superstep),
+                np.float64(state.aggregate),
+                counts,
+            ),
+        )
+        active, messages = device.to_host(counts).tolist()
+        return Gathered(active, messages)

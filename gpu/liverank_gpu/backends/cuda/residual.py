@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,22 +10,25 @@ from numpy.typing import NDArray
 
 from liverank_gpu.backends.cuda.device import NULL
 from liverank_gpu.backends.cuda.kernels.counts import TALLY
-from liverank_gpu.backends.cuda.kernels.loader import EDGE_CHUNK, WARP
-from liverank_gpu.backends.cuda.launcher import Launcher, pointers
-from liverank_gpu.operations.csr import GraphView
+from liverank_gpu.backends.cuda.kernels.loader import BIN_LANES, BIN_LIMITS, EDGE_CHUNK, WARP
+from liverank_gpu.backends.cuda.launcher import Launcher, blocks_for, pointers
+from liverank_gpu.operations.csr import GraphView, Rows
 from liverank_gpu.operations.device import Array
+from liverank_gpu.operations.graph import EdgeChanges
 from liverank_gpu.operations.residual import (
+    LEVELS,
     LISTED,
     PUSH_ENDS,
     QUEUED,
     SOLVES,
+    FrontierOperations,
     PushLimits,
     PushResult,
     Residual,
     ResidualDelta,
     ResidualOperations,
+    RoundOperations,
 )
-from liverank_gpu.operations.update import EdgeChanges
 
 _FILL = 1 << 16
 """Out-edges of a work-list below which a round takes the same time, however short it is."""
@@ -262,3 +266,162 @@ def _delta(residual: Residual, tally: NDArray[np.int64]) -> ResidualDelta:
     ].tolist()
     additions = int(tally[TALLY["ADDITIONS"]])
     return ResidualDelta(residual_l1, residual_sum, mass, moved, magnitude, additions)
+
+
+# ---- the parts of a round of a push, on ``cuda`` ----
+
+
+class CudaRounds(RoundOperations):
+    """See RoundOperations. Lists are in any order."""
+
+    def __init__(self, launch: Launcher) -> None:
+        self._launch = launch
+
+    def count_candidates(
+        self,
+        graph: GraphView,
+        residual: Residual,
+        thresholds: Sequence[float],
+        edge_weight: float,
+    ) -> list[int]:
+        numbers = self._launch.xp.zeros(2 * LEVELS + 1, np.uint64)
+        self._launch(
+            "rounds",
+            "count_candidates",
+            self._launch.resident_blocks(residual.listed),
+            residual.candidates,
+            np.int64(residual.listed),
+            residual.values,
+            graph.outgoing.row_lengths,
+            *map(np.float64, thresholds),
+            np.float64(residual.floor),
+            np.float64(edge_weight),
+            numbers,
+        )
+        counted: list[int] = self._launch.device.to_host(numbers).tolist()
+        return counted
+
+    def take_candidates(
+        self,
+        graph: GraphView,
+        residual: Residual,
+        threshold: float,
+        edge_weight: float,
+        count: int,
+        kept: int,
+    ) -> Array:
+        xp = self._launch.xp
+        queue, candidates = xp.empty(count, np.int32), xp.empty_like(residual.candidates)
+        self._launch(
+            "rounds",
+            "take_candidates",
+            self._launch.resident_blocks(residual.listed),
+            residual.candidates,
+            np.int64(residual.listed),
+            residual.values,
+            graph.outgoing.row_lengths,
+            np.float64(threshold),
+            np.float64(residual.floor),
+            np.float64(edge_weight),
+            residual.marks,
+            candidates,
+            queue,
+            xp.zeros(2, np.uint64),
+        )
+        residual.candidates, residual.listed = candidates, kept
+        return queue
+
+    def push_vertices(
+        self, graph: GraphView, values: Array, damping: float, residual: Residual, vertices: Array
+    ) -> tuple[Array, Array]:
+        xp, count = self._launch.xp, len(vertices)
+        contributions, sums = xp.empty(count), xp.zeros(5)
+        self._launch(
+            "rounds",
+            "push_vertices",
+            self._launch.resident_blocks(count),
+            vertices,
+            np.int64(count),
+            graph.loop,
+            graph.degree,
+            values,
+            residual.values,
+            residual.marks,
+            np.int32(residual.solve % SOLVES),
+            np.float64(damping),
+            contributions,
+            sums,
+            weighted=graph.weighted,
+        )
+        return contributions, sums
+
+
+# ---- sets of vertices on ``cuda``, and their expansion along edges ----
+
+_EXPANSION_BLOCKS = 2048
+"""Blocks of an expansion, at most."""
+
+
+class CudaFrontier(FrontierOperations):
+    """See FrontierOperations."""
+
+    def __init__(self, launch: Launcher) -> None:
+        self._launch = launch
+
+    def rows_of(self, vertices: Array, row_lengths: Array) -> Rows:
+        xp = self._launch.xp
+        vertices = xp.sort(vertices)
+        bins = xp.searchsorted(xp.asarray(BIN_LIMITS, np.int32), row_lengths[vertices])
+        group = len(BIN_LIMITS) - bins  # the longest rows come first
+        order = vertices[xp.argsort(group, kind="stable")].astype(np.int32)
+        sizes = self._launch.device.to_host(xp.bincount(group, minlength=len(BIN_LANES)))
+        return Rows(order, np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64))
+
+    def expand_forward(self, graph: GraphView, vertices: Array, flags: Array) -> Array:
+        xp = self._launch.xp
+        if len(vertices) == 0:
+            return xp.zeros(0, np.int32)
+        ends = self._launch.chunk_ends(graph.outgoing.row_lengths[vertices])
+        chunks = int(ends[-1])
+        fresh = xp.empty(min(len(flags), chunks * (EDGE_CHUNK + 1)), np.int32)
+        found = xp.zeros(1, np.uint64)
+        self._launch(
+            "frontier",
+            "expand_forward",
+            blocks_for(chunks * WARP, most=_EXPANSION_BLOCKS),
+            vertices.astype(np.int32),
+            ends,
+            np.int64(len(vertices)),
+            *graph.outgoing[:3],
+            graph.loop,
+            flags,
+            fresh,
+            found,
+            weighted=graph.weighted,
+        )
+        return fresh[: int(found[0])]
+
+    def expand_backward(
+        self,
+        graph: GraphView,
+        rows: Rows,  # noqa: ARG002
+        frontier: Array,
+        flags: Array,
+    ) -> Array:
+        xp = self._launch.xp
+        fresh = xp.empty(len(flags), np.int32)
+        found = xp.zeros(1, np.uint64)
+        self._launch(
+            "frontier",
+            "expand_backward",
+            blocks_for(len(flags), most=_EXPANSION_BLOCKS),
+            np.int64(len(flags)),
+            *graph.incoming[:3],
+            graph.loop,
+            frontier,
+            flags,
+            fresh,
+            found,
+            weighted=graph.weighted,
+        )
+        return fresh[: int(found[0])]

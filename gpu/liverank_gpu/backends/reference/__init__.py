@@ -42,7 +42,7 @@ from liverank_gpu.backends.reference.solve import (
     ReferenceSweeps,
 )
 from liverank_gpu.operations.backend import Backend, Costs
-from liverank_gpu.operations.operation import Kernels
+from liverank_gpu.operations.csr import Kernels
 
 
 def reference_backend() -> Backend:

@@ -6,17 +6,17 @@ import numpy as np
 
 from liverank_gpu.backends.reference.rows import as_ieee, entries_of
 from liverank_gpu.native.in_numpy import GOLDEN_GAMMA, fill_random, mixed
-from liverank_gpu.operations.cores import CoreOperations
-from liverank_gpu.operations.csr import Csr, Rows
-from liverank_gpu.operations.device import Array, DeviceOperations
-from liverank_gpu.operations.generate import FEISTEL_ROUNDS, GenerateOperations, feistel_bits
-from liverank_gpu.operations.triangles import (
+from liverank_gpu.operations.analysis import (
+    CoreOperations,
     EdgeBounds,
     Interval,
     RowWindow,
     TriangleLists,
     TriangleOperations,
 )
+from liverank_gpu.operations.csr import Csr, Rows
+from liverank_gpu.operations.device import Array, DeviceOperations
+from liverank_gpu.operations.generate import FEISTEL_ROUNDS, GenerateOperations, feistel_bits
 
 
 def _triangles(lowest: RowWindow, middle: RowWindow) -> tuple[Array, Array, Array]:
@@ -174,7 +174,7 @@ class ReferenceGenerate(GenerateOperations):
         self, start: np.uint64, vertices: int, edges_per_vertex: int, threshold: np.uint64
     ) -> Array:
         """The copy model (Alam and Perumalla, ICPP 2017) of
-        liverank_gpu.generate.preferential_attachment, one vertex after the other.
+        liverank_gpu.generate.graphs, one vertex after the other.
         """
         d = edges_per_vertex
         self._device.require("the generated graph", 4 * (vertices - d) * d)

@@ -12,18 +12,25 @@ from numpy.typing import NDArray
 from liverank_gpu.backends.reference.rows import all_rows, as_ieee, entries_of, weights_at
 from liverank_gpu.operations.csr import ALIGNMENT, Csr, GraphView, Rows, SlackCsr
 from liverank_gpu.operations.device import Array
-from liverank_gpu.operations.graph import GraphOperations, SortedKeys
-from liverank_gpu.operations.lists import NO_PART, Fingerprints, ListOperations, returned_parts
-from liverank_gpu.operations.rebuild import Deduplicated, Entries, RebuildOperations, Slots
-from liverank_gpu.operations.update import (
+from liverank_gpu.operations.graph import (
     COUNTERS,
     INSERT,
     LAST_PLACE,
     LOOP_REWEIGHTED,
     NEIGHBOUR,
+    NO_PART,
     BatchPlan,
     Counts,
+    Deduplicated,
     EdgeChanges,
+    Entries,
+    Fingerprints,
+    GraphOperations,
+    ListOperations,
+    RebuildOperations,
+    Slots,
+    SortedKeys,
+    returned_parts,
 )
 
 NO_KEY = np.iinfo(np.int64).max

@@ -22,15 +22,17 @@ from liverank_gpu.backends.reference.rows import as_ieee
 from liverank_gpu.device_functions import MATH, DeviceFunction
 from liverank_gpu.operations.csr import Csr
 from liverank_gpu.operations.device import Array
-from liverank_gpu.operations.program_windows import Gathered, ProgramWindowOperations, WindowState
 from liverank_gpu.operations.programs import (
     AGGREGATE_IDENTITY,
     KINDS,
+    Gathered,
     Mode,
     ProgramGraph,
     ProgramOperations,
     ProgramState,
+    ProgramWindowOperations,
     VertexProgram,
+    WindowState,
 )
 
 _HALF = 1 << 63

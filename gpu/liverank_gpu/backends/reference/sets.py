@@ -16,17 +16,19 @@ from liverank_gpu.backends.reference.rows import (
 )
 from liverank_gpu.operations.csr import GraphView, Rows
 from liverank_gpu.operations.device import Array
-from liverank_gpu.operations.forward_push import ForwardPushOperations, ForwardState, WorkList
-from liverank_gpu.operations.frontier import Frontier, FrontierOperations, JacobiResult
 from liverank_gpu.operations.published import (
     AFFECTED,
     PRUNED,
+    ForwardPushOperations,
+    ForwardState,
     IterationTrace,
     Marks,
     PublishedOperations,
     PublishedResult,
     Rule,
+    WorkList,
 )
+from liverank_gpu.operations.residual import Frontier, FrontierOperations, JacobiResult
 from liverank_gpu.operations.select import Candidates, SelectOperations, residual_bound
 from liverank_gpu.trace import TRACED_STEPS
 

@@ -26,11 +26,10 @@ from liverank_gpu.backends.reference.rows import (
     row_sums,
     weights_at,
 )
-from liverank_gpu.operations.components import ComponentOperations, Components, ComponentsSolved
-from liverank_gpu.operations.csr import Csr, GraphView
+from liverank_gpu.operations.analysis import ComponentOperations, Components, ComponentsSolved
+from liverank_gpu.operations.csr import Csr, GraphView, Table
 from liverank_gpu.operations.device import Array
-from liverank_gpu.operations.multivector import AddCompensated, MultivectorOperations, SweepMany
-from liverank_gpu.operations.operation import Table
+from liverank_gpu.operations.graph import EdgeChanges
 from liverank_gpu.operations.residual import (
     LISTED,
     SOLVE_SHIFT,
@@ -41,11 +40,13 @@ from liverank_gpu.operations.residual import (
     Residual,
     ResidualDelta,
     ResidualOperations,
+    RoundOperations,
 )
-from liverank_gpu.operations.rounds import RoundOperations
 from liverank_gpu.operations.sweeps import (
+    AddCompensated,
     ComputeContributions,
     ComputeResidual,
+    MultivectorOperations,
     OrthominProducts,
     OrthominStep,
     OrthominUpdate,
@@ -55,10 +56,10 @@ from liverank_gpu.operations.sweeps import (
     SubtractAt,
     SumInDegrees,
     Sweep,
+    SweepMany,
     SweepOperations,
     SweepResult,
 )
-from liverank_gpu.operations.update import EdgeChanges
 
 
 def _contribution(

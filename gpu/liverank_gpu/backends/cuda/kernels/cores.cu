@@ -1,5 +1,5 @@
-// Core numbers (liverank_gpu.operations.cores), by peeling: for k = 0, 1, …, vertices of degree k leave until there are none,
-// and lower the degrees of their neighbours.
+// Core numbers (liverank_gpu.operations.analysis), by peeling: for k = 0, 1, …, vertices of degree k leave until there are
+// none, and lower the degrees of their neighbours.
 //
 // Launch: BLOCK threads a block, all blocks resident (cooperative), since they synchronise after each step.
 // Traffic: per edge and direction 4 bytes of neighbour id, and a random atomic addition unless the neighbour has left; for

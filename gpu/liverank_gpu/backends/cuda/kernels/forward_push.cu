@@ -1,4 +1,4 @@
-// The iterations of published personalized PageRank (liverank_gpu.operations.forward_push; Wang et al., sections 2 to 4).
+// The iterations of published personalized PageRank (liverank_gpu.operations.published; Wang et al., sections 2 to 4).
 //
 //     take         y[u] += x, r[u] = αℓx/d, contribution = α·x/d, x = r[u]     for all u of the work-list
 //     push<true>   r[v] += contribution (times w(u,v) if WEIGHTED) over the out-lists. One pass: the value that each addition

@@ -1,4 +1,4 @@
-// The neighbours of a set of vertices (liverank_gpu.operations.frontier: expand_forward, expand_backward).
+// The neighbours of a set of vertices (liverank_gpu.operations.residual: expand_forward, expand_backward).
 //
 // Launch: BLOCK threads a block, grid-stride loops.
 // Traffic: per edge 4 bytes of neighbour id, streamed, and one random access to a flag.

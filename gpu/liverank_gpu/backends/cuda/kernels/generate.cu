@@ -11,7 +11,7 @@ __global__ void __launch_bounds__(BLOCK) random_numbers(
         numbers[at] = mix(start + (uint64)(skipped + at + 1) * GOLDEN_GAMMA);
 }
 
-// Preferential attachment by the copy model (liverank_gpu.generate.preferential_attachment): d edges of each vertex from d on.
+// Preferential attachment by the copy model (liverank_gpu.generate.graphs): d edges of each vertex from d on.
 //
 // links: int32[vertices - d, d], all -1 before. tickets: uint64, zero before.
 //

@@ -1,4 +1,4 @@
-// Vertices with the same in-list (liverank_gpu.operations.lists).
+// Vertices with the same in-list (liverank_gpu.operations.graph).
 //
 // Rows have no order and no repeats. So a row is the same as one of equal length if that has each of its entries; and a sum of
 // mixed entries is the same for the same rows.
@@ -20,7 +20,7 @@ struct InLists {
         else return source;
     }
 
-    // liverank_gpu.operations.lists.returned_parts
+    // liverank_gpu.operations.graph.returned_parts
     __device__ __forceinline__ int64 returned(int64 v) const {
         if (loop[v] == 0) return 0;
         if (degree[v] == loop[v]) return 1;

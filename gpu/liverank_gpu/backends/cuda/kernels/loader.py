@@ -21,19 +21,25 @@ from liverank_gpu.backends.cuda.kernels.counts import (
 from liverank_gpu.backends.cuda.kernels.page_shape import PAGE_SHAPE, PageShape
 from liverank_gpu.operations.csr import ALIGNMENT
 from liverank_gpu.operations.generate import FEISTEL_ROUNDS
-from liverank_gpu.operations.lists import NO_PART
-from liverank_gpu.operations.published import AFFECTED, PRUNED
-from liverank_gpu.operations.residual import LISTED, PUSH_ENDS, QUEUED, SOLVE_SHIFT, SPARED_GROWTH
-from liverank_gpu.operations.rounds import LEVELS
-from liverank_gpu.operations.sweeps import GAIN_SWEEPS
-from liverank_gpu.operations.update import (
+from liverank_gpu.operations.graph import (
     COUNTERS,
     DELETE,
     INSERT,
     LAST_PLACE,
     LOOP_REWEIGHTED,
+    NO_PART,
     SCAN_TILE,
 )
+from liverank_gpu.operations.published import AFFECTED, PRUNED
+from liverank_gpu.operations.residual import (
+    LEVELS,
+    LISTED,
+    PUSH_ENDS,
+    QUEUED,
+    SOLVE_SHIFT,
+    SPARED_GROWTH,
+)
+from liverank_gpu.operations.sweeps import GAIN_SWEEPS
 from liverank_gpu.trace import TRACED_STEPS
 
 SHARED = files("liverank_gpu") / "kernels"

@@ -1,4 +1,4 @@
-// One push of every residual of COLUMNS vectors at once, as a pull (liverank_gpu.operations.multivector: sweep_many). For each
+// One push of every residual of COLUMNS vectors at once, as a pull (liverank_gpu.operations.sweeps: sweep_many). For each
 // row v and each column, with contributions c:
 //
 //     r  = remainder + α·Σ c[u] over the in-neighbours

@@ -1,4 +1,4 @@
-// Ids that callers know become positions when they enter a key (liverank_gpu.graph.permutation). `positions` holds those of the
+// Ids that callers know become positions when they enter a key (liverank_gpu.graph.vertices). `positions` holds those of the
 // ids below `permuted`; every other id is its own position.
 
 template <class Id>

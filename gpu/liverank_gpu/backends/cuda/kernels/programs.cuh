@@ -1,5 +1,5 @@
 // Vertex programs (liverank_gpu.operations.programs). `Program` (liverank_gpu/kernels/program_vertex.h) comes before this
-// (liverank_gpu.backends.cuda.program_source), so that each program has a translation unit of its own.
+// (liverank_gpu.backends.cuda.programs), so that each program has a translation unit of its own.
 //
 // What follows does many supersteps in one launch: run_active.cuh where vertices are active if something changed, run_all.cuh
 // where all of them are. run_window.cuh passes once over a part of the rows.

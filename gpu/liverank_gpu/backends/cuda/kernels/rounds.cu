@@ -1,4 +1,4 @@
-// The parts of a round of a push, for shards, which exchange data between them (liverank_gpu.operations.rounds).
+// The parts of a round of a push, for shards, which exchange data between them (liverank_gpu.operations.residual).
 //
 //     count_candidates  how many candidates are above each of LEVELS thresholds, and their out-edges
 //     take_candidates   drops those that are not above the floor, and lists those above θ

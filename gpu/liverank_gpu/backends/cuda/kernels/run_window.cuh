@@ -1,4 +1,4 @@
-// The vertices of a window gather from in-neighbours that became active (liverank_gpu.operations.program_windows).
+// The vertices of a window gather from in-neighbours that became active (liverank_gpu.operations.programs).
 //
 // Launch: BLOCK threads a block.
 // Traffic: per edge 4 bytes of neighbour id (and 4 of weight), streamed, and a random access to a step; where the neighbour

@@ -8,7 +8,7 @@
 
 constexpr int ITEMS = 4;                   // items of a thread, WARP apart: a warp reads and writes consecutive items
 constexpr int TILE = BLOCK * ITEMS;        // items of a block
-static_assert(TILE == SCAN_TILE, "liverank_gpu.operations.update.SCAN_TILE");
+static_assert(TILE == SCAN_TILE, "liverank_gpu.operations.graph.SCAN_TILE");
 constexpr uint64 AGGREGATE = 1ull << 62;   // the state holds the sum of the tile
 constexpr uint64 INCLUSIVE = 1ull << 63;   // the state holds the inclusive prefix: the sum of this and all earlier tiles
 constexpr uint64 SUM_BITS = AGGREGATE - 1;

@@ -1,4 +1,4 @@
-// Triangles of an oriented graph (liverank_gpu.operations.triangles), and bounds of its edges.
+// Triangles of an oriented graph (liverank_gpu.operations.analysis), and bounds of its edges.
 //
 // Edges go from the end of lower rank to the other, so that no row is long. LANES threads take one edge u → v: what the row
 // of u has behind v is intersected with the row of v. Between two windows of rows a warp takes a row of one.

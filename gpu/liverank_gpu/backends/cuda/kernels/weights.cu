@@ -1,4 +1,4 @@
-// What only weighted graphs need (liverank_gpu.operations.rebuild: deduplicate, sum_weights, scale_rows).
+// What only weighted graphs need (liverank_gpu.operations.graph: deduplicate, sum_weights, scale_rows).
 //
 //     deduplicate_weighted  as `deduplicate` of rebuild.cu: drops repeats and loops from sorted keys, in place, and gives each
 //                           edge its weight: 40 bytes a key

@@ -1,0 +1,164 @@
+"""Core numbers on ``cuda``."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from liverank_gpu.backends.cuda.kernels.counts import CORE_COUNTS
+from liverank_gpu.backends.cuda.kernels.loader import WARP
+from liverank_gpu.backends.cuda.launcher import Launcher, blocks_for, pointers
+from liverank_gpu.operations.analysis import (
+    CoreOperations,
+    EdgeBounds,
+    Interval,
+    RowWindow,
+    TriangleLists,
+    TriangleOperations,
+)
+from liverank_gpu.operations.csr import Csr, Rows
+from liverank_gpu.operations.device import Array
+
+_VERTICES_OF_A_BLOCK = 64
+"""Vertices of a graph for each block of a launch, at least: few blocks synchronise faster."""
+
+_WAVES = 16
+"""Blocks of a launch over rows, over those that are resident: rows differ in work."""
+
+
+class CudaCores(CoreOperations):
+    """See CoreOperations."""
+
+    def __init__(self, launch: Launcher) -> None:
+        self._launch = launch
+
+    def core_numbers(self, lists: Csr) -> Array:
+        xp, vertices = self._launch.xp, len(lists.row_lengths)
+        degree = lists.row_lengths.copy()
+        start = np.zeros(CORE_COUNTS["SIZE"], np.int64)
+        start[CORE_COUNTS["REMAINING"]] = vertices
+        remaining = xp.arange(vertices, dtype=np.int32)
+        self._launch(
+            "cores",
+            "core_numbers",
+            blocks_for(vertices, _VERTICES_OF_A_BLOCK, self._launch.resident),
+            *lists[:3],
+            degree,
+            remaining,
+            xp.empty_like(remaining),
+            xp.empty_like(remaining),
+            self._launch.device.to_device(start),
+        )
+        return degree
+
+    def lower_cores(
+        self, lists: Csr, rows: Rows, bounds: Array, blocks: Array, shift: int, now: int
+    ) -> int:
+        fallen = self._launch.xp.zeros(1, np.uint64)
+        self._launch(
+            "cores",
+            "lower_cores",
+            self._launch.resident_blocks(rows.count * WARP, _WAVES),
+            *lists[:3],
+            rows.order,
+            np.int64(rows.count),
+            bounds,
+            blocks,
+            np.int32(shift),
+            np.int32(now),
+            fallen,
+        )
+        return int(fallen[0])
+
+
+# ---- triangles on ``cuda`` ----
+
+_LANES, _TRIANGLE_WAVES = 8, 16
+"""Threads of an edge whose triangles are looked for, and blocks of such a launch over those that
+are resident: edges differ in work.
+"""
+
+
+class CudaTriangles(TriangleOperations):
+    """See TriangleOperations."""
+
+    def __init__(self, launch: Launcher) -> None:
+        self._launch = launch
+
+    def count_triangles(self, oriented: Csr, sources: Array, every_edge: bool) -> Array:
+        triangles = self._launch.xp.zeros(len(sources), np.int32)
+        name = f"count_triangles<{str(every_edge).lower()}>"
+        self._over_edges(name, oriented, sources, triangles)
+        return triangles
+
+    def count_between(self, lowest: RowWindow, middle: RowWindow, triangles: Array) -> None:
+        self._between("count_between", lowest, middle, triangles.view(np.uint64))
+
+    def count_entries_between(
+        self,
+        lowest: RowWindow,
+        middle: RowWindow,
+        of_lowest: bool,
+        counts: Array,
+        bounds: EdgeBounds | None = None,
+    ) -> None:
+        flags = f"{of_lowest}, {bounds is not None}".lower()
+        name = f"count_entries_between<{flags}>"
+        self._between(name, lowest, middle, counts, *(bounds or pointers(None, None, None)))
+
+    def _between(self, name: str, lowest: RowWindow, middle: RowWindow, *counts: Array) -> None:
+        rows = lowest.end_row - lowest.first_row
+        self._launch(
+            "triangles",
+            name,
+            self._launch.resident_blocks(rows * WARP, _TRIANGLE_WAVES),
+            *lowest.lists[:3],
+            middle.lists.column_indices,
+            np.int32(lowest.first_row),
+            np.int32(lowest.end_row),
+            np.int32(middle.first_row),
+            np.int32(middle.end_row),
+            *counts,
+        )
+
+    def list_triangles(
+        self, oriented: Csr, sources: Array, interval: Interval, lists: TriangleLists
+    ) -> None:
+        self._over_edges(
+            "list_triangles",
+            oriented,
+            sources,
+            np.int32(interval.first_row),
+            np.int32(interval.end_row),
+            np.int64(interval.first_edge),
+            lists.starts[:-1].copy().view(np.uint64),
+            lists.others,
+        )
+
+    def lower_bounds(
+        self,
+        interval: Interval,
+        lists: TriangleLists,
+        by_bisection: bool,
+        bounds: Array,
+        marks: Array,
+    ) -> tuple[int, int]:
+        edges, counts = interval.end_edge - interval.first_edge, self._launch.xp.zeros(2, np.uint64)
+        self._launch(
+            "triangles",
+            f"lower_bounds<{str(by_bisection).lower()}>",
+            self._launch.resident_blocks(edges, _TRIANGLE_WAVES),
+            np.int64(interval.first_edge),
+            np.int64(edges),
+            *lists,
+            bounds,
+            marks,
+            counts,
+        )
+        examined, fallen = self._launch.device.to_host(counts).tolist()
+        return examined, fallen
+
+    def _over_edges(self, name: str, oriented: Csr, sources: Array, *arguments: object) -> None:
+        edges = len(sources)
+        blocks = self._launch.resident_blocks(edges * _LANES, _TRIANGLE_WAVES)
+        graph = (*oriented[:3], sources, np.int64(edges))
+        self._launch("triangles", name, blocks, *graph, *arguments)

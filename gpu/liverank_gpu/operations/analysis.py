@@ -1,0 +1,227 @@
+"""Contract: solving one strongly connected component after the other."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from liverank_gpu.operations.csr import Csr, GraphView, Rows
+from liverank_gpu.operations.device import Array
+
+
+@dataclass(frozen=True, slots=True)
+class Components:
+    """The strongly connected components in topological order: no edge leads to an earlier one.
+
+    order    int32[n], the vertices by component, ascending inside each
+    first    int64[count + 1], component i is order[first[i] : first[i + 1]]
+    cyclic_edges  in-edges of the vertices in components of more than one vertex
+    largest_edges, largest_size  of any of these components: in-edges and vertices, at most
+    """
+
+    order: Array
+    first: Array
+    cyclic_edges: int
+    largest_edges: int
+    largest_size: int
+
+
+@dataclass(frozen=True, slots=True)
+class ComponentsSolved:
+    """What `ComponentOperations.solve` did.
+
+    sweeps  the most over any component
+    edges   edges read
+    """
+
+    sweeps: int
+    edges: int
+
+
+class ComponentOperations(Protocol):
+    """Operations on strongly connected components. ``cuda`` has none: on a GPU, a chain of
+    components would be a chain of launches.
+    """
+
+    def reciprocity(self, graph: GraphView) -> float:
+        """The part of a sample of edges whose opposite edge exists, too; 0 without edges."""
+
+    def find(self, graph: GraphView) -> Components:
+        """The components, by one pass over the out-lists on one core. Raises MemoryError."""
+
+    def solve(
+        self,
+        graph: GraphView,
+        components: Components,
+        values: Array,
+        contributions: Array,
+        rhs_scale: float,
+        damping: float,
+        residual_goal: float,
+        largest_step: float,
+        most_sweeps: int,
+    ) -> ComponentsSolved:
+        """Solves ``y = αP̄ᵀy + β·1`` for one component after the other.
+
+        A vertex on no cycle takes one step. A component of several is swept until α·Σ|Δy| is at
+        most residual_goal·Σy over its vertices (then so is ‖r‖₁), no y moves by more than
+        largest_step, or after most_sweeps.
+
+        values         float64[n], y, updated
+        contributions  float64[n], written: of y, as of ComputeContributions
+        Raises MemoryError before anything is written.
+        """
+
+
+# ---- core numbers ----
+
+
+class CoreOperations(ABC):
+    """Cores of a graph without directions: see liverank_gpu.programs.algorithms."""
+
+    @abstractmethod
+    def core_numbers(self, lists: Csr) -> Array:
+        """int32[n]: the largest k so that the vertex is in a subgraph of degrees ≥ k.
+
+        lists  each edge in the rows of both ends
+        """
+
+    @abstractmethod
+    def lower_cores(
+        self, lists: Csr, rows: Rows, bounds: Array, blocks: Array, shift: int, now: int
+    ) -> int:
+        """Lowers the bound of each of some rows to the largest h of which h neighbours have bounds
+        of at least h, unless it is lower. Bounds change in place: others may see old or new ones.
+        Core numbers are what is left when none falls, if bounds begin as degrees (Lü, Zhou, Zhang
+        and Stanley, "The H-index of a network node", Nature Communications 2016).
+
+        bounds  int32[n], of all vertices
+        blocks  int32[b]: b[v >> shift] becomes `now` for each v whose bound fell
+        Returns how many fell.
+        """
+
+
+# ---- triangles of a graph without directions, and bounds of edges by their triangles ----
+#
+# The graph is *oriented*: each edge is in one row, that of its lower end; rows ascend, and lie one
+# after the other from 0 on, without slack. An edge is named by its entry, 0 … m - 1.
+
+
+class Interval(NamedTuple):
+    """Consecutive rows of an oriented graph, and their edges.
+
+    first_row, end_row    the rows first_row … end_row - 1
+    first_edge, end_edge  their entries
+    """
+
+    first_row: int
+    end_row: int
+    first_edge: int
+    end_edge: int
+
+
+class TriangleLists(NamedTuple):
+    """The triangles of each edge of an interval.
+
+    starts  int64[edges + 1]: list i is others[starts[i] : starts[i + 1]]
+    others  int32[triangles, 2], the other two edges of each triangle, in an arbitrary order
+    """
+
+    starts: Array
+    others: Array
+
+
+class RowWindow(NamedTuple):
+    """Consecutive rows of an oriented graph whose other rows are elsewhere.
+
+    first_row, end_row  the rows first_row … end_row - 1
+    lists               starts, in the window, and lengths of all rows, int64[n] and int32[n]; the
+                        entries of these rows, which may have slack between them
+    """
+
+    first_row: int
+    end_row: int
+    lists: Csr
+
+
+class EdgeBounds(NamedTuple):
+    """Bounds of the edges of two windows of rows, by which triangles are counted.
+
+    of_lowest, of_middle  int32[slots] of each window, not negative
+    places                int64[slots] of the window whose edges are counted: where the counts of
+                          each edge begin
+    """
+
+    of_lowest: Array
+    of_middle: Array
+    places: Array
+
+
+class TriangleOperations(ABC):
+    """Triangles of an oriented graph.
+
+    oriented  see above
+    sources   int32[m], the row of each entry
+    """
+
+    @abstractmethod
+    def count_triangles(self, oriented: Csr, sources: Array, every_edge: bool) -> Array:
+        """int32[m]: the triangles of each edge.
+
+        every_edge  False leaves out those whose third vertex is below both ends, which is enough to
+                    count by vertex: each triangle then counts for two edges, those of its lowest
+                    vertex
+        """
+
+    @abstractmethod
+    def count_between(self, lowest: RowWindow, middle: RowWindow, triangles: Array) -> None:
+        """Counts the triangles u, v, w in ascending order of which u is a row of one window and v
+        of the other, or the same.
+
+        triangles  int64[n], to which each of these triangles adds 1 for each of its vertices
+        """
+
+    @abstractmethod
+    def count_entries_between(
+        self,
+        lowest: RowWindow,
+        middle: RowWindow,
+        of_lowest: bool,
+        counts: Array,
+        bounds: EdgeBounds | None = None,
+    ) -> None:
+        """Counts the same triangles by edge: u → v and u → w, which are entries of `lowest`, or
+        v → w, which is one of `middle`.
+
+        of_lowest  which
+        counts     int32[…], to which each triangle adds 1 for each of these: at its slot; or if
+                   there are bounds, at its place plus the least bound of the triangle's edges
+        """
+
+    @abstractmethod
+    def list_triangles(
+        self, oriented: Csr, sources: Array, interval: Interval, lists: TriangleLists
+    ) -> None:
+        """Writes `lists.others`. The starts fit what `count_triangles` found for every edge."""
+
+    @abstractmethod
+    def lower_bounds(
+        self,
+        interval: Interval,
+        lists: TriangleLists,
+        by_bisection: bool,
+        bounds: Array,
+        marks: Array,
+    ) -> tuple[int, int]:
+        """Examines the marked edges of an interval: a bound b of an edge is *supported* if at least
+        b of its triangles have bounds of at least b on both other edges. One that is not falls, and
+        the edges that it may have supported are marked, and so is the edge itself. Bounds change in
+        place: others may see old or new ones.
+
+        by_bisection  whether a bound falls to the highest one that is supported, which bisection
+                      finds, or by one
+        bounds        int32[m], not negative
+        marks         int32[m], 1 for edges to be examined, else 0
+        Returns how many edges were examined, and how many bounds fell.
+        """

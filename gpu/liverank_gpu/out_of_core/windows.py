@@ -1,0 +1,582 @@
+"""In-lists through two buffers: while one is computed, a thread fills the other.
+
+A sweep goes through the windows in the order opposite to that of the last one, so that it begins
+with the two that are in the buffers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from liverank_gpu.backends.cpu.device import available_bytes
+from liverank_gpu.errors import OutOfMemory
+from liverank_gpu.graph.packed_csr import row_blocks
+from liverank_gpu.graph.vertices import VertexIds, VertexPermutation
+from liverank_gpu.operations.backend import Backend
+from liverank_gpu.operations.csr import Csr, GraphView, Operation, Result, Rows, Run, combined
+from liverank_gpu.operations.device import Array
+from liverank_gpu.operations.programs import (
+    Gathered,
+    Mode,
+    ProgramGraph,
+    ProgramState,
+    VertexProgram,
+    WindowState,
+)
+from liverank_gpu.operations.sweeps import PartialSweeps
+from liverank_gpu.out_of_core.spool import PackedEdges, padded
+
+_PURPOSE = "windows of in-lists"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Window:
+    """The in-lists of an interval.
+
+    number    from 0 on, in the order of vertices
+    vertices  the interval
+    rows      its rows, grouped for the kernels
+    first     its first slot of all
+    slots     how many it has
+    """
+
+    number: int
+    vertices: slice
+    rows: Rows
+    first: int
+    slots: int
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """The in-lists of a graph in windows.
+
+    row_starts   int64[n] on the device, slots from the begin of the window of each row
+    row_lengths  int32[n] on the device
+    """
+
+    windows: list[Window]
+    row_starts: Array
+    row_lengths: Array
+
+    @classmethod
+    def of(cls, backend: Backend, packed: PackedEdges, slots: int) -> Windows:
+        """Intervals with at most this many slots each, unless a single row has more."""
+        vertices, device = len(packed.row_lengths), backend.device
+        row_lengths = device.to_device(packed.row_lengths)
+        row_starts = device.allocate("vertices", vertices, np.int64)
+        order = device.allocate("vertices", vertices, np.int32)
+        windows: list[Window] = []
+        first = 0
+        for block in row_blocks(padded(packed.row_lengths), slots):
+            lengths = row_lengths[block]
+            bins = device.allocate("vertices", len(lengths), np.uint8)
+            groups = backend.rebuild.partition(lengths, order[block], bins)
+            order[block] += block.start
+            backend.rebuild.pack_rows(lengths, 0, row_starts[block], backend.xp.empty_like(lengths))
+            filled = int(padded(packed.row_lengths[block]).sum(dtype=np.int64))
+            rows = Rows(order[block], groups)
+            windows.append(Window(len(windows), block, rows, first, filled))
+            first += filled
+        return cls(windows, row_starts, row_lengths)
+
+
+class WindowStream:
+    """Windows of a file, as arrays of the backend.
+
+    windows       all of them, in the order of vertices
+    passes        over the windows, so far
+    bytes_loaded  by all of them
+    in_memory     whether the file has been read into page-locked memory of the host
+    """
+
+    def __init__(self, backend: Backend, packed: PackedEdges, windows: list[Window]) -> None:
+        """Raises OutOfMemory, OSError."""
+        self._backend, self._file, self.windows = backend, packed.file, windows
+        self._order = list(windows)
+        room = max(window.slots for window in windows)
+        allocate, device = backend.device.allocate, backend.device
+        self._buffers = [
+            tuple(allocate(_PURPOSE, room, dtype) for dtype in packed.dtypes) for _ in windows[:2]
+        ]
+        on_host = backend.name != "cuda"
+        self._host = None if on_host else _read_whole(backend, packed)
+        self.in_memory = self._host is not None
+        self._staging = self._buffers
+        if not on_host and self._host is None:
+            self._staging = [
+                tuple(device.page_locked(room, dtype) for dtype in packed.dtypes)
+                for _ in windows[:2]
+            ]
+        # what each buffer holds, and what makes the device wait for it
+        self._held: list[Window | None] = [None] * len(self._buffers)
+        self._ready: list[Future[Callable[[], None]] | None] = [None] * len(self._buffers)
+        self._reader = ThreadPoolExecutor(1, "liverank-windows")
+        self.passes = self.bytes_loaded = 0
+        self._slot_bytes = _slot_bytes(packed)
+        # memory of the buffers may still be in use by work that was issued before
+        device.synchronize()
+
+    def __iter__(self) -> Iterator[tuple[Window, tuple[Array, ...]]]:
+        """Each window with its column indices, int32[slots], and the weights of a weighted graph,
+        float32[slots]. Work on it has to be complete when the next one is asked for. Raises
+        OSError.
+        """
+        return self.visit(lambda _: True)
+
+    def visit(
+        self, is_needed: Callable[[Window], bool]
+    ) -> Iterator[tuple[Window, tuple[Array, ...]]]:
+        """The windows that are needed, as above.
+
+        is_needed  asked of a window just before work on the one before it begins
+        """
+        self.passes += 1
+        order = filter(is_needed, self._order)
+        window = next(order, None)
+        if window is not None:
+            self._request(window, busy=None)
+        while window is not None:
+            buffer = self._held.index(window)
+            ready = self._ready[buffer]
+            if ready is not None:
+                ready.result()()
+                self._ready[buffer] = None
+            following = next(order, None)
+            if following is not None:
+                self._request(following, busy=buffer)
+            yield window, _first(self._buffers[buffer], window.slots)
+            window = following
+        self._order.reverse()
+
+    def _request(self, window: Window, busy: int | None) -> None:
+        """Has the thread load a window into a buffer that is not busy, unless one holds it."""
+        if any(held is window for held in self._held):
+            return
+        buffer = 0 if busy is None else 1 - busy
+        self._held[buffer] = window
+        self._ready[buffer] = self._reader.submit(self._load, window, buffer)
+        self.bytes_loaded += self._slot_bytes * window.slots
+
+    def _load(self, window: Window, buffer: int) -> Callable[[], None]:
+        targets = _first(self._buffers[buffer], window.slots)
+        if self._host is not None:
+            here = slice(window.first, window.first + window.slots)
+            sources = tuple(column[here] for column in self._host)
+        else:
+            sources = _first(self._staging[buffer], window.slots)
+            self._file.read(window.first, *sources)
+            if self._staging is self._buffers:
+                return _nothing
+        started = list(map(self._backend.device.start_copy, sources, targets))
+
+        def wait() -> None:
+            for copied in started:
+                copied()
+
+        return wait
+
+    def reload(self, window: Window, slots: slice) -> None:
+        """To be called between passes when these slots of a window have changed in the file: what
+        is in memory of it is loaded again. Raises OSError.
+        """
+        if self._host is not None:
+            here = slice(window.first + slots.start, window.first + slots.stop)
+            self._file.read(here.start, *(column[here] for column in self._host))
+        self._held = [None if held is window else held for held in self._held]
+
+    def close(self) -> None:
+        """Ends the thread, and frees the buffers, once no copy uses them any more."""
+        self._reader.shutdown()
+        for ready in self._ready:
+            if ready is not None and ready.exception() is None:
+                ready.result()()
+        self._backend.device.synchronize()
+        self._buffers, self._staging, self._host = [], [], None
+
+
+def _read_whole(backend: Backend, packed: PackedEdges) -> tuple[NDArray[Any], ...] | None:
+    """The whole file, page-locked; None if the host has no room for it."""
+    if _slot_bytes(packed) * packed.slots > available_bytes():
+        return None
+    try:
+        host = tuple(backend.device.page_locked(packed.slots, dtype) for dtype in packed.dtypes)
+    except OutOfMemory:
+        return None
+    packed.file.read(0, *host)
+    return host
+
+
+def _slot_bytes(packed: PackedEdges) -> int:
+    return sum(np.dtype(dtype).itemsize for dtype in packed.dtypes)
+
+
+def _first(columns: tuple[Array, ...], slots: int) -> tuple[Array, ...]:
+    return tuple(column[:slots] for column in columns)
+
+
+def _nothing() -> None:
+    """What is done to wait for a file that has been read."""
+
+
+# ---- a graph whose in-lists are streamed, as a solve reads it ----
+
+
+@dataclass(frozen=True, slots=True)
+class StreamedRows:
+    """One direction of a graph whose entries are streamed.
+
+    csr             row starts in the window of each row; no entries
+    longest         length of the longest row
+    strength_depth  see liverank_gpu.pagerank.iterate.NeighbourLists
+    """
+
+    csr: Csr
+    longest: int
+    strength_depth: int
+
+    def partition(self) -> Rows:
+        """Raises NotImplementedError."""
+        raise NotImplementedError("rows that are streamed are grouped by window")
+
+
+class WindowRun:
+    """Runs operations window by window, if they read in-lists (liverank_gpu.operations.csr.
+    Run). The sums of the windows are added up, so results depend on the order of windows, which
+    alternates, by rounding alone.
+    """
+
+    def __init__(self, local: Run, stream: WindowStream) -> None:
+        """local  that of the backend, which is given each window"""
+        self._local, self._stream = local, stream
+
+    def __call__(self, operation: Operation[Result], /) -> Result:
+        if not operation.in_rows:
+            return self._local(operation)
+        graph: GraphView = operation.graph  # type: ignore[attr-defined]
+        starts, lengths = graph.incoming.row_starts, graph.incoming.row_lengths
+        results = []
+        for window, slots in self._stream:
+            view = graph._replace(incoming=Csr(starts, lengths, *slots))
+            results.append(self._local(operation.over(view, window.rows)))
+        total: Result = combined(operation, results, sum)
+        return total
+
+
+def permutation_of(backend: Backend, packed: PackedEdges) -> VertexPermutation:
+    """Ids and positions of packed edges."""
+    ids = backend.device.to_device(packed.ids) if len(packed.ids) else None
+    return VertexPermutation(backend, ids)
+
+
+class WindowedGraph:
+    """A liverank_gpu.pagerank.iterate.RankedGraph of which a solve sweeps over all vertices:
+    it has no out-lists. It does not change.
+
+    backend  the backend, with sweeps over windows
+    """
+
+    def __init__(self, backend: Backend, packed: PackedEdges, slots: int) -> None:
+        """slots  of one buffer. Raises OutOfMemory, OSError."""
+        device = backend.device
+        self.vertices = self.columns = len(packed.row_lengths)
+        self.edges, self.arcs, self.fixed_loops = packed.edges, packed.arcs, packed.fixed_loops
+        self.directed, self.weighted = packed.directed, packed.weighted
+        self.loop = device.to_device(packed.loop)
+        self.degree = device.to_device(packed.degree)
+        windows = Windows.of(backend, packed, slots)
+        nothing = (device.allocate("windows of in-lists", 0, dtype) for dtype in packed.dtypes)
+        rows = Csr(windows.row_starts, windows.row_lengths, *nothing)
+        depth = packed.strength_depth
+        self.incoming = StreamedRows(rows, int(packed.row_lengths.max(initial=0)), depth)
+        no_rows = rows._replace(row_starts=rows.row_starts[:0], row_lengths=rows.row_lengths[:0])
+        self.outgoing = StreamedRows(no_rows, packed.longest_outgoing, depth)
+        self.ids, self.permutation = VertexIds(self.vertices), permutation_of(backend, packed)
+        self.free: Array = device.allocate("vertices", 0, np.int32)
+        linked = (self.degree != self.loop) | (windows.row_lengths != 0)
+        self.connected = int(device.sum(linked))
+        self.stream = WindowStream(backend, packed, windows.windows)
+        sweeps, run = PartialSweeps(backend.sweeps), WindowRun(backend.run, self.stream)
+        self.backend = replace(backend, sweeps=sweeps, run=run, components=None)
+
+    def total(self, values: Array) -> float:
+        """Σ over the vertices of an array over them."""
+        return float(self.backend.device.sum(values))
+
+    def count(self, found: int) -> int:
+        """`found`: all vertices are here."""
+        return found
+
+    @property
+    def view(self) -> GraphView:
+        """The graph as kernels read it, but for the entries of rows."""
+        return GraphView(
+            self.vertices,
+            self.arcs,
+            self.outgoing.csr,
+            self.incoming.csr,
+            self.loop,
+            self.degree,
+            self.incoming.longest,
+        )
+
+    def sweep_view(self, largest_sum: float, of_query: bool = False) -> GraphView:  # noqa: ARG002
+        """The view: pages are not streamed."""
+        return self.view
+
+    def in_rows(self) -> Rows:
+        """No rows: those of each window are kept with it."""
+        return Rows(self.free, np.zeros(1, np.int64))
+
+
+# ---- which windows have something to do: those of whose sources one became active since ----
+#
+# Vertices are divided into blocks. Each window knows from which blocks its edges come, from when
+# it was first loaded on, and each block when one of its vertices last became active.
+
+_MOST_BLOCKS = 1 << 12
+"""Blocks of vertices; fewer, so that all windows together have one flag a vertex at most."""
+
+_PIECE = 1 << 16
+"""Slots whose blocks are noted at once, or one part in _PARTS of a window."""
+
+_PARTS = 64
+
+NEVER = -1
+"""The step in which a vertex became active that never did."""
+
+
+class ActiveWindows:
+    """What windows know.
+
+    shift   the block of v is v >> shift
+    blocks  int32[b] on the device: the last step in which one of its vertices became active
+    since   int64[w]: the last step in which each window was processed
+    """
+
+    def __init__(self, backend: Backend, vertices: int, windows: int) -> None:
+        """No vertex is active."""
+        self._backend = backend
+        most = max(1, min(_MOST_BLOCKS, vertices // windows))
+        self.shift = max(0, (-(-vertices // most) - 1).bit_length())
+        count = ((vertices - 1) >> self.shift) + 1
+        self.blocks: Array = backend.xp.full(count, NEVER, np.int32)
+        self.since = np.zeros(windows, np.int64)
+        self._newest = np.full(count, NEVER, np.int32)
+        self._sources = np.ones((windows, count), np.bool_)
+        self._known = np.zeros(windows, np.bool_)
+
+    def activate(self, vertices: Array, step: int) -> None:
+        """Makes vertices active, integer[…]."""
+        self.blocks[vertices >> self.shift] = step
+        self.refresh()
+
+    def activate_all(self) -> None:
+        """Makes all vertices active, in step 0."""
+        self.blocks[:] = 0
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Takes note of `blocks`, which operations write."""
+        self._newest = self._backend.device.to_host(self.blocks)
+
+    def is_active(self, window: Window) -> bool:
+        """Whether a source of the window became active since it was processed."""
+        newer = self._newest >= self.since[window.number]
+        return bool((newer & self._sources[window.number]).any())
+
+    def note_sources(self, window: Window, column_indices: Array, sends_back: bool) -> None:
+        """Notes from which blocks the edges of a window come, once.
+
+        sends_back  whether its own vertices count too
+        """
+        if self._known[window.number]:
+            return
+        flags = self._backend.xp.zeros(len(self._newest), np.bool_)
+        piece = max(_PIECE, len(column_indices) // _PARTS)
+        for first in range(0, len(column_indices), piece):
+            flags[column_indices[first : first + piece] >> self.shift] = True
+        if sends_back:
+            own = window.vertices
+            flags[own.start >> self.shift : ((own.stop - 1) >> self.shift) + 1] = True
+        self._sources[window.number] = self._backend.device.to_host(flags)
+        self._known[window.number] = True
+
+
+# ---- a vertex program over the windows of a graph ----
+#
+# Each pass takes the windows in order and skips those of whose vertices no in-neighbour became
+# active since the window was last processed: each window knows from which blocks of vertices its
+# edges come, from when it was first loaded on. In an asynchronous run a window reads what windows
+# before it have changed in the same pass, and is active again only by what changes afterwards.
+#
+# Parallel sliding windows as Zhang's thesis has them (chapter 5): values stay in memory here, so
+# that no window of another interval is loaded or written back. Where messages go against edges
+# too, a vertex that became active sends to its in-neighbours while its own window is there.
+
+
+class WindowedProgram:
+    """A program that runs.
+
+    processed  windows that were processed, in all passes
+    messages   sent so far
+    aggregate  that of the values at the end
+    """
+
+    def __init__(
+        self,
+        graph: WindowedGraph,
+        program: VertexProgram,
+        parameters: Mapping[str, float],
+        mode: Mode,
+    ) -> None:
+        """Gives vertices their first values. Raises OutOfMemory.
+
+        mode  ``asynchronous`` if messages go against edges too
+        """
+        self._backend, self._graph = graph.backend, graph
+        self._program, self._parameters = program, parameters
+        self._in_place = mode == "asynchronous"
+        xp, vertices = self._backend.xp, graph.vertices
+        same = graph.permutation.is_identity
+        self._viewed = ProgramGraph(
+            graph.view,
+            None,
+            xp.arange(vertices, dtype=np.int32) if same else graph.permutation.ids,
+            xp.zeros(vertices, np.uint8),
+            vertices,
+            program.direction == "both" and graph.directed,
+        )
+        self.processed = self.messages = 0
+        self.aggregate = 0.0
+        self._windows = ActiveWindows(self._backend, vertices, len(graph.stream.windows))
+        self._state = self._initial()
+
+    def _initial(self) -> WindowState:
+        program, xp, device = self._program, self._backend.xp, self._backend.device
+        vertices = self._graph.vertices
+
+        def column(dtype: type[np.generic]) -> Array:
+            return device.allocate("values of a program", vertices, dtype)
+
+        state = ProgramState(column(np.dtype(program.dtype).type), column(np.int32))
+        self._backend.programs.initialise(program, self._parameters, self._viewed, 0, state)
+        steps = xp.full(0 if program.every_vertex else vertices, NEVER, np.int32)
+        if not program.every_vertex:
+            listed = state.active[: state.count]
+            steps[listed] = 0
+            self._windows.activate(listed, 0)
+        values, in_place = state.values, self._in_place
+        return WindowState(
+            values,
+            values if in_place else values.copy(),
+            steps,
+            steps if in_place else steps.copy(),
+            self._windows.blocks,
+            self._windows.shift,
+        )
+
+    @property
+    def values(self) -> Array:
+        """dtype[n], on the device."""
+        return self._state.values
+
+    def run(self) -> bool:
+        """Runs to the end. Returns whether it finished, or else was active after its last
+        superstep. Raises OSError.
+        """
+        if self._program.every_vertex:
+            return self._run_all()
+        while self._graph.stream.passes < self._program.supersteps:
+            if not any(map(self._windows.is_active, self._graph.stream.windows)):
+                return True
+            self._pass()
+        return not any(map(self._windows.is_active, self._graph.stream.windows))
+
+    def send(self, active: Array) -> None:
+        """One superstep of a synchronous run in which these vertices are active, integer[…], and no
+        others. None becomes active by it. Raises OSError.
+        """
+        state, step = self._state, self._graph.stream.passes
+        state.steps[active] = step
+        self._windows.activate(active, step)
+        self._pass()
+
+    def _pass(self) -> None:
+        """The windows that are active: in a synchronous run one superstep, of which each is one
+        step; else each window is one.
+        """
+        state, stream, windows = self._state, self._graph.stream, self._windows
+        state.superstep = stream.passes
+        if not self._in_place:
+            state.new_values[:] = state.values
+        for window, slots in stream.visit(windows.is_active):
+            windows.note_sources(window, slots[0], self._viewed.both)
+            self.processed += 1
+            now = self.processed if self._in_place else stream.passes
+            since = int(windows.since[window.number])
+            gathered = self._gather(window, slots, since, now)
+            self.messages += gathered.messages
+            if self._in_place:
+                windows.since[window.number] = now
+                if gathered.active:
+                    windows.refresh()
+        if not self._in_place:
+            self._swap()
+            windows.since[:] = stream.passes
+            windows.refresh()
+
+    def _run_all(self) -> bool:
+        """Supersteps in which every vertex gathers."""
+        rows, stream = self._all_rows(), self._graph.stream
+        finished = False
+        while not finished and stream.passes < self._program.supersteps:
+            self._state.aggregate = self._aggregated(rows)
+            self._state.superstep = stream.passes
+            active = 0
+            for window, slots in stream:
+                active += self._gather(window, slots, 0, 0).active
+                self.processed += 1
+            self.messages += self._graph.arcs
+            self._swap()
+            finished = active == 0
+        self.aggregate = self._aggregated(rows)
+        return finished
+
+    def _gather(self, window: Window, slots: tuple[Array, ...], since: int, now: int) -> Gathered:
+        view = self._graph.view
+        starts, lengths = view.incoming.row_starts, view.incoming.row_lengths
+        graph = self._viewed._replace(
+            view=view._replace(incoming=Csr(starts, lengths, *slots)), in_rows=window.rows
+        )
+        operations = self._backend.program_windows
+        return operations.gather_window(
+            self._program, self._parameters, graph, self._state, since, now
+        )
+
+    def _swap(self) -> None:
+        state = self._state
+        state.values, state.new_values = state.new_values, state.values
+        state.steps, state.new_steps = state.new_steps, state.steps
+
+    def _all_rows(self) -> Rows:
+        """All rows, grouped for the aggregate."""
+        allocate, vertices = self._backend.device.allocate, self._graph.vertices
+        order = allocate("values of a program", vertices, np.int32)
+        bins = allocate("values of a program", vertices, np.uint8)
+        lengths = self._graph.view.incoming.row_lengths
+        return Rows(order, self._backend.rebuild.partition(lengths, order, bins))
+
+    def _aggregated(self, rows: Rows) -> float:
+        """The aggregate of the values: a run of no superstep finds it."""
+        graph = self._viewed._replace(in_rows=rows)
+        nobody: Array = self._backend.xp.empty(0, np.int32)
+        state = ProgramState(self._state.values, nobody)
+        self._backend.programs.run(self._program, self._parameters, graph, "synchronous", 0, state)
+        return state.aggregate
