@@ -1,6 +1,6 @@
 """Preferential attachment on the device: the measurements of Alam and Perumalla's cuPPA paper.
 
-Times are those of a whole call of liverank_gpu.generate.graphs, memory for the
+Times are those of a whole call of liverank_gpu.generate.preferential_attachment, memory for the
 graph included; the graph stays where it was drawn. The sequential models run on one core. Figures
 3, 7 and 10 to 15 are measured; 8 and 9 are counted, since our kernel has no waiting queue: the
 edges that phase 1 of the paper's algorithm would queue if the vertices of a round begin together.

@@ -228,7 +228,7 @@ def test_too_few_iterations_are_told(seeds: dict[int, float] | None) -> None:
         ({"damping": 2}, "damping: expected a number above 0 and below 1, got 2"),
         ({"target_error": float("nan")}, "target_error: expected .*, got nan"),
         ({"unconverged": "no"}, "unconverged: expected 'warn', 'raise' or 'ignore', got 'no'"),
-        ({"backend": "tpu"}, "backend: expected 'auto', 'cpu' or 'cuda', got 'tpu'"),
+        ({"backend": "tpu"}, "backend: expected 'auto', 'cpu', 'cuda' or 'reference', got 'tpu'"),
     ],
 )
 def test_options_that_cannot_be_used_are_named(options: dict[str, Any], message: str) -> None:

@@ -113,7 +113,7 @@ from liverank_gpu import ShardedEngine
 from liverank_gpu.native import kernels
 
 # starts threads, in workers too: they import this module
-liverank_gpu.generate.graphs(16, 16, seed=1)
+liverank_gpu.generate.rmat(16, 16, seed=1)
 
 def threads(dask_worker: object) -> list[int]:
     from liverank_gpu.sharded.dask_shard import _shards
