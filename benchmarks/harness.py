@@ -81,8 +81,11 @@ def _git(*arguments: str) -> str:
 
 def environment_of(tree: Path) -> dict[str, str]:
     """The environment of a process that imports the code of this checkout."""
-    folders = [str(tree / name) for name in (".", "gpu", "service")]
-    search = [*folders, *filter(None, [os.environ.get("PYTHONPATH")])]
+    # earlier commits have the packages `gpu` and `service` in the root
+    folders = [tree, *(tree / name for name in ("gpu", "service"))]
+    packages = [tree / name / f"liverank_{name}" for name in ("gpu", "service")]
+    found = folders if all(each.is_dir() for each in packages) else folders[:1]
+    search = [*map(str, found), *filter(None, [os.environ.get("PYTHONPATH")])]
     return os.environ | {"PYTHONPATH": os.pathsep.join(search)}
 
 
