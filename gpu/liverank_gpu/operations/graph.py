@@ -386,17 +386,22 @@ class Deduplicated(NamedTuple):
 class RebuildOperations(ABC):
     """Operations on whole rows. Keys: see liverank_gpu.operations.graph.GraphOperations."""
 
-    @abstractmethod
     def row_ranges(
-        self, rows: Array, vertices: int, limit: int, positions: Array
+        self,
+        rows: Array,
+        vertices: int,
+        limit: int,  # noqa: ARG002
+        positions: Array,  # noqa: ARG002
     ) -> list[tuple[int, int, int]]:
-        """Splits the rows of a column of ids into ranges, so that a load sorts one at a time.
+        """Splits the rows of a column of ids into ranges, so that a load sorts one at a time: into
+        one where keys are sorted in place, as that would save little memory.
 
         rows       integer[edges] of the host or the device, ids in 0 … vertices-1
         positions  see `sorted_keys`
         Returns (first row, end of rows, number of ids in the range), at most `limit` ids in each
-        unless a row and its near neighbours have more.
+        unless a row and its near neighbours have more, or there is one range.
         """
+        return [(0, vertices, len(rows))]
 
     @abstractmethod
     def keys_of_range(

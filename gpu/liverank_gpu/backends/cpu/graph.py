@@ -205,16 +205,6 @@ class CpuRebuild(RebuildOperations):
         self._device = device
         self._graph = graph
 
-    def row_ranges(
-        self,
-        rows: Array,
-        vertices: int,
-        limit: int,  # noqa: ARG002
-        positions: Array,  # noqa: ARG002
-    ) -> list[tuple[int, int, int]]:
-        # keys are sorted in place here, so sorting a range at a time would save little memory
-        return [(0, vertices, len(rows))]
-
     def keys_of_range(
         self,
         rows: Array,

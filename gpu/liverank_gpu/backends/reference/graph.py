@@ -328,16 +328,6 @@ class ReferenceRebuild(RebuildOperations):
     def __init__(self, graph: ReferenceGraph) -> None:
         self._graph = graph
 
-    def row_ranges(
-        self,
-        rows: Array,
-        vertices: int,
-        limit: int,  # noqa: ARG002
-        positions: Array,  # noqa: ARG002
-    ) -> list[tuple[int, int, int]]:
-        """All rows at once."""
-        return [(0, vertices, len(rows))]
-
     def keys_of_range(
         self,
         rows: Array,
