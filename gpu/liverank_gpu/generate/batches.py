@@ -1,4 +1,4 @@
-"""Random updates of a graph: edges come and go, vertices stay."""
+"""Random batches: updates of a graph, and streams in time."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from liverank_gpu.generate.graphs import Edges, check_count
 from liverank_gpu.native import kernels
 from liverank_gpu.random_numbers import LIFETIME_SEQUENCE, NEIGHBOUR_SEQUENCE, sequence_start
 from liverank_gpu.types import EdgeBatch
+
+# ---- random updates of a graph: edges come and go, vertices stay ----
 
 INSERTED_SHARE = 0.8
 """The share of insertions in a batch of `update_stream`; the others are deletions."""

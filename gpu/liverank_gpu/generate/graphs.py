@@ -1,4 +1,4 @@
-"""What generators return, and how their arguments are checked."""
+"""Random and regular graphs."""
 
 from __future__ import annotations
 
@@ -29,6 +29,8 @@ from liverank_gpu.random_numbers import (
     threshold,
 )
 from liverank_gpu.types import VERTEX_LIMIT, BackendName, EdgeBatch
+
+# ---- what generators return, and how their arguments are checked ----
 
 Edges = tuple[NDArray[np.int64], NDArray[np.int64]]
 """Sources and targets, int64[m] each, on the host."""
@@ -172,7 +174,7 @@ def chains(
     )
 
 
-# ---- r-MAT: skewed degrees and short paths, like links between people or pages ----
+# ---- R-MAT: skewed degrees and short paths, like links between people or pages ----
 
 RMAT_PROBABILITIES = (0.57, 0.19, 0.19, 0.05)
 """Of an edge lying in the upper left, upper right, lower left, lower right quarter of the

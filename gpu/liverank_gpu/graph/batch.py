@@ -1,4 +1,4 @@
-"""The edges of a graph as columns."""
+"""What a batch does to the edges of a graph: those that it names, and those of removed vertices."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from liverank_gpu.operations.csr import Csr
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.graph import DELETE, INSERT, Entries
 from liverank_gpu.types import EdgeBatch
+
+# ---- the edges of a graph as columns ----
 
 
 def edges_on_device(backend: Backend, outgoing: Csr, loop: Array | None, directed: bool) -> Entries:

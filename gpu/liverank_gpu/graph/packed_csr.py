@@ -1,4 +1,4 @@
-"""Some rows of a direction."""
+"""Neighbour lists of one direction, changed in place, and the scratch memory of a batch."""
 
 from __future__ import annotations
 
@@ -26,6 +26,8 @@ from liverank_gpu.operations.graph import (
     Slots,
     SortedKeys,
 )
+
+# ---- some rows of a direction ----
 
 
 def entries_of(backend: Backend, csr: Csr, positions: Array) -> Entries:

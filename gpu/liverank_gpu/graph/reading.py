@@ -1,4 +1,4 @@
-"""Memory for copies of the device's arrays, made ready by the thread that wants the copies."""
+"""Edges read while the graph goes on: of some vertices, or captured."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from liverank_gpu.graph.packed_csr import row_blocks, rows_of
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.csr import Csr
 from liverank_gpu.operations.device import Array, DeviceOperations
+
+# Memory for copies of the device's arrays, made ready by the thread that wants the copies.
 
 _SPARE_PART = 8
 """A staging buffer has one spare element in _SPARE_PART, for batches before the copy."""

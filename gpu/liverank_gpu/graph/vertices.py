@@ -1,10 +1,4 @@
-"""Which ids are vertices: all below a limit, but for those that are free.
-
-A vertex that is removed leaves its id free. The caller decides which id a new vertex gets: a free
-one, or the limit and what follows it. The engine only follows: an id that a batch names in an
-insertion, or in `add`, is a vertex after it. A caller that always takes the lowest free id needs no
-record of its own: the free ids, which a snapshot holds, decide what comes next.
-"""
+"""Which ids are vertices, and in which order vertices are in memory."""
 
 from __future__ import annotations
 
@@ -18,6 +12,13 @@ from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.select import TopK
 from liverank_gpu.types import EdgeBatch, VertexOrder
+
+# ---- which ids are vertices: all below a limit, but for those that are free ----
+#
+# A vertex that is removed leaves its id free. The caller decides which id a new vertex gets: a free
+# one, or the limit and what follows it. The engine only follows: an id that a batch names in an
+# insertion, or in `add`, is a vertex after it. A caller that always takes the lowest free id needs
+# no record of its own: the free ids, which a snapshot holds, decide what comes next.
 
 NO_IDS = np.empty(0, np.int64)
 

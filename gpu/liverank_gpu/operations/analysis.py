@@ -1,4 +1,4 @@
-"""Contract: solving one strongly connected component after the other."""
+"""Contracts: strongly connected components, core numbers, triangles."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import NamedTuple, Protocol
 
 from liverank_gpu.operations.csr import Csr, GraphView, Rows
 from liverank_gpu.operations.device import Array
+
+# ---- solving one strongly connected component after the other ----
 
 
 @dataclass(frozen=True, slots=True)

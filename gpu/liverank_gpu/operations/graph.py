@@ -1,4 +1,4 @@
-"""Records: what a batch of insertions and deletions does to a graph."""
+"""Contracts: the lists of a graph as batches change them, as loads build them, and compared."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 from liverank_gpu.operations.csr import Csr, GraphView, Rows, SlackCsr
 from liverank_gpu.operations.device import Array
+
+# ---- what a batch of insertions and deletions does to a graph ----
 
 DELETE, INSERT = 0, 1
 """Operations, the lowest bit of a key (see GraphOperations)."""

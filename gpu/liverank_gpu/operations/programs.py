@@ -1,4 +1,6 @@
-"""The parameters of programs: integers and floats, by name."""
+"""Contracts: vertex programs, the source that they become, and their supersteps on a graph or on
+windows of its in-lists.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +18,8 @@ from liverank_gpu.device_functions import CPP, DeviceFunction, Kind, device_func
 from liverank_gpu.errors import InvalidValue
 from liverank_gpu.operations.csr import GraphView, Rows
 from liverank_gpu.operations.device import Array
+
+# ---- the parameters of programs: integers and floats, by name ----
 
 Limits = Mapping[str, tuple[float, float]]
 """The least and the largest value of the parameters that may not take every value."""

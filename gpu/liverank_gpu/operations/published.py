@@ -1,4 +1,4 @@
-"""Contract: the iterations of the published strategies (Sahu, algorithms 2, 3 and 5)."""
+"""Contracts: the iterations of the published strategies, of global and of personalized ranks."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 from liverank_gpu.operations.csr import GraphView, Rows
 from liverank_gpu.operations.device import Array
+
+# ---- the iterations of the published strategies (Sahu, algorithms 2, 3 and 5) ----
 
 UNAFFECTED, AFFECTED, PRUNED = range(3)
 """States of a vertex. A pruned one was affected, and can be again."""

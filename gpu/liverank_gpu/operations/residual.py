@@ -1,4 +1,6 @@
-"""Contract: the residual under local changes, and push by rounds of work-lists."""
+"""Contracts of what costs as much as it touches: the residual under local changes, pushes, and
+sets of vertices.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +12,8 @@ from typing import Literal, NamedTuple
 from liverank_gpu.operations.csr import GraphView, Rows
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.graph import EdgeChanges
+
+# ---- the residual under local changes, and push by rounds of work-lists ----
 
 PushEnd = Literal["goal", "floor", "work", "rounds"]
 PUSH_ENDS: tuple[PushEnd, ...] = ("goal", "floor", "work", "rounds")

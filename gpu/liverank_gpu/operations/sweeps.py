@@ -1,13 +1,4 @@
-"""Contract: dense sweeps over the transpose.
-
-d and ℓ are GraphView.degree and loop: of a weighted graph, the strength and the weight of the loop.
-There "Σ contributions of the in-neighbours" is a sum of contributions times the weight of the edge.
-A product of a quantized contribution and a weight is exact, but contribution·d is rounded. A
-contribution that exceeds float32 is bounded; the rest of its residual stays.
-
-Reductions have a fixed shape, so the same input gives the same bits. `rows` are always all in-lists
-that are here.
-"""
+"""Contract: dense sweeps over the transpose, of one vector and of several."""
 
 from __future__ import annotations
 
@@ -21,6 +12,16 @@ from numpy.typing import NDArray
 
 from liverank_gpu.operations.csr import GraphView, Operation, Rows
 from liverank_gpu.operations.device import Array
+
+# ---- dense sweeps over the transpose ----
+#
+# d and ℓ are GraphView.degree and loop: of a weighted graph, the strength and the weight of the
+# loop. There "Σ contributions of the in-neighbours" is a sum of contributions times the weight of
+# the edge. A product of a quantized contribution and a weight is exact, but contribution·d is
+# rounded. A contribution that exceeds float32 is bounded; the rest of its residual stays.
+#
+# Reductions have a fixed shape, so the same input gives the same bits. `rows` are always all
+# in-lists that are here.
 
 
 class SweepResult(NamedTuple):

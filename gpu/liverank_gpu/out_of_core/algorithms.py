@@ -1,4 +1,4 @@
-"""The edges of a packed graph without direction, in a spool of their own, to be packed again."""
+"""Built-in algorithms on a graph whose edges are in a file, and what they are made of."""
 
 from __future__ import annotations
 
@@ -46,6 +46,8 @@ from liverank_gpu.programs.algorithms import (
 )
 from liverank_gpu.programs.truss import NO_TRIANGLES, SUPPORT, TRUSSNESS
 from liverank_gpu.programs.views import distinct
+
+# The edges of a packed graph without direction, in a spool of their own, to be packed again.
 
 Ends = tuple[NDArray[np.integer[Any]], NDArray[np.integer[Any]]]
 """Sources and targets."""

@@ -1,11 +1,4 @@
-"""What a budget is spent on, in bytes.
-
-    keys of the caller | arrays over the vertices | two or three buffers of in-lists, and
-    temporary arrays over one of them
-
-While the file is prepared, the part of the buffers sorts edges, a bucket at a time, and the
-arrays over the vertices are fewer than later.
-"""
+"""Ranks of edges that arrive in any order, within a memory budget."""
 
 from __future__ import annotations
 
@@ -33,6 +26,14 @@ from liverank_gpu.pagerank.strategies import TABLE, Solve, Solved
 from liverank_gpu.pagerank.sweeps import SWEEP_KINDS, iterate_to_tolerance, sweep_to_target
 from liverank_gpu.trace import Trace
 from liverank_gpu.types import BackendName, Options, Result
+
+# ---- what a budget is spent on, in bytes ----
+#
+#     keys of the caller | arrays over the vertices | two or three buffers of in-lists, and
+#     temporary arrays over one of them
+#
+# While the file is prepared, the part of the buffers sorts edges, a bucket at a time, and the
+# arrays over the vertices are fewer than later.
 
 _ROW_BYTES = 8 + 4 + 4 + 4
 """Start and length of a row, its place in the order of rows, and the position of an id."""

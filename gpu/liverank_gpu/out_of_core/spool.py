@@ -1,7 +1,4 @@
-"""Files for intermediate data. They have no name, so none is left behind, however the process ends.
-
-What they hold is read and written by position, so any thread may use them.
-"""
+"""Edges in a file: written in any order, packed as in-lists."""
 
 from __future__ import annotations
 
@@ -36,6 +33,10 @@ from liverank_gpu.graph.vertices import (
 )
 from liverank_gpu.operations.csr import ALIGNMENT, loop_dtype
 from liverank_gpu.types import VERTEX_LIMIT, VertexOrder
+
+# Files for intermediate data. They have no name, so none is left behind, however the process ends.
+#
+# What they hold is read and written by position, so any thread may use them.
 
 
 class ScratchFile:

@@ -1,8 +1,4 @@
-"""In-lists through two buffers: while one is computed, a thread fills the other.
-
-A sweep goes through the windows in the order opposite to that of the last one, so that it begins
-with the two that are in the buffers.
-"""
+"""In-lists in windows, of which two are in memory, as solves and programs read them."""
 
 from __future__ import annotations
 
@@ -31,6 +27,11 @@ from liverank_gpu.operations.programs import (
 )
 from liverank_gpu.operations.sweeps import PartialSweeps
 from liverank_gpu.out_of_core.spool import PackedEdges, padded
+
+# ---- in-lists through two buffers: while one is computed, a thread fills the other ----
+#
+# A sweep goes through the windows in the order opposite to that of the last one, so that it begins
+# with the two that are in the buffers.
 
 _PURPOSE = "windows of in-lists"
 

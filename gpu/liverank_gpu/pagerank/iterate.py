@@ -1,4 +1,6 @@
-"""What a solve reads of a graph, whatever holds its lists."""
+"""What a solve changes: an iterate y with its residual, over arrays that are kept, along deflation
+vectors.
+"""
 
 from __future__ import annotations
 
@@ -31,6 +33,8 @@ from liverank_gpu.pagerank.certificate import (
     strength_roundoff,
 )
 from liverank_gpu.types import Options
+
+# ---- what a solve reads of a graph, whatever holds its lists ----
 
 
 class NeighbourLists(Protocol):

@@ -1,11 +1,4 @@
-"""Vertices with identical in-lists, whose exact ranks are equal.
-
-A rank follows from the in-list of its vertex, from what the vertex returns to itself by its loop,
-and from its part of the right-hand side. Where the first two are the same for several vertices
-(equal sources, and equal weights; no loops, or loops of equal probability), only the third can tell
-them apart, and for global ranks that is the same everywhere. No bound can separate such vertices,
-since there is nothing to separate.
-"""
+"""What is proven about places in the order of ranks: by bounds, and by identical in-lists."""
 
 from __future__ import annotations
 
@@ -25,6 +18,14 @@ from liverank_gpu.pagerank.certificate import UNIT_ROUNDOFF
 from liverank_gpu.pagerank.global_iterate import GlobalIterate
 from liverank_gpu.pagerank.iterate import RankedGraph
 from liverank_gpu.types import Ranking
+
+# ---- vertices with identical in-lists, whose exact ranks are equal ----
+#
+# A rank follows from the in-list of its vertex, from what the vertex returns to itself by its loop,
+# and from its part of the right-hand side. Where the first two are the same for several vertices
+# (equal sources, and equal weights; no loops, or loops of equal probability), only the third can
+# tell them apart, and for global ranks that is the same everywhere. No bound can separate such
+# vertices, since there is nothing to separate.
 
 MOST_SOURCES = 1024
 """The longest in-list that is compared: longer ones are hardly ever identical."""

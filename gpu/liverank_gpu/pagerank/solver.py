@@ -1,4 +1,4 @@
-"""Solves that go on until the first places are proven (liverank_gpu.pagerank.places)."""
+"""Solves by a strategy, and those that go on until places are proven."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ from liverank_gpu.pagerank.strategies import Solve, Solved, Strategy
 from liverank_gpu.pagerank.sweeps import SWEEP_KINDS, iterate_to_tolerance, sweep_to_target
 from liverank_gpu.trace import Trace
 from liverank_gpu.types import LARGEST_ERROR, Form
+
+# ---- solves that go on until the first places are proven (liverank_gpu.pagerank.places) ----
 
 _GAP_PART = 0.5
 """What the next bound is of the smallest gap that is not proven: the ranks still move."""

@@ -1,19 +1,5 @@
-"""Sweeps with momentum: Chebyshev's semi-iteration (Golub and Varga, 1961; Saad, "Iterative Methods
-for Sparse Linear Systems", section 12.3).
-
-With z the step of an ordinary sweep, the k-th step goes
-
-    s₁ = z₁,  sₖ = ωₖ·zₖ + (ωₖ - 1)·sₖ₋₁,  ω₂ = 2 / (2 - α²),  ωₖ₊₁ = 1 / (1 - α²·ωₖ/4)
-
-which is optimal if the eigenvalues of αP̄ are real, and so between -α and α: where every edge has
-an opposite one of the same weight, P̄ is similar to a symmetric matrix. A step then leaves
-(1 - √(1-α²)) / α of the residual in the long run, 0.56 for α = 0.85, where an ordinary one may
-leave α. Loops only narrow the interval. Orthomin(1) gains about as much a sweep on such graphs and
-needs no such property, but two passes, four more vectors and inner products. Here the last step is
-known from its contributions, so a sweep reads and writes what an ordinary one does.
-
-Where few edges lack an opposite one the eigenvalues are nearly real. Whether sweeps gain is
-measured (liverank_gpu.pagerank.sweeps), and if not, acceleration is left to Orthomin.
+"""Dense sweeps until a target is met: their kinds, the choice among them, and the start from
+nothing.
 """
 
 from __future__ import annotations
@@ -43,6 +29,23 @@ from liverank_gpu.pagerank.global_iterate import GlobalIterate
 from liverank_gpu.pagerank.goals import Goal, TargetError, Tolerance
 from liverank_gpu.pagerank.iterate import ContributionBuffers, Deflation
 from liverank_gpu.trace import TraceStep
+
+# Sweeps with momentum: Chebyshev's semi-iteration (Golub and Varga, 1961; Saad, "Iterative Methods
+# for Sparse Linear Systems", section 12.3).
+#
+# With z the step of an ordinary sweep, the k-th step goes
+#
+#     s₁ = z₁,  sₖ = ωₖ·zₖ + (ωₖ - 1)·sₖ₋₁,  ω₂ = 2 / (2 - α²),  ωₖ₊₁ = 1 / (1 - α²·ωₖ/4)
+#
+# which is optimal if the eigenvalues of αP̄ are real, and so between -α and α: where every edge has
+# an opposite one of the same weight, P̄ is similar to a symmetric matrix. A step then leaves (1 -
+# √(1-α²)) / α of the residual in the long run, 0.56 for α = 0.85, where an ordinary one may leave
+# α. Loops only narrow the interval. Orthomin(1) gains about as much a sweep on such graphs and
+# needs no such property, but two passes, four more vectors and inner products. Here the last step
+# is known from its contributions, so a sweep reads and writes what an ordinary one does.
+#
+# Where few edges lack an opposite one the eigenvalues are nearly real. Whether sweeps gain is
+# measured (liverank_gpu.pagerank.sweeps), and if not, acceleration is left to Orthomin.
 
 _RECIPROCAL = 0.99
 """The least part of sampled edges that have an opposite one."""
@@ -443,9 +446,9 @@ class Orthomin:
 
 # ---- the start of a solve from nothing: ranks guessed from in-degrees ----
 #
-# Let every edge send the same, c. Then ``y = (β + α·c·i) / (1 - αℓ/d)`` at a vertex with i in-
-# edges, and c follows from what these values send in the mean. On R-MAT the bound of this guess is
-# 0.1 to 0.2, where that of y = 1 is 3 to 8.
+# Let every edge send the same, c. Then ``y = (β + α·c·i) / (1 - αℓ/d)`` at a vertex with i
+# in-edges, and c follows from what these values send in the mean. On R-MAT the bound of this guess
+# is 0.1 to 0.2, where that of y = 1 is 3 to 8.
 #
 # No pass over the edges in float64 computes its residual: an ordinary sweep takes the step from y
 # = 0 with the contributions of the guess, and leaves the residual that this has.

@@ -1,4 +1,4 @@
-"""The ties of personalized queries."""
+"""The first places of a personalized query, and what is certified of them."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ from liverank_gpu.pagerank.places import (
 )
 from liverank_gpu.personalized.iterate import PersonalizedIterate, Seeds
 from liverank_gpu.types import Ranking
+
+# ---- the ties of personalized queries ----
 
 
 def ties_of(

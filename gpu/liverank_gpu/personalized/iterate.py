@@ -1,4 +1,4 @@
-"""The seeds of a personalized query: the distribution that its random walk restarts from."""
+"""The personalized iterate of some seeds."""
 
 from __future__ import annotations
 
@@ -26,6 +26,8 @@ from liverank_gpu.pagerank.iterate import (
 )
 from liverank_gpu.pagerank.places import GraphVertices
 from liverank_gpu.types import Options, Ranking
+
+# The seeds of a personalized query: the distribution that its random walk restarts from.
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,10 +150,10 @@ def query_bytes(vertices: int) -> int:
 
 # ---- the personalized iterate of some seeds: b = s ----
 #
-# It begins at y = 0, r = β·s, and proceeds by the same two phases as global ranks: push over work-
-# lists and sweeps over all vertices. While it stays near its seeds, each vertex that it touched is
-# on the candidate list, so that neither solving nor clearing costs a pass over n. The list is
-# dropped when it exceeds its array or a sweep begins; then the iterate is `dense`.
+# It begins at y = 0, r = β·s, and proceeds by the same two phases as global ranks: push over
+# work-lists and sweeps over all vertices. While it stays near its seeds, each vertex that it
+# touched is on the candidate list, so that neither solving nor clearing costs a pass over n. The
+# list is dropped when it exceeds its array or a sweep begins; then the iterate is `dense`.
 
 SEED_CORRECTION = Deflation(image_sum=1.0)
 """Deflation along the right-hand side s."""

@@ -1,4 +1,4 @@
-"""A graph as programs read it."""
+"""A graph as programs read it, with and without directions."""
 
 from __future__ import annotations
 

@@ -1,18 +1,4 @@
-"""Which shard owns a vertex, and how the vertices of all shards are numbered on one of them.
-
-Positions (liverank_gpu.graph.vertices) are dealt out: the owner of position p is shard p mod P,
-where it is row p div P. Where positions are in the order of degrees, shards have nearly equal
-numbers of in-edges, and always of vertices, without a table, and a new vertex has its owner at
-once.
-
-A *column* is the place of a vertex in the vector of contributions of one shard:
-
-    0 … room-1                 its own rows
-    room … room·(P+1) - 1      the rows of all shards, one after the other, room for each
-
-The sweep of a shard writes the first part; an all-gather copies that of every shard behind it.
-In-lists refer to own vertices by their row, so that a loop has equal row and column.
-"""
+"""Who owns a vertex, where its entries are, and what shards send each other by column."""
 
 from __future__ import annotations
 
@@ -32,6 +18,21 @@ from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.graph import INSERT, NEIGHBOUR, GraphUpdate, SortedKeys
 from liverank_gpu.pagerank.frontier import TouchedVertices
 from liverank_gpu.sharded.communicator import Communicator
+
+# Which shard owns a vertex, and how the vertices of all shards are numbered on one of them.
+#
+# Positions (liverank_gpu.graph.vertices) are dealt out: the owner of position p is shard p mod P,
+# where it is row p div P. Where positions are in the order of degrees, shards have nearly equal
+# numbers of in-edges, and always of vertices, without a table, and a new vertex has its owner at
+# once.
+#
+# A *column* is the place of a vertex in the vector of contributions of one shard:
+#
+#     0 … room-1                 its own rows
+#     room … room·(P+1) - 1      the rows of all shards, one after the other, room for each
+#
+# The sweep of a shard writes the first part; an all-gather copies that of every shard behind it.
+# In-lists refer to own vertices by their row, so that a loop has equal row and column.
 
 _LEAST_ROOM = 64
 """Room is a multiple of it, so that parts are aligned."""
@@ -106,7 +107,7 @@ class Numbering:
         xp.add(columns, scratch, out=columns)
 
 
-# ---- what shards send each other by column (liverank_gpu.sharded.columns) ----
+# ---- what shards send each other by column ----
 
 
 class Columns:

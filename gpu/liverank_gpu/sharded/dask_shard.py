@@ -1,8 +1,4 @@
-"""Whether the workers of shards still reach each other, which a shard asks when a call takes long.
-
-A message between shards has no reply. If the network between two workers is cut, TCP gives it up,
-and nothing says so to the shard that waits for it, also when the network is back.
-"""
+"""A shard in a worker process of Dask, and how it reaches the others."""
 
 from __future__ import annotations
 
@@ -32,6 +28,11 @@ from liverank_gpu.sharded.loading import warm_up_merge
 from liverank_gpu.sharded.nccl import NcclCommunicator, unique_id
 from liverank_gpu.sharded.shard import Shard
 from liverank_gpu.types import BackendName, EdgeBatch, Options, PersonalizedQuery
+
+# Whether the workers of shards still reach each other, which a shard asks when a call takes long.
+#
+# A message between shards has no reply. If the network between two workers is cut, TCP gives it up,
+# and nothing says so to the shard that waits for it, also when the network is back.
 
 ASK_SECONDS = 5.0
 """Between two questions to the others during a call."""

@@ -1,8 +1,4 @@
-"""The watched queries of a graph in shards, as a caller sees them.
-
-Shards keep the iterates (liverank_gpu.sharded.queries); queries and answers are here. After an
-error the shards have forgotten theirs, and those queries are solved again at the next refresh.
-"""
+"""A graph in shards as its owner sees it, with its watched queries and its checkpoints."""
 
 from __future__ import annotations
 
@@ -53,6 +49,11 @@ from liverank_gpu.types import (
     Result,
     Unconverged,
 )
+
+# ---- the watched queries of a graph in shards, as a caller sees them ----
+#
+# Shards keep the iterates (liverank_gpu.sharded.queries); queries and answers are here. After an
+# error the shards have forgotten theirs, and those queries are solved again at the next refresh.
 
 
 class ShardedRegistration(Registration):

@@ -1,4 +1,4 @@
-"""Which insertion of a batch makes a sum of weights exceed float32, if the batch is in slices."""
+"""The graph of one shard."""
 
 from __future__ import annotations
 
@@ -48,6 +48,8 @@ from liverank_gpu.sharded.operations import ShardedMultivector, ShardRun, shard_
 from liverank_gpu.sharded.published import ShardedForwardPush, ShardedFrontier, ShardedPublished
 from liverank_gpu.sharded.residual import ShardedResidual
 from liverank_gpu.types import EdgeBatch, Options
+
+# Which insertion of a batch makes a sum of weights exceed float32, if the batch is in slices.
 
 
 def exceeded_weight(
@@ -198,10 +200,10 @@ class ShardInPages(InPages):
 
 # The part of a dynamic graph that one shard holds: the in-lists and out-lists of own vertices.
 #
-# Every shard takes a slice of a batch. The operations on (u,v) go to the owner of u for its out-
-# list and to that of v for its in-list, in the order of the slices, so that the two decide alike.
-# Each shard then plans its part; the counts are gathered, and only then is anything written, so
-# that all shards change or none.
+# Every shard takes a slice of a batch. The operations on (u,v) go to the owner of u for its
+# out-list and to that of v for its in-list, in the order of the slices, so that the two decide
+# alike. Each shard then plans its part; the counts are gathered, and only then is anything written,
+# so that all shards change or none.
 
 _RENUMBERED_SLOTS = 1 << 24
 """Slots that are renumbered at a time, which takes as much scratch memory."""

@@ -1,4 +1,4 @@
-"""What the shards have planned of a batch, and tell each other before any of them writes."""
+"""First edges and large batches in shards, which are merged into new lists."""
 
 from __future__ import annotations
 
@@ -30,6 +30,8 @@ from liverank_gpu.operations.graph import (
     SortedKeys,
 )
 from liverank_gpu.sharded.columns import CHUNK, Router, chunks
+
+# What the shards have planned of a batch, and tell each other before any of them writes.
 
 
 class Direction(NamedTuple):

@@ -1,10 +1,4 @@
-"""A sweep in parts, so that contributions of one are sent while the next is computed.
-
-Positions are in the order of degrees, so the first rows have most of the edges, and the others most
-of the contributions. The first eighth is swept last: all contributions but its own are sent by
-then, or while it is swept. The others are two parts, for sweeps by pages, which take the edges
-first and then all rows alike: what is sent of one is sent while the next is finished.
-"""
+"""Operations over the rows of one shard, whose contributions are sent while it computes."""
 
 from __future__ import annotations
 
@@ -23,6 +17,13 @@ from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.sweeps import MultivectorOperations, OrthominUpdate, Sweep
 from liverank_gpu.sharded.columns import Columns
 from liverank_gpu.sharded.communicator import Communicator
+
+# ---- A sweep in parts, so that contributions of one are sent while the next is computed ----
+#
+# Positions are in the order of degrees, so the first rows have most of the edges, and the others
+# most of the contributions. The first eighth is swept last: all contributions but its own are sent
+# by then, or while it is swept. The others are two parts, for sweeps by pages, which take the edges
+# first and then all rows alike: what is sent of one is sent while the next is finished.
 
 _BOUNDS = (2, 8)
 """Parts end at one in so many of the rows: they are a half, three eighths and an eighth."""

@@ -1,4 +1,4 @@
-"""Sets of own vertices, and how they grow along the edges of all shards."""
+"""The iterations of the published strategies on shards, and the sets that they follow."""
 
 from __future__ import annotations
 
@@ -25,6 +25,8 @@ from liverank_gpu.sharded.columns import Columns
 from liverank_gpu.sharded.communicator import Communicator
 from liverank_gpu.sharded.residual import ShardedResidual
 from liverank_gpu.trace import TRACED_STEPS
+
+# ---- sets of own vertices, and how they grow along the edges of all shards ----
 
 
 class ShardedFrontier(FrontierOperations):

@@ -1,9 +1,4 @@
-"""Watched queries on one shard: those of one device, on its own rows.
-
-All shards take the same decisions. Whether there is memory for a workspace, shards tell each other:
-if one has none, the query is forgotten by all, and the engine has it solved again. Any other error
-ends the call on all shards, which then forget all queries.
-"""
+"""Personalized queries on one shard, watched ones too."""
 
 from __future__ import annotations
 
@@ -26,6 +21,12 @@ from liverank_gpu.personalized.resolve import ResolvedQuery
 from liverank_gpu.personalized.watched import Entry, Registration, Watched
 from liverank_gpu.sharded.vertices import OwnVertices
 from liverank_gpu.types import Personalized
+
+# ---- watched queries on one shard: those of one device, on its own rows ----
+#
+# All shards take the same decisions. Whether there is memory for a workspace, shards tell each
+# other: if one has none, the query is forgotten by all, and the engine has it solved again. Any
+# other error ends the call on all shards, which then forget all queries.
 
 
 class OwnRegistration(Registration):

@@ -1,7 +1,4 @@
-"""The out-lists of one shard for a snapshot: on their way out, and on their way in.
-
-Entries are numbered as in liverank_gpu.sharded.columns.
-"""
+"""The edges of a graph in shards, read: for a snapshot, for exports, around a vertex."""
 
 from __future__ import annotations
 
@@ -25,6 +22,10 @@ from liverank_gpu.operations.device import Array, DeviceOperations
 from liverank_gpu.sharded.columns import expanded, first_entries, overlap
 from liverank_gpu.sharded.graph import ShardGraph
 from liverank_gpu.types import EdgeBatch
+
+# ---- the out-lists of one shard for a snapshot: on their way out, and on their way in ----
+#
+# Entries are numbered as in liverank_gpu.sharded.columns.
 
 
 class CapturedLists:

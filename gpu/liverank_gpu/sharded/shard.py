@@ -1,4 +1,4 @@
-"""How the shards solve: as one device does, but the residual is never recomputed in parts."""
+"""One shard: what every process of a graph in shards runs."""
 
 from __future__ import annotations
 
@@ -35,6 +35,8 @@ from liverank_gpu.types import (
     Ranking,
     Result,
 )
+
+# How the shards solve: as one device does, but the residual is never recomputed in parts.
 
 
 class ShardSolver(AcceleratedSolver):

@@ -1,10 +1,4 @@
-"""Vertices of all shards with identical in-lists: liverank_gpu.pagerank.places over
-shards.
-
-Columns name a vertex differently on each shard, so lists are compared as positions. What one step
-reads of all shards together is at most what one device would read; every shard gets that and looks
-at it on the host, so that all take the same decisions.
-"""
+"""The vertices of one shard, and those of all shards whose in-lists are identical."""
 
 from __future__ import annotations
 
@@ -29,6 +23,12 @@ from liverank_gpu.pagerank.places import (
 from liverank_gpu.sharded.communicator import Communicator
 from liverank_gpu.sharded.graph import ShardGraph
 from liverank_gpu.types import Ranking
+
+# Vertices of all shards with identical in-lists: liverank_gpu.pagerank.places over shards.
+#
+# Columns name a vertex differently on each shard, so lists are compared as positions. What one step
+# reads of all shards together is at most what one device would read; every shard gets that and
+# looks at it on the host, so that all take the same decisions.
 
 United = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 """Returns the rows of the tables float64[…, columns] of all shards: the same on each of them."""

@@ -1,4 +1,4 @@
-"""Strongly connected components on ``cpu``."""
+"""Strongly connected components, core numbers and triangles on ``cpu``."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ from liverank_gpu.operations.analysis import (
 )
 from liverank_gpu.operations.csr import Csr, GraphView, Rows
 from liverank_gpu.operations.device import Array
+
+# ---- strongly connected components on ``cpu`` ----
 
 _SAMPLES = 1024
 """Edges in the sample for the reciprocity."""

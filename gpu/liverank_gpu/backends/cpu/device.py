@@ -1,9 +1,4 @@
-"""How much memory this process can still take on the host.
-
-The least of what is left on the machine (MemAvailable), in the process's control group and in the
-groups above it (versions 1 and 2), and in its address space (RLIMIT_AS). In a control group, file
-cache that is not in active use counts as free, because the kernel reclaims it first.
-"""
+"""The host as a device: its memory, and its time."""
 
 from __future__ import annotations
 
@@ -22,6 +17,12 @@ from numpy.typing import NDArray
 
 from liverank_gpu.errors import InvalidValue
 from liverank_gpu.operations.device import Array, DeviceOperations, Event
+
+# ---- how much memory this process can still take on the host ----
+#
+# The least of what is left on the machine (MemAvailable), in the process's control group and in the
+# groups above it (versions 1 and 2), and in its address space (RLIMIT_AS). In a control group, file
+# cache that is not in active use counts as free, because the kernel reclaims it first.
 
 MARGIN_BYTES = 64 << 20
 """Left for what is not planned: stacks of threads, columns of bodies, buffers of the journal."""

@@ -1,8 +1,4 @@
-"""Loops that turn edges in any order into rows: see liverank_gpu.out_of_core.spool.
-
-An edge is a key, ``target << 32 | source``, and in a weighted graph a weight beside it; otherwise
-weights are None. Loops run on the calling thread: weights are added up in the order of the keys.
-"""
+"""The lists of a graph on ``cpu``: packed, changed by batches, loaded, and compared."""
 
 from __future__ import annotations
 
@@ -33,6 +29,11 @@ from liverank_gpu.operations.graph import (
     returned_parts,
 )
 from liverank_gpu.random_numbers import mixed
+
+# ---- loops that turn edges in any order into rows: see liverank_gpu.out_of_core.spool ----
+#
+# An edge is a key, ``target << 32 | source``, and in a weighted graph a weight beside it; otherwise
+# weights are None. Loops run on the calling thread: weights are added up in the order of the keys.
 
 _DIGIT_BITS = 11
 """Keys are sorted by this many bits at a time: the ends of so many lists stay in cache."""

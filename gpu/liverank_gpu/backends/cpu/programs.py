@@ -1,15 +1,4 @@
-"""The loops of vertex programs on ``cpu`` (gpu/liverank_gpu/native/programs.h), for one program
-each.
-
-Those of built-in programs are in the extension. Those of others are compiled at first use, into a
-library of their own:
-
-FOLDER/NAME-DIGEST.so    the library, and behind it the SHA-256 of what comes before
-
-DIGEST is that of the source, its headers, the compiler and its options. FOLDER is a cache that no
-other user can write, ``liverank`` in that of this user, or else a folder of this process. A file
-that is damaged is compiled again.
-"""
+"""Vertex programs on ``cpu``: their library, their supersteps, and those on windows."""
 
 from __future__ import annotations
 
@@ -51,6 +40,18 @@ from liverank_gpu.operations.programs import (
     number,
     parameter_record,
 )
+
+# The loops of vertex programs on ``cpu`` (gpu/liverank_gpu/native/programs.h), for one program
+# each.
+#
+# Those of built-in programs are in the extension. Those of others are compiled at first use, into a
+# library of their own:
+#
+# FOLDER/NAME-DIGEST.so    the library, and behind it the SHA-256 of what comes before
+#
+# DIGEST is that of the source, its headers, the compiler and its options. FOLDER is a cache that no
+# other user can write, ``liverank`` in that of this user, or else a folder of this process. A file
+# that is damaged is compiled again.
 
 NATIVE = Path(liverank_gpu.native.__file__).parent
 BEFORE = """#pragma GCC diagnostic ignored "-Wunused-parameter"

@@ -1,6 +1,4 @@
-"""The iterations of the published strategies on ``cpu``: byte arrays over all vertices, as in the
-paper, and a round over the chunks of all rows an iteration.
-"""
+"""The iterations of the published strategies on ``cpu``, of global and of personalized ranks."""
 
 from __future__ import annotations
 
@@ -22,6 +20,9 @@ from liverank_gpu.operations.published import (
     WorkList,
 )
 from liverank_gpu.trace import TRACED_STEPS
+
+# The iterations of the published strategies on ``cpu``: byte arrays over all vertices, as in the
+# paper, and a round over the chunks of all rows an iteration.
 
 _LARGEST, _LARGEST_RELATIVE, _RECOMPUTED, _EDGES, _PRUNED, _SUMS = range(6)
 

@@ -1,4 +1,4 @@
-"""The residual under local changes, and push by rounds of work-lists, on ``cpu``."""
+"""The residual under local changes, pushes, and sets of vertices, on ``cpu``."""
 
 from __future__ import annotations
 
@@ -27,6 +27,8 @@ from liverank_gpu.operations.residual import (
     ResidualOperations,
     RoundOperations,
 )
+
+# ---- the residual under local changes, and push by rounds of work-lists, on ``cpu`` ----
 
 
 class CpuResidual(ResidualOperations):

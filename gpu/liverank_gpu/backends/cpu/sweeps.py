@@ -1,6 +1,4 @@
-"""Rows on ``cpu``: their chunks, and what kernels in gpu/liverank_gpu/native share with their
-callers.
-"""
+"""Dense sweeps on ``cpu``, of one vector and of several."""
 
 from __future__ import annotations
 
@@ -29,6 +27,9 @@ from liverank_gpu.operations.sweeps import (
     SweepOperations,
     SweepResult,
 )
+
+# Rows on ``cpu``: their chunks, and what kernels in gpu/liverank_gpu/native share with their
+# callers.
 
 CHUNK_WORK = 1 << 15
 """Rows plus edges of a chunk, a group of Rows on this backend."""

@@ -1,4 +1,4 @@
-"""Core numbers on ``cuda``."""
+"""Core numbers and triangles on ``cuda``."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from liverank_gpu.operations.analysis import (
 )
 from liverank_gpu.operations.csr import Csr, Rows
 from liverank_gpu.operations.device import Array
+
+# ---- core numbers on ``cuda`` ----
 
 _VERTICES_OF_A_BLOCK = 64
 """Vertices of a graph for each block of a launch, at least: few blocks synchronise faster."""

@@ -1,4 +1,4 @@
-"""Ids and keys on the host, as the kernels of ``cuda`` take them."""
+"""The lists of a graph on ``cuda``: changed by batches, loaded, and compared."""
 
 from __future__ import annotations
 
@@ -44,6 +44,8 @@ from liverank_gpu.operations.graph import (
     SortedKeys,
 )
 from liverank_gpu.types import VERTEX_LIMIT
+
+# ---- ids and keys on the host, as the kernels of ``cuda`` take them ----
 
 _NO_KEY = np.iinfo(np.int64).max
 

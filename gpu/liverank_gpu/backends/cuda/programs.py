@@ -1,4 +1,4 @@
-"""The translation unit of a vertex program: its functions in C++, then the kernels."""
+"""Vertex programs on ``cuda``: their source, their supersteps, and those on windows."""
 
 from __future__ import annotations
 
@@ -29,6 +29,8 @@ from liverank_gpu.operations.programs import (
     number,
     parameter_record,
 )
+
+# ---- the translation unit of a vertex program: its functions in C++, then the kernels ----
 
 KERNELS = ("initialise", "supports_any")
 ACTIVE_KERNELS = ("run_active<false>", "run_active<true>")

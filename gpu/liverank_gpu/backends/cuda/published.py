@@ -1,13 +1,4 @@
-"""The iterations of the published strategies on ``cuda``.
-
-A small affected set is kept as a list, and its iterations are one cooperative launch: many are
-shorter than the launches that they would take. A large one, or all vertices: a thread or a block
-for each vertex, as in the paper. Vertices are divided by in-degree for the ranks and by out-degree
-for the affected set ("Partition G, G'", the fastest of the three in the paper's figure 1). The
-degree bins of the graph have the division at hand, and batches maintain it. These are ordinary
-launches, issued a few iterations ahead: blocks that must all be resident leave too few threads to
-hide the latency of random reads.
-"""
+"""The iterations of the published strategies on ``cuda``, of global and of personalized ranks."""
 
 from __future__ import annotations
 
@@ -38,6 +29,16 @@ from liverank_gpu.operations.published import (
     WorkList,
 )
 from liverank_gpu.trace import TRACED_STEPS
+
+# ---- the iterations of the published strategies on ``cuda`` ----
+#
+# A small affected set is kept as a list, and its iterations are one cooperative launch: many are
+# shorter than the launches that they would take. A large one, or all vertices: a thread or a block
+# for each vertex, as in the paper. Vertices are divided by in-degree for the ranks and by
+# out-degree for the affected set ("Partition G, G'", the fastest of the three in the paper's figure
+# 1). The degree bins of the graph have the division at hand, and batches maintain it. These are
+# ordinary launches, issued a few iterations ahead: blocks that must all be resident leave too few
+# threads to hide the latency of random reads.
 
 _AHEAD = 8
 """Iterations that are issued before the host reads whether they have ended."""

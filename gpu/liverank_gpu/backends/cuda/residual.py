@@ -1,4 +1,4 @@
-"""The residual under local changes, and push by rounds of work-lists, on ``cuda``."""
+"""The residual under local changes, pushes, and sets of vertices, on ``cuda``."""
 
 from __future__ import annotations
 
@@ -29,6 +29,8 @@ from liverank_gpu.operations.residual import (
     ResidualOperations,
     RoundOperations,
 )
+
+# ---- the residual under local changes, and push by rounds of work-lists, on ``cuda`` ----
 
 _FILL = 1 << 16
 """Out-edges of a work-list below which a round takes the same time, however short it is."""

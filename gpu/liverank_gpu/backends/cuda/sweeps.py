@@ -1,4 +1,4 @@
-"""Dense sweeps over the transpose on ``cuda``."""
+"""Dense sweeps on ``cuda``, of one vector and of several."""
 
 from __future__ import annotations
 
@@ -50,6 +50,8 @@ from liverank_gpu.operations.sweeps import (
     SweepOperations,
     SweepResult,
 )
+
+# ---- dense sweeps over the transpose on ``cuda`` ----
 
 NO_DEFLATION = DeflationVector(NULL, NULL, 0.0)
 """For kernels that do not deflate."""
