@@ -21,11 +21,14 @@ import pytest
 
 import liverank_gpu
 from liverank_gpu import operations
-from liverank_gpu.backends import cpu, cuda
+from liverank_gpu.backends import backend_named, cpu, cuda
 from liverank_gpu.backends.cuda.kernels import loader
 from liverank_gpu.backends.cuda.programs import program_source
 from liverank_gpu.backends.reference import reference_backend
+from liverank_gpu.operations.csr import Kernels, Operation
+from liverank_gpu.operations.sweeps import FusedOrthomin, FusedSweeps
 from liverank_gpu.programs.algorithms import LEVELS
+from tests.cuda_emulator.emulated import emulated_backend
 
 ROOT = Path(__file__).parents[1]
 
@@ -149,6 +152,25 @@ def test_backends_implement_the_contracts_as_declared(contract: type, package: M
         if inspect.isclass(each) and issubclass(each, contract) and each is not contract
     ]
     _assert_as_declared(contract, implementation)
+
+
+def test_backends_run_the_operations_that_are_records() -> None:
+    records = {
+        each
+        for module in _operations()
+        for each in vars(module).values()
+        if inspect.isclass(each) and issubclass(each, Operation) and each is not Operation
+    }
+    assert len(records) > 10
+    of_device, of_host, of_reference = (
+        each.run for each in (emulated_backend(), backend_named("cpu"), reference_backend())
+    )
+    assert isinstance(of_device, Kernels)
+    assert of_device.operations == records
+    fused = {FusedSweeps, FusedOrthomin}
+    for run in (of_host, of_reference):
+        assert isinstance(run, Kernels)
+        assert run.operations == records - fused
 
 
 @pytest.mark.parametrize("contract", _contracts(), ids=lambda contract: contract.__name__)

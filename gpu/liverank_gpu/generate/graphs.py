@@ -225,15 +225,15 @@ def rmat(scale: int, edges_per_vertex: int = 16, *, seed: int = 0, shuffle: bool
 #   The edges of a clique vertex lead to the d-1 others; for d = 1 vertex 0 has none, and is linked
 #   to directly.
 #
-# The numbers of attempt a are numbers 3a, 3a+1 and 3a+2 of the sequence that begins at number v·d
-# + l of the seed's own (liverank_gpu.random_numbers): u is ⌊x·v/2⁶⁴⌋, the edge is direct where the
-# upper 53 bits of the second number are below ⌈p·2⁵³⌉, and the third number chooses among u's
+# The numbers of attempt a are numbers 3a, 3a+1 and 3a+2 of the sequence that begins at number
+# v·d + l of the seed's own (liverank_gpu.random_numbers): u is ⌊x·v/2⁶⁴⌋, the edge is direct where
+# the upper 53 bits of the second number are below ⌈p·2⁵³⌉, and the third number chooses among u's
 # edges as the first one chooses u.
 #
 # The paper's text has four faults, which this specification avoids. It draws u from 1 … v-1, so
 # that v = d with p = 1 never ends. It does not test again for duplicates when a queued copy is
-# resolved. It loses which edge a queued pair (u, l) belongs to. It does not define the clique of d
-# = 1.
+# resolved. It loses which edge a queued pair (u, l) belongs to. It does not define the clique of
+# d = 1.
 #
 # The tail of the degrees has the exponent 1 + 1/(1-p); p = 1/2 is the model of Barabási and
 # Albert.

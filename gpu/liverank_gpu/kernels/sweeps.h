@@ -1,5 +1,5 @@
-// What a dense sweep and a step of Orthomin(1) do at one vertex, for both backends (liverank_gpu.operations.sweeps: sweep,
-// orthomin_step).
+// What a dense sweep and a step of Orthomin(1) do at one vertex, for both backends (liverank_gpu.operations.sweeps: Sweep,
+// OrthominUpdate).
 #pragma once
 #include "vertex.h"
 

@@ -42,7 +42,10 @@ def loaded() -> Any:
     names = [f"_kernels_v{each}" for each in range(own, 1, -1)] or ["_kernels"]
     for name in names:
         if (path := folder / f"{name}.abi3.so").exists():
-            return extension(path, name)
+            try:
+                return extension(path, name)
+            except ImportError as error:  # of another machine, or damaged
+                raise BackendUnavailable("cpu", f"{path} cannot be loaded: {error}") from error
     raise BackendUnavailable(
         "cpu",
         f"its kernels are not compiled for this machine ({folder} has none of {', '.join(names)}): "
@@ -56,6 +59,8 @@ class _Kernels(ModuleType):
     """
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
         try:
             found = getattr(loaded(), name)
         except BackendUnavailable:

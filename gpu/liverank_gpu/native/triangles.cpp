@@ -91,8 +91,8 @@ struct Bounds {
     }
 };
 
-// Calls visit(u, v, entry, here, there) for each triangle u < v < w with u in `lowest` and v in `middle`: u → v and u → w are
-// entries `entry` and `here`, v → w is `there`. Then calls of_pair(u, v, entry, triangles), and of_row(u, triangles).
+// Calls visit(one, entry, here, there) for each triangle u < v < w with u in `lowest` and v in `middle`: u → v and u → w are
+// entries `entry` and `here`, v → w is `there`. Then calls of_pair(v, entry, triangles), and of_row(u, triangles).
 template <class Visit, class OfPair, class OfRow>
 void between(const Window& lowest, const Window& middle, const Visit& visit, const OfPair& of_pair, const OfRow& of_row) {
     const auto& indices = lowest.rows.column_indices;

@@ -110,6 +110,10 @@ class Costs:
         return pushed.delta.additions * self.pushed_edge + pushed.rounds * self.round_overhead
 
 
+HOST_COSTS = Costs(pushed_edge=8.0, sweep_overhead=1e4, sparse_part=16, exchange=5e5)
+"""Those of ``cpu``, and of ``reference``, so that both decide alike."""
+
+
 @dataclass(frozen=True, slots=True)
 class Backend:
     """One kind of device and the operations that run on it.

@@ -117,7 +117,7 @@ class GraphView(NamedTuple):
                  the sum of the weights of the out-edges and the loop. It equals `loop` if and only
                  if there is no other out-edge
     longest_row  upper bound on the length of the in-lists
-    pages        the in-lists in pages, by which `sweep` and `orthomin_step` sum contributions; None
+    pages        the in-lists in pages, by which Sweep and OrthominProducts sum contributions; None
                  if they take `incoming`
     """
 
@@ -195,17 +195,18 @@ class Operation(Generic[Result]):
 
     writes   the array over columns which it writes for its rows, and which the next pass reads for
              all: shards exchange it
-    in_rows  whether it reads the in-lists of `rows`: it has a `graph` and `rows`, and can be run
-             for a part of them after the other
+    in_rows  whether it reads the in-lists of `rows`; it has a `graph` and `rows` then
+    divides  whether it can be run for one part of these rows after the other
     maxima   the numbers of its result that are maxima, not sums
     """
 
     writes: ClassVar[str | None] = None
     in_rows: ClassVar[bool] = False
+    divides: ClassVar[bool] = False
     maxima: ClassVar[frozenset[str]] = frozenset()
 
     def over(self, graph: GraphView, rows: Rows) -> Self:
-        """The same pass over other lists; only if `in_rows`."""
+        """The same pass over other lists; only if it `divides`."""
         return replace(self, graph=graph, rows=rows)  # type: ignore[call-arg]
 
 
@@ -226,6 +227,11 @@ class Kernels:
     def __init__(self, *tables: Table) -> None:
         self._table = {kind: run for table in tables for kind, run in table.items()}
 
+    @property
+    def operations(self) -> frozenset[type[Operation[Any]]]:
+        """The kinds that there are."""
+        return frozenset(self._table)
+
     def __call__(self, operation: Operation[Result], /) -> Result:
         run = self._table.get(type(operation))
         if run is None:
@@ -239,7 +245,8 @@ def combined(
     results: list[Any],
     add: Callable[[list[float]], float],
 ) -> Any:
-    """The result of an operation from those of its parts, NamedTuples of numbers.
+    """The result of an operation from those of its parts, which are at least one and NamedTuples
+    of numbers of one kind.
 
     add  the sum of the numbers of all parts
     """

@@ -434,7 +434,6 @@ class ProgramOperations(ABC):
 
 
 # A vertex program as a struct in C++: what both backends put before their kernels, and after
-#
 # gpu/liverank_gpu/kernels/program_vertex.h, which says what it has.
 
 MERGES = ("", "min", "max", "sum")

@@ -153,6 +153,7 @@ class ComputeResidual(Operation[ResidualSums]):
     """
 
     in_rows = True
+    divides = True
 
     graph: GraphView
     rows: Rows
@@ -246,6 +247,7 @@ class Sweep(Operation[SweepResult]):
 
     writes = "new_contributions"
     in_rows = True
+    divides = True
     maxima = frozenset({"largest_step"})
 
     graph: GraphView
@@ -270,6 +272,8 @@ class FusedSweeps(Operation[list[tuple[SweepResult, float]]]):
     contributions, new_contributions  take turns: after an even number of sweeps the first ones are
                                       those of r
     """
+
+    in_rows = True
 
     graph: GraphView
     rows: Rows
@@ -297,6 +301,8 @@ class OrthominProducts(Operation[Array]):
     floor         weights are recomputed, W = 1 / (1 - αℓ/d) / max(y, floor); 0 to keep them
     has_previous  whether `state` holds a p' and q'
     """
+
+    in_rows = True
 
     graph: GraphView
     rows: Rows
@@ -340,6 +346,8 @@ class FusedOrthomin(Operation[list[tuple[OrthominStep, SweepResult, float]]]):
     image_mean           of q' in `state`, if there is one
     floor, has_previous  of the first step; the others keep the weights, and have a p' and q'
     """
+
+    in_rows = True
 
     graph: GraphView
     rows: Rows
@@ -429,6 +437,7 @@ class SweepMany(Operation[NDArray[np.float64]]):
     """
 
     writes = "new_contributions"
+    in_rows = True
 
     graph: GraphView
     rows: Rows

@@ -260,6 +260,8 @@ class WindowRun:
     def __call__(self, operation: Operation[Result], /) -> Result:
         if not operation.in_rows:
             return self._local(operation)
+        if not operation.divides:
+            raise NotImplementedError(f"no {type(operation).__name__} window by window")
         graph: GraphView = operation.graph  # type: ignore[attr-defined]
         starts, lengths = graph.incoming.row_starts, graph.incoming.row_lengths
         results = []

@@ -85,7 +85,6 @@ def _next_bound(open_gap: float, bound: float) -> float:
 
 
 # Runs a strategy in one of its forms. Accelerated: push and dense sweeps for ``residual``, sweeps
-#
 # for strategies over all vertices, Jacobi steps for those that follow a frontier.
 
 

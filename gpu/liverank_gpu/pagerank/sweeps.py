@@ -293,7 +293,6 @@ def relative_cost(kind: SweepKind, iterate: GlobalIterate) -> float:
 
 
 # Sweeps accelerated by Orthomin(1), a conjugate direction method for nonsymmetric systems
-#
 # (Vinsome, 1976; Saad, "Iterative Methods for Sparse Linear Systems", section 6.9).
 #
 # Each step goes in the direction of the newest residual, made orthogonal to the last direction, as
@@ -450,8 +449,8 @@ class Orthomin:
 # in-edges, and c follows from what these values send in the mean. On R-MAT the bound of this guess
 # is 0.1 to 0.2, where that of y = 1 is 3 to 8.
 #
-# No pass over the edges in float64 computes its residual: an ordinary sweep takes the step from y
-# = 0 with the contributions of the guess, and leaves the residual that this has.
+# No pass over the edges in float64 computes its residual: an ordinary sweep takes the step from
+# y = 0 with the contributions of the guess, and leaves the residual that this has.
 #
 # In graphs with many closed classes (web graphs, package registries) equal ranks are the better
 # start: the residual then has no part in those classes, whose errors fall slowest (see

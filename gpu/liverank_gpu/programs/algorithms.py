@@ -188,7 +188,6 @@ from given degrees: see liverank_gpu.programs.algorithms.
 
 
 # Algorithms that are not vertex programs themselves: they run one several times, or have their
-#
 # own kernels. All but label propagation ignore direction and loops; all ignore weights.
 
 

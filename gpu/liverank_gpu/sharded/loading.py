@@ -207,7 +207,6 @@ def warm_up_merge(backend: Backend, weighted: bool) -> None:
 
 
 # Batches that are a large part of a graph in shards, and its first edges: from the slices of a
-#
 # batch, and own lists, into new lists of own rows.
 #
 # As on one device (PackedCsr.load), one range of rows is sorted at a time. Of each range, a shard

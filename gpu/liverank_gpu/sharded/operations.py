@@ -187,7 +187,7 @@ class ShardRun:
         rows, written = sweep.rows, sweep.new_contributions
         parts = self._divided.parts(rows, self._divided.spans(written))
         sending = Sending(self._columns, written, rows, parts)
-        result = self._local.run(replace(sweep, rows=sending.rows))
+        result = self._local.run(sweep.over(sweep.graph, sending.rows))
         sending.complete()
         return result
 

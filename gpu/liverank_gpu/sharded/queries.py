@@ -98,9 +98,7 @@ class OwnWatched(Watched):
         Watched._give_up(entry, error)
 
 
-# Personalized queries on a graph in shards: by the methods of one device, each on its own rows;
-#
-# for those that are watched see liverank_gpu.sharded.queries.
+# ---- personalized queries on a graph in shards: by the methods of one device, on own rows ----
 #
 # Every shard runs the same queries (liverank_gpu.personalized.batch) on its part of y and r, in
 # blocks where that is faster. Sweeps, pushes and sums are those of the shards, so all take the

@@ -59,8 +59,9 @@ def shard_solver(
 
 # One shard: what every process of a sharded graph runs. All shards make the same calls.
 #
-# shard = Shard(NcclCommunicator(rank, 2, identity), Options(), backend_named("cuda"))
-# shard.apply(slice_of_batch) result = shard.update("static")
+#     shard = Shard(NcclCommunicator(rank, 2, identity), Options(), backend_named("cuda"))
+#     shard.apply(slice_of_batch)
+#     result = shard.update("static")
 
 
 class Leading(NamedTuple):

@@ -52,7 +52,9 @@ COMPARED = {
 """Operations by contract, but for those that are a backend's own choice."""
 
 RECORDS = {*SWEEPS, *MULTIVECTOR} - {SumInDegrees}
-"""Operations that are records; what SumInDegrees sums up is a backend's own choice."""
+"""Operations that are records, of which tests/test_structure.py knows that they are all there; what
+SumInDegrees sums up is a backend's own choice.
+"""
 
 NOT_CALLED = {"copy_rows", "expand", "scale_rows", "spread", "with_same_list"}
 """But by other operations; or by none of these updates and queries."""
@@ -166,8 +168,10 @@ def _assert_same(found: Any, expected: Any, name: str, in_any_order: bool = Fals
             absolute * size,
             err_msg=name,
         )
-    elif isinstance(found, int | bool | str | None):
+    elif isinstance(found, int | np.integer | str | None):
         assert found == expected, name
+    else:
+        assert callable(found), f"{name}: {type(found)} is not compared"
 
 
 OPTIONS = {

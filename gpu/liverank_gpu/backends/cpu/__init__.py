@@ -15,7 +15,7 @@ from liverank_gpu.backends.cpu.published import CpuForwardPush, CpuPublished
 from liverank_gpu.backends.cpu.residual import CpuFrontier, CpuResidual, CpuRounds
 from liverank_gpu.backends.cpu.select import CpuSelect
 from liverank_gpu.backends.cpu.sweeps import MULTIVECTOR, SWEEPS, CpuMultivector, CpuSweeps
-from liverank_gpu.operations.backend import Backend, Costs
+from liverank_gpu.operations.backend import HOST_COSTS, Backend
 from liverank_gpu.operations.csr import Kernels
 
 
@@ -26,7 +26,7 @@ def cpu_backend() -> Backend:
     rebuild = CpuRebuild(device, graph)
     return Backend(
         name="cpu",
-        costs=Costs(pushed_edge=8.0, sweep_overhead=1e4, sparse_part=16, exchange=5e5),
+        costs=HOST_COSTS,
         run=Kernels(SWEEPS, MULTIVECTOR),
         device=device,
         graph=graph,

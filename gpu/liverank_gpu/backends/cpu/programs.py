@@ -214,8 +214,8 @@ def _own_folder() -> Path:
 
 # ---- vertex programs on ``cpu`` ----
 
-_NEXT, _RECEIVED = 0, 1
-"""Positions in the counts of a superstep: vertices that are active next, and that received."""
+_NEXT = 0
+"""The position of the vertices that are active next in the counts of a superstep."""
 
 _LEAST_MESSAGES = 1 << 15
 """Messages of a superstep below which the calling thread sends all."""

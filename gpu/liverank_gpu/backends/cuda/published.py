@@ -194,7 +194,6 @@ class CudaPublished(PublishedOperations):
 
 
 # The iterations of published personalized PageRank on ``cuda``: the host reads the length of each
-#
 # work-list, as a hybrid decides by it.
 
 

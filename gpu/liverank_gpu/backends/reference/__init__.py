@@ -41,7 +41,7 @@ from liverank_gpu.backends.reference.solve import (
     ReferenceRounds,
     ReferenceSweeps,
 )
-from liverank_gpu.operations.backend import Backend, Costs
+from liverank_gpu.operations.backend import HOST_COSTS, Backend
 from liverank_gpu.operations.csr import Kernels
 
 
@@ -50,7 +50,7 @@ def reference_backend() -> Backend:
     device, graph = CpuDevice(), ReferenceGraph()
     return Backend(
         name="reference",
-        costs=Costs(pushed_edge=8.0, sweep_overhead=1e4, sparse_part=16, exchange=5e5),
+        costs=HOST_COSTS,
         run=Kernels(SWEEPS, MULTIVECTOR),
         device=device,
         graph=graph,
