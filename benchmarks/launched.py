@@ -6,13 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 from liverank_gpu.backends.cuda import kernels_of
-from liverank_gpu.backends.cuda.kernels.loader import NAMES
+from liverank_gpu.backends.cuda.kernels.loader import kernels, units
 from liverank_gpu.operations.backend import Backend
 
 
 def watch_launches(backend: Backend) -> set[str]:
     """The kernels that have not been launched; each leaves the set at its first launch."""
-    left = {f"{unit}: {expression}" for unit, names in NAMES.items() for expression in names}
+    left = {f"{unit}: {expression}" for unit in units() for expression in kernels(unit)}
 
     def noted(name: str, kernel: Callable[..., None]) -> Callable[..., None]:
         def run(*arguments: Any, **shared: int) -> None:
@@ -22,8 +22,8 @@ def watch_launches(backend: Backend) -> set[str]:
         return run
 
     loaded = kernels_of(backend)
-    for unit in NAMES:
-        kernels = loaded[unit]
-        for expression, kernel in kernels.items():
-            kernels[expression] = noted(f"{unit}: {expression}", kernel)
+    for unit in units():
+        own = loaded[unit]
+        for expression, kernel in own.items():
+            own[expression] = noted(f"{unit}: {expression}", kernel)
     return left

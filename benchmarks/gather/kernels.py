@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from liverank_gpu.backends.cuda.device import CudaDevice
-from liverank_gpu.backends.cuda.kernels.loader import BLOCK, COMPILE_OPTIONS, SWEEP_SUMS, source
+from liverank_gpu.backends.cuda.kernels.loader import BLOCK, SWEEP_SUMS, text_of
 from liverank_gpu.graph.dynamic_graph import DynamicGraph
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.csr import GraphView
@@ -35,7 +34,7 @@ class Kernels:
         """`block` threads take the place of the product's BLOCK."""
         if not isinstance(backend.device, CudaDevice):
             raise TypeError(f"expected a CUDA backend, got {backend.name!r}")
-        headers = source("sweep").partition('#line 1 "sweep.cu"')[0]
+        headers = text_of("page_sums.cuh", "sweep_step.cuh")
         own = f"inline constexpr int BLOCK = {BLOCK};"
         if headers.count(own) != 1:
             raise ValueError(f"expected {own!r} once in the headers of sweep.cu")
@@ -44,38 +43,20 @@ class Kernels:
         text = (_FOLDER / f"{file}.cu").read_text("utf-8")
         whole = "\n".join([headers, *lines, f'#line 1 "{file}.cu"', text])
         self.device, self.block = backend.device, block
-        self._kernel = _loaded(self.device, f"gather_{file}", whole, (*names, _ADD_SUMS))
+        self._kernel = self.device.compile(f"gather_{file}", whole, (*names, _ADD_SUMS))
 
     def __call__(
         self, kernel: str, blocks: int, *arguments: Any, threads: int = 0, shared: int = 0
     ) -> None:
         """Launches a kernel; `shared` is its dynamic shared memory in bytes."""
-        launched: Any = self._kernel(kernel)
         shape = (blocks,), (threads or self.block,), arguments
-        if not shared:
-            launched(*shape)
-            return
-        launched.max_dynamic_shared_size_bytes = shared
-        launched(*shape, shared_mem=shared)
+        self._kernel(kernel)(*shape, shared_mem=shared)
 
     def result(self, partial_sums: Array) -> SweepResult:
         """The sums of a sweep from those of its blocks."""
         sums = self.device.xp.empty(SWEEP_SUMS)
         self(_ADD_SUMS, 1, partial_sums, np.int32(len(partial_sums)), sums)
         return SweepResult(*self.device.to_host(sums).tolist())
-
-
-def _loaded(
-    device: CudaDevice, name: str, text: str, names: tuple[str, ...]
-) -> Callable[[str], Any]:
-    """Compiled kernels by name expression. Those of `CudaDevice.compile` take no more blocks than
-    are resident, so only an emulated device uses it.
-    """
-    if device.xp is np:
-        return device.compile(name, text, names)
-    module = device.xp.RawModule(code=text, options=COMPILE_OPTIONS, name_expressions=names)
-    get: Callable[[str], Any] = module.get_function
-    return get
 
 
 @dataclass(slots=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -10,11 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from liverank_gpu.backends.cuda.kernels.loader import source
+from liverank_gpu.backends.cuda.kernels.loader import kernels, source
+from liverank_gpu.backends.cuda.kernels.parameters import Parameters, parameters_of
 from liverank_gpu.graph.dynamic_graph import DynamicGraph
 from liverank_gpu.operations.device import Array
-
-_KERNEL = re.compile(r"__global__ void (?:__launch_bounds__\([^)]*\) )?(\w+)\(([^)]*)\)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +42,7 @@ class Sizes:
 
 
 Arguments = Mapping[str, Any]
-"""The arguments of a launch, by the names that the kernel gives them."""
+"""The arguments of a launch, by the names that the kernel gives them, and its structs."""
 
 Model = Callable[[Sizes, Arguments], float]
 """Bytes that a launch has to read from memory and write to it."""
@@ -62,14 +60,12 @@ def named(kernel: str, arguments: Sequence[Any]) -> Arguments:
     Raises ValueError if their number is not that of the kernel's parameters.
     """
     file, _, expression = kernel.partition(": ")
-    names = _parameters(file)[expression.split("<")[0]]
-    return dict(zip(names, arguments, strict=True))
+    parameters = _parameters(file)[expression]
+    names = [member.name for member in parameters.members]
+    return dict(zip(names, parameters.flattened(tuple(arguments)), strict=True))
 
 
 @cache
-def _parameters(file: str) -> dict[str, tuple[str, ...]]:
-    """The names of the parameters of each kernel of a file."""
-    return {
-        kernel[1]: tuple(each.split()[-1].lstrip("*") for each in kernel[2].split(","))
-        for kernel in _KERNEL.finditer(source(file))
-    }
+def _parameters(file: str) -> dict[str, Parameters]:
+    """The parameters of each kernel of a file."""
+    return parameters_of(source(file), kernels(file))

@@ -31,7 +31,7 @@ def load(order: str) -> kim.Load:
     return CpuLoader(
         "shuffled" if order == "shuffled" else "forward",
         source=lambda _: kim.SOURCE.read_text(),
-        names={"kim": kim.NAMES},
+        names=lambda _: kim.NAMES,
     )("kim")
 
 

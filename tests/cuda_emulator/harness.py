@@ -32,7 +32,7 @@ import shutil
 import subprocess
 import tempfile
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
@@ -40,6 +40,7 @@ import numpy as np
 import pytest
 
 from liverank_gpu.backends.cuda.kernels import loader
+from liverank_gpu.backends.cuda.kernels.parameters import Member, Parameters, parameters_of
 
 HERE = Path(__file__).parent
 CACHE = HERE.parents[1] / ".pytest_cache" / "kernels"
@@ -116,7 +117,22 @@ class _Shape(ctypes.Structure):
 
 
 class _Argument(ctypes.Structure):
-    _fields_ = (("data", ctypes.c_void_p), ("bytes", ctypes.c_size_t))
+    _fields_ = (
+        ("parameter", _Parameter),
+        ("offset", ctypes.c_uint),
+        ("array", ctypes.c_void_p),
+        ("bytes", ctypes.c_size_t),
+    )
+
+
+class _Arguments(ctypes.Structure):
+    _fields_ = (
+        ("items", ctypes.POINTER(_Argument)),
+        ("count", ctypes.c_uint),
+        ("block", ctypes.c_char_p),
+        ("offsets", ctypes.POINTER(ctypes.c_uint)),
+        ("parameters", ctypes.c_uint),
+    )
 
 
 class _Fault(ctypes.Structure):
@@ -130,12 +146,16 @@ class _Fault(ctypes.Structure):
 
 
 class CompiledKernel:
-    """One kernel, launched as ``cupy.RawKernel`` is."""
+    """One kernel: see liverank_gpu.backends.cuda.device.Kernel.
+
+    parameters  as its declaration says; TypeError if the compiler says something else
+    """
 
     def __init__(
         self,
         name: str,
         library: ctypes.CDLL,
+        parameters: Parameters,
         launch: Callable[..., bool],
         next_seed: Callable[[], int],
     ) -> None:
@@ -147,8 +167,10 @@ class CompiledKernel:
             for at in range(self._table.count)
             if self._table.kernels[at].name.decode() == name
         )
-        self._parameters = [self._kernel.parameters[at] for at in range(self._kernel.count)]
+        self._declared = parameters
+        self._parameters = self._described()
         self._accepted = [(p.pointer, p.kind.decode(), p.size) for p in self._parameters]
+        self._offsets = (ctypes.c_uint * len(parameters.offsets))(*parameters.offsets)
         self._launch = launch
         self._next_seed = next_seed
 
@@ -161,20 +183,29 @@ class CompiledKernel:
         shared_mem: int = 0,
     ) -> None:
         """Runs to the end. `shared_mem` is the block's dynamic shared memory in bytes."""
-        if len(args) != len(self._parameters):
-            raise TypeError(f"{self.name} takes {len(self._parameters)} arguments, got {len(args)}")
-        arguments = (_Argument * len(args))()
-        scalars = []  # kept alive until the launch is over
-        for position, value in enumerate(args):
+        values = self._declared.flattened(args)
+        if len(values) != len(self._parameters):
+            raise TypeError(
+                f"{self.name} takes {len(self._parameters)} arguments, got {len(values)}"
+            )
+        items = (_Argument * len(values))()
+        packed = ctypes.create_string_buffer(max(1, self._declared.size))
+        for position, value in enumerate(values):
+            parameter, offset = self._parameters[position], self._declared.members[position].offset
             if isinstance(value, np.ndarray) and value.shape:
                 self._check_array(position, value)
-                arguments[position] = _Argument(_address(value), value.nbytes)
-            elif _is_null(value) and self._parameters[position].pointer:
-                arguments[position] = _Argument(None, 0)
+                items[position] = _Argument(parameter, offset, _address(value), value.nbytes)
             else:
-                scalar = self._check_scalar(position, value)
-                scalars.append(scalar)
-                arguments[position] = _Argument(_address(scalar), scalar.nbytes)
+                items[position] = _Argument(parameter, offset, None, 0)
+                if value is not None or not parameter.pointer:
+                    self._pack_number(position, value, packed, offset)
+        arguments = _Arguments(
+            items,
+            len(values),
+            ctypes.cast(packed, ctypes.c_char_p),
+            self._offsets,
+            len(self._offsets),
+        )
         seed = self._next_seed()
         shape = _Shape(
             _extent(self.name, "grid", grid, _MOST_GRID),
@@ -193,7 +224,7 @@ class CompiledKernel:
             ctypes.byref(self._table),
             ctypes.byref(self._kernel),
             ctypes.byref(shape),
-            arguments,
+            ctypes.byref(arguments),
             ctypes.byref(fault),
         ):
             raise KernelFault(self._describe(fault, seed))
@@ -213,14 +244,36 @@ class CompiledKernel:
         if not (array.flags.writeable or self._parameters[position].constant):
             raise self._refusal(position, "a read-only array, and the parameter is not const")
 
-    def _check_scalar(self, position: int, value: object) -> np.ndarray[Any, Any]:
+    def _pack_number(self, position: int, value: Any, packed: Any, offset: int) -> None:
         pointer, kind, size = self._accepted[position]
-        if isinstance(value, np.generic | np.ndarray) and not pointer:
-            # a struct is an array of one record without a shape, as CuPy takes it
-            if (value.dtype.kind, value.dtype.itemsize) == (kind, size):
-                return np.asarray(value)
-            raise self._refusal(position, f"a scalar of {value.dtype}")
-        raise self._refusal(position, f"{type(value).__name__} {value!r}")
+        whole = isinstance(value, int | np.integer | np.bool_)
+        if pointer or not (whole or (kind == "f" and isinstance(value, float | np.floating))):
+            raise self._refusal(position, f"{type(value).__name__} {value!r}")
+        number = np.array(value).astype(f"{kind}{size}")
+        if number != value and kind != "f":
+            raise self._refusal(position, f"{value!r}")
+        packed[offset : offset + size] = number.tobytes()
+
+    def _described(self) -> list[_Parameter]:
+        """What the compiler says of each parameter, with the members of structs, as they are
+        declared, in place of structs.
+        """
+        declared = self._declared
+        found: list[_Parameter] = []
+        ends = [*declared.offsets[1:], declared.size]
+        described = [self._kernel.parameters[at] for at in range(self._kernel.count)]
+        for parameter, offset, end in zip(described, declared.offsets, ends, strict=True):
+            own = [each for each in declared.members if offset <= each.offset < end]
+            members = [_parameter_of(each) for each in own]
+            if parameter.kind == b"V" and not parameter.pointer:
+                fits = offset + parameter.size <= end < offset + parameter.size + 8
+                found += members
+            else:
+                fits = len(own) == 1 and _same(parameter, members[0])
+                found.append(parameter)
+            if not fits:
+                raise TypeError(f"{self.name}: {own[0].name} is no {parameter}")
+        return found
 
     def _refusal(self, position: int, got: str) -> TypeError:
         return TypeError(
@@ -253,7 +306,7 @@ class CpuLoader:
         seed: int = 1,
         *,
         source: Callable[[str], str] = loader.source,
-        names: Mapping[str, Sequence[str]] = loader.NAMES,
+        names: Callable[[str], Sequence[str]] = loader.kernels,
         cache: Path = CACHE,
     ) -> None:
         if order not in ("forward", "shuffled"):
@@ -268,15 +321,17 @@ class CpuLoader:
         self._cache = cache
 
     def __call__(self, name: str) -> Callable[[str], CompiledKernel]:
-        runtime, library = _load(self._cache, name, self._source(name), tuple(self._names[name]))
+        runtime, library = _load(self._cache, name, self._source(name), tuple(self._names(name)))
         launch = runtime.cuda_on_cpu_launch
         launch.restype = ctypes.c_bool
-        expressions = self._names[name]
+        expressions = self._names(name)
+        parameters = parameters_of(self._source(name), expressions)
 
         def kernel(expression: str) -> CompiledKernel:
             if expression not in expressions:
                 raise KeyError(f"{expression!r} is not among {name}'s kernels {list(expressions)}")
-            return CompiledKernel(expression, library, launch, self._next_seed)
+            declared = parameters[expression]
+            return CompiledKernel(expression, library, declared, launch, self._next_seed)
 
         return kernel
 
@@ -407,8 +462,19 @@ def _run(folder: Path, *command: str) -> None:
         raise RuntimeError(f"{' '.join(command)}\n{done.stderr}")
 
 
-def _is_null(value: object) -> bool:
-    return value is None or (isinstance(value, np.uintp) and value == 0)
+def _parameter_of(member: Member) -> _Parameter:
+    """A member of a struct; what points to other types than numbers is "any type"."""
+    try:
+        dtype = np.dtype(Member("", member.type, False, False, 0).code)
+    except KeyError:
+        return _Parameter(1, b"v", member.pointer, member.constant)
+    return _Parameter(dtype.itemsize, dtype.kind.encode(), member.pointer, member.constant)
+
+
+def _same(described: _Parameter, declared: _Parameter) -> bool:
+    any_type = b"v" in (described.kind, declared.kind)
+    kinds = [(each.kind, each.size) for each in (described, declared)]
+    return bool(described.pointer == declared.pointer and (any_type or kinds[0] == kinds[1]))
 
 
 def _address(array: np.ndarray[Any, Any]) -> int:

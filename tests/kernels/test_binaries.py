@@ -13,7 +13,7 @@ import pytest
 from liverank_gpu.backends.cuda.kernels import binaries, loader
 from liverank_gpu.backends.cuda.kernels.compile import Compiled
 
-UNWEIGHTED = {unit for unit in loader.NAMES if not loader.is_weighted(unit)}
+UNWEIGHTED = {unit for unit in loader.units() if not loader.is_weighted(unit)}
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def fake(unit: str, architecture: str) -> Compiled:
-    names = {expression: f"_Z{expression}" for expression in loader.NAMES[unit]}
+    names = {expression: f"_Z{expression}" for expression in loader.kernels(unit)}
     return Compiled(f"{architecture} {unit}".encode(), names, "")
 
 
@@ -41,11 +41,11 @@ def test_missing_units_are_compiled_once_all_together(compiled: list[str]) -> No
     for unit in sorted(UNWEIGHTED):
         binary = binaries.binary_of(unit, "90")
         assert binary.path.read_bytes() == f"sm_90 {unit}".encode()
-        assert set(binary.names) == set(loader.NAMES[unit])
+        assert set(binary.names) == set(loader.kernels(unit))
     assert set(compiled) == {f"sm_90 {unit}" for unit in UNWEIGHTED}
     assert len(compiled) == len(UNWEIGHTED)
     binaries.binary_of("weights_weighted", "90")
-    assert len(compiled) == len(loader.NAMES)
+    assert len(compiled) == len(loader.units())
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_the_command_compiles_kernels_for_an_image(
 ) -> None:
     # test_compile.py compiles all of them
     units = ("frontier", "orthomin", "rebuild_weighted")
-    monkeypatch.setattr(binaries, "NAMES", {unit: loader.NAMES[unit] for unit in units})
+    monkeypatch.setattr(binaries, "units", lambda: tuple(units))
     monkeypatch.setattr("sys.argv", ["kernels", "sm_90", "--out", str(tmp_path)])
     runpy.run_module("liverank_gpu.backends.cuda.kernels", run_name="__main__")
     assert capsys.readouterr().out == "compiled 3 files for sm_90\n"
@@ -136,7 +136,7 @@ def test_the_command_compiles_kernels_for_an_image(
         (path,) = (tmp_path / "sm_90").glob(f"{unit}-*.cubin")
         assert path.read_bytes().startswith(b"\x7fELF")
         facts = json.loads(path.with_suffix(".json").read_text())
-        assert set(facts["names"]) == set(loader.NAMES[unit])
+        assert set(facts["names"]) == set(loader.kernels(unit))
         for name in facts["names"].values():
             assert name.encode() in path.read_bytes()
     earlier = tmp_path / "sm_90" / "frontier-0123456789abcdef.cubin"

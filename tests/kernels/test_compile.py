@@ -11,6 +11,7 @@ import pytest
 from benchmarks import kim
 from liverank_gpu.backends.cuda.kernels import loader
 from liverank_gpu.backends.cuda.kernels.compile import OPTIONS, compile_source
+from liverank_gpu.backends.cuda.kernels.parameters import parameters_of
 from liverank_gpu.backends.cuda.programs import Unit, program_kernels, program_source
 from liverank_gpu.errors import BackendUnavailable
 from liverank_gpu.operations.programs import VertexProgram
@@ -32,7 +33,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         everything = metafunc.config.getoption("--all")
         cases = [
             (file, architecture)
-            for number, file in enumerate(loader.NAMES)
+            for number, file in enumerate(loader.units())
             for architecture in (
                 ARCHITECTURES if everything else (ALWAYS, others[number % len(others)])
             )
@@ -96,7 +97,8 @@ def nvrtc() -> Nvrtc:
 def test_kernels_compile_and_keep_their_variables_in_registers(
     nvrtc: Nvrtc, file: str, architecture: str
 ) -> None:
-    usages = nvrtc.usage(loader.source(file), file, loader.NAMES[file], architecture)
+    source = loader.source(file) + _layouts(file)
+    usages = nvrtc.usage(source, file, loader.kernels(file), architecture)
     if architecture not in TUNED:
         return
     for expression, usage in usages.items():
@@ -107,6 +109,35 @@ def test_kernels_compile_and_keep_their_variables_in_registers(
         if usage.stack or usage.spill_stores or usage.spill_loads
     }
     assert in_memory == {}
+
+
+_LAYOUT = """
+template <class Function> struct LayoutOf;
+template <class... Types> struct LayoutOf<void (*)(Types...)> {
+    __device__ static constexpr bool is(const int (&begins)[sizeof...(Types)], int size) {
+        constexpr int sizes[] = {sizeof(Types)...}, alignments[] = {alignof(Types)...};
+        int end = 0;
+        for (int at = 0; at < sizeof...(Types); ++at) {
+            const int alignment = alignments[at];
+            const int begin = (end + alignment - 1) / alignment * alignment;
+            if (begin != begins[at]) return false;
+            end = begin + sizes[at];
+        }
+        return end == size;
+    }
+};
+"""
+
+
+def _layouts(file: str) -> str:
+    """Assertions that the compiler lays out parameters as a launch does."""
+    lines = [_LAYOUT]
+    parameters = parameters_of(loader.source(file), loader.kernels(file))
+    for expression, declared in parameters.items():
+        offsets = ", ".join(map(str, declared.offsets))
+        layout = f"LayoutOf<decltype(&{expression})>::is({{{offsets}}}, {declared.size})"
+        lines.append(f'static_assert({layout}, "{expression}");')
+    return "\n".join(lines)
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)

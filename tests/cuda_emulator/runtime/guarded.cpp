@@ -63,15 +63,15 @@ struct GuardedArrays::Range {
     char* copy_end() const { return copy + bytes(); }
 };
 
-GuardedArrays::GuardedArrays(const Kernel& kernel, const Argument* arguments)
-    : kernel_(kernel), arguments_(arguments), pointers_(kernel.count), addresses_(kernel.count) {
-    for (unsigned at = 0; at < kernel.count; ++at) {
-        const Parameter& parameter = kernel.parameters[at];
-        addresses_[at] = parameter.pointer ? static_cast<void*>(&pointers_[at]) : arguments[at].data;
-        if (!parameter.pointer || !arguments[at].data) continue;
-        char* from = static_cast<char*>(arguments[at].data);
-        const std::size_t alignment = std::min<std::size_t>(parameter.size & -parameter.size, 16);
-        ranges_.push_back({from, from + arguments[at].bytes, !parameter.constant, at, alignment, {}, nullptr});
+GuardedArrays::GuardedArrays(const Arguments& arguments) : arguments_(arguments), pointers_(arguments.count) {
+    for (unsigned at = 0; at < arguments.parameters; ++at) addresses_.push_back(arguments.block + arguments.offsets[at]);
+    for (unsigned at = 0; at < arguments.count; ++at) {
+        const Argument& argument = arguments.items[at];
+        if (!argument.array) continue;
+        char* from = static_cast<char*>(argument.array);
+        const unsigned size = argument.parameter.size;
+        const std::size_t alignment = std::min<std::size_t>(size & -size, 16);
+        ranges_.push_back({from, from + argument.bytes, !argument.parameter.constant, at, alignment, {}, nullptr});
     }
     std::stable_sort(ranges_.begin(), ranges_.end(), [](const Range& left, const Range& right) { return left.from < right.from; });
     std::size_t kept = 0;
@@ -96,14 +96,18 @@ GuardedArrays::GuardedArrays(const Kernel& kernel, const Argument* arguments)
         std::memcpy(range.copy, range.from, range.bytes());
         std::memset(range.copy_end(), margin_filler, std::size_t(range.buffer.end() - range.copy_end()));
     }
-    for (unsigned at = 0; at < kernel.count; ++at) {
-        if (!kernel.parameters[at].pointer || !arguments[at].data) continue;
-        char* from = static_cast<char*>(arguments[at].data);
+    for (unsigned at = 0; at < arguments.count; ++at) {
+        const Argument& argument = arguments.items[at];
+        if (!argument.parameter.pointer) continue;
+        std::memset(arguments.block + argument.offset, 0, sizeof(void*));
+        if (!argument.array) continue;
+        char* from = static_cast<char*>(argument.array);
         // the last range that begins at or before the array: an empty array has its own range or lies in another
         const auto after = std::upper_bound(ranges_.begin(), ranges_.end(), from,
                                             [](const char* address, const Range& range) { return address < range.from; });
         const Range& range = *std::prev(after);
         pointers_[at] = range.copy + (from - range.from);
+        std::memcpy(arguments.block + argument.offset, &pointers_[at], sizeof(void*));
     }
 }
 
@@ -128,12 +132,12 @@ bool GuardedArrays::describe(const void* address, char* text, std::size_t bytes)
     const char* accessed = static_cast<const char*>(address);
     for (const Range& range : ranges_) {
         if (accessed < range.buffer.begin - guard_bytes || accessed >= range.buffer.end() + guard_bytes) continue;
-        const Parameter& parameter = kernel_.parameters[range.first_argument];
+        const Argument& argument = arguments_.items[range.first_argument];
         const std::ptrdiff_t offset = accessed - static_cast<const char*>(pointers_[range.first_argument]);
-        const std::ptrdiff_t size = parameter.size;
+        const std::ptrdiff_t size = argument.parameter.size;
         std::snprintf(text, bytes, "out of bounds: element %td of argument %u, which has %zu elements",
                       offset >= 0 ? offset / size : -((-offset + size - 1) / size), range.first_argument,
-                      arguments_[range.first_argument].bytes / parameter.size);
+                      argument.bytes / argument.parameter.size);
         return true;
     }
     return false;

@@ -8,19 +8,31 @@
 
 namespace cuda_on_cpu {
 
+// A number or a pointer among the values of a launch; array and bytes: what a pointer points to.
 struct Argument {
-    void* data; // the array, or the value of a scalar
+    Parameter parameter;
+    unsigned offset;
+    void* array;
     std::size_t bytes;
+};
+
+// The values of a launch in one block, as CUDA takes them. Numbers are in it; pointers are written when arrays have moved.
+struct Arguments {
+    const Argument* items;
+    unsigned count;
+    char* block;
+    const unsigned* offsets; // of each parameter
+    unsigned parameters;
 };
 
 // Arrays that overlap are moved together and stay overlapping.
 class GuardedArrays {
   public:
-    GuardedArrays(const Kernel& kernel, const Argument* arguments);
+    explicit GuardedArrays(const Arguments& arguments);
     ~GuardedArrays();
     GuardedArrays(const GuardedArrays&) = delete;
 
-    // One address for each argument, as Kernel::run takes them.
+    // One address for each parameter, as Kernel::run takes them.
     void** addresses() { return addresses_.data(); }
 
     // Copies back what the kernel may have written. False, with the fault recorded, if it wrote just outside of an array.
@@ -32,8 +44,7 @@ class GuardedArrays {
     struct Range;
 
   private:
-    const Kernel& kernel_;
-    const Argument* arguments_;
+    const Arguments& arguments_;
     std::vector<Range> ranges_;
     std::vector<void*> pointers_;
     std::vector<void*> addresses_;

@@ -20,7 +20,7 @@ extern const GuardedArrays* running_arrays;
 
 // Runs a kernel to its end on the calling thread, one launch at a time in the process. Returns false, with `out` filled and
 // no array changed, if the kernel is at fault.
-extern "C" bool cuda_on_cpu_launch(const Library* library, const Kernel* kernel, const Shape* shape, const Argument* arguments,
-                                   Fault* out);
+extern "C" bool cuda_on_cpu_launch(const Library* library, const Kernel* kernel, const Shape* shape,
+                                   const Arguments* arguments, Fault* out);
 
 } // namespace cuda_on_cpu

@@ -569,7 +569,8 @@ void abandon_launch() {
     __builtin_unreachable();
 }
 
-bool cuda_on_cpu_launch(const Library* library, const Kernel* kernel, const Shape* shape, const Argument* arguments, Fault* out) {
+bool cuda_on_cpu_launch(const Library* library, const Kernel* kernel, const Shape* shape, const Arguments* arguments,
+                        Fault* out) {
     const std::lock_guard one_launch(machine.one_launch);
     machine.kernel = kernel;
     machine.shuffled = shape->seed != 0;
@@ -585,7 +586,7 @@ bool cuda_on_cpu_launch(const Library* library, const Kernel* kernel, const Shap
     try {
         find_shared_memory(library);
         place_dynamic_memory(shape->shared_bytes);
-        GuardedArrays arrays(*kernel, arguments);
+        GuardedArrays arrays(*arguments);
         machine.arguments = arrays.addresses();
         running_arrays = &arrays;
         {

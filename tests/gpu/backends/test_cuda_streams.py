@@ -59,7 +59,8 @@ def null_stream(monkeypatch: pytest.MonkeyPatch) -> FakeStream:
     cupy.asnumpy = np.asarray
     cupy._core = SimpleNamespace(set_reduction_accelerators=lambda _: None)
     cupy.get_default_memory_pool = Pool
-    cupy.RawModule = lambda **_: SimpleNamespace(get_function=lambda _: None)
+    function = SimpleNamespace(kernel=SimpleNamespace(ptr=0))
+    cupy.RawModule = lambda **_: SimpleNamespace(get_function=lambda _: function)
     cupy.cuda = SimpleNamespace(
         set_allocator=lambda _: None,
         runtime=SimpleNamespace(getDeviceCount=lambda: 1, CUDARuntimeError=RuntimeError),
@@ -68,6 +69,7 @@ def null_stream(monkeypatch: pytest.MonkeyPatch) -> FakeStream:
         Event=object,
         get_elapsed_time=None,
         Device=lambda: SimpleNamespace(
+            use=None,
             mem_info=(1 << 30, 1 << 30),
             attributes={"MultiProcessorCount": 1, "MaxSharedMemoryPerBlockOptin": 48 << 10},
             compute_capability="90",

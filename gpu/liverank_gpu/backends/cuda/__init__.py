@@ -5,9 +5,10 @@ Rows are grouped into degree bins, and each row is summed by as many threads as 
 
 from __future__ import annotations
 
+import ctypes
 import os
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,9 +17,10 @@ from liverank_gpu.backends.cuda.analysis import CudaCores, CudaTriangles
 from liverank_gpu.backends.cuda.device import CudaDevice, Device, Kernel, PooledMemory
 from liverank_gpu.backends.cuda.generate import CudaGenerate
 from liverank_gpu.backends.cuda.graph import CudaGraph, CudaLists, CudaRebuild
-from liverank_gpu.backends.cuda.kernels.binaries import binary_of, binary_of_source
-from liverank_gpu.backends.cuda.kernels.loader import COOPERATIVE, file_of
+from liverank_gpu.backends.cuda.kernels.binaries import Binary, binary_of, binary_of_source
+from liverank_gpu.backends.cuda.kernels.loader import is_cooperative, source
 from liverank_gpu.backends.cuda.kernels.page_shape import page_shape
+from liverank_gpu.backends.cuda.kernels.parameters import Parameters, parameters_of
 from liverank_gpu.backends.cuda.launcher import Launcher
 from liverank_gpu.backends.cuda.pages import CudaPages
 from liverank_gpu.backends.cuda.programs import CudaPrograms, CudaProgramWindows
@@ -94,6 +96,78 @@ def kernels_of(backend: Backend) -> dict[str, dict[str, Kernel]]:
     return backend.device.kernels
 
 
+class _LaunchFailed(RuntimeError):
+    """What the driver says of a launch.
+
+    status  CUresult
+    """
+
+    def __init__(self, kernel: str, status: Any) -> None:
+        super().__init__(f"{kernel} was not launched: {status.name}")
+        self.status = int(status)
+
+
+class _LoadedKernel:
+    """See Kernel. A launch costs one call of the driver, with all arguments in one block."""
+
+    def __init__(self, function: Any, parameters: Parameters, cooperative: bool) -> None:
+        """function: cupy.RawKernel"""
+        import cupy
+        from cuda.bindings import driver
+
+        self._parameters = parameters
+        self._launch = driver.cuLaunchCooperativeKernel if cooperative else driver.cuLaunchKernel
+        self._last = () if cooperative else (0,)
+        self._raw = function  # it unloads the code when nobody has it
+        self._shared = 48 << 10  # bytes of dynamic shared memory that need no permission
+        self._function = driver.CUfunction(function.kernel.ptr)
+        self._stream = cupy.cuda.get_current_stream
+        self._use_device = cupy.cuda.Device().use
+        self._success = driver.CUresult.CUDA_SUCCESS
+        self._no_context = driver.CUresult.CUDA_ERROR_INVALID_CONTEXT
+        self._blocks: list[_Block] = []  # that no launch uses
+
+    def __call__(
+        self,
+        grid: tuple[int, ...],
+        block: tuple[int, ...],
+        args: tuple[Any, ...],
+        *,
+        shared_mem: int = 0,
+    ) -> None:
+        try:
+            values = self._blocks.pop()
+        except IndexError:
+            values = _Block(self._parameters)
+        self._parameters.pack_into(values.bytes, args)
+        if shared_mem > self._shared:
+            self._shared = self._raw.max_dynamic_shared_size_bytes = shared_mem
+        shape = (*(*grid, 1, 1)[:3], *(*block, 1, 1)[:3], shared_mem)
+        pointers, stream = values.pointers, self._stream().ptr
+        (status,) = self._launch(self._function, *shape, stream, pointers, *self._last)
+        if status == self._no_context:  # in a thread that has done nothing on the device yet
+            self._use_device()
+            (status,) = self._launch(self._function, *shape, stream, pointers, *self._last)
+        if status != self._success:
+            raise _LaunchFailed(self._parameters.kernel, status)
+        self._blocks.append(values)
+
+
+class _Block:
+    """Memory for the arguments of a launch.
+
+    bytes     of all of them
+    pointers  the address of an array of pointers to each
+    """
+
+    def __init__(self, parameters: Parameters) -> None:
+        self.bytes = ctypes.create_string_buffer(max(1, parameters.size))
+        begin = ctypes.addressof(self.bytes)
+        each = [begin + offset for offset in parameters.offsets]
+        self._pointers = (ctypes.c_void_p * max(1, len(each)))(*each)
+        self.pointers = ctypes.addressof(self._pointers)
+
+
 def cuda_backend() -> Backend:
     """The backend on CuPy's current device. Raises BackendUnavailable with the reason."""
     try:
@@ -116,24 +190,21 @@ def cuda_backend() -> Backend:
     attributes = cupy.cuda.Device().attributes
     pages = page_shape(int(attributes["MaxSharedMemoryPerBlockOptin"]))
 
-    def load(unit: str) -> Callable[[str], Kernel]:
-        binary = binary_of(unit, capability)
-        module = cupy.RawModule(
-            path=str(binary.path), enable_cooperative_groups=file_of(unit) in COOPERATIVE
-        )
+    def loaded(binary: Binary, text: str) -> Callable[[str], Kernel]:
+        module = cupy.RawModule(path=str(binary.path))
+        parameters, cooperative = parameters_of(text, binary.names), is_cooperative(text)
 
         def get(expression: str) -> Kernel:
-            kernel: Any = module.get_function(binary.names[expression])
-            if pages and expression == "add_pages":  # it says that it needs more than most
-                kernel.max_dynamic_shared_size_bytes = pages.shared_bytes
-            return cast(Kernel, kernel)
+            function = module.get_function(binary.names[expression])
+            return _LoadedKernel(function, parameters[expression], cooperative)
 
         return get
 
+    def load(unit: str) -> Callable[[str], Kernel]:
+        return loaded(binary_of(unit, capability), source(unit))
+
     def compiled(name: str, text: str, expressions: tuple[str, ...]) -> Callable[[str], Kernel]:
-        binary = binary_of_source(name, text, expressions, capability)
-        module = cupy.RawModule(path=str(binary.path), enable_cooperative_groups=True)
-        return lambda expression: module.get_function(binary.names[expression])
+        return loaded(binary_of_source(name, text, expressions, capability), text)
 
     stream = cupy.cuda.Stream(non_blocking=True)
     copies = cupy.cuda.Stream(non_blocking=True)

@@ -6,7 +6,7 @@ import numpy as np
 
 from liverank_gpu.backends.cuda.kernels.counts import CORE_COUNTS
 from liverank_gpu.backends.cuda.kernels.loader import WARP
-from liverank_gpu.backends.cuda.launcher import Launcher, blocks_for, pointers
+from liverank_gpu.backends.cuda.launcher import Launcher, blocks_for
 from liverank_gpu.operations.analysis import (
     CoreOperations,
     EdgeBounds,
@@ -62,11 +62,11 @@ class CudaCores(CoreOperations):
             self._launch.resident_blocks(rows.count * WARP, _WAVES),
             *lists[:3],
             rows.order,
-            np.int64(rows.count),
+            rows.count,
             bounds,
             blocks,
-            np.int32(shift),
-            np.int32(now),
+            shift,
+            now,
             fallen,
         )
         return int(fallen[0])
@@ -105,7 +105,7 @@ class CudaTriangles(TriangleOperations):
     ) -> None:
         flags = f"{of_lowest}, {bounds is not None}".lower()
         name = f"count_entries_between<{flags}>"
-        self._between(name, lowest, middle, counts, *(bounds or pointers(None, None, None)))
+        self._between(name, lowest, middle, counts, *(bounds or (None, None, None)))
 
     def _between(self, name: str, lowest: RowWindow, middle: RowWindow, *counts: Array) -> None:
         rows = lowest.end_row - lowest.first_row
@@ -115,10 +115,10 @@ class CudaTriangles(TriangleOperations):
             self._launch.resident_blocks(rows * WARP, _TRIANGLE_WAVES),
             *lowest.lists[:3],
             middle.lists.column_indices,
-            np.int32(lowest.first_row),
-            np.int32(lowest.end_row),
-            np.int32(middle.first_row),
-            np.int32(middle.end_row),
+            lowest.first_row,
+            lowest.end_row,
+            middle.first_row,
+            middle.end_row,
             *counts,
         )
 
@@ -129,9 +129,9 @@ class CudaTriangles(TriangleOperations):
             "list_triangles",
             oriented,
             sources,
-            np.int32(interval.first_row),
-            np.int32(interval.end_row),
-            np.int64(interval.first_edge),
+            interval.first_row,
+            interval.end_row,
+            interval.first_edge,
             lists.starts[:-1].copy().view(np.uint64),
             lists.others,
         )
@@ -149,8 +149,8 @@ class CudaTriangles(TriangleOperations):
             "triangles",
             f"lower_bounds<{str(by_bisection).lower()}>",
             self._launch.resident_blocks(edges, _TRIANGLE_WAVES),
-            np.int64(interval.first_edge),
-            np.int64(edges),
+            interval.first_edge,
+            edges,
             *lists,
             bounds,
             marks,
@@ -162,5 +162,5 @@ class CudaTriangles(TriangleOperations):
     def _over_edges(self, name: str, oriented: Csr, sources: Array, *arguments: object) -> None:
         edges = len(sources)
         blocks = self._launch.resident_blocks(edges * _LANES, _TRIANGLE_WAVES)
-        graph = (*oriented[:3], sources, np.int64(edges))
+        graph = (*oriented[:3], sources, edges)
         self._launch("triangles", name, blocks, *graph, *arguments)

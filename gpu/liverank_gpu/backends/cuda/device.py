@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from liverank_gpu.backends.cpu.device import available_bytes
-from liverank_gpu.backends.cuda.kernels.loader import NAMES, is_weighted
+from liverank_gpu.backends.cuda.kernels.loader import is_weighted, kernels, units
 from liverank_gpu.backends.cuda.kernels.page_shape import PAGE_SHAPE, PageShape
 from liverank_gpu.errors import DeviceLost, OutOfMemory
 from liverank_gpu.operations.device import Array, DeviceOperations, Event
@@ -23,12 +23,8 @@ illegal addresses and instructions, timeouts, failed assertions and launches.
 """
 
 
-NULL = np.uintp(0)
-"""A null pointer, for an array that a kernel does not use. (CuPy takes None for one from 15 on.)"""
-
-
 class Kernel(Protocol):
-    """A compiled kernel, called as ``cupy.RawKernel`` is: arrays, NULL and typed NumPy scalars."""
+    """A compiled kernel."""
 
     def __call__(
         self,
@@ -37,7 +33,13 @@ class Kernel(Protocol):
         args: tuple[Any, ...],
         *,
         shared_mem: int = 0,
-    ) -> None: ...
+    ) -> None:
+        """Launches it in the stream of the calling thread.
+
+        grid, block  blocks of the grid and threads of a block, in up to three dimensions
+        args         see liverank_gpu.backends.cuda.kernels.parameters
+        shared_mem   bytes of dynamic shared memory of a block
+        """
 
 
 class PooledMemory:
@@ -123,11 +125,11 @@ class _Kernels(dict[str, dict[str, Kernel]]):
 
     def __init__(self, load: Callable[[str], Callable[[str], Kernel]]) -> None:
         self._load = load
-        super().__init__({unit: self._loaded(unit) for unit in NAMES if not is_weighted(unit)})
+        super().__init__({unit: self._loaded(unit) for unit in units() if not is_weighted(unit)})
 
     def _loaded(self, unit: str) -> dict[str, Kernel]:
         load = self._load(unit)
-        return {expression: load(expression) for expression in NAMES[unit]}
+        return {expression: load(expression) for expression in kernels(unit)}
 
     def __missing__(self, unit: str) -> dict[str, Kernel]:
         self[unit] = self._loaded(unit)

@@ -37,7 +37,7 @@ class CudaGenerate(GenerateOperations):
     def random_numbers(self, start: np.uint64, skipped: int, count: int) -> Array:
         numbers = self._launch.xp.empty(count, np.uint64)
         blocks = self._launch.resident_blocks(count, _WAVES)
-        scalars = (start, np.int64(skipped), np.int64(count))
+        scalars = (start, skipped, count)
         self._launch("generate", "random_numbers", blocks, *scalars, numbers)
         return numbers
 
@@ -57,11 +57,11 @@ class CudaGenerate(GenerateOperations):
                 "generate",
                 f"preferential_attachment<{words}>",
                 blocks,
-                np.int32(vertices),
-                np.int32(d),
+                vertices,
+                d,
                 threshold,
                 start,
-                np.int32(per_ticket),
+                per_ticket,
                 self._launch.xp.zeros(1, np.uint64),
                 links,
                 threads=WARP,
@@ -74,7 +74,7 @@ class CudaGenerate(GenerateOperations):
             self._device.allocate("the generated graph", edges, np.int32) for _ in ("from", "to")
         )
         if edges:
-            scalars = (np.int64(vertices), np.int32(feistel_bits(vertices)), np.int64(edges))
+            scalars = (vertices, feistel_bits(vertices), edges)
             blocks = self._launch.resident_blocks(edges, _WAVES)
             self._launch("generate", "uniform_pairs", blocks, start, *scalars, sources, targets)
         return sources, targets

@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from liverank_gpu.backends import plan_arrays
-from liverank_gpu.backends.cuda.device import NULL
 from liverank_gpu.backends.cuda.kernels.loader import (
     BIN_LANES,
     BLOCK,
@@ -23,7 +22,6 @@ from liverank_gpu.backends.cuda.launcher import (
     Launcher,
     balanced_blocks,
     blocks_for,
-    pointers,
 )
 from liverank_gpu.operations.csr import Csr, GraphView, Rows, SlackCsr
 from liverank_gpu.operations.device import Array
@@ -92,8 +90,8 @@ def sum_weights(
             "weights",
             "sum_weights",
             blocks_for(count * WARP, most=BALANCED_BLOCKS),
-            *pointers(vertices),
-            np.int64(count),
+            vertices,
+            count,
             csr.row_starts,
             csr.row_lengths,
             csr.weights,
@@ -111,7 +109,7 @@ def scale_rows(
         "weights",
         "scale_rows",
         blocks_for(len(loop) * WARP, most=BALANCED_BLOCKS),
-        np.int64(len(loop)),
+        len(loop),
         outgoing.row_starts,
         outgoing.row_lengths,
         outgoing.weights,
@@ -131,7 +129,7 @@ _FEW_BALANCED_BLOCKS = 528
 _SMALL = 4096
 """Up to this many keys are sorted in one launch, and packed on the host if they come from there."""
 
-_NO_CHANGES = EdgeChanges(*[NULL] * 6)
+_NO_CHANGES = EdgeChanges(*[None] * 6)
 """For the in-lists, which report nothing."""
 
 
@@ -159,7 +157,7 @@ class CudaGraph(GraphOperations):
         positions: Array,
         weights: Array | None = None,
     ) -> SortedKeys:
-        total, permuted = sum(len(sources) for _, sources, _ in columns), np.int64(len(positions))
+        total, permuted = sum(len(sources) for _, sources, _ in columns), len(positions)
         on_host = all(
             isinstance(ids, np.ndarray) and ids.dtype == np.int64
             for _, *both in columns
@@ -169,7 +167,7 @@ class CudaGraph(GraphOperations):
             packed = [packed_keys(*column, vertices[column[0]]) for column in columns]
             keys = self._device.to_device(np.concatenate(packed))
             if total and len(positions):
-                arguments = (keys, np.int32(total), positions, permuted)
+                arguments = (keys, total, positions, permuted)
                 self._launch("resolve_update", "permute_keys", blocks_for(total), *arguments)
             return self.sort(keys, weights)
         keys = self._device.allocate("keys of a batch", total, np.int64)
@@ -184,9 +182,9 @@ class CudaGraph(GraphOperations):
                     blocks_for(end - begin, most=4 * BALANCED_BLOCKS),
                     sources,
                     targets,
-                    np.int64(end - begin),
-                    np.int64(vertices[operation]),
-                    np.int32(operation),
+                    end - begin,
+                    vertices[operation],
+                    operation,
                     positions,
                     permuted,
                     keys[begin:end],
@@ -205,8 +203,8 @@ class CudaGraph(GraphOperations):
         ascending = self._device.allocate("keys of a batch", total, np.int64)
         order = self._device.allocate("keys of a batch", total, np.int32) if weighted else None
         if total:
-            blocks, count = blocks_for(WARP * total), np.int32(total)
-            arguments = (keys, count, ascending, *pointers(order))
+            blocks, count = blocks_for(WARP * total), total
+            arguments = (keys, count, ascending, order)
             self._launch("resolve_update", "sort_small", blocks, *arguments, weighted=weighted)
         return SortedKeys(ascending, None if weights is None else weights[order], order)
 
@@ -224,13 +222,13 @@ class CudaGraph(GraphOperations):
         if len(keys) == 0:
             return
         tiles, rows = blocks_for(len(keys), SCAN_TILE), csr.csr
-        vertices, edges = np.int64(len(rows.row_lengths)), plan_arrays.edges(plan)
+        vertices, edges = len(rows.row_lengths), plan_arrays.edges(plan)
         self._launch(
             "resolve_update",
             "find_rows",
             tiles,
             keys,
-            np.int64(len(keys)),
+            len(keys),
             rows.row_lengths,
             vertices,
             plan.scans[0],
@@ -261,8 +259,8 @@ class CudaGraph(GraphOperations):
             keys,
             vertices,
             loop,
-            np.int32(fixed_loops),
-            np.int32(directed),
+            fixed_loops,
+            directed,
             *edges,
             plan.row_edge,
             plan.scans[2],
@@ -271,10 +269,11 @@ class CudaGraph(GraphOperations):
             *plan_arrays.added(plan),
             plan.opposite,
             plan.counters,
-            *pointers(batch.weights),
-            np.int32(adds),
+            batch.weights,
+            adds,
             rows.row_starts,
-            *pointers(rows.weights, *plan.weights[:3]),
+            rows.weights,
+            *plan.weights[:3],
             weighted=rows.weights is not None,
         )
 
@@ -286,7 +285,7 @@ class CudaGraph(GraphOperations):
             "plan_rows",
             blocks_for(operations, SCAN_TILE),
             *plan_arrays.row_changes(plan),
-            np.int64(len(csr.csr.row_lengths)),
+            len(csr.csr.row_lengths),
             csr.csr.row_lengths,
             csr.capacities,
             csr.degree_bins,
@@ -309,7 +308,7 @@ class CudaGraph(GraphOperations):
         degree: Array,
         changes: EdgeChanges | None,
     ) -> None:
-        rows, end = csr.csr, np.int64(csr.end)
+        rows, end = csr.csr, csr.end
         outgoing, weighted = str(changes is not None).lower(), rows.weights is not None
         removed = (*plan_arrays.row_changes(plan), *plan_arrays.removed(plan))
         sources, old_degree, *changed_edges = (changes or _NO_CHANGES)[:6]
@@ -326,7 +325,7 @@ class CudaGraph(GraphOperations):
                 rows.row_starts,
                 end,
                 rows.column_indices,
-                *pointers(rows.weights),
+                rows.weights,
                 weighted=weighted,
             )
         self._launch(
@@ -336,13 +335,15 @@ class CudaGraph(GraphOperations):
             *removed,
             *plan_arrays.added(plan),
             plan.new_start,
-            *pointers(*rows),
+            rows,
             end,
-            np.int64(counts.removed),
-            np.int64(counts.added),
+            counts.removed,
+            counts.added,
             loop,
             *changed_edges,
-            *pointers(*plan.weights[:2], removed_weights, added_weights),
+            *plan.weights[:2],
+            removed_weights,
+            added_weights,
             weighted=weighted,
         )
         if counts.emptied:
@@ -351,7 +352,7 @@ class CudaGraph(GraphOperations):
             "apply_update",
             f"finish_rows<{outgoing}>",
             blocks_for(counts.changed),
-            np.int64(counts.changed),
+            counts.changed,
             plan.changed_row,
             plan.row_vertex,
             plan.row_loop,
@@ -382,13 +383,14 @@ class CudaGraph(GraphOperations):
             *removed,
             plan.new_length,
             rows.row_starts,
-            np.int64(counts.removed),
+            counts.removed,
             rows.column_indices,
             plan.scans[5],
             hole,
             filler,
             plan.counters,
-            *pointers(rows.weights, plan.weights.filler),
+            rows.weights,
+            plan.weights.filler,
             weighted=rows.weights is not None,
         )
         self._launch(
@@ -399,7 +401,8 @@ class CudaGraph(GraphOperations):
             hole,
             filler,
             rows.column_indices,
-            *pointers(plan.weights.filler, rows.weights),
+            plan.weights.filler,
+            rows.weights,
             weighted=rows.weights is not None,
         )
 
@@ -427,9 +430,9 @@ class CudaRebuild(RebuildOperations):
             f"count_buckets<{id_type(rows)}>",
             blocks_for(len(rows), most=BALANCED_BLOCKS),
             rows,
-            np.int64(len(rows)),
+            len(rows),
             positions,
-            np.int64(len(positions)),
+            len(positions),
             buckets,
         )
         ranges, first, held = [], 0, 0
@@ -461,14 +464,14 @@ class CudaRebuild(RebuildOperations):
             blocks_for(len(rows), RANGE_ITEMS * BLOCK),
             rows,
             neighbours,
-            np.int64(len(rows)),
-            np.int64(low),
-            np.int64(high),
+            len(rows),
+            low,
+            high,
             positions,
-            np.int64(len(positions)),
+            len(positions),
             scans[0],
             keys,
-            *pointers(places),
+            places,
             weighted=weights is not None,
         )
         if weights is None or places is None:
@@ -481,7 +484,7 @@ class CudaRebuild(RebuildOperations):
     ) -> Deduplicated:
         keys, weights, order = batch
         counters, scans = self._zeroed(1, len(keys))
-        tiles, count = blocks_for(len(keys), SCAN_TILE), np.int64(len(keys))
+        tiles, count = blocks_for(len(keys), SCAN_TILE), len(keys)
         if weights is None:
             self._launch("rebuild", "deduplicate", tiles, keys, count, scans[0], loop, counters)
         else:
@@ -494,8 +497,8 @@ class CudaRebuild(RebuildOperations):
                 order,
                 count,
                 scans[0],
-                np.int32(adds),
-                np.int64(kept),
+                adds,
+                kept,
                 loop,
                 counters,
                 weighted=True,
@@ -524,7 +527,7 @@ class CudaRebuild(RebuildOperations):
             return 0, 0
         counters, _ = self._zeroed(0, 0)
         blocks = blocks_for(edges, most=4 * BALANCED_BLOCKS)
-        common = (keys, np.int64(edges), np.int64(low), first)
+        common = (keys, edges, low, first)
         self._launch("rebuild", "find_first_keys", blocks, *common)
         self._launch("rebuild", "count_rows", blocks, *common, length, counters)
         found = self._device.to_host(counters).tolist()
@@ -539,12 +542,13 @@ class CudaRebuild(RebuildOperations):
                 "fill_rows",
                 blocks_for(edges, most=4 * BALANCED_BLOCKS),
                 batch.keys,
-                np.int64(edges),
-                np.int64(low),
+                edges,
+                low,
                 first,
                 start,
                 slots.column_indices,
-                *pointers(batch.weights, slots.weights),
+                batch.weights,
+                slots.weights,
                 weighted=slots.weights is not None,
             )
 
@@ -552,8 +556,8 @@ class CudaRebuild(RebuildOperations):
         vertices = len(length)
         _, scans = self._zeroed(1, vertices)
         if vertices:
-            tiles, first_slot = blocks_for(vertices, SCAN_TILE), np.int64(begin)
-            common = (length, np.int64(vertices), first_slot, scans[0])
+            tiles, first_slot = blocks_for(vertices, SCAN_TILE), begin
+            common = (length, vertices, first_slot, scans[0])
             self._launch("rebuild", "pack_rows", tiles, *common, start, capacity)
 
     def copy_rows(self, csr: Csr, new_start: Array, new_end: int, slots: Slots) -> None:
@@ -565,11 +569,12 @@ class CudaRebuild(RebuildOperations):
                 balanced_blocks(new_end // 4 + vertices),
                 csr.row_starts,
                 csr.column_indices,
-                np.int64(vertices),
+                vertices,
                 new_start,
-                np.int64(new_end),
+                new_end,
                 slots.column_indices,
-                *pointers(csr.weights, slots.weights),
+                csr.weights,
+                slots.weights,
                 weighted=csr.weights is not None,
             )
 
@@ -591,11 +596,12 @@ class CudaRebuild(RebuildOperations):
                 csr.row_starts,
                 before,
                 csr.column_indices,
-                np.int64(vertices),
-                np.int64(total),
+                vertices,
+                total,
                 rows,
                 neighbours,
-                *pointers(csr.weights, weights),
+                csr.weights,
+                weights,
                 weighted=weights is not None,
             )
         return Entries(rows, neighbours, weights)
@@ -618,7 +624,7 @@ class CudaRebuild(RebuildOperations):
         vertices = len(length)
         counters, scans = self._zeroed(len(BIN_LANES) // 2, vertices)
         if vertices:
-            tiles, count = blocks_for(vertices, SCAN_TILE), np.int64(vertices)
+            tiles, count = blocks_for(vertices, SCAN_TILE), vertices
             common = (length, count, counters)
             self._launch("rebuild", "count_bins", balanced_blocks(vertices), *common)
             self._launch("rebuild", "partition", tiles, *common, *scans, order, degree_bins)
@@ -662,9 +668,9 @@ class CudaLists(ListOperations):
             "fingerprints",
             self._launch.resident_blocks(len(positions) * WARP, _WAVES),
             positions.astype(np.int64, copy=False),
-            np.int64(len(positions)),
-            np.int32(longest),
-            *pointers(*graph.incoming),
+            len(positions),
+            longest,
+            graph.incoming,
             graph.loop,
             graph.degree,
             graph.outgoing.row_lengths,
@@ -685,10 +691,10 @@ class CudaLists(ListOperations):
             "find_same",
             self._launch.resident_blocks(int(ends[-1]) * WARP, _WAVES),
             self._device.to_device(asked),
-            np.int64(len(ends)),
+            len(ends),
             graph.outgoing.row_starts,
             graph.outgoing.column_indices,
-            *pointers(*graph.incoming),
+            graph.incoming,
             graph.loop,
             graph.degree,
             found.view(np.uint64),

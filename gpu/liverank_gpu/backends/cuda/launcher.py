@@ -6,9 +6,8 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from liverank_gpu.backends.cuda.device import NULL, CudaDevice
+from liverank_gpu.backends.cuda.device import CudaDevice
 from liverank_gpu.backends.cuda.kernels.loader import (
     BIN_LANES,
     BLOCK,
@@ -36,13 +35,7 @@ _LONG_GROUPS = int((_GROUP_LANES > WARP).sum())
 _IMAGES = ("orthomin_image", "finish_image")
 """Kernels whose last sum is no maximum."""
 
-_ROW_PLAN = np.dtype(
-    [
-        ("first_row", np.int64, len(BIN_LANES) + 1),
-        ("first_unit", np.int64, len(BIN_LANES) + 1),
-        ("units_per_warp", np.int64),
-    ]
-)
+RowPlan = tuple[int, ...]
 """RowPlan of rows.cuh."""
 
 
@@ -70,6 +63,7 @@ class Launcher:
     ) -> None:
         """Launches a kernel with `blocks` blocks of `threads` threads.
 
+        arguments     see liverank_gpu.backends.cuda.kernels.parameters
         weighted      whether it is for a weighted graph
         shared_bytes  of dynamic shared memory
         """
@@ -96,7 +90,7 @@ class Launcher:
         if long_rows > len(self._arrived):
             self._arrived = self.xp.zeros(2 * long_rows, np.int32)
         parts_memory = self.xp.empty(max(1, parts))
-        return blocks, (rows.order, *pointers(*csr), parts_memory, self._arrived, plan)
+        return blocks, (rows.order, csr, parts_memory, self._arrived, plan)
 
     def over_vertices(
         self,
@@ -115,7 +109,7 @@ class Launcher:
         for first, end in [part.span for part in parts] or [(0, graph.vertices)]:
             count = max(0, min(end, graph.vertices) - first)
             blocks = blocks_for(count, most=_MOST_BLOCKS // 4)
-            launches.append((blocks, (np.int64(count), *self._from(first, everything))))
+            launches.append((blocks, (count, *self._from(first, everything))))
         return self._in_parts(file, kernel, launches, rows, graph.weighted)
 
     def _from(self, first: int, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -147,7 +141,7 @@ class Launcher:
                 rows.issued(part)
         sums = self.xp.empty(SWEEP_SUMS)
         adding = f"add_partial_sums<{str(kernel not in _IMAGES).lower()}>"
-        self(file, adding, 1, partial_sums, np.int32(first), sums, weighted=weighted)
+        self(file, adding, 1, partial_sums, first, sums, weighted=weighted)
         return sums
 
     def chunk_ends(self, row_lengths: Array) -> Array:
@@ -155,11 +149,6 @@ class Launcher:
         xp = self.xp
         chunks = (row_lengths + (EDGE_CHUNK - 1)) // EDGE_CHUNK
         return xp.cumsum(xp.maximum(chunks, 1), dtype=np.int64)
-
-
-def pointers(*arrays: Array | None) -> list[Array]:
-    """Arrays as kernels take them: null pointers for those that a graph does not have."""
-    return [NULL if array is None else array for array in arrays]
 
 
 def blocks_for(items: int, each: int = BLOCK, most: int = 2**31 - 1) -> int:
@@ -179,7 +168,7 @@ def grid_blocks(threads: int) -> int:
 
 
 @lru_cache(maxsize=64)
-def _plan(groups: tuple[int, ...]) -> tuple[NDArray[np.void], int, int, int]:
+def _plan(groups: tuple[int, ...]) -> tuple[RowPlan, int, int, int]:
     """The plan for rows in these groups, and the numbers of blocks, of rows that are divided among
     several warps, and of their parts.
     """
@@ -189,13 +178,9 @@ def _plan(groups: tuple[int, ...]) -> tuple[NDArray[np.void], int, int, int]:
         sizes * (_GROUP_LANES // WARP),
         -(-sizes * np.minimum(_GROUP_LANES, WARP) // WARP),
     )
-    plan = np.zeros((), _ROW_PLAN)
-    plan["first_row"] = groups
-    plan["first_unit"][1:] = np.cumsum(units)
-    total, warps = int(plan["first_unit"][-1]), BLOCK // WARP
+    first_units: list[int] = [0, *np.cumsum(units).tolist()]
+    total, warps = first_units[-1], BLOCK // WARP
     units_per_warp = max(1, -(-total // (warps * _MOST_BLOCKS)))
-    plan["units_per_warp"] = units_per_warp
     blocks = blocks_for(total, each=warps * units_per_warp)
-    # the fields would be described again at each launch, which takes 4 µs
-    by_value = plan.view(f"V{plan.nbytes}")
-    return by_value, blocks, groups[_LONG_GROUPS], int(plan["first_unit"][_LONG_GROUPS])
+    plan = (*groups, *first_units, units_per_warp)
+    return plan, blocks, groups[_LONG_GROUPS], first_units[_LONG_GROUPS]

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from liverank_gpu.backends.cuda.device import NULL
 from liverank_gpu.backends.cuda.kernels.counts import PAGE_COUNTS
 from liverank_gpu.backends.cuda.kernels.loader import BLOCK, WARP
 from liverank_gpu.backends.cuda.kernels.page_shape import PageShape
@@ -153,7 +152,7 @@ class CudaPages(PageOperations):
         entries = self._rebuild.entries(own)
         count = len(entries.rows)
         keys = device.allocate("keys of pages", count, np.int64)
-        columns = (entries.rows, entries.neighbours, np.int64(count), np.int64(rows.start))
+        columns = (entries.rows, entries.neighbours, count, rows.start)
         if count:
             self._launch("pages", "pack_entries", grid_blocks(count), *columns, keys)
         del entries, columns
@@ -223,8 +222,8 @@ class CudaPages(PageOperations):
             "pages",
             "pack_changes",
             grid_blocks(total),
-            *(changes.removed_sources, changes.removed_targets, np.int64(removals)),
-            *(changes.added_sources, changes.added_targets, np.int64(additions)),
+            *(changes.removed_sources, changes.removed_targets, removals),
+            *(changes.added_sources, changes.added_targets, additions),
             packed,
         )
         ascending = self._graph.sort(packed).keys
@@ -255,15 +254,15 @@ class CudaPages(PageOperations):
             "find_pages",
             grid_blocks(count),
             ascending,
-            np.int64(count),
+            count,
             lists.first_keys,
-            np.int64(lists.built),
+            lists.built,
             lists.following,
             found,
             lists.counts,
         )
         both = (
-            *(ascending, found, np.int32(count)),
+            *(ascending, found, count),
             *(lists.cells, lists.page_edges, lists.page_sources, crowded, lists.counts),
         )
         self._launch("pages", "edit_pages", blocks_for(WARP * count), *both)
@@ -272,8 +271,8 @@ class CudaPages(PageOperations):
             "rewrite_pages",
             self._launch.resident_blocks(BLOCK * count, _WAVES),
             *both,
-            NULL if left is None else left,
-            np.int32(len(lists.following)),
+            left,
+            len(lists.following),
             lists.following,
             lists.first_keys,
         )
@@ -310,15 +309,15 @@ def _paged_sums(
     """
     lists, scale = pages.lists, np.float32(1.0 / pages.unit)
     next_item, divided = lists.counts[PAGE_COUNTS["NEXT_ITEM"] :], len(lists.divided)
-    clearing = (lists.divided, np.int32(divided), next_item, lists.sums)
+    clearing = (lists.divided, divided, next_item, lists.sums)
     launch("pages", "clear_sums", max(1, divided), *clearing)
     launch(
         "pages",
         "add_pages",
         min(launch.device.multiprocessors * shape.blocks, len(lists.items)),
-        np.int64(graph.vertices),
+        graph.vertices,
         lists.items,
-        np.int32(len(lists.items)),
+        len(lists.items),
         lists.cells,
         lists.page_edges,
         lists.page_sources,

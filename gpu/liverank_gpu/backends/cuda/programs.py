@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from liverank_gpu.backends.cuda.device import NULL, Kernel
+from liverank_gpu.backends.cuda.device import Kernel
 from liverank_gpu.backends.cuda.kernels.counts import PROGRAM_COUNTS
-from liverank_gpu.backends.cuda.kernels.loader import BIN_LANES, BLOCK, EDGE_CHUNK, program_parts
-from liverank_gpu.backends.cuda.launcher import Launcher, blocks_for, pointers
+from liverank_gpu.backends.cuda.kernels.loader import BLOCK, EDGE_CHUNK, program_parts
+from liverank_gpu.backends.cuda.launcher import Launcher, blocks_for
 from liverank_gpu.operations.csr import Rows
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.programs import (
@@ -73,9 +72,6 @@ def program_source(program: VertexProgram, weighted: bool, unit: Unit = "vertice
 
 # ---- vertex programs on ``cuda`` ----
 
-_ROWS = np.dtype([("first", np.int64, len(BIN_LANES) + 1)])
-"""Rows of programs.cuh."""
-
 _VERTICES_OF_A_BLOCK = 64
 """Vertices of a graph for each block of a launch, at least."""
 
@@ -116,8 +112,8 @@ class CudaPrograms(ProgramOperations):
             (self._launch.resident_blocks(count - first),),
             (BLOCK,),
             (
-                np.int64(first),
-                np.int64(count),
+                first,
+                count,
                 graph.ids,
                 view.degree,
                 view.incoming.row_lengths,
@@ -148,7 +144,7 @@ class CudaPrograms(ProgramOperations):
     def _run_active(
         self,
         program: VertexProgram,
-        given: NDArray[np.void],
+        given: tuple[float, ...],
         graph: ProgramGraph,
         mode: Mode,
         supersteps: int,
@@ -172,23 +168,23 @@ class CudaPrograms(ProgramOperations):
             (blocks_for_rows(self._launch, vertices, ACTIVE_BLOCKS),),
             (BLOCK,),
             (
-                *pointers(*view.outgoing),
-                *pointers(*view.incoming),
+                view.outgoing,
+                view.incoming,
                 view.degree,
                 graph.ids,
                 given,
                 state.values,
-                *pointers(accumulated),
+                accumulated,
                 xp.zeros(vertices, np.int32),
                 state.active,
                 following,
-                *pointers(received),
+                received,
                 items,
-                np.int32(directions),
-                np.int64(vertices),
-                np.int64(view.edges if state.fresh else _NEVER),
-                np.int64(state.supersteps),
-                np.int64(supersteps),
+                directions,
+                vertices,
+                view.edges if state.fresh else _NEVER,
+                state.supersteps,
+                supersteps,
                 counts,
             ),
         )
@@ -202,7 +198,7 @@ class CudaPrograms(ProgramOperations):
     def _run_all(
         self,
         program: VertexProgram,
-        given: NDArray[np.void],
+        given: tuple[float, ...],
         graph: ProgramGraph,
         supersteps: int,
         state: ProgramState,
@@ -216,20 +212,20 @@ class CudaPrograms(ProgramOperations):
             (blocks,),
             (BLOCK,),
             (
-                *pointers(*view.incoming),
+                view.incoming,
                 view.loop,
                 view.degree,
                 graph.ids,
                 graph.absent,
                 rows.order,
                 row_groups(rows),
-                np.int64(view.vertices),
+                view.vertices,
                 given,
                 state.values,
                 new_values,
                 xp.empty(3 * blocks),
-                np.int64(state.supersteps),
-                np.int64(supersteps),
+                state.supersteps,
+                supersteps,
                 counts,
                 aggregate,
             ),
@@ -264,8 +260,8 @@ class CudaPrograms(ProgramOperations):
             (
                 sources,
                 targets,
-                NULL if weights is None else weights,
-                np.int64(len(sources)),
+                weights,
+                len(sources),
                 parameter_struct(parameters, len(values)),
                 values,
                 found,
@@ -281,17 +277,14 @@ def blocks_for_rows(launch: Launcher, rows: int, resident: int) -> int:
     return blocks_for(rows, _VERTICES_OF_A_BLOCK, launch.device.multiprocessors * resident)
 
 
-def row_groups(rows: Rows) -> NDArray[np.void]:
+def row_groups(rows: Rows) -> tuple[int, ...]:
     """Rows of programs.cuh."""
-    groups = np.zeros((), _ROWS)
-    groups["first"] = rows.groups
-    return groups.view(f"V{groups.nbytes}")
+    return tuple(rows.groups.tolist())
 
 
-def parameter_struct(parameters: Mapping[str, float], vertices: int) -> Any:
-    """The number of vertices and the parameters as a struct."""
-    record = parameter_record(parameters, vertices)
-    return record.view(f"V{record.nbytes}")
+def parameter_struct(parameters: Mapping[str, float], vertices: int) -> tuple[float, ...]:
+    """Parameters of a program."""
+    return tuple(parameter_record(parameters, vertices).tolist())
 
 
 # ---- vertex programs on windows of in-lists on ``cuda`` ----
@@ -328,7 +321,7 @@ class CudaProgramWindows(ProgramWindowOperations):
             (blocks_for_rows(self._launch, rows.count, ALL_BLOCKS),),
             (BLOCK,),
             (
-                *pointers(*view.incoming),
+                view.incoming,
                 view.loop,
                 view.degree,
                 graph.ids,
@@ -340,12 +333,12 @@ class CudaProgramWindows(ProgramWindowOperations):
                 state.steps,
                 state.new_steps,
                 state.blocks,
-                np.int32(state.shift),
-                np.int32(since),
-                np.int32(now),
-                np.int32(graph.both),
-                np.int64(state.superstep),
-                np.float64(state.aggregate),
+                state.shift,
+                since,
+                now,
+                graph.both,
+                state.superstep,
+                state.aggregate,
                 counts,
             ),
         )

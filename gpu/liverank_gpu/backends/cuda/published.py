@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from liverank_gpu.backends.cuda.device import NULL
 from liverank_gpu.backends.cuda.kernels.counts import LISTED_COUNTS, PUBLISHED_COUNTS
 from liverank_gpu.backends.cuda.kernels.loader import BIN_LANES, BLOCK, EDGE_CHUNK, LONG_ROW
 from liverank_gpu.backends.cuda.launcher import (
@@ -14,7 +13,6 @@ from liverank_gpu.backends.cuda.launcher import (
     balanced_blocks,
     blocks_for,
     grid_blocks,
-    pointers,
 )
 from liverank_gpu.operations.csr import GraphView, Rows
 from liverank_gpu.operations.device import Array
@@ -84,7 +82,7 @@ class CudaPublished(PublishedOperations):
         xp, device = self._launch.xp, self._launch.device
         scale = xp.full(1, rhs_scale)
         trace = xp.zeros((TRACED_STEPS, 4), np.uint64) if traced else None
-        states, expanding = pointers(*(marks or (None, None)))
+        states, expanding = marks or (None, None)
         ranking = (
             scale,
             graph.loop,
@@ -92,8 +90,8 @@ class CudaPublished(PublishedOperations):
             values,
             contributions,
             states,
-            *map(np.float64, (rule.damping, rule.prune_tolerance, rule.frontier_tolerance)),
-            *map(np.int32, (rule.closed_form, traced)),
+            *(rule.damping, rule.prune_tolerance, rule.frontier_tolerance),
+            *(rule.closed_form, traced),
         )
         seen = dict.fromkeys(PUBLISHED_COUNTS, 0)
         if marks is not None:
@@ -104,25 +102,25 @@ class CudaPublished(PublishedOperations):
                 counts[PUBLISHED_COUNTS.index("ITERATIONS")] = seen["ITERATIONS"]
             blocks = grid_blocks(graph.vertices)
             dangling_sums = xp.empty(blocks)
-            sending = (np.int64(graph.vertices), values, graph.degree)
+            sending = (graph.vertices, values, graph.degree)
             ending: tuple[Any, ...] = (
                 counts,
                 scale,
                 dangling_sums,
-                np.int32(blocks),
-                np.int64(graph.vertices),
-                *map(np.float64, (rule.dangling_mass, rule.damping, rule.tolerance)),
-                np.int64(rule.max_iterations),
-                *pointers(trace),
+                blocks,
+                graph.vertices,
+                *(rule.dangling_mass, rule.damping, rule.tolerance),
+                rule.max_iterations,
+                trace,
             )
 
             def send(recomputed: Array, begins: int) -> None:
                 arguments = (counts, *sending, recomputed, contributions, dangling_sums)
                 self._start("send", blocks, graph, *arguments)
-                self._start("end_iteration", 1, graph, *ending, np.int32(begins))
+                self._start("end_iteration", 1, graph, *ending, begins)
 
-            ranked = (*pointers(*graph.incoming), counts, expanding, *ranking)
-            send(NULL, begins=1)
+            ranked = (graph.incoming, counts, expanding, *ranking)
+            send(None, begins=1)
             while not seen["DONE"]:
                 for _ in range(min(_AHEAD, rule.max_iterations - seen["ITERATIONS"])):
                     self._by_degree("update_ranks", graph, in_rows, *ranked)
@@ -150,13 +148,13 @@ class CudaPublished(PublishedOperations):
             "listed",
             "iterate_listed",
             self._launch.resident_blocks(_LISTED_LANES * graph.vertices),
-            np.int64(graph.vertices),
-            *pointers(*graph.incoming),
+            graph.vertices,
+            graph.incoming,
             *graph.outgoing[:3],
-            np.float64(rule.tolerance),
-            np.int64(rule.max_iterations),
-            np.int64(most_edges),
-            np.int64(room),
+            rule.tolerance,
+            rule.max_iterations,
+            most_edges,
+            room,
             *xp.empty((2, room), np.int32),
             *xp.empty((2, parts), np.int64),
             xp.empty(room + arcs // EDGE_CHUNK + parts, np.int64),
@@ -164,7 +162,7 @@ class CudaPublished(PublishedOperations):
             xp.zeros(parts, np.int32),
             xp.zeros(graph.vertices, np.int32),
             counts,
-            *pointers(trace),
+            trace,
             *ranking,
             weighted=graph.weighted,
         )
@@ -178,10 +176,13 @@ class CudaPublished(PublishedOperations):
     def _by_degree(self, kernel: str, graph: GraphView, rows: Rows, *arguments: Any) -> None:
         """Launches a kernel over rows: a block for each long one, a thread for each other."""
         long = int(rows.groups[_LONG_GROUPS])
-        for order, lanes in ((rows.order[:long], BLOCK), (rows.order[long:], 1)):
+        for order, lanes, each in (
+            (rows.order[:long], "BLOCK", 1),
+            (rows.order[long:], "1", BLOCK),
+        ):
             if len(order):
-                blocks = blocks_for(len(order), BLOCK // lanes, _MOST_BLOCKS)
-                given = (order, np.int64(len(order)), *arguments)
+                blocks = blocks_for(len(order), each, _MOST_BLOCKS)
+                given = (order, len(order), *arguments)
                 self._start(f"{kernel}<{lanes}>", blocks, graph, *given)
 
     def _start(self, kernel: str, blocks: int, graph: GraphView, *arguments: Any) -> None:
@@ -211,9 +212,9 @@ class CudaForwardPush(ForwardPushOperations):
             "detect",
             grid_blocks(graph.vertices),
             graph,
-            np.int64(graph.vertices),
+            graph.vertices,
             state.residual,
-            np.float64(threshold),
+            threshold,
             graph.outgoing.row_lengths,
             state.queue,
             counts,
@@ -267,12 +268,12 @@ class CudaForwardPush(ForwardPushOperations):
             graph,
             state.queue,
             items,
-            *pointers(*graph.outgoing),
+            graph.outgoing,
             graph.loop,
             state.contributions,
             state.residual,
             state.queued,
-            np.float64(threshold or 0.0),
+            threshold or 0.0,
             state.next_queue,
             counts,
         )
@@ -292,15 +293,15 @@ class CudaForwardPush(ForwardPushOperations):
             grid_blocks(work_list.vertices),
             graph,
             state.queue,
-            np.int64(work_list.vertices),
+            work_list.vertices,
             graph.outgoing.row_lengths,
             graph.loop,
             graph.degree,
             state.values,
             state.residual,
             state.contributions,
-            np.float64(damping),
-            *pointers(items),
+            damping,
+            items,
             counts,
         )
 

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from liverank_gpu.backends.cuda.device import NULL
 from liverank_gpu.backends.cuda.kernels.counts import TALLY
 from liverank_gpu.backends.cuda.kernels.loader import BIN_LANES, BIN_LIMITS, EDGE_CHUNK, WARP
-from liverank_gpu.backends.cuda.launcher import Launcher, blocks_for, pointers
+from liverank_gpu.backends.cuda.launcher import Launcher, blocks_for
 from liverank_gpu.operations.csr import GraphView, Rows
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.graph import EdgeChanges
@@ -57,14 +56,14 @@ class CudaResidual(ResidualOperations):
             "perturb",
             "recompute_rows",
             self._launch.resident_blocks((last - first) * WARP),
-            np.int64(first),
-            np.int64(last),
-            *pointers(*graph.incoming),
+            first,
+            last,
+            graph.incoming,
             graph.loop,
             graph.degree,
             values,
-            np.float64(rhs_scale),
-            np.float64(damping),
+            rhs_scale,
+            damping,
             graph.outgoing.row_lengths,
             *_lists(residual),
             tally,
@@ -93,34 +92,35 @@ class CudaResidual(ResidualOperations):
             self._launch.resident_blocks(singles),
             sources,
             changes.old_degree,
-            np.int64(len(sources)),
+            len(sources),
             changes.removed_sources,
             changes.removed_targets,
-            np.int64(removed),
+            removed,
             changes.added_sources,
             changes.added_targets,
-            np.int64(added),
+            added,
             graph.outgoing.row_lengths,
             graph.loop,
             graph.degree,
             values,
-            np.float64(damping),
-            *pointers(changes.removed_weights, changes.added_weights),
+            damping,
+            changes.removed_weights,
+            changes.added_weights,
             contributions,
             chunks,
             targets,
             amounts,
-            *pointers(spared),
+            spared,
             weighted=graph.weighted,
         )
         ends = xp.cumsum(chunks)
         if int(ends[-1]) * EDGE_CHUNK + singles > edge_limit + len(sources) * EDGE_CHUNK:
             return None
         left_out = (
-            *pointers(spared),
+            spared,
             changes.added_sources,
             changes.added_targets,
-            np.int64(added),
+            added,
         )
         return self._spread(
             graph, residual, sources, contributions, ends, targets, amounts, left_out
@@ -147,7 +147,7 @@ class CudaResidual(ResidualOperations):
         ends: Array,
         targets: Array,
         amounts: Array,
-        left_out: tuple[Any, ...] = (NULL, NULL, NULL, np.int64(0)),
+        left_out: tuple[Any, ...] = (None, None, None, 0),
     ) -> ResidualDelta:
         tally = self._tally(residual)
         self._launch(
@@ -157,11 +157,11 @@ class CudaResidual(ResidualOperations):
             sources,
             contributions,
             ends,
-            np.int64(len(sources)),
+            len(sources),
             targets,
             amounts,
-            np.int64(len(targets)),
-            *pointers(*graph.outgoing),
+            len(targets),
+            graph.outgoing,
             *_lists(residual),
             tally,
             *left_out,
@@ -185,32 +185,32 @@ class CudaResidual(ResidualOperations):
             "push",
             "push",
             self._launch.resident,
-            *pointers(*graph.outgoing),
+            graph.outgoing,
             graph.loop,
             graph.degree,
             values,
             residual.values,
             residual.marks,
-            np.float64(residual.floor),
+            residual.floor,
             residual.candidates,
             other_candidates,
-            np.int64(capacity),
+            capacity,
             xp.empty_like(residual.candidates),
             xp.empty_like(residual.candidates),
             xp.empty(capacity),
             xp.empty(capacity + limits.round_edges // EDGE_CHUNK + 1, np.int64),
-            np.int32(residual.solve % SOLVES),
-            np.float64(damping),
-            np.float64(limits.residual_l1),
-            np.float64(limits.residual_sum),
-            np.float64(limits.mass),
-            np.float64(limits.goal),
-            np.float64(limits.threshold),
-            np.float64(limits.edge_weight),
-            np.int64(_FILL),
-            np.int64(limits.round_edges),
-            np.int64(limits.edges),
-            np.int64(limits.rounds),
+            residual.solve % SOLVES,
+            damping,
+            limits.residual_l1,
+            limits.residual_sum,
+            limits.mass,
+            limits.goal,
+            limits.threshold,
+            limits.edge_weight,
+            _FILL,
+            limits.round_edges,
+            limits.edges,
+            limits.rounds,
             tally,
             weighted=graph.weighted,
         )
@@ -235,11 +235,11 @@ class CudaResidual(ResidualOperations):
             "select_candidates",
             self._launch.resident_blocks(vertices),
             residual.values,
-            np.int64(vertices),
-            np.float64(floor),
+            vertices,
+            floor,
             residual.marks,
             residual.candidates,
-            np.int64(len(residual.candidates)),
+            len(residual.candidates),
             tally,
         )
         _delta(residual, self._launch.device.to_host(tally))
@@ -252,8 +252,8 @@ class CudaResidual(ResidualOperations):
 
 def _lists(residual: Residual) -> tuple[Any, ...]:
     """The residual and its lists, as the kernels take them."""
-    candidates, capacity = residual.candidates, np.int64(len(residual.candidates))
-    return residual.values, residual.marks, np.float64(residual.floor), candidates, capacity
+    candidates, capacity = residual.candidates, len(residual.candidates)
+    return residual.values, residual.marks, residual.floor, candidates, capacity
 
 
 def _delta(residual: Residual, tally: NDArray[np.int64]) -> ResidualDelta:
@@ -292,12 +292,12 @@ class CudaRounds(RoundOperations):
             "count_candidates",
             self._launch.resident_blocks(residual.listed),
             residual.candidates,
-            np.int64(residual.listed),
+            residual.listed,
             residual.values,
             graph.outgoing.row_lengths,
-            *map(np.float64, thresholds),
-            np.float64(residual.floor),
-            np.float64(edge_weight),
+            *thresholds,
+            residual.floor,
+            edge_weight,
             numbers,
         )
         counted: list[int] = self._launch.device.to_host(numbers).tolist()
@@ -319,12 +319,12 @@ class CudaRounds(RoundOperations):
             "take_candidates",
             self._launch.resident_blocks(residual.listed),
             residual.candidates,
-            np.int64(residual.listed),
+            residual.listed,
             residual.values,
             graph.outgoing.row_lengths,
-            np.float64(threshold),
-            np.float64(residual.floor),
-            np.float64(edge_weight),
+            threshold,
+            residual.floor,
+            edge_weight,
             residual.marks,
             candidates,
             queue,
@@ -343,14 +343,14 @@ class CudaRounds(RoundOperations):
             "push_vertices",
             self._launch.resident_blocks(count),
             vertices,
-            np.int64(count),
+            count,
             graph.loop,
             graph.degree,
             values,
             residual.values,
             residual.marks,
-            np.int32(residual.solve % SOLVES),
-            np.float64(damping),
+            residual.solve % SOLVES,
+            damping,
             contributions,
             sums,
             weighted=graph.weighted,
@@ -393,7 +393,7 @@ class CudaFrontier(FrontierOperations):
             blocks_for(chunks * WARP, most=_EXPANSION_BLOCKS),
             vertices.astype(np.int32),
             ends,
-            np.int64(len(vertices)),
+            len(vertices),
             *graph.outgoing[:3],
             graph.loop,
             flags,
@@ -417,7 +417,7 @@ class CudaFrontier(FrontierOperations):
             "frontier",
             "expand_backward",
             blocks_for(len(flags), most=_EXPANSION_BLOCKS),
-            np.int64(len(flags)),
+            len(flags),
             *graph.incoming[:3],
             graph.loop,
             frontier,

@@ -18,9 +18,6 @@ _LEAST_GROUPS, _SPREAD = 1 << 10, 8
 for, of which few then share a group; at most as many as values.
 """
 
-_WANTED = f"V{8 * COLUMNS}"
-"""Wanted of select.cu."""
-
 _ROOM = 4
 """Room in a list of values, for each one asked for and beside that for _LEAST_GROUPS."""
 
@@ -76,13 +73,12 @@ class CudaSelect(SelectOperations):
         many, in any order, and the values there.
         """
         xp, columns = self._launch.xp, values.shape[1]
-        wanted = np.zeros(COLUMNS, np.uint64)
-        wanted[: len(counts)] = counts
+        wanted = (*counts.tolist(), *[0] * (COLUMNS - len(counts)))
         sizes = xp.zeros(columns, np.uint64)
         positions = xp.empty((columns, room), np.int32)
         entries = xp.empty((columns, room), values.dtype)
         # by value: a copy to the device would take as long as a launch
-        lists = (wanted.view(_WANTED).reshape(()), np.int64(room), positions, entries, sizes)
+        lists = (wanted, room, positions, entries, sizes)
         self._over(values, maxima, "list_largest", *lists)
         return self._device.to_host(sizes).astype(np.int64), positions, entries
 
@@ -96,9 +92,9 @@ class CudaSelect(SelectOperations):
             kernel,
             each * max(1, blocks // each),
             values,
-            np.int64(values.size),
-            np.int64(columns),
-            np.int64(groups),
+            values.size,
+            columns,
+            groups,
             maxima,
             *arguments,
         )
@@ -114,10 +110,10 @@ class CudaSelect(SelectOperations):
             self._launch.resident_blocks(count, _WAVES),
             values,
             earlier,
-            np.int64(count),
-            np.float64(mass),
-            np.float64(threshold),
-            np.int64(len(listed)),
+            count,
+            mass,
+            threshold,
+            len(listed),
             listed,
             counter,
         )
@@ -150,10 +146,10 @@ class CudaSelect(SelectOperations):
             residuals,
             degree,
             loop,
-            np.int64(len(values)),
-            np.float64(damping),
-            np.float64(positive_residual),
-            np.float64(at_most),
+            len(values),
+            damping,
+            positive_residual,
+            at_most,
             highest,
             weighted=graph.weighted,
         )

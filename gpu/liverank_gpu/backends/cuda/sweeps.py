@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from liverank_gpu.backends.cuda.device import NULL
 from liverank_gpu.backends.cuda.kernels.loader import (
     BIN_LANES,
     BIN_LIMITS,
@@ -23,7 +22,7 @@ from liverank_gpu.backends.cuda.kernels.loader import (
     WARP,
 )
 from liverank_gpu.backends.cuda.kernels.page_shape import PageShape
-from liverank_gpu.backends.cuda.launcher import Launcher, grid_blocks, pointers
+from liverank_gpu.backends.cuda.launcher import Launcher, grid_blocks
 from liverank_gpu.backends.cuda.pages import over_in_lists
 from liverank_gpu.operations.csr import GraphView, Rows, Table
 from liverank_gpu.operations.device import Array
@@ -53,7 +52,7 @@ from liverank_gpu.operations.sweeps import (
 
 # ---- dense sweeps over the transpose on ``cuda`` ----
 
-NO_DEFLATION = DeflationVector(NULL, NULL, 0.0)
+NO_DEFLATION = DeflationVector(None, None, 0.0)
 """For kernels that do not deflate."""
 
 _FUSED_EDGES = 1 << 25
@@ -64,17 +63,6 @@ of 16M, whose single sweeps take 0.23 to 0.35 ms.
 
 MOST_FUSED = 16
 """Sweeps of a launch: so long a launch never takes more than a few milliseconds."""
-
-_RUN = np.dtype(
-    [
-        *((name, np.float64) for name in ("residual_l1", "residual_sum", "mass")),
-        *((name, np.float64) for name in ("next_residual_sum", "image_sum", "free_mass")),
-        *((name, np.float64) for name in ("residual_goal", "step_goal", "least_gain")),
-        ("bounds", np.float64, GAIN_SWEEPS),
-        *((name, np.int64) for name in ("known_bounds", "least_bounds", "most")),
-    ]
-)
-"""FusedRun of fused.cu."""
 
 
 class CudaSweeps(SweepOperations):
@@ -121,7 +109,7 @@ class CudaSweeps(SweepOperations):
             "residual",
             "compute_contributions",
             grid_blocks(graph.vertices),
-            np.int64(graph.vertices),
+            graph.vertices,
             graph.degree,
             do.values,
             do.contributions,
@@ -139,8 +127,8 @@ class CudaSweeps(SweepOperations):
             graph.degree,
             do.values,
             do.contributions,
-            np.float64(do.rhs_scale),
-            np.float64(do.damping),
+            do.rhs_scale,
+            do.damping,
             do.residual,
         )
         residual_l1, residual_sum, *_ = self._launch.device.to_host(sums).tolist()
@@ -151,8 +139,8 @@ class CudaSweeps(SweepOperations):
             "sweep",
             "quantize_contributions",
             do.graph,
-            np.float64(do.damping),
-            np.float64(do.shift),
+            do.damping,
+            do.shift,
             do.values,
             do.residual,
             do.contributions,
@@ -160,15 +148,15 @@ class CudaSweeps(SweepOperations):
         return SweepResult(*self._launch.device.to_host(sums).tolist())
 
     def _sum_in_degrees(self, do: SumInDegrees) -> Array:
-        return self._over_vertices("sweep", "sum_in_degrees", do.graph, np.float64(do.damping))
+        return self._over_vertices("sweep", "sum_in_degrees", do.graph, do.damping)
 
     def _start_from_in_degrees(self, do: StartFromInDegrees) -> SweepResult:
         sums = self._over_vertices(
             "sweep",
             "start_from_in_degrees",
             do.graph,
-            np.float64(do.damping),
-            np.float64(do.rhs_scale),
+            do.damping,
+            do.rhs_scale,
             do.in_degrees,
             do.values,
             do.residual,
@@ -189,12 +177,12 @@ class CudaSweeps(SweepOperations):
             do.graph,
             do.rows,
             do.contributions,
-            np.float64(do.damping),
-            np.float64(do.shift),
+            do.damping,
+            do.shift,
             z,
             z_residual,
-            np.float64(z_rhs_scale),
-            np.float64(do.coefficient),
+            z_rhs_scale,
+            do.coefficient,
             do.values,
             do.residual,
             do.new_contributions,
@@ -210,14 +198,14 @@ class CudaSweeps(SweepOperations):
             do.graph,
             do.rows,
             do.contributions,
-            np.float64(do.damping),
-            np.float64(do.mean),
+            do.damping,
+            do.mean,
             do.values,
             do.residual,
-            np.int32(do.floor == 0.0),
-            np.float64(do.floor),
+            do.floor == 0.0,
+            do.floor,
             do.state.weights,
-            np.int32(do.has_previous),
+            do.has_previous,
             do.state.last_image,
             do.state.image,
         )
@@ -227,10 +215,10 @@ class CudaSweeps(SweepOperations):
             "orthomin",
             "orthomin_step",
             do.graph,
-            np.float64(do.damping),
-            np.float64(do.mean),
+            do.damping,
+            do.mean,
             do.products,
-            np.int32(do.has_previous),
+            do.has_previous,
             do.state.image,
             do.state.direction,
             do.state.last_image,
@@ -253,7 +241,7 @@ class CudaSweeps(SweepOperations):
             do.graph.degree,
             do.contributions,
             do.new_contributions,
-            np.float64(do.damping),
+            do.damping,
             do.values,
             do.residual,
         )
@@ -265,18 +253,18 @@ class CudaSweeps(SweepOperations):
             do.graph,
             do.rows,
             do.run,
-            np.int64(do.graph.vertices),
+            do.graph.vertices,
             do.graph.loop,
             do.graph.degree,
             do.contributions,
-            np.float64(do.damping),
+            do.damping,
             do.values,
             do.residual,
-            np.int32(do.floor == 0.0),
-            np.float64(do.floor),
+            do.floor == 0.0,
+            do.floor,
             do.state.weights,
-            np.int32(do.has_previous),
-            np.float64(do.image_mean),
+            do.has_previous,
+            do.image_mean,
             do.state.last_image,
             do.state.image,
             do.state.direction,
@@ -298,11 +286,13 @@ class CudaSweeps(SweepOperations):
         most = self._launch.device.multiprocessors * FUSED_BLOCKS[graph.weighted]
         blocks = min(blocks, most)
         bounds = run.bounds[: -GAIN_SWEEPS - 1 : -1]
-        described = np.zeros((), _RUN)
-        for name in _RUN.names or ():
-            if name != "bounds":
-                described[name] = len(run.bounds) if name == "known_bounds" else getattr(run, name)
-        described["bounds"][: len(bounds)] = bounds
+        described = (
+            *(run.residual_l1, run.residual_sum, run.mass),
+            *(run.next_residual_sum, run.image_sum, run.free_mass),
+            *(run.residual_goal, run.step_goal, run.least_gain),
+            *(*bounds, *[0.0] * (GAIN_SWEEPS - len(bounds))),
+            *(len(run.bounds), run.least_bounds, run.most),
+        )
         results = self._launch.xp.zeros(run.most * FUSED_SUMS + 1)  # all of it is read
         self._launch(
             "fused",
@@ -310,7 +300,7 @@ class CudaSweeps(SweepOperations):
             blocks,
             *common,
             *arguments,
-            described.view(f"V{_RUN.itemsize}"),
+            described,
             self._launch.xp.empty((2, blocks, SWEEP_SUMS)),
             results,
             weighted=graph.weighted,
@@ -328,8 +318,8 @@ class CudaSweeps(SweepOperations):
             grid_blocks(count),
             do.places,
             do.weights,
-            np.int64(count),
-            np.float64(do.amount),
+            count,
+            do.amount,
             do.residual,
         )
 
@@ -376,7 +366,7 @@ class CudaMultivector(MultivectorOperations):
         launch, graph, rows = self._launch, do.graph, do.rows
         deflated = str(do.deflation is not None).lower()
         z, z_residual, z_rhs_scale = do.deflation or NO_DEFLATION
-        device_coefficients: Array = NULL
+        device_coefficients: Array | None = None
         if do.deflation is not None:
             padded = np.pad(do.coefficients, (0, COLUMNS - len(do.coefficients)))
             device_coefficients = launch.device.to_device(padded)
@@ -384,7 +374,7 @@ class CudaMultivector(MultivectorOperations):
         ends, partials = self._sum_long_rows(graph, rows, long_rows, do.contributions)
         # the longest rows come first: see BIN_LIMITS
         warp_rows, half_warp_rows = int(rows.groups[_LONG_GROUPS + 1]), int(rows.groups[-2])
-        long = (np.int64(long_rows), ends, partials)
+        long = (long_rows, ends, partials)
         launches: tuple[tuple[str, int, int, int, tuple[Any, ...]], ...] = (
             (f"sweep_many<{deflated}>", 0, warp_rows, ROWS_PER_WARP, long),
             *(
@@ -415,21 +405,21 @@ class CudaMultivector(MultivectorOperations):
                 kernel,
                 count,
                 rows.order,
-                np.int64(first),
-                np.int64(last),
-                *pointers(*graph.incoming),
+                first,
+                last,
+                graph.incoming,
                 graph.outgoing.row_lengths,
                 graph.loop,
                 graph.degree,
                 do.contributions,
-                np.float64(do.damping),
+                do.damping,
                 do.values,
                 do.remainder,
                 do.new_contributions,
                 sums[begin:],
                 z,
                 z_residual,
-                np.float64(z_rhs_scale),
+                z_rhs_scale,
                 device_coefficients,
                 *others,
                 weighted=graph.weighted,
@@ -456,8 +446,8 @@ class CudaMultivector(MultivectorOperations):
                 self._blocks(chunks),
                 rows.order,
                 ends,
-                np.int64(long_rows),
-                *pointers(*graph.incoming),
+                long_rows,
+                graph.incoming,
                 contributions,
                 partials,
                 weighted=graph.weighted,
@@ -484,6 +474,6 @@ class CudaMultivector(MultivectorOperations):
 
     def _add_compensated(self, do: AddCompensated) -> None:
         count = len(do.places)
-        blocks, size = self._launch.resident_blocks(count), np.int64(count)
+        blocks, size = self._launch.resident_blocks(count), count
         arrays = (do.places, do.amounts, size, do.carry, do.remainder)
         self._launch("multivector", "add_compensated", blocks, *arrays)

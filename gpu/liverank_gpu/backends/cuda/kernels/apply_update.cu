@@ -15,6 +15,8 @@
 // Rows are unordered. The order in a row follows from the sorted keys alone, never from the order of threads.
 // Launch: BLOCK threads a block; a block a tile for plan_rows and find_holes; a thread an item for place_changes, fill_holes
 // and finish_rows; any grid for move_rows, which balances the rows over warps as `locate` does.
+#include "scan.cuh"
+#include "permutation.cuh"
 
 // Whether a row is far from the lengths of its degree bin.
 __device__ __forceinline__ bool is_misbinned(int bin, int64 length) {
@@ -126,6 +128,7 @@ __global__ void __launch_bounds__(BLOCK) move_rows(
     balance_rows(move_work[rows], rows, begins, whole, one);
 }
 
+INSTANCES(place_changes<false>, place_changes<true>)
 template <bool OUTGOING>
 __global__ void __launch_bounds__(BLOCK) place_changes(
     const int* __restrict__ row_vertex, const signed char* __restrict__ row_loop, const int* __restrict__ row_removed,
@@ -222,6 +225,7 @@ __global__ void __launch_bounds__(BLOCK) fill_holes(
     if constexpr (WEIGHTED) weights[hole[at]] = filler_weights[at];
 }
 
+INSTANCES(finish_rows<false>, finish_rows<true>)
 template <bool OUTGOING>
 __global__ void __launch_bounds__(BLOCK) finish_rows(
     int64 changed, const int* __restrict__ changed_row, const int* __restrict__ row_vertex,

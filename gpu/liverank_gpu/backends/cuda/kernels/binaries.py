@@ -24,7 +24,7 @@ from liverank_gpu.backends.cuda.kernels.compile import (
     compile_source,
     compile_units,
 )
-from liverank_gpu.backends.cuda.kernels.loader import NAMES, is_weighted, source
+from liverank_gpu.backends.cuda.kernels.loader import is_weighted, kernels, source, units
 
 INSTALLED = Path(__file__).parent / "binaries"
 
@@ -54,7 +54,7 @@ def binary_of(unit: str, capability: str) -> Binary:
         return found
     missing = [
         each
-        for each in NAMES
+        for each in units()
         if is_weighted(each) == is_weighted(unit) and _found(each, capability, folders) is None
     ]
     architecture = f"sm_{capability}"
@@ -97,13 +97,13 @@ def save(folder: Path, unit: str, architecture: str, compiled: Compiled) -> Bina
 def missing(folder: Path, architecture: str) -> list[str]:
     """The units that a folder does not have for an architecture."""
     return [
-        unit for unit in NAMES if _valid(_path(folder, unit, architecture), NAMES[unit]) is None
+        unit for unit in units() if _valid(_path(folder, unit, architecture), kernels(unit)) is None
     ]
 
 
 def remove_outdated(folder: Path, architecture: str) -> None:
     """Removes the files of earlier sources."""
-    current = {_path(folder, unit, architecture).stem for unit in NAMES}
+    current = {_path(folder, unit, architecture).stem for unit in units()}
     for path in (folder / architecture).iterdir():
         if path.stem not in current:
             path.unlink()
@@ -143,7 +143,7 @@ def _found(unit: str, capability: str, folders: tuple[Path, ...]) -> Binary | No
     name = f"{unit}-{_digest(unit)}.cubin"
     for folder in folders:
         for architecture in _architectures(folder, capability):
-            binary = _valid(folder / architecture / name, NAMES[unit])
+            binary = _valid(folder / architecture / name, kernels(unit))
             if binary is not None:
                 return binary
     return None
@@ -179,7 +179,7 @@ def _valid(path: Path, expressions: tuple[str, ...]) -> Binary | None:
 
 
 def _digest(unit: str) -> str:
-    return _digest_of(source(unit), NAMES[unit])
+    return _digest_of(source(unit), kernels(unit))
 
 
 def _digest_of(text: str, expressions: tuple[str, ...]) -> str:

@@ -4,6 +4,7 @@
 // edges at once. Loads are issued early: y with the contributions, though it is not needed where nothing arrives (rare after
 // three sweeps of a vector that spreads over the graph), and the next neighbours before these contributions have arrived.
 // y and remainder are touched once a sweep and marked as the first to be evicted: the caches are for the contributions.
+#include "common.cuh"
 
 static_assert(COLUMNS == WARP, "each lane takes a column");
 constexpr int PAIRS = COLUMNS / 2;  // of columns, one for each thread of half a warp

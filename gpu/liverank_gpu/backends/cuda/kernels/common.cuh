@@ -2,6 +2,7 @@
 //
 // Sums are reduced by shuffles and shared memory, in an order that depends on the launch shape alone, and never by
 // floating-point atomics: the same input gives the same bits.
+#include "vertex.h"
 
 using namespace vertex;
 

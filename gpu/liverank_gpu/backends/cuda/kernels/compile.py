@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from liverank_gpu.backends.cuda.kernels.loader import COMPILE_OPTIONS, NAMES, source
+from liverank_gpu.backends.cuda.kernels.loader import COMPILE_OPTIONS, kernels, source
 from liverank_gpu.errors import BackendUnavailable
 
 OPTIONS = (*COMPILE_OPTIONS, "--ftz=true")
@@ -33,7 +33,7 @@ def compile_unit(unit: str, architecture: str) -> Compiled:
     """Compiles a translation unit for an architecture: ``sm_90``. Any thread may call this, and
     several at once. Raises as `compile_source`.
     """
-    return compile_source(unit, source(unit), NAMES[unit], architecture, OPTIONS)
+    return compile_source(unit, source(unit), kernels(unit), architecture, OPTIONS)
 
 
 def compile_source(

@@ -3,6 +3,7 @@
 // stays for the next sweep.
 // A strength is no integer: contribution · d is rounded then (liverank_gpu.pagerank.certificate). One so small that the
 // contribution exceeds bfloat16 gets the largest there is, and the rest of the residual stays.
+#include "common.cuh"
 
 using Contribution = unsigned short;
 

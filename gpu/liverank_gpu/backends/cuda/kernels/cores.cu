@@ -4,8 +4,8 @@
 // Launch: BLOCK threads a block, all blocks resident (cooperative), since they synchronise after each step.
 // Traffic: per edge and direction 4 bytes of neighbour id, and a random atomic addition unless the neighbour has left; for
 // each k twice the list of vertices that remain.
-
 #include <cooperative_groups.h>
+#include "common.cuh"
 
 // Another thread may write it: never from a cache that is not coherent.
 template <typename T> __device__ __forceinline__ T newest(const T* address) { return *(const volatile T*)address; }
@@ -19,6 +19,7 @@ __device__ __forceinline__ int warp_minimum(int value) {
     return value;
 }
 
+#if !WEIGHTED
 // degree: the row lengths, and the core numbers in the end. remaining, others: int[n], of which the first has all vertices.
 // queue: int[n]. counts: zero, but for REMAINING.
 __global__ void __launch_bounds__(BLOCK, 2) core_numbers(
@@ -120,3 +121,4 @@ __global__ void __launch_bounds__(BLOCK) lower_cores(
     }
     if (lane == 0 && fell > 0) atomicAdd(fallen, fell);
 }
+#endif

@@ -15,6 +15,7 @@
 // Traffic: push per edge 4 bytes of neighbour id (and 4 of weight if WEIGHTED), streamed, and one atomic addition to a random
 // double; push<true> another random read, and an atomic exchange where r[v] > θ. pull per edge 4 bytes (and 4), streamed, and
 // one random read of 8 bytes; per row 24 bytes. detect 8 bytes a vertex.
+#include "rows.cuh"
 
 struct NextList {
     const int* out_lengths;
@@ -65,6 +66,7 @@ __global__ void __launch_bounds__(BLOCK) take(
 }
 
 // A lane takes an item, and a warp the edges of its items one after the other, so that short lists leave no lane idle.
+INSTANCES(push<false>, push<true>)
 template <bool ONE_PASS>
 __global__ void __launch_bounds__(BLOCK, 4) push(
     const int* __restrict__ queue, const int64* __restrict__ items, const int64* __restrict__ row_starts,

@@ -2,6 +2,7 @@
 //
 // Launch: BLOCK threads a block, grid-stride loops.
 // Traffic: per edge 4 bytes of neighbour id, streamed, and one random access to a flag.
+#include "common.cuh"
 
 __device__ __forceinline__ void flag(int v, int* flags, int* fresh, uint64* found) {
     if (flags[v]) return;

@@ -7,8 +7,9 @@
 //
 // Launch: BLOCK threads a block, all blocks resident (cooperative).
 // Traffic: that of sweep.cu and orthomin.cu; every block reads 40 bytes for each block, after each pass.
-
 #include <cooperative_groups.h>
+#include "sweep_step.cuh"
+#include "orthomin_step.cuh"
 
 // liverank_gpu.operations.sweeps.FusedRun
 struct FusedRun {

@@ -2,7 +2,9 @@
 //
 // Numbers are SplitMix64's, counter-based: see liverank_gpu.random_numbers. So a graph does not depend on the launch shape, nor
 // on the order in which threads run.
+#include "random_numbers.cuh"
 
+#if !WEIGHTED
 // numbers: uint64[count], numbers skipped, skipped + 1, … of the sequence from `start`.
 // Launch: BLOCK threads a block, grid-stride. Traffic: 8 bytes a number.
 __global__ void __launch_bounds__(BLOCK) random_numbers(
@@ -32,6 +34,7 @@ __global__ void __launch_bounds__(BLOCK) random_numbers(
 // Launch: any number of blocks, of one warp; of any number of whole warps if WORDS = 1. Fastest in blocks of one warp
 // (docs/papers.md, figure 15).
 // Traffic an edge: 4 bytes written twice (-1 and the link), and one sector of 32 bytes read at random for a copy.
+INSTANCES(preferential_attachment<1>, preferential_attachment<8>)
 template <int WORDS>
 __global__ void preferential_attachment(
     int vertices, int edges_per_vertex, uint64 threshold, uint64 start, int per_ticket, uint64* tickets, int* links) {
@@ -118,3 +121,4 @@ __global__ void __launch_bounds__(BLOCK) uniform_pairs(
         targets[edge] = (int)(target + (target >= source));
     }
 }
+#endif

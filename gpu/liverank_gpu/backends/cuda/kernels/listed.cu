@@ -11,8 +11,9 @@
 // Launch: BLOCK threads a block, all blocks resident (cooperative).
 // Traffic: per vertex and edge as update_ranks, with 4 bytes of list for the order and the state. Two synchronisations and two
 // chains of about six dependent reads make a short iteration.
-
 #include <cooperative_groups.h>
+#include "rows.cuh"
+#include "ranking.cuh"
 
 constexpr int SHORT_ROW = 64, SHORT_LANES = 8;
 constexpr int SIZES = ListedCount::SHORT;  // and MIDDLE and PARTS behind it
@@ -74,13 +75,16 @@ __global__ void __launch_bounds__(BLOCK, 2) iterate_listed(
     const int* __restrict__ out_lengths, const int* __restrict__ out_indices, double tolerance, int64 max_iterations,
     int64 most_edges, int64 capacity, int* first_vertices, int* second_vertices, int64* first_parts,
     int64* second_parts, int64* items, double* part_sums, int* arrived, int* joined, uint64* counts, uint64* trace,
-    RANKING_PARAMETERS) {
+    const double* rhs_scale, const Loop* __restrict__ loop, const Degree* __restrict__ degree, double* values,
+    double* contributions, uint8* states, double damping, double prune_tolerance, double frontier_tolerance, int closed_form,
+    int traced) {
+    const Ranking ranking = {
+        rhs_scale, loop, degree, values, contributions, states, damping, prune_tolerance, frontier_tolerance, closed_form, traced};
     const cooperative_groups::grid_group grid = cooperative_groups::this_grid();
-    const Ranking ranking = RANKING;
     const int64 thread = (int64)blockIdx.x * BLOCK + threadIdx.x, threads = (int64)gridDim.x * BLOCK;
     const int64 warp = thread / WARP, warps = threads / WARP;
     const int lane = threadIdx.x % WARP;
-    const auto load = [&](int u) { return contributions[u]; };
+    const auto load = [&](int u) { return ranking.contributions[u]; };
     // counts of an iteration restart at 0 in three places, used in turn: one block may run ahead of another
     const auto list_of = [&](int64 step) -> List {
         uint64* const own = counts + ListedCount::SIZE * (1 + step % 3);
@@ -92,7 +96,7 @@ __global__ void __launch_bounds__(BLOCK, 2) iterate_listed(
     const List begin = list_of(0);
     for (int64 v = thread; v < vertices; v += threads) {
         send_contribution(ranking, (int)v);
-        if (states[v] == AFFECTED) listed.add((int)v, in_lengths[v], begin, capacity);
+        if (ranking.states[v] == AFFECTED) listed.add((int)v, in_lengths[v], begin, capacity);
     }
     listed.add_to(begin);
     grid.sync();
@@ -116,8 +120,8 @@ __global__ void __launch_bounds__(BLOCK, 2) iterate_listed(
         const auto finish = [&](int v, double sum) {
             const int length = in_lengths[v];
             const Outcome outcome = counted.update(ranking, v, sum, length);
-            if (!outcome.pruned || (outcome.expands && loop[v] != 0)) {
-                states[v] = AFFECTED;
+            if (!outcome.pruned || (outcome.expands && ranking.loop[v] != 0)) {
+                ranking.states[v] = AFFECTED;
                 listed.add(v, length, next, capacity);
             }
             if (!outcome.expands) return;
@@ -170,7 +174,7 @@ __global__ void __launch_bounds__(BLOCK, 2) iterate_listed(
             }
         }
         counted.recomputed = counted.edges = 0.0;  // counted when the vertices were listed
-        counted.add_to(list.counts, traced);
+        counted.add_to(list.counts, ranking.traced);
         grid.sync();
 
         if (threadIdx.x < 2)
@@ -192,7 +196,7 @@ __global__ void __launch_bounds__(BLOCK, 2) iterate_listed(
             const int64 last = out_lengths[u] - offset < EDGE_CHUNK ? out_lengths[u] : offset + EDGE_CHUNK;
             for (int64 slot = offset + lane; slot < last; slot += WARP) {
                 const int v = out_indices[out_starts[u] + slot];
-                if (join(states, joined, (int)step, v)) listed.add(v, in_lengths[v], next, capacity);
+                if (join(ranking.states, joined, (int)step, v)) listed.add(v, in_lengths[v], next, capacity);
             }
         }
         listed.add_to(next);

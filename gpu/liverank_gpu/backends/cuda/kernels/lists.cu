@@ -4,6 +4,7 @@
 // mixed entries is the same for the same rows.
 //
 // Launch: BLOCK threads a block, a warp a row or a pair of rows, grid-stride.
+#include "random_numbers.cuh"
 
 struct InLists {
     const int64* starts;

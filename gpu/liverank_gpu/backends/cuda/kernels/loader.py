@@ -1,14 +1,17 @@
-"""The source text of the CUDA kernels, and what Python and the kernels must agree on.
+"""The source text of the CUDA kernels, the kernels in it, and what Python and they must agree on.
 
-Headers are concatenated rather than included, because CuPy's cache of compiled modules does not
-notice an edited include.
+A file ``NAME.cu`` is a translation unit twice: for unweighted graphs, and, as ``NAME_weighted``,
+for weighted ones, with WEIGHTED set and other types of degrees and loops. Lines between
+``#if WEIGHTED`` or ``#if !WEIGHTED`` and ``#endif`` are in one of them. INSTANCES(…) lists the name
+expressions of templates. Includes are put in place here, since a digest of the whole text names its
+machine code.
 """
 
 from __future__ import annotations
 
 import re
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 
 from liverank_gpu.backends.cuda.kernels.counts import (
     CORE_COUNTS,
@@ -19,6 +22,7 @@ from liverank_gpu.backends.cuda.kernels.counts import (
     TALLY,
 )
 from liverank_gpu.backends.cuda.kernels.page_shape import PAGE_SHAPE, PageShape
+from liverank_gpu.backends.cuda.kernels.parameters import KERNEL
 from liverank_gpu.operations.csr import ALIGNMENT
 from liverank_gpu.operations.generate import FEISTEL_ROUNDS
 from liverank_gpu.operations.graph import (
@@ -42,7 +46,9 @@ from liverank_gpu.operations.residual import (
 from liverank_gpu.operations.sweeps import GAIN_SWEEPS
 from liverank_gpu.trace import TRACED_STEPS
 
-SHARED = files("liverank_gpu") / "kernels"
+FOLDER = Path(__file__).parent
+
+SHARED = FOLDER.parents[2] / "kernels"
 """The headers that both backends compile."""
 
 BLOCK, WARP = 256, 32
@@ -101,160 +107,11 @@ RANGE_ITEMS = 16
 LONG_ROW = 2048
 """A longer row of listed.cu is divided into parts of this many entries."""
 
-_IDS = ("int", "int64")
-_FLAGS = ("false", "true")
+# ---- translation units ----
 
-_FILES: dict[str, tuple[str, ...]] = {
-    "residual": (
-        "compute_residual",
-        "compute_contributions",
-        "add_partial_sums<true>",
-    ),
-    "sweep": (
-        *(f"sweep<{deflated}>" for deflated in _FLAGS),
-        *(f"finish_sweep<{deflated}>" for deflated in _FLAGS),
-        "quantize_contributions",
-        "subtract_at",
-        "sum_in_degrees",
-        "start_from_in_degrees",
-        "add_partial_sums<true>",
-    ),
-    "orthomin": (
-        "orthomin_image",
-        "finish_image",
-        "orthomin_step",
-        "add_partial_sums<false>",
-        "add_partial_sums<true>",
-    ),
-    "fused": ("fused_sweeps", "fused_orthomin"),
-    "pages": (
-        *("clear_sums", "add_pages", "pack_entries", "pack_changes", "find_pages"),
-        *("write_pages", "edit_pages", "rewrite_pages"),
-    ),
-    "perturb": ("perturb", "spread", "recompute_rows", "select_candidates"),
-    "push": ("push",),
-    "rounds": ("count_candidates", "take_candidates", "push_vertices"),
-    "multivector": (
-        "gather_chunks",
-        *(f"sweep_many<{deflated}>" for deflated in _FLAGS),
-        *(f"sweep_many_short<{short}, {deflated}>" for short in _FLAGS for deflated in _FLAGS),
-        "add_compensated",
-    ),
-    "select": ("group_maxima", "list_largest", "list_changed", "highest_bound"),
-    "forward_push": ("take", *(f"push<{flag}>" for flag in _FLAGS), "unlock", "pull", "detect"),
-    "lists": ("fingerprints", "find_same"),
-    "frontier": ("expand_forward", "expand_backward"),
-    "cores": ("core_numbers", "lower_cores"),
-    "triangles": (
-        *(f"{name}<{flag}>" for name in ("count_triangles", "lower_bounds") for flag in _FLAGS),
-        *("list_triangles", "count_between"),
-        *(f"count_entries_between<{lowest}, {bound}>" for lowest in _FLAGS for bound in _FLAGS),
-    ),
-    "published": (
-        *(f"{name}<{lanes}>" for name in ("update_ranks", "expand") for lanes in (1, BLOCK)),
-        "send",
-        "end_iteration",
-    ),
-    "listed": ("iterate_listed",),
-    "resolve_update": (
-        *(f"pack_keys<{ids}>" for ids in _IDS),
-        "permute_keys",
-        "sort_small",
-        "find_rows",
-        "locate",
-        "decide",
-    ),
-    "apply_update": (
-        "plan_rows",
-        "move_rows",
-        *(f"place_changes<{outgoing}>" for outgoing in _FLAGS),
-        "find_holes",
-        "fill_holes",
-        *(f"finish_rows<{outgoing}>" for outgoing in _FLAGS),
-    ),
-    "generate": (
-        "random_numbers",
-        "preferential_attachment<1>",
-        "preferential_attachment<8>",
-        "uniform_pairs",
-    ),
-    "rebuild": (
-        "pack_rows",
-        "copy_rows",
-        "count_bins",
-        "partition",
-        "deduplicate",
-        "find_first_keys",
-        "count_rows",
-        "fill_rows",
-        *(f"count_buckets<{ids}>" for ids in _IDS),
-        *(f"keys_of_range<{ids}>" for ids in _IDS),
-        "entries",
-    ),
-}
-"""The C++ name expressions of the kernels in each file that an unweighted graph uses."""
+COMPILE_OPTIONS = ("-std=c++17",)
 
 _WEIGHTED = "_weighted"
-
-_ONLY_WEIGHTED = {"weights": ("deduplicate_weighted", "sum_weights", "scale_rows")}
-"""The same for files that a weighted graph alone uses."""
-
-_ONLY_UNWEIGHTED: dict[str, frozenset[str]] = {
-    "sweep": frozenset({"subtract_at", *(f"finish_sweep<{deflated}>" for deflated in _FLAGS)}),
-    "orthomin": frozenset({"finish_image"}),
-    "perturb": frozenset({"select_candidates"}),
-    "rounds": frozenset({"count_candidates", "take_candidates"}),
-    "multivector": frozenset({"add_compensated"}),
-    "select": frozenset(_FILES["select"]) - {"highest_bound"},
-    "resolve_update": frozenset(_FILES["resolve_update"]) - {"sort_small", "decide"},
-    "generate": frozenset(_FILES["generate"]),
-    **{file: frozenset(_FILES[file]) for file in ("cores", "pages", "triangles")},
-    "rebuild": frozenset(
-        (
-            *(f"count_buckets<{ids}>" for ids in _IDS),
-            *("pack_rows", "count_bins", "partition", "find_first_keys", "count_rows"),
-            "deduplicate",
-        )
-    ),
-}
-"""Kernels that weighted graphs launch from the units of unweighted ones, or do not need."""
-
-_WEIGHTED_FILES = {
-    file: tuple(name for name in kernels if name not in _ONLY_UNWEIGHTED.get(file, ()))
-    for file, kernels in (_FILES | _ONLY_WEIGHTED).items()
-}
-
-NAMES = _FILES | {f"{file}{_WEIGHTED}": names for file, names in _WEIGHTED_FILES.items() if names}
-"""The name expressions of each translation unit. A file is compiled once for unweighted graphs and
-once, as another unit, for weighted ones: with WEIGHTED set, and other types of degrees and loops.
-"""
-
-_SWEEPS = ("common.cuh", "rows.cuh", "sweeps.h", "contributions.cuh")
-
-HEADERS: dict[str, tuple[str, ...]] = {
-    "residual": ("common.cuh", "rows.cuh", "sweeps.h"),
-    "forward_push": ("common.cuh", "rows.cuh"),
-    "published": ("common.cuh", "ranking.cuh"),
-    "listed": ("common.cuh", "rows.cuh", "ranking.cuh"),
-    "sweep": (*_SWEEPS, "page_sums.cuh", "sweep_step.cuh"),
-    "orthomin": (*_SWEEPS, "page_sums.cuh", "orthomin_step.cuh"),
-    "pages": ("common.cuh", "contributions.cuh", "page_sums.cuh", "pages.cuh"),
-    "fused": (*_SWEEPS, "sweep_step.cuh", "orthomin_step.cuh"),
-    **dict.fromkeys(("perturb", "push", "rounds"), ("common.cuh", "work_lists.cuh")),
-    "multivector": ("common.cuh", "columns.cuh"),
-    **dict.fromkeys(("select", "frontier", "triangles", "cores"), ("common.cuh",)),
-    **dict.fromkeys(("generate", "lists"), ("common.cuh", "random_numbers.cuh")),
-    **dict.fromkeys(
-        ("resolve_update", "apply_update", "rebuild", "weights"),
-        ("common.cuh", "scan.cuh", "permutation.cuh"),
-    ),
-}
-"""The headers in front of each file, after the constants and vertex.h. Those in .h are shared with
-the CPU: gpu/liverank_gpu/kernels.
-"""
-
-COOPERATIVE = frozenset({"push", "listed", "cores", "fused"})
-"""Files whose kernels are launched with all blocks resident, so that they can synchronise."""
 
 
 def unit(file: str, weighted: bool) -> str:
@@ -262,48 +119,98 @@ def unit(file: str, weighted: bool) -> str:
     return file + _WEIGHTED if weighted else file
 
 
-def file_of(unit: str) -> str:
-    """The file of a translation unit."""
-    return unit.removesuffix(_WEIGHTED)
-
-
 def is_weighted(unit: str) -> bool:
     """Whether a translation unit is for weighted graphs."""
     return unit.endswith(_WEIGHTED)
 
 
-COMPILE_OPTIONS = ("-std=c++17",)
+@cache
+def units() -> tuple[str, ...]:
+    """The translation units with kernels."""
+    stems = sorted(path.stem for path in FOLDER.glob("*.cu"))
+    both = [unit(file, weighted) for weighted in (False, True) for file in stems]
+    return tuple(each for each in both if kernels(each))
 
 
 @cache
-def source(name: str, pages: PageShape = PAGE_SHAPE) -> str:
+def source(unit: str, pages: PageShape = PAGE_SHAPE) -> str:
     """The whole text of a translation unit; messages name its parts and their lines."""
-    file = file_of(name)
-    texts = [_text(part) for part in ("vertex.h", *HEADERS[file], f"{file}.cu")]
-    own = []
-    if file == "pages":
-        own = [*_integers(pages.constants), _enumeration("PageCount", PAGE_COUNTS)]
-    elif file == "rounds":
-        own = _integers({"LEVELS": LEVELS})
-    elif file == "lists":
-        own = _integers({"NO_PART": NO_PART})
-    return "\n".join([_constants(is_weighted(name)), *own, *texts])
+    text = _Text(is_weighted(unit))
+    own = [*_integers(pages.constants), _constants(is_weighted(unit))]
+    return "\n".join([*own, text.of(f"{unit.removesuffix(_WEIGHTED)}.cu")])
+
+
+def text_of(*parts: str) -> str:
+    """The text of headers, for kernels of unweighted graphs that are no part of the engine."""
+    text = _Text(weighted=False)
+    return "\n".join([_constants(weighted=False), *map(text.of, parts)])
 
 
 def program_parts(weighted: bool, kernels_in: str) -> tuple[str, str]:
     """What comes before and after the functions of a vertex program; kernels_in: a file."""
-    headers = ("vertex.h", "program_functions.h", "program_vertex.h", "common.cuh")
-    constants = [_constants(weighted), _enumeration("ProgramCount", PROGRAM_COUNTS)]
-    kernels = ("programs.cuh", kernels_in)
-    return "\n".join([*constants, *map(_text, headers)]), "\n".join(map(_text, kernels))
+    text = _Text(weighted)
+    before = [_constants(weighted), text.of("program_vertex.h"), text.of("common.cuh")]
+    return "\n".join(before), text.of(kernels_in)
 
 
-def _text(part: str) -> str:
-    """A part of a translation unit. Shared headers include each other, which is done here."""
-    folder = SHARED if part.endswith(".h") else files(__package__)
-    text = (folder / part).read_text("utf-8")
-    text = re.sub(r'^#(pragma once|include ".*")$', "", text, flags=re.MULTILINE)
-    return f'#line 1 "{part}"\n{text}'
+class _Text:
+    """The text of files for one kind of graph, each included once."""
+
+    _LINE = re.compile(
+        r'#(?:include "(?P<file>.+)"|if (?P<unweighted>!?)WEIGHTED|(?P<end>endif))\n'
+    )
+
+    def __init__(self, weighted: bool) -> None:
+        self._weighted = weighted
+        self._included: set[str] = set()
+
+    def of(self, part: str) -> str:
+        """A file, with what it includes that was not included before."""
+        self._included.add(part)
+        folder = SHARED if part.endswith(".h") else FOLDER
+        lines, chosen, left_out = [f'#line 1 "{part}"\n'], False, False
+        text = (folder / part).read_text("utf-8")
+        for number, line in enumerate(text.splitlines(keepends=True), 1):
+            found = self._LINE.fullmatch(line)
+            if found is None or (found["end"] and not chosen):
+                # a line that is left out stays, empty, so that messages name the others
+                lines.append("\n" if left_out or line == "#pragma once\n" else line)
+            elif included := found["file"]:
+                if included not in self._included:
+                    lines += [self.of(included), f'#line {number + 1} "{part}"\n']
+                else:
+                    lines.append("\n")
+            else:
+                chosen = not found["end"]
+                left_out = chosen and self._weighted == bool(found["unweighted"])
+                lines.append("\n")
+        return "".join(lines)
+
+
+# ---- the kernels of a text ----
+
+_INSTANCES = re.compile(r"^INSTANCES\((?P<names>[^()]*)\)", re.MULTILINE)
+
+
+@cache
+def kernels(unit: str) -> tuple[str, ...]:
+    """The C++ name expressions of the kernels of a translation unit."""
+    text = source(unit)
+    plain = [kernel["name"] for kernel in KERNEL.finditer(text) if not kernel["template"]]
+    instances = [
+        " ".join(name.split())
+        for listed in _INSTANCES.finditer(text)
+        for name in re.split(r",(?![^<]*>)", listed["names"])
+    ]
+    return (*plain, *instances)
+
+
+def is_cooperative(text: str) -> bool:
+    """Whether the kernels of a text synchronise all blocks, which have to be resident then."""
+    return "this_grid()" in text
+
+
+# ---- constants ----
 
 
 def _constants(weighted: bool) -> str:
@@ -343,6 +250,8 @@ def _constants(weighted: bool) -> str:
         "PRUNED": PRUNED,
         "TRACED": TRACED_STEPS,
         "LOOP_REWEIGHTED": LOOP_REWEIGHTED,
+        "LEVELS": LEVELS,
+        "NO_PART": NO_PART,
     }
     ends = {end.upper(): place for place, end in enumerate(PUSH_ENDS)}
     counters = {counter: place for place, counter in enumerate(COUNTERS)}
@@ -364,8 +273,11 @@ def _constants(weighted: bool) -> str:
                     ("PublishedCount", published),
                     ("ListedCount", LISTED_COUNTS),
                     ("CoreCount", CORE_COUNTS),
+                    ("PageCount", PAGE_COUNTS),
+                    ("ProgramCount", PROGRAM_COUNTS),
                 )
             ),
+            "#define INSTANCES(...)",
             f"#define LANES_OF_GROUPS {str(BIN_LANES[::-1])[1:-1]}",
         ]
     )

@@ -15,6 +15,7 @@
 // read (y and remainder), 2 written (c'), and 12 more written (y and remainder) where r is not 0; per row 25 of its place,
 // lengths and loop, and 16 if DEFLATED. sweep_many_short writes neither c' nor remainder where d = 0: both stay 0. A row that
 // nothing can reach takes 9 bytes in all.
+#include "columns.cuh"
 
 // Blocks on a multiprocessor for which the variables of sweep_many_short fit into registers.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
@@ -47,6 +48,7 @@ __global__ void __launch_bounds__(BLOCK, 4) gather_chunks(
 // The rows order[from … to), a warp each; those before long_rows are summed already, in `partials`. ROWS_PER_WARP at once, one
 // after the other.
 // coefficients: double[COLUMNS]; it, z and z_residual may be null if not DEFLATED. partial_sums: see write_column_sums.
+INSTANCES(sweep_many<false>, sweep_many<true>)
 template <bool DEFLATED>
 __global__ void __launch_bounds__(BLOCK, WEIGHTED ? 3 : 4) sweep_many(
     const int* __restrict__ order, int64 from, int64 to, const int64* __restrict__ row_starts,
@@ -259,6 +261,11 @@ __device__ __forceinline__ void sweep_abreast(
 // The rows order[from … to), half a warp each, WARP rows a warp at once. MOSTLY_SHORT: few have more than SHORT edges. Rows
 // without in-edges are skipped unless they are seeded: their y, remainder and contributions are 0 for ever.
 // Other parameters as of sweep_many.
+INSTANCES(
+    sweep_many_short<false, false>,
+    sweep_many_short<false, true>,
+    sweep_many_short<true, false>,
+    sweep_many_short<true, true>)
 template <bool MOSTLY_SHORT, bool DEFLATED>
 __global__ void __launch_bounds__(BLOCK, WEIGHTED ? 2 : MOSTLY_SHORT && !DEFLATED ? MOST_BLOCKS : 3) sweep_many_short(
     const int* __restrict__ order, int64 from, int64 to, const int64* __restrict__ row_starts,
@@ -325,6 +332,7 @@ __global__ void __launch_bounds__(BLOCK, WEIGHTED ? 2 : MOSTLY_SHORT && !DEFLATE
     write_column_sums(all_sums, partial_sums);
 }
 
+#if !WEIGHTED
 // remainder[places[i]] += amounts[i], at distinct places. What a float32 cannot represent is carried over to the next call.
 __global__ void add_compensated(
     const int64* __restrict__ places, const double* __restrict__ amounts, int64 count, double* __restrict__ carry,
@@ -336,3 +344,4 @@ __global__ void add_compensated(
         carry[i] = exact - stored;
     }
 }
+#endif

@@ -12,6 +12,10 @@
 // Traffic: orthomin_image per edge 4 bytes of neighbour id, streamed, and one random read of 2 bytes, and 4 bytes of weight,
 // streamed, if WEIGHTED; per row 16 + 5 + 2 +
 // 8 (r) + 4 (weight) + 8 (q') + 8 (q̂). orthomin_step per vertex 5 + 4 + 40 in and 32 out (y, r, p, q; q̂ in).
+#include "page_sums.cuh"
+#include "orthomin_step.cuh"
+
+INSTANCES(add_partial_sums<false>, add_partial_sums<true>)
 
 __global__ void __launch_bounds__(BLOCK, WEIGHTED ? 3 : 4) orthomin_image(
     const int* __restrict__ order, const int64* __restrict__ row_starts, const int* __restrict__ row_lengths,
@@ -31,6 +35,7 @@ __global__ void __launch_bounds__(BLOCK, WEIGHTED ? 3 : 4) orthomin_image(
     write_sums<false>(sums, partial_sums + (int64)blockIdx.x * SWEEP_SUMS);
 }
 
+#if !WEIGHTED
 // The same where pages.cu has formed the sums. Contributions become those that were summed, which orthomin_step then takes.
 __global__ void __launch_bounds__(BLOCK) finish_image(
     int64 vertices, const Loop* __restrict__ loop, const Degree* __restrict__ degree, const int* __restrict__ row_lengths,
@@ -51,6 +56,7 @@ __global__ void __launch_bounds__(BLOCK) finish_image(
     }
     write_sums<false>(sums, partial_sums + (int64)blockIdx.x * SWEEP_SUMS);
 }
+#endif
 
 // products: of orthomin_image.
 __global__ void __launch_bounds__(BLOCK) orthomin_step(

@@ -1,4 +1,7 @@
 // What a step of Orthomin(1) does at one vertex: see orthomin.cu.
+#include "rows.cuh"
+#include "sweeps.h"
+#include "contributions.cuh"
 
 struct ImageVertex {
     double residual, last;

@@ -2,6 +2,7 @@
 //
 // A contribution is rounded to the unit where it is used: by those who receive it, and by its own vertex, which takes the step
 // that it has sent. So sums are exact, whatever their order, and what rounding leaves out stays in the residual.
+#include "contributions.cuh"
 
 constexpr float EXACT_UNITS = 256.0f;  // bfloat16 has 8 digits: what measures as many units is a multiple of the unit
 

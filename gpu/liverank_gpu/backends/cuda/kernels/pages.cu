@@ -8,6 +8,7 @@
 //
 // Traffic of add_pages: per edge 2 bytes and an atomic addition in shared memory; per source of a page 4 bytes and one random
 // read of 2 bytes; per vertex 8 bytes. Of edit_pages: the page is read once, and written from its first change on.
+#include "pages.cuh"
 
 constexpr int64 NO_CHANGE = ~(1ll << 63);  // of loops: above all changes
 constexpr int RUN = 8;                     // consecutive edges of a lane: 16 bytes
@@ -63,6 +64,7 @@ __device__ __forceinline__ void add_page(
     }
 }
 
+#if !WEIGHTED
 // Before add_pages: next_item = 0, and sums[v] = 0 in the tiles that several items add to. Launch: a block for each of these.
 __global__ void __launch_bounds__(BLOCK) clear_sums(
     const int* __restrict__ divided, int count, int* next_item, int64* __restrict__ sums) {
@@ -341,3 +343,4 @@ __global__ void __launch_bounds__(BLOCK, 4) rewrite_pages(
         __syncthreads();
     }
 }
+#endif

@@ -8,6 +8,7 @@
 // Launch: BLOCK threads a block, grid-stride loops. A warp takes a chunk of EDGE_CHUNK edges of an out-list, so that a hub is
 // shared by many. tally: int64[Tally::SIZE].
 // Traffic of spread: per edge 4 bytes of neighbour id, streamed, and one atomic addition to a random r.
+#include "work_lists.cuh"
 
 // Whether the strength grew so much that added edges are left out of the contribution (liverank_gpu.operations.residual:
 // perturb).
@@ -126,6 +127,7 @@ __global__ void __launch_bounds__(BLOCK, 3) spread(
     flush(thread, tally, counts + Tally::QUEUED_EDGES);
 }
 
+#if !WEIGHTED
 // The list is in any order.
 __global__ void __launch_bounds__(BLOCK, 3) select_candidates(
     const double* __restrict__ r, int64 vertices, double floor, int* marks, int* candidates, int64 capacity, int64* tally) {
@@ -140,6 +142,7 @@ __global__ void __launch_bounds__(BLOCK, 3) select_candidates(
         }
     }
 }
+#endif
 
 // For the vertices first … last-1: a warp a row, the whole block for long rows.
 __global__ void __launch_bounds__(BLOCK, 3) recompute_rows(

@@ -3,8 +3,9 @@
 //
 // What follows does many supersteps in one launch: run_active.cuh where vertices are active if something changed, run_all.cuh
 // where all of them are. run_window.cuh passes once over a part of the rows.
-
 #include <cooperative_groups.h>
+#include "program_vertex.h"
+#include "common.cuh"
 
 using Value = Program::Value;
 using Parameters = Program::Parameters;

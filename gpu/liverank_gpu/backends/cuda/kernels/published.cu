@@ -12,29 +12,34 @@
 // Launch: BLOCK threads a block, grid-stride loops; end_iteration one block.
 // Traffic: update_ranks per edge 4 bytes of neighbour id (and 4 of weight if WEIGHTED) and one random read of 8 bytes (a
 // 32-byte sector); per row 5 bytes (order, state), and 34 if it is affected. send 1 byte a vertex, 21 if it was recomputed.
+#include "ranking.cuh"
 
+INSTANCES(update_ranks<1>, update_ranks<BLOCK>)
 template <int LANES>
 __global__ void __launch_bounds__(BLOCK, 4) update_ranks(
     const int* __restrict__ order, int64 rows, const int64* __restrict__ row_starts, const int* __restrict__ row_lengths,
     const int* __restrict__ column_indices, const float* __restrict__ weights, uint64* counts, uint8* __restrict__ expanding,
-    RANKING_PARAMETERS) {
+    const double* rhs_scale, const Loop* __restrict__ loop, const Degree* __restrict__ degree, double* values,
+    double* contributions, uint8* states, double damping, double prune_tolerance, double frontier_tolerance, int closed_form,
+    int traced) {
     if (counts[Count::DONE]) return;
-    const Ranking ranking = RANKING;
+    const Ranking ranking = {
+        rhs_scale, loop, degree, values, contributions, states, damping, prune_tolerance, frontier_tolerance, closed_form, traced};
     Counted counted;
     const int first = threadIdx.x % LANES;
     const int64 step = (int64)gridDim.x * (BLOCK / LANES);
     for (int64 at = (int64)blockIdx.x * (BLOCK / LANES) + threadIdx.x / LANES; at < rows; at += step) {
         const int v = order[at];
-        if (states != nullptr && states[v] != AFFECTED) continue;
+        if (ranking.states != nullptr && ranking.states[v] != AFFECTED) continue;
         const int64 begin = row_starts[v], end = begin + row_lengths[v];
         double sum = 0.0;
         for (int64 slot = begin + first; slot < end; slot += LANES)
-            sum += edge_amount(contributions[column_indices[slot]], weights, slot);
+            sum += edge_amount(ranking.contributions[column_indices[slot]], weights, slot);
         // also keeps the threads of a block together, before one of them changes the state of v
         sum = group_sum<LANES>(sum);
         if (first == 0 && counted.update(ranking, v, sum, row_lengths[v]).expands) expanding[v] = 1;
     }
-    counted.add_to(counts, traced);
+    counted.add_to(counts, ranking.traced);
 }
 
 // y/d, and 0 where d = 0, at the vertices that have been affected, or at all if states is null. dangling_sums[block]: Σy of
@@ -77,6 +82,7 @@ __global__ void __launch_bounds__(BLOCK) end_iteration(
 }
 
 // The out-neighbours of expanding vertices become affected, loops included; then these vertices are not expanding.
+INSTANCES(expand<1>, expand<BLOCK>)
 template <int LANES>
 __global__ void __launch_bounds__(BLOCK) expand(
     const int* __restrict__ order, int64 rows, const int64* __restrict__ row_starts, const int* __restrict__ row_lengths,

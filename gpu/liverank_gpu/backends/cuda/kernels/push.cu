@@ -9,8 +9,8 @@
 // Launch: BLOCK threads a block, all blocks resident (cooperative), since they synchronise within a round. A list is divided
 // into items of EDGE_CHUNK edges, and the items evenly among warps.
 // Traffic: per edge 4 bytes of neighbour id (and 4 of weight if WEIGHTED), streamed, and one atomic addition to a random r.
-
 #include <cooperative_groups.h>
+#include "work_lists.cuh"
 
 constexpr int SHORT_ROUNDS = 8;  // rounds at the floor that do not fill the device, before the push ends there
 

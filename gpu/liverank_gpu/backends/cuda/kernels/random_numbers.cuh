@@ -1,4 +1,5 @@
 // SplitMix64: see liverank_gpu.random_numbers.
+#include "common.cuh"
 
 constexpr uint64 GOLDEN_GAMMA = 0x9e3779b97f4a7c15ull;
 

@@ -1,4 +1,5 @@
 // The rank of one vertex in an iteration of published.cu and listed.cu, and what is counted of it.
+#include "common.cuh"
 
 using Count = PublishedCount;
 
@@ -24,13 +25,6 @@ struct Ranking {
     double damping, prune_tolerance, frontier_tolerance;
     int closed_form, traced;
 };
-
-#define RANKING_PARAMETERS                                                                                                     \
-    const double *rhs_scale, const Loop *__restrict__ loop, const Degree *__restrict__ degree, double *values,                 \
-        double *contributions, uint8 *states, double damping, double prune_tolerance, double frontier_tolerance,               \
-        int closed_form, int traced
-#define RANKING                                                                                                                \
-    {rhs_scale, loop, degree, values, contributions, states, damping, prune_tolerance, frontier_tolerance, closed_form, traced}
 
 // What becomes of a vertex that was recomputed.
 struct Outcome {

@@ -12,7 +12,10 @@
 //
 // Launch: BLOCK threads a block; a block a tile for pack_rows, partition, deduplicate and keys_of_range; any grid for the
 // others.
+#include "scan.cuh"
+#include "permutation.cuh"
 
+#if !WEIGHTED
 __global__ void __launch_bounds__(BLOCK) pack_rows(
     const int* __restrict__ row_lengths, int64 vertices, int64 begin, uint64* scan, int64* __restrict__ row_starts,
     int* __restrict__ capacities) {
@@ -35,6 +38,7 @@ __global__ void __launch_bounds__(BLOCK) pack_rows(
         capacities[row] = quads[item] * QUAD;
     }
 }
+#endif
 
 __global__ void __launch_bounds__(BLOCK) copy_rows(
     const int64* __restrict__ row_starts, const int4* __restrict__ column_indices, int64 vertices,
@@ -65,6 +69,7 @@ __device__ __forceinline__ int bin_of(int length) {
     return bin;
 }
 
+#if !WEIGHTED
 // groups: int64[BINS - 1] of zeros, receives the number of rows of each bin but bin 0, the longest rows first.
 __global__ void __launch_bounds__(BLOCK) count_bins(
     const int* __restrict__ row_lengths, int64 vertices, int64* __restrict__ groups) {
@@ -175,6 +180,7 @@ __global__ void __launch_bounds__(BLOCK) count_rows(
     count(counters + Counter::GROWTH, growth);
     count_largest(counters + Counter::LONGEST, longest);
 }
+#endif
 
 __global__ void __launch_bounds__(BLOCK) fill_rows(
     const int64* __restrict__ keys, int64 edges, int64 low, const int64* __restrict__ first,
@@ -195,7 +201,9 @@ __device__ __forceinline__ int bucket_of(int row) {
     return shift * FINE + (row >> shift);
 }
 
+#if !WEIGHTED
 // How many ids are in each bucket.
+INSTANCES(count_buckets<int>, count_buckets<int64>)
 template <class Id>
 __global__ void __launch_bounds__(BLOCK) count_buckets(
     const Id* __restrict__ rows, int64 edges, const int* __restrict__ positions, int64 permuted,
@@ -209,9 +217,11 @@ __global__ void __launch_bounds__(BLOCK) count_buckets(
     for (int bucket = threadIdx.x; bucket < BUCKETS; bucket += BLOCK)
         if (counts[bucket]) atomicAdd((uint64*)buckets + bucket, (uint64)counts[bucket]);
 }
+#endif
 
 // Keys of the insertions into rows low … high-1, to be sorted; if WEIGHTED, also their places in the columns. A block a tile of
 // RANGE_ITEMS items a thread.
+INSTANCES(keys_of_range<int>, keys_of_range<int64>)
 template <class Id>
 __global__ void __launch_bounds__(BLOCK) keys_of_range(
     const Id* __restrict__ rows, const Id* __restrict__ neighbours, int64 edges, int64 low, int64 high,

@@ -7,6 +7,10 @@
 // Traffic of compute_residual: per edge 4 bytes of neighbour id, streamed, and one random read of 8 bytes (a 32-byte sector),
 // and 4 bytes of weight, streamed, if WEIGHTED; per row 16 (order, row start, row length) + 5 (loop, degree) + 8 + 8 bytes (y
 // in, r out).
+#include "rows.cuh"
+#include "sweeps.h"
+
+INSTANCES(add_partial_sums<true>)
 
 // y/d, and 0 where d = 0.
 __global__ void __launch_bounds__(BLOCK, 4) compute_contributions(

@@ -12,7 +12,11 @@
 //
 // Launch: BLOCK threads a block; a block a tile for find_rows and decide, which learn from `counters` how much there is; any
 // grid for locate, which balances the named rows over warps; a warp a key for sort_small; a thread an item for the others.
+#include "scan.cuh"
+#include "permutation.cuh"
 
+#if !WEIGHTED
+INSTANCES(pack_keys<int>, pack_keys<int64>)
 template <class Id>
 __global__ void __launch_bounds__(BLOCK) pack_keys(
     const Id* __restrict__ sources, const Id* __restrict__ targets, int64 edges, int64 vertices, int operation,
@@ -33,6 +37,7 @@ __global__ void __launch_bounds__(BLOCK) permute_keys(
     const int64 neighbour = position_of(neighbour_of_key(keys[at]), positions, permuted);
     keys[at] = key_of(row, neighbour, keys[at] & 1);
 }
+#endif
 
 // The position of a key is the number of keys before it, which a warp counts. All keys stay in the L1 caches: comparing 4096 of
 // them takes as long as one launch.
@@ -57,6 +62,7 @@ __device__ __forceinline__ int64 units_of(int row, int64 vertices, const int* ro
     return 1 + (row < vertices ? quads_of(row_lengths[row]) : 0);
 }
 
+#if !WEIGHTED
 __global__ void __launch_bounds__(BLOCK, 4) find_rows(
     const int64* __restrict__ keys, int64 operations, const int* __restrict__ row_lengths, int64 vertices,
     uint64* scan_edges, uint64* scan_work, int* __restrict__ edge_operation, int* __restrict__ edge_neighbour,
@@ -178,6 +184,7 @@ __global__ void __launch_bounds__(BLOCK, 4) locate(
     };
     balance_rows(row_work[rows], rows, [&](int64 row) { return row_work[row]; }, whole, one);
 }
+#endif
 
 // The weight of an edge after the insertions among its operations keys[first … last), in the order in which they were sent.
 // present: its weight before them, 0 if it is absent.

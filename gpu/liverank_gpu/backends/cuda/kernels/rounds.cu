@@ -6,6 +6,7 @@
 //
 // Launch: BLOCK threads a block, grid-stride loops over a list.
 // Traffic: a vertex of a list takes a 32-byte sector of each array over vertices that is named.
+#include "work_lists.cuh"
 
 constexpr int PUSHED_SUMS = 5;  // the changes of ‖r‖₁, Σr and Σy; Σ|r| before; vertices pushed for the first time
 
@@ -14,6 +15,7 @@ __device__ __forceinline__ double scaled(double size, double edge_weight, int le
     return size / fma(edge_weight, (double)length, 1.0);
 }
 
+#if !WEIGHTED
 __global__ void __launch_bounds__(BLOCK, 2) count_candidates(
     const int* __restrict__ candidates, int64 listed, const double* __restrict__ r, const int* __restrict__ out_lengths,
     double first, double second, double third, double fourth, double floor, double edge_weight, uint64* numbers) {
@@ -52,6 +54,7 @@ __global__ void __launch_bounds__(BLOCK, 2) take_candidates(
         if (scaled(size, edge_weight, out_lengths[v]) > threshold) queue[append(&counts[1])] = v;
     }
 }
+#endif
 
 __global__ void __launch_bounds__(BLOCK, 2) push_vertices(
     const int* __restrict__ vertices, int64 count, const Loop* __restrict__ loop, const Degree* __restrict__ degree,

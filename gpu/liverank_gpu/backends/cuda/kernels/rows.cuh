@@ -7,6 +7,7 @@
 // the last one to arrive adds up the parts in their order. So sums have a fixed shape, and no row delays the others.
 // Launch: BLOCK threads a block; each warp takes `units_per_warp` consecutive units.
 // Traffic: per entry 4 bytes (8 if WEIGHTED), streamed, and what `load` reads; per row 16 bytes.
+#include "common.cuh"
 
 constexpr int GROUP_LANES[] = {LANES_OF_GROUPS};  // BIN_LANES, the longest rows first
 

@@ -3,6 +3,7 @@
 // Launch: BLOCK threads a block, all blocks resident (cooperative), since they synchronise within a superstep.
 // Traffic: per message 4 bytes of neighbour id (and 4 of weight), streamed, and a random access to a value; an atomic operation
 // more if it changes something. Lists of active vertices stay on the device.
+#include "programs.cuh"
 
 struct Delivery {
     Value* values;

@@ -3,6 +3,7 @@
 // Launch: BLOCK threads a block, all blocks resident (cooperative), since they synchronise after each superstep.
 // Traffic: per edge 4 bytes of neighbour id (and 4 of weight), streamed, and a random access to a value, and to a degree if the
 // program names shares.
+#include "programs.cuh"
 
 // The aggregate of the block's threads, in thread 0.
 __device__ __forceinline__ double block_aggregate(double value) {

@@ -3,6 +3,7 @@
 // Launch: BLOCK threads a block.
 // Traffic: per edge 4 bytes of neighbour id (and 4 of weight), streamed, and a random access to a step; where the neighbour
 // became active, also to a value, and to a degree if the program names shares.
+#include "programs.cuh"
 
 // No pointer may be __restrict__: what is read and what is written may be one array.
 struct Window {

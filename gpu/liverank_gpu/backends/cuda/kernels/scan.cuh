@@ -5,6 +5,7 @@
 // A scan is uint64[1 + tiles], zero before the launch: a counter of tiles, then a tile state for each. Tiles are numbered as
 // blocks begin, so a tile waits only for tiles that are running. A state holds a status (bits 62 and 63) and a sum (62 bits) in
 // one word, so it needs no fence. Sums of integers do not depend on the order of the tiles.
+#include "common.cuh"
 
 constexpr int ITEMS = 4;                   // items of a thread, WARP apart: a warp reads and writes consecutive items
 constexpr int TILE = BLOCK * ITEMS;        // items of a block

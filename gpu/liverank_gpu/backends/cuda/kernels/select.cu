@@ -8,6 +8,7 @@
 // of threads is a multiple of columns · groups.
 //
 // Launch: BLOCK threads a block, grid-stride loops. Traffic: each value once in each of the two passes.
+#include "common.cuh"
 
 // Bits that are ordered as values are, and above 0: of negative ones all are flipped. Zeros are equal.
 __device__ __forceinline__ uint64 ordered_bits(double value) {
@@ -15,6 +16,7 @@ __device__ __forceinline__ uint64 ordered_bits(double value) {
     return bits & sign ? ~bits : bits | sign;
 }
 
+#if !WEIGHTED
 // maxima: uint64[columns, groups], zero before.
 __global__ void __launch_bounds__(BLOCK) group_maxima(
     const double* __restrict__ values, int64 size, int64 columns, int64 groups, uint64* maxima) {
@@ -65,6 +67,7 @@ __global__ void __launch_bounds__(BLOCK) list_changed(
         if (place < capacity) listed[place] = (int)at;
     }
 }
+#endif
 
 // The largest upper bound (liverank_gpu.operations.select.residual_bound) of the y up to `at_most`:
 //

@@ -12,7 +12,12 @@
 // Traffic: per edge 4 bytes of neighbour id, streamed, and one random read of 2 bytes, and 4 bytes of weight,
 // streamed, if WEIGHTED; per row 16 (order, row
 // start, row length) + 5 (loop, degree) + 16 + 16 (y, r) + 4 (contributions); if DEFLATED 16 more.
+#include "page_sums.cuh"
+#include "sweep_step.cuh"
 
+INSTANCES(add_partial_sums<true>)
+
+INSTANCES(sweep<false>, sweep<true>)
 template <bool DEFLATED>
 __global__ void __launch_bounds__(BLOCK, WEIGHTED ? 3 : 4) sweep(
     const int* __restrict__ order, const int64* __restrict__ row_starts, const int* __restrict__ row_lengths,
@@ -34,7 +39,9 @@ __global__ void __launch_bounds__(BLOCK, WEIGHTED ? 3 : 4) sweep(
     write_sums<true>(sums, partial_sums + (int64)blockIdx.x * SWEEP_SUMS);
 }
 
+#if !WEIGHTED
 // The same where pages.cu has formed the sums. Traffic: 8 bytes a vertex more, none for edges.
+INSTANCES(finish_sweep<false>, finish_sweep<true>)
 template <bool DEFLATED>
 __global__ void __launch_bounds__(BLOCK) finish_sweep(
     int64 vertices, const Loop* __restrict__ loop, const Degree* __restrict__ degree, const int* __restrict__ row_lengths,
@@ -61,6 +68,7 @@ __global__ void __launch_bounds__(BLOCK) subtract_at(
     for (int64 i = (int64)blockIdx.x * BLOCK + threadIdx.x; i < count; i += (int64)gridDim.x * BLOCK)
         r[places[i]] -= amount * weights[i];
 }
+#endif
 
 // r -= shift, the contributions of r, and the sums of a sweep.
 __global__ void __launch_bounds__(BLOCK) quantize_contributions(

@@ -1,4 +1,7 @@
 // What a sweep does at one vertex: see sweep.cu.
+#include "rows.cuh"
+#include "sweeps.h"
+#include "contributions.cuh"
 
 struct SweptVertex {
     double value, residual;

@@ -5,6 +5,7 @@
 // Launch: BLOCK threads a block, grid-stride loops over edges.
 // Traffic: per entry of the shorter list, a binary search in the longer one; two or three atomic additions a triangle, the
 // first of them once for each thread. A list of triangles has 24 bytes a triangle, 8 for each of its edges.
+#include "common.cuh"
 
 constexpr int LANES = 8;
 
@@ -49,7 +50,9 @@ struct Oriented {
 __device__ __forceinline__ int64 first_group() { return ((int64)blockIdx.x * BLOCK + threadIdx.x) / LANES; }
 __device__ __forceinline__ int64 groups_of_grid() { return (int64)gridDim.x * (BLOCK / LANES); }
 
+#if !WEIGHTED
 // triangles: zero before. Unless EVERY_EDGE, v → w is not counted.
+INSTANCES(count_triangles<false>, count_triangles<true>)
 template <bool EVERY_EDGE>
 __global__ void __launch_bounds__(BLOCK) count_triangles(
     const int64* __restrict__ starts, const int* __restrict__ lengths, const int* __restrict__ entries,
@@ -119,6 +122,11 @@ __global__ void __launch_bounds__(BLOCK) count_between(
 
 // Adds the triangles to `counts`: if OF_LOWEST to those of u → v and u → w, else of v → w. They are at the slot of the edge
 // in its window; if BY_BOUND, at places[slot] plus the least of the bounds of the three edges.
+INSTANCES(
+    count_entries_between<false, false>,
+    count_entries_between<false, true>,
+    count_entries_between<true, false>,
+    count_entries_between<true, true>)
 template <bool OF_LOWEST, bool BY_BOUND>
 __global__ void __launch_bounds__(BLOCK) count_entries_between(
     const int64* __restrict__ starts, const int* __restrict__ lengths, const int* __restrict__ entries,
@@ -185,6 +193,7 @@ __device__ __forceinline__ int supporting(const Pair* others, int64 begin, int64
 }
 
 // Examines the marked edges first_edge … first_edge + count - 1, a warp each. counts: examined, fallen; zero before.
+INSTANCES(lower_bounds<false>, lower_bounds<true>)
 template <bool BY_BISECTION>
 __global__ void __launch_bounds__(BLOCK) lower_bounds(
     int64 first_edge, int64 count, const int64* __restrict__ starts, const Pair* __restrict__ others, int* bounds, int* marks,
@@ -233,3 +242,4 @@ __global__ void __launch_bounds__(BLOCK) lower_bounds(
         atomicAdd(counts + 1, (uint64)fallen);
     }
 }
+#endif

@@ -7,6 +7,8 @@
 //                           sector), and 8 an entry of a row whose factor is not 1; 28 a row
 //
 // Launch: BLOCK threads a block; a block a tile for deduplicate_weighted, any grid for the others.
+#include "scan.cuh"
+#include "permutation.cuh"
 
 // The weight of the edge whose first key is before `last`, which becomes the end of its keys. present: its weight before them.
 __device__ __forceinline__ float weight_of_group(
@@ -18,6 +20,7 @@ __device__ __forceinline__ float weight_of_group(
     return adds ? (float)sum : weights[last - 1];
 }
 
+#if WEIGHTED
 // The first key of an edge reads the others, before its tile publishes its sum: no later tile writes before that.
 // order[at]: the place of a key before the sort; edges that the graph has already are those below `kept`.
 __global__ void __launch_bounds__(BLOCK, 4) deduplicate_weighted(
@@ -119,3 +122,4 @@ __global__ void __launch_bounds__(BLOCK) scale_rows(
         }
     }
 }
+#endif

@@ -4,6 +4,7 @@
 // Atomic additions come in any order, so results differ in the last bits from run to run. What an addition changes in |r|
 // follows from the value that it returns, so the sums over r are kept without a pass over it. Every amount and every sum is a
 // double until it is stored.
+#include "common.cuh"
 
 // What a thread adds up until `flush`. The first five are those of liverank_gpu.operations.residual.ResidualDelta.
 enum Sum { RESIDUAL_L1, RESIDUAL_SUM, MASS, MOVED, MAGNITUDE, ADDITIONS, VERTICES, NEWLY_QUEUED_EDGES, SUMS };
