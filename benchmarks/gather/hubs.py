@@ -84,7 +84,7 @@ class Hubs:
         count = len(self.hub_ids)
         arrays = (self.hub_ids, np.int32(count), vectors.contributions, self._table)
         launch("copy_hubs", blocks_for(count, launch.block), *arrays)
-        _, (order, *_, parts, arrived, plan) = self._launcher.row_arguments(
+        _, ((order, _, parts, arrived), plan) = self._launcher.row_arguments(
             view.incoming, graph.in_rows()
         )
         blocks = launch.device.multiprocessors

@@ -57,7 +57,7 @@ def named(kernel: str, arguments: Sequence[Any]) -> Arguments:
     """The arguments of a launch by name.
 
     kernel  file and name expression, ``sweep: sweep<false>``
-    Raises ValueError if their number is not that of the kernel's parameters.
+    Raises TypeError if they are not the kernel's parameters.
     """
     file, _, expression = kernel.partition(": ")
     parameters = _parameters(file)[expression]

@@ -70,7 +70,7 @@ def _expand_forward(sizes: Sizes, arguments: Arguments) -> float:
     flag.
     """
     vertices = arguments["vertices"]
-    entries = total(arguments["row_lengths"][vertices])
+    entries = total(arguments["out.lengths"][vertices])
     flags = 4 * min(sizes.vertices, entries)
     found = int(arguments["found"][0])
     return (4 + 8 + 12 + 1) * len(vertices) + 4 * entries + flags + 8 * found
@@ -81,7 +81,7 @@ def _expand_backward(sizes: Sizes, arguments: Arguments) -> float:
     of it, or at least one entry if a neighbour is found; each new vertex and its flag.
     """
     left, found = arguments["flags"] == 0, int(arguments["found"][0])
-    entries = total(arguments["row_lengths"][left]) + found
+    entries = total(arguments["in.lengths"][left]) + found
     opened = total(left) + found
     return 5 * sizes.vertices + 13 * opened + 4 * entries + 8 * found
 
@@ -103,7 +103,7 @@ def _spread(sizes: Sizes, arguments: Arguments) -> float:
     amount; ids; r in and out.
     """
     sources, singles = arguments["sources"], int(arguments["singles"])
-    entries = total(arguments["row_lengths"][sources] * (arguments["contributions"] != 0.0))
+    entries = total(arguments["out.lengths"][sources] * (arguments["contributions"] != 0.0))
     additions = min(sizes.vertices, entries + singles)
     return (4 + 8 + 8 + 12) * len(sources) + 12 * singles + 4 * entries + 16 * additions
 
@@ -115,7 +115,7 @@ def _spread(sizes: Sizes, arguments: Arguments) -> float:
 def _gather_chunks(sizes: Sizes, arguments: Arguments) -> float:
     """Ids and rows, the contributions of the neighbours, and the sum of each chunk."""
     rows = int(arguments["rows"])
-    entries = total(arguments["row_lengths"][arguments["order"][:rows]])
+    entries = total(arguments["in.lengths"][arguments["order"][:rows]])
     gathered = 2 * COLUMNS * min(sizes.sending, entries)
     chunks = int(arguments["ends"][rows - 1])
     return 4 * entries + 24 * rows + gathered + 8 * COLUMNS * chunks

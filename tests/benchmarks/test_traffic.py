@@ -28,17 +28,19 @@ def test_the_sizes_of_a_graph() -> None:
 
 def test_arguments_have_the_names_of_the_kernels_parameters() -> None:
     kernel = "frontier: expand_forward"
-    arguments = named(kernel, range(10))
-    assert list(arguments)[:2] == ["vertices", "ends"]
-    assert (arguments["loop"], arguments["found"]) == (6, 9)
-    with pytest.raises(ValueError, match="shorter"):
+    arguments = named(kernel, [0, 1, 2, (3, 4, 5, 6), *range(7, 11)])
+    assert list(arguments)[:4] == ["vertices", "ends", "count", "out.starts"]
+    assert (arguments["out.weights"], arguments["loop"], arguments["found"]) == (6, 7, 10)
+    with pytest.raises(TypeError, match="takes 8 arguments"):
         named(kernel, range(9))
 
 
 def test_a_sweep_needs_what_its_header_says() -> None:
     sizes = Sizes(vertices=1_000, entries=16_000, sending=800, isolated=100)
     # 4 bytes an entry; 16 + 5 + 16 + 16 + 4 a vertex
-    needed = needed_bytes("sweep: sweep<false>", sizes, [*[None] * 7, (0,) * 17, *[None] * 13])
+    needed = needed_bytes(
+        "sweep: sweep<false>", sizes, [(None, (None,) * 4, None, None), (0,) * 17, *[None] * 13]
+    )
     assert needed == 4 * 16_000 + 57 * 1_000
 
 
@@ -47,7 +49,8 @@ def test_what_is_flagged_counts_no_more_than_there_is() -> None:
     step = "frontier: expand_forward"
     for count, flags in ((4, 4), (100, 5)):
         sizes = Sizes(vertices=count, entries=55)
-        arguments = [vertices, None, 2, None, lengths, *[None] * 4, np.zeros(1, np.uint64)]
+        lists = (None, lengths, None, None)
+        arguments = [vertices, None, 2, lists, *[None] * 3, np.zeros(1, np.uint64)]
         assert needed_bytes(step, sizes, arguments) == 4 * 5 + 25 * 2 + 4 * flags
 
 

@@ -33,6 +33,7 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
@@ -184,10 +185,6 @@ class CompiledKernel:
     ) -> None:
         """Runs to the end. `shared_mem` is the block's dynamic shared memory in bytes."""
         values = self._declared.flattened(args)
-        if len(values) != len(self._parameters):
-            raise TypeError(
-                f"{self.name} takes {len(self._parameters)} arguments, got {len(values)}"
-            )
         items = (_Argument * len(values))()
         packed = ctypes.create_string_buffer(max(1, self._declared.size))
         for position, value in enumerate(values):
@@ -465,7 +462,7 @@ def _run(folder: Path, *command: str) -> None:
 def _parameter_of(member: Member) -> _Parameter:
     """A member of a struct; what points to other types than numbers is "any type"."""
     try:
-        dtype = np.dtype(Member("", member.type, False, False, 0).code)
+        dtype = np.dtype(replace(member, pointer=False).code)
     except KeyError:
         return _Parameter(1, b"v", member.pointer, member.constant)
     return _Parameter(dtype.itemsize, dtype.kind.encode(), member.pointer, member.constant)

@@ -341,12 +341,14 @@ def _line(text: str) -> int:
 
 def test_structs_arrive_with_the_arrays_that_they_point_to(working: Load) -> None:
     out, values = np.zeros(4), np.array([2.0, 0.5], np.float32)
-    working("structs")((1,), (3,), (1, (10.0, (values, (3, 4)), out, True), 7))
+    working("structs")((1,), (3,), (1, (10.0, (values, 3, 4), out, True), 7))
     assert out.tolist() == [0.0, 87.0, 87.0, 87.0]
     with pytest.raises(KernelFault, match="element 4 of argument 5, which has 4 elements"):
-        working("structs")((1,), (4,), (1, (10.0, (values, (3, 4)), out, True), 7))
+        working("structs")((1,), (4,), (1, (10.0, (values, 3, 4), out, True), 7))
+    with pytest.raises(TypeError, match="takes 3 arguments with 8 values, got 3 with 8"):
+        working("structs")((1,), (3,), (1, (10.0, (values, 3), 4, out, True), 7))
     with pytest.raises(TypeError, match="argument 6 must be bool, got float"):
-        working("structs")((1,), (3,), (1, (10.0, (values, (3, 4)), out, 1.0), 7))
+        working("structs")((1,), (3,), (1, (10.0, (values, 3, 4), out, 1.0), 7))
 
 
 def test_template_kernels_sum_rows_by_shuffles(working: Load) -> None:
@@ -674,7 +676,7 @@ _READ_ONLY.flags.writeable = False
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((_OUT, _IN), "write_at takes 3 arguments, got 2"),
+        ((_OUT, _IN), "write_at takes 3 arguments with 3 values, got 2 with 2"),
         ((_OUT, _IN, 2**31), "write_at: argument 2 must be int32, got 2147483648"),
         ((_OUT, _IN, -(2**31) - 1), "write_at: argument 2 must be int32, got -2147483649"),
         ((_OUT, _IN, 1.0), "write_at: argument 2 must be int32, got float 1.0"),

@@ -90,7 +90,7 @@ class Launcher:
         if long_rows > len(self._arrived):
             self._arrived = self.xp.zeros(2 * long_rows, np.int32)
         parts_memory = self.xp.empty(max(1, parts))
-        return blocks, (rows.order, csr, parts_memory, self._arrived, plan)
+        return blocks, ((rows.order, csr, parts_memory, self._arrived), plan)
 
     def over_vertices(
         self,

@@ -150,7 +150,7 @@ class CudaPublished(PublishedOperations):
             self._launch.resident_blocks(_LISTED_LANES * graph.vertices),
             graph.vertices,
             graph.incoming,
-            *graph.outgoing[:3],
+            graph.outgoing,
             rule.tolerance,
             rule.max_iterations,
             most_edges,
@@ -170,8 +170,7 @@ class CudaPublished(PublishedOperations):
         return dict(zip(PUBLISHED_COUNTS, seen, strict=True))
 
     def _expand(self, graph: GraphView, out_rows: Rows, counts: Array, marks: Marks) -> None:
-        outgoing = graph.outgoing[:3]
-        self._by_degree("expand", graph, out_rows, *outgoing, counts, graph.loop, *marks)
+        self._by_degree("expand", graph, out_rows, graph.outgoing, counts, graph.loop, *marks)
 
     def _by_degree(self, kernel: str, graph: GraphView, rows: Rows, *arguments: Any) -> None:
         """Launches a kernel over rows: a block for each long one, a thread for each other."""

@@ -65,7 +65,7 @@ class CudaResidual(ResidualOperations):
             rhs_scale,
             damping,
             graph.outgoing.row_lengths,
-            *_lists(residual),
+            _lists(residual),
             tally,
             weighted=graph.weighted,
         )
@@ -90,22 +90,15 @@ class CudaResidual(ResidualOperations):
             "perturb",
             "perturb",
             self._launch.resident_blocks(singles),
-            sources,
-            changes.old_degree,
+            changes,
             len(sources),
-            changes.removed_sources,
-            changes.removed_targets,
             removed,
-            changes.added_sources,
-            changes.added_targets,
             added,
             graph.outgoing.row_lengths,
             graph.loop,
             graph.degree,
             values,
             damping,
-            changes.removed_weights,
-            changes.added_weights,
             contributions,
             chunks,
             targets,
@@ -116,12 +109,7 @@ class CudaResidual(ResidualOperations):
         ends = xp.cumsum(chunks)
         if int(ends[-1]) * EDGE_CHUNK + singles > edge_limit + len(sources) * EDGE_CHUNK:
             return None
-        left_out = (
-            spared,
-            changes.added_sources,
-            changes.added_targets,
-            added,
-        )
+        left_out = (spared, (changes.added_sources, changes.added_targets, added))
         return self._spread(
             graph, residual, sources, contributions, ends, targets, amounts, left_out
         )
@@ -147,7 +135,7 @@ class CudaResidual(ResidualOperations):
         ends: Array,
         targets: Array,
         amounts: Array,
-        left_out: tuple[Any, ...] = (None, None, None, 0),
+        left_out: tuple[Any, ...] = (None, (None, None, 0)),
     ) -> ResidualDelta:
         tally = self._tally(residual)
         self._launch(
@@ -162,7 +150,7 @@ class CudaResidual(ResidualOperations):
             amounts,
             len(targets),
             graph.outgoing,
-            *_lists(residual),
+            _lists(residual),
             tally,
             *left_out,
             weighted=graph.weighted,
@@ -189,28 +177,16 @@ class CudaResidual(ResidualOperations):
             graph.loop,
             graph.degree,
             values,
-            residual.values,
-            residual.marks,
-            residual.floor,
-            residual.candidates,
+            _lists(residual),
             other_candidates,
-            capacity,
             xp.empty_like(residual.candidates),
             xp.empty_like(residual.candidates),
             xp.empty(capacity),
             xp.empty(capacity + limits.round_edges // EDGE_CHUNK + 1, np.int64),
             residual.solve % SOLVES,
             damping,
-            limits.residual_l1,
-            limits.residual_sum,
-            limits.mass,
-            limits.goal,
-            limits.threshold,
-            limits.edge_weight,
+            limits,
             _FILL,
-            limits.round_edges,
-            limits.edges,
-            limits.rounds,
             tally,
             weighted=graph.weighted,
         )
@@ -234,12 +210,8 @@ class CudaResidual(ResidualOperations):
             "perturb",
             "select_candidates",
             self._launch.resident_blocks(vertices),
-            residual.values,
+            _lists(residual),
             vertices,
-            floor,
-            residual.marks,
-            residual.candidates,
-            len(residual.candidates),
             tally,
         )
         _delta(residual, self._launch.device.to_host(tally))
@@ -394,7 +366,7 @@ class CudaFrontier(FrontierOperations):
             vertices.astype(np.int32),
             ends,
             len(vertices),
-            *graph.outgoing[:3],
+            graph.outgoing,
             graph.loop,
             flags,
             fresh,
@@ -418,7 +390,7 @@ class CudaFrontier(FrontierOperations):
             "expand_backward",
             blocks_for(len(flags), most=_EXPANSION_BLOCKS),
             len(flags),
-            *graph.incoming[:3],
+            graph.incoming,
             graph.loop,
             frontier,
             flags,

@@ -407,7 +407,7 @@ class CudaMultivector(MultivectorOperations):
                 rows.order,
                 first,
                 last,
-                graph.incoming,
+                *graph.incoming,
                 graph.outgoing.row_lengths,
                 graph.loop,
                 graph.degree,

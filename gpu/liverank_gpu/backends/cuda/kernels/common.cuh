@@ -13,6 +13,19 @@ using uint64 = unsigned long long;
 template <bool FIRST, typename First, typename Second> struct Either { using Type = First; };
 template <typename First, typename Second> struct Either<false, First, Second> { using Type = Second; };
 
+// liverank_gpu.operations.csr.Csr: row v has the entries starts[v] … starts[v] + lengths[v] - 1. weights: null without.
+struct Lists {
+    const int64* starts;
+    const int* lengths;
+    const int* indices;
+    const float* weights;
+
+    __device__ __forceinline__ double weight(int64 slot) const {
+        if constexpr (WEIGHTED) return weights[slot];
+        else return 1.0;
+    }
+};
+
 constexpr int WARPS = BLOCK / WARP;
 constexpr unsigned FULL = 0xffffffffu;
 

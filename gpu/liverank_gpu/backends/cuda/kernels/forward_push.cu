@@ -69,11 +69,9 @@ __global__ void __launch_bounds__(BLOCK) take(
 INSTANCES(push<false>, push<true>)
 template <bool ONE_PASS>
 __global__ void __launch_bounds__(BLOCK, 4) push(
-    const int* __restrict__ queue, const int64* __restrict__ items, const int64* __restrict__ row_starts,
-    const int* __restrict__ row_lengths, const int* __restrict__ column_indices, const float* __restrict__ weights,
-    const Loop* __restrict__ loop, const double* __restrict__ contributions, double* r, int* queued, double threshold,
-    int* next_queue, uint64* counts) {
-    const NextList next = {row_lengths, threshold, next_queue, counts};
+    const int* __restrict__ queue, const int64* __restrict__ items, Lists out, const Loop* __restrict__ loop,
+    const double* __restrict__ contributions, double* r, int* queued, double threshold, int* next_queue, uint64* counts) {
+    const NextList next = {out.lengths, threshold, next_queue, counts};
     double listed_edges = 0.0;
     const int64 count = (int64)counts[2], warps = (int64)gridDim.x * WARPS;
     const int lane = threadIdx.x % WARP;
@@ -86,8 +84,8 @@ __global__ void __launch_bounds__(BLOCK, 4) push(
         if (lane < each && first + lane < count) {
             const int64 item = items[first + lane];
             const int u = queue[item >> 32], offset = (int)(item & 0xffffffff) * EDGE_CHUNK;
-            begin = row_starts[u] + offset;
-            edges = min(EDGE_CHUNK, row_lengths[u] - offset);
+            begin = out.starts[u] + offset;
+            edges = min(EDGE_CHUNK, out.lengths[u] - offset);
             contribution = contributions[u];
             // what its loop has left may be enough, with no addition after it
             if (ONE_PASS && offset == 0 && (double)loop[u] * contribution > threshold)
@@ -102,8 +100,8 @@ __global__ void __launch_bounds__(BLOCK, 4) push(
             const int64 slot = __shfl_sync(FULL, begin, owner) + edge;
             const double sent = __shfl_sync(FULL, contribution, owner);
             if (edge >= all) continue;
-            const int v = column_indices[slot];
-            const double amount = edge_amount(sent, weights, slot), before = atomicAdd(&r[v], amount);
+            const int v = out.indices[slot];
+            const double amount = edge_amount(sent, out.weights, slot), before = atomicAdd(&r[v], amount);
             if (ONE_PASS && before + amount > threshold) list_locked(v, queued, next, listed_edges);
         }
     }
@@ -116,10 +114,7 @@ __global__ void __launch_bounds__(BLOCK) unlock(const int* __restrict__ queue, c
 }
 
 __global__ void __launch_bounds__(BLOCK, WEIGHTED ? 2 : 4) pull(
-    const int* __restrict__ order, const int64* __restrict__ row_starts, const int* __restrict__ row_lengths,
-    const int* __restrict__ column_indices, const float* __restrict__ weights, double* parts, int* arrived, RowPlan plan,
-    const double* __restrict__ contributions, double* __restrict__ r) {
-    const RowSums rows = {order, row_starts, row_lengths, column_indices, weights, parts, arrived};
+    RowSums rows, RowPlan plan, const double* __restrict__ contributions, double* __restrict__ r) {
     const auto load = [&](int u) { return contributions[u]; };
     const auto read = [&](int v, bool wanted) { return wanted ? r[v] : 0.0; };
     const auto finish = [&](int v, double before, double sum) { r[v] = before + sum; };

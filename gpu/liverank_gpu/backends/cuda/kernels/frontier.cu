@@ -13,17 +13,16 @@ __device__ __forceinline__ void flag(int v, int* flags, int* fresh, uint64* foun
 // Flags the out-neighbours of vertices[0 … count), and the vertices with a loop; lists those that had no flag. A warp takes a
 // chunk of EDGE_CHUNK edges of an out-list. ends[i]: chunks of the out-lists of vertices[0 … i], at least one each.
 __global__ void __launch_bounds__(BLOCK, 4) expand_forward(
-    const int* __restrict__ vertices, const int64* __restrict__ ends, int64 count, const int64* __restrict__ row_starts,
-    const int* __restrict__ row_lengths, const int* __restrict__ column_indices, const Loop* __restrict__ loop, int* flags,
-    int* fresh, uint64* found) {
+    const int* __restrict__ vertices, const int64* __restrict__ ends, int64 count, Lists out, const Loop* __restrict__ loop,
+    int* flags, int* fresh, uint64* found) {
     const int64 chunks = ends[count - 1];
     const int lane = threadIdx.x % WARP;
     for (int64 chunk = (int64)blockIdx.x * WARPS + threadIdx.x / WARP; chunk < chunks; chunk += (int64)gridDim.x * WARPS) {
         const int64 at = first_above(ends, count, chunk);
         const int u = vertices[at];
         const int64 offset = (chunk - (at > 0 ? ends[at - 1] : 0)) * EDGE_CHUNK;
-        const int64 last = row_lengths[u] - offset < EDGE_CHUNK ? row_lengths[u] : offset + EDGE_CHUNK;
-        const int* neighbours = column_indices + row_starts[u];
+        const int64 last = out.lengths[u] - offset < EDGE_CHUNK ? out.lengths[u] : offset + EDGE_CHUNK;
+        const int* neighbours = out.indices + out.starts[u];
         for (int64 slot = offset + lane; slot < last; slot += WARP) flag(neighbours[slot], flags, fresh, found);
         if (lane == 0 && offset == 0 && loop[u] != 0) flag(u, flags, fresh, found);
     }
@@ -34,18 +33,17 @@ constexpr int FEW = 8;  // entries of a row that one thread looks at
 // Flags and lists every vertex that has no flag and has an in-neighbour in the frontier; it is its own if it has a loop. One
 // thread takes a vertex; if FEW entries are not enough, its warp looks at the others.
 __global__ void __launch_bounds__(BLOCK, 4) expand_backward(
-    int64 vertices, const int64* __restrict__ row_starts, const int* __restrict__ row_lengths,
-    const int* __restrict__ column_indices, const Loop* __restrict__ loop, const uint8* __restrict__ frontier, int* flags,
-    int* fresh, uint64* found) {
+    int64 vertices, Lists in, const Loop* __restrict__ loop, const uint8* __restrict__ frontier, int* flags, int* fresh,
+    uint64* found) {
     const int lane = threadIdx.x % WARP;
     const int64 step = (int64)gridDim.x * BLOCK;
     for (int64 first = (int64)blockIdx.x * BLOCK + threadIdx.x - lane; first < vertices; first += step) {
         const int64 v = first + lane;
         const bool open = v < vertices && !flags[v];
         bool reached = open && loop[v] != 0 && frontier[v];
-        const int count = open && !reached ? row_lengths[v] : 0;
-        const int64 begin = count > 0 ? row_starts[v] : 0;
-        for (int slot = 0; slot < count && slot < FEW && !reached; ++slot) reached = frontier[column_indices[begin + slot]];
+        const int count = open && !reached ? in.lengths[v] : 0;
+        const int64 begin = count > 0 ? in.starts[v] : 0;
+        for (int slot = 0; slot < count && slot < FEW && !reached; ++slot) reached = frontier[in.indices[begin + slot]];
         unsigned waiting = __ballot_sync(FULL, count > FEW && !reached);
         while (waiting) {
             const int row = __ffs((int)waiting) - 1;
@@ -53,7 +51,7 @@ __global__ void __launch_bounds__(BLOCK, 4) expand_backward(
             const int64 row_begin = __shfl_sync(FULL, begin, row);
             const int row_count = __shfl_sync(FULL, count, row);
             for (int base = FEW; base < row_count; base += WARP) {
-                const bool hit = base + lane < row_count && frontier[column_indices[row_begin + base + lane]];
+                const bool hit = base + lane < row_count && frontier[in.indices[row_begin + base + lane]];
                 if (!__any_sync(FULL, hit)) continue;
                 if (lane == row) reached = true;
                 break;

@@ -78,9 +78,7 @@ __device__ __forceinline__ void write_result(double* row, const double (&sums)[S
 // partial_sums: double[2][blocks][SWEEP_SUMS], used in turn: a block may be ahead of those that still read.
 // results: double[most][FUSED_SUMS], and the number of sweeps behind them.
 __global__ void __launch_bounds__(BLOCK, FUSED_BLOCKS) fused_sweeps(
-    const int* __restrict__ order, const int64* __restrict__ row_starts, const int* __restrict__ row_lengths,
-    const int* __restrict__ column_indices, const float* __restrict__ edge_weights, double* parts, int* arrived, RowPlan plan,
-    const Loop* __restrict__ loop, const Degree* __restrict__ degree, Contribution* contributions,
+    RowSums rows, RowPlan plan, const Loop* __restrict__ loop, const Degree* __restrict__ degree, Contribution* contributions,
     Contribution* other_contributions, double damping, double* values, double* r, FusedRun run, double* partial_sums,
     double* results) {
     const cooperative_groups::grid_group grid = cooperative_groups::this_grid();
@@ -91,16 +89,15 @@ __global__ void __launch_bounds__(BLOCK, FUSED_BLOCKS) fused_sweeps(
         const double shift = run.image_sum > 0.0 ? next_residual_sum / run.image_sum : 0.0;
         const bool odd = done % 2 != 0;
         const Sweep<false> step = {
-            row_lengths, loop, degree, odd ? other_contributions : contributions, damping, shift, nullptr, nullptr, 0.0, 0.0,
-            values, r, odd ? contributions : other_contributions};
+            rows.lists.lengths, loop, degree, odd ? other_contributions : contributions, damping, shift, nullptr, nullptr,
+            0.0, 0.0, values, r, odd ? contributions : other_contributions};
         double sums[SWEEP_SUMS] = {};
         const auto load = [&](int u) { return step.load(u); };
         const auto read = [&](int v, bool wanted) { return step.read(v, wanted); };
         const auto finish = [&](int v, const SweptVertex& own, double incoming_mass) {
             step.finish(v, own, incoming_mass, sums);
         };
-        sum_rows_striding(
-            {order, row_starts, row_lengths, column_indices, edge_weights, parts, arrived}, plan, load, read, finish);
+        sum_rows_striding(rows, plan, load, read, finish);
         meet<true>(grid, sums, partial_sums + (odd ? (int64)gridDim.x * SWEEP_SUMS : 0));
         next_residual_sum = sums[NEXT_RESIDUAL_SUM];
         if (threadIdx.x == 0) {
@@ -116,12 +113,10 @@ __global__ void __launch_bounds__(BLOCK, FUSED_BLOCKS) fused_sweeps(
 // keeps_weights, floor and has_previous are those of the first step; weights and a direction are there then. image_mean: of q'.
 // partial_sums and results: as above.
 __global__ void __launch_bounds__(BLOCK, FUSED_BLOCKS) fused_orthomin(
-    const int* __restrict__ order, const int64* __restrict__ row_starts, const int* __restrict__ row_lengths,
-    const int* __restrict__ column_indices, const float* __restrict__ edge_weights, double* parts, int* arrived, RowPlan plan,
-    int64 vertices, const Loop* __restrict__ loop, const Degree* __restrict__ degree, Contribution* contributions,
-    double damping, double* values, double* r, int keeps_weights, double floor, float* weights, int has_previous,
-    double image_mean, double* last_image, double* image, double* direction, FusedRun run, double* partial_sums,
-    double* results) {
+    RowSums rows, RowPlan plan, int64 vertices, const Loop* __restrict__ loop, const Degree* __restrict__ degree,
+    Contribution* contributions, double damping, double* values, double* r, int keeps_weights, double floor, float* weights,
+    int has_previous, double image_mean, double* last_image, double* image, double* direction, FusedRun run,
+    double* partial_sums, double* results) {
     const cooperative_groups::grid_group grid = cooperative_groups::this_grid();
     __shared__ Progress progress;
     if (threadIdx.x == 0) progress.begin(run);
@@ -130,7 +125,7 @@ __global__ void __launch_bounds__(BLOCK, FUSED_BLOCKS) fused_orthomin(
         const bool again = done > 0, previous = again || has_previous;
         const double mean = run.image_sum > 0.0 ? (residual_sum - next_residual_sum) / run.image_sum : 0.0;
         const OrthominImage imaging = {
-            row_lengths, loop, degree, contributions, damping, mean, values, r, again || keeps_weights, floor, weights,
+            rows.lists.lengths, loop, degree, contributions, damping, mean, values, r, again || keeps_weights, floor, weights,
             previous, last_image, image};
         double sums[SWEEP_SUMS] = {};
         const auto load = [&](int u) { return imaging.load(u); };
@@ -138,8 +133,7 @@ __global__ void __launch_bounds__(BLOCK, FUSED_BLOCKS) fused_orthomin(
         const auto finish = [&](int v, const ImageVertex& own, double incoming_mass) {
             imaging.finish(v, own, incoming_mass, sums);
         };
-        sum_rows_striding(
-            {order, row_starts, row_lengths, column_indices, edge_weights, parts, arrived}, plan, load, read, finish);
+        sum_rows_striding(rows, plan, load, read, finish);
         meet<false>(grid, sums, partial_sums);
         const Coefficients coefficients(sums, previous);
         double* const result = results + done * FUSED_SUMS;
@@ -147,7 +141,7 @@ __global__ void __launch_bounds__(BLOCK, FUSED_BLOCKS) fused_orthomin(
             for (int at = 0; at < SWEEP_SUMS; ++at) result[SWEEP_SUMS + 1 + at] = sums[at];
 
         const OrthominUpdate step = {
-            loop, degree, row_lengths, damping, mean, previous, image, direction, last_image, values, r, contributions};
+            loop, degree, rows.lists.lengths, damping, mean, previous, image, direction, last_image, values, r, contributions};
 #pragma unroll
         for (int at = 0; at < SWEEP_SUMS; ++at) sums[at] = 0.0;
         for (int64 v = (int64)blockIdx.x * BLOCK + threadIdx.x; v < vertices; v += (int64)gridDim.x * BLOCK)

@@ -70,16 +70,15 @@ __device__ __forceinline__ void send_contribution(const Ranking& ranking, int v)
 // arrived: parts that have arrived of each row, at its first part; zeros. joined: the last iteration after which a vertex
 // joined; zeros.
 __global__ void __launch_bounds__(BLOCK, 2) iterate_listed(
-    int64 vertices, const int64* __restrict__ in_starts, const int* __restrict__ in_lengths,
-    const int* __restrict__ in_indices, const float* __restrict__ in_weights, const int64* __restrict__ out_starts,
-    const int* __restrict__ out_lengths, const int* __restrict__ out_indices, double tolerance, int64 max_iterations,
-    int64 most_edges, int64 capacity, int* first_vertices, int* second_vertices, int64* first_parts,
-    int64* second_parts, int64* items, double* part_sums, int* arrived, int* joined, uint64* counts, uint64* trace,
+    int64 vertices, Lists in, Lists out, double tolerance, int64 max_iterations, int64 most_edges, int64 capacity,
+    int* first_vertices, int* second_vertices, int64* first_parts, int64* second_parts, int64* items, double* part_sums,
+    int* arrived, int* joined, uint64* counts, uint64* trace,
     const double* rhs_scale, const Loop* __restrict__ loop, const Degree* __restrict__ degree, double* values,
     double* contributions, uint8* states, double damping, double prune_tolerance, double frontier_tolerance, int closed_form,
     int traced) {
     const Ranking ranking = {
-        rhs_scale, loop, degree, values, contributions, states, damping, prune_tolerance, frontier_tolerance, closed_form, traced};
+        rhs_scale, loop, degree, values, contributions, states, damping, prune_tolerance, frontier_tolerance, closed_form,
+        traced};
     const cooperative_groups::grid_group grid = cooperative_groups::this_grid();
     const int64 thread = (int64)blockIdx.x * BLOCK + threadIdx.x, threads = (int64)gridDim.x * BLOCK;
     const int64 warp = thread / WARP, warps = threads / WARP;
@@ -96,7 +95,7 @@ __global__ void __launch_bounds__(BLOCK, 2) iterate_listed(
     const List begin = list_of(0);
     for (int64 v = thread; v < vertices; v += threads) {
         send_contribution(ranking, (int)v);
-        if (ranking.states[v] == AFFECTED) listed.add((int)v, in_lengths[v], begin, capacity);
+        if (ranking.states[v] == AFFECTED) listed.add((int)v, in.lengths[v], begin, capacity);
     }
     listed.add_to(begin);
     grid.sync();
@@ -118,14 +117,14 @@ __global__ void __launch_bounds__(BLOCK, 2) iterate_listed(
 
         Counted counted;
         const auto finish = [&](int v, double sum) {
-            const int length = in_lengths[v];
+            const int length = in.lengths[v];
             const Outcome outcome = counted.update(ranking, v, sum, length);
             if (!outcome.pruned || (outcome.expands && ranking.loop[v] != 0)) {
                 ranking.states[v] = AFFECTED;
                 listed.add(v, length, next, capacity);
             }
             if (!outcome.expands) return;
-            const int chunks = (out_lengths[v] + EDGE_CHUNK - 1) / EDGE_CHUNK;
+            const int chunks = (out.lengths[v] + EDGE_CHUNK - 1) / EDGE_CHUNK;
             if (chunks == 0) return;
             const int64 first = (int64)atomicAdd(list.counts + ListedCount::ITEMS, (uint64)chunks);
             for (int chunk = 0; chunk < chunks; ++chunk) items[first + chunk] = (int64)v << 32 | chunk;
@@ -135,11 +134,11 @@ __global__ void __launch_bounds__(BLOCK, 2) iterate_listed(
         for (int64 unit = warp; unit < units; unit += warps) {
             if (unit < parts) {
                 const int64 item = list.parts[unit];
-                const int v = (int)(item >> 32), part = (int)(item & 0xffffffff), length = in_lengths[v];
-                const int64 first = in_starts[v] + (int64)part * LONG_ROW;
+                const int v = (int)(item >> 32), part = (int)(item & 0xffffffff), length = in.lengths[v];
+                const int64 first = in.starts[v] + (int64)part * LONG_ROW;
                 const int count = length - part * LONG_ROW < LONG_ROW ? length - part * LONG_ROW : LONG_ROW;
-                const float* weights = WEIGHTED ? in_weights + first : nullptr;
-                double sum = group_sum<WARP>(striped_sum(in_indices + first, weights, count, load));
+                const float* weights = WEIGHTED ? in.weights + first : nullptr;
+                double sum = group_sum<WARP>(striped_sum(in.indices + first, weights, count, load));
                 const int all = (length + LONG_ROW - 1) / LONG_ROW;
                 int before = 0;
                 if (lane == 0) {
@@ -158,18 +157,18 @@ __global__ void __launch_bounds__(BLOCK, 2) iterate_listed(
                 }
             } else if (unit < parts + middles) {
                 const int v = list.vertices[capacity - 1 - (unit - parts)];
-                const int64 first = in_starts[v];
-                const float* weights = WEIGHTED ? in_weights + first : nullptr;
-                const double sum = group_sum<WARP>(striped_sum(in_indices + first, weights, in_lengths[v], load));
+                const int64 first = in.starts[v];
+                const float* weights = WEIGHTED ? in.weights + first : nullptr;
+                const double sum = group_sum<WARP>(striped_sum(in.indices + first, weights, in.lengths[v], load));
                 if (lane == 0) finish(v, sum);
             } else {
                 const int64 at = (unit - parts - middles) * ROWS + lane / SHORT_LANES;
                 const bool inside = at < shorts;
                 const int v = inside ? list.vertices[at] : 0;
-                const int64 first = inside ? in_starts[v] : 0;
-                const float* weights = WEIGHTED ? in_weights + first : nullptr;
-                const int count = inside ? in_lengths[v] : 0;
-                const double sum = group_sum<SHORT_LANES>(quads_sum<SHORT_LANES>(in_indices + first, weights, count, load));
+                const int64 first = inside ? in.starts[v] : 0;
+                const float* weights = WEIGHTED ? in.weights + first : nullptr;
+                const int count = inside ? in.lengths[v] : 0;
+                const double sum = group_sum<SHORT_LANES>(quads_sum<SHORT_LANES>(in.indices + first, weights, count, load));
                 if (inside && lane % SHORT_LANES == 0) finish(v, sum);
             }
         }
@@ -193,10 +192,10 @@ __global__ void __launch_bounds__(BLOCK, 2) iterate_listed(
         for (int64 at = warp; at < chunks; at += warps) {
             const int u = (int)(items[at] >> 32);
             const int64 offset = (items[at] & 0xffffffff) * EDGE_CHUNK;
-            const int64 last = out_lengths[u] - offset < EDGE_CHUNK ? out_lengths[u] : offset + EDGE_CHUNK;
+            const int64 last = out.lengths[u] - offset < EDGE_CHUNK ? out.lengths[u] : offset + EDGE_CHUNK;
             for (int64 slot = offset + lane; slot < last; slot += WARP) {
-                const int v = out_indices[out_starts[u] + slot];
-                if (join(ranking.states, joined, (int)step, v)) listed.add(v, in_lengths[v], next, capacity);
+                const int v = out.indices[out.starts[u] + slot];
+                if (join(ranking.states, joined, (int)step, v)) listed.add(v, in.lengths[v], next, capacity);
             }
         }
         listed.add_to(next);

@@ -7,17 +7,14 @@
 #include "random_numbers.cuh"
 
 struct InLists {
-    const int64* starts;
-    const int* lengths;
-    const int* sources;
-    const float* weights;
+    Lists in;
     const Loop* loop;
     const Degree* degree;
 
     // The source in a slot, and the bits of its weight.
     __device__ __forceinline__ uint64 entry(int64 slot) const {
-        const uint64 source = (uint64)sources[slot] << 32;
-        if constexpr (WEIGHTED) return source | __float_as_uint(weights[slot]);
+        const uint64 source = (uint64)in.indices[slot] << 32;
+        if constexpr (WEIGHTED) return source | __float_as_uint(in.weights[slot]);
         else return source;
     }
 
@@ -39,9 +36,9 @@ struct InLists {
 
     // Every lane takes part.
     __device__ __forceinline__ bool are_same(int64 v, int64 w) const {
-        const int length = lengths[v];
-        if (lengths[w] != length || returned(w) != returned(v)) return false;
-        const int64 start = starts[v], other = starts[w];
+        const int length = in.lengths[v];
+        if (in.lengths[w] != length || returned(w) != returned(v)) return false;
+        const int64 start = in.starts[v], other = in.starts[w];
         for (int first = 0; first < length; first += WARP) {
             const int place = first + threadIdx.x % WARP;
             if (!__all_sync(FULL, place >= length || has(start, length, entry(other + place), place))) return false;
@@ -62,20 +59,18 @@ __device__ __forceinline__ int64 warp_min(int64 value) {
 // found: int64[5, count], the columns of Fingerprints.
 // Traffic: 4 bytes an entry and 4 at random; WEIGHTED 4 more.
 __global__ void __launch_bounds__(BLOCK) fingerprints(
-    const int64* __restrict__ positions, int64 count, int longest, const int64* __restrict__ starts,
-    const int* __restrict__ lengths, const int* __restrict__ sources, const float* __restrict__ weights,
-    const Loop* __restrict__ loop, const Degree* __restrict__ degree, const int* __restrict__ out_lengths,
+    const int64* __restrict__ positions, int64 count, int longest, InLists lists, const int* __restrict__ out_lengths,
     int64* __restrict__ found) {
-    const InLists lists = {starts, lengths, sources, weights, loop, degree};
+    const Lists& in = lists.in;
     const int lane = threadIdx.x % WARP;
     const int64 warps = (int64)gridDim.x * WARPS;
     for (int64 at = ((int64)blockIdx.x * BLOCK + threadIdx.x) / WARP; at < count; at += warps) {
-        const int64 v = positions[at], returned = lists.returned(v), start = starts[v];
-        const int length = lengths[v] > longest || returned == NO_PART ? 0 : lengths[v];
+        const int64 v = positions[at], returned = lists.returned(v), start = in.starts[v];
+        const int length = in.lengths[v] > longest || returned == NO_PART ? 0 : in.lengths[v];
         uint64 sum = 0;
         int64 nearest = length > 0 ? 0x7fffffffffffffffll : 0;
         for (int place = lane; place < length; place += WARP) {
-            const int source = sources[start + place];
+            const int source = in.indices[start + place];
             const int64 key = (int64)out_lengths[source] << 32 | source;
             if (key < nearest) nearest = key;
             sum += mix(lists.entry(start + place));
@@ -97,17 +92,13 @@ __global__ void __launch_bounds__(BLOCK) fingerprints(
 // Traffic: a few numbers at random for each out-edge; for a row of equal length 4 bytes an entry of both, WEIGHTED 8; more for
 // entries at other places.
 __global__ void __launch_bounds__(BLOCK) find_same(
-    const int64* __restrict__ asked, int64 count, const int64* __restrict__ out_starts, const int* __restrict__ targets,
-    const int64* __restrict__ starts, const int* __restrict__ lengths, const int* __restrict__ sources,
-    const float* __restrict__ weights, const Loop* __restrict__ loop, const Degree* __restrict__ degree,
-    uint64* __restrict__ found) {
-    const InLists lists = {starts, lengths, sources, weights, loop, degree};
+    const int64* __restrict__ asked, int64 count, Lists out, InLists lists, uint64* __restrict__ found) {
     const int64* const ends = asked;
     const int64 pairs = ends[count - 1], warps = (int64)gridDim.x * WARPS;
     for (int64 at = ((int64)blockIdx.x * BLOCK + threadIdx.x) / WARP; at < pairs; at += warps) {
         const int64 number = first_above(ends, count, at), place = at - (number > 0 ? ends[number - 1] : 0);
         const int64 vertex = asked[count + number], source = asked[2 * count + number];
-        const int candidate = targets[out_starts[source] + place];
+        const int candidate = out.indices[out.starts[source] + place];
         if (candidate == vertex || !lists.are_same(vertex, candidate) || threadIdx.x % WARP != 0) continue;
         found[1 + append(found)] = (uint64)number << 32 | (uint64)candidate;
     }

@@ -26,8 +26,7 @@ constexpr int MOST_BLOCKS = 4;
 
 // ends[i]: chunks of the long rows order[0 … i]. partials: double[chunks, COLUMNS].
 __global__ void __launch_bounds__(BLOCK, 4) gather_chunks(
-    const int* __restrict__ order, const int64* __restrict__ ends, int64 rows, const int64* __restrict__ row_starts,
-    const int* __restrict__ row_lengths, const int* __restrict__ column_indices, const float* __restrict__ weights,
+    const int* __restrict__ order, const int64* __restrict__ ends, int64 rows, Lists in,
     const uint16* __restrict__ contributions, double* __restrict__ partials) {
     const int64 warp = ((int64)blockIdx.x * BLOCK + threadIdx.x) / WARP, warps = (int64)gridDim.x * WARPS;
     const int lane = threadIdx.x % WARP;
@@ -36,10 +35,10 @@ __global__ void __launch_bounds__(BLOCK, 4) gather_chunks(
         const int64 at = first_above(ends, rows, chunk);
         const int v = order[at];
         const int first = (int)(chunk - (at > 0 ? ends[at - 1] : 0)) * ROW_CHUNK;
-        const int64 begin = row_starts[v] + first;
-        const int* neighbours = column_indices + begin;
-        const float* own_weights = WEIGHTED ? weights + begin : nullptr;
-        const int count = min(ROW_CHUNK, row_lengths[v] - first), ids = neighbour(neighbours, lane, count);
+        const int64 begin = in.starts[v] + first;
+        const int* neighbours = in.indices + begin;
+        const float* own_weights = WEIGHTED ? in.weights + begin : nullptr;
+        const int count = min(ROW_CHUNK, in.lengths[v] - first), ids = neighbour(neighbours, lane, count);
         const double sum = gathered(neighbours, own_weights, count, ids, first_pair(contributions));
         partials[chunk * COLUMNS + column_of(lane)] = sum;
     }

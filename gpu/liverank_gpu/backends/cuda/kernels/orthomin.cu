@@ -18,20 +18,18 @@
 INSTANCES(add_partial_sums<false>, add_partial_sums<true>)
 
 __global__ void __launch_bounds__(BLOCK, WEIGHTED ? 3 : 4) orthomin_image(
-    const int* __restrict__ order, const int64* __restrict__ row_starts, const int* __restrict__ row_lengths,
-    const int* __restrict__ column_indices, const float* __restrict__ edge_weights, double* parts, int* arrived, RowPlan plan,
-    const Loop* __restrict__ loop, const Degree* __restrict__ degree, const Contribution* __restrict__ contributions,
-    double damping, double mean, const double* __restrict__ values, const double* __restrict__ r, int keeps_weights,
-    double floor, float* __restrict__ weights, int has_previous, const double* __restrict__ last_image,
-    double* __restrict__ image, double* __restrict__ partial_sums) {
+    RowSums rows, RowPlan plan, const Loop* __restrict__ loop, const Degree* __restrict__ degree,
+    const Contribution* __restrict__ contributions, double damping, double mean, const double* __restrict__ values,
+    const double* __restrict__ r, int keeps_weights, double floor, float* __restrict__ weights, int has_previous,
+    const double* __restrict__ last_image, double* __restrict__ image, double* __restrict__ partial_sums) {
     double sums[SWEEP_SUMS] = {};
     const OrthominImage step = {
-        row_lengths, loop, degree, contributions, damping, mean, values, r, keeps_weights != 0, floor, weights,
+        rows.lists.lengths, loop, degree, contributions, damping, mean, values, r, keeps_weights != 0, floor, weights,
         has_previous != 0, last_image, image};
     const auto load = [&](int u) { return step.load(u); };
     const auto read = [&](int v, bool wanted) { return step.read(v, wanted); };
     const auto finish = [&](int v, const ImageVertex& own, double incoming_mass) { step.finish(v, own, incoming_mass, sums); };
-    sum_rows({order, row_starts, row_lengths, column_indices, edge_weights, parts, arrived}, plan, load, read, finish);
+    sum_rows(rows, plan, load, read, finish);
     write_sums<false>(sums, partial_sums + (int64)blockIdx.x * SWEEP_SUMS);
 }
 

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import getitem
+from typing import Any, NamedTuple
 
 KERNEL = re.compile(
     r"^(?:template <(?P<template>[^>]*)>\s+)?__global__ void\s+"
@@ -54,6 +56,7 @@ class Member:
     pointer   whether it is one
     constant  whether a pointer points to const
     offset    in bytes
+    place     of its value: the position of the argument, and those in tuples
     """
 
     name: str
@@ -61,11 +64,22 @@ class Member:
     pointer: bool
     constant: bool
     offset: int
+    place: tuple[int, ...]
 
     @property
     def code(self) -> str:
         """The format character of `struct`."""
         return "Q" if self.pointer else _CODES[self.type]
+
+    def takes(self, value: Any) -> bool:
+        """Whether a launch can have this value."""
+        try:
+            if self.pointer:
+                return value is None or value.data.ptr >= 0
+            struct.pack(self.code, value)
+        except (AttributeError, struct.error, TypeError):
+            return False
+        return True
 
 
 class Parameters:
@@ -85,8 +99,13 @@ class Parameters:
         for member in members:
             text += f"{member.offset - end}x{member.code}"
             end = member.offset + struct.calcsize(f"={member.code}")
-        self._layout = struct.Struct(f"{text}{size - end}x")
-        self._pointers = tuple(member.pointer for member in members)
+        layout = struct.Struct(f"{text}{size - end}x")
+        # written out, since a loop over 30 arguments takes five times as long
+        values = ", ".join(_value_of(member) for member in members)
+        self._pack: Callable[[Any, tuple[Any, ...]], None] = eval(
+            f"lambda block, arguments: pack_into(block, 0, {values})",
+            {"pack_into": layout.pack_into},
+        )
 
     def pack_into(self, block: Any, arguments: tuple[Any, ...]) -> None:
         """Writes the block of a launch.
@@ -95,46 +114,50 @@ class Parameters:
 
         Raises TypeError if there are too few arguments or too many, or one does not fit.
         """
-        values = self.flattened(arguments)
         try:
-            self._layout.pack_into(
-                block,
-                0,
-                *(
-                    (0 if value is None else value.data.ptr) if pointer else value
-                    for pointer, value in zip(self._pointers, values, strict=True)
-                ),
-            )
-        except (AttributeError, struct.error, ValueError) as error:
-            raise self._refusal(values) from error
+            if len(arguments) == len(self.offsets):
+                self._pack(block, arguments)
+                return
+        except (AttributeError, IndexError, struct.error, TypeError):
+            pass
+        raise self._refusal(arguments)
 
     def flattened(self, arguments: tuple[Any, ...]) -> list[Any]:
-        """The arguments, with the members of structs in place of tuples."""
-        values: list[Any] = []
-        _flatten(arguments, values)
-        return values
-
-    def _refusal(self, values: list[Any]) -> TypeError:
-        if len(values) != len(self.members):
-            return TypeError(f"{self.kernel} takes {len(self.members)} values, got {len(values)}")
-        for member, value in zip(self.members, values, strict=True):
-            named = f"{'an array of ' if member.pointer else ''}{member.type}"
+        """The arguments, with the members of structs in place of tuples. Raises TypeError if there
+        are too few or too many.
+        """
+        given = _count(arguments)
+        if given == len(self.members) and len(arguments) == len(self.offsets):
             try:
-                if member.pointer:
-                    assert value is None or value.data.ptr >= 0
-                else:
-                    struct.pack(member.code, value)
-            except (AttributeError, AssertionError, struct.error):
-                break
-        return TypeError(f"{self.kernel}: {member.name} must be {named}, got {value!r}")
+                return [reduce(getitem, member.place, arguments) for member in self.members]
+            except (IndexError, TypeError):
+                pass  # the tuples have other lengths than the structs
+        raise TypeError(
+            f"{self.kernel} takes {len(self.offsets)} arguments with {len(self.members)} values, "
+            f"got {len(arguments)} with {given}"
+        )
+
+    def _refusal(self, arguments: tuple[Any, ...]) -> TypeError:
+        try:
+            for member, value in zip(self.members, self.flattened(arguments), strict=True):
+                if not member.takes(value):
+                    named = f"{'an array of ' if member.pointer else ''}{member.type}"
+                    got = f"{type(value).__name__} {value!r}"
+                    return TypeError(f"{self.kernel}: {member.name} must be {named}, got {got}")
+        except TypeError as error:
+            return error
+        return TypeError(f"{self.kernel}: the arguments do not fit")
 
 
-def _flatten(values: Iterable[Any], into: list[Any]) -> None:
-    for value in values:
-        if isinstance(value, tuple):
-            _flatten(value, into)
-        else:
-            into.append(value)
+def _value_of(member: Member) -> str:
+    """Python that reads the value of a member from `arguments`."""
+    value = "arguments" + "".join(f"[{each}]" for each in member.place)
+    return f"0 if {value} is None else {value}.data.ptr" if member.pointer else value
+
+
+def _count(values: tuple[Any, ...]) -> int:
+    """Those that are no tuples, at any depth."""
+    return sum(_count(value) if isinstance(value, tuple) else 1 for value in values)
 
 
 def parameters_of(text: str, expressions: Iterable[str]) -> dict[str, Parameters]:
@@ -144,6 +167,19 @@ def parameters_of(text: str, expressions: Iterable[str]) -> dict[str, Parameters
     kernels = {kernel["name"]: kernel for kernel in KERNEL.finditer(text)}
     types = _Types(text)
     return {each: types.parameters(each, kernels[each.split("<")[0]]) for each in expressions}
+
+
+class _Place(NamedTuple):
+    """Where a declaration stands.
+
+    within  the names that lead to it
+    end     of what is before it, in bytes
+    values  see Member.place; of the first element of an array
+    """
+
+    within: str
+    end: int
+    values: tuple[int, ...]
 
 
 class _Types:
@@ -161,52 +197,53 @@ class _Types:
             self._aliases |= zip(named, (each.strip() for each in given.split(",")), strict=True)
         members: list[Member] = []
         offsets, end = [], 0
-        for declaration in _COMMENT.sub("", kernel["parameters"]).split(","):
-            offset, end, _ = self._place(" ".join(declaration.split()), "", end, members)
+        for at, declaration in enumerate(_COMMENT.sub("", kernel["parameters"]).split(",")):
+            place = _Place("", end, (at,))
+            offset, end, _ = self._add(" ".join(declaration.split()), place, members)
             offsets.append(offset)
         return Parameters(name, tuple(members), tuple(offsets), end)
 
-    def _place(
-        self, declaration: str, within: str, end: int, members: list[Member]
-    ) -> tuple[int, int, int]:
-        """Adds what a declaration declares, at the next place after `end`. Returns its offset, its
-        end, and its alignment.
-        """
+    def _add(self, declaration: str, place: _Place, members: list[Member]) -> tuple[int, int, int]:
+        """Adds what a declaration declares. Returns its offset, its end, and its alignment."""
         found = _MEMBER.fullmatch(declaration)
         if found is None:
             raise ValueError(f"not a declaration of a parameter: {declaration!r}")
-        kind, name = self._named(found["type"]), within + found["name"]
+        kind, name = self._named(found["type"]), place.within + found["name"]
         constant, pointer = found["constant"] is not None, found["pointer"] is not None
         if not pointer and kind not in _CODES:
-            return self._place_struct(kind, name, end, members)
+            return self._add_struct(kind, _Place(f"{name}.", place.end, place.values), members)
         size = 8 if pointer else struct.calcsize(f"={_CODES[kind]}")
-        offset = -(-end // size) * size
+        offset = -(-place.end // size) * size
+        *outer, first = place.values
         for at in range(self._count(found["count"])):
             suffix = f"[{at}]" if found["count"] else ""
-            place = offset + at * size
-            members.append(Member(name + suffix, kind, pointer, constant, place))
+            values = (*outer, first + at)
+            members.append(
+                Member(name + suffix, kind, pointer, constant, offset + at * size, values)
+            )
         return offset, members[-1].offset + size, size
 
-    def _place_struct(
-        self, kind: str, name: str, end: int, members: list[Member]
-    ) -> tuple[int, int, int]:
-        declarations = self._struct(kind)
+    def _add_struct(self, kind: str, place: _Place, members: list[Member]) -> tuple[int, int, int]:
         own: list[Member] = []
-        size, alignment = 0, 1
-        for declaration in declarations:
-            _, size, each = self._place(declaration, f"{name}.", size, own)
+        size, alignment, at = 0, 1, 0
+        for declaration in self._struct(kind):
+            within = _Place(place.within, size, (*place.values, at))
+            _, size, each = self._add(declaration, within, own)
+            at = own[-1].place[len(place.values)] + 1
             alignment = max(alignment, each)
-        offset = -(-end // alignment) * alignment
-        members += [
-            Member(each.name, each.type, each.pointer, each.constant, offset + each.offset)
-            for each in own
-        ]
+        offset = -(-place.end // alignment) * alignment
+        members += [replace(each, offset=offset + each.offset) for each in own]
         return offset, offset + -(-size // alignment) * alignment, alignment
 
     def _struct(self, kind: str) -> list[str]:
         """The declarations of the members of a struct, one each."""
         bare = kind.rsplit("::", 1)[-1]
-        found = re.search(rf"^ *struct {bare} {{(?P<members>[^{{}}]*)}};", self._text, re.MULTILINE)
+        # members come before functions
+        found = re.search(
+            rf"^ *struct {bare} {{(?P<members>[^{{}}]*?)^ *(?:}};|__device__)",
+            self._text,
+            re.MULTILINE,
+        )
         if found is None:
             raise ValueError(f"no struct {kind} of plain members")
         declared = []

@@ -15,6 +15,18 @@
 __device__ __forceinline__ bool is_spared(Degree d, Degree old_d) { return WEIGHTED && d > SPARED_GROWTH * old_d; }
 
 // The edges that a batch added, ascending by source and target.
+// liverank_gpu.operations.graph.EdgeChanges
+struct EdgeChanges {
+    const int* sources;
+    const Degree* old_degree;
+    const int* removed_sources;
+    const int* removed_targets;
+    const int* added_sources;
+    const int* added_targets;
+    const float* removed_weights;
+    const float* added_weights;
+};
+
 struct AddedEdges {
     const int* sources;
     const int* targets;
@@ -31,18 +43,15 @@ struct AddedEdges {
 // What a batch adds to r, for `spread`: the contribution and the chunks of each touched source; and single amounts, which are
 // those through loops, removed edges and added edges.
 __global__ void __launch_bounds__(BLOCK, 3) perturb(
-    const int* __restrict__ sources, const Degree* __restrict__ old_degree, int64 count,
-    const int* __restrict__ removed_sources, const int* __restrict__ removed_targets, int64 removed,
-    const int* __restrict__ added_sources, const int* __restrict__ added_targets, int64 added,
-    const int* __restrict__ out_lengths, const Loop* __restrict__ loop, const Degree* __restrict__ degree,
-    const double* __restrict__ values, double damping, const float* __restrict__ removed_weights,
-    const float* __restrict__ added_weights, double* contributions, int64* chunks, int* targets, double* amounts,
-    uint8* __restrict__ spared) {
+    EdgeChanges changes, int64 count, int64 removed, int64 added, const int* __restrict__ out_lengths,
+    const Loop* __restrict__ loop, const Degree* __restrict__ degree, const double* __restrict__ values, double damping,
+    double* contributions, int64* chunks, int* targets, double* amounts, uint8* __restrict__ spared) {
+    const int* const sources = changes.sources;
     for (int64 at = (int64)blockIdx.x * BLOCK + threadIdx.x; at < count + removed + added;
          at += (int64)gridDim.x * BLOCK) {
         if (at < count) {
             const int u = sources[at];
-            const Degree d = degree[u], old_d = old_degree[at];
+            const Degree d = degree[u], old_d = changes.old_degree[at];
             const double before = sent_of(values[u], old_d, damping);
             double difference = sent_of(values[u], d, damping) - before;
             if constexpr (WEIGHTED)  // else the rounding would be relative to the two
@@ -54,18 +63,18 @@ __global__ void __launch_bounds__(BLOCK, 3) perturb(
             amounts[at] = loop[u] != 0 ? (WEIGHTED ? difference * loop[u] : difference) : 0.0;
             if constexpr (WEIGHTED) {
                 spared[at] = is_spared(d, old_d);
-                if (spared[at] && AddedEdges{added_sources, added_targets, added}.has(u, u)) amounts[at] = 0.0;
+                if (spared[at] && AddedEdges{changes.added_sources, changes.added_targets, added}.has(u, u)) amounts[at] = 0.0;
             }
             continue;
         }
         const bool gone = at < count + removed;
         const int64 edge = gone ? at - count : at - count - removed;
-        const int u = gone ? removed_sources[edge] : added_sources[edge];
+        const int u = gone ? changes.removed_sources[edge] : changes.added_sources[edge];
         const int64 source = first_from<int64>(sources, 0, count - 1, u);  // sources has u
-        const Degree old_d = old_degree[source], d = !gone && is_spared(degree[u], old_d) ? degree[u] : old_d;
+        const Degree old_d = changes.old_degree[source], d = !gone && is_spared(degree[u], old_d) ? degree[u] : old_d;
         const double contribution =
-            edge_amount(sent_of(values[u], d, damping), gone ? removed_weights : added_weights, edge);
-        targets[at] = gone ? removed_targets[edge] : added_targets[edge];
+            edge_amount(sent_of(values[u], d, damping), gone ? changes.removed_weights : changes.added_weights, edge);
+        targets[at] = gone ? changes.removed_targets[edge] : changes.added_targets[edge];
         amounts[at] = gone ? -contribution : contribution;
     }
 }
@@ -96,13 +105,9 @@ __device__ __forceinline__ void spread_chunk(
 __global__ void __launch_bounds__(BLOCK, 3) spread(
     const int* __restrict__ sources, const double* __restrict__ contributions, const int64* __restrict__ ends, int64 count,
     const int* __restrict__ targets, const double* __restrict__ amounts, int64 singles,
-    const int64* __restrict__ row_starts, const int* __restrict__ row_lengths, const int* __restrict__ column_indices,
-    const float* __restrict__ weights, double* r, int* marks, double floor, int* candidates, int64 capacity, int64* tally,
-    const uint8* __restrict__ spared, const int* __restrict__ added_sources, const int* __restrict__ added_targets,
-    int64 added) {
+    Lists out, Candidates to, int64* tally, const uint8* __restrict__ spared, AddedEdges added) {
     uint64* counts = reinterpret_cast<uint64*>(tally);
-    const WorkLists lists = {
-        row_lengths, marks, candidates, counts + Tally::LISTED_COUNT, nullptr, nullptr, capacity, floor, 0.0, 0.0};
+    const WorkLists lists = lists_of(to, out.lengths, tally);
     ThreadSums thread = {};
     const int64 chunks = count > 0 ? ends[count - 1] : 0;
     const int64 warps = (int64)gridDim.x * WARPS;
@@ -111,15 +116,15 @@ __global__ void __launch_bounds__(BLOCK, 3) spread(
         const int u = sources[at];
         const int first = (int)(chunk - (at > 0 ? ends[at - 1] : 0)) * EDGE_CHUNK;
         if (contributions[at] == 0.0) continue;
-        const int64 begin = row_starts[u] + first;
-        const int count = min(EDGE_CHUNK, row_lengths[u] - first);
-        const float* chunk_weights = WEIGHTED ? weights + begin : nullptr;
+        const int64 begin = out.starts[u] + first;
+        const int count = min(EDGE_CHUNK, out.lengths[u] - first);
+        const float* chunk_weights = WEIGHTED ? out.weights + begin : nullptr;
         const bool sparing = WEIGHTED && spared != nullptr && spared[at];
-        const AddedEdges left_out = {added_sources, added_targets, sparing ? added : 0};
-        spread_chunk(column_indices + begin, chunk_weights, count, contributions[at], r, lists, thread, u, left_out);
+        const AddedEdges left_out = {added.sources, added.targets, sparing ? added.count : 0};
+        spread_chunk(out.indices + begin, chunk_weights, count, contributions[at], to.r, lists, thread, u, left_out);
     }
     for (int64 at = (int64)blockIdx.x * BLOCK + threadIdx.x; at < singles; at += (int64)gridDim.x * BLOCK) {
-        accumulate((int)targets[at], amounts[at], r, lists, thread);
+        accumulate((int)targets[at], amounts[at], to.r, lists, thread);
         thread.sums[RESIDUAL_SUM] += amounts[at];
         thread.sums[MOVED] += fabs(amounts[at]);
         thread.sums[ADDITIONS] += 1.0;
@@ -130,15 +135,15 @@ __global__ void __launch_bounds__(BLOCK, 3) spread(
 #if !WEIGHTED
 // The list is in any order.
 __global__ void __launch_bounds__(BLOCK, 3) select_candidates(
-    const double* __restrict__ r, int64 vertices, double floor, int* marks, int* candidates, int64 capacity, int64* tally) {
+    Candidates to, int64 vertices, int64* tally) {
     uint64* listed = reinterpret_cast<uint64*>(tally) + Tally::LISTED_COUNT;
     for (int64 v = (int64)blockIdx.x * BLOCK + threadIdx.x; v < vertices; v += (int64)gridDim.x * BLOCK) {
-        const bool large = fabs(r[v]) > floor;
-        const int mark = marks[v];
-        if (large != ((mark & LISTED) != 0)) marks[v] = mark ^ LISTED;
+        const bool large = fabs(to.r[v]) > to.floor;
+        const int mark = to.marks[v];
+        if (large != ((mark & LISTED) != 0)) to.marks[v] = mark ^ LISTED;
         if (large) {
             const int64 at = append(listed);
-            if (at < capacity) candidates[at] = (int)v;
+            if (at < to.capacity) to.candidates[at] = (int)v;
         }
     }
 }
@@ -146,50 +151,47 @@ __global__ void __launch_bounds__(BLOCK, 3) select_candidates(
 
 // For the vertices first … last-1: a warp a row, the whole block for long rows.
 __global__ void __launch_bounds__(BLOCK, 3) recompute_rows(
-    int64 first, int64 last, const int64* __restrict__ row_starts, const int* __restrict__ row_lengths,
-    const int* __restrict__ column_indices, const float* __restrict__ weights, const Loop* __restrict__ loop,
-    const Degree* __restrict__ degree, const double* __restrict__ values, double rhs_scale, double damping,
-    const int* __restrict__ out_lengths, double* r, int* marks, double floor, int* candidates, int64 capacity,
+    int64 first, int64 last, Lists in, const Loop* __restrict__ loop, const Degree* __restrict__ degree,
+    const double* __restrict__ values, double rhs_scale, double damping, const int* __restrict__ out_lengths, Candidates to,
     int64* tally) {
     constexpr int LONG = 2048;
     __shared__ double row_sums[WARPS];
     uint64* counts = reinterpret_cast<uint64*>(tally);
-    const WorkLists lists = {
-        out_lengths, marks, candidates, counts + Tally::LISTED_COUNT, nullptr, nullptr, capacity, floor, 0.0, 0.0};
+    const WorkLists lists = lists_of(to, out_lengths, tally);
     ThreadSums thread = {};
     const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     for (int64 block_row = first + (int64)blockIdx.x * WARPS; block_row < last; block_row += (int64)gridDim.x * WARPS) {
         const int64 v = block_row + warp;
-        const int count = v < last && row_lengths[v] <= LONG ? row_lengths[v] : 0;
+        const int count = v < last && in.lengths[v] <= LONG ? in.lengths[v] : 0;
         double row_sum = 0.0;
         for (int slot = lane; slot < count; slot += WARP) {
-            const int u = column_indices[row_starts[v] + slot];
-            row_sum += edge_amount(values[u] / degree[u], weights, row_starts[v] + slot);
+            const int u = in.indices[in.starts[v] + slot];
+            row_sum += edge_amount(values[u] / degree[u], in.weights, in.starts[v] + slot);
         }
         row_sum = group_sum<WARP>(row_sum);
         if (lane == 0) row_sums[warp] = row_sum;
         __syncthreads();
         for (int row = 0; row < WARPS; ++row) {
             const int64 w = block_row + row;
-            if (w >= last || row_lengths[w] <= LONG) continue;
+            if (w >= last || in.lengths[w] <= LONG) continue;
             double part = 0.0;
 #pragma unroll 4
-            for (int slot = threadIdx.x; slot < row_lengths[w]; slot += BLOCK) {
-                const int u = column_indices[row_starts[w] + slot];
-                part += edge_amount(values[u] / degree[u], weights, row_starts[w] + slot);
+            for (int slot = threadIdx.x; slot < in.lengths[w]; slot += BLOCK) {
+                const int u = in.indices[in.starts[w] + slot];
+                part += edge_amount(values[u] / degree[u], in.weights, in.starts[w] + slot);
             }
             part = group_sum<BLOCK>(part);
             if (threadIdx.x == 0) row_sums[row] = part;
             __syncthreads();
         }
         if (lane == 0 && v < last) {
-            const double old_value = r[v];
+            const double old_value = to.r[v];
             const double new_value = residual_of(rhs_scale, row_sums[warp], values[v], degree[v], loop[v], damping);
-            r[v] = new_value;
+            to.r[v] = new_value;
             thread.sums[MAGNITUDE] += fabs(new_value);
             thread.sums[RESIDUAL_L1] += fabs(new_value) - fabs(old_value);
             thread.sums[RESIDUAL_SUM] += new_value - old_value;
-            if (fabs(new_value) > floor) enqueue((int)v, fabs(new_value), lists, thread);
+            if (fabs(new_value) > to.floor) enqueue((int)v, fabs(new_value), lists, thread);
         }
         __syncthreads();
     }

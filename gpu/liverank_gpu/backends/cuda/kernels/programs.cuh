@@ -13,18 +13,6 @@ using Parameters = Program::Parameters;
 __device__ __forceinline__ int64 thread_of_grid() { return (int64)blockIdx.x * BLOCK + threadIdx.x; }
 __device__ __forceinline__ int64 threads_of_grid() { return (int64)gridDim.x * BLOCK; }
 
-struct Lists {
-    const int64* starts;
-    const int* lengths;
-    const int* entries;
-    const float* weights;
-
-    __device__ __forceinline__ double weight(int64 slot) const {
-        if constexpr (WEIGHTED) return weights[slot];
-        else return 1.0;
-    }
-};
-
 // What functions may know of a vertex.
 struct Vertices {
     const int* ids;

@@ -17,27 +17,27 @@
 INSTANCES(update_ranks<1>, update_ranks<BLOCK>)
 template <int LANES>
 __global__ void __launch_bounds__(BLOCK, 4) update_ranks(
-    const int* __restrict__ order, int64 rows, const int64* __restrict__ row_starts, const int* __restrict__ row_lengths,
-    const int* __restrict__ column_indices, const float* __restrict__ weights, uint64* counts, uint8* __restrict__ expanding,
+    const int* __restrict__ order, int64 rows, Lists in, uint64* counts, uint8* __restrict__ expanding,
     const double* rhs_scale, const Loop* __restrict__ loop, const Degree* __restrict__ degree, double* values,
     double* contributions, uint8* states, double damping, double prune_tolerance, double frontier_tolerance, int closed_form,
     int traced) {
     if (counts[Count::DONE]) return;
     const Ranking ranking = {
-        rhs_scale, loop, degree, values, contributions, states, damping, prune_tolerance, frontier_tolerance, closed_form, traced};
+        rhs_scale, loop, degree, values, contributions, states, damping, prune_tolerance, frontier_tolerance, closed_form,
+        traced};
     Counted counted;
     const int first = threadIdx.x % LANES;
     const int64 step = (int64)gridDim.x * (BLOCK / LANES);
     for (int64 at = (int64)blockIdx.x * (BLOCK / LANES) + threadIdx.x / LANES; at < rows; at += step) {
         const int v = order[at];
         if (ranking.states != nullptr && ranking.states[v] != AFFECTED) continue;
-        const int64 begin = row_starts[v], end = begin + row_lengths[v];
+        const int64 begin = in.starts[v], end = begin + in.lengths[v];
         double sum = 0.0;
         for (int64 slot = begin + first; slot < end; slot += LANES)
-            sum += edge_amount(ranking.contributions[column_indices[slot]], weights, slot);
+            sum += edge_amount(ranking.contributions[in.indices[slot]], in.weights, slot);
         // also keeps the threads of a block together, before one of them changes the state of v
         sum = group_sum<LANES>(sum);
-        if (first == 0 && counted.update(ranking, v, sum, row_lengths[v]).expands) expanding[v] = 1;
+        if (first == 0 && counted.update(ranking, v, sum, in.lengths[v]).expands) expanding[v] = 1;
     }
     counted.add_to(counts, ranking.traced);
 }
@@ -85,8 +85,7 @@ __global__ void __launch_bounds__(BLOCK) end_iteration(
 INSTANCES(expand<1>, expand<BLOCK>)
 template <int LANES>
 __global__ void __launch_bounds__(BLOCK) expand(
-    const int* __restrict__ order, int64 rows, const int64* __restrict__ row_starts, const int* __restrict__ row_lengths,
-    const int* __restrict__ column_indices, const uint64* counts, const Loop* __restrict__ loop, uint8* states,
+    const int* __restrict__ order, int64 rows, Lists out, const uint64* counts, const Loop* __restrict__ loop, uint8* states,
     uint8* __restrict__ expanding) {
     if (counts[Count::DONE]) return;
     const int first = threadIdx.x % LANES;
@@ -100,7 +99,7 @@ __global__ void __launch_bounds__(BLOCK) expand(
             expanding[u] = 0;
             if (loop[u] != 0) states[u] = AFFECTED;
         }
-        const int64 begin = row_starts[u], end = begin + row_lengths[u];
-        for (int64 slot = begin + first; slot < end; slot += LANES) states[column_indices[slot]] = AFFECTED;
+        const int64 begin = out.starts[u], end = begin + out.lengths[u];
+        for (int64 slot = begin + first; slot < end; slot += LANES) states[out.indices[slot]] = AFFECTED;
     }
 }

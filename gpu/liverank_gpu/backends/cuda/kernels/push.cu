@@ -12,14 +12,17 @@
 #include <cooperative_groups.h>
 #include "work_lists.cuh"
 
+// liverank_gpu.operations.residual.PushLimits
+struct PushLimits {
+    double residual_l1, residual_sum, mass, goal, threshold, edge_weight;
+    int64 round_edges, edges, rounds;
+};
+
 constexpr int SHORT_ROUNDS = 8;  // rounds at the floor that do not fill the device, before the push ends there
 
 // The arrays of a push. items: position in the work-list << 32 | chunk of the out-list.
 struct PushArrays {
-    const int64* row_starts;
-    const int* out_lengths;
-    const int* column_indices;
-    const float* weights;
+    Lists out;
     const Loop* loop;
     const Degree* degree;
     double* values;
@@ -48,13 +51,13 @@ __device__ __forceinline__ double select(
             continue;
         }
         lists.candidates[append(lists.listed)] = v;
-        const double scaled = size / cost_of(lists.edge_weight, push.out_lengths[v]);
+        const double scaled = size / cost_of(lists.edge_weight, push.out.lengths[v]);
         const bool above = scaled > lists.threshold;
         const double value = above ? push.values[v] : 0.0;
         if (above && Push(value, residual, push.diagonal(v)).value != value) {
             push.marks[v] |= QUEUED;
             lists.queue[append(lists.queued)] = v;
-            thread.sums[NEWLY_QUEUED_EDGES] += push.out_lengths[v];
+            thread.sums[NEWLY_QUEUED_EDGES] += push.out.lengths[v];
         } else {
             push.marks[v] &= ~QUEUED;
             if (!above) largest = fmax(largest, scaled);
@@ -75,7 +78,7 @@ __device__ __forceinline__ void push_list(
             const int u = queue[at];
             int mark = push.marks[u] & ~QUEUED;
             const double residual = push.r[u];
-            if (fabs(residual) > threshold * cost_of(edge_weight, push.out_lengths[u])) {
+            if (fabs(residual) > threshold * cost_of(edge_weight, push.out.lengths[u])) {
                 if (mark >> SOLVE_SHIFT != solve) {
                     mark = (mark & LISTED) | solve << SOLVE_SHIFT;
                     thread.sums[VERTICES] += 1.0;
@@ -84,7 +87,7 @@ __device__ __forceinline__ void push_list(
                 const double step = push_vertex(u, push.diagonal(u), push.values, push.r, thread);
                 if (d > 0) {
                     push.contributions[at] = sent_of(step, d, push.damping);
-                    chunks = (push.out_lengths[u] + EDGE_CHUNK - 1) / EDGE_CHUNK;
+                    chunks = (push.out.lengths[u] + EDGE_CHUNK - 1) / EDGE_CHUNK;
                 }
             }
             push.marks[u] = mark;
@@ -109,8 +112,8 @@ __device__ __forceinline__ void spread_items(
             const int64 item = push.items[mine];
             const int u = queue[item >> 32];
             const int64 offset = (item & 0xffffffff) * EDGE_CHUNK;
-            begin = push.row_starts[u] + offset;
-            edges = (int)(push.out_lengths[u] - offset < EDGE_CHUNK ? push.out_lengths[u] - offset : EDGE_CHUNK);
+            begin = push.out.starts[u] + offset;
+            edges = (int)(push.out.lengths[u] - offset < EDGE_CHUNK ? push.out.lengths[u] - offset : EDGE_CHUNK);
             contribution = push.contributions[item >> 32];
             if constexpr (!WEIGHTED) {
                 thread.sums[RESIDUAL_SUM] += contribution * edges;
@@ -127,8 +130,8 @@ __device__ __forceinline__ void spread_items(
             const int64 owner_begin = __shfl_sync(FULL, begin, owner);
             const double owner_contribution = __shfl_sync(FULL, contribution, owner);
             if (edge < all) {
-                const double amount = edge_amount(owner_contribution, push.weights, owner_begin + edge);
-                accumulate(push.column_indices[owner_begin + edge], amount, push.r, lists, thread);
+                const double amount = edge_amount(owner_contribution, push.out.weights, owner_begin + edge);
+                accumulate(push.out.indices[owner_begin + edge], amount, push.r, lists, thread);
                 if constexpr (WEIGHTED) {
                     thread.sums[RESIDUAL_SUM] += amount;
                     thread.sums[MOVED] += fabs(amount);
@@ -141,15 +144,16 @@ __device__ __forceinline__ void spread_items(
 // Between two syncs of the grid one block may run ahead of another. So what a decision reads is written only after the next
 // sync, counts that restart at 0 have three places, used in turn, and every block decides by itself, from the same numbers.
 __global__ void __launch_bounds__(BLOCK, 2) push(
-    const int64* __restrict__ row_starts, const int* __restrict__ row_lengths, const int* __restrict__ column_indices,
-    const float* __restrict__ weights, const Loop* __restrict__ loop, const Degree* __restrict__ degree, double* values,
-    double* r, int* marks, double floor, int* first_candidates, int* second_candidates, int64 capacity, int* first_queue,
-    int* second_queue, double* contributions, int64* items, int solve, double damping, double residual_l1,
-    double residual_sum, double mass, double goal, double threshold, double edge_weight, int64 fill, int64 round_edges,
-    int64 most_edges, int64 most_rounds, int64* tally) {
+    Lists out, const Loop* __restrict__ loop, const Degree* __restrict__ degree, double* values, Candidates first_listed,
+    int* second_candidates, int* first_queue, int* second_queue, double* contributions, int64* items, int solve,
+    double damping, PushLimits limits, int64 fill, int64* tally) {
     const cooperative_groups::grid_group grid = cooperative_groups::this_grid();
     const PushArrays arrays = {
-        row_starts, row_lengths, column_indices, weights, loop, degree, values, r, marks, contributions, items, damping};
+        out, loop, degree, values, first_listed.r, first_listed.marks, contributions, items, damping};
+    int* const marks = first_listed.marks;
+    const int64 capacity = first_listed.capacity;
+    const double floor = first_listed.floor, edge_weight = limits.edge_weight;
+    double threshold = limits.threshold;
     __shared__ int64 seen[4];
     __shared__ double seen_sums[4];
     volatile int64* const numbers = tally;
@@ -165,8 +169,8 @@ __global__ void __launch_bounds__(BLOCK, 2) push(
     for (;; ++step) {
         const int now = step % 3, next = (step + 1) % 3, after = (step + 2) % 3;
         const int list = selections % 3, next_list = (selections + 1) % 3, list_after = (selections + 2) % 3;
-        int* candidates = selections % 2 ? second_candidates : first_candidates;
-        int* next_candidates = selections % 2 ? first_candidates : second_candidates;
+        int* candidates = selections % 2 ? second_candidates : first_listed.candidates;
+        int* next_candidates = selections % 2 ? first_listed.candidates : second_candidates;
         int* queue = step % 2 ? second_queue : first_queue;
         int* next_queue = step % 2 ? first_queue : second_queue;
         if (threadIdx.x == 0) {
@@ -174,22 +178,22 @@ __global__ void __launch_bounds__(BLOCK, 2) push(
             seen[1] = numbers[Tally::QUEUED_COUNT + now];
             seen[2] = numbers[Tally::QUEUED_EDGES + now];
             seen[3] = numbers[Tally::ADDITIONS];
-            seen_sums[0] = residual_l1 + sums[RESIDUAL_L1];
-            seen_sums[1] = residual_sum + sums[RESIDUAL_SUM];
-            seen_sums[2] = mass + sums[MASS];
+            seen_sums[0] = limits.residual_l1 + sums[RESIDUAL_L1];
+            seen_sums[1] = limits.residual_sum + sums[RESIDUAL_SUM];
+            seen_sums[2] = limits.mass + sums[MASS];
             seen_sums[3] = __longlong_as_double(numbers[Tally::LARGEST + now]);
         }
         __syncthreads();
         const int64 listed = seen[0], queued = seen[1], queued_edges = seen[2], edges = seen[3];
         const double size = seen_sums[0] + fabs(seen_sums[1]), largest = seen_sums[3];
-        const double limit = goal * seen_sums[2];
+        const double limit = limits.goal * seen_sums[2];
         __syncthreads();
 
         if (size <= limit) {
             end = PushEnd::GOAL;
             break;
         }
-        if (listed > capacity || edges > most_edges) {
+        if (listed > capacity || edges > limits.edges) {
             end = PushEnd::WORK;
             break;
         }
@@ -219,7 +223,7 @@ __global__ void __launch_bounds__(BLOCK, 2) push(
             selected = true;
             if (leader) numbers[Tally::LISTED_COUNT + list_after] = 0;
             const WorkLists lists = {
-                row_lengths, marks, next_candidates, counts + Tally::LISTED_COUNT + next_list, next_queue,
+                out.lengths, marks, next_candidates, counts + Tally::LISTED_COUNT + next_list, next_queue,
                 counts + Tally::QUEUED_COUNT + next, capacity, floor, threshold, edge_weight};
             const double largest_left = select(arrays, candidates, listed, lists, thread);
             if (threadIdx.x == 0 && largest_left > 0.0)
@@ -229,11 +233,11 @@ __global__ void __launch_bounds__(BLOCK, 2) push(
             grid.sync();
             continue;
         }
-        if (queued_edges > round_edges) {
+        if (queued_edges > limits.round_edges) {
             end = PushEnd::WORK;
             break;
         }
-        if (rounds == most_rounds) {
+        if (rounds == limits.rounds) {
             end = PushEnd::ROUNDS;
             break;
         }
@@ -244,7 +248,7 @@ __global__ void __launch_bounds__(BLOCK, 2) push(
         push_list(arrays, queue, queued, solve, threshold, edge_weight, counts + Tally::ITEMS + now, thread);
         grid.sync();
         const WorkLists lists = {
-            row_lengths, marks, candidates, counts + Tally::LISTED_COUNT + list, next_queue,
+            out.lengths, marks, candidates, counts + Tally::LISTED_COUNT + list, next_queue,
             counts + Tally::QUEUED_COUNT + next, capacity, floor, threshold, edge_weight};
         spread_items(arrays, queue, numbers[Tally::ITEMS + now], lists, thread);
         flush(thread, tally, counts + Tally::QUEUED_EDGES + next);

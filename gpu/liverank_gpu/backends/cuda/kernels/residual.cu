@@ -27,11 +27,9 @@ struct Vertex {
 };
 
 __global__ void __launch_bounds__(BLOCK, WEIGHTED ? 2 : 4) compute_residual(
-    const int* __restrict__ order, const int64* __restrict__ row_starts, const int* __restrict__ row_lengths,
-    const int* __restrict__ column_indices, const float* __restrict__ edge_weights, double* parts, int* arrived, RowPlan plan,
-    const Loop* __restrict__ loop, const Degree* __restrict__ degree, const double* __restrict__ values,
-    const double* __restrict__ contributions, double rhs_scale, double damping, double* __restrict__ r,
-    double* __restrict__ partial_sums) {
+    RowSums rows, RowPlan plan, const Loop* __restrict__ loop, const Degree* __restrict__ degree,
+    const double* __restrict__ values, const double* __restrict__ contributions, double rhs_scale, double damping,
+    double* __restrict__ r, double* __restrict__ partial_sums) {
     double sums[SWEEP_SUMS] = {};
     const auto load = [&](int u) { return contributions[u]; };
     const auto read = [&](int v, bool wanted) { return wanted ? Vertex{values[v], degree[v], loop[v]} : Vertex{}; };
@@ -40,6 +38,6 @@ __global__ void __launch_bounds__(BLOCK, WEIGHTED ? 2 : 4) compute_residual(
         r[v] = residual;
         add_residual(sums, residual);
     };
-    sum_rows({order, row_starts, row_lengths, column_indices, edge_weights, parts, arrived}, plan, load, read, finish);
+    sum_rows(rows, plan, load, read, finish);
     write_sums<true>(sums, partial_sums + (int64)blockIdx.x * SWEEP_SUMS);
 }

@@ -17,13 +17,10 @@ struct RowPlan {
     int64 units_per_warp;
 };
 
-// order, Csr, parts: double[units of rows with several parts], arrived: int[rows with several parts] of zeros, left at 0.
+// parts: double[units of rows with several parts], arrived: int[rows with several parts] of zeros, left at 0.
 struct RowSums {
     const int* order;
-    const int64* row_starts;
-    const int* row_lengths;
-    const int* column_indices;
-    const float* weights;
+    Lists lists;
     double* parts;
     int* arrived;
 };
@@ -91,10 +88,10 @@ __device__ __forceinline__ void sum_unit(
         int v = 0;
         bool inside = at < plan.first_row[GROUP + 1];
         if (inside) v = rows.order[at], inside = wanted(v);
-        const int count = inside ? rows.row_lengths[v] : 0;
-        const int64 begin = inside ? rows.row_starts[v] : 0;
-        const int* entries = rows.column_indices + begin;
-        const float* weights = WEIGHTED ? rows.weights + begin : nullptr;
+        const int count = inside ? rows.lists.lengths[v] : 0;
+        const int64 begin = inside ? rows.lists.starts[v] : 0;
+        const int* entries = rows.lists.indices + begin;
+        const float* weights = WEIGHTED ? rows.lists.weights + begin : nullptr;
         const bool first = inside && threadIdx.x % LANES == 0;
         const auto own = read(v, first);
         double sum;
@@ -106,14 +103,14 @@ __device__ __forceinline__ void sum_unit(
         constexpr int PARTS = LANES / WARP;
         const int64 at = plan.first_row[GROUP] + index / PARTS;
         const int part = (int)(index % PARTS);
-        const int v = rows.order[at], length = rows.row_lengths[v];
+        const int v = rows.order[at], length = rows.lists.lengths[v];
         if (!wanted(v)) return;
         const int share = ((length + PARTS - 1) / PARTS + WARP - 1) / WARP * WARP;
         const int64 first = (int64)part * share;
         const int count = first < length ? (int)(length - first < share ? length - first : share) : 0;
-        const int64 begin = rows.row_starts[v] + first;
-        const float* weights = WEIGHTED ? rows.weights + begin : nullptr;
-        double sum = group_sum<WARP>(striped_sum(rows.column_indices + begin, weights, count, load));
+        const int64 begin = rows.lists.starts[v] + first;
+        const float* weights = WEIGHTED ? rows.lists.weights + begin : nullptr;
+        double sum = group_sum<WARP>(striped_sum(rows.lists.indices + begin, weights, count, load));
         int before = 0;
         if (threadIdx.x % WARP == 0) {
             __stcg(rows.parts + unit, sum);

@@ -46,7 +46,7 @@ __device__ __forceinline__ void send(
     for (int entry = first; entry < last; entry += step) {
         const double weight = lists.weight(begin + entry);
         const Value message = message_of<Program>(value, weight, u, degree, parameters);
-        deliver<IN_PLACE>(lists.entries[begin + entry], message, parameters, to);
+        deliver<IN_PLACE>(lists.indices[begin + entry], message, parameters, to);
     }
 }
 
@@ -59,7 +59,7 @@ __device__ __forceinline__ int64 find_marked(bool open, int64 v, const Lists& li
     const int64 begin = open ? lists.starts[v] : 0;
     int64 found = -1;
     for (int entry = 0; entry < count && entry < FEW && found < 0; ++entry, ++read)
-        if (marks[lists.entries[begin + entry]]) found = begin + entry;
+        if (marks[lists.indices[begin + entry]]) found = begin + entry;
     unsigned waiting = __ballot_sync(FULL, count > FEW && found < 0);
     while (waiting) {
         const int row = __ffs((int)waiting) - 1;
@@ -69,7 +69,7 @@ __device__ __forceinline__ int64 find_marked(bool open, int64 v, const Lists& li
         for (int base = FEW; base < row_count; base += WARP) {
             const bool inside = base + lane < row_count;
             read += inside;
-            const unsigned hits = __ballot_sync(FULL, inside && marks[lists.entries[row_begin + base + lane]]);
+            const unsigned hits = __ballot_sync(FULL, inside && marks[lists.indices[row_begin + base + lane]]);
             if (hits == 0) continue;
             if (lane == row) found = row_begin + base + __ffs((int)hits) - 1;
             break;
@@ -83,14 +83,11 @@ __device__ __forceinline__ int64 find_marked(bool open, int64 v, const Lists& li
 // of active vertices; each kind has three, used in turn.
 template <bool IN_PLACE>
 __global__ void __launch_bounds__(BLOCK, ACTIVE_BLOCKS) run_active(
-    const int64* out_starts, const int* out_lengths, const int* out_entries, const float* out_weights, const int64* in_starts,
-    const int* in_lengths, const int* in_entries, const float* in_weights, const Degree* degree, const int* ids,
-    Parameters parameters, Value* values, Value* accumulated, int* marks, int* first_active, int* second_active, int* received,
-    int64* items, int directions, int64 vertices, int64 edges, int64 superstep, int64 supersteps, int64* counts) {
+    Lists outgoing, Lists incoming, const Degree* degree, const int* ids, Parameters parameters, Value* values,
+    Value* accumulated, int* marks, int* first_active, int* second_active, int* received, int64* items, int directions,
+    int64 vertices, int64 edges, int64 superstep, int64 supersteps, int64* counts) {
     const cooperative_groups::grid_group grid = cooperative_groups::this_grid();
-    const Lists outgoing = {out_starts, out_lengths, out_entries, out_weights};
-    const Lists incoming = {in_starts, in_lengths, in_entries, in_weights};
-    const Vertices vertex = {ids, degree, in_lengths};
+    const Vertices vertex = {ids, degree, incoming.lengths};
     volatile int64* const numbers = counts;
     uint64* const counters = reinterpret_cast<uint64*>(counts);
     const int lane = threadIdx.x % WARP;
@@ -118,14 +115,14 @@ __global__ void __launch_bounds__(BLOCK, ACTIVE_BLOCKS) run_active(
                     const bool open = v < vertices && values[v] == IDENTITY;
                     const int64 slot = find_marked(open, v, incoming, marks, messages);
                     if (slot < 0) continue;
-                    const int u = in_entries[slot];
+                    const int u = incoming.indices[slot];
                     const double weight = incoming.weight(slot);
                     const Value message = message_of<Program>(newest(values + u), weight, u, degree, parameters);
                     const Value new_value = applied<Program>(IDENTITY, message, parameters);
                     values[v] = new_value;
                     if (!Program::program_scatter(IDENTITY, new_value, parameters)) continue;
                     next_active[append(counters + ProgramCount::ACTIVE + next)] = (int)v;
-                    following += out_lengths[v];
+                    following += outgoing.lengths[v];
                 }
                 following = (int64)warp_sum((uint64)following);
                 if (lane == 0 && following > 0) atomicAdd(counters + ProgramCount::ACTIVE_EDGES + next, (uint64)following);
@@ -169,7 +166,7 @@ __global__ void __launch_bounds__(BLOCK, ACTIVE_BLOCKS) run_active(
             int chunk = (int)(items[item] & 0x7fffffff);
             Lists lists = outgoing;
             if constexpr (Program::BOTH) {
-                const int length = out_lengths[u], chunks = length > SHORT ? (length + EDGE_CHUNK - 1) / EDGE_CHUNK : 0;
+                const int length = outgoing.lengths[u], chunks = length > SHORT ? (length + EDGE_CHUNK - 1) / EDGE_CHUNK : 0;
                 if (chunk >= chunks) lists = incoming, chunk -= chunks;
             }
             const int first = chunk * EDGE_CHUNK, length = lists.lengths[u];
@@ -189,7 +186,7 @@ __global__ void __launch_bounds__(BLOCK, ACTIVE_BLOCKS) run_active(
                 values[v] = new_value;
                 if (!Program::program_scatter(old_value, new_value, parameters)) continue;
                 next_active[append(counters + ProgramCount::ACTIVE + next)] = v;
-                if constexpr (Program::FIRST_WINS) following += out_lengths[v];
+                if constexpr (Program::FIRST_WINS) following += outgoing.lengths[v];
             }
             if constexpr (Program::FIRST_WINS) {
                 following = (int64)warp_sum((uint64)following);

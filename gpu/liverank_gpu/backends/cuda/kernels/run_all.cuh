@@ -63,7 +63,7 @@ __device__ __forceinline__ bool gather_rows(
                 const int64 begin = all.lists.starts[v];
                 const int length = all.lists.lengths[v];
                 for (int entry = threadIdx.x % LANES; entry < length; entry += LANES) {
-                    const int u = all.lists.entries[begin + entry];
+                    const int u = all.lists.indices[begin + entry];
                     const double weight = all.lists.weight(begin + entry);
                     const Value message = message_of<Program>(all.values[u], weight, u, all.vertices.degree, parameters);
                     gathered = Program::program_merge(gathered, message, parameters);
@@ -79,14 +79,12 @@ __device__ __forceinline__ bool gather_rows(
 // Supersteps of a program whose vertices are all active. partial: double[3, blocks]. The result is in `values` after an even
 // number of supersteps, else in `new_values`.
 __global__ void __launch_bounds__(BLOCK, ALL_BLOCKS) run_all(
-    const int64* starts, const int* lengths, const int* entries, const float* weights, const Loop* loop,
-    const Degree* degree, const int* ids, const uint8* absent, const int* order, Rows rows, int64 count,
-    Parameters parameters, Value* values, Value* new_values, double* partial, int64 superstep, int64 supersteps,
-    int64* counts, double* aggregate) {
+    Lists lists, const Loop* loop, const Degree* degree, const int* ids, const uint8* absent, const int* order, Rows rows,
+    int64 count, Parameters parameters, Value* values, Value* new_values, double* partial, int64 superstep,
+    int64 supersteps, int64* counts, double* aggregate) {
     const cooperative_groups::grid_group grid = cooperative_groups::this_grid();
     volatile int64* const numbers = counts;
-    Gathering all = {
-        {starts, lengths, entries, weights}, {ids, degree, lengths}, loop, absent, order, values, new_values, superstep, 0.0};
+    Gathering all = {lists, {ids, degree, lists.lengths}, loop, absent, order, values, new_values, superstep, 0.0};
     double total = AGGREGATE_IDENTITY;
     for (int64 v = thread_of_grid(); v < count; v += threads_of_grid()) {
         if (absent[v]) continue;

@@ -85,7 +85,7 @@ __device__ __forceinline__ void gather_rows(
                 const int length = all.lists.lengths[v];
                 const bool sends_back = Program::BOTH && all.both && is_active(all, v);
                 for (int entry = threadIdx.x % LANES; entry < length; entry += LANES) {
-                    const int u = all.lists.entries[begin + entry];
+                    const int u = all.lists.indices[begin + entry];
                     const double weight = all.lists.weight(begin + entry);
                     if (is_active(all, u)) {
                         gathered = Program::program_merge(gathered, message_along(all, u, weight, parameters), parameters);
@@ -112,13 +112,7 @@ __device__ __forceinline__ void gather_rows(
 
 // counts: uint64[2], zero before: vertices that became active, and messages.
 __global__ void __launch_bounds__(BLOCK, ALL_BLOCKS) gather_window(
-    const int64* starts, const int* lengths, const int* entries, const float* weights, const Loop* loop,
-    const Degree* degree, const int* ids, const int* order, Rows rows, Parameters parameters, Value* values,
-    Value* new_values, const int* steps, int* new_steps, int* blocks, int shift, int since, int now, int both,
-    int64 superstep, double aggregate, uint64* counts) {
-    const Window all = {
-        {starts, lengths, entries, weights}, {ids, degree, lengths}, loop, order, values, new_values, steps, new_steps,
-        blocks, shift, since, now, both, superstep, aggregate};
+    Window all, Rows rows, Parameters parameters, uint64* counts) {
     uint64 active = 0, messages = 0;
     gather_rows<BLOCK>(all, rows, parameters, active, messages);
     gather_rows<32>(all, rows, parameters, active, messages);

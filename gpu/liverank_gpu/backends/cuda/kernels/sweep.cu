@@ -20,22 +20,20 @@ INSTANCES(add_partial_sums<true>)
 INSTANCES(sweep<false>, sweep<true>)
 template <bool DEFLATED>
 __global__ void __launch_bounds__(BLOCK, WEIGHTED ? 3 : 4) sweep(
-    const int* __restrict__ order, const int64* __restrict__ row_starts, const int* __restrict__ row_lengths,
-    const int* __restrict__ column_indices, const float* __restrict__ edge_weights, double* parts, int* arrived, RowPlan plan,
-    const Loop* __restrict__ loop, const Degree* __restrict__ degree, const Contribution* __restrict__ contributions,
-    double damping, double shift, const double* __restrict__ z, const double* __restrict__ z_residual, double z_rhs_scale,
-    double coefficient, double* __restrict__ values, double* __restrict__ r,
-    Contribution* __restrict__ new_contributions, double* __restrict__ partial_sums) {
+    RowSums rows, RowPlan plan, const Loop* __restrict__ loop, const Degree* __restrict__ degree,
+    const Contribution* __restrict__ contributions, double damping, double shift, const double* __restrict__ z,
+    const double* __restrict__ z_residual, double z_rhs_scale, double coefficient, double* __restrict__ values,
+    double* __restrict__ r, Contribution* __restrict__ new_contributions, double* __restrict__ partial_sums) {
     double sums[SWEEP_SUMS] = {};
     const Sweep<DEFLATED> step = {
-        row_lengths, loop, degree, contributions, damping, shift, z, z_residual, z_rhs_scale, coefficient, values, r,
+        rows.lists.lengths, loop, degree, contributions, damping, shift, z, z_residual, z_rhs_scale, coefficient, values, r,
         new_contributions};
     const auto load = [&](int u) { return step.load(u); };
     const auto read = [&](int v, bool wanted) { return step.read(v, wanted); };
     const auto finish = [&](int v, const SweptVertex& own, double incoming_mass) {
         step.finish(v, own, incoming_mass, sums);
     };
-    sum_rows({order, row_starts, row_lengths, column_indices, edge_weights, parts, arrived}, plan, load, read, finish);
+    sum_rows(rows, plan, load, read, finish);
     write_sums<true>(sums, partial_sums + (int64)blockIdx.x * SWEEP_SUMS);
 }
 

@@ -6,6 +6,15 @@
 // double until it is stored.
 #include "common.cuh"
 
+// The residual, the marks of vertices, and the list of the candidates above the floor.
+struct Candidates {
+    double* r;
+    int* marks;
+    double floor;
+    int* candidates;
+    int64 capacity;
+};
+
 // What a thread adds up until `flush`. The first five are those of liverank_gpu.operations.residual.ResidualDelta.
 enum Sum { RESIDUAL_L1, RESIDUAL_SUM, MASS, MOVED, MAGNITUDE, ADDITIONS, VERTICES, NEWLY_QUEUED_EDGES, SUMS };
 
@@ -24,6 +33,12 @@ struct WorkLists {
     int64 capacity;
     double floor, threshold, edge_weight;
 };
+
+// Without a work-list.
+__device__ __forceinline__ WorkLists lists_of(const Candidates& to, const int* out_lengths, int64* tally) {
+    uint64* const listed = reinterpret_cast<uint64*>(tally) + Tally::LISTED_COUNT;
+    return {out_lengths, to.marks, to.candidates, listed, nullptr, nullptr, to.capacity, to.floor, 0.0, 0.0};
+}
 
 // Lists v as a candidate, and queues it if it is above its threshold. size: |r[v]|, above the floor.
 __device__ __forceinline__ void enqueue(int v, double size, const WorkLists& lists, ThreadSums& thread) {
