@@ -130,6 +130,7 @@ def emulated_device(order: Literal["forward", "shuffled"] = "forward") -> Device
         xp=np,
         load=CpuLoader(order, source=lambda unit: source(unit, PAGES)),
         compile=compiled,
+        to_device=lambda source, target: np.copyto(target, source),
         to_host=np.array,
         synchronize=stream.synchronize,
         event=stream.event,

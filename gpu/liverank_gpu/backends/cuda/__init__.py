@@ -217,6 +217,10 @@ def cuda_backend() -> Backend:
             raise MemoryError(str(error)) from error
         return np.frombuffer(cupy.cuda.PinnedMemoryPointer(memory, 0), np.uint8)[:count]
 
+    def to_device(source: NDArray[Any], target: Array) -> None:
+        if source.nbytes:
+            target.data.copy_from_host_async(source.ctypes.data, source.nbytes)
+
     def start_copy(source: NDArray[Any], target: Array) -> Callable[[], None]:
         target.data.copy_from_host_async(source.ctypes.data, source.nbytes, copies)
         copied = cupy.cuda.Event(disable_timing=True)
@@ -228,6 +232,7 @@ def cuda_backend() -> Backend:
             xp=cupy,
             load=load,
             compile=compiled,
+            to_device=to_device,
             to_host=cupy.asnumpy,
             # of the calling thread, inside `reading` that of readers
             synchronize=lambda: cupy.cuda.get_current_stream().synchronize(),

@@ -23,6 +23,12 @@ illegal addresses and instructions, timeouts, failed assertions and launches.
 """
 
 
+_IN_COMMAND = 1 << 15
+"""Bytes from pageable memory that the driver copies with a command, without waiting for work that
+was issued before: up to 64 KiB. CuPy's own way, by page-locked memory, takes some 30 µs more.
+"""
+
+
 class Kernel(Protocol):
     """A compiled kernel."""
 
@@ -93,6 +99,8 @@ class Device:
     load              translation unit → (name expression → kernel)
     compile           (name, source, name expressions) → (name expression → kernel), whose blocks
                       may synchronise
+    to_device         a contiguous host array to a device array of its size; it may change when this
+                      returns
     to_host           a device array as a NumPy array
     synchronize       waits for all work in the stream of the calling thread
     event             a new event; `record` places it in the stream of the calling thread
@@ -108,6 +116,7 @@ class Device:
     xp: Any
     load: Callable[[str], Callable[[str], Kernel]]
     compile: Callable[[str, str, tuple[str, ...]], Callable[[str], Kernel]]
+    to_device: Callable[[NDArray[Any], Array], None]
     to_host: Callable[[Array], NDArray[Any]]
     synchronize: Callable[[], None]
     event: Callable[[], Event]
@@ -153,7 +162,11 @@ class CudaDevice(DeviceOperations):
         self._process = os.getpid()
 
     def to_device(self, values: NDArray[Any]) -> Array:
-        return self.xp.array(values)
+        if values.nbytes > _IN_COMMAND or not values.flags.c_contiguous:
+            return self.xp.array(values)
+        copy = self.xp.empty(values.shape, values.dtype)
+        self._device.to_device(values, copy)
+        return copy
 
     def to_host(self, values: Array) -> NDArray[Any]:
         return self._device.to_host(values)
