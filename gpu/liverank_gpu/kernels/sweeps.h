@@ -40,10 +40,21 @@ struct SweepStep {
     }
 };
 
+// The part of a step that goes to other vertices: (1 - ℓ/d) / (1 - αℓ/d). Not for dangling vertices.
+template <class Degree, class Loop>
+ON_DEVICE double passed_on(Degree degree, Loop loop, double damping) {
+    // without a loop there would be two divisions for 1
+    return loop != 0 ? (1.0 - (double)loop / degree) / diagonal_of(degree, loop, damping) : 1.0;
+}
+
 // ---- Orthomin(1) ----
 
 // Inner products, weighted by W = 1 / (1 - αℓ/d) / max(y, floor): of the image of the step and of the previous one.
 enum Product { NEW_NEW, NEW_R, NEW_LAST, LAST_LAST, LAST_R, PRODUCTS };
+
+ON_DEVICE float weight_of(double value, double diagonal, double floor) {
+    return (float)(1.0 / (diagonal * larger_of(value, floor)));
+}
 
 // q̂ = (1 - αℓ/d)·δ - α·Σ contributions of the in-neighbours - mean
 template <class Contribution, class Degree>

@@ -123,7 +123,7 @@ void orthomin_image(
         }
         const double here = image_of(contributions[v], r[v], d, diagonal, incoming_mass, damping, mean);
         image[v] = here;
-        if (floor > 0.0) weights[v] = static_cast<float>(1.0 / (diagonal * std::max(values[v], floor)));
+        if (floor > 0.0) weights[v] = weight_of(values[v], diagonal, floor);
         add_products(own, weights[v], here, has_previous ? last_image[v] : 0.0, r[v]);
     });
 }
@@ -217,9 +217,7 @@ void sum_in_degrees(Span<const int> in_lengths, Loops<Kind> loop, Degrees<Kind> 
             const auto d = degree[v];
             edges += in_lengths[v];
             if (d > 0) {
-                double sent = 1.0;
-                // else there would be two divisions a vertex for 1
-                if (loop[v] != 0) sent = (1.0 - static_cast<double>(loop[v]) / d) / diagonal_of(d, loop[v], damping);
+                const double sent = passed_on(d, loop[v], damping);
                 constant += sent;
                 linear += sent * damping * in_lengths[v];
             }

@@ -51,7 +51,7 @@ struct OrthominImage {
         image[v] = here;
         float weight = own.weight;
         if (!keeps_weights) {
-            weight = 1.0f / (float)(diagonal * fmax(values[v], floor));
+            weight = weight_of(values[v], diagonal, floor);
             weights[v] = weight;
         }
         add_products(sums, weight, here, own.last, own.residual);

@@ -102,10 +102,9 @@ __global__ void __launch_bounds__(BLOCK) sum_in_degrees(
     double sums[SWEEP_SUMS] = {};
     for (int64 v = (int64)blockIdx.x * BLOCK + threadIdx.x; v < vertices; v += (int64)gridDim.x * BLOCK) {
         const Degree d = degree[v];
-        const Loop looping = loop[v];
         sums[EDGES] += in_lengths[v];
         if (d == 0) continue;
-        const double sent = ((double)d - looping) / ((double)d - damping * looping);
+        const double sent = passed_on(d, loop[v], damping);
         sums[CONSTANT] += sent;
         sums[LINEAR] += sent * damping * in_lengths[v];
     }
