@@ -47,10 +47,10 @@ static constexpr Value IDENTITY = (Value)(2147483647LL);
 PROGRAM_KERNEL(14ec8b8eece18345, initialise);
 PROGRAM_KERNEL(14ec8b8eece18345, send);
 PROGRAM_KERNEL(14ec8b8eece18345, receive);
+PROGRAM_KERNEL(14ec8b8eece18345, gather);
 PROGRAM_KERNEL(14ec8b8eece18345, send_in_place);
 PROGRAM_KERNEL(14ec8b8eece18345, supports);
 PROGRAM_KERNEL(14ec8b8eece18345, look);
-PROGRAM_KERNEL(14ec8b8eece18345, gather_window);
 
 // distances
 struct program_420ccf053beaf313 {
@@ -96,9 +96,9 @@ static constexpr Value IDENTITY = (Value)(POSITIVE_INFINITY);
 PROGRAM_KERNEL(420ccf053beaf313, initialise);
 PROGRAM_KERNEL(420ccf053beaf313, send);
 PROGRAM_KERNEL(420ccf053beaf313, receive);
+PROGRAM_KERNEL(420ccf053beaf313, gather);
 PROGRAM_KERNEL(420ccf053beaf313, send_in_place);
 PROGRAM_KERNEL(420ccf053beaf313, supports);
-PROGRAM_KERNEL(420ccf053beaf313, gather_window);
 
 // components
 struct program_ee10d4df3b2843e8 {
@@ -143,9 +143,9 @@ static constexpr Value IDENTITY = (Value)(2147483647LL);
 PROGRAM_KERNEL(ee10d4df3b2843e8, initialise);
 PROGRAM_KERNEL(ee10d4df3b2843e8, send);
 PROGRAM_KERNEL(ee10d4df3b2843e8, receive);
+PROGRAM_KERNEL(ee10d4df3b2843e8, gather);
 PROGRAM_KERNEL(ee10d4df3b2843e8, send_in_place);
 PROGRAM_KERNEL(ee10d4df3b2843e8, supports);
-PROGRAM_KERNEL(ee10d4df3b2843e8, gather_window);
 
 // pagerank
 struct program_6650e83af5ace352 {
@@ -191,8 +191,7 @@ static constexpr Value IDENTITY = (Value)0.0;
 };
 PROGRAM_KERNEL(6650e83af5ace352, initialise);
 PROGRAM_KERNEL(6650e83af5ace352, aggregate);
-PROGRAM_KERNEL(6650e83af5ace352, gather);
-PROGRAM_KERNEL(6650e83af5ace352, gather_window);
+PROGRAM_KERNEL(6650e83af5ace352, gather_all);
 
 // peel
 struct program_a197bccfc030fa38 {
@@ -238,4 +237,4 @@ static constexpr Value IDENTITY = (Value)(0LL);
 PROGRAM_KERNEL(a197bccfc030fa38, initialise);
 PROGRAM_KERNEL(a197bccfc030fa38, send);
 PROGRAM_KERNEL(a197bccfc030fa38, receive);
-PROGRAM_KERNEL(a197bccfc030fa38, gather_window);
+PROGRAM_KERNEL(a197bccfc030fa38, gather);

@@ -15,7 +15,13 @@ from numpy.typing import NDArray
 from liverank_gpu.backends.cpu.graph import sorted_by_bucket, sorted_by_key
 from liverank_gpu.errors import InvalidValue
 from liverank_gpu.graph.packed_csr import row_blocks, row_sums
-from liverank_gpu.operations.analysis import EdgeBounds, RowWindow
+from liverank_gpu.operations.analysis import (
+    CountBetween,
+    CountEntriesBetween,
+    EdgeBounds,
+    LowerCores,
+    RowWindow,
+)
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.csr import Csr
 from liverank_gpu.operations.device import Array
@@ -265,7 +271,7 @@ class WindowedPeeling:
 # ---- core numbers of a graph whose edges are in a file ----
 #
 # Bounds begin as degrees and fall to the h-index of those of the neighbours, until none does: see
-# CoreOperations.lower_cores, and for parts of a graph Montresor, De Pellegrini and Miorandi,
+# LowerCores, and for parts of a graph Montresor, De Pellegrini and Miorandi,
 # "Distributed k-core decomposition" (TPDS 2013). Bounds change in place, so a window sees what
 # those before it have changed in the same pass.
 
@@ -294,13 +300,15 @@ class WindowedCores:
                 windows.note_sources(window, slots[0], sends_back=False)
                 self.processed += 1
                 lists = self._graph.view.incoming
-                fallen = self._graph.backend.cores.lower_cores(
-                    Csr(lists.row_starts, lists.row_lengths, slots[0]),
-                    window.rows,
-                    self.bounds,
-                    windows.blocks,
-                    windows.shift,
-                    self.processed,
+                fallen = self._graph.local(
+                    LowerCores(
+                        Csr(lists.row_starts, lists.row_lengths, slots[0]),
+                        window.rows,
+                        self.bounds,
+                        windows.blocks,
+                        windows.shift,
+                        self.processed,
+                    )
                 )
                 windows.since[window.number] = self.processed
                 if fallen:
@@ -353,7 +361,7 @@ class WindowedTriangles:
                     kept = self._keep(window, entries)
                 streamed = self._rows(window, entries)
                 pair = (kept, streamed) if ascending else (streamed, kept)
-                self._backend.triangles.count_between(*pair, triangles)
+                self._backend.run(CountBetween(*pair, triangles))
                 self._backend.device.synchronize()
                 self.pairs += 1
             first, last = (first + 1, last) if ascending else (first, last - 1)
@@ -364,7 +372,7 @@ class WindowedTriangles:
         """Windows in order, with the triangles of each of their edges: int32[slots] on the device.
         Raises OSError.
         """
-        operations, device = self._backend.triangles, self._backend.device
+        run, device = self._backend.run, self._backend.device
         for window in self.stream.windows:
             alone = partial(_is_between, window.number, window.number)
             for _, (entries,) in self.stream.visit(alone):
@@ -374,9 +382,9 @@ class WindowedTriangles:
             for other, (entries,) in self.stream:
                 rows = self._rows(other, entries)
                 if other.number >= window.number:
-                    operations.count_entries_between(kept, rows, True, counts)
+                    run(CountEntriesBetween(kept, rows, True, counts))
                 if other.number <= window.number:
-                    operations.count_entries_between(rows, kept, False, counts)
+                    run(CountEntriesBetween(rows, kept, False, counts))
                 device.synchronize()
                 self.pairs += 1
             yield window, counts
@@ -510,10 +518,10 @@ class WindowedTrusses:
             streamed = self._rows(other.vertices.start, other.vertices.stop, there)
             if other.number >= window.number:
                 of_kept = EdgeBounds(kept_bounds, bounds_there, self._places)
-                backend.triangles.count_entries_between(kept, streamed, True, counts, of_kept)
+                backend.run(CountEntriesBetween(kept, streamed, True, counts, of_kept))
             if other.number <= window.number:
                 of_kept = EdgeBounds(bounds_there, kept_bounds, self._places)
-                backend.triangles.count_entries_between(streamed, kept, False, counts, of_kept)
+                backend.run(CountEntriesBetween(streamed, kept, False, counts, of_kept))
             backend.device.synchronize()
             self.pairs += 1
         supported = supported_bounds(xp, bounds, places, counts)

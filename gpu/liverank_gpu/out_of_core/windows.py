@@ -18,10 +18,13 @@ from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.csr import Csr, GraphView, Operation, Result, Rows, Run, combined
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.programs import (
+    Gather,
     Gathered,
+    InitialiseProgram,
     Mode,
     ProgramGraph,
     ProgramState,
+    RunProgram,
     VertexProgram,
     WindowState,
 )
@@ -306,6 +309,7 @@ class WindowedGraph:
         self.connected = int(device.sum(linked))
         self.stream = WindowStream(backend, packed, windows.windows)
         sweeps, run = PartialSweeps(backend.sweeps), WindowRun(backend.run, self.stream)
+        self.local = backend.run
         self.backend = replace(backend, sweeps=sweeps, run=run, components=None)
 
     def total(self, values: Array) -> float:
@@ -469,7 +473,7 @@ class WindowedProgram:
             return device.allocate("values of a program", vertices, dtype)
 
         state = ProgramState(column(np.dtype(program.dtype).type), column(np.int32))
-        self._backend.programs.initialise(program, self._parameters, self._viewed, 0, state)
+        self._backend.run(InitialiseProgram(program, self._parameters, self._viewed, 0, state))
         steps = xp.full(0 if program.every_vertex else vertices, NEVER, np.int32)
         if not program.every_vertex:
             listed = state.active[: state.count]
@@ -558,10 +562,8 @@ class WindowedProgram:
         graph = self._viewed._replace(
             view=view._replace(incoming=Csr(starts, lengths, *slots)), in_rows=window.rows
         )
-        operations = self._backend.program_windows
-        return operations.gather_window(
-            self._program, self._parameters, graph, self._state, since, now
-        )
+        do = Gather(self._program, self._parameters, graph, self._state, since, now)
+        return self._graph.local(do)
 
     def _swap(self) -> None:
         state = self._state
@@ -581,5 +583,7 @@ class WindowedProgram:
         graph = self._viewed._replace(in_rows=rows)
         nobody: Array = self._backend.xp.empty(0, np.int32)
         state = ProgramState(self._state.values, nobody)
-        self._backend.programs.run(self._program, self._parameters, graph, "synchronous", 0, state)
+        self._backend.run(
+            RunProgram(self._program, self._parameters, graph, "synchronous", 0, state)
+        )
         return state.aggregate

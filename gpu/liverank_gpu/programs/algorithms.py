@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from liverank_gpu.graph.dynamic_graph import DynamicGraph
+from liverank_gpu.operations.analysis import CoreNumbers, CountTriangles
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.csr import GraphView
 from liverank_gpu.operations.device import Array, DeviceOperations
@@ -19,6 +20,7 @@ from liverank_gpu.operations.programs import (
     Limits,
     ProgramGraph,
     ProgramState,
+    RunProgram,
     VertexProgram,
     parameter_values,
 )
@@ -249,7 +251,7 @@ def _triangles(graph: DynamicGraph) -> tuple[Undirected, Array]:
     if len(edges.keys) == 0:
         return edges, xp.zeros(graph.vertices, np.int64)
     oriented, sources = edges.lists(xp, edges.keys), edges.sources
-    found = graph.backend.triangles.count_triangles(oriented, sources, every_edge=False)
+    found = graph.backend.run(CountTriangles(oriented, sources, every_edge=False))
     # each triangle is found at two entries of its first vertex
     first, others = (
         xp.bincount(ends, weights=found, minlength=graph.vertices)
@@ -352,7 +354,7 @@ class _Peeling:
         state.active[: len(active)] = active
         state.count = len(active)
         parameters = PEEL.parameter_values({"k": k})
-        self._backend.programs.run(PEEL, parameters, self._graph, "synchronous", 1, state)
+        self._backend.run(RunProgram(PEEL, parameters, self._graph, "synchronous", 1, state))
         self.present = self.present & ~low
 
 
@@ -360,7 +362,7 @@ def _cores(graph: DynamicGraph) -> Parts:
     """Peeling: Matula and Beck, "Smallest-last ordering" (JACM 1983)."""
     yield 0, 0
     lists = neighbour_lists(graph)
-    cores = graph.backend.cores.core_numbers(lists)
+    cores = graph.backend.run(CoreNumbers(lists))
     largest = float(cores.max()) if graph.vertices else 0.0
     edges = int(graph.backend.device.sum(lists.row_lengths))
     return Computed(cores, 1, edges, {"largest": largest})

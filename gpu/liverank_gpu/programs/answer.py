@@ -13,7 +13,7 @@ from liverank_gpu.graph.vertices import VertexPermutation
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.graph import EdgeChanges, GraphUpdate
-from liverank_gpu.operations.programs import Mode, VertexProgram
+from liverank_gpu.operations.programs import Mode, SupportsAny, VertexProgram
 from liverank_gpu.programs.views import distinct
 
 _SOURCES_APART = 64
@@ -179,8 +179,7 @@ class Answer:
         edges = (sources[gone], targets[gone], None if weights is None else weights[gone])
         if len(edges[0]) == 0:
             return False
-        operations = self.backend.programs
-        return operations.supports_any(program, self.parameters, self.by_position, edges)
+        return self.backend.run(SupportsAny(program, self.parameters, self.by_position, edges))
 
 
 def _keys(sources: Array, targets: Array) -> Array:

@@ -15,7 +15,14 @@ from liverank_gpu.graph.dynamic_graph import DynamicGraph
 from liverank_gpu.graph.sharing import SharedGraph, copied_bytes, detach
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.graph import EdgeChanges, GraphUpdate
-from liverank_gpu.operations.programs import Mode, ProgramGraph, ProgramState, VertexProgram
+from liverank_gpu.operations.programs import (
+    InitialiseProgram,
+    Mode,
+    ProgramGraph,
+    ProgramState,
+    RunProgram,
+    VertexProgram,
+)
 from liverank_gpu.programs.algorithms import (
     CLUSTERING,
     COMPONENTS,
@@ -224,7 +231,7 @@ class RunningVertexProgram(ProgramRun):
             state.count = len(active)
         if known < graph.vertices:
             view, parameters = self._graph_view(), self._work.parameters
-            graph.backend.programs.initialise(program, parameters, view, known, state)
+            graph.backend.run(InitialiseProgram(program, parameters, view, known, state))
         if program.every_vertex:
             state.count = graph.vertices
         return state
@@ -242,13 +249,9 @@ class RunningVertexProgram(ProgramRun):
         left = program.supersteps - state.supersteps
         if graph.vertices and state.count and left > 0:
             at_once = SUPERSTEPS_AT_ONCE if seconds == inf else self._at_once
-            graph.backend.programs.run(
-                program,
-                self._work.parameters,
-                self._graph_view(),
-                self._work.mode,
-                min(at_once, left),
-                state,
+            view, work = self._graph_view(), self._work
+            graph.backend.run(
+                RunProgram(program, work.parameters, view, work.mode, min(at_once, left), state)
             )
         self.supersteps, self.edges = state.supersteps, state.edges
         if graph.vertices and state.count and state.supersteps < program.supersteps:

@@ -24,7 +24,13 @@ from collections.abc import Iterator
 import numpy as np
 
 from liverank_gpu.graph.dynamic_graph import DynamicGraph
-from liverank_gpu.operations.analysis import Interval, TriangleLists
+from liverank_gpu.operations.analysis import (
+    CountTriangles,
+    Interval,
+    ListTriangles,
+    LowerBounds,
+    TriangleLists,
+)
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.csr import Csr
 from liverank_gpu.operations.device import Array
@@ -43,7 +49,7 @@ def _support(graph: DynamicGraph) -> Parts:
     edges, triangles = Undirected.of(graph), graph.backend.xp.zeros(0, np.int32)
     if len(edges.keys):
         lists, sources = edges.lists(graph.backend.xp, edges.keys), edges.sources
-        triangles = graph.backend.triangles.count_triangles(lists, sources, every_edge=True)
+        triangles = graph.backend.run(CountTriangles(lists, sources, every_edge=True))
     by_id = edges.by_id(graph)
     summary = {
         "triangles": float(graph.backend.device.sum(triangles)) / 3.0,
@@ -68,9 +74,7 @@ class _Trusses:
         self._backend = backend
         self._oriented: Csr = edges.lists(backend.xp, edges.keys)
         self._sources = edges.sources
-        self.triangles = backend.triangles.count_triangles(
-            self._oriented, self._sources, every_edge=True
-        )
+        self.triangles = backend.run(CountTriangles(self._oriented, self._sources, every_edge=True))
         self.bounds = self.triangles.copy()
         self._marks = (self.triangles > 0).astype(np.int32)
         self.intervals = list(self._divided(partitions))
@@ -108,7 +112,7 @@ class _Trusses:
         size = int(starts[-1])
         others = backend.device.allocate("lists of triangles", 2 * size, np.int32)
         lists = TriangleLists(starts, others.reshape(size, 2))
-        backend.triangles.list_triangles(self._oriented, self._sources, interval, lists)
+        backend.run(ListTriangles(self._oriented, self._sources, interval, lists))
         if len(self.intervals) == 1:
             self._kept = lists
         return lists
@@ -121,8 +125,8 @@ class _Trusses:
             if self._kept is None and not int(self._backend.device.sum(marks)):
                 continue
             lists = self._lists(interval)
-            examined, changed = self._backend.triangles.lower_bounds(
-                interval, lists, by_bisection, self.bounds, self._marks
+            examined, changed = self._backend.run(
+                LowerBounds(interval, lists, by_bisection, self.bounds, self._marks)
             )
             self.examined += examined
             fallen += changed
