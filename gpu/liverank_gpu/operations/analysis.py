@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import NamedTuple, Protocol, Self
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
 
 from liverank_gpu.operations.csr import Csr, GraphView, Operation, Rows
 from liverank_gpu.operations.device import Array
@@ -105,9 +105,6 @@ class LowerCores(Operation[int]):
     blocks: Array
     shift: int
     now: int
-
-    def over(self, graph: GraphView, rows: Rows) -> Self:
-        return replace(self, lists=graph.incoming, rows=rows)
 
 
 # ---- triangles of a graph without directions, and bounds of edges by their triangles ----

@@ -14,7 +14,7 @@ from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.graph import EdgeChanges, GraphUpdate
 from liverank_gpu.operations.programs import Mode, SupportsAny, VertexProgram
-from liverank_gpu.programs.views import distinct
+from liverank_gpu.programs.algorithms import distinct
 
 _SOURCES_APART = 64
 """Arrays of sources that are kept before they are merged."""

@@ -32,15 +32,17 @@ from liverank_gpu.programs.algorithms import (
     LABELS,
     LEVELS,
     PAGERANK,
+    SUPPORT,
     TRIANGLES,
+    TRUSSNESS,
     Algorithm,
     Computed,
     Order,
     Parts,
+    distinct,
 )
 from liverank_gpu.programs.answer import Answer, Receipt, Since
-from liverank_gpu.programs.truss import SUPPORT, TRUSSNESS
-from liverank_gpu.programs.views import distinct, program_graph
+from liverank_gpu.programs.views import MemoryGraph, program_graph
 from liverank_gpu.stage_timer import StageTimer
 from liverank_gpu.types import EdgeBatch
 
@@ -179,7 +181,9 @@ class RunningAlgorithm(ProgramRun):
     def __init__(self, work: Work, algorithm: Algorithm) -> None:
         super().__init__(work)
         given = {"order": work.order} if algorithm.ordered else {}
-        self._parts: Parts = algorithm.compute(work.shared.graph, **work.parameters, **given)
+        self._parts: Parts = algorithm.compute(
+            MemoryGraph(work.shared.graph), **work.parameters, **given
+        )
         next(self._parts)  # to the beginning of its work
 
     def _advance(self, seconds: float) -> Computed | None:  # noqa: ARG002
@@ -256,9 +260,7 @@ class RunningVertexProgram(ProgramRun):
         self.supersteps, self.edges = state.supersteps, state.edges
         if graph.vertices and state.count and state.supersteps < program.supersteps:
             return None
-        summary = {"aggregate": state.aggregate} if program.every_vertex else {}
-        finished = graph.vertices == 0 or state.count == 0
-        return Computed(state.values, state.supersteps, state.edges, summary, finished)
+        return Computed.by(program, state)
 
     def _took(self, took: float, seconds: float) -> None:
         if took < seconds / 2:

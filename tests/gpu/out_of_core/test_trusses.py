@@ -13,9 +13,9 @@ import pytest
 
 from liverank_gpu import InvalidValue, Options
 from liverank_gpu.operations.backend import Backend
-from liverank_gpu.out_of_core.algorithms import WindowedTrusses, supported_bounds
+from liverank_gpu.out_of_core.views import WindowedTrusses, supported_bounds
 from liverank_gpu.out_of_core.windows import Window, WindowStream
-from liverank_gpu.programs.truss import NO_TRIANGLES
+from liverank_gpu.programs.algorithms import NO_TRIANGLES
 from tests.gpu.out_of_core.streamed import (
     Columns,
     added,
