@@ -107,21 +107,10 @@ class OutOfCorePrograms(OutOfCoreEdges):
             else:
                 computed = graph.run(program, values, checked)
             seconds = time.perf_counter() - started - graph.pack_seconds
-            receipt = Receipt(
-                program.name, checked, computed.supersteps, computed.edges, seconds,
-                continued=False, finished=computed.finished,
-            )  # fmt: skip
-            answer = (Answer if computed.ends is None else _AnswerOfEdges)(
-                backend,
-                permutation_of(backend, packed),
-                computed.values,
-                program,
-                values,
-                receipt,
-                computed.summary,
-                Since(stale=True),
-                computed.ends,
-            )
+            receipt = Receipt.of(computed, program.name, checked, seconds)
+            permutation, since = permutation_of(backend, packed), Since(stale=True)
+            kind = Answer if computed.ends is None else _AnswerOfEdges
+            answer = kind(backend, permutation, program, values, computed, receipt, since)
         return OutOfCoreAnswer(
             answer,
             packed.edges,

@@ -334,9 +334,10 @@ class Computed(NamedTuple):
 Order = NDArray[np.int32] | None
 """See Programs.begin."""
 
-Parts = Generator[tuple[int, int], None, Computed]
-"""An algorithm that runs: yields supersteps and edges so far, first before its work, then between
-two parts of it, and returns what it found.
+Parts = Generator[tuple[int, int], int, Computed]
+"""A program that runs: yields supersteps and edges so far, first before its work, then between two
+parts of it, and returns what it found. It is sent the supersteps that the next part may have at
+most; algorithms divide their work as they do.
 """
 
 
