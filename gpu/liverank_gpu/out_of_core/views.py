@@ -129,39 +129,54 @@ class WindowedNeighbours:
 # complete when they leave memory.
 
 
-class WindowedTriangles:
-    """Triangles of oriented rows (liverank_gpu.out_of_core.spool.oriented), to be closed.
+BUFFERS_BY_VERTEX = 3
+"""The window that is kept, and the two of the stream."""
+
+BUFFERS_BY_EDGE = 5
+"""The counts of the window that is kept, too, and a copy of them on the host."""
+
+
+class WindowPairs:
+    """Windows of oriented rows (liverank_gpu.out_of_core.spool.oriented), of which one is kept
+    while others stream by. To be closed.
 
     stream  of the rows
+    kept    int32[…], each column of the window that is kept
     pairs   of windows that were compared
     """
-
-    BUFFERS = 3
-    """The window that is kept, and the two of the stream."""
-
-    BUFFERS_BY_EDGE = 5
-    """The counts of the window that is kept, too, and a copy of them on the host."""
 
     def __init__(self, backend: Backend, oriented: PackedEdges, slots: int) -> None:
         """slots  of one buffer. Raises OutOfMemory, OSError."""
         self._backend, self._vertices = backend, len(oriented.row_lengths)
         self._windows = Windows.of(backend, oriented, slots)
         self.pairs = 0
-        room = max(window.slots for window in self._windows.windows)
-        self._kept = backend.device.allocate("windows of rows", room, np.int32)
+        self.room = max(window.slots for window in self._windows.windows)
+        allocate = backend.device.allocate
+        self.kept = [allocate("windows of rows", self.room, np.int32) for _ in oriented.dtypes]
         self.stream = WindowStream(backend, oriented, self._windows.windows)
 
-    def count(self) -> Array:
+    def keep(self, window: Window) -> None:
+        """Reads a window. Raises OSError."""
+        for _, columns in self.stream.visit(partial(operator.is_, window)):
+            self._keep(window, columns)
+            self._backend.device.synchronize()
+
+    def _keep(self, window: Window, columns: tuple[Array, ...]) -> None:
+        for kept, column in zip(self.kept, columns, strict=True):
+            kept[: window.slots] = column
+
+    def count_by_vertex(self) -> Array:
         """int64[n] on the device, by rank. Raises OSError."""
         triangles: Array = self._backend.xp.zeros(self._vertices, np.int64)
         first, last = 0, len(self.stream.windows) - 1
         ascending = True
         while first <= last:
             kept = None
-            for window, (entries,) in self.stream.visit(partial(_is_between, first, last)):
+            for window, columns in self.stream.visit(partial(_is_between, first, last)):
                 if kept is None:
-                    kept = self._keep(window, entries)
-                streamed = self._rows(window, entries)
+                    self._keep(window, columns)
+                    kept = self._rows(window.vertices, self.kept[0])
+                streamed = self._rows(window.vertices, columns[0])
                 pair = (kept, streamed) if ascending else (streamed, kept)
                 self._backend.run(CountBetween(*pair, triangles))
                 self._backend.device.synchronize()
@@ -170,39 +185,37 @@ class WindowedTriangles:
             ascending = not ascending
         return triangles
 
-    def count_by_edge(self) -> Iterator[tuple[Window, Array]]:
-        """Windows in order, with the triangles of each of their edges: int32[slots] on the device.
-        Raises OSError.
+    def count_by_edge(
+        self, window: Window, rows: slice, counts: Array, places: Array | None = None
+    ) -> None:
+        """Counts the triangles of the edges of some rows of the window that is kept. Raises
+        OSError.
+
+        counts  int32[…], zero: see CountEntriesBetween
+        places  int64[slots]: EdgeBounds.places, if the second column has bounds
         """
-        run, device = self._backend.run, self._backend.device
-        for window in self.stream.windows:
-            alone = partial(_is_between, window.number, window.number)
-            for _, (entries,) in self.stream.visit(alone):
-                kept = self._keep(window, entries)
-                device.synchronize()
-            counts: Array = self._backend.xp.zeros(window.slots, np.int32)
-            for other, (entries,) in self.stream:
-                rows = self._rows(other, entries)
-                if other.number >= window.number:
-                    run(CountEntriesBetween(kept, rows, True, counts))
-                if other.number <= window.number:
-                    run(CountEntriesBetween(rows, kept, False, counts))
-                device.synchronize()
-                self.pairs += 1
-            yield window, counts
+        run, kept = self._backend.run, self._rows(rows, self.kept[0])
+        for other, columns in self.stream:
+            streamed = self._rows(other.vertices, columns[0])
+            of_lowest = of_middle = None
+            if places is not None:
+                of_lowest = EdgeBounds(self.kept[1], columns[1], places)
+                of_middle = EdgeBounds(columns[1], self.kept[1], places)
+            if other.number >= window.number:
+                run(CountEntriesBetween(kept, streamed, True, counts, of_lowest))
+            if other.number <= window.number:
+                run(CountEntriesBetween(streamed, kept, False, counts, of_middle))
+            self._backend.device.synchronize()
+            self.pairs += 1
+
+    def _rows(self, rows: slice, entries: Array) -> RowWindow:
+        lists = Csr(self._windows.row_starts, self._windows.row_lengths, entries)
+        return RowWindow(rows.start, rows.stop, lists)
 
     def close(self) -> None:
         """Frees the windows."""
         self.stream.close()
-        self._kept = self._kept[:0].copy()
-
-    def _keep(self, window: Window, entries: Array) -> RowWindow:
-        self._kept[: window.slots] = entries
-        return self._rows(window, self._kept)
-
-    def _rows(self, window: Window, entries: Array) -> RowWindow:
-        lists = Csr(self._windows.row_starts, self._windows.row_lengths, entries)
-        return RowWindow(window.vertices.start, window.vertices.stop, lists)
+        self.kept = []
 
 
 def _is_between(first: int, last: int, window: Window) -> bool:
@@ -252,8 +265,7 @@ class Support:
 class WindowedTrusses:
     """Bounds of λ in a file: see liverank_gpu.programs.algorithms.Trusses. To be closed.
 
-    stream  of the rows and bounds
-    pairs   of intervals and windows that were compared
+    pairs  windows of the rows and bounds; it counts intervals and windows that were compared
     """
 
     BUFFERS = 16
@@ -273,22 +285,18 @@ class WindowedTrusses:
         self._backend, self._support, self._most_counts = backend, support, most_counts
         self._bounds, self._lengths = support.counts, support.edges.row_lengths
         columns = support.edges.beside(support.counts)
-        self._windows = Windows.of(backend, columns, support.budget.window_slots)
-        room = max(window.slots for window in self._windows.windows)
-        allocate = backend.device.allocate
-        self._kept = [allocate("windows of rows", room, np.int32) for _ in range(2)]
-        self._places = allocate("windows of rows", room, np.int64)
-        self.stream = WindowStream(backend, columns, self._windows.windows)
+        self.pairs = WindowPairs(backend, columns, support.budget.window_slots)
+        self._places = backend.device.allocate("windows of rows", self.pairs.room, np.int64)
         # the last interval in which an edge of a vertex fell, and in which a row was examined
         vertices = len(self._lengths)
         self._fell, self._seen = np.zeros(vertices, np.int32), np.zeros(vertices, np.int32)
         self._examinations = 0
-        self.pairs = self.examined = self.iterations = self.partitions = 0
+        self.examined = self.iterations = self.partitions = 0
         self.finished = False
 
     def lower(self, by_bisection: bool) -> None:
         fallen = 0
-        for window in self.stream.windows:
+        for window in self.pairs.stream.windows:
             for rows, slots in self._intervals(window):
                 fallen += self._lower(window, rows, slots, by_bisection)
                 self.partitions += self.iterations == 0
@@ -297,12 +305,9 @@ class WindowedTrusses:
 
     def _intervals(self, window: Window) -> list[tuple[slice, slice]]:
         """Rows to be examined of a window, which is kept, and their slots in it."""
-        for _, columns in self.stream.visit(partial(operator.is_, window)):
-            for kept, column in zip(self._kept, columns, strict=True):
-                kept[: window.slots] = column
-            self._backend.device.synchronize()
+        self.pairs.keep(window)
         to_host = self._backend.device.to_host
-        entries, bounds = (to_host(kept[: window.slots]) for kept in self._kept)
+        entries, bounds = (to_host(kept[: window.slots]) for kept in self.pairs.kept)
         lengths = padded(self._lengths[window.vertices])
         begins = np.append(0, np.cumsum(lengths))
         sources = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
@@ -319,24 +324,14 @@ class WindowedTrusses:
     def _lower(self, window: Window, rows: slice, slots: slice, by_bisection: bool) -> int:
         """Lowers the bounds of some rows of the window that is kept; returns how many fell."""
         backend, xp = self._backend, self._backend.xp
-        entries, kept_bounds = self._kept
-        bounds, places = kept_bounds[slots], self._places[slots]
+        entries, bounds = (kept[slots] for kept in self.pairs.kept)
+        places = self._places[slots]
         ends = xp.cumsum(bounds + 1, dtype=np.int64)
         places[:] = ends - 1 - bounds
         counts: Array = xp.zeros(int(ends[-1]), np.int32)
         del ends
         first, end = (window.vertices.start + row for row in (rows.start, rows.stop))
-        kept = self._rows(first, end, entries)
-        for other, (there, bounds_there) in self.stream:
-            streamed = self._rows(other.vertices.start, other.vertices.stop, there)
-            if other.number >= window.number:
-                of_kept = EdgeBounds(kept_bounds, bounds_there, self._places)
-                backend.run(CountEntriesBetween(kept, streamed, True, counts, of_kept))
-            if other.number <= window.number:
-                of_kept = EdgeBounds(bounds_there, kept_bounds, self._places)
-                backend.run(CountEntriesBetween(streamed, kept, False, counts, of_kept))
-            backend.device.synchronize()
-            self.pairs += 1
+        self.pairs.count_by_edge(window, slice(first, end), counts, self._places)
         supported = supported_bounds(xp, bounds, places, counts)
         del counts
         if not by_bisection:
@@ -349,26 +344,21 @@ class WindowedTrusses:
         if fell.any():
             sources = np.repeat(np.arange(first, end), padded(self._lengths[first:end]))
             self._fell[sources[fell]] = self._examinations
-            self._fell[backend.device.to_host(entries[slots][lower])] = self._examinations
+            self._fell[backend.device.to_host(entries[lower])] = self._examinations
             bounds[:] = supported
             self._bounds.write(window.first + slots.start, backend.device.to_host(bounds))
-            self.stream.reload(window, slots)
+            self.pairs.stream.reload(window, slots)
         return int(fell.sum())
 
     def found(self, more: int) -> tuple[Array, tuple[Array, Array], int]:
         self.close()  # edges are sorted in the memory of the windows
         sources, targets, values = self._support.by_id(more)
-        return values, (sources, targets), self._support.passes + self.stream.passes
+        return values, (sources, targets), self._support.passes + self.pairs.stream.passes
 
     def close(self) -> None:
         """Frees the windows."""
-        self.stream.close()
+        self.pairs.close()
         self._places = self._places[:0].copy()
-        self._kept = []
-
-    def _rows(self, first: int, end: int, entries: Array) -> RowWindow:
-        lists = Csr(self._windows.row_starts, self._windows.row_lengths, entries)
-        return RowWindow(first, end, lists)
 
 
 def supported_bounds(xp: Any, bounds: Array, places: Array, counts: Array) -> Array:
@@ -447,6 +437,15 @@ class FileGraph:
         self.pack_seconds += time.perf_counter() - begun
         return edges, budget
 
+    @contextmanager
+    def _pairs(self, edges: PackedEdges, budget: Budget) -> Iterator[WindowPairs]:
+        pairs = WindowPairs(self.backend, edges, budget.window_slots)
+        try:
+            yield pairs
+        finally:
+            pairs.close()
+            self._note(pairs.stream, pairs.pairs)
+
     def _note(self, stream: WindowStream, processed: int) -> None:
         """Adds what a stream did that is closed."""
         self.windows, self.in_memory = len(stream.windows), stream.in_memory
@@ -489,20 +488,15 @@ class FileGraph:
 
     def vertex_triangles(self) -> VertexTriangles:
         spool, rank = oriented(self._packed, self._folder)
-        edges, budget = self._repack(spool, WindowedTriangles.BUFFERS)
-        with edges.file:
-            counting = WindowedTriangles(self.backend, edges, budget.window_slots)
-            try:
-                counts = counting.count()
-            finally:
-                counting.close()
-                self._note(counting.stream, counting.pairs)
+        edges, budget = self._repack(spool, BUFFERS_BY_VERTEX)
+        with edges.file, self._pairs(edges, budget) as pairs:
+            counts = pairs.count_by_vertex()
         degree = self.backend.device.to_device((edges.row_lengths + edges.out_lengths)[rank])
         counts = counts[self.backend.device.to_device(rank)]
-        return VertexTriangles(counts, degree, slice(None), edges.arcs, counting.stream.passes)
+        return VertexTriangles(counts, degree, slice(None), edges.arcs, pairs.stream.passes)
 
     def edge_triangles(self) -> EdgeTriangles:
-        with self._supported(WindowedTriangles.BUFFERS_BY_EDGE) as support:
+        with self._supported(BUFFERS_BY_EDGE) as support:
             sources, targets, values = support.by_id()
         total, largest, passes = support.total, support.largest, support.passes
         return EdgeTriangles(values, (sources, targets), total, largest, passes)
@@ -522,7 +516,7 @@ class FileGraph:
                 yield trusses
             finally:
                 trusses.close()
-                self._note(trusses.stream, trusses.pairs)
+                self._note(trusses.pairs.stream, trusses.pairs.pairs)
 
     @contextmanager
     def _supported(self, buffers: int) -> Iterator[Support]:
@@ -532,23 +526,22 @@ class FileGraph:
         longest = int((given.row_lengths + given.out_lengths).max())
         edges, budget = self._repack(spool, buffers, longest)
         with edges.file, ScratchColumns(1, self._folder) as triangles:
-            counting = WindowedTriangles(self.backend, edges, budget.window_slots)
             total = largest = of_row = 0
-            try:
-                for window, counts in counting.count_by_edge():
+            with self._pairs(edges, budget) as pairs:
+                for window in pairs.stream.windows:
+                    pairs.keep(window)
+                    counts = self.backend.xp.zeros(window.slots, np.int32)
+                    pairs.count_by_edge(window, window.vertices, counts)
                     on_host = to_host(counts)
                     triangles.write(window.first, on_host)
                     total += int(on_host.sum(dtype=np.int64))
                     largest = max(largest, int(on_host.max(initial=0)))
                     lengths = padded(edges.row_lengths[window.vertices])
                     of_row = max(of_row, int((row_sums(lengths, on_host) + lengths).max()))
-            finally:
-                counting.close()
-                self._note(counting.stream, counting.pairs)
             del counts, on_host
             ids = np.empty(len(rank), np.int32)
             ids[rank] = self._ids
-            passes = counting.stream.passes
+            passes = pairs.stream.passes
             yield Support(
                 edges, budget, triangles, ids, self._folder, total, largest, of_row, passes
             )

@@ -115,7 +115,7 @@ def test_entries_are_copied_to_the_host_once_an_iteration(backend: Backend) -> N
         reload(stream, window, slots)
 
     def lowered(trusses: WindowedTrusses, by_bisection: bool) -> None:
-        expected[0] += 2 * sum(window.slots for window in trusses.stream.windows)
+        expected[0] += 2 * sum(window.slots for window in trusses.pairs.stream.windows)
         with patch.object(device, "to_host", counted):
             lower(trusses, by_bisection)
 
