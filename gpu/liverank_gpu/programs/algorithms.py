@@ -161,8 +161,8 @@ def _fewer(old: Any, gathered: Any) -> Any:
     return old - gathered
 
 
-def _falls_below(old: Any, new: Any, k: Any) -> Any:
-    return old >= k and new < k
+def _never(old: Any, new: Any) -> Any:  # noqa: ARG001
+    return False
 
 
 PEEL = VertexProgram(
@@ -173,11 +173,10 @@ PEEL = VertexProgram(
     gather=_one,
     merge="sum",
     apply=_fewer,
-    scatter=_falls_below,
-    parameters={"k": 0},
+    scatter=_never,
 )
-"""Values are degrees; vertices whose degree falls below k leave, and lower that of neighbours. Run
-from given degrees: see liverank_gpu.programs.algorithms.
+"""Values are degrees; vertices that leave lower those of their neighbours. Run from given degrees,
+one superstep for each set of vertices that leave: see DENSEST.
 """
 
 
@@ -426,7 +425,7 @@ def _densest(graph: AnalysedGraph, epsilon: float) -> Parts:
             state.count = len(removed)
             state.active[: state.count] = removed
             viewed = neighbours.program_graph()
-            neighbours.run(RunProgram(PEEL, PEEL.parameters, viewed, "synchronous", 1, state))
+            neighbours.run(RunProgram(PEEL, {}, viewed, "synchronous", 1, state))
             present = present & ~low
             yield state.supersteps, state.edges
     summary = {"density": best, "vertices": float(device.sum(densest))}
