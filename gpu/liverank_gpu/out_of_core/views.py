@@ -66,6 +66,7 @@ class WindowedNeighbours:
         """graph  each edge in the rows of both ends, as often as it counts"""
         self._graph, self.run, self._active = graph, graph.backend.run, graph.run.active
         self._active.begin(slice(None))
+        self._viewed: ProgramGraph | None = None
         self._entries = 0
 
     @property
@@ -115,7 +116,9 @@ class WindowedNeighbours:
         return self._active.count > 0
 
     def program_graph(self) -> ProgramGraph:
-        return self._graph.program_graph(PEEL)
+        if self._viewed is None:
+            self._viewed = self._graph.program_graph(PEEL)
+        return self._viewed
 
 
 # ---- triangles of a graph whose edges are in a file ----
