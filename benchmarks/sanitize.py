@@ -43,8 +43,8 @@ from liverank_gpu.backends import backend_named
 from liverank_gpu.generate import preferential_attachment, rmat, uniform
 from liverank_gpu.operations.backend import Backend, PageRule
 from liverank_gpu.operations.residual import LEVELS
-from liverank_gpu.out_of_core.algorithms import ALGORITHMS
 from liverank_gpu.pagerank.sweeps import SWEEP_KINDS, sweep_to_target
+from liverank_gpu.programs.algorithms import Algorithm
 
 RANKED = (
     Options(directed=False),
@@ -106,7 +106,8 @@ def windowed(
     found = {}
     with OutOfCorePrograms(1 << 20, options, backend) as graph:
         graph.add(*edges)
-        for name in ("levels", "distances", "components", *(each.name for each in ALGORITHMS)):
+        algorithms = [name for name, each in PROGRAMS.items() if isinstance(each, Algorithm)]
+        for name in ("levels", "distances", "components", *algorithms):
             found[f"{name} in windows"] = graph.run(name).answer.values.tolist()
         ranks = graph.run("pagerank", tolerance=1e-12).answer.values
         found["pagerank in windows"] = ranks.round(9).tolist()

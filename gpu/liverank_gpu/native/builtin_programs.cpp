@@ -47,10 +47,10 @@ static constexpr Value IDENTITY = (Value)(2147483647LL);
 PROGRAM_KERNEL(14ec8b8eece18345, initialise);
 PROGRAM_KERNEL(14ec8b8eece18345, send);
 PROGRAM_KERNEL(14ec8b8eece18345, receive);
+PROGRAM_KERNEL(14ec8b8eece18345, gather);
 PROGRAM_KERNEL(14ec8b8eece18345, send_in_place);
 PROGRAM_KERNEL(14ec8b8eece18345, supports);
 PROGRAM_KERNEL(14ec8b8eece18345, look);
-PROGRAM_KERNEL(14ec8b8eece18345, gather_window);
 
 // distances
 struct program_420ccf053beaf313 {
@@ -96,9 +96,9 @@ static constexpr Value IDENTITY = (Value)(POSITIVE_INFINITY);
 PROGRAM_KERNEL(420ccf053beaf313, initialise);
 PROGRAM_KERNEL(420ccf053beaf313, send);
 PROGRAM_KERNEL(420ccf053beaf313, receive);
+PROGRAM_KERNEL(420ccf053beaf313, gather);
 PROGRAM_KERNEL(420ccf053beaf313, send_in_place);
 PROGRAM_KERNEL(420ccf053beaf313, supports);
-PROGRAM_KERNEL(420ccf053beaf313, gather_window);
 
 // components
 struct program_ee10d4df3b2843e8 {
@@ -143,9 +143,9 @@ static constexpr Value IDENTITY = (Value)(2147483647LL);
 PROGRAM_KERNEL(ee10d4df3b2843e8, initialise);
 PROGRAM_KERNEL(ee10d4df3b2843e8, send);
 PROGRAM_KERNEL(ee10d4df3b2843e8, receive);
+PROGRAM_KERNEL(ee10d4df3b2843e8, gather);
 PROGRAM_KERNEL(ee10d4df3b2843e8, send_in_place);
 PROGRAM_KERNEL(ee10d4df3b2843e8, supports);
-PROGRAM_KERNEL(ee10d4df3b2843e8, gather_window);
 
 // pagerank
 struct program_6650e83af5ace352 {
@@ -191,11 +191,10 @@ static constexpr Value IDENTITY = (Value)0.0;
 };
 PROGRAM_KERNEL(6650e83af5ace352, initialise);
 PROGRAM_KERNEL(6650e83af5ace352, aggregate);
-PROGRAM_KERNEL(6650e83af5ace352, gather);
-PROGRAM_KERNEL(6650e83af5ace352, gather_window);
+PROGRAM_KERNEL(6650e83af5ace352, gather_all);
 
 // peel
-struct program_a197bccfc030fa38 {
+struct program_2e7e9773abfbdc28 {
 using Value = int;
 static constexpr int MERGE = 3;
 static constexpr int AGGREGATOR = 3;
@@ -207,7 +206,6 @@ static constexpr bool LOOPS = false;
 static constexpr bool FIRST_WINS = false;
 struct Parameters {
     long long vertices_;
-    long long k_;
 };
 static __device__ __forceinline__ long long user_initial() {
     return 0LL;
@@ -221,8 +219,8 @@ static __device__ __forceinline__ long long user_merge(long long a_, long long b
 static __device__ __forceinline__ long long user_apply(long long old_, long long gathered_) {
     return difference_of(old_, gathered_);
 }
-static __device__ __forceinline__ bool user_scatter(long long old_, long long new_, long long k_) {
-    return (((old_ >= k_)) && ((new_ < k_)));
+static __device__ __forceinline__ bool user_scatter(long long old_, long long new_) {
+    return false;
 }
 static __device__ __forceinline__ double user_aggregate(long long value_) {
     return (0x0.0p+0);
@@ -231,11 +229,11 @@ static __device__ __forceinline__ int program_initial(long long vertex_, double 
 static __device__ __forceinline__ int program_gather(int source_value_, double weight_, double share_, const Parameters& parameters) { return (int)user_gather(); }
 static __device__ __forceinline__ int program_merge(int a_, int b_, const Parameters& parameters) { return (int)user_merge((long long)a_, (long long)b_); }
 static __device__ __forceinline__ int program_apply(int old_, int gathered_, long long vertex_, double out_degree_, long long in_degree_, long long superstep_, double aggregate_, const Parameters& parameters) { return (int)user_apply((long long)old_, (long long)gathered_); }
-static __device__ __forceinline__ bool program_scatter(int old_, int new_, const Parameters& parameters) { return (bool)user_scatter((long long)old_, (long long)new_, parameters.k_); }
+static __device__ __forceinline__ bool program_scatter(int old_, int new_, const Parameters& parameters) { return (bool)user_scatter((long long)old_, (long long)new_); }
 static __device__ __forceinline__ double program_aggregate(int value_, long long vertex_, double out_degree_, long long in_degree_, const Parameters& parameters) { return (double)user_aggregate((long long)value_); }
 static constexpr Value IDENTITY = (Value)(0LL);
 };
-PROGRAM_KERNEL(a197bccfc030fa38, initialise);
-PROGRAM_KERNEL(a197bccfc030fa38, send);
-PROGRAM_KERNEL(a197bccfc030fa38, receive);
-PROGRAM_KERNEL(a197bccfc030fa38, gather_window);
+PROGRAM_KERNEL(2e7e9773abfbdc28, initialise);
+PROGRAM_KERNEL(2e7e9773abfbdc28, send);
+PROGRAM_KERNEL(2e7e9773abfbdc28, receive);
+PROGRAM_KERNEL(2e7e9773abfbdc28, gather);

@@ -229,31 +229,6 @@ void aggregate(
     });
 }
 
-// All vertices gather from their in-neighbours. changed: a flag for each group.
-template <class Program, class Kind>
-void gather(
-    Span<const int64> groups, Span<const int> order, Lists<Kind> lists, Loops<Kind> loop, Vertices<Kind> vertex,
-    Span<const uint8> absent, int64 superstep, double aggregate, Packed packed, Span<const typename Program::Value> values,
-    Span<typename Program::Value> new_values, Span<uint8> changed) {
-    const auto parameters = unpacked<Program>(packed);
-    for_each_group(groups, [=](int64 group, int64 first, int64 last) {
-        for (int64 place = first; place < last; ++place) {
-            const uint32 v = static_cast<uint32>(order[place]);
-            if (absent[v]) continue;
-            auto gathered = Program::IDENTITY;
-            for_each_entry(lists, v, [&](uint64 slot, uint64 u) {
-                const auto message = message_in<Program>(lists.weights, slot, vertex.degree, u, values[u], parameters);
-                gathered = Program::program_merge(gathered, message, parameters);
-            });
-            const auto old_value = values[v];
-            gathered = gathered_with_loop<Program>(gathered, old_value, v, loop, vertex.degree, parameters);
-            const auto new_value = applied<Program>(old_value, gathered, v, vertex, superstep, aggregate, parameters);
-            new_values[v] = new_value;
-            if (Program::program_scatter(old_value, new_value, parameters)) changed[group] = 1;
-        }
-    });
-}
-
 // Whether along any of these edges comes the value that its target has.
 template <class Program, class Kind>
 bool supports(
@@ -270,7 +245,7 @@ bool supports(
     return false;
 }
 
-// liverank_gpu.operations.programs.WindowState, and the steps of a window.
+// liverank_gpu.operations.programs.WindowState, and the steps of liverank_gpu.operations.programs.Gather.
 template <class Program>
 struct WindowState {
     using Value = typename Program::Value;
@@ -296,28 +271,38 @@ struct WindowState {
             if (new_value == old_value) return false;
         } while (!compare_and_swap(new_values[v], old_value, new_value));
         if (!Program::program_scatter(old_value, new_value, parameters)) return false;
-        if (!Program::EVERY_VERTEX) {
-            std::atomic_ref(new_steps[v]).store(now, std::memory_order_relaxed);
-            std::atomic_ref(blocks[v >> shift]).store(now, std::memory_order_relaxed);
-        }
+        std::atomic_ref(new_steps[v]).store(now, std::memory_order_relaxed);
+        std::atomic_ref(blocks[v >> shift]).store(now, std::memory_order_relaxed);
         return true;
     }
 };
 
-// The rows of a window gather. Returns how many vertices became active, and messages: Gathered.
+// What Gather returns, of all groups.
+struct Gathered {
+    int64 active = 0, messages = 0;
+
+    void add(int64 others_active, int64 others_messages) {
+        std::atomic_ref(active).fetch_add(others_active, std::memory_order_relaxed);
+        std::atomic_ref(messages).fetch_add(others_messages, std::memory_order_relaxed);
+    }
+    std::tuple<int64, int64> result() const { return {active, messages}; }
+};
+
+// Rows gather from those of their in-neighbours that became active.
 template <class Program, class Kind>
-std::tuple<int64, int64> gather_window(
-    Span<const int64> groups, Span<const int> order, Lists<Kind> lists, Loops<Kind> loop, Vertices<Kind> vertex, bool both,
-    Packed packed, WindowState<Program> state) {
+std::tuple<int64, int64> gather(
+    Span<const int64> groups, Span<const int> order, Lists<Kind> lists, Loops<Kind>, Vertices<Kind> vertex, Span<const uint8> absent,
+    bool both, Packed packed, WindowState<Program> state) {
     const auto parameters = unpacked<Program>(packed);
-    int64 all_active = 0, all_messages = 0;
+    Gathered all;
     const auto is_active = [=](uint64 v) { return newest(state.steps[v]) >= state.since; };
-    for_each_group(groups, [=, &all_active, &all_messages](int64, int64 first, int64 last) {
+    for_each_group(groups, [=, &all](int64, int64 first, int64 last) {
         int64 became_active = 0, messages = 0;
         for (int64 place = first; place < last; ++place) {
             const uint32 v = static_cast<uint32>(order[place]);
+            if (absent[v]) continue;
             auto gathered = Program::IDENTITY;
-            bool received = Program::EVERY_VERTEX;
+            bool received = false;
             const bool sends_back = Program::BOTH && both && is_active(v);
             for_each_entry(lists, v, [&](uint64 slot, uint64 u) {
                 const auto along = [&](uint64 source) {
@@ -325,19 +310,50 @@ std::tuple<int64, int64> gather_window(
                     const auto value = newest(state.values[source]);
                     return message_in<Program>(lists.weights, slot, vertex.degree, source, value, parameters);
                 };
-                if (Program::EVERY_VERTEX || is_active(u)) {
+                if (is_active(u)) {
                     gathered = Program::program_merge(gathered, along(u), parameters);
                     received = true;
                 }
                 if (sends_back) became_active += state.receive(u, along(v), vertex, parameters);
             });
-            gathered = gathered_with_loop<Program>(gathered, state.values[v], v, loop, vertex.degree, parameters);
             if (received) became_active += state.receive(v, gathered, vertex, parameters);
         }
-        std::atomic_ref(all_active).fetch_add(became_active, std::memory_order_relaxed);
-        std::atomic_ref(all_messages).fetch_add(messages, std::memory_order_relaxed);
+        all.add(became_active, messages);
     });
-    return {all_active, all_messages};
+    return all.result();
+}
+
+// Rows gather from all of their in-neighbours.
+template <class Program, class Kind>
+std::tuple<int64, int64> gather_all(
+    Span<const int64> groups, Span<const int> order, Lists<Kind> lists, Loops<Kind> loop, Vertices<Kind> vertex,
+    Span<const uint8> absent, bool, Packed packed, WindowState<Program> state) {
+    const auto parameters = unpacked<Program>(packed);
+    const Span<const typename Program::Value> values{state.values.data, state.values.size};
+    const auto new_values = state.new_values;
+    const auto superstep = state.superstep;
+    const auto aggregate = state.aggregate;
+    Gathered all;
+    for_each_group(groups, [=, &all](int64, int64 first, int64 last) {
+        int64 became_active = 0, messages = 0;
+        for (int64 place = first; place < last; ++place) {
+            const uint32 v = static_cast<uint32>(order[place]);
+            if (absent[v]) continue;
+            auto gathered = Program::IDENTITY;
+            for_each_entry(lists, v, [&](uint64 slot, uint64 u) {
+                const auto message = message_in<Program>(lists.weights, slot, vertex.degree, u, values[u], parameters);
+                gathered = Program::program_merge(gathered, message, parameters);
+            });
+            messages += lists.row_lengths[v];
+            const auto old_value = values[v];
+            gathered = gathered_with_loop<Program>(gathered, old_value, v, loop, vertex.degree, parameters);
+            const auto new_value = applied<Program>(old_value, gathered, v, vertex, superstep, aggregate, parameters);
+            new_values[v] = new_value;
+            became_active += Program::program_scatter(old_value, new_value, parameters);
+        }
+        all.add(became_active, messages);
+    });
+    return all.result();
 }
 
 }  // namespace programs

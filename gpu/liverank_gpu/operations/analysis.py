@@ -1,12 +1,11 @@
-"""Contracts: strongly connected components, core numbers, triangles."""
+"""Strongly connected components, core numbers, triangles."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from liverank_gpu.operations.csr import Csr, GraphView, Rows
+from liverank_gpu.operations.csr import Csr, GraphView, Operation, Rows
 from liverank_gpu.operations.device import Array
 
 # ---- solving one strongly connected component after the other ----
@@ -76,38 +75,43 @@ class ComponentOperations(Protocol):
         """
 
 
-# ---- core numbers ----
+# ---- core numbers of a graph without directions: see liverank_gpu.programs.algorithms ----
 
 
-class CoreOperations(ABC):
-    """Cores of a graph without directions: see liverank_gpu.programs.algorithms."""
+@dataclass(slots=True, eq=False)
+class CoreNumbers(Operation[Array]):
+    """int32[n]: the largest k so that the vertex is in a subgraph of degrees ≥ k.
 
-    @abstractmethod
-    def core_numbers(self, lists: Csr) -> Array:
-        """int32[n]: the largest k so that the vertex is in a subgraph of degrees ≥ k.
+    lists  each edge in the rows of both ends
+    """
 
-        lists  each edge in the rows of both ends
-        """
+    lists: Csr
 
-    @abstractmethod
-    def lower_cores(
-        self, lists: Csr, rows: Rows, bounds: Array, blocks: Array, shift: int, now: int
-    ) -> int:
-        """Lowers the bound of each of some rows to the largest h of which h neighbours have bounds
-        of at least h, unless it is lower. Bounds change in place: others may see old or new ones.
-        Core numbers are what is left when none falls, if bounds begin as degrees (Lü, Zhou, Zhang
-        and Stanley, "The H-index of a network node", Nature Communications 2016).
 
-        bounds  int32[n], of all vertices
-        blocks  int32[b]: b[v >> shift] becomes `now` for each v whose bound fell
-        Returns how many fell.
-        """
+@dataclass(slots=True, eq=False)
+class LowerCores(Operation[int]):
+    """Lowers the bound of each of some rows to the largest h of which h neighbours have bounds of
+    at least h, unless it is lower. Bounds change in place: others may see old or new ones. Core
+    numbers are what is left when none falls, if bounds begin as degrees (Lü, Zhou, Zhang and
+    Stanley, "The H-index of a network node", Nature Communications 2016). Returns how many fell.
+
+    bounds  int32[n], of all vertices
+    blocks  int32[b]: b[v >> shift] becomes `now` for each v whose bound fell
+    """
+
+    lists: Csr
+    rows: Rows
+    bounds: Array
+    blocks: Array
+    shift: int
+    now: int
 
 
 # ---- triangles of a graph without directions, and bounds of edges by their triangles ----
 #
 # The graph is *oriented*: each edge is in one row, that of its lower end; rows ascend, and lie one
-# after the other from 0 on, without slack. An edge is named by its entry, 0 … m - 1.
+# after the other from 0 on, without slack. An edge is named by its entry, 0 … m - 1. `sources`,
+# int32[m], is the row of each entry.
 
 
 class Interval(NamedTuple):
@@ -139,7 +143,7 @@ class RowWindow(NamedTuple):
 
     first_row, end_row  the rows first_row … end_row - 1
     lists               starts, in the window, and lengths of all rows, int64[n] and int32[n]; the
-                        entries of these rows, which may have slack between them
+                        entries of these rows, which may have slack between them; no weights
     """
 
     first_row: int
@@ -160,70 +164,74 @@ class EdgeBounds(NamedTuple):
     places: Array
 
 
-class TriangleOperations(ABC):
-    """Triangles of an oriented graph.
+@dataclass(slots=True, eq=False)
+class CountTriangles(Operation[Array]):
+    """int32[m]: the triangles of each edge.
 
-    oriented  see above
-    sources   int32[m], the row of each entry
+    every_edge  False leaves out those whose third vertex is below both ends, which is enough to
+                count by vertex: each triangle then counts for two edges, those of its lowest vertex
     """
 
-    @abstractmethod
-    def count_triangles(self, oriented: Csr, sources: Array, every_edge: bool) -> Array:
-        """int32[m]: the triangles of each edge.
+    oriented: Csr
+    sources: Array
+    every_edge: bool
 
-        every_edge  False leaves out those whose third vertex is below both ends, which is enough to
-                    count by vertex: each triangle then counts for two edges, those of its lowest
-                    vertex
-        """
 
-    @abstractmethod
-    def count_between(self, lowest: RowWindow, middle: RowWindow, triangles: Array) -> None:
-        """Counts the triangles u, v, w in ascending order of which u is a row of one window and v
-        of the other, or the same.
+@dataclass(slots=True, eq=False)
+class CountBetween(Operation[None]):
+    """Counts the triangles u, v, w in ascending order of which u is a row of one window and v of
+    the other, or the same.
 
-        triangles  int64[n], to which each of these triangles adds 1 for each of its vertices
-        """
+    triangles  int64[n], to which each of these triangles adds 1 for each of its vertices
+    """
 
-    @abstractmethod
-    def count_entries_between(
-        self,
-        lowest: RowWindow,
-        middle: RowWindow,
-        of_lowest: bool,
-        counts: Array,
-        bounds: EdgeBounds | None = None,
-    ) -> None:
-        """Counts the same triangles by edge: u → v and u → w, which are entries of `lowest`, or
-        v → w, which is one of `middle`.
+    lowest: RowWindow
+    middle: RowWindow
+    triangles: Array
 
-        of_lowest  which
-        counts     int32[…], to which each triangle adds 1 for each of these: at its slot; or if
-                   there are bounds, at its place plus the least bound of the triangle's edges
-        """
 
-    @abstractmethod
-    def list_triangles(
-        self, oriented: Csr, sources: Array, interval: Interval, lists: TriangleLists
-    ) -> None:
-        """Writes `lists.others`. The starts fit what `count_triangles` found for every edge."""
+@dataclass(slots=True, eq=False)
+class CountEntriesBetween(Operation[None]):
+    """Counts the same triangles by edge: u → v and u → w, which are entries of `lowest`, or v → w,
+    which is one of `middle`.
 
-    @abstractmethod
-    def lower_bounds(
-        self,
-        interval: Interval,
-        lists: TriangleLists,
-        by_bisection: bool,
-        bounds: Array,
-        marks: Array,
-    ) -> tuple[int, int]:
-        """Examines the marked edges of an interval: a bound b of an edge is *supported* if at least
-        b of its triangles have bounds of at least b on both other edges. One that is not falls, and
-        the edges that it may have supported are marked, and so is the edge itself. Bounds change in
-        place: others may see old or new ones.
+    of_lowest  which
+    counts     int32[…], to which each triangle adds 1 for each of these: at its slot; or if there
+               are bounds, at its place plus the least bound of the triangle's edges
+    """
 
-        by_bisection  whether a bound falls to the highest one that is supported, which bisection
-                      finds, or by one
-        bounds        int32[m], not negative
-        marks         int32[m], 1 for edges to be examined, else 0
-        Returns how many edges were examined, and how many bounds fell.
-        """
+    lowest: RowWindow
+    middle: RowWindow
+    of_lowest: bool
+    counts: Array
+    bounds: EdgeBounds | None = None
+
+
+@dataclass(slots=True, eq=False)
+class ListTriangles(Operation[None]):
+    """Writes `lists.others`. The starts fit what `CountTriangles` found for every edge."""
+
+    oriented: Csr
+    sources: Array
+    interval: Interval
+    lists: TriangleLists
+
+
+@dataclass(slots=True, eq=False)
+class LowerBounds(Operation[tuple[int, int]]):
+    """Examines the marked edges of an interval: a bound b of an edge is *supported* if at least b
+    of its triangles have bounds of at least b on both other edges. One that is not falls, and the
+    edges that it may have supported are marked, and so is the edge itself. Bounds change in place:
+    others may see old or new ones. Returns how many edges were examined, and how many bounds fell.
+
+    by_bisection  whether a bound falls to the highest one that is supported, which bisection finds,
+                  or by one
+    bounds        int32[m], not negative
+    marks         int32[m], 1 for edges to be examined, else 0
+    """
+
+    interval: Interval
+    lists: TriangleLists
+    by_bisection: bool
+    bounds: Array
+    marks: Array

@@ -9,13 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from liverank_gpu.operations.analysis import ComponentOperations, CoreOperations, TriangleOperations
+from liverank_gpu.operations.analysis import ComponentOperations
 from liverank_gpu.operations.csr import Run
 from liverank_gpu.operations.device import DeviceOperations
 from liverank_gpu.operations.generate import GenerateOperations
 from liverank_gpu.operations.graph import GraphOperations, ListOperations, RebuildOperations
 from liverank_gpu.operations.pages import PageOperations
-from liverank_gpu.operations.programs import ProgramOperations, ProgramWindowOperations
 from liverank_gpu.operations.published import ForwardPushOperations, PublishedOperations
 from liverank_gpu.operations.residual import (
     FrontierOperations,
@@ -142,10 +141,6 @@ class Backend:
     select: SelectOperations
     lists: ListOperations
     generate: GenerateOperations
-    programs: ProgramOperations
-    program_windows: ProgramWindowOperations
-    triangles: TriangleOperations
-    cores: CoreOperations
     components: ComponentOperations | None = None
     pages: PageOperations | None = None
     compiles_kernels: bool = True

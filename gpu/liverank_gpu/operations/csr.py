@@ -195,7 +195,8 @@ class Operation(Generic[Result]):
 
     writes   the array over columns which it writes for its rows, and which the next pass reads for
              all: shards exchange it
-    in_rows  whether it reads the in-lists of `rows`; it has a `graph` and `rows` then
+    in_rows  whether it reads in-lists: those of `rows` of a `graph`, unless it says otherwise in
+             `over`
     divides  whether it can be run for one part of these rows after the other
     maxima   the numbers of its result that are maxima, not sums
     """

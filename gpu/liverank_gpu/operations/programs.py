@@ -1,22 +1,22 @@
-"""Contracts: vertex programs, the source that they become, and their supersteps on a graph or on
-windows of its in-lists.
+"""Vertex programs, their supersteps on a graph or on windows of its in-lists, and the source that
+they become.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, get_args
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Literal, NamedTuple, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from liverank_gpu.device_functions import CPP, DeviceFunction, Kind, device_function
 from liverank_gpu.errors import InvalidValue
-from liverank_gpu.operations.csr import GraphView, Rows
+from liverank_gpu.operations.csr import GraphView, Operation, Rows
 from liverank_gpu.operations.device import Array
 
 # ---- the parameters of programs: integers and floats, by name ----
@@ -288,7 +288,7 @@ class VertexProgram:
                 requirement = f"{law} it makes {one} or {other}"
                 raise InvalidValue(f"{self.name}.merge", self.merge, requirement)
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """Of all that compiled code depends on."""
         parts = [each.cpp for each in self.functions.values()]
@@ -385,55 +385,149 @@ class ProgramState:
     fresh: bool = True
 
 
-class ProgramOperations(ABC):
-    """Vertex programs: see VertexProgram. Parameters are all of the program's, in its order."""
+@dataclass(slots=True, eq=False)
+class InitialiseProgram(Operation[None]):
+    """Sets the values of positions `first` … n - 1, and adds those that are active to
+    `state.active`. Positions without a vertex get the identity.
 
-    @abstractmethod
-    def initialise(
-        self,
-        program: VertexProgram,
-        parameters: Mapping[str, float],
-        graph: ProgramGraph,
-        first: int,
-        state: ProgramState,
-    ) -> None:
-        """Sets the values of positions `first` … n - 1, and adds those that are active to
-        `state.active`. Positions without a vertex get the identity.
-        """
+    parameters  all of the program's, in its order, as of all operations
+    """
 
-    @abstractmethod
-    def run(
-        self,
-        program: VertexProgram,
-        parameters: Mapping[str, float],
-        graph: ProgramGraph,
-        mode: Mode,
-        supersteps: int,
-        state: ProgramState,
-    ) -> None:
-        """Runs up to `supersteps` more supersteps.
-
-        mode  ``synchronous``: values that are sent are those before the superstep.
-              ``asynchronous``: they may be newer, for monotone programs
-        """
-
-    @abstractmethod
-    def supports_any(
-        self,
-        program: VertexProgram,
-        parameters: Mapping[str, float],
-        values: Array,
-        edges: tuple[Array, Array, Array | None],
-    ) -> bool:
-        """Whether for any of these edges the target has the value that its source sends, so that it
-        may have come along the edge.
-
-        values  dtype[n] of a finished monotone program
-        edges   sources and targets, int32[m], and their weights, float32[m] or None
-        """
+    program: VertexProgram
+    parameters: Mapping[str, float]
+    graph: ProgramGraph
+    first: int
+    state: ProgramState
 
 
-# A vertex program as a struct in C++: what both backends put before their kernels, and after
+@dataclass(slots=True, eq=False)
+class RunProgram(Operation[None]):
+    """Up to `supersteps` more supersteps.
+
+    mode  ``synchronous``: values that are sent are those before the superstep.
+          ``asynchronous``: they may be newer, for monotone programs
+    """
+
+    program: VertexProgram
+    parameters: Mapping[str, float]
+    graph: ProgramGraph
+    mode: Mode
+    supersteps: int
+    state: ProgramState
+
+
+@dataclass(slots=True, eq=False)
+class SupportsAny(Operation[bool]):
+    """Whether for any of these edges the target has the value that its source sends, so that it may
+    have come along the edge.
+
+    values  dtype[n] of a finished monotone program
+    edges   sources and targets, int32[m], and their weights, float32[m] or None
+    """
+
+    program: VertexProgram
+    parameters: Mapping[str, float]
+    values: Array
+    edges: tuple[Array, Array, Array | None]
+
+
+# A superstep over in-lists, window by window: each vertex of a window gathers from those of its
+# in-neighbours that changed since the window was last processed. Steps number this: in a
+# synchronous run supersteps, in an asynchronous one windows as they are processed.
+
+
+@dataclass(slots=True)
+class WindowState:
+    """A program that runs window by window.
+
+    values, new_values  dtype[n]: the values that are read, and written. One array if values change
+                        in place; else two, which are equal before each superstep unless every
+                        vertex is active
+    steps, new_steps    int32[n]: the last step in which a vertex became active, read and written,
+                        as values are; -1 if it never did. Two arrays change places after each
+                        superstep and are not copied: what is read has the steps of the superstep
+                        before, and of every other one. Empty if every vertex is active
+    blocks              int32[b]: the last step in which one of the vertices v with this v >> shift
+                        became active
+    superstep           from 0 on
+    aggregate           that of the values before the superstep
+    """
+
+    values: Array
+    new_values: Array
+    steps: Array
+    new_steps: Array
+    blocks: Array
+    shift: int
+    superstep: int = 0
+    aggregate: float = 0.0
+
+
+class Gathered(NamedTuple):
+    """What a window did.
+
+    active    vertices that became active
+    messages  messages that were sent
+    """
+
+    active: int
+    messages: int
+
+
+@dataclass(slots=True, eq=False)
+class Gather(Operation[Gathered]):
+    """The vertices of `graph.in_rows` gather from those of their in-neighbours that became active
+    in step `since` or later, or from all if every vertex is active. Those that receive something
+    apply it, and where `scatter` is true become active in step `now`.
+
+    graph  where `both` is true, vertices that became active also send against their in-edges, which
+           changes values in place. On ``cuda`` every position is that of a vertex
+    since  if values do not change in place, the step of the superstep before
+    """
+
+    in_rows = True
+    divides = True
+
+    program: VertexProgram
+    parameters: Mapping[str, float]
+    graph: ProgramGraph
+    state: WindowState
+    since: int = 0
+    now: int = 0
+
+    def over(self, graph: GraphView, rows: Rows) -> Self:
+        return replace(self, graph=self.graph._replace(view=graph, in_rows=rows))
+
+
+def run_every_vertex(
+    do: RunProgram,
+    gather: Callable[[Gather], Gathered],
+    aggregated: Callable[[Array], float],
+) -> None:
+    """Runs a program of which every vertex is active, a superstep at a time.
+
+    aggregated  the aggregate of values
+    """
+    state, none = do.state, do.state.active[:0]
+    new_values = state.values.copy() if do.supersteps else state.values
+    state.aggregate, state.count = aggregated(state.values), do.graph.vertices
+    for _ in range(do.supersteps):
+        step = WindowState(
+            state.values, new_values, none, none, none, 0, state.supersteps, state.aggregate
+        )
+        gathered = gather(Gather(do.program, do.parameters, do.graph, step))
+        state.values, new_values = new_values, state.values
+        state.supersteps += 1
+        state.edges += do.graph.view.edges
+        state.aggregate = aggregated(state.values)
+        if not gathered.active:
+            state.count = 0
+            break
+
+
+# ---- a vertex program as a struct in C++ ----
+#
+# What both backends put before their kernels, and after
 # gpu/liverank_gpu/kernels/program_vertex.h, which says what it has.
 
 MERGES = ("", "min", "max", "sum")
@@ -498,71 +592,3 @@ def _wrapped(program: VertexProgram, name: str, value: str) -> str:
     header = f"static __device__ __forceinline__ {result} program_{name}"
     arguments = ", ".join([*declared, "const Parameters& parameters"])
     return f"{header}({arguments}) {{ return ({result})user_{name}({given}); }}"
-
-
-# ---- vertex programs on a graph of which a window of in-lists is in memory at a time ----
-#
-# Vertices pull: a window has the in-lists of an interval of vertices, and each of these gathers
-# from those of its in-neighbours that changed since the window was last processed. Steps number
-# this: in a synchronous run supersteps, in an asynchronous one windows as they are processed.
-
-
-@dataclass(slots=True)
-class WindowState:
-    """A program that runs window by window.
-
-    values, new_values  dtype[n]: the values that are read, and written. One array if values change
-                        in place; else two, which are equal before each superstep unless every
-                        vertex is active
-    steps, new_steps    int32[n]: the last step in which a vertex became active, read and written,
-                        as values are; -1 if it never did. Two arrays change places after each
-                        superstep and are not copied: what is read has the steps of the superstep
-                        before, and of every other one. Empty if every vertex is active
-    blocks              int32[b]: the last step in which one of the vertices v with this v >> shift
-                        became active
-    superstep           from 0 on
-    aggregate           that of the values before the superstep
-    """
-
-    values: Array
-    new_values: Array
-    steps: Array
-    new_steps: Array
-    blocks: Array
-    shift: int
-    superstep: int = 0
-    aggregate: float = 0.0
-
-
-class Gathered(NamedTuple):
-    """What a window did.
-
-    active    vertices that became active
-    messages  messages that were sent
-    """
-
-    active: int
-    messages: int
-
-
-class ProgramWindowOperations(ABC):
-    """Vertex programs in windows: see liverank_gpu.operations.programs."""
-
-    @abstractmethod
-    def gather_window(
-        self,
-        program: VertexProgram,
-        parameters: Mapping[str, float],
-        graph: ProgramGraph,
-        state: WindowState,
-        since: int,
-        now: int,
-    ) -> Gathered:
-        """The vertices of `graph.in_rows` gather from those of their in-neighbours that became
-        active in step `since` or later, or from all if every vertex is active. Those that receive
-        something apply it, and where `scatter` is true become active in step `now`.
-
-        since  if values do not change in place, the step of the superstep before
-        graph  its view has the in-lists of the window. Where `both` is true, vertices that became
-               active also send against their in-edges, which changes values in place
-        """

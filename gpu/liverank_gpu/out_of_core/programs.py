@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, get_args
 
@@ -12,16 +11,11 @@ from numpy.typing import NDArray
 
 from liverank_gpu.errors import InvalidValue, UnknownVertex
 from liverank_gpu.operations.programs import Mode, VertexProgram
-from liverank_gpu.out_of_core.algorithms import ALGORITHMS, Packed, Surroundings
-from liverank_gpu.out_of_core.ranking import Budget, OutOfCoreEdges, algorithm_bytes, program_bytes
-from liverank_gpu.out_of_core.spool import EdgeSpool, PackedEdges
-from liverank_gpu.out_of_core.windows import (
-    WindowedGraph,
-    WindowedProgram,
-    WindowStream,
-    permutation_of,
-)
-from liverank_gpu.programs.algorithms import Algorithm, Order
+from liverank_gpu.out_of_core.ranking import OutOfCoreEdges, algorithm_bytes, program_bytes
+from liverank_gpu.out_of_core.spool import PackedEdges
+from liverank_gpu.out_of_core.views import VOTE_BYTES, FileGraph
+from liverank_gpu.out_of_core.windows import permutation_of
+from liverank_gpu.programs.algorithms import LABELS, Algorithm, Order, ended
 from liverank_gpu.programs.answer import Answer, Receipt, Since
 from liverank_gpu.programs.running import PROGRAMS
 
@@ -89,11 +83,11 @@ class OutOfCorePrograms(OutOfCoreEdges):
         values = program.parameter_values(parameters)
         checked = self._mode(program, mode)
         vertices, weighted = self._count(), self._options.weighted
-        temporary = 0
         if isinstance(program, Algorithm):
-            each, temporary = algorithm_bytes(self.backend, weighted), ALGORITHMS[program].temporary
+            each = algorithm_bytes(self.backend, weighted)
         else:
             each = program_bytes(self.backend, program.dtype, weighted)
+        temporary = VOTE_BYTES if program is LABELS else 0
         budget = self._divided(vertices, each, self.reserved, temporary)
         source = values.get("source")
         if source is not None and not 0 <= source < vertices:
@@ -102,60 +96,30 @@ class OutOfCorePrograms(OutOfCoreEdges):
         if self._packed_edges is None:
             self._packed_edges = self._packed(vertices, budget)
             pack_seconds = time.perf_counter() - started
-        doing = f"running {program.name} over"
-        with self.backend.device.detecting_loss():
+        packed, backend = self._packed_edges, self.backend
+        with backend.device.detecting_loss():
+            self._require(packed, budget, f"running {program.name} over")
+            started = time.perf_counter()
+            graph = FileGraph(backend, packed, budget, self._scratch)
             if isinstance(program, Algorithm):
-                self._require(self._packed_edges, each, budget, doing)
-                packed = Packed(self._packed_edges, budget)
-                return self._compute(program, values, packed, each, pack_seconds)
-            graph = self._windowed(self._packed_edges, each, budget, doing)
-            return run_windowed(graph, program, values, checked, pack_seconds)
-
-    def _compute(
-        self,
-        algorithm: Algorithm,
-        parameters: Mapping[str, float],
-        packed: Packed,
-        each: int,
-        pack_seconds: float,
-    ) -> OutOfCoreAnswer:
-        """Runs an algorithm. Raises InvalidValue, OutOfMemory, OSError."""
-        started, packing = time.perf_counter(), 0.0
-        streamed = ALGORITHMS[algorithm]
-
-        def repack(spool: EdgeSpool, buffers: int, longest: int) -> Packed:
-            nonlocal packing
-            begun = time.perf_counter()
-            try:
-                vertices = len(packed.edges.row_lengths)
-                budget = Budget.divide(
-                    self._memory, self.reserved, vertices, each, max(spool.longest, longest),
-                    buffers=buffers, temporary=streamed.temporary,
-                )  # fmt: skip
-                edges = spool.pack(vertices, budget.bucket_edges, fixed_loops=False)
-            finally:
-                spool.close()
-            packing = time.perf_counter() - begun
-            return Packed(edges, budget)
-
-        around = Surroundings(self.backend, self._memory, packed, self._scratch, repack, self.order)
-        computed, processed, stream = streamed.run(around, **parameters)
-        receipt = Receipt(
-            algorithm.name, "synchronous", computed.supersteps, computed.edges,
-            time.perf_counter() - started - packing, continued=False, finished=computed.finished,
-        )  # fmt: skip
-        answer = (Answer if computed.ends is None else _AnswerOfEdges)(
-            self.backend,
-            permutation_of(self.backend, packed.edges),
-            computed.values,
-            algorithm,
-            parameters,
-            receipt,
-            computed.summary,
-            Since(stale=True),
-            computed.ends,
+                given = {"order": self.order} if program.ordered else {}
+                computed = ended(program.compute(graph, **values, **given))
+            else:
+                computed = graph.run(program, values, checked)
+            seconds = time.perf_counter() - started - graph.pack_seconds
+            receipt = Receipt.of(computed, program.name, checked, seconds)
+            permutation, since = permutation_of(backend, packed), Since(stale=True)
+            kind = Answer if computed.ends is None else _AnswerOfEdges
+            answer = kind(backend, permutation, program, values, computed, receipt, since)
+        return OutOfCoreAnswer(
+            answer,
+            packed.edges,
+            graph.windows,
+            graph.processed,
+            graph.bytes_loaded,
+            graph.in_memory,
+            pack_seconds + graph.pack_seconds,
         )
-        return _streamed(answer, packed.edges.edges, processed, stream, pack_seconds + packing)
 
     def _count(self) -> int:
         """The number of vertices."""
@@ -169,7 +133,7 @@ class OutOfCorePrograms(OutOfCoreEdges):
         built in.
         """
         found = PROGRAMS.get(program) if isinstance(program, str) else program
-        if found is not None and _runs(found):
+        if isinstance(found, VertexProgram) or (found and found in PROGRAMS.values()):
             return found
         name = getattr(found, "name", program)
         raise InvalidValue("program", name, f"one of {', '.join(PROGRAMS)} for a graph out of core")
@@ -216,61 +180,3 @@ class _AnswerOfEdges(Answer):
     @property
     def edges(self) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
         return self._ends
-
-
-def _runs(program: VertexProgram | Algorithm) -> bool:
-    known = isinstance(program, Algorithm) and program in ALGORITHMS
-    return known or isinstance(program, VertexProgram)
-
-
-def run_windowed(
-    graph: WindowedGraph,
-    program: VertexProgram,
-    parameters: Mapping[str, float],
-    mode: Mode,
-    pack_seconds: float = 0.0,
-) -> OutOfCoreAnswer:
-    """The answer of a program on a graph, whose stream is closed.
-
-    parameters, mode  checked, as OutOfCorePrograms.run does
-
-    Raises OutOfMemory, OSError.
-    """
-    started = time.perf_counter()
-    stream = graph.stream
-    try:
-        running = WindowedProgram(graph, program, parameters, mode)
-        finished = running.run()
-    finally:
-        stream.close()
-    seconds = time.perf_counter() - started
-    receipt = Receipt(
-        program.name, mode, stream.passes, running.messages, seconds, continued=False,
-        finished=finished,
-    )  # fmt: skip
-    summary = {"aggregate": running.aggregate} if program.every_vertex else {}
-    answer = Answer(
-        graph.backend,
-        graph.permutation,
-        running.values,
-        program,
-        parameters,
-        receipt,
-        summary,
-        Since(stale=True),
-    )
-    return _streamed(answer, graph.edges, running.processed, stream, pack_seconds)
-
-
-def _streamed(
-    answer: Answer, edges: int, processed: int, stream: WindowStream, pack_seconds: float
-) -> OutOfCoreAnswer:
-    return OutOfCoreAnswer(
-        answer,
-        edges,
-        len(stream.windows),
-        processed,
-        stream.bytes_loaded,
-        stream.in_memory,
-        pack_seconds,
-    )

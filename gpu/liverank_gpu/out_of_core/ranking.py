@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -101,13 +101,18 @@ def sort_bytes(weighted: bool) -> int:
 class Budget:
     """How a budget is divided for one graph.
 
-    streamed   bytes left for the buffers, or for a bucket to be sorted
+    memory     the budget, in bytes
+    each       bytes of all arrays over the vertices, for each of them
+    values     bytes of keys and of all these arrays
     weighted   whether edges have weights
     buffers    how many there are
     temporary  bytes of temporary arrays for each slot of a window
     """
 
-    streamed: int
+    memory: int
+    vertices: int
+    each: int
+    values: int
     weighted: bool = False
     buffers: int = 2
     temporary: int = 0
@@ -124,27 +129,37 @@ class Budget:
         buffers: int = 2,
         temporary: int = 0,
     ) -> Budget:
-        """memory    the budget, in bytes
-        reserved  bytes of the caller's own arrays, of keys
-        vertices  number of vertices
-        each      bytes of all arrays over the vertices, for each of them
+        """reserved  bytes of the caller's own arrays, of keys
         longest   upper bound on the length of an in-list, repeats of edges included
-        weighted, buffers, temporary  see above
+        others    see above
 
         Raises InvalidValue, which names the least budget that works, if it is too small.
         """
         values = reserved + vertices * each + workspace_bytes(0)
-        divided = cls(memory - values, weighted, buffers, temporary)
-        window = divided.slot_bytes * (longest + ALIGNMENT)
-        row = max(sort_bytes(weighted) * longest, window, _LEAST_STREAM)
-        if memory < values + row:
+        divided = cls(memory, vertices, each, values, weighted, buffers, temporary)
+        return divided._checked(longest)
+
+    def of_others(self, longest: int, buffers: int) -> Budget:
+        """The same for other edges of these vertices, without weights. Raises InvalidValue."""
+        return replace(self, weighted=False, buffers=buffers)._checked(longest)
+
+    def _checked(self, longest: int) -> Budget:
+        """The same. Raises InvalidValue."""
+        window = self.slot_bytes * (longest + ALIGNMENT)
+        row = max(sort_bytes(self.weighted) * longest, window, _LEAST_STREAM)
+        if self.streamed < row:
             raise InvalidValue(
                 "memory",
-                memory,
-                f"at least {values + row:,} bytes: {values:,} for {vertices:,} vertices and their "
-                f"keys, {row:,} to stream their edges",
+                self.memory,
+                f"at least {self.values + row:,} bytes: {self.values:,} for {self.vertices:,} "
+                f"vertices and their keys, {row:,} to stream their edges",
             )
-        return divided
+        return self
+
+    @property
+    def streamed(self) -> int:
+        """Bytes left for the buffers, or for a bucket to be sorted."""
+        return self.memory - self.values
 
     @property
     def bucket_edges(self) -> int:
@@ -235,22 +250,13 @@ class OutOfCoreEdges:
         fixed_loops, order = self._options.dangling == "self-loop", self._options.vertex_order
         return self._spool.pack(vertices, budget.bucket_edges, fixed_loops, order)
 
-    def _windowed(
-        self, packed: PackedEdges, each: int, budget: Budget, doing: str
-    ) -> WindowedGraph:
-        """The graph in windows, with a stream to be closed.
+    def _require(self, packed: PackedEdges, budget: Budget, doing: str) -> None:
+        """Raises OutOfMemory if there is less memory than the budget allows.
 
         doing  to the vertices, in messages
-
-        Raises OutOfMemory, OSError.
         """
-        self._require(packed, each, budget, doing)
-        return WindowedGraph(self.backend, packed, budget.window_slots)
-
-    def _require(self, packed: PackedEdges, each: int, budget: Budget, doing: str) -> None:
-        """Raises OutOfMemory if there is less memory than the budget allows."""
-        vertices, slots = len(packed.row_lengths), min(budget.window_slots, packed.slots)
-        needed = vertices * each + budget.slot_bytes * slots
+        vertices, slots = budget.vertices, min(budget.window_slots, packed.slots)
+        needed = vertices * budget.each + budget.slot_bytes * slots
         self.backend.device.require(f"{doing} {vertices:,} vertices out of core", needed)
 
     def close(self) -> None:
@@ -319,13 +325,13 @@ class OutOfCoreRanking(OutOfCoreEdges):
         """
         solve = self._checked(solve or Solve())
         options, vertices = self._options, max(vertices, self._spool.vertices)
-        each = vertex_bytes(self.backend, options.weighted)
-        budget = self._divided(vertices, each, reserved)
+        budget = self._divided(vertices, vertex_bytes(self.backend, options.weighted), reserved)
         started = time.perf_counter()
         packed = self._packed(vertices, budget)
         pack_seconds = time.perf_counter() - started
         with packed.file, self.backend.device.detecting_loss():
-            graph = self._windowed(packed, each, budget, "ranking")
+            self._require(packed, budget, "ranking")
+            graph = WindowedGraph(self.backend, packed, budget.window_slots)
             del packed  # its arrays are on the device
             return rank_windowed(graph, options, solve, pack_seconds)
 

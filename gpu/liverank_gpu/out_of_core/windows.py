@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,15 +16,16 @@ from liverank_gpu.errors import OutOfMemory
 from liverank_gpu.graph.packed_csr import row_blocks
 from liverank_gpu.graph.vertices import VertexIds, VertexPermutation
 from liverank_gpu.operations.backend import Backend
-from liverank_gpu.operations.csr import Csr, GraphView, Operation, Result, Rows, Run, combined
+from liverank_gpu.operations.csr import Csr, GraphView, Operation, Result, Rows, combined
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.programs import (
-    Gathered,
-    Mode,
+    Gather,
     ProgramGraph,
     ProgramState,
+    RunProgram,
     VertexProgram,
     WindowState,
+    run_every_vertex,
 )
 from liverank_gpu.operations.sweeps import PartialSweeps
 from liverank_gpu.out_of_core.spool import PackedEdges, padded
@@ -129,7 +131,7 @@ class WindowStream:
         float32[slots]. Work on it has to be complete when the next one is asked for. Raises
         OSError.
         """
-        return self.visit(lambda _: True)
+        return self.visit(_each)
 
     def visit(
         self, is_needed: Callable[[Window], bool]
@@ -247,31 +249,6 @@ class StreamedRows:
         raise NotImplementedError("rows that are streamed are grouped by window")
 
 
-class WindowRun:
-    """Runs operations window by window, if they read in-lists (liverank_gpu.operations.csr.
-    Run). The sums of the windows are added up, so results depend on the order of windows, which
-    alternates, by rounding alone.
-    """
-
-    def __init__(self, local: Run, stream: WindowStream) -> None:
-        """local  that of the backend, which is given each window"""
-        self._local, self._stream = local, stream
-
-    def __call__(self, operation: Operation[Result], /) -> Result:
-        if not operation.in_rows:
-            return self._local(operation)
-        if not operation.divides:
-            raise NotImplementedError(f"no {type(operation).__name__} window by window")
-        graph: GraphView = operation.graph  # type: ignore[attr-defined]
-        starts, lengths = graph.incoming.row_starts, graph.incoming.row_lengths
-        results = []
-        for window, slots in self._stream:
-            view = graph._replace(incoming=Csr(starts, lengths, *slots))
-            results.append(self._local(operation.over(view, window.rows)))
-        total: Result = combined(operation, results, sum)
-        return total
-
-
 def permutation_of(backend: Backend, packed: PackedEdges) -> VertexPermutation:
     """Ids and positions of packed edges."""
     ids = backend.device.to_device(packed.ids) if len(packed.ids) else None
@@ -305,8 +282,9 @@ class WindowedGraph:
         linked = (self.degree != self.loop) | (windows.row_lengths != 0)
         self.connected = int(device.sum(linked))
         self.stream = WindowStream(backend, packed, windows.windows)
-        sweeps, run = PartialSweeps(backend.sweeps), WindowRun(backend.run, self.stream)
-        self.backend = replace(backend, sweeps=sweeps, run=run, components=None)
+        self.run = WindowRun(backend, self.view, self.stream)
+        sweeps = PartialSweeps(backend.sweeps)
+        self.backend = replace(backend, sweeps=sweeps, run=self.run, components=None)
 
     def total(self, values: Array) -> float:
         """Σ over the vertices of an array over them."""
@@ -332,6 +310,25 @@ class WindowedGraph:
     def sweep_view(self, largest_sum: float, of_query: bool = False) -> GraphView:  # noqa: ARG002
         """The view: pages are not streamed."""
         return self.view
+
+    def program_graph(self, program: VertexProgram) -> ProgramGraph:
+        """The graph for a program. Raises OutOfMemory."""
+        xp, vertices, lengths = self.backend.xp, self.vertices, self.view.incoming.row_lengths
+        rows = None
+        if program.every_vertex:  # for the aggregate
+            allocate = self.backend.device.allocate
+            order = allocate("values of a program", vertices, np.int32)
+            bins = allocate("values of a program", vertices, np.uint8)
+            rows = Rows(order, self.backend.rebuild.partition(lengths, order, bins))
+        same = self.permutation.is_identity
+        return ProgramGraph(
+            self.view,
+            rows,
+            xp.arange(vertices, dtype=np.int32) if same else self.permutation.ids,
+            xp.zeros(vertices, np.uint8),
+            vertices,
+            program.direction == "both" and self.directed,
+        )
 
     def in_rows(self) -> Rows:
         """No rows: those of each window are kept with it."""
@@ -375,24 +372,33 @@ class ActiveWindows:
         self._sources = np.ones((windows, count), np.bool_)
         self._known = np.zeros(windows, np.bool_)
 
-    def activate(self, vertices: Array, step: int) -> None:
-        """Makes vertices active, integer[…]."""
-        self.blocks[vertices >> self.shift] = step
-        self.refresh()
+    def begin(self, vertices: Array | slice) -> None:
+        """Makes vertices active in step 0, integer[…] or all, and no others."""
+        self.blocks[:] = NEVER
+        self.since[:] = 0
+        self.activate(vertices, 0)
 
-    def activate_all(self) -> None:
-        """Makes all vertices active, in step 0."""
-        self.blocks[:] = 0
+    def activate(self, vertices: Array | slice, step: int) -> None:
+        """Makes vertices active, integer[…] or all."""
+        self.blocks[vertices if isinstance(vertices, slice) else vertices >> self.shift] = step
         self.refresh()
 
     def refresh(self) -> None:
         """Takes note of `blocks`, which operations write."""
         self._newest = self._backend.device.to_host(self.blocks)
 
+    @property
+    def count(self) -> int:
+        """Windows that are active."""
+        return sum(map(self._is_active, range(len(self.since))))
+
     def is_active(self, window: Window) -> bool:
         """Whether a source of the window became active since it was processed."""
-        newer = self._newest >= self.since[window.number]
-        return bool((newer & self._sources[window.number]).any())
+        return self._is_active(window.number)
+
+    def _is_active(self, number: int) -> bool:
+        newer = self._newest >= self.since[number]
+        return bool((newer & self._sources[number]).any())
 
     def note_sources(self, window: Window, column_indices: Array, sends_back: bool) -> None:
         """Notes from which blocks the edges of a window come, once.
@@ -412,174 +418,109 @@ class ActiveWindows:
         self._known[window.number] = True
 
 
-# ---- a vertex program over the windows of a graph ----
+# ---- operations over the windows of a graph ----
 #
-# Each pass takes the windows in order and skips those of whose vertices no in-neighbour became
-# active since the window was last processed: each window knows from which blocks of vertices its
-# edges come, from when it was first loaded on. In an asynchronous run a window reads what windows
-# before it have changed in the same pass, and is active again only by what changes afterwards.
+# An operation that reads in-lists is given one window after the other. A superstep of a program is
+# a pass that skips the windows of whose vertices no in-neighbour became active since the window was
+# last processed. In an asynchronous run a window reads what windows before it have changed in the
+# same pass, and is active again only by what changes afterwards.
 #
 # Parallel sliding windows as Zhang's thesis has them (chapter 5): values stay in memory here, so
 # that no window of another interval is loaded or written back. Where messages go against edges
 # too, a vertex that became active sends to its in-neighbours while its own window is there.
 
 
-class WindowedProgram:
-    """A program that runs.
+class WindowRun:
+    """Runs operations window by window, if they read in-lists (liverank_gpu.operations.csr.
+    Run). The sums of the windows are added up, so results depend on the order of windows, which
+    alternates, by rounding alone.
 
-    processed  windows that were processed, in all passes
-    messages   sent so far
-    aggregate  that of the values at the end
+    local      that of the backend, which is given each window
+    active     which windows have something to do
+    processed  windows that were processed
     """
 
-    def __init__(
-        self,
-        graph: WindowedGraph,
-        program: VertexProgram,
-        parameters: Mapping[str, float],
-        mode: Mode,
-    ) -> None:
-        """Gives vertices their first values. Raises OutOfMemory.
+    def __init__(self, backend: Backend, view: GraphView, stream: WindowStream) -> None:
+        self.local, self._backend, self._view, self._stream = backend.run, backend, view, stream
+        self.active = ActiveWindows(backend, view.vertices, len(stream.windows))
+        self.processed = 0
 
-        mode  ``asynchronous`` if messages go against edges too
+    def __call__(self, operation: Operation[Result], /) -> Result:
+        if isinstance(operation, RunProgram):
+            self._run_program(operation)
+            return cast(Result, None)
+        if not operation.in_rows:
+            return self.local(operation)
+        if not operation.divides:
+            raise NotImplementedError(f"no {type(operation).__name__} window by window")
+        results = [
+            self.local(operation.over(view, window.rows)) for window, view in self._visit(_each)
+        ]
+        total: Result = combined(operation, results, sum)
+        return total
+
+    def visit_active(self, sends_back: bool = False) -> Iterator[tuple[Window, GraphView]]:
+        """The windows that are active, with the in-lists of each.
+
+        sends_back  whether a window is active by its own vertices too
         """
-        self._backend, self._graph = graph.backend, graph
-        self._program, self._parameters = program, parameters
-        self._in_place = mode == "asynchronous"
-        xp, vertices = self._backend.xp, graph.vertices
-        same = graph.permutation.is_identity
-        self._viewed = ProgramGraph(
-            graph.view,
-            None,
-            xp.arange(vertices, dtype=np.int32) if same else graph.permutation.ids,
-            xp.zeros(vertices, np.uint8),
-            vertices,
-            program.direction == "both" and graph.directed,
-        )
-        self.processed = self.messages = 0
-        self.aggregate = 0.0
-        self._windows = ActiveWindows(self._backend, vertices, len(graph.stream.windows))
-        self._state = self._initial()
+        for window, view in self._visit(self.active.is_active):
+            self.active.note_sources(window, view.incoming.column_indices, sends_back)
+            yield window, view
 
-    def _initial(self) -> WindowState:
-        program, xp, device = self._program, self._backend.xp, self._backend.device
-        vertices = self._graph.vertices
-
-        def column(dtype: type[np.generic]) -> Array:
-            return device.allocate("values of a program", vertices, dtype)
-
-        state = ProgramState(column(np.dtype(program.dtype).type), column(np.int32))
-        self._backend.programs.initialise(program, self._parameters, self._viewed, 0, state)
-        steps = xp.full(0 if program.every_vertex else vertices, NEVER, np.int32)
-        if not program.every_vertex:
-            listed = state.active[: state.count]
-            steps[listed] = 0
-            self._windows.activate(listed, 0)
-        values, in_place = state.values, self._in_place
-        return WindowState(
-            values,
-            values if in_place else values.copy(),
-            steps,
-            steps if in_place else steps.copy(),
-            self._windows.blocks,
-            self._windows.shift,
-        )
-
-    @property
-    def values(self) -> Array:
-        """dtype[n], on the device."""
-        return self._state.values
-
-    def run(self) -> bool:
-        """Runs to the end. Returns whether it finished, or else was active after its last
-        superstep. Raises OSError.
-        """
-        if self._program.every_vertex:
-            return self._run_all()
-        while self._graph.stream.passes < self._program.supersteps:
-            if not any(map(self._windows.is_active, self._graph.stream.windows)):
-                return True
-            self._pass()
-        return not any(map(self._windows.is_active, self._graph.stream.windows))
-
-    def send(self, active: Array) -> None:
-        """One superstep of a synchronous run in which these vertices are active, integer[…], and no
-        others. None becomes active by it. Raises OSError.
-        """
-        state, step = self._state, self._graph.stream.passes
-        state.steps[active] = step
-        self._windows.activate(active, step)
-        self._pass()
-
-    def _pass(self) -> None:
-        """The windows that are active: in a synchronous run one superstep, of which each is one
-        step; else each window is one.
-        """
-        state, stream, windows = self._state, self._graph.stream, self._windows
-        state.superstep = stream.passes
-        if not self._in_place:
-            state.new_values[:] = state.values
-        for window, slots in stream.visit(windows.is_active):
-            windows.note_sources(window, slots[0], self._viewed.both)
+    def _visit(self, is_needed: Callable[[Window], bool]) -> Iterator[tuple[Window, GraphView]]:
+        starts, lengths = self._view.incoming.row_starts, self._view.incoming.row_lengths
+        for window, slots in self._stream.visit(is_needed):
             self.processed += 1
-            now = self.processed if self._in_place else stream.passes
-            since = int(windows.since[window.number])
-            gathered = self._gather(window, slots, since, now)
-            self.messages += gathered.messages
-            if self._in_place:
-                windows.since[window.number] = now
-                if gathered.active:
-                    windows.refresh()
-        if not self._in_place:
-            self._swap()
-            windows.since[:] = stream.passes
-            windows.refresh()
+            yield window, self._view._replace(incoming=Csr(starts, lengths, *slots))
 
-    def _run_all(self) -> bool:
-        """Supersteps in which every vertex gathers."""
-        rows, stream = self._all_rows(), self._graph.stream
-        finished = False
-        while not finished and stream.passes < self._program.supersteps:
-            self._state.aggregate = self._aggregated(rows)
-            self._state.superstep = stream.passes
-            active = 0
-            for window, slots in stream:
-                active += self._gather(window, slots, 0, 0).active
-                self.processed += 1
-            self.messages += self._graph.arcs
-            self._swap()
-            finished = active == 0
-        self.aggregate = self._aggregated(rows)
-        return finished
+    def _run_program(self, do: RunProgram) -> None:
+        """To its end: which vertices are active after the last superstep is not listed, and the
+        count is then that of the windows that are.
+        """
+        if do.program.every_vertex:
+            run_every_vertex(do, self, partial(self._aggregated, do))
+            return
+        state, windows, in_place = do.state, self.active, do.mode == "asynchronous"
+        steps = self._backend.xp.full(len(state.values), NEVER, np.int32)
+        first = state.active[: state.count]
+        steps[first] = 0
+        windows.begin(first)
+        values = (state.values, state.values if in_place else state.values.copy())
+        stamps = (steps, steps if in_place else steps.copy())
+        step = WindowState(*values, *stamps, windows.blocks, windows.shift)
+        gather = Gather(do.program, do.parameters, do.graph, step)
+        last, now = state.supersteps + do.supersteps, 0
+        while state.count and state.supersteps < last:
+            step.superstep = state.supersteps
+            if not in_place:
+                step.new_values[:] = step.values
+                now += 1
+            for window, view in self.visit_active(do.graph.both):
+                now += in_place
+                each = gather.over(view, window.rows)
+                each.since, each.now = int(windows.since[window.number]), now
+                gathered = self.local(each)
+                state.edges += gathered.messages
+                if in_place:
+                    windows.since[window.number] = now
+                    if gathered.active:
+                        windows.refresh()
+            if not in_place:
+                step.values, step.new_values = step.new_values, step.values
+                step.steps, step.new_steps = step.new_steps, step.steps
+                windows.since[:] = now
+                windows.refresh()
+            state.supersteps += 1
+            state.count = windows.count
+        state.values = step.values
 
-    def _gather(self, window: Window, slots: tuple[Array, ...], since: int, now: int) -> Gathered:
-        view = self._graph.view
-        starts, lengths = view.incoming.row_starts, view.incoming.row_lengths
-        graph = self._viewed._replace(
-            view=view._replace(incoming=Csr(starts, lengths, *slots)), in_rows=window.rows
-        )
-        operations = self._backend.program_windows
-        return operations.gather_window(
-            self._program, self._parameters, graph, self._state, since, now
-        )
-
-    def _swap(self) -> None:
-        state = self._state
-        state.values, state.new_values = state.new_values, state.values
-        state.steps, state.new_steps = state.new_steps, state.steps
-
-    def _all_rows(self) -> Rows:
-        """All rows, grouped for the aggregate."""
-        allocate, vertices = self._backend.device.allocate, self._graph.vertices
-        order = allocate("values of a program", vertices, np.int32)
-        bins = allocate("values of a program", vertices, np.uint8)
-        lengths = self._graph.view.incoming.row_lengths
-        return Rows(order, self._backend.rebuild.partition(lengths, order, bins))
-
-    def _aggregated(self, rows: Rows) -> float:
-        """The aggregate of the values: a run of no superstep finds it."""
-        graph = self._viewed._replace(in_rows=rows)
-        nobody: Array = self._backend.xp.empty(0, np.int32)
-        state = ProgramState(self._state.values, nobody)
-        self._backend.programs.run(self._program, self._parameters, graph, "synchronous", 0, state)
+    def _aggregated(self, do: RunProgram, values: Array) -> float:
+        """The aggregate of values: a run of no superstep finds it."""
+        state = ProgramState(values, do.state.active)
+        self.local(replace(do, supersteps=0, state=state))
         return state.aggregate
+
+
+def _each(_: Window) -> bool:
+    return True

@@ -1,33 +1,27 @@
-"""Built-in vertex programs."""
+"""Built-in vertex programs, and the algorithms that are made of them or have their own kernels."""
 
 from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from liverank_gpu.graph.dynamic_graph import DynamicGraph
 from liverank_gpu.operations.backend import Backend
-from liverank_gpu.operations.csr import GraphView
-from liverank_gpu.operations.device import Array, DeviceOperations
+from liverank_gpu.operations.csr import Run
+from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.programs import (
     Limits,
     ProgramGraph,
     ProgramState,
+    RunProgram,
     VertexProgram,
     parameter_values,
-)
-from liverank_gpu.programs.views import (
-    Undirected,
-    absent_positions,
-    distinct,
-    ids_by_position,
-    neighbour_lists,
 )
 
 UNREACHED = 2**31 - 1
@@ -167,8 +161,8 @@ def _fewer(old: Any, gathered: Any) -> Any:
     return old - gathered
 
 
-def _falls_below(old: Any, new: Any, k: Any) -> Any:
-    return old >= k and new < k
+def _never(old: Any, new: Any) -> Any:  # noqa: ARG001
+    return False
 
 
 PEEL = VertexProgram(
@@ -179,16 +173,135 @@ PEEL = VertexProgram(
     gather=_one,
     merge="sum",
     apply=_fewer,
-    scatter=_falls_below,
-    parameters={"k": 0},
+    scatter=_never,
 )
-"""Values are degrees; vertices whose degree falls below k leave, and lower that of neighbours. Run
-from given degrees: see liverank_gpu.programs.algorithms.
+"""Values are degrees; vertices that leave lower those of their neighbours. Run from given degrees,
+one superstep for each set of vertices that leave: see DENSEST.
 """
 
 
 # Algorithms that are not vertex programs themselves: they run one several times, or have their
 # own kernels. All but label propagation ignore direction and loops; all ignore weights.
+#
+# Each is written once over what it reads of a graph, which is there in two forms: in memory
+# (liverank_gpu.programs.views), and window by window (liverank_gpu.out_of_core.views).
+
+
+class Neighbours(Protocol):
+    """The neighbours of each position, without direction, loops and weights.
+
+    run  of operations on them
+    """
+
+    run: Run
+
+    @property
+    def work(self) -> tuple[int, int]:
+        """Passes over them and entries read, so far."""
+
+    def core_numbers(self) -> Array:
+        """int32[n]: see liverank_gpu.operations.analysis.CoreNumbers."""
+
+    def votes(self, labels: Array) -> Iterator[tuple[slice, Array]]:
+        """The labels of the neighbours, for some rows at a time: int64[m] that may be changed, the
+        row, from the first of these on, << 32 | the label. An edge in each direction counts twice.
+        Rows of which no neighbour changed its label in the pass before may be left out.
+        """
+
+    def changed(self, flags: Array) -> bool:
+        """Takes note of the labels that changed in a pass, bool[n]. Returns whether others may."""
+
+    def program_graph(self) -> ProgramGraph:
+        """For programs, until the next part of the work."""
+
+
+class VertexTriangles(NamedTuple):
+    """The triangles of each vertex.
+
+    counts  int64[n], by row
+    degree  integer[n], neighbours, by row
+    rows    what takes arrays over rows to positions
+    edges   of the graph
+    passes  over them
+    """
+
+    counts: Array
+    degree: Array
+    rows: Array | slice
+    edges: int
+    passes: int
+
+
+class EdgeTriangles(NamedTuple):
+    """The triangles of each edge.
+
+    counts   int32[m]
+    ends     see Answer.edges
+    total    of all edges
+    largest  of an edge
+    passes   over the edges
+    """
+
+    counts: Array
+    ends: tuple[Array, Array]
+    total: int
+    largest: int
+    passes: int
+
+
+class Trusses(Protocol):
+    """Bounds of λ of all edges, which fall to it: see TRUSSNESS.
+
+    examined    examinations of an edge so far
+    iterations  passes over all edges so far
+    partitions  intervals of rows, whose edges are examined one after the other
+    finished    whether all bounds are supported
+    """
+
+    examined: int
+    iterations: int
+    partitions: int
+    finished: bool
+
+    def lower(self, by_bisection: bool) -> None:
+        """One iteration.
+
+        by_bisection  whether a bound falls to the highest one that is supported, or by one
+        """
+
+    def found(self, more: int) -> tuple[Array, tuple[Array, Array], int]:
+        """Bounds and `more`, int32[m]; the edges, see Answer.edges; and passes over the graph."""
+
+
+class AnalysedGraph(Protocol):
+    """What algorithms read of a graph. Raises OutOfMemory, and OSError if edges are in a file.
+
+    vertices  number of vertices
+    """
+
+    @property
+    def backend(self) -> Backend: ...
+
+    @property
+    def vertices(self) -> int: ...
+
+    @property
+    def ids(self) -> Array:
+        """int32[n], the id at each position."""
+
+    @property
+    def absent(self) -> Array:
+        """uint8[n], 1 at positions of no vertex."""
+
+    def neighbours(self, repeats: bool = False) -> AbstractContextManager[Neighbours]:
+        """repeats  whether they are for votes"""
+
+    def vertex_triangles(self) -> VertexTriangles: ...
+
+    def edge_triangles(self) -> EdgeTriangles: ...
+
+    def trusses(self, partitions: int) -> AbstractContextManager[Trusses]:
+        """partitions  at least about as many"""
 
 
 class Computed(NamedTuple):
@@ -209,14 +322,32 @@ class Computed(NamedTuple):
     finished: bool = True
     ends: tuple[Array, Array] | None = None
 
+    @classmethod
+    def by(cls, program: VertexProgram, state: ProgramState) -> Computed:
+        """By a vertex program that has ended."""
+        summary = {"aggregate": state.aggregate} if program.every_vertex else {}
+        finished = len(state.values) == 0 or state.count == 0
+        return cls(state.values, state.supersteps, state.edges, summary, finished)
+
 
 Order = NDArray[np.int32] | None
 """See Programs.begin."""
 
-Parts = Generator[tuple[int, int], None, Computed]
-"""An algorithm that runs: yields supersteps and edges so far, first before its work, then between
-two parts of it, and returns what it found.
+Parts = Generator[tuple[int, int], int, Computed]
+"""A program that runs: yields supersteps and edges so far, first before its work, then between two
+parts of it, and returns what it found. It is sent the supersteps that the next part may have at
+most; algorithms divide their work as they do.
 """
+
+
+def ended(parts: Parts) -> Computed:
+    """What an algorithm returns at its end."""
+    while True:
+        try:
+            next(parts)
+        except StopIteration as end:
+            found: Computed = end.value
+            return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -224,8 +355,8 @@ class Algorithm:
     """A built-in algorithm.
 
     name        in messages
-    compute     (graph, **parameters) → Parts. Between two parts the arrays of the graph may be
-                replaced by copies
+    compute     (graph: AnalysedGraph, **parameters) → Parts. Between two parts the arrays of the
+                graph may be replaced by copies
     parameters  with their default values
     limits      see VertexProgram
     ordered     whether ties go to the first vertex of an order; `compute` then has a parameter
@@ -243,181 +374,88 @@ class Algorithm:
         return parameter_values(self.name, self.parameters, given, self.limits)
 
 
-def _triangles(graph: DynamicGraph) -> tuple[Undirected, Array]:
-    """int64[n], the triangles of each vertex, by rank."""
-    edges, xp = Undirected.of(graph), graph.backend.xp
-    if len(edges.keys) == 0:
-        return edges, xp.zeros(graph.vertices, np.int64)
-    oriented, sources = edges.lists(xp, edges.keys), edges.sources
-    found = graph.backend.triangles.count_triangles(oriented, sources, every_edge=False)
-    # each triangle is found at two entries of its first vertex
-    first, others = (
-        xp.bincount(ends, weights=found, minlength=graph.vertices)
-        for ends in (sources, oriented.column_indices)
-    )
-    return edges, (first / 2.0 + others).astype(np.int64)
-
-
-def _count(graph: DynamicGraph) -> Parts:
+def _triangles(graph: AnalysedGraph) -> Parts:
     yield 0, 0
-    edges, triangles = _triangles(graph)
-    total = float(triangles.sum()) / 3.0
-    return Computed(triangles[edges.rank], 1, len(edges.keys), {"triangles": total})
+    counts, _, rows, edges, passes = graph.vertex_triangles()
+    total = float(graph.backend.device.sum(counts)) / 3.0
+    return Computed(counts[rows], passes, edges, {"triangles": total})
 
 
-def _clustering(graph: DynamicGraph) -> Parts:
+def _clustering(graph: AnalysedGraph) -> Parts:
     yield 0, 0
-    edges, triangles = _triangles(graph)
-    xp, vertices = graph.backend.xp, graph.ids.count
-    coefficients, summary = clustering_of(xp, triangles, edges.degree, vertices)
-    return Computed(coefficients[edges.rank], 1, len(edges.keys), summary)
-
-
-def clustering_of(
-    xp: Any, triangles: Array, degree: Array, vertices: int
-) -> tuple[Array, dict[str, float]]:
-    """Clustering coefficients, float64[n], and the summary, of so many vertices.
-
-    triangles  int64[n], of each vertex
-    degree     integer[n], its neighbours
-    """
+    counts, degree, rows, edges, passes = graph.vertex_triangles()
     pairs = degree * (degree - 1.0) / 2.0
-    coefficients = triangles / xp.maximum(pairs, 1.0)
-    total, wedges = float(triangles.sum()), float(pairs.sum())
-    return coefficients, {
-        "average": float(coefficients.sum()) / max(1, vertices),
+    coefficients = counts / graph.backend.xp.maximum(pairs, 1.0)
+    total, wedges = float(counts.sum()), float(pairs.sum())
+    summary = {
+        "average": float(coefficients.sum()) / max(1, graph.vertices),
         "transitivity": total / wedges if wedges else 0.0,
         "triangles": total / 3.0,
     }
+    return Computed(coefficients[rows], passes, edges, summary)
 
 
-class Peeling(Protocol):
-    """A graph from which vertices of low degree are removed."""
-
-    present: Array
-    """bool[n], by position."""
-
-    @property
-    def degrees(self) -> Array:
-        """int32[…], of the vertices that are present."""
-
-    @property
-    def work(self) -> tuple[int, int]:
-        """Supersteps and edges."""
-
-    def remove_below(self, k: int) -> None:
-        """Removes all vertices of a degree below k, at once."""
-
-
-class _Peeling:
-    """Removes vertices of low degree; degrees of the others follow.
-
-    present  bool[n], by position
-    """
-
-    def __init__(self, graph: DynamicGraph) -> None:
-        self._backend = backend = graph.backend
-        xp, vertices = backend.xp, graph.vertices
-        csr = neighbour_lists(graph)
-        absent = absent_positions(graph)
-        lengths = csr.row_lengths
-        longest = int(lengths.max()) if vertices else 0
-        view = GraphView(vertices, 0, csr, csr, xp.zeros(vertices, np.uint8), lengths, longest)
-        self._graph = ProgramGraph(
-            view, None, ids_by_position(graph), absent, graph.ids.count, both=False
-        )
-        self._shared = None if graph.directed else graph
-        self.present = absent == 0
-        self._state = ProgramState(lengths.copy(), xp.empty(vertices, np.int32))
-
-    @property
-    def degrees(self) -> Array:
-        """int32[…], of the vertices that are present."""
-        return self._state.values[self.present]
-
-    @property
-    def work(self) -> tuple[int, int]:
-        """Supersteps and edges."""
-        return self._state.supersteps, self._state.edges
-
-    def remove_below(self, k: int) -> None:
-        """Removes all vertices of a degree below k, at once."""
-        xp, state = self._backend.xp, self._state
-        if self._shared is not None:  # its arrays may be copies now
-            csr = self._shared.outgoing.csr._replace(weights=None)
-            view = self._graph.view._replace(outgoing=csr, incoming=csr)
-            self._graph = self._graph._replace(view=view)
-        low = self.present & (state.values < k)
-        active = xp.flatnonzero(low).astype(np.int32)
-        state.active[: len(active)] = active
-        state.count = len(active)
-        parameters = PEEL.parameter_values({"k": k})
-        self._backend.programs.run(PEEL, parameters, self._graph, "synchronous", 1, state)
-        self.present = self.present & ~low
-
-
-def _cores(graph: DynamicGraph) -> Parts:
-    """Peeling: Matula and Beck, "Smallest-last ordering" (JACM 1983)."""
+def _cores(graph: AnalysedGraph) -> Parts:
     yield 0, 0
-    lists = neighbour_lists(graph)
-    cores = graph.backend.cores.core_numbers(lists)
-    largest = float(cores.max()) if graph.vertices else 0.0
-    edges = int(graph.backend.device.sum(lists.row_lengths))
-    return Computed(cores, 1, edges, {"largest": largest})
+    with graph.neighbours() as neighbours:
+        cores = neighbours.core_numbers()
+        work = neighbours.work
+    largest = float(cores.max()) if len(cores) else 0.0
+    return Computed(cores, *work, {"largest": largest})
 
 
-def _densest(graph: DynamicGraph, epsilon: float) -> Parts:
+def _densest(graph: AnalysedGraph, epsilon: float) -> Parts:
     """Bahmani, Kumar and Vassilvitskii, "Densest subgraph in streaming and MapReduce" (VLDB 2012),
     algorithm 1: each pass removes all vertices of at most 2(1+ε) times the density.
     """
     yield 0, 0
-    return (yield from densest_part(_Peeling(graph), epsilon, graph.vertices, graph.backend.device))
-
-
-def densest_part(
-    peeling: Peeling, epsilon: float, vertices: int, device: DeviceOperations
-) -> Parts:
-    """See `_densest`; the vertices are those of the graph."""
-    best, densest = 0.0, peeling.present
-    factor = min(2.0 * (1.0 + epsilon), float(vertices))  # no degree is higher
-    while len(degrees := peeling.degrees):
-        density = float(device.sum(degrees)) / 2.0 / len(degrees)
-        if density > best:
-            best, densest = density, peeling.present
-        peeling.remove_below(min(int(factor * density), vertices) + 1)
-        yield peeling.work
+    xp, device = graph.backend.xp, graph.backend.device
+    with graph.neighbours() as neighbours:
+        viewed = neighbours.program_graph()
+        positions, degrees = viewed.view.vertices, viewed.view.incoming.row_lengths.copy()
+        state = ProgramState(degrees, xp.empty(positions, np.int32))
+        present = densest = viewed.absent == 0
+        best, factor = 0.0, min(2.0 * (1.0 + epsilon), float(positions))  # no degree is higher
+        while len(degrees := state.values[present]):
+            density = float(device.sum(degrees)) / 2.0 / len(degrees)
+            if density > best:
+                best, densest = density, present
+            low = present & (state.values <= min(int(factor * density), positions))
+            removed = xp.flatnonzero(low)
+            state.count = len(removed)
+            state.active[: state.count] = removed
+            viewed = neighbours.program_graph()
+            neighbours.run(RunProgram(PEEL, {}, viewed, "synchronous", 1, state))
+            present = present & ~low
+            yield state.supersteps, state.edges
     summary = {"density": best, "vertices": float(device.sum(densest))}
-    return Computed(densest.astype(np.int32), *peeling.work, summary)
+    return Computed(densest.astype(np.int32), state.supersteps, state.edges, summary)
 
 
-def _labels(graph: DynamicGraph, iterations: int, order: Order) -> Parts:
+def _labels(graph: AnalysedGraph, iterations: int, order: Order) -> Parts:
     """Community detection by label propagation, as LDBC Graphalytics defines it ("CDLP"): all
     vertices take the most frequent label of their neighbours, the lowest of several, at once. An
     edge in each direction counts twice. Labels are places in the order.
     """
     yield 0, 0
     xp = graph.backend.xp
-    entries = graph.backend.rebuild.entries
-    rows, neighbours, _ = entries(graph.outgoing.csr)
-    if graph.directed:
-        others = entries(graph.incoming.csr)
-        rows = xp.concatenate([rows, others[0]])
-        neighbours = xp.concatenate([neighbours, others[1]])
-    rows = rows.astype(np.int64) << 32
-    labels, named = first_labels(graph.backend, ids_by_position(graph), order)
-    done = 0
-    for done in range(1, iterations + 1):
-        found = most_frequent(xp, rows | labels[neighbours], labels)
-        same = not graph.backend.device.sum(found != labels)
-        labels = found
-        if same:
-            break
-        yield done, done * len(rows)
-    communities = len(distinct(xp, labels[absent_positions(graph) == 0]))
-    return Computed(named[labels], done, done * len(rows), {"communities": float(communities)})
+    labels, named = _first_labels(graph.backend, graph.ids, order)
+    with graph.neighbours(repeats=True) as neighbours:
+        may_change, done = True, 0
+        while may_change and done < iterations:
+            following = labels.copy()
+            for rows, votes in neighbours.votes(labels):
+                following[rows] = most_frequent(xp, votes, labels[rows])
+            may_change = neighbours.changed(following != labels)
+            labels = following
+            done += 1
+            yield neighbours.work
+        work = neighbours.work
+    communities = len(distinct(xp, labels[graph.absent == 0]))
+    return Computed(named[labels], *work, {"communities": float(communities)})
 
 
-def first_labels(backend: Backend, ids: Array, order: Order) -> tuple[Array, Array]:
+def _first_labels(backend: Backend, ids: Array, order: Order) -> tuple[Array, Array]:
     """int32[n] each: the label of each vertex, which is its place in the order; and the id of the
     vertex with that label.
 
@@ -456,7 +494,51 @@ def most_frequent(xp: Any, keys: Array, labels: Array) -> Array:
     return found
 
 
-TRIANGLES = Algorithm("triangles", _count)
+def distinct(xp: Any, values: Array) -> Array:
+    """The values in ascending order, each once; NumPy's own takes a hundred times as long."""
+    values = xp.sort(values)
+    return values[xp.concatenate([values[:1] == values[:1], values[1:] != values[:-1]])]
+
+
+# Triangles of each edge, and the densest truss that each edge is in.
+#
+# The *k-truss* of a graph is its largest subgraph of which each edge is in at least k - 2 triangles
+# (Cohen, "Trusses: cohesive subgraphs for social network analysis", 2008); the *trussness* of an
+# edge is the largest k of whose truss it is part. In Zhang's thesis (section 2.5) trusses are
+# DN-graphs, and λ of an edge is its trussness less 2 in definition 2.5.2, its trussness in 2.5.3.
+#
+# A bound of λ begins as the number of the edge's triangles and falls until as many of them have at
+# least this bound on both other edges; the fixpoint is λ ("iterative triangulation", algorithms 1,
+# 2 and 4; as iterated h-indices: Sarıyüce, Seshadhri and Pinar, VLDB 2018). Bounds change in place,
+# and only edges whose support may have changed are examined again. Algorithm 2 takes a bound that
+# is supported once as a lower limit for good; here bisection ends within one examination, because
+# others' bounds may fall after it. Algorithm 4 ends if all converged *and* the iterations are used
+# up; here if either is so.
+
+NO_TRIANGLES = 2
+"""The trussness of an edge without triangles."""
+
+
+def _support(graph: AnalysedGraph) -> Parts:
+    yield 0, 0
+    counts, ends, total, largest, passes = graph.edge_triangles()
+    summary = {"triangles": total / 3.0, "largest": float(largest)}
+    return Computed(counts, passes, len(counts), summary, ends=ends)
+
+
+def _trussness(graph: AnalysedGraph, binary: int, iterations: int, partitions: int) -> Parts:
+    yield 0, 0
+    with graph.trusses(partitions) as trusses:
+        while not trusses.finished and trusses.iterations < iterations:
+            trusses.lower(by_bisection=binary == 1)
+            yield trusses.iterations, trusses.examined
+        values, ends, passes = trusses.found(NO_TRIANGLES)
+    largest = float(values.max()) if len(values) else 0.0
+    summary = {"largest": largest, "partitions": float(trusses.partitions)}
+    return Computed(values, passes, trusses.examined, summary, trusses.finished, ends)
+
+
+TRIANGLES = Algorithm("triangles", _triangles)
 """The number of triangles that each vertex is part of, int64."""
 
 CLUSTERING = Algorithm("clustering", _clustering)
@@ -472,3 +554,20 @@ densest one divided by 2(1+ε); 0 for others.
 
 LABELS = Algorithm("labels", _labels, {"iterations": 10}, {"iterations": (1, np.inf)}, ordered=True)
 """The community of each vertex, int32: the id of the vertex whose label its members agreed on."""
+
+SUPPORT = Algorithm("support", _support)
+"""The number of triangles of each edge, int32."""
+
+TRUSSNESS = Algorithm(
+    "trussness",
+    _trussness,
+    {"binary": 1, "iterations": 2**31 - 1, "partitions": 1},
+    {"binary": (0, 1), "iterations": (1, np.inf), "partitions": (1, np.inf)},
+)
+"""The trussness of each edge, int32: λ + 2. An upper bound of it if the iterations do not suffice.
+
+binary      1: a bound falls to the highest one that is supported, found by bisection (the thesis's
+            BiTriDN); 0: by one at a time (TriDN)
+iterations  at most
+partitions  intervals of rows whose triangles are listed at a time, at least about as many
+"""

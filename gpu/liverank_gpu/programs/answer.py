@@ -13,8 +13,8 @@ from liverank_gpu.graph.vertices import VertexPermutation
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.graph import EdgeChanges, GraphUpdate
-from liverank_gpu.operations.programs import Mode, VertexProgram
-from liverank_gpu.programs.views import distinct
+from liverank_gpu.operations.programs import Mode, SupportsAny, VertexProgram
+from liverank_gpu.programs.algorithms import Computed, distinct
 
 _SOURCES_APART = 64
 """Arrays of sources that are kept before they are merged."""
@@ -40,6 +40,14 @@ class Receipt:
     seconds: float
     continued: bool
     finished: bool
+
+    @classmethod
+    def of(
+        cls, computed: Computed, program: str, mode: Mode, seconds: float, continued: bool = False
+    ) -> Receipt:
+        """The receipt of a run that found this."""
+        supersteps, edges = computed.supersteps, computed.edges
+        return cls(program, mode, supersteps, edges, seconds, continued, computed.finished)
 
 
 @dataclass(slots=True)
@@ -108,23 +116,21 @@ class Answer:
         self,
         backend: Backend,
         permutation: VertexPermutation,
-        values: Array,
         program: object,
         parameters: Mapping[str, float],
+        computed: Computed,
         receipt: Receipt,
-        summary: Mapping[str, float],
         since: Since,
-        ends: tuple[Array, Array] | None = None,
     ) -> None:
         self.program = program
         self.parameters = dict(parameters)
         self.receipt = receipt
-        self.summary = dict(summary)
+        self.summary = dict(computed.summary)
         self.permutation = permutation
-        self.by_position = values
+        self.by_position = computed.values
         self.since = since
         self.backend = backend
-        self._ends = ends
+        self._ends = computed.ends
         self._values: NDArray[Any] | None = None
 
     @property
@@ -179,8 +185,7 @@ class Answer:
         edges = (sources[gone], targets[gone], None if weights is None else weights[gone])
         if len(edges[0]) == 0:
             return False
-        operations = self.backend.programs
-        return operations.supports_any(program, self.parameters, self.by_position, edges)
+        return self.backend.run(SupportsAny(program, self.parameters, self.by_position, edges))
 
 
 def _keys(sources: Array, targets: Array) -> Array:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from math import inf
 from typing import NamedTuple, get_args
@@ -15,7 +14,14 @@ from liverank_gpu.graph.dynamic_graph import DynamicGraph
 from liverank_gpu.graph.sharing import SharedGraph, copied_bytes, detach
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.graph import EdgeChanges, GraphUpdate
-from liverank_gpu.operations.programs import Mode, ProgramGraph, ProgramState, VertexProgram
+from liverank_gpu.operations.programs import (
+    InitialiseProgram,
+    Mode,
+    ProgramGraph,
+    ProgramState,
+    RunProgram,
+    VertexProgram,
+)
 from liverank_gpu.programs.algorithms import (
     CLUSTERING,
     COMPONENTS,
@@ -25,15 +31,17 @@ from liverank_gpu.programs.algorithms import (
     LABELS,
     LEVELS,
     PAGERANK,
+    SUPPORT,
     TRIANGLES,
+    TRUSSNESS,
     Algorithm,
     Computed,
     Order,
     Parts,
+    distinct,
 )
 from liverank_gpu.programs.answer import Answer, Receipt, Since
-from liverank_gpu.programs.truss import SUPPORT, TRUSSNESS
-from liverank_gpu.programs.views import distinct, program_graph
+from liverank_gpu.programs.views import MemoryGraph, program_graph
 from liverank_gpu.stage_timer import StageTimer
 from liverank_gpu.types import EdgeBatch
 
@@ -60,21 +68,26 @@ class Work(NamedTuple):
     answers: WeakSet[Answer]
 
 
-class ProgramRun(ABC):
+class ProgramRun:
     """A program that runs: `step` until `done`, then `answer`. Batches may come between two steps;
     the answer is that of the graph when the run began.
 
     shared      the graph
+    program     what runs
     supersteps  done so far
     edges       read so far
     seconds     spent so far
     """
 
-    def __init__(self, work: Work) -> None:
-        self.shared = work.shared
+    def __init__(self, work: Work, after: Answer | None) -> None:
+        """after  of the same vertex program: the answer to continue from"""
+        self.shared, self.program = work.shared, work.program
         self.supersteps = self.edges = 0
         self.seconds = 0.0
-        self._work = work
+        self._work, self._continued = work, after is not None
+        self._parts = _parts_of(work, after)
+        next(self._parts)  # to the beginning of its work
+        self._at_once = 1
         self._since = Since()
         self._error: Exception | None = None
         self._computed: Computed | None = None
@@ -95,43 +108,43 @@ class ProgramRun(ABC):
         try:
             with device.detecting_loss():
                 self._work.timer.begin()
-                self._computed = self._advance(seconds)
+                self._advance(SUPERSTEPS_AT_ONCE if seconds == inf else self._at_once)
                 self._work.timer.end("run")
                 took = self._work.timer.seconds()["run"]
         except Exception as error:
             self.fail(error)
             raise
         self.seconds += took
-        self._took(took, seconds)
+        if took < seconds / 2:
+            self._at_once = min(2 * self._at_once, SUPERSTEPS_AT_ONCE)
+        elif took > seconds:
+            self._at_once = max(self._at_once // 2, 1)
+
+    def _advance(self, at_once: int) -> None:
+        """One part of the work."""
+        try:
+            self.supersteps, self.edges = self._parts.send(at_once)
+        except StopIteration as end:
+            self._computed = found = end.value
+            self.supersteps, self.edges = found.supersteps, found.edges
 
     def answer(self) -> Answer:
         """The answer, once it is done. Raises the error with which it ended."""
         if self._error is not None:
             raise self._error
-        assert self._computed is not None, "it is not done"
-        values, supersteps, edges, summary, finished, ends = self._computed
-        graph, work = self.shared.graph, self._work
-        receipt = Receipt(
-            work.program.name,
-            work.mode,
-            supersteps,
-            edges,
-            self.seconds,
-            self._continued,
-            finished,
-        )
+        graph, work, computed = self.shared.graph, self._work, self._computed
+        assert computed is not None, "it is not done"
+        receipt = Receipt.of(computed, work.program.name, work.mode, self.seconds, self._continued)
         answer = Answer(
             graph.backend,
             graph.permutation,
-            values,
             work.program,
             work.parameters,
+            computed,
             receipt,
-            summary,
             self._since,
-            ends,
         )
-        if finished:
+        if computed.finished:
             work.answers.add(answer)
         else:
             answer.since.stale = True
@@ -149,16 +162,7 @@ class ProgramRun(ABC):
     def close(self) -> None:
         """Forgets its arrays."""
         self._computed = None
-
-    _continued = False
-
-    @abstractmethod
-    def _advance(self, seconds: float) -> Computed | None:
-        """One part of the work; returns what it found at the end."""
-
-    @abstractmethod
-    def _took(self, took: float, seconds: float) -> None:
-        """Learns how long a part took that was meant to take `seconds`."""
+        self._parts.close()
 
 
 def _any_is_gone(program: VertexProgram, changes: EdgeChanges) -> bool:  # noqa: ARG001
@@ -166,102 +170,51 @@ def _any_is_gone(program: VertexProgram, changes: EdgeChanges) -> bool:  # noqa:
     return len(changes.removed_sources) > 0
 
 
-class RunningAlgorithm(ProgramRun):
-    """An Algorithm that runs."""
-
-    def __init__(self, work: Work, algorithm: Algorithm) -> None:
-        super().__init__(work)
-        given = {"order": work.order} if algorithm.ordered else {}
-        self._parts: Parts = algorithm.compute(work.shared.graph, **work.parameters, **given)
-        next(self._parts)  # to the beginning of its work
-
-    def _advance(self, seconds: float) -> Computed | None:  # noqa: ARG002
-        try:
-            self.supersteps, self.edges = next(self._parts)
-        except StopIteration as end:
-            computed: Computed = end.value
-            self.supersteps, self.edges = computed.supersteps, computed.edges
-            return computed
-        return None
-
-    def _took(self, took: float, seconds: float) -> None:
-        """Its parts are what they are."""
-
-    def close(self) -> None:
-        super().close()
-        self._parts.close()
+def _parts_of(work: Work, after: Answer | None) -> Parts:
+    program = work.program
+    if isinstance(program, VertexProgram):
+        return _supersteps(work, program, *_initial(work, program, after))
+    given = {"order": work.order} if program.ordered else {}
+    return program.compute(MemoryGraph(work.shared.graph), **work.parameters, **given)
 
 
-class RunningVertexProgram(ProgramRun):
-    """A VertexProgram that runs."""
+def _initial(
+    work: Work, program: VertexProgram, after: Answer | None
+) -> tuple[ProgramState, ProgramGraph | None]:
+    """Values and active vertices to start from, and the graph if they were taken from it."""
+    graph, known, view = work.shared.graph, 0, None
+    values = graph.backend.xp.empty(graph.vertices, program.dtype)
+    state = ProgramState(values, graph.backend.xp.empty(graph.vertices, np.int32))
+    if after is not None:
+        known = len(after.by_position)
+        state.fresh = False
+        values[:known] = after.by_position
+        active = _senders(program, after, known)
+        state.active[: len(active)] = active
+        state.count = len(active)
+    if known < graph.vertices:
+        view = program_graph(graph, program)
+        graph.backend.run(InitialiseProgram(program, work.parameters, view, known, state))
+    if program.every_vertex:
+        state.count = graph.vertices
+    return state, view
 
-    def __init__(self, work: Work, program: VertexProgram, after: Answer | None) -> None:
-        """after: the answer to continue from"""
-        super().__init__(work)
-        self._program = program
-        self._at_once = 1
-        self._view: ProgramGraph | None = None
-        self._view_is_copied = False
-        self._continued = after is not None
-        self._state: ProgramState | None = self._initial(after)
 
-    def close(self) -> None:
-        super().close()
-        self._state = self._view = None
-
-    def _initial(self, after: Answer | None) -> ProgramState:
-        """Values and active vertices to start from."""
-        graph, program = self.shared.graph, self._program
-        xp, known = graph.backend.xp, 0
-        values = xp.empty(graph.vertices, program.dtype)
-        state = ProgramState(values, xp.empty(graph.vertices, np.int32))
-        if after is not None:
-            known = len(after.by_position)
-            state.fresh = False
-            values[:known] = after.by_position
-            active = _senders(program, after, known)
-            state.active[: len(active)] = active
-            state.count = len(active)
-        if known < graph.vertices:
-            view, parameters = self._graph_view(), self._work.parameters
-            graph.backend.programs.initialise(program, parameters, view, known, state)
-        if program.every_vertex:
-            state.count = graph.vertices
-        return state
-
-    def _graph_view(self) -> ProgramGraph:
-        """The graph for the program; another one when its arrays are copies."""
-        if self._view is None or self._view_is_copied != self.shared.is_copied:
-            self._view = program_graph(self.shared.graph, self._program)
-            self._view_is_copied = self.shared.is_copied
-        return self._view
-
-    def _advance(self, seconds: float) -> Computed | None:
-        graph, program, state = self.shared.graph, self._program, self._state
-        assert state is not None, "it is closed"
+def _supersteps(
+    work: Work, program: VertexProgram, state: ProgramState, view: ProgramGraph | None
+) -> Parts:
+    """A vertex program that runs."""
+    shared, graph, is_copied = work.shared, work.shared.graph, work.shared.is_copied
+    while True:
+        at_once = yield state.supersteps, state.edges
         left = program.supersteps - state.supersteps
         if graph.vertices and state.count and left > 0:
-            at_once = SUPERSTEPS_AT_ONCE if seconds == inf else self._at_once
-            graph.backend.programs.run(
-                program,
-                self._work.parameters,
-                self._graph_view(),
-                self._work.mode,
-                min(at_once, left),
-                state,
-            )
-        self.supersteps, self.edges = state.supersteps, state.edges
-        if graph.vertices and state.count and state.supersteps < program.supersteps:
-            return None
-        summary = {"aggregate": state.aggregate} if program.every_vertex else {}
-        finished = graph.vertices == 0 or state.count == 0
-        return Computed(state.values, state.supersteps, state.edges, summary, finished)
-
-    def _took(self, took: float, seconds: float) -> None:
-        if took < seconds / 2:
-            self._at_once = min(2 * self._at_once, SUPERSTEPS_AT_ONCE)
-        elif took > seconds:
-            self._at_once = max(self._at_once // 2, 1)
+            if view is None or is_copied != shared.is_copied:
+                view, is_copied = program_graph(graph, program), shared.is_copied
+            most = min(at_once, left)
+            graph.backend.run(RunProgram(program, work.parameters, view, work.mode, most, state))
+        if not (graph.vertices and state.count) or state.supersteps >= program.supersteps:
+            return Computed.by(program, state)
 
 
 def _senders(program: VertexProgram, after: Answer, known: int) -> Array:
@@ -410,12 +363,12 @@ class Programs:
         self._graph.backend.device.require(purpose, needed)
         shared = SharedGraph(self._graph)
         work = Work(shared, program, parameters, order, by_mode, self._timer, self._answers)
-        running: ProgramRun
-        if isinstance(program, Algorithm):
-            running = RunningAlgorithm(work, program)
-        else:
-            continued = after is not None and self._continues(program, parameters, after)
-            running = RunningVertexProgram(work, program, after if continued else None)
+        continued = (
+            isinstance(program, VertexProgram)
+            and after is not None
+            and self._continues(program, parameters, after)
+        )
+        running = ProgramRun(work, after if continued else None)
         self._running.append(running)
         return running
 

@@ -1,15 +1,27 @@
-"""A graph as programs read it, with and without directions."""
+"""A graph in memory as programs and algorithms read it, with and without directions."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from liverank_gpu.graph.dynamic_graph import DynamicGraph
-from liverank_gpu.operations.csr import Csr
+from liverank_gpu.operations.analysis import (
+    CoreNumbers,
+    CountTriangles,
+    Interval,
+    ListTriangles,
+    LowerBounds,
+    TriangleLists,
+)
+from liverank_gpu.operations.backend import Backend
+from liverank_gpu.operations.csr import Csr, GraphView
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.programs import ProgramGraph, VertexProgram
+from liverank_gpu.programs.algorithms import EdgeTriangles, VertexTriangles, distinct
 
 
 def ids_by_position(graph: DynamicGraph) -> Array:
@@ -25,12 +37,6 @@ def absent_positions(graph: DynamicGraph) -> Array:
     absent = graph.backend.xp.zeros(graph.vertices, np.uint8)
     absent[graph.free] = 1
     return absent
-
-
-def distinct(xp: Any, values: Array) -> Array:
-    """The values in ascending order, each once; NumPy's own takes a hundred times as long."""
-    values = xp.sort(values)
-    return values[xp.concatenate([values[:1] == values[:1], values[1:] != values[:-1]])]
 
 
 def program_graph(graph: DynamicGraph, program: VertexProgram) -> ProgramGraph:
@@ -124,7 +130,65 @@ class Undirected(NamedTuple):
         return Edges(keys >> 32, keys & 0xFFFFFFFF, order)
 
 
-def neighbour_lists(graph: DynamicGraph) -> Csr:
+def _edge_triangles(backend: Backend, oriented: Csr, sources: Array) -> Array:
+    """int32[m], the triangles of each edge."""
+    if len(sources) == 0:
+        return backend.xp.zeros(0, np.int32)
+    return backend.run(CountTriangles(oriented, sources, every_edge=True))
+
+
+class MemoryNeighbours:
+    """See liverank_gpu.programs.algorithms.Neighbours."""
+
+    def __init__(self, graph: DynamicGraph) -> None:
+        self._graph, self.run = graph, graph.backend.run
+        self.work = (0, 0)
+        self._viewed: ProgramGraph | None = None
+        self._entries: tuple[Array, Array] | None = None
+
+    def _read(self, entries: int) -> None:
+        self.work = (self.work[0] + 1, self.work[1] + entries)
+
+    def core_numbers(self) -> Array:
+        """Peeling: Matula and Beck, "Smallest-last ordering" (JACM 1983)."""
+        lists = _neighbour_lists(self._graph)
+        self._read(int(self._graph.backend.device.sum(lists.row_lengths)))
+        return self.run(CoreNumbers(lists))
+
+    def votes(self, labels: Array) -> Iterator[tuple[slice, Array]]:
+        graph, xp = self._graph, self._graph.backend.xp
+        if self._entries is None:
+            rows, neighbours, _ = graph.backend.rebuild.entries(graph.outgoing.csr)
+            if graph.directed:
+                others = graph.backend.rebuild.entries(graph.incoming.csr)
+                rows = xp.concatenate([rows, others[0]])
+                neighbours = xp.concatenate([neighbours, others[1]])
+            self._entries = rows.astype(np.int64) << 32, neighbours
+        keys, neighbours = self._entries
+        self._read(len(keys))
+        yield slice(None), keys | labels[neighbours]
+
+    def changed(self, flags: Array) -> bool:
+        return bool(self._graph.backend.device.sum(flags))
+
+    def program_graph(self) -> ProgramGraph:
+        graph = self._graph
+        if self._viewed is None:
+            csr = _neighbour_lists(graph)
+            lengths = csr.row_lengths
+            longest = int(lengths.max()) if graph.vertices else 0
+            loops = graph.backend.xp.zeros(graph.vertices, np.uint8)
+            view = GraphView(graph.vertices, 0, csr, csr, loops, lengths, longest)
+            ids, absent = ids_by_position(graph), absent_positions(graph)
+            self._viewed = ProgramGraph(view, None, ids, absent, graph.ids.count, both=False)
+        elif not graph.directed:  # its arrays may be copies now
+            csr = _neighbour_lists(graph)
+            view = self._viewed.view._replace(outgoing=csr, incoming=csr)
+            self._viewed = self._viewed._replace(view=view)
+        return self._viewed
+
+
+def _neighbour_lists(graph: DynamicGraph) -> Csr:
     """The neighbours of each position, without direction, loops and weights."""
     if not graph.directed:
         return graph.outgoing.csr._replace(weights=None)
@@ -133,3 +197,135 @@ def neighbour_lists(graph: DynamicGraph) -> Csr:
     ends = position[edges.keys >> 32], position[edges.keys & 0xFFFFFFFF]
     both = xp.concatenate([ends[0] << 32 | ends[1], ends[1] << 32 | ends[0]])
     return edges.lists(xp, xp.sort(both))
+
+
+# ---- trusses: triangles are listed for an interval of rows at a time, all of them once if they fit
+# into half of the free memory, else again in each iteration ----
+
+_PAIR_BYTES = 8
+"""Bytes of a triangle in the list of one of its edges."""
+
+
+class MemoryTrusses:
+    """See liverank_gpu.programs.algorithms.Trusses."""
+
+    def __init__(self, graph: DynamicGraph, partitions: int) -> None:
+        self._backend = backend = graph.backend
+        edges = Undirected.of(graph)
+        self._by_id = edges.by_id(graph)
+        self._oriented = edges.lists(backend.xp, edges.keys)
+        self._sources = edges.sources
+        self._triangles = _edge_triangles(backend, self._oriented, self._sources)
+        self._bounds = self._triangles.copy()
+        self._marks = (self._triangles > 0).astype(np.int32)
+        self._intervals = list(self._divided(partitions)) if len(edges.keys) else []
+        self.partitions = len(self._intervals)
+        self._kept: TriangleLists | None = None
+        self.examined = self.iterations = 0
+        self.finished = len(edges.keys) == 0
+
+    def _divided(self, partitions: int) -> Iterator[Interval]:
+        """Intervals whose lists have at most one part in `partitions` of all triangles and fit into
+        half of the free memory, or are those of one row.
+        """
+        device, oriented = self._backend.device, self._oriented
+        ends = device.to_host(oriented.row_starts + oriented.row_lengths)
+        # entries of the lists of the edges before each, and of the rows up to each
+        before = np.append(0, np.cumsum(device.to_host(self._triangles), dtype=np.int64))
+        through = before[ends]
+        free = device.memory_available() // (2 * _PAIR_BYTES)
+        total, rows = int(through[-1]), len(ends)
+        most = min(max(1, free), -(-total // partitions))
+        first_row = first_edge = done = 0
+        while done < total:
+            end_row = int(np.searchsorted(through, done + most, side="right"))
+            end_row = min(max(end_row, first_row + 1), rows)
+            end_edge = int(ends[end_row - 1])
+            yield Interval(first_row, end_row, first_edge, end_edge)
+            first_row, first_edge, done = end_row, end_edge, int(through[end_row - 1])
+
+    def _lists(self, interval: Interval) -> TriangleLists:
+        if self._kept is not None:
+            return self._kept
+        xp, backend = self._backend.xp, self._backend
+        counts = self._triangles[interval.first_edge : interval.end_edge]
+        starts = xp.zeros(len(counts) + 1, np.int64)
+        starts[1:] = xp.cumsum(counts, dtype=np.int64)
+        size = int(starts[-1])
+        others = backend.device.allocate("lists of triangles", 2 * size, np.int32)
+        lists = TriangleLists(starts, others.reshape(size, 2))
+        backend.run(ListTriangles(self._oriented, self._sources, interval, lists))
+        if len(self._intervals) == 1:
+            self._kept = lists
+        return lists
+
+    def lower(self, by_bisection: bool) -> None:
+        """Examines the marked edges of each interval."""
+        fallen = 0
+        for interval in self._intervals:
+            marks = self._marks[interval.first_edge : interval.end_edge]
+            if self._kept is None and not int(self._backend.device.sum(marks)):
+                continue
+            lists = self._lists(interval)
+            examined, changed = self._backend.run(
+                LowerBounds(interval, lists, by_bisection, self._bounds, self._marks)
+            )
+            self.examined += examined
+            fallen += changed
+        self.iterations += 1
+        self.finished = fallen == 0
+
+    def found(self, more: int) -> tuple[Array, tuple[Array, Array], int]:
+        sources, targets, order = self._by_id
+        return self._bounds[order] + np.int32(more), (sources, targets), self.iterations
+
+
+# ---- the whole graph ----
+
+
+class MemoryGraph:
+    """See liverank_gpu.programs.algorithms.AnalysedGraph."""
+
+    def __init__(self, graph: DynamicGraph) -> None:
+        self._graph, self.backend = graph, graph.backend
+
+    @property
+    def vertices(self) -> int:
+        return self._graph.ids.count
+
+    @property
+    def ids(self) -> Array:
+        return ids_by_position(self._graph)
+
+    @property
+    def absent(self) -> Array:
+        return absent_positions(self._graph)
+
+    def neighbours(self, repeats: bool = False) -> AbstractContextManager[MemoryNeighbours]:  # noqa: ARG002
+        return nullcontext(MemoryNeighbours(self._graph))
+
+    def vertex_triangles(self) -> VertexTriangles:
+        graph, xp = self._graph, self.backend.xp
+        edges, counts = Undirected.of(graph), xp.zeros(graph.vertices, np.int64)
+        if len(edges.keys):
+            oriented = edges.lists(xp, edges.keys)
+            found = self.backend.run(CountTriangles(oriented, edges.sources, every_edge=False))
+            # each triangle is found at two entries of its first vertex
+            first, others = (
+                xp.bincount(ends, weights=found, minlength=graph.vertices)
+                for ends in (edges.sources, oriented.column_indices)
+            )
+            counts = (first / 2.0 + others).astype(np.int64)
+        return VertexTriangles(counts, edges.degree, edges.rank, len(edges.keys), 1)
+
+    def edge_triangles(self) -> EdgeTriangles:
+        edges = Undirected.of(self._graph)
+        oriented = edges.lists(self.backend.xp, edges.keys)
+        counts = _edge_triangles(self.backend, oriented, edges.sources)
+        sources, targets, order = edges.by_id(self._graph)
+        total = int(self.backend.device.sum(counts))
+        largest = int(counts.max()) if len(counts) else 0
+        return EdgeTriangles(counts[order], (sources, targets), total, largest, 1)
+
+    def trusses(self, partitions: int) -> AbstractContextManager[MemoryTrusses]:
+        return nullcontext(MemoryTrusses(self._graph, partitions))

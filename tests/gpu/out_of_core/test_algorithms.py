@@ -12,13 +12,12 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from liverank_gpu import InvalidValue, Options, OutOfCorePrograms
+from liverank_gpu import PROGRAMS, InvalidValue, Options, OutOfCorePrograms
 from liverank_gpu.backends import backend_named
 from liverank_gpu.operations.backend import Backend
-from liverank_gpu.out_of_core import algorithms, ranking, spool
-from liverank_gpu.out_of_core.algorithms import ALGORITHMS, WindowedLabels
-from liverank_gpu.programs.algorithms import most_frequent
-from liverank_gpu.programs.truss import SUPPORT
+from liverank_gpu.out_of_core import ranking, spool
+from liverank_gpu.out_of_core.views import VOTE_BYTES
+from liverank_gpu.programs.algorithms import SUPPORT, Algorithm, most_frequent
 from liverank_gpu.types import VertexOrder
 from tests.gpu.out_of_core.streamed import (
     added,
@@ -30,7 +29,7 @@ from tests.gpu.out_of_core.streamed import (
 from tests.gpu.programs import oracle
 
 VERTICES = 310
-NAMES = [each.name for each in ALGORITHMS]
+NAMES = [name for name, each in PROGRAMS.items() if isinstance(each, Algorithm)]
 
 
 def _expected(name: str, graph: nx.DiGraph, options: Options) -> dict[int, float]:
@@ -177,7 +176,7 @@ def test_votes_take_what_the_budget_says() -> None:
     finally:
         tracemalloc.stop()
     taken = peak / len(votes)
-    assert WindowedLabels.TEMPORARY_BYTES / 2 < taken <= WindowedLabels.TEMPORARY_BYTES
+    assert VOTE_BYTES / 2 < taken <= VOTE_BYTES
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -200,7 +199,6 @@ def test_arrays_stay_within_the_budget(name: str, directed: bool) -> None:
     memory = vertices * ranking.algorithm_bytes(backend, weighted=False) + streamed
     for _ in range(2):  # the first run compiles
         with (
-            patch.object(algorithms, "_PIECE", 1 << 10),
             patch.object(spool, "_PIECE", 1 << 10),
             added(columns, Options(directed=directed), backend, memory, vertices) as graph,
         ):

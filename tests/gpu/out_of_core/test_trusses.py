@@ -13,9 +13,9 @@ import pytest
 
 from liverank_gpu import InvalidValue, Options
 from liverank_gpu.operations.backend import Backend
-from liverank_gpu.out_of_core.algorithms import WindowedTrusses, supported_bounds
+from liverank_gpu.out_of_core.views import WindowedTrusses, supported_bounds
 from liverank_gpu.out_of_core.windows import Window, WindowStream
-from liverank_gpu.programs.truss import NO_TRIANGLES
+from liverank_gpu.programs.algorithms import NO_TRIANGLES
 from tests.gpu.out_of_core.streamed import (
     Columns,
     added,
@@ -115,7 +115,7 @@ def test_entries_are_copied_to_the_host_once_an_iteration(backend: Backend) -> N
         reload(stream, window, slots)
 
     def lowered(trusses: WindowedTrusses, by_bisection: bool) -> None:
-        expected[0] += 2 * sum(window.slots for window in trusses.stream.windows)
+        expected[0] += 2 * sum(window.slots for window in trusses.pairs.stream.windows)
         with patch.object(device, "to_host", counted):
             lower(trusses, by_bisection)
 

@@ -29,7 +29,7 @@ def test_the_extension_has_the_built_in_programs() -> None:
     found = [each for each in vars(algorithms).values() if isinstance(each, VertexProgram)]
     assert len(found) == 5
     for program in found:
-        assert hasattr(kernels, f"gather_window_{program.digest}"), program.name
+        assert hasattr(kernels, f"initialise_{program.digest}"), program.name
 
 
 def test_the_kind_of_a_parameter_makes_another_program() -> None:

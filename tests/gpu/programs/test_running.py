@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import pytest
 
 from liverank_gpu import PROGRAMS, EdgeBatch, Engine, InvalidValue, Options, OutOfMemory, ProgramRun
+from liverank_gpu.operations.analysis import CoreNumbers
 from liverank_gpu.operations.backend import Backend
+from tests.gpu.observed import observed
 
 KINDS: list[dict[str, Any]] = [
     {},
@@ -146,11 +147,11 @@ def test_a_run_for_whose_copy_there_is_no_memory_fails_and_the_batch_stands(
 def test_a_run_whose_step_fails_has_ended_with_this_error(backend: Backend) -> None:
     engine = _engine(backend)
     run = engine.programs.begin("cores")
-    error = OutOfMemory("core numbers", 2, 1)
-    with (
-        patch.object(type(backend.cores), "core_numbers", side_effect=error),
-        pytest.raises(OutOfMemory),
-    ):
+
+    def fails(*_: Any) -> Any:
+        raise OutOfMemory("core numbers", 2, 1)
+
+    with observed(CoreNumbers, fails), pytest.raises(OutOfMemory):
         run.step(0.0)
     assert run.done
     run.step(0.0)

@@ -14,8 +14,7 @@ from typing import Any
 
 import pytest
 
-from liverank_gpu import PROGRAMS, ProgramRun
-from liverank_gpu.programs.running import RunningVertexProgram
+from liverank_gpu import PROGRAMS, ProgramRun, VertexProgram
 from liverank_service.formats.media_types import EXPORTED
 from liverank_service.http.analysis_schemas import (
     AnalysisInfo,
@@ -45,19 +44,20 @@ def path(server: Server) -> str:
 
 
 class Held:
-    """Runs that do not advance until they are freed."""
+    """Runs of vertex programs that do not advance until they are freed."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._free = threading.Event()
-        advance = RunningVertexProgram.step
+        advance = ProgramRun.step
 
         def step(run: ProgramRun, seconds: float) -> None:
-            if self._free.is_set() or seconds == math.inf:
+            free = self._free.is_set() or not isinstance(run.program, VertexProgram)
+            if free or seconds == math.inf:
                 advance(run, seconds)
             else:
                 time.sleep(0.001)
 
-        monkeypatch.setattr(RunningVertexProgram, "step", step)
+        monkeypatch.setattr(ProgramRun, "step", step)
 
     def free(self) -> None:
         self._free.set()

@@ -6,11 +6,11 @@ and so are the sums of the chunks added: results do not depend on the number of 
 
 from __future__ import annotations
 
-from liverank_gpu.backends.cpu.analysis import CpuComponents, CpuCores, CpuTriangles
+from liverank_gpu.backends.cpu.analysis import ANALYSIS, CpuComponents
 from liverank_gpu.backends.cpu.device import CpuDevice
 from liverank_gpu.backends.cpu.generate import CpuGenerate
 from liverank_gpu.backends.cpu.graph import CpuGraph, CpuLists, CpuRebuild
-from liverank_gpu.backends.cpu.programs import CpuPrograms, CpuProgramWindows
+from liverank_gpu.backends.cpu.programs import PROGRAMS
 from liverank_gpu.backends.cpu.published import CpuForwardPush, CpuPublished
 from liverank_gpu.backends.cpu.residual import CpuFrontier, CpuResidual, CpuRounds
 from liverank_gpu.backends.cpu.select import CpuSelect
@@ -27,7 +27,7 @@ def cpu_backend() -> Backend:
     return Backend(
         name="cpu",
         costs=HOST_COSTS,
-        run=Kernels(SWEEPS, MULTIVECTOR),
+        run=Kernels(SWEEPS, MULTIVECTOR, PROGRAMS, ANALYSIS),
         device=device,
         graph=graph,
         rebuild=rebuild,
@@ -41,10 +41,6 @@ def cpu_backend() -> Backend:
         select=CpuSelect(device),
         lists=CpuLists(rebuild),
         generate=CpuGenerate(device),
-        programs=CpuPrograms(),
-        program_windows=CpuProgramWindows(),
-        cores=CpuCores(),
         components=CpuComponents(),
-        triangles=CpuTriangles(device),
         compiles_kernels=False,
     )

@@ -11,14 +11,15 @@ from liverank_gpu.operations.analysis import (
     ComponentOperations,
     Components,
     ComponentsSolved,
-    CoreOperations,
-    EdgeBounds,
-    Interval,
-    RowWindow,
-    TriangleLists,
-    TriangleOperations,
+    CoreNumbers,
+    CountBetween,
+    CountEntriesBetween,
+    CountTriangles,
+    ListTriangles,
+    LowerBounds,
+    LowerCores,
 )
-from liverank_gpu.operations.csr import Csr, GraphView, Rows
+from liverank_gpu.operations.csr import Csr, GraphView, Table
 from liverank_gpu.operations.device import Array
 
 # ---- strongly connected components on ``cpu`` ----
@@ -75,89 +76,72 @@ class CpuComponents(ComponentOperations):
 # ---- core numbers on ``cpu`` ----
 
 
-class CpuCores(CoreOperations):
-    """See CoreOperations."""
+def _core_numbers(do: CoreNumbers) -> Array:
+    degree = do.lists.row_lengths.copy()
+    order, place = np.empty((2, len(degree)), np.int32)
+    longest = int(degree.max()) if len(degree) else 0
+    first = np.zeros(longest + 2, np.int64)
+    kernels.core_numbers(do.lists, degree, order, place, first)
+    return degree
 
-    def core_numbers(self, lists: Csr) -> Array:
-        degree = lists.row_lengths.copy()
-        order, place = np.empty((2, len(degree)), np.int32)
-        longest = int(degree.max()) if len(degree) else 0
-        first = np.zeros(longest + 2, np.int64)
-        kernels.core_numbers(lists, degree, order, place, first)
-        return degree
 
-    def lower_cores(
-        self, lists: Csr, rows: Rows, bounds: Array, blocks: Array, shift: int, now: int
-    ) -> int:
-        fallen: int = kernels.lower_cores(
-            rows.groups, rows.order, lists, bounds, blocks, shift, now
-        )
-        return fallen
+def _lower_cores(do: LowerCores) -> int:
+    rows = (do.rows.groups, do.rows.order, do.lists)
+    fallen: int = kernels.lower_cores(*rows, do.bounds, do.blocks, do.shift, do.now)
+    return fallen
 
 
 # ---- triangles on ``cpu`` ----
 
 
-class CpuTriangles(TriangleOperations):
-    """See TriangleOperations."""
-
-    def __init__(self, device: CpuDevice) -> None:
-        self._device = device
-
-    def count_triangles(self, oriented: Csr, sources: Array, every_edge: bool) -> Array:
-        groups, places = self._parts(oriented, sources)
-        triangles = np.zeros(len(sources), np.int32)
-        third = np.zeros(len(sources) if every_edge else 0, np.int32)
-        kernels.count_triangles(groups, oriented, places, every_edge, triangles, third)
-        return triangles + third if every_edge else triangles
-
-    def count_between(self, lowest: RowWindow, middle: RowWindow, triangles: Array) -> None:
-        kernels.count_between(_rows_of(lowest), _rows_of(middle), triangles)
-
-    def count_entries_between(
-        self,
-        lowest: RowWindow,
-        middle: RowWindow,
-        of_lowest: bool,
-        counts: Array,
-        bounds: EdgeBounds | None = None,
-    ) -> None:
-        windows = _rows_of(lowest), _rows_of(middle)
-        kernels.count_entries_between(*windows, of_lowest, counts, bounds)
-
-    def list_triangles(
-        self, oriented: Csr, sources: Array, interval: Interval, lists: TriangleLists
-    ) -> None:
-        groups, places = self._parts(oriented, sources)
-        ends = lists.starts[:-1].copy()
-        kernels.list_triangles(groups, oriented, places, interval, ends, lists.others)
-
-    def lower_bounds(
-        self,
-        interval: Interval,
-        lists: TriangleLists,
-        by_bisection: bool,
-        bounds: Array,
-        marks: Array,
-    ) -> tuple[int, int]:
-        counts: tuple[int, int] = kernels.lower_bounds(
-            interval.first_edge, lists.starts, lists.others, by_bisection, bounds, marks
-        )
-        return counts
-
-    def _parts(
-        self, oriented: Csr, sources: NDArray[np.int32]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        """Rows divided among the threads by the entries that they compare, and their places."""
-        vertices, parts = len(oriented.row_lengths), kernels.threads()
-        lengths = oriented.row_lengths[oriented.column_indices]
-        work = np.cumsum(np.bincount(sources, lengths, vertices))  # of the rows up to each
-        limits = np.searchsorted(work, work[-1] / parts * np.arange(1, parts))
-        places = self._device.allocate("triangles", parts * vertices, np.int32)
-        places.fill(0)
-        return np.concatenate([[0], limits, [vertices]]), places
+def _count_triangles(do: CountTriangles) -> Array:
+    groups, places = _parts(do.oriented, do.sources)
+    triangles = np.zeros(len(do.sources), np.int32)
+    third = np.zeros(len(do.sources) if do.every_edge else 0, np.int32)
+    kernels.count_triangles(groups, do.oriented, places, do.every_edge, triangles, third)
+    return triangles + third if do.every_edge else triangles
 
 
-def _rows_of(window: RowWindow) -> RowWindow:
-    """Without weights, which no kernel of triangles reads."""
-    return window._replace(lists=window.lists._replace(weights=None))
+def _count_between(do: CountBetween) -> None:
+    kernels.count_between(do.lowest, do.middle, do.triangles)
+
+
+def _count_entries_between(do: CountEntriesBetween) -> None:
+    kernels.count_entries_between(do.lowest, do.middle, do.of_lowest, do.counts, do.bounds)
+
+
+def _list_triangles(do: ListTriangles) -> None:
+    groups, places = _parts(do.oriented, do.sources)
+    ends = do.lists.starts[:-1].copy()
+    kernels.list_triangles(groups, do.oriented, places, do.interval, ends, do.lists.others)
+
+
+def _lower_bounds(do: LowerBounds) -> tuple[int, int]:
+    counts: tuple[int, int] = kernels.lower_bounds(
+        do.interval.first_edge, *do.lists, do.by_bisection, do.bounds, do.marks
+    )
+    return counts
+
+
+def _parts(
+    oriented: Csr, sources: NDArray[np.int32]
+) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """Rows divided among the threads by the entries that they compare, and their places."""
+    vertices, parts = len(oriented.row_lengths), kernels.threads()
+    lengths = oriented.row_lengths[oriented.column_indices]
+    work = np.cumsum(np.bincount(sources, lengths, vertices))  # of the rows up to each
+    limits = np.searchsorted(work, work[-1] / parts * np.arange(1, parts))
+    places = CpuDevice().allocate("triangles", parts * vertices, np.int32)
+    places.fill(0)
+    return np.concatenate([[0], limits, [vertices]]), places
+
+
+ANALYSIS: Table = {
+    CoreNumbers: _core_numbers,
+    LowerCores: _lower_cores,
+    CountTriangles: _count_triangles,
+    CountBetween: _count_between,
+    CountEntriesBetween: _count_entries_between,
+    ListTriangles: _list_triangles,
+    LowerBounds: _lower_bounds,
+}

@@ -12,7 +12,7 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -24,21 +24,23 @@ from liverank_gpu.backends.cpu.sweeps import chunk_rows
 from liverank_gpu.errors import BackendUnavailable
 from liverank_gpu.native import compiler, extension, kernels
 from liverank_gpu.native.level import level
+from liverank_gpu.operations.csr import Table
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.programs import (
     AGGREGATE_IDENTITY,
     LOOKING_PART,
+    Gather,
     Gathered,
-    Mode,
+    InitialiseProgram,
     ProgramGraph,
-    ProgramOperations,
     ProgramState,
-    ProgramWindowOperations,
+    RunProgram,
+    SupportsAny,
     VertexProgram,
-    WindowState,
     definitions,
     number,
     parameter_record,
+    run_every_vertex,
 )
 
 # The loops of vertex programs on ``cpu`` (gpu/liverank_gpu/native/programs.h), for one program
@@ -104,10 +106,7 @@ def loops_of(program: VertexProgram) -> ProgramLoops:
 def program_struct(program: VertexProgram) -> str:
     """The program as programs.h wants it, and its kernels."""
     loops = ["initialise"]
-    if program.every_vertex:
-        loops += ["aggregate", "gather"]
-    else:
-        loops += ["send", "receive"]
+    loops += ["aggregate", "gather_all"] if program.every_vertex else ["send", "receive", "gather"]
     if program.monotone:
         loops += ["send_in_place", "supports"]
     if program.first_wins:
@@ -117,7 +116,7 @@ def program_struct(program: VertexProgram) -> str:
         *definitions(program),
         f"static constexpr Value IDENTITY = (Value){number(program.identity)};",
         "};",
-        *(f"PROGRAM_KERNEL({program.digest}, {loop});" for loop in [*loops, "gather_window"]),
+        *(f"PROGRAM_KERNEL({program.digest}, {loop});" for loop in loops),
     ]
     return "\n".join(line.rstrip("\n") for line in lines) + "\n"
 
@@ -221,54 +220,31 @@ _LEAST_MESSAGES = 1 << 15
 """Messages of a superstep below which the calling thread sends all."""
 
 
-class CpuPrograms(ProgramOperations):
-    """See ProgramOperations."""
+def _initialise(do: InitialiseProgram) -> None:
+    graph, state = do.graph, do.state
+    counts = np.array([state.count, 0])
+    loops_of(do.program).initialise(
+        do.first,
+        arguments_of_vertex(graph),
+        graph.absent,
+        packed_parameters(do.parameters, graph.vertices),
+        state.values,
+        state.active,
+        counts,
+    )
+    state.count = int(counts[_NEXT])
 
-    def initialise(
-        self,
-        program: VertexProgram,
-        parameters: Mapping[str, float],
-        graph: ProgramGraph,
-        first: int,
-        state: ProgramState,
-    ) -> None:
-        counts = np.array([state.count, 0])
-        loops_of(program).initialise(
-            first,
-            arguments_of_vertex(graph),
-            graph.absent,
-            packed_parameters(parameters, graph.vertices),
-            state.values,
-            state.active,
-            counts,
-        )
-        state.count = int(counts[_NEXT])
 
-    def run(
-        self,
-        program: VertexProgram,
-        parameters: Mapping[str, float],
-        graph: ProgramGraph,
-        mode: Mode,
-        supersteps: int,
-        state: ProgramState,
-    ) -> None:
-        loops = loops_of(program)
-        given = packed_parameters(parameters, graph.vertices)
-        if program.every_vertex:
-            _run_all(program, loops, given, graph, supersteps, state)
-        else:
-            _run_active(program, loops, given, graph, mode, supersteps, state)
+def _run(do: RunProgram) -> None:
+    if do.program.every_vertex:
+        run_every_vertex(do, _gather, partial(_aggregated, do))
+    else:
+        _run_active(do)
 
-    def supports_any(
-        self,
-        program: VertexProgram,
-        parameters: Mapping[str, float],
-        values: Array,
-        edges: tuple[Array, Array, Array | None],
-    ) -> bool:
-        given = packed_parameters(parameters, len(values))
-        return bool(loops_of(program).supports(*edges, given, values))
+
+def _supports_any(do: SupportsAny) -> bool:
+    given = packed_parameters(do.parameters, len(do.values))
+    return bool(loops_of(do.program).supports(*do.edges, given, do.values))
 
 
 def packed_parameters(parameters: Mapping[str, float], vertices: int) -> Array:
@@ -281,16 +257,10 @@ def arguments_of_vertex(graph: ProgramGraph) -> tuple[Array, Array, Array]:
     return graph.ids, graph.view.degree, graph.view.incoming.row_lengths
 
 
-def _run_active(
-    program: VertexProgram,
-    loops: ProgramLoops,
-    given: Array,
-    graph: ProgramGraph,
-    mode: Mode,
-    supersteps: int,
-    state: ProgramState,
-) -> None:
-    view, in_place = graph.view, mode == "asynchronous"
+def _run_active(do: RunProgram) -> None:
+    graph, state, program = do.graph, do.state, do.program
+    loops, given = loops_of(program), packed_parameters(do.parameters, graph.vertices)
+    view, in_place = graph.view, do.mode == "asynchronous"
     send = loops.send_in_place if in_place else loops.send
     accumulated = np.full(0 if in_place else view.vertices, program.identity, program.dtype)
     marks = np.zeros(view.vertices, np.int32)
@@ -298,7 +268,7 @@ def _run_active(
     vertex, active = arguments_of_vertex(graph), state.active
     directions = (view.outgoing, view.incoming)[: 2 if graph.both else 1]
     looks = program.first_wins and state.fresh and not in_place
-    for _ in range(supersteps):
+    for _ in range(do.supersteps):
         if state.count == 0:
             break
         sending = active[: state.count]
@@ -364,74 +334,47 @@ def _look(
     return np.concatenate([found[first : first + some] for first, some in parts])
 
 
-def _run_all(
-    program: VertexProgram,
-    loops: ProgramLoops,
-    given: Array,
-    graph: ProgramGraph,
-    supersteps: int,
-    state: ProgramState,
-) -> None:
-    view, rows = graph.view, graph.in_rows
+def _aggregated(do: RunProgram, values: Array) -> float:
+    """The aggregate of values, those of the groups in their order."""
+    graph, rows, program = do.graph, do.graph.in_rows, do.program
     assert rows is not None
-    values = state.values
-    new_values = values.copy() if supersteps else values
-    count = len(rows.groups) - 1
-    vertex, chunks = arguments_of_vertex(graph), (rows.groups, rows.order)
-    start = AGGREGATE_IDENTITY[program.aggregator]
+    total = AGGREGATE_IDENTITY[program.aggregator]
     combine = {"sum": np.add, "min": np.minimum, "max": np.maximum}[program.aggregator]
-
-    def aggregated() -> float:
-        aggregates = np.full(count, start)
-        loops.aggregate(*chunks, vertex, graph.absent, given, values, aggregates)
-        total = start
-        for each in aggregates.tolist():  # in the order of the groups
-            total = float(combine(total, each))
-        return total
-
-    state.aggregate, state.count = aggregated(), graph.vertices
-    for _ in range(supersteps):
-        changed = np.zeros(count, np.uint8)
-        numbers = (state.supersteps, state.aggregate, given)
-        arrays = (view.incoming, view.loop, vertex, graph.absent)
-        loops.gather(*chunks, *arrays, *numbers, values, new_values, changed)
-        values, new_values = new_values, values
-        state.supersteps += 1
-        state.edges += view.edges
-        state.aggregate = aggregated()
-        if not changed.any():
-            state.count = 0
-            break
-    state.values = values
+    aggregates = np.full(len(rows.groups) - 1, total)
+    given = packed_parameters(do.parameters, graph.vertices)
+    vertex = arguments_of_vertex(graph)
+    loops_of(program).aggregate(
+        rows.groups, rows.order, vertex, graph.absent, given, values, aggregates
+    )
+    for each in aggregates.tolist():
+        total = float(combine(total, each))
+    return total
 
 
-# ---- vertex programs on windows of in-lists on ``cpu`` ----
-
-
-class CpuProgramWindows(ProgramWindowOperations):
-    """See ProgramWindowOperations."""
-
-    def gather_window(
-        self,
-        program: VertexProgram,
-        parameters: Mapping[str, float],
-        graph: ProgramGraph,
-        state: WindowState,
-        since: int,
-        now: int,
-    ) -> Gathered:
-        rows, view = graph.in_rows, graph.view
-        assert rows is not None
-        arrays = (state.values, state.new_values, state.steps, state.new_steps, state.blocks)
-        return Gathered(
-            *loops_of(program).gather_window(
-                rows.groups,
-                rows.order,
-                view.incoming,
-                view.loop,
-                arguments_of_vertex(graph),
-                graph.both,
-                packed_parameters(parameters, graph.vertices),
-                (*arrays, state.shift, state.superstep, state.aggregate, since, now),
-            )
+def _gather(do: Gather) -> Gathered:
+    graph, rows, view, state = do.graph, do.graph.in_rows, do.graph.view, do.state
+    assert rows is not None
+    arrays = (state.values, state.new_values, state.steps, state.new_steps, state.blocks)
+    loops = loops_of(do.program)
+    gather = loops.gather_all if do.program.every_vertex else loops.gather
+    return Gathered(
+        *gather(
+            rows.groups,
+            rows.order,
+            view.incoming,
+            view.loop,
+            arguments_of_vertex(graph),
+            graph.absent,
+            graph.both,
+            packed_parameters(do.parameters, graph.vertices),
+            (*arrays, state.shift, state.superstep, state.aggregate, do.since, do.now),
         )
+    )
+
+
+PROGRAMS: Table = {
+    InitialiseProgram: _initialise,
+    RunProgram: _run,
+    SupportsAny: _supports_any,
+    Gather: _gather,
+}

@@ -65,7 +65,14 @@ def make_backend(device: Device) -> Backend:
     return Backend(
         name="cuda",
         costs=_COSTS,
-        run=Kernels(sweeps.table, multivector.table),
+        run=Kernels(
+            sweeps.table,
+            multivector.table,
+            CudaPrograms(launcher).table,
+            CudaProgramWindows(launcher).table,
+            CudaCores(launcher).table,
+            CudaTriangles(launcher).table,
+        ),
         device=cuda_device,
         graph=graph,
         rebuild=rebuild,
@@ -79,10 +86,6 @@ def make_backend(device: Device) -> Backend:
         select=CudaSelect(launcher),
         lists=CudaLists(launcher),
         generate=CudaGenerate(launcher),
-        programs=CudaPrograms(launcher),
-        program_windows=CudaProgramWindows(launcher),
-        cores=CudaCores(launcher),
-        triangles=CudaTriangles(launcher),
         pages=CudaPages(launcher, graph, rebuild, device.pages) if device.pages else None,
     )
 

@@ -8,14 +8,16 @@ from liverank_gpu.backends.cuda.kernels.counts import CORE_COUNTS
 from liverank_gpu.backends.cuda.kernels.loader import WARP
 from liverank_gpu.backends.cuda.launcher import Launcher, blocks_for
 from liverank_gpu.operations.analysis import (
-    CoreOperations,
-    EdgeBounds,
-    Interval,
+    CoreNumbers,
+    CountBetween,
+    CountEntriesBetween,
+    CountTriangles,
+    ListTriangles,
+    LowerBounds,
+    LowerCores,
     RowWindow,
-    TriangleLists,
-    TriangleOperations,
 )
-from liverank_gpu.operations.csr import Csr, Rows
+from liverank_gpu.operations.csr import Csr, Table
 from liverank_gpu.operations.device import Array
 
 # ---- core numbers on ``cuda`` ----
@@ -27,13 +29,19 @@ _WAVES = 16
 """Blocks of a launch over rows, over those that are resident: rows differ in work."""
 
 
-class CudaCores(CoreOperations):
-    """See CoreOperations."""
+class CudaCores:
+    """Core numbers."""
 
     def __init__(self, launch: Launcher) -> None:
         self._launch = launch
 
-    def core_numbers(self, lists: Csr) -> Array:
+    @property
+    def table(self) -> Table:
+        """What runs each operation."""
+        return {CoreNumbers: self._core_numbers, LowerCores: self._lower_cores}
+
+    def _core_numbers(self, do: CoreNumbers) -> Array:
+        lists = do.lists
         xp, vertices = self._launch.xp, len(lists.row_lengths)
         degree = lists.row_lengths.copy()
         start = np.zeros(CORE_COUNTS["SIZE"], np.int64)
@@ -52,9 +60,9 @@ class CudaCores(CoreOperations):
         )
         return degree
 
-    def lower_cores(
-        self, lists: Csr, rows: Rows, bounds: Array, blocks: Array, shift: int, now: int
-    ) -> int:
+    def _lower_cores(self, do: LowerCores) -> int:
+        lists, rows, bounds = do.lists, do.rows, do.bounds
+        blocks, shift, now = do.blocks, do.shift, do.now
         fallen = self._launch.xp.zeros(1, np.uint64)
         self._launch(
             "cores",
@@ -80,29 +88,36 @@ are resident: edges differ in work.
 """
 
 
-class CudaTriangles(TriangleOperations):
-    """See TriangleOperations."""
+class CudaTriangles:
+    """Triangles of an oriented graph, and bounds of its edges."""
 
     def __init__(self, launch: Launcher) -> None:
         self._launch = launch
 
-    def count_triangles(self, oriented: Csr, sources: Array, every_edge: bool) -> Array:
+    @property
+    def table(self) -> Table:
+        """What runs each operation."""
+        return {
+            CountTriangles: self._count_triangles,
+            CountBetween: self._count_between,
+            CountEntriesBetween: self._count_entries_between,
+            ListTriangles: self._list_triangles,
+            LowerBounds: self._lower_bounds,
+        }
+
+    def _count_triangles(self, do: CountTriangles) -> Array:
+        oriented, sources, every_edge = do.oriented, do.sources, do.every_edge
         triangles = self._launch.xp.zeros(len(sources), np.int32)
         name = f"count_triangles<{str(every_edge).lower()}>"
         self._over_edges(name, oriented, sources, triangles)
         return triangles
 
-    def count_between(self, lowest: RowWindow, middle: RowWindow, triangles: Array) -> None:
-        self._between("count_between", lowest, middle, triangles.view(np.uint64))
+    def _count_between(self, do: CountBetween) -> None:
+        self._between("count_between", do.lowest, do.middle, do.triangles.view(np.uint64))
 
-    def count_entries_between(
-        self,
-        lowest: RowWindow,
-        middle: RowWindow,
-        of_lowest: bool,
-        counts: Array,
-        bounds: EdgeBounds | None = None,
-    ) -> None:
+    def _count_entries_between(self, do: CountEntriesBetween) -> None:
+        lowest, middle, of_lowest = do.lowest, do.middle, do.of_lowest
+        counts, bounds = do.counts, do.bounds
         flags = f"{of_lowest}, {bounds is not None}".lower()
         name = f"count_entries_between<{flags}>"
         self._between(name, lowest, middle, counts, *(bounds or (None, None, None)))
@@ -122,9 +137,8 @@ class CudaTriangles(TriangleOperations):
             *counts,
         )
 
-    def list_triangles(
-        self, oriented: Csr, sources: Array, interval: Interval, lists: TriangleLists
-    ) -> None:
+    def _list_triangles(self, do: ListTriangles) -> None:
+        oriented, sources, interval, lists = do.oriented, do.sources, do.interval, do.lists
         self._over_edges(
             "list_triangles",
             oriented,
@@ -136,14 +150,9 @@ class CudaTriangles(TriangleOperations):
             lists.others,
         )
 
-    def lower_bounds(
-        self,
-        interval: Interval,
-        lists: TriangleLists,
-        by_bisection: bool,
-        bounds: Array,
-        marks: Array,
-    ) -> tuple[int, int]:
+    def _lower_bounds(self, do: LowerBounds) -> tuple[int, int]:
+        interval, lists, by_bisection = do.interval, do.lists, do.by_bisection
+        bounds, marks = do.bounds, do.marks
         edges, counts = interval.end_edge - interval.first_edge, self._launch.xp.zeros(2, np.uint64)
         self._launch(
             "triangles",

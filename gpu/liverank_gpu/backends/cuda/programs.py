@@ -11,19 +11,17 @@ from liverank_gpu.backends.cuda.device import Kernel
 from liverank_gpu.backends.cuda.kernels.counts import PROGRAM_COUNTS
 from liverank_gpu.backends.cuda.kernels.loader import BLOCK, EDGE_CHUNK, program_parts
 from liverank_gpu.backends.cuda.launcher import Launcher, blocks_for
-from liverank_gpu.operations.csr import Rows
+from liverank_gpu.operations.csr import Rows, Table
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.programs import (
     AGGREGATE_IDENTITY,
     LOOKING_PART,
+    Gather,
     Gathered,
-    Mode,
-    ProgramGraph,
-    ProgramOperations,
-    ProgramState,
-    ProgramWindowOperations,
+    InitialiseProgram,
+    RunProgram,
+    SupportsAny,
     VertexProgram,
-    WindowState,
     definitions,
     number,
     parameter_record,
@@ -79,12 +77,21 @@ _NEVER = 2**62
 """Edges of a graph in which no vertex looks for active in-neighbours."""
 
 
-class CudaPrograms(ProgramOperations):
-    """See ProgramOperations."""
+class CudaPrograms:
+    """Vertex programs."""
 
     def __init__(self, launch: Launcher) -> None:
         self._launch = launch
         self._compiled: dict[tuple[str, bool, Unit], dict[str, Kernel]] = {}
+
+    @property
+    def table(self) -> Table:
+        """What runs each operation."""
+        return {
+            InitialiseProgram: self._initialise,
+            RunProgram: self._run,
+            SupportsAny: self._supports_any,
+        }
 
     def _kernel(
         self, program: VertexProgram, weighted: bool, name: str, unit: Unit = "vertices"
@@ -98,14 +105,9 @@ class CudaPrograms(ProgramOperations):
             self._compiled[key] = {each: load(each) for each in expressions}
         return self._compiled[key][name]
 
-    def initialise(
-        self,
-        program: VertexProgram,
-        parameters: Mapping[str, float],
-        graph: ProgramGraph,
-        first: int,
-        state: ProgramState,
-    ) -> None:
+    def _initialise(self, do: InitialiseProgram) -> None:
+        program, parameters, graph = do.program, do.parameters, do.graph
+        first, state = do.first, do.state
         view, count = graph.view, len(state.values)
         found = self._launch.device.to_device(np.array([state.count], np.uint64))
         self._kernel(program, view.weighted, "initialise")(
@@ -126,32 +128,17 @@ class CudaPrograms(ProgramOperations):
         )
         state.count = int(self._launch.device.to_host(found)[0])
 
-    def run(
-        self,
-        program: VertexProgram,
-        parameters: Mapping[str, float],
-        graph: ProgramGraph,
-        mode: Mode,
-        supersteps: int,
-        state: ProgramState,
-    ) -> None:
-        given = parameter_struct(parameters, graph.vertices)
-        if program.every_vertex:
-            self._run_all(program, given, graph, supersteps, state)
+    def _run(self, do: RunProgram) -> None:
+        if do.program.every_vertex:
+            self._run_all(do)
         else:
-            self._run_active(program, given, graph, mode, supersteps, state)
+            self._run_active(do)
 
-    def _run_active(
-        self,
-        program: VertexProgram,
-        given: tuple[float, ...],
-        graph: ProgramGraph,
-        mode: Mode,
-        supersteps: int,
-        state: ProgramState,
-    ) -> None:
+    def _run_active(self, do: RunProgram) -> None:
+        program, graph, supersteps, state = do.program, do.graph, do.supersteps, do.state
+        given = parameter_struct(do.parameters, graph.vertices)
         xp, view = self._launch.xp, graph.view
-        vertices, in_place = view.vertices, mode == "asynchronous"
+        vertices, in_place = view.vertices, do.mode == "asynchronous"
         accumulated = None if in_place else xp.full(vertices, program.identity, program.dtype)
         received = None if in_place else xp.empty(vertices, np.int32)
         following = xp.empty(vertices, np.int32)
@@ -195,14 +182,9 @@ class CudaPrograms(ProgramOperations):
         state.supersteps += done
         state.edges += messages
 
-    def _run_all(
-        self,
-        program: VertexProgram,
-        given: tuple[float, ...],
-        graph: ProgramGraph,
-        supersteps: int,
-        state: ProgramState,
-    ) -> None:
+    def _run_all(self, do: RunProgram) -> None:
+        program, graph, supersteps, state = do.program, do.graph, do.supersteps, do.state
+        given = parameter_struct(do.parameters, graph.vertices)
         xp, view, rows = self._launch.xp, graph.view, graph.in_rows
         assert rows is not None
         new_values = state.values.copy() if supersteps else state.values
@@ -245,14 +227,9 @@ class CudaPrograms(ProgramOperations):
         done, final, messages = (int(seen[PROGRAM_COUNTS[name]]) for name in names)
         return done, final, messages
 
-    def supports_any(
-        self,
-        program: VertexProgram,
-        parameters: Mapping[str, float],
-        values: Array,
-        edges: tuple[Array, Array, Array | None],
-    ) -> bool:
-        sources, targets, weights = edges
+    def _supports_any(self, do: SupportsAny) -> bool:
+        program, parameters, values = do.program, do.parameters, do.values
+        sources, targets, weights = do.edges
         found = self._launch.xp.zeros(1, np.int32)
         self._kernel(program, weights is not None, "supports_any")(
             (self._launch.resident_blocks(len(sources)),),
@@ -290,12 +267,17 @@ def parameter_struct(parameters: Mapping[str, float], vertices: int) -> tuple[fl
 # ---- vertex programs on windows of in-lists on ``cuda`` ----
 
 
-class CudaProgramWindows(ProgramWindowOperations):
-    """See ProgramWindowOperations."""
+class CudaProgramWindows:
+    """Vertex programs on windows of in-lists."""
 
     def __init__(self, launch: Launcher) -> None:
         self._launch = launch
         self._compiled: dict[tuple[str, bool], Kernel] = {}
+
+    @property
+    def table(self) -> Table:
+        """What runs each operation."""
+        return {Gather: self._gather}
 
     def _kernel(self, program: VertexProgram, weighted: bool) -> Kernel:
         key = (program.digest, weighted)
@@ -305,15 +287,8 @@ class CudaProgramWindows(ProgramWindowOperations):
             self._compiled[key] = self._launch.device.compile(unit, text, WINDOW_KERNELS)(kernel)
         return self._compiled[key]
 
-    def gather_window(
-        self,
-        program: VertexProgram,
-        parameters: Mapping[str, float],
-        graph: ProgramGraph,
-        state: WindowState,
-        since: int,
-        now: int,
-    ) -> Gathered:
+    def _gather(self, do: Gather) -> Gathered:
+        program, parameters, graph, state = do.program, do.parameters, do.graph, do.state
         view, rows, device = graph.view, graph.in_rows, self._launch.device
         assert rows is not None
         counts = self._launch.xp.zeros(2, np.uint64)
@@ -328,7 +303,7 @@ class CudaProgramWindows(ProgramWindowOperations):
                     rows.order,
                     *(state.values, state.new_values),
                     *(state.steps, state.new_steps, state.blocks, state.shift),
-                    *(since, now, graph.both),
+                    *(do.since, do.now, graph.both),
                     *(state.superstep, state.aggregate),
                 ),
                 row_groups(rows),

@@ -19,13 +19,9 @@ arrays that they are given is not counted: out of core it comes on top of the bu
 from __future__ import annotations
 
 from liverank_gpu.backends.cpu.device import CpuDevice
-from liverank_gpu.backends.reference.algorithms import (
-    ReferenceCores,
-    ReferenceGenerate,
-    ReferenceTriangles,
-)
+from liverank_gpu.backends.reference.algorithms import ANALYSIS, ReferenceGenerate
 from liverank_gpu.backends.reference.graph import ReferenceGraph, ReferenceLists, ReferenceRebuild
-from liverank_gpu.backends.reference.programs import ReferencePrograms, ReferenceProgramWindows
+from liverank_gpu.backends.reference.programs import PROGRAMS
 from liverank_gpu.backends.reference.sets import (
     ReferenceForwardPush,
     ReferenceFrontier,
@@ -51,7 +47,7 @@ def reference_backend() -> Backend:
     return Backend(
         name="reference",
         costs=HOST_COSTS,
-        run=Kernels(SWEEPS, MULTIVECTOR),
+        run=Kernels(SWEEPS, MULTIVECTOR, PROGRAMS, ANALYSIS),
         device=device,
         graph=graph,
         rebuild=ReferenceRebuild(graph),
@@ -65,10 +61,6 @@ def reference_backend() -> Backend:
         select=ReferenceSelect(device),
         lists=ReferenceLists(),
         generate=ReferenceGenerate(device),
-        programs=ReferencePrograms(),
-        program_windows=ReferenceProgramWindows(),
-        cores=ReferenceCores(),
         components=ReferenceComponents(),
-        triangles=ReferenceTriangles(),
         compiles_kernels=False,
     )

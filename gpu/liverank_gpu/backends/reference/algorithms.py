@@ -7,14 +7,16 @@ import numpy as np
 from liverank_gpu.backends.reference.rows import as_ieee, entries_of
 from liverank_gpu.native.in_numpy import GOLDEN_GAMMA, fill_random, mixed
 from liverank_gpu.operations.analysis import (
-    CoreOperations,
-    EdgeBounds,
-    Interval,
+    CoreNumbers,
+    CountBetween,
+    CountEntriesBetween,
+    CountTriangles,
+    ListTriangles,
+    LowerBounds,
+    LowerCores,
     RowWindow,
-    TriangleLists,
-    TriangleOperations,
 )
-from liverank_gpu.operations.csr import Csr, Rows
+from liverank_gpu.operations.csr import Csr, Table
 from liverank_gpu.operations.device import Array, DeviceOperations
 from liverank_gpu.operations.generate import FEISTEL_ROUNDS, GenerateOperations, feistel_bits
 
@@ -41,85 +43,69 @@ def _h_index(numbers: Array, most: int) -> int:
     return int(np.count_nonzero(at_least >= np.arange(1, len(numbers) + 1)))
 
 
-@as_ieee
-class ReferenceTriangles(TriangleOperations):
-    """See TriangleOperations."""
+def _count_triangles(do: CountTriangles) -> Array:
+    """Each triangle counts for u → v and u → w, and for v → w if every edge counts."""
+    edges = _triangles(*_whole(do.oriented))[: 3 if do.every_edge else 2]
+    return np.bincount(np.concatenate(edges), minlength=len(do.sources)).astype(np.int32)
 
-    def count_triangles(self, oriented: Csr, sources: Array, every_edge: bool) -> Array:
-        """Each triangle counts for u → v and u → w, and for v → w if every edge counts."""
-        edges = _triangles(*_whole(oriented))[: 3 if every_edge else 2]
-        return np.bincount(np.concatenate(edges), minlength=len(sources)).astype(np.int32)
 
-    def count_between(self, lowest: RowWindow, middle: RowWindow, triangles: Array) -> None:
-        """Each triangle counts for u, v and w."""
-        first, longer, _ = _triangles(lowest, middle)
-        u = np.arange(lowest.first_row, lowest.end_row)
-        places, slots = entries_of(lowest.lists, u)
-        row_of_slot = np.zeros(len(lowest.lists.column_indices), np.int64)
-        row_of_slot[slots] = u[places]
-        targets = lowest.lists.column_indices
-        for corner in (row_of_slot[first], targets[first], targets[longer]):
-            np.add.at(triangles, corner, 1)
+def _count_between(do: CountBetween) -> None:
+    """Each triangle counts for u, v and w."""
+    lowest = do.lowest
+    first, longer, _ = _triangles(lowest, do.middle)
+    u = np.arange(lowest.first_row, lowest.end_row)
+    places, slots = entries_of(lowest.lists, u)
+    row_of_slot = np.zeros(len(lowest.lists.column_indices), np.int64)
+    row_of_slot[slots] = u[places]
+    targets = lowest.lists.column_indices
+    for corner in (row_of_slot[first], targets[first], targets[longer]):
+        np.add.at(do.triangles, corner, 1)
 
-    def count_entries_between(
-        self,
-        lowest: RowWindow,
-        middle: RowWindow,
-        of_lowest: bool,
-        counts: Array,
-        bounds: EdgeBounds | None = None,
-    ) -> None:
-        """counts[places[edge] + least bound of the triangle's edges] += 1."""
-        first, longer, third = _triangles(lowest, middle)
-        for edge in (first, longer) if of_lowest else (third,):
-            at = edge
-            if bounds is not None:
-                least = np.minimum(bounds.of_lowest[first], bounds.of_lowest[longer])
-                at = bounds.places[edge] + np.minimum(least, bounds.of_middle[third])
-            np.add.at(counts, at, 1)
 
-    def list_triangles(
-        self,
-        oriented: Csr,
-        sources: Array,  # noqa: ARG002
-        interval: Interval,
-        lists: TriangleLists,
-    ) -> None:
-        """(u → w, v → w) for u → v, and so on."""
-        edges = np.stack(_triangles(*_whole(oriented)))
-        edge = np.concatenate(edges)
-        others = np.concatenate([np.roll(edges, -turn, axis=0)[1:].T for turn in range(3)])
-        kept = (edge >= interval.first_edge) & (edge < interval.end_edge)
-        lists.others[: np.count_nonzero(kept)] = others[kept][np.argsort(edge[kept], kind="stable")]
+def _count_entries_between(do: CountEntriesBetween) -> None:
+    """counts[places[edge] + least bound of the triangle's edges] += 1."""
+    first, longer, third = _triangles(do.lowest, do.middle)
+    for edge in (first, longer) if do.of_lowest else (third,):
+        at = edge
+        if do.bounds is not None:
+            of_lowest, of_middle, places = do.bounds
+            least = np.minimum(of_lowest[first], of_lowest[longer])
+            at = places[edge] + np.minimum(least, of_middle[third])
+        np.add.at(do.counts, at, 1)
 
-    def lower_bounds(
-        self,
-        interval: Interval,
-        lists: TriangleLists,
-        by_bisection: bool,
-        bounds: Array,
-        marks: Array,
-    ) -> tuple[int, int]:
-        """The highest supported bound is the h-index of the least bounds of the other two edges
-        (Sariyüce et al., "Local algorithms for hierarchical dense subgraph discovery", PVLDB 2018).
-        """
-        examined = fallen = 0
-        for edge in range(interval.first_edge, interval.end_edge):
-            if not marks[edge]:
-                continue
-            marks[edge] = 0
-            examined += 1
-            place, old = edge - interval.first_edge, int(bounds[edge])
-            others = lists.others[lists.starts[place] : lists.starts[place + 1]]
-            supported = _h_index(bounds[others].min(axis=1, initial=old), old)
-            if supported >= old:
-                continue
-            fallen += 1
-            bounds[edge] = supported if by_bisection else old - 1
-            sides = others.ravel()
-            marks[sides[(bounds[sides] > bounds[edge]) & (bounds[sides] <= old)]] = 1
-            marks[edge] = 1
-        return examined, fallen
+
+def _list_triangles(do: ListTriangles) -> None:
+    """(u → w, v → w) for u → v, and so on."""
+    edges = np.stack(_triangles(*_whole(do.oriented)))
+    edge = np.concatenate(edges)
+    others = np.concatenate([np.roll(edges, -turn, axis=0)[1:].T for turn in range(3)])
+    kept = (edge >= do.interval.first_edge) & (edge < do.interval.end_edge)
+    listed = others[kept][np.argsort(edge[kept], kind="stable")]
+    do.lists.others[: len(listed)] = listed
+
+
+def _lower_bounds(do: LowerBounds) -> tuple[int, int]:
+    """The highest supported bound is the h-index of the least bounds of the other two edges
+    (Sariyüce et al., "Local algorithms for hierarchical dense subgraph discovery", PVLDB 2018).
+    """
+    bounds, marks, (starts, all_others) = do.bounds, do.marks, do.lists
+    examined = fallen = 0
+    for edge in range(do.interval.first_edge, do.interval.end_edge):
+        if not marks[edge]:
+            continue
+        marks[edge] = 0
+        examined += 1
+        place, old = edge - do.interval.first_edge, int(bounds[edge])
+        others = all_others[starts[place] : starts[place + 1]]
+        supported = _h_index(bounds[others].min(axis=1, initial=old), old)
+        if supported >= old:
+            continue
+        fallen += 1
+        bounds[edge] = supported if do.by_bisection else old - 1
+        sides = others.ravel()
+        marks[sides[(bounds[sides] > bounds[edge]) & (bounds[sides] <= old)]] = 1
+        marks[edge] = 1
+    return examined, fallen
 
 
 def _whole(oriented: Csr) -> tuple[RowWindow, RowWindow]:
@@ -127,34 +113,41 @@ def _whole(oriented: Csr) -> tuple[RowWindow, RowWindow]:
     return window, window
 
 
-@as_ieee
-class ReferenceCores(CoreOperations):
-    """See CoreOperations."""
+def _core_numbers(do: CoreNumbers) -> Array:
+    """Peeling: while a vertex has at most k neighbours left, it goes, and its number is k."""
+    lists = do.lists
+    degree = lists.row_lengths.astype(np.int64)
+    core, left, k = np.zeros(len(degree), np.int32), np.ones(len(degree), bool), 0
+    while left.any():
+        k = max(k, int(degree[left].min()))
+        gone = np.flatnonzero(left & (degree <= k))
+        core[gone], left[gone] = k, False
+        _, slots = entries_of(lists, gone)
+        degree -= np.bincount(lists.column_indices[slots], minlength=len(degree))
+    return core
 
-    def core_numbers(self, lists: Csr) -> Array:
-        """Peeling: while a vertex has at most k neighbours left, it goes, and its number is k."""
-        degree = lists.row_lengths.astype(np.int64)
-        core, left, k = np.zeros(len(degree), np.int32), np.ones(len(degree), bool), 0
-        while left.any():
-            k = max(k, int(degree[left].min()))
-            gone = np.flatnonzero(left & (degree <= k))
-            core[gone], left[gone] = k, False
-            _, slots = entries_of(lists, gone)
-            degree -= np.bincount(lists.column_indices[slots], minlength=len(degree))
-        return core
 
-    def lower_cores(
-        self, lists: Csr, rows: Rows, bounds: Array, blocks: Array, shift: int, now: int
-    ) -> int:
-        """bound = min(bound, h-index of the neighbours' bounds)."""
-        fallen = 0
-        for v in rows.order.tolist():
-            _, slots = entries_of(lists, np.array([v]))
-            low = _h_index(bounds[lists.column_indices[slots]], int(bounds[v]))
-            if low < bounds[v]:
-                bounds[v], blocks[v >> shift] = low, now
-                fallen += 1
-        return fallen
+def _lower_cores(do: LowerCores) -> int:
+    """bound = min(bound, h-index of the neighbours' bounds)."""
+    lists, bounds, fallen = do.lists, do.bounds, 0
+    for v in do.rows.order.tolist():
+        _, slots = entries_of(lists, np.array([v]))
+        low = _h_index(bounds[lists.column_indices[slots]], int(bounds[v]))
+        if low < bounds[v]:
+            bounds[v], do.blocks[v >> do.shift] = low, do.now
+            fallen += 1
+    return fallen
+
+
+ANALYSIS: Table = {
+    CoreNumbers: _core_numbers,
+    LowerCores: _lower_cores,
+    CountTriangles: _count_triangles,
+    CountBetween: _count_between,
+    CountEntriesBetween: _count_entries_between,
+    ListTriangles: _list_triangles,
+    LowerBounds: _lower_bounds,
+}
 
 
 @as_ieee

@@ -18,21 +18,20 @@ from typing import Any
 
 import numpy as np
 
-from liverank_gpu.backends.reference.rows import as_ieee
+from liverank_gpu.backends.reference.rows import AS_IEEE
 from liverank_gpu.device_functions import MATH, DeviceFunction
-from liverank_gpu.operations.csr import Csr
-from liverank_gpu.operations.device import Array
+from liverank_gpu.operations.csr import Csr, Table
 from liverank_gpu.operations.programs import (
     AGGREGATE_IDENTITY,
     KINDS,
+    Gather,
     Gathered,
-    Mode,
+    InitialiseProgram,
     ProgramGraph,
-    ProgramOperations,
-    ProgramState,
-    ProgramWindowOperations,
+    RunProgram,
+    SupportsAny,
     VertexProgram,
-    WindowState,
+    run_every_vertex,
 )
 
 _HALF = 1 << 63
@@ -242,73 +241,56 @@ def _row(csr: Csr, v: int) -> Iterable[tuple[int, float]]:
     return zip(neighbours, weights, strict=True)
 
 
-@as_ieee
-class ReferencePrograms(ProgramOperations):
-    """See ProgramOperations."""
+@AS_IEEE
+def _initialise(do: InitialiseProgram) -> None:
+    """value = initial(), active where scatter(identity, value)."""
+    each, state = _Functions(do.program, do.parameters, do.graph.vertices, do.graph), do.state
+    for v in range(do.first, len(state.values)):
+        value = state.values[v] = each.initial(v)
+        if each.scatters(each.identity, value):
+            state.active[state.count] = v
+            state.count += 1
 
-    def initialise(
-        self,
-        program: VertexProgram,
-        parameters: Mapping[str, float],
-        graph: ProgramGraph,
-        first: int,
-        state: ProgramState,
-    ) -> None:
-        """value = initial(), active where scatter(identity, value)."""
-        each = _Functions(program, parameters, graph.vertices, graph)
-        for v in range(first, len(state.values)):
-            value = state.values[v] = each.initial(v)
-            if each.scatters(each.identity, value):
-                state.active[state.count] = v
-                state.count += 1
 
-    def run(
-        self,
-        program: VertexProgram,
-        parameters: Mapping[str, float],
-        graph: ProgramGraph,
-        mode: Mode,
-        supersteps: int,
-        state: ProgramState,
-    ) -> None:
-        """Supersteps (Malewicz et al., SIGMOD 2010) of gather, merge, apply, scatter (Gonzalez et
-        al., OSDI 2012).
-        """
-        each, values = _Functions(program, parameters, graph.vertices, graph), state.values.tolist()
-        if program.every_vertex:
-            values = _run_all(each, graph, supersteps, state, values)
-        else:
-            step = _in_place if mode == "asynchronous" else _superstep
-            active = state.active[: state.count].tolist()
-            lists = (graph.view.outgoing, graph.view.incoming)[: 2 if graph.both else 1]
-            for _ in range(supersteps):
-                if not active:
-                    break
-                for csr in lists:
-                    state.edges += int(csr.row_lengths[active].sum(dtype=np.int64))
-                active = step(each, lists, active, values, state.supersteps)
-                state.supersteps += 1
-            state.active[: len(active)], state.count = active, len(active)
-        state.values[:] = values
+@AS_IEEE
+def _run(do: RunProgram) -> None:
+    """Supersteps (Malewicz et al., SIGMOD 2010) of gather, merge, apply, scatter (Gonzalez et al.,
+    OSDI 2012).
+    """
+    graph, state = do.graph, do.state
+    each = _Functions(do.program, do.parameters, graph.vertices, graph)
+    if do.program.every_vertex:
+        assert graph.in_rows is not None
+        order = graph.in_rows.order.tolist()
+        run_every_vertex(do, _gather, lambda values: each.aggregated(values.tolist(), order))
+        return
+    values, active = state.values.tolist(), state.active[: state.count].tolist()
+    step = _in_place if do.mode == "asynchronous" else _superstep
+    lists = (graph.view.outgoing, graph.view.incoming)[: 2 if graph.both else 1]
+    for _ in range(do.supersteps):
+        if not active:
+            break
+        for csr in lists:
+            state.edges += int(csr.row_lengths[active].sum(dtype=np.int64))
+        active = step(each, lists, active, values, state.supersteps)
+        state.supersteps += 1
+    state.active[: len(active)], state.count = active, len(active)
+    state.values[:] = values
 
-    def supports_any(
-        self,
-        program: VertexProgram,
-        parameters: Mapping[str, float],
-        values: Array,
-        edges: tuple[Array, Array, Array | None],
-    ) -> bool:
-        """value[target] = gather(value[source], w), for any edge; in direction ``both`` also
-        against it.
-        """
-        each, known = _Functions(program, parameters, len(values)), values.tolist()
-        sources, targets, weights = edges
-        for place, ends in enumerate(zip(sources.tolist(), targets.tolist(), strict=True)):
-            weight = 1.0 if weights is None else float(weights[place])
-            for u, v in (ends, ends[::-1])[: 2 if program.direction == "both" else 1]:
-                if known[v] != each.identity and each.message(known[u], weight, np.inf) == known[v]:
-                    return True
-        return False
+
+@AS_IEEE
+def _supports_any(do: SupportsAny) -> bool:
+    """value[target] = gather(value[source], w), for any edge; in direction ``both`` also against
+    it.
+    """
+    each, known = _Functions(do.program, do.parameters, len(do.values)), do.values.tolist()
+    sources, targets, weights = do.edges
+    for place, ends in enumerate(zip(sources.tolist(), targets.tolist(), strict=True)):
+        weight = 1.0 if weights is None else float(weights[place])
+        for u, v in (ends, ends[::-1])[: 2 if do.program.direction == "both" else 1]:
+            if known[v] != each.identity and each.message(known[u], weight, np.inf) == known[v]:
+                return True
+    return False
 
 
 def _superstep(
@@ -351,87 +333,56 @@ def _in_place(
     return list(following)
 
 
-def _run_all(
-    each: _Functions, graph: ProgramGraph, supersteps: int, state: ProgramState, values: list[Any]
-) -> list[Any]:
-    """All vertices gather from their in-neighbours, until `scatter` is true for none."""
-    view, rows = graph.view, graph.in_rows
+@AS_IEEE
+def _gather(do: Gather) -> Gathered:
+    """Row by row."""
+    program, graph, state = do.program, do.graph, do.state
+    each = _Functions(program, do.parameters, graph.vertices, graph)
+    rows, view, every = graph.in_rows, graph.view, program.every_vertex
     assert rows is not None
-    order, loops = rows.order.tolist(), view.loop.tolist()
-    state.aggregate, state.count = each.aggregated(values, order), graph.vertices
-    for _ in range(supersteps):
-        new, changed = values.copy(), False
-        for v in order:
-            if each.absent[v]:
-                continue
-            gathered = each.identity
-            sent = [(u, weight) for u, weight in _row(view.incoming, v)]
-            if each.program.loops and loops[v]:
-                sent.append((v, float(loops[v])))
-            for u, weight in sent:
-                gathered = each.merged(gathered, each.message(values[u], weight, each.degree[u]))
-            new[v] = each.applied(values[v], gathered, v, state.supersteps, state.aggregate)
-            changed |= each.scatters(values[v], new[v])
-        values = new
-        state.supersteps += 1
-        state.edges += view.edges
-        state.aggregate = each.aggregated(values, order)
-        if not changed:
-            state.count = 0
-            break
-    return values
+    active = messages = 0
+
+    def is_active(v: int) -> bool:
+        return every or bool(state.steps[v] >= do.since)
+
+    def receive(v: int, gathered: Any) -> bool:
+        """Whether v became active."""
+        old = state.values[v].item()
+        new = each.applied(old, gathered, v, state.superstep, state.aggregate)
+        if program.monotone and new == old:
+            return False
+        state.new_values[v] = new
+        if not each.scatters(old, new):
+            return False
+        if not every:
+            state.new_steps[v] = state.blocks[v >> state.shift] = do.now
+        return True
+
+    for v in rows.order.tolist():
+        if each.absent[v]:
+            continue
+        gathered, received = each.identity, every
+        sends_back = program.direction == "both" and graph.both and is_active(v)
+        for u, weight in _row(view.incoming, v):
+            if is_active(u):
+                message = each.message(state.values[u].item(), weight, each.degree[u])
+                gathered, received = each.merged(gathered, message), True
+                messages += 1
+            if sends_back:
+                back = each.message(state.values[v].item(), weight, each.degree[v])
+                active += receive(u, back)
+                messages += 1
+        if program.loops and view.loop[v]:
+            own, weight = state.values[v].item(), float(view.loop[v])
+            gathered = each.merged(gathered, each.message(own, weight, each.degree[v]))
+        if received:
+            active += receive(v, gathered)
+    return Gathered(active, messages)
 
 
-@as_ieee
-class ReferenceProgramWindows(ProgramWindowOperations):
-    """See ProgramWindowOperations."""
-
-    def gather_window(
-        self,
-        program: VertexProgram,
-        parameters: Mapping[str, float],
-        graph: ProgramGraph,
-        state: WindowState,
-        since: int,
-        now: int,
-    ) -> Gathered:
-        """Row by row."""
-        each = _Functions(program, parameters, graph.vertices, graph)
-        rows, view, every = graph.in_rows, graph.view, program.every_vertex
-        assert rows is not None
-        active = messages = 0
-
-        def is_active(v: int) -> bool:
-            return every or bool(state.steps[v] >= since)
-
-        def receive(v: int, gathered: Any) -> bool:
-            """Whether v became active."""
-            old = state.values[v].item()
-            new = each.applied(old, gathered, v, state.superstep, state.aggregate)
-            if program.monotone and new == old:
-                return False
-            state.new_values[v] = new
-            if not each.scatters(old, new):
-                return False
-            if not every:
-                state.new_steps[v] = state.blocks[v >> state.shift] = now
-            return True
-
-        for v in rows.order.tolist():
-            gathered, received = each.identity, every
-            sends_back = program.direction == "both" and graph.both and is_active(v)
-            for u, weight in _row(view.incoming, v):
-                if is_active(u):
-                    message = each.message(state.values[u].item(), weight, each.degree[u])
-                    gathered, received = each.merged(gathered, message), True
-                    messages += 1
-                if sends_back:
-                    back = each.message(state.values[v].item(), weight, each.degree[v])
-                    active += receive(u, back)
-                    messages += 1
-            if program.loops and view.loop[v]:
-                own, weight = state.values[v].item(), float(view.loop[v])
-                gathered = each.merged(gathered, each.message(own, weight, each.degree[v]))
-            if received:
-                active += receive(v, gathered)
-        return Gathered(active, messages)
+PROGRAMS: Table = {
+    InitialiseProgram: _initialise,
+    RunProgram: _run,
+    SupportsAny: _supports_any,
+    Gather: _gather,
+}
