@@ -174,7 +174,7 @@ class Engine:
 
         vertices  limit of the ids after the batch, if more than now; times: how often it must fit
         """
-        vertices = max(vertices, self.id_limit)
+        vertices = max(vertices, self._graph.ids.limit)
         graph = self._graph.bytes_needed(operations, vertices)
         ranks = self._iterate.bytes_needed(vertices) + 8 * vertices
         self._graph.in_pages.require(batch_purpose(operations, vertices), graph + ranks, times)
@@ -275,7 +275,8 @@ class Engine:
     def _record_ranked(self, error_bound: float, ties: RankTies | None = None) -> None:
         """What `publish` needs, which the next batch may change."""
         bound = self._error_bound = min(2.0, error_bound + (ties.error if ties else 0.0))
-        self._ranked_vertices, self._ranked_permutation = self.id_limit, self._graph.permutation
+        self._ranked_vertices = self._graph.ids.limit
+        self._ranked_permutation = self._graph.permutation
         self._ranked = (float(self._iterate.certificate.mass), bound, self._graph.free, ties)
 
     def end_stage(self, name: str) -> None:

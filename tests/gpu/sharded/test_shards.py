@@ -97,7 +97,7 @@ def run_stream(
             assert (engine.vertices, engine.edges) == (present, len(model.edges))
             vertices = [each for each in reversed(range(model.vertices)) if each not in model.free]
             ends = {end for edge in model.edges for end in edge}
-            isolated = engine.are_isolated(np.array(vertices, np.int64))
+            isolated = engine.edge_reader.are_isolated(np.array(vertices, np.int64))
             assert isolated.tolist() == [each not in ends for each in vertices]
             strategy = str(generator.choice(STRATEGIES))
             result = engine.update(strategy)
@@ -401,3 +401,28 @@ def test_errors_are_the_same_in_another_process(error: EngineError) -> None:
     other = pickle.loads(pickle.dumps(error))
     assert type(other) is type(error)
     assert (str(other), vars(other)) == (str(error), vars(error))
+
+
+BESIDE_THE_GRAPH = {
+    # made of others
+    "personalized",
+    "personalized_many",
+    "watch",
+    "step",
+    "end_stage",
+    "stage_seconds",
+    # of an engine without vertices
+    "staging_buffer",
+    "ranks_of",
+    "compiles_kernels",
+    "warm_up",
+    "warm_up_others",
+    "warm_up_solve",
+}
+"""Calls of Engine that shards have as they are."""
+
+
+def test_every_call_of_an_engine_goes_to_the_shards() -> None:
+    calls = {name for name in vars(Engine) if not name.startswith("_")}
+    others = {name for name in vars(ShardedEngine) if not name.startswith("_")}
+    assert calls - others == BESIDE_THE_GRAPH
