@@ -12,6 +12,8 @@ loop in a row.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -141,17 +143,27 @@ class DynamicGraph:
         """Whether every vertex has a loop that batches cannot change."""
         return self.dangling == "self-loop"
 
-    def apply(self, batch: EdgeBatch, rebuilds: bool = False) -> GraphUpdate:
+    def apply(
+        self,
+        batch: EdgeBatch,
+        rebuilds: bool = False,
+        reserve: Callable[[int], None] = lambda _: None,
+    ) -> GraphUpdate:
         """Removes, deletes, then inserts, in both directions. An error leaves the graph unchanged.
 
         The batch's columns are NumPy arrays or arrays of the backend. Without weights, those of a
-        weighted graph are 1. `rebuilds` has both directions rebuilt however small the batch is.
+        weighted graph are 1.
+
+        rebuilds  whether both directions are rebuilt however small the batch is
+        reserve   makes room for so many vertices in other arrays over them
+
         Raises OutOfMemory, before anything is touched if an estimate can tell; InvalidValue for
         weights and times that the graph does not take, and for a sum of weights that exceeds
         float32.
         """
         require_times(batch, self.decay is not None)
         vertices = max(self.vertices, batch.vertices)
+        reserve(vertices)
         sizes = (batch.operations, vertices)
         with NamingMemory(self.backend.device, self.bytes_needed, *sizes):
             return self._apply(batch, vertices, rebuilds)
@@ -191,7 +203,8 @@ class DynamicGraph:
             removed_edges,
             gone - removed_edges + too_old,
         )
-        return GraphUpdate(counts, sources, targets, changes, removed, returned)
+        unknown = len(batch.remove) - len(removed)
+        return GraphUpdate(counts, sources, targets, changes, removed, returned, unknown)
 
     def _removal(self, batch: EdgeBatch) -> Removal | None:
         vertices = self.ids.vertices_among(batch.remove)

@@ -232,6 +232,7 @@ class GraphUpdate:
     removed          int64[r] on the host: ids of the vertices that were removed, ascending
     returned         int64[…] on the host, ascending: ids that were free, or removed by this batch,
                      and are those of new vertices now
+    unknown          ids to remove that were no vertices, or repeated
     """
 
     counts: UpdateCounts
@@ -240,6 +241,7 @@ class GraphUpdate:
     changes: EdgeChanges | None
     removed: NDArray[np.int64]
     returned: NDArray[np.int64]
+    unknown: int = 0
 
     @property
     def touches(self) -> bool:

@@ -31,6 +31,7 @@ from liverank_gpu.programs.answer import Answer
 from liverank_gpu.programs.running import AnyProgram
 from liverank_gpu.sharded.cluster import Cluster, started_workers
 from liverank_gpu.sharded.columns import ListLayout
+from liverank_gpu.sharded.member import ShardRanks, ShardRows, ShardSize
 from liverank_gpu.sharded.queries import (
     SLICE_SECONDS,
     Answered,
@@ -39,7 +40,6 @@ from liverank_gpu.sharded.queries import (
     ShardedQueryBatch,
 )
 from liverank_gpu.sharded.reading import GatheredEdges
-from liverank_gpu.sharded.shard import ShardRanks, ShardRows, ShardSize
 from liverank_gpu.sharded.workers import Workers
 from liverank_gpu.snapshot import Capture, Snapshot
 from liverank_gpu.types import (
@@ -143,7 +143,7 @@ class ShardedWatched:
     def _step(self, registration: ShardedRegistration) -> bool:
         query = (registration.number, registration.name, registration.asked)
         open_numbers = [each.number for each in self._running]
-        done: bool | OutOfMemory = self._call("register", *query, open_numbers, SLICE_SECONDS)
+        done: bool | OutOfMemory = self._call("solve", *query, open_numbers, SLICE_SECONDS)
         if isinstance(done, OutOfMemory):
             raise done
         return done
@@ -258,7 +258,7 @@ class ShardedCapture(Capture):
     ) -> None:
         """order  VertexPermutation.ids. Raises OutOfMemory, ShardLost."""
         self._workers = workers
-        parts: list[ShardRows] = self._workers.everywhere("capture")
+        parts: list[ShardRows] = self._workers.everywhere("copy_lists")
         lengths = by_position([part.lengths for part in parts])
         arrays: dict[str, NDArray[Any]] = {
             "ids": order.astype(np.int32),
@@ -331,7 +331,7 @@ def restore_shards(
     free, values = arrays.get("free", NO_IDS), arrays["values"]
     decay = (arrays["exponents"], arrays["newest"]) if "exponents" in arrays else None
     state = (free, len(lengths), numbers["base"], numbers["total"], decay)
-    change: Change = workers.call("restore", [(values[k::size], *state) for k in shards])[0]
+    change: Change = workers.call("build", [(values[k::size], *state) for k in shards])[0]
     return change
 
 
@@ -391,7 +391,7 @@ class ShardedEngine(Engine):
 
     ids  which ids are vertices
     shard_vertices, shard_edges, shard_bytes  of each shard, at the last `publish` or `restore`:
-                                              see liverank_gpu.sharded.shard.ShardSize
+                                              see liverank_gpu.sharded.member.ShardSize
 
     If the process of a shard ends, the call in progress raises ShardLost, and so does every later
     call of the shards: only a new engine works then.
@@ -522,7 +522,7 @@ class ShardedEngine(Engine):
         self._timer.begin()
         result: Result = self._workers.everywhere("update", *asked)[0]
         self._timer.end("solve")
-        self._error_bound = result.error_bound
+        self._ranked = self._ranked._replace(bound=result.error_bound)
         tell_unconverged(result, self.options.target_error, settle, self._unconverged)
         return result
 
@@ -549,7 +549,7 @@ class ShardedEngine(Engine):
         permutation = VertexPermutation(backend, self._ids()[: len(values)].astype(np.int32))
         free = np.flatnonzero(values == -np.inf).astype(np.int32)
         np.maximum(values, 0.0, out=values)  # as Engine.publish
-        bounds, ties = (parts[0].mass, self._error_bound), parts[0].ties
+        bounds, ties = (parts[0].mass, self._ranked.bound), parts[0].ties
         return Ranks(backend, permutation, values, *bounds, free, ties)
 
     def _take_sizes(self, sizes: Sequence[ShardSize]) -> None:
@@ -558,7 +558,7 @@ class ShardedEngine(Engine):
         self.shard_bytes = [each.nbytes for each in sizes]
 
     def _ids(self) -> NDArray[np.int64]:
-        """See Shard.order."""
+        """See Member.order."""
         if len(self._order) == 0:
             # chosen once, when the first edges arrive
             self._order = self._workers.everywhere("order")[0]
@@ -568,7 +568,7 @@ class ShardedEngine(Engine):
         """The state of now: every shard copies its lists. To be called when an `update` has
         followed the last batch. Raises OutOfMemory, ShardLost.
         """
-        numbers = (self.edges, self._error_bound)
+        numbers = (self.edges, self._ranked.bound)
         return ShardedCapture(self._workers, self._ids(), self.ids, *numbers, self.options.weighted)
 
     def restore(self, snapshot: Snapshot) -> None:
@@ -582,7 +582,7 @@ class ShardedEngine(Engine):
         self._edges = change.inserted
         if self.edges != numbers["edges"]:
             raise InvalidValue("edges", numbers["edges"], f"{self.edges}, as the lists have")
-        self._error_bound = numbers["error_bound"]
+        self._ranked = self._ranked._replace(bound=numbers["error_bound"])
         self._take_sizes(self._workers.everywhere("size"))
 
     def submit(self, queries: Sequence[AnyQuery]) -> ShardedQueryBatch:
@@ -592,7 +592,7 @@ class ShardedEngine(Engine):
 
     def _answer(self, number: int, queries: list[ResolvedQuery]) -> Answered:
         limits = ([each.number for each in self._running], SLICE_SECONDS)
-        answered: Answered = self._workers.everywhere("personalized", number, queries, *limits)[0]
+        answered: Answered = self._workers.everywhere("answer", number, queries, *limits)[0]
         return answered
 
     def resolve(self, queries: Sequence[AnyQuery]) -> list[ResolvedQuery]:
@@ -621,7 +621,7 @@ class ShardedEngine(Engine):
         self._watched.refresh()
 
     def _call_watched(self, method: str, *arguments: Any) -> Any:
-        return self._workers.everywhere("watched", method, *arguments)[0]
+        return self._workers.everywhere("call_watched", method, *arguments)[0]
 
     def edge_list(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """See Engine.edge_list. Raises OutOfMemory, ShardLost."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from liverank_gpu.errors import InvalidValue
 from liverank_gpu.graph.batch import Arcs, Removal, require_times, weight_exceeded
 from liverank_gpu.graph.dynamic_graph import DynamicGraph, is_large_part
-from liverank_gpu.graph.estimate import batch_purpose
+from liverank_gpu.graph.estimate import NamingMemory, batch_purpose
 from liverank_gpu.graph.in_pages import InPages
 from liverank_gpu.graph.packed_csr import allocate_changes, rows_of
 from liverank_gpu.graph.vertices import (
@@ -33,6 +33,7 @@ from liverank_gpu.operations.graph import (
     UpdateCounts,
 )
 from liverank_gpu.operations.sweeps import PartialSweeps
+from liverank_gpu.pagerank.frontier import TouchedVertices
 from liverank_gpu.sharded.columns import CHUNK, Columns, Numbering, Router
 from liverank_gpu.sharded.communicator import Communicator
 from liverank_gpu.sharded.decay import ShardDecay
@@ -211,12 +212,7 @@ _RENUMBERED_SLOTS = 1 << 24
 
 @dataclass(frozen=True, slots=True)
 class ShardUpdate(GraphUpdate):
-    """What a batch did to one shard.
-
-    unknown  ids to remove that were no vertices, or repeated
-    """
-
-    unknown: int
+    """What a batch did to one shard."""
 
     @property
     def touches(self) -> bool:
@@ -280,6 +276,13 @@ class ShardGraph(DynamicGraph):
         Raises InvalidValue, OutOfMemory.
         """
         require_times(batch, self.decay is not None and not stored)
+        rows = self.numbering.rows(max(self.ids.limit, batch.vertices))
+        with NamingMemory(self.backend.device, self.bytes_needed, batch.operations, rows):
+            return self._applied(batch, reserve, stored)
+
+    def _applied(
+        self, batch: EdgeBatch, reserve: Callable[[int], None], stored: bool
+    ) -> ShardUpdate:
         self.scale_rows()
         sent = (len(batch.insert_sources), len(batch.delete_sources), len(batch.remove))
         table = self._communicator.gather([batch.vertices, *sent])
@@ -559,3 +562,45 @@ class ShardGraph(DynamicGraph):
         if in_counts.changed:
             self.incoming.apply(workspace.incoming, in_counts, *arrays, None)
         self.in_pages.follow(update.in_changes, rows)
+
+
+# ---- what batches touched since the last solve, on one shard ----
+
+
+class ShardTouched(TouchedVertices):
+    """See TouchedVertices: the own sources that changed, and own targets of edges that are gone,
+    which others may have named. Columns are renumbered, so each batch's are kept with their
+    numbering.
+    """
+
+    def __init__(self, graph: ShardGraph, communicator: Communicator) -> None:
+        super().__init__()
+        self._graph, self._communicator = graph, communicator
+        self._numberings: list[Numbering] = []
+
+    @property
+    def sources(self) -> list[Array]:
+        """At least one list, also where no batch has touched anything here."""
+        return [self._graph.backend.xp.zeros(0, "int32"), *self._sources]
+
+    @property
+    def removed_targets(self) -> list[Array]:
+        """Exchanged: all shards read it together."""
+        xp, numbering = self._graph.backend.xp, self._graph.numbering
+        batches = zip(self._numberings, self._removed_targets, strict=True)
+        of_each = [numbered.positions_at(columns, xp) for numbered, columns in batches]
+        positions = xp.unique(xp.concatenate([xp.asarray(NO_IDS), *of_each]))
+        owners, rows = numbering.owners(positions), numbering.rows_of(positions)
+        sent = [rows[owners == rank] for rank in range(numbering.size)]
+        return [xp.concatenate(self._communicator.all_to_all(sent))]
+
+    def add(self, update: GraphUpdate) -> None:
+        """Records a batch, which all shards have taken: this allocates nothing, so it cannot
+        fail.
+        """
+        super().add(update)
+        self._numberings.append(self._graph.numbering)
+
+    def clear(self) -> None:
+        super().clear()
+        self._numberings = []

@@ -14,12 +14,13 @@ from liverank_gpu.errors import OutOfMemory
 from liverank_gpu.operations.graph import GraphUpdate
 from liverank_gpu.pagerank.global_iterate import GlobalIterate
 from liverank_gpu.pagerank.iterate import Workspace
-from liverank_gpu.personalized.batch import QueryBatch
+from liverank_gpu.pagerank.places import GraphVertices
+from liverank_gpu.personalized.batch import Queries, QueryBatch
 from liverank_gpu.personalized.iterate import WorkspacePool
 from liverank_gpu.personalized.query import Query, QueryContext
 from liverank_gpu.personalized.resolve import ResolvedQuery
 from liverank_gpu.personalized.watched import Entry, Registration, Watched
-from liverank_gpu.sharded.vertices import OwnVertices
+from liverank_gpu.sharded.graph import ShardGraph
 from liverank_gpu.types import Personalized
 
 # ---- watched queries on one shard: those of one device, on its own rows ----
@@ -141,7 +142,7 @@ class _OwnQueries(QueryBatch):
         return [(at, answer) for at in places for answer in self.take(range(at, at + 1)) or ()]
 
 
-class ShardQueries:
+class ShardQueries(Queries):
     """The queries of one shard that are not done, by the number of their batch, those that are
     watched, and what they share.
 
@@ -149,18 +150,18 @@ class ShardQueries:
                shard, all have to `reset` before the next call
     """
 
-    def __init__(self, iterate: GlobalIterate, vertices: OwnVertices) -> None:
-        self._iterate, self._vertices = iterate, vertices
+    def __init__(self, graph: ShardGraph, iterate: GlobalIterate, vertices: GraphVertices) -> None:
+        self._graph, self._iterate, self._vertices = graph, iterate, vertices
         self.reset()
 
     def reset(self) -> None:
         """Forgets all queries, and what earlier ones have shown, which may differ between shards
         after an error.
         """
-        pool, iterate = WorkspacePool(self._vertices.graph), self._iterate
-        self._context = QueryContext(pool, iterate.options, iterate.deflation, self._vertices)
+        pool, iterate = WorkspacePool(self._graph), self._iterate
+        self.context = QueryContext(pool, iterate.options, iterate.deflation, self._vertices)
         self._running: dict[int, _OwnQueries | OwnRegistration] = {}
-        self._watched = OwnWatched(self._context)
+        self.watched: OwnWatched = OwnWatched(self.context)
         self.answering = False
 
     def answer(
@@ -179,7 +180,7 @@ class ShardQueries:
         """
         self._keep_open(batches)
         with self._exchanging():
-            running = self._running.get(number) or _OwnQueries(self._context, queries)
+            running = self._running.get(number) or _OwnQueries(self.context, queries)
             assert isinstance(running, _OwnQueries)
             self._running[number] = running
             self._run(running, seconds)
@@ -188,7 +189,7 @@ class ShardQueries:
                 self._running.pop(number).close()
         return answered
 
-    def register(
+    def solve(
         self,
         number: int,
         name: str,
@@ -203,7 +204,7 @@ class ShardQueries:
         self._keep_open(batches)
         if number not in self._running:
             try:
-                self._running[number] = OwnRegistration(self._context, name, query)
+                self._running[number] = OwnRegistration(self.context, name, query)
             except OutOfMemory as error:
                 return error
         with self._exchanging():
@@ -219,17 +220,17 @@ class ShardQueries:
             return {}
         assert isinstance(registration, OwnRegistration)
         with self._exchanging():
-            self._watched.keep(registration)
-            return {registration.name: self._watched.renewed(registration.name)}
+            self.watched.keep(registration)
+            return {registration.name: self.watched.renewed(registration.name)}
 
     def unwatch(self, name: str) -> None:
         """See Watched.remove."""
-        self._watched.remove(name)
+        self.watched.remove(name)
 
     def refresh(self, among: Mapping[str, NDArray[np.int64]]) -> Mapping[str, Renewed]:
         """See OwnWatched.refreshed."""
         with self._exchanging():
-            return self._watched.refreshed(among)
+            return self.watched.refreshed(among)
 
     @contextmanager
     def _exchanging(self) -> Iterator[None]:
@@ -261,12 +262,7 @@ class ShardQueries:
             batch.perturb(update)
             if batch.lost:  # of which the caller knows
                 self._running.pop(number).close()
-        self._watched.perturb(update)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes held on the device."""
-        return self._context.pool.nbytes + self._watched.nbytes
+        self.watched.perturb(update)
 
 
 class Running(Protocol):

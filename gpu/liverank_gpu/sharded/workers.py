@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Workers(ABC):
-    """Processes, or threads, that each hold one liverank_gpu.sharded.shard.Shard. Ranks are their
+    """Processes, or threads, that each hold one liverank_gpu.sharded.member.Member. Ranks are their
     numbers, from 0.
 
     size     number of shards

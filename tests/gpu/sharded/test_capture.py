@@ -21,7 +21,7 @@ from liverank_gpu.backends import backend_named
 from liverank_gpu.operations.csr import ALIGNMENT
 from liverank_gpu.operations.device import Array
 from liverank_gpu.sharded.columns import ListLayout
-from liverank_gpu.sharded.shard import Shard
+from liverank_gpu.sharded.member import Member
 from tests.gpu.graphs import Model, WeightedModel, random_batch, weighted_batch
 from tests.gpu.sharded.test_shards import assert_ranks, sharded_engine
 from tests.gpu.sharded.threads import ThreadWorkers
@@ -129,7 +129,7 @@ def test_shards_open_a_snapshot_of_any_number(options: Options, before: int) -> 
         model = grown(one, 2)
         snapshot, ranks = snapshot_of(one), one.publish()
     with sharded_engine(options, 2, CPU) as engine:
-        with patch.object(Shard, "values", side_effect=AssertionError("ranks are not needed")):
+        with patch.object(Member, "values", side_effect=AssertionError("ranks are not needed")):
             engine.restore(snapshot)
         assert (engine.vertices, engine.edges) == (present(model), len(model.edges))
         assert engine.ids.free().tolist() == sorted(model.free)

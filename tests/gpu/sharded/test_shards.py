@@ -124,7 +124,9 @@ def test_all_shards_expect_the_same_of_each_kind_of_sweep() -> None:
         engine.apply(EdgeBatch.of([(0, 1), (1, 2)], vertices=100))
         assert sorted(shard.graph.vertices for shard in workers.shards) == [33, 33, 34]
         for kind in SWEEP_KINDS:
-            assert len({relative_cost(kind, shard._iterate) for shard in workers.shards}) == 1
+            assert (
+                len({relative_cost(kind, shard.internals.iterate) for shard in workers.shards}) == 1
+            )
 
 
 @pytest.mark.parametrize("seed", range(16))
@@ -293,9 +295,9 @@ def test_an_interrupted_solve_leaves_no_ranks_and_the_next_one_is_certified() ->
         with failing_sweep(workers), pytest.raises(MemoryError, match="the third sweep"):
             engine.update("static")
         # as after an interruption in the middle of a step
-        workers.shards[2]._iterate.rhs_scale *= 1.5
+        workers.shards[2].internals.iterate.rhs_scale *= 1.5
         workers.shards[0].graph._connected = None
-        workers.everywhere("_follow")
+        workers.everywhere("_begin")
         assert not any(shard.graph.is_counted for shard in workers.shards)
         assert len(engine.publish().to_numpy()) == len(engine.top(5)[0]) == 0
         assert engine.shard_vertices == [0, 0, 0]

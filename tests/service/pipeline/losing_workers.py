@@ -59,7 +59,7 @@ class LosingWorkers(ThreadWorkers):
 
     def call(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
         assert not self.closed
-        called = arguments[0][0] if method == "watched" else method
+        called = arguments[0][0] if method == "call_watched" else method
         if self._cluster.failing == called:
             self._cluster.failing = None
             self._cluster.absent += self._cluster.later_absent

@@ -140,7 +140,7 @@ def test_a_query_in_progress_fails_with_a_shard_and_later_ones_are_answered(
     send(pipeline, batch(EDGES))
     before = asked(pipeline, "a").answer.result(60)
     cluster.may_start.clear()
-    cluster.failing = "personalized"
+    cluster.failing = "answer"
     with pytest.raises(ShardLost, match="shard 1 of 2"):
         asked(pipeline, "a").answer.result(60)
     wait_for(lambda: pipeline.shards.loss is not None)
@@ -233,7 +233,7 @@ def test_workers_that_do_not_start_are_an_error_of_the_first_opening(
         opened(tmp_path, shards=2)
 
 
-@pytest.mark.parametrize("method", ["restore", "apply", "update", "values"])
+@pytest.mark.parametrize("method", ["build", "apply", "update", "values"])
 def test_a_shard_lost_while_its_graph_is_opened_is_no_error(
     tmp_path: Path, cluster: Cluster, method: str
 ) -> None:
