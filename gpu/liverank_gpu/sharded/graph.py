@@ -337,7 +337,8 @@ class ShardGraph(DynamicGraph):
         if isinstance(prepared, Load):
             self._take(prepared, rows)
         else:
-            self._write(prepared, rows)
+            self._write(prepared.workspace, prepared.counts, prepared.changes, rows)
+            self.in_pages.follow(prepared.in_changes, rows)
         self.outgoing.longest, self.incoming.longest = out.longest, into.longest
         if insertions:
             self.permutation, self._order_to_choose = permutation, None
@@ -528,13 +529,7 @@ class ShardGraph(DynamicGraph):
             fixed = (self.loop, self.fixed_loops)
             graph.resolve_update(direction.slack, *fixed, keys, adds, True, plan)
             graph.plan_rows(direction.slack, operations, plan)
-        both = workspace.counts()
-        for direction, plan, counts in zip(lists, plans, both, strict=True):
-            if direction.must_pack(counts):
-                direction.pack(counts)
-                workspace.clear_row_plan(plan)
-                graph.plan_rows(direction.slack, operations, plan)
-        both = workspace.counts()
+        both = self._packed(workspace, operations, workspace.counts())
         out, into = (
             Direction(
                 counts.inserted,
@@ -550,18 +545,6 @@ class ShardGraph(DynamicGraph):
         in_changes = self.in_pages.changes(workspace.incoming, both[1])
         exceeded = exceeded_key(both[0], out_keys)
         return Update(workspace, both, changes, in_changes, (out, into), exceeded)
-
-    def _write(self, update: Update, rows: int) -> None:
-        self.outgoing.extend(rows)
-        self.incoming.extend(rows)
-        self._extend(rows)
-        (out_counts, in_counts), workspace = update.counts, update.workspace
-        arrays = (self.loop, self.degree)
-        if out_counts.changed:
-            self.outgoing.apply(workspace.outgoing, out_counts, *arrays, update.changes)
-        if in_counts.changed:
-            self.incoming.apply(workspace.incoming, in_counts, *arrays, None)
-        self.in_pages.follow(update.in_changes, rows)
 
 
 # ---- what batches touched since the last solve, on one shard ----
