@@ -351,7 +351,7 @@ def test_memory_that_is_short_on_one_shard_concerns_one_query() -> None:
         second = workers.shards[1]._queries
         entry = second.watched._entries["b"].query
         assert entry is not None
-        workspace = Watched._workspace
+        workspace = Watched._room
 
         def short(watched: Watched, query: Query) -> Workspace:
             if query is entry:
@@ -362,7 +362,7 @@ def test_memory_that_is_short_on_one_shard_concerns_one_query() -> None:
             each.apply(EdgeBatch.of([(1, 3), (5, 7), (9, 11)]))
         device = second._vertices.graph.backend.device
         with (
-            patch("liverank_gpu.personalized.watched.Watched._workspace", short),
+            patch("liverank_gpu.personalized.watched.Watched._room", short),
             patch.object(type(device), "memory_available", lambda _: 1_000),
         ):
             engine.refresh_watched()
