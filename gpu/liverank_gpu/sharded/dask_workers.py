@@ -29,6 +29,7 @@ from liverank_gpu.sharded.dask_shard import (
     start_shard,
 )
 from liverank_gpu.sharded.workers import Workers
+from liverank_gpu.snapshot import Snapshot
 from liverank_gpu.types import BackendName, EdgeBatch, Options
 
 log = logging.getLogger("liverank.shards")
@@ -45,8 +46,8 @@ _INTERRUPT_SECONDS = 30.0
 _DISCONNECTED = "is lost: its scheduler has disconnected"
 
 _PLACED, _PLACED_BYTES = 4096, 1 << 16
-"""Batches of more operations, and arrays of more bytes, are sent from here to the worker, and not
-through the scheduler.
+"""Batches of more operations, and arrays and snapshots of more bytes, are sent from here to the
+worker, and not through the scheduler.
 """
 
 _Result = TypeVar("_Result")
@@ -204,8 +205,7 @@ class DaskWorkers(Workers):
         )
 
     async def _placed(self, argument: Any, address: str) -> Any:
-        large = isinstance(argument, EdgeBatch) and argument.operations > _PLACED
-        if not large and not (isinstance(argument, np.ndarray) and argument.nbytes > _PLACED_BYTES):
+        if not _is_large(argument):
             return argument
         return await self._client.scatter(argument, workers=[address], direct=True, hash=False)
 
@@ -300,6 +300,13 @@ class DaskWorkers(Workers):
             if address not in living:
                 return ShardLost(rank, self.size, address)
         return None
+
+
+def _is_large(argument: Any) -> bool:
+    if isinstance(argument, EdgeBatch):
+        return argument.operations > _PLACED
+    arrays = argument.arrays.values() if isinstance(argument, Snapshot) else [argument]
+    return sum(each.nbytes for each in arrays if isinstance(each, np.ndarray)) > _PLACED_BYTES
 
 
 def _is_cut(error: BaseException, in_shard: bool) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,6 +21,7 @@ from liverank_gpu.graph.batch import insertion_weights, require_times
 from liverank_gpu.graph.decay import half_lives
 from liverank_gpu.graph.reading import Direction, EdgeBlock, EdgeReader, Neighbours, StagingBuffer
 from liverank_gpu.graph.vertices import NO_IDS, VertexIds, VertexPermutation
+from liverank_gpu.operations.csr import loop_dtype
 from liverank_gpu.pagerank.places import SettledTarget
 from liverank_gpu.pagerank.ranks import Ranks
 from liverank_gpu.pagerank.strategies import Solve, tell_unconverged
@@ -31,7 +32,7 @@ from liverank_gpu.programs.answer import Answer
 from liverank_gpu.programs.running import AnyProgram
 from liverank_gpu.sharded.cluster import Cluster, started_workers
 from liverank_gpu.sharded.columns import ListLayout
-from liverank_gpu.sharded.member import ShardRanks, ShardRows, ShardSize
+from liverank_gpu.sharded.member import ShardRanks, ShardSize
 from liverank_gpu.sharded.queries import (
     SLICE_SECONDS,
     Answered,
@@ -247,37 +248,15 @@ class ShardedCapture(Capture):
     for the owner of the engine, until the next capture replaces the copies.
     """
 
-    def __init__(
-        self,
-        workers: Workers,
-        order: NDArray[np.int64],
-        ids: VertexIds,
-        edges: int,
-        error_bound: float,
-        weighted: bool,
-    ) -> None:
-        """order  VertexPermutation.ids. Raises OutOfMemory, ShardLost."""
+    def __init__(self, workers: Workers) -> None:
+        """Raises OutOfMemory, ShardLost."""
         self._workers = workers
-        parts: list[ShardRows] = self._workers.everywhere("copy_lists")
-        lengths = by_position([part.lengths for part in parts])
-        arrays: dict[str, NDArray[Any]] = {
-            "ids": order.astype(np.int32),
-            "length": lengths,
-            "loop": by_position([part.loop for part in parts]),
-            "values": by_position([part.values for part in parts]),
-            **parts[0].decay,
-        }
-        if ids.free_count:
-            arrays["free"] = ids.free().astype(np.int32)
-        numbers = {
-            "edges": edges,
-            "base": parts[0].rhs_scale,
-            "total": parts[0].mass,
-            "error_bound": error_bound,
-        }
-        self._snapshot = Snapshot(arrays, numbers)
-        self._lists = ("neighbours", "weights") if weighted else ("neighbours",)
-        self._layout = ListLayout(lengths, workers.size)
+        parts: list[Snapshot] = workers.everywhere("copy_lists")
+        arrays = dict(parts[0].arrays)
+        for name in BY_ROW:
+            arrays[name] = by_position([part.arrays[name] for part in parts])
+        self._snapshot = Snapshot(arrays, parts[0].numbers)
+        self._layout = ListLayout(arrays["length"], workers.size)
 
     def snapshot(self) -> Snapshot:
         return self._snapshot
@@ -287,9 +266,10 @@ class ShardedCapture(Capture):
         raise ShardLost.
         """
         count = max(1, -(-self._layout.slots // PIECE_SLOTS))
+        weighted = self._snapshot.arrays["loop"].dtype == loop_dtype(True)
         return {
             name: [partial(self.piece, name, index) for index in range(count)]
-            for name in self._lists
+            for name in ("neighbours", "weights")[: 1 + weighted]
         }
 
     def piece(self, name: str, index: int) -> NDArray[Any]:
@@ -308,31 +288,26 @@ class ShardedCapture(Capture):
         self._workers.everywhere("release")
 
 
-def restore_shards(
-    workers: Workers, arrays: Mapping[str, NDArray[Any]], numbers: Mapping[str, float]
-) -> Change:
-    """Brings empty shards to the state of a snapshot. Returns the counts of inserting its edges.
+BY_ROW = ("length", "loop", "values")
+"""Arrays of a snapshot over vertices, of which each shard has those of its own."""
 
-    arrays, numbers  see liverank_gpu.snapshot.Snapshot; of mapped arrays, the lists are read in
-                     pieces
-    Raises InvalidValue, OutOfMemory, ShardLost.
+
+def restore_shards(workers: Workers, snapshot: Snapshot) -> int:
+    """Brings empty shards to the state of a snapshot; of mapped arrays, the lists are read in
+    pieces. Returns the number of its edges. Raises InvalidValue, OutOfMemory, ShardLost.
     """
-    lengths, size = arrays["length"], workers.size
-    layout, shards = ListLayout(lengths, size), range(size)
-    order = arrays["ids"] if numbers["edges"] or len(arrays["ids"]) else None
-    workers.call(
-        "begin_restore", [(order, lengths[k::size], arrays["loop"][k::size]) for k in shards]
-    )
-    lists = [arrays[name] for name in ("neighbours", "weights") if name in arrays]
+    arrays, size = dict(snapshot.arrays), workers.size
+    lists = [arrays.pop(name) for name in ("neighbours", "weights") if name in arrays]
+    lengths, shards = arrays["length"], range(size)
+    own = [{name: arrays[name][k::size] for name in BY_ROW} for k in shards]
+    workers.call("begin_restore", [(Snapshot(arrays | each, snapshot.numbers),) for each in own])
+    layout = ListLayout(lengths, size)
     for first in range(0, layout.slots, PIECE_SLOTS):
         end = min(first + PIECE_SLOTS, layout.slots)
         places = [layout.places(k, first, end).slots for k in shards]
-        workers.call("receive", [tuple(each[first:end][own] for each in lists) for own in places])
-    free, values = arrays.get("free", NO_IDS), arrays["values"]
-    decay = (arrays["exponents"], arrays["newest"]) if "exponents" in arrays else None
-    state = (free, len(lengths), numbers["base"], numbers["total"], decay)
-    change: Change = workers.call("build", [(values[k::size], *state) for k in shards])[0]
-    return change
+        workers.call("receive", [tuple(each[first:end][at] for each in lists) for at in places])
+    edges: int = workers.everywhere("build", len(lengths))[0]
+    return edges
 
 
 def by_position(columns: Sequence[NDArray[Any]]) -> NDArray[Any]:
@@ -568,8 +543,7 @@ class ShardedEngine(Engine):
         """The state of now: every shard copies its lists. To be called when an `update` has
         followed the last batch. Raises OutOfMemory, ShardLost.
         """
-        numbers = (self.edges, self._ranked.bound)
-        return ShardedCapture(self._workers, self._ids(), self.ids, *numbers, self.options.weighted)
+        return ShardedCapture(self._workers)
 
     def restore(self, snapshot: Snapshot) -> None:
         """Brings an engine that has no vertices to the state of a snapshot of one engine or of
@@ -577,9 +551,8 @@ class ShardedEngine(Engine):
         """
         snapshot = snapshot.healed(self.options.damping)
         arrays, numbers = snapshot.arrays, snapshot.numbers
-        change = restore_shards(self._workers, arrays, numbers)
+        self._edges = restore_shards(self._workers, snapshot)
         self.ids = VertexIds(len(arrays["length"]), arrays.get("free", NO_IDS))
-        self._edges = change.inserted
         if self.edges != numbers["edges"]:
             raise InvalidValue("edges", numbers["edges"], f"{self.edges}, as the lists have")
         self._ranked = self._ranked._replace(bound=numbers["error_bound"])

@@ -22,7 +22,8 @@ from liverank_gpu.sharded.graph import ShardGraph, ShardTouched
 from liverank_gpu.sharded.queries import Answered, ShardQueries
 from liverank_gpu.sharded.reading import CapturedLists, RestoredLists, ShardEdgeReader, ShardLists
 from liverank_gpu.sharded.vertices import OwnVertices
-from liverank_gpu.types import Change, EdgeBatch, Options, Ranking
+from liverank_gpu.snapshot import Snapshot
+from liverank_gpu.types import EdgeBatch, Options, Ranking
 
 
 class ShardGroup(Group):
@@ -108,25 +109,6 @@ class ShardRanks(NamedTuple):
     ties: RankTies | None = None
 
 
-class ShardRows(NamedTuple):
-    """What a snapshot has of one shard by row, on the host; for its lists see `Member.entries`.
-
-    lengths    int32[rows], of the out-lists
-    loop       see GraphView.loop
-    values     float64[rows], y
-    rhs_scale  β
-    mass       Σy over all shards
-    decay      see Decay.copies: of all vertices; empty on all shards but the first
-    """
-
-    lengths: NDArray[np.int32]
-    loop: NDArray[Any]
-    values: Ranking
-    rhs_scale: float
-    mass: float
-    decay: dict[str, NDArray[np.int64]]
-
-
 class Member(Engine):
     """The Engine of one process of a group, and what it knows of its part of the graph, which the
     caller joins (liverank_gpu.sharded.engine). All processes call the same methods.
@@ -145,6 +127,7 @@ class Member(Engine):
         self.edge_reader = ShardEdgeReader(self._graph)
         self._captured: CapturedLists | None = None
         self._restored: RestoredLists | None = None
+        self._restoring: Snapshot | None = None
 
     @property
     def graph(self) -> ShardGraph:
@@ -214,18 +197,31 @@ class Member(Engine):
         vertices = self._ranked.vertices - len(self._ranked.free)
         return ShardSize(vertices, entries + loops, sum(self.memory().values()))
 
-    def copy_lists(self) -> ShardRows:
-        """Copies the out-lists for a snapshot, after an `update` of everything applied. Raises
+    def copy_lists(self) -> Snapshot:
+        """Copies the out-lists for a snapshot, after an `update` of everything applied. Returns the
+        rest of it, arrays over vertices by row; the first shard has those that all have. Raises
         OutOfMemory.
         """
         self.release()  # first, so that there is never memory for two
-        self._captured = CapturedLists(self._graph)
-        to_host = self._graph.backend.device.to_host
-        loop, values = to_host(self._graph.loop), to_host(self._iterate.values)
-        lengths, rhs_scale = self._captured.lengths, self._iterate.rhs_scale
-        decay = self._graph.decay
-        exponents = decay.copies(self._graph.ids.limit) if decay and self.rank == 0 else {}
-        return ShardRows(lengths, loop, values, rhs_scale, self._ranked.mass, exponents)
+        self._captured = captured = CapturedLists(self._graph)
+        graph, ranked, to_host = self._graph, self._ranked, self._graph.backend.device.to_host
+        arrays = {
+            "length": captured.lengths,
+            "loop": to_host(graph.loop),
+            "values": to_host(self._iterate.values),
+        }
+        if self.rank == 0:
+            arrays["ids"] = to_host(ranked.permutation.ids)
+            arrays |= graph.decay.copies(graph.ids.limit) if graph.decay else {}
+            if graph.ids.free_count:
+                arrays["free"] = graph.ids.free().astype(np.int32)
+        numbers = {
+            "edges": graph.edges,
+            "base": self._iterate.rhs_scale,
+            "total": ranked.mass,
+            "error_bound": ranked.bound,
+        }
+        return Snapshot(arrays, numbers)
 
     def entries(self, name: str, first: int, end: int) -> NDArray[Any]:
         """See CapturedLists."""
@@ -236,16 +232,16 @@ class Member(Engine):
         """Frees the copies of the out-lists."""
         self._captured = None
 
-    def begin_restore(
-        self, order: NDArray[np.int32] | None, lengths: NDArray[np.int32], loop: NDArray[Any]
-    ) -> None:
+    def begin_restore(self, snapshot: Snapshot) -> None:
         """Gets ready for the entries of a snapshot, whose graph this one becomes; it is empty.
 
-        order  VertexPermutation.ids; None if the snapshot has no edges and no order
+        snapshot  without the entries; arrays over vertices by row
         """
-        if order is not None:
-            self._graph.take_order(order)
-        self._restored = RestoredLists(lengths, loop, self._graph.weighted)
+        arrays = snapshot.arrays
+        if snapshot.numbers["edges"] or len(arrays["ids"]):
+            self._graph.take_order(arrays["ids"])
+        self._restoring = snapshot
+        self._restored = RestoredLists(arrays["length"], arrays["loop"], self._graph.weighted)
 
     def receive(
         self, neighbours: NDArray[np.int32], weights: NDArray[np.float32] | None = None
@@ -254,36 +250,27 @@ class Member(Engine):
         assert self._restored is not None
         self._restored.add(neighbours, weights)
 
-    def build(
-        self,
-        values: Ranking,
-        free: NDArray[np.integer[Any]],
-        vertices: int,
-        rhs_scale: float,
-        mass: float,
-        decay: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None,
-    ) -> Change:
-        """Builds the graph of all entries received, and takes the ranks of a snapshot.
+    def build(self, vertices: int) -> int:
+        """Builds the graph of all entries received, and takes the ranks of the snapshot.
 
-        values    float64[rows], y of own vertices
-        free      integer[…], ids of all shards that are free
         vertices  limit of the ids
-        rhs_scale, mass  β and Σy
-        decay     exponents and newest, of a graph whose weights decay: see Snapshot
-        Returns the counts of all shards. Raises OutOfMemory, InvalidValue.
+        Returns the number of edges. Raises OutOfMemory, InvalidValue.
         """
         assert self._restored is not None
+        assert self._restoring is not None
         batch, self._restored = self._restored.batch(self._graph, vertices), None
+        arrays, numbers = self._restoring.arrays, self._restoring.numbers
+        self._restoring = None
         self._begin()
-        counts = self._graph.apply(batch, reserve=self._iterate.reserve, stored=True).counts
+        self._graph.apply(batch, reserve=self._iterate.reserve, stored=True)
         del batch
-        if self._graph.decay and decay:
-            self._graph.decay.restore(*decay)
-        if len(free):
-            self._graph.apply(EdgeBatch(remove=free.astype(np.int64)))  # they have no edges
-        self._iterate.restore(values, rhs_scale, mass)
-        self._record_ranked(0.0)
-        return Change(**counts._asdict(), seconds=0.0)
+        if self._graph.decay and "exponents" in arrays:
+            self._graph.decay.restore(arrays["exponents"], arrays["newest"])
+        if "free" in arrays:  # they have no edges
+            self._graph.apply(EdgeBatch(remove=arrays["free"].astype(np.int64)))
+        self._iterate.restore(arrays["values"], numbers["base"], numbers["total"])
+        self._record_ranked(numbers["error_bound"])
+        return self._graph.edges
 
     def top(self, k: int) -> Leading:
         """The k own vertices with the highest ranks of the last `update`."""
