@@ -136,8 +136,8 @@ def _shard(task: Task, rank: int, size: int, channel: Connection) -> None:
     try:
         import cupy
 
+        from liverank_gpu.sharded.communicator import NcclCommunicator, unique_id
         from liverank_gpu.sharded.member import Member
-        from liverank_gpu.sharded.nccl import NcclCommunicator, unique_id
 
         cupy.cuda.Device(rank).use()
         channel.send(unique_id() if rank == 0 else None)

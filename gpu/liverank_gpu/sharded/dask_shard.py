@@ -23,10 +23,15 @@ from liverank_gpu.graph.warm_up import dated, sample_batches, warm_up_pages
 from liverank_gpu.native import kernels
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.personalized.resolve import METHODS, PUBLISHED_METHODS, resolve
-from liverank_gpu.sharded.communicator import HostCommunicator, Interrupted, SingleCommunicator
+from liverank_gpu.sharded.communicator import (
+    HostCommunicator,
+    Interrupted,
+    NcclCommunicator,
+    SingleCommunicator,
+    unique_id,
+)
 from liverank_gpu.sharded.loading import warm_up_merge
 from liverank_gpu.sharded.member import Member
-from liverank_gpu.sharded.nccl import NcclCommunicator, unique_id
 from liverank_gpu.types import BackendName, EdgeBatch, Options, PersonalizedQuery
 
 # Whether the workers of shards still reach each other, which a shard asks when a call takes long.

@@ -1,4 +1,5 @@
-"""Shards in the worker processes of a Dask cluster: the side that calls them.
+"""What runs the shards of a graph: the worker processes of a Dask cluster, as their caller sees
+them.
 
 Dask carries calls and results. Every `WATCH_SECONDS` the scheduler is asked which workers it has.
 So the loss of a worker, or of the scheduler, is noticed soon, and ends the call in progress.
@@ -9,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -28,7 +30,6 @@ from liverank_gpu.sharded.dask_shard import (
     new_group,
     start_shard,
 )
-from liverank_gpu.sharded.workers import Workers
 from liverank_gpu.snapshot import Snapshot
 from liverank_gpu.types import BackendName, EdgeBatch, Options
 
@@ -57,6 +58,41 @@ _turns: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
 call: NCCL can wait forever if two groups begin an operation in different orders on two devices, or
 if one allocates memory while the other waits.
 """
+
+
+class Workers(ABC):
+    """Processes, or threads, that each hold one liverank_gpu.sharded.member.Member. Ranks are their
+    numbers, from 0.
+
+    size     number of shards
+    backend  of the shards: ``cpu`` or ``cuda``
+    """
+
+    size: int
+    backend: str = "cpu"
+
+    @abstractmethod
+    def call(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """Calls a method of all shards at once, each with its own arguments: both these and the
+        results are by rank. If a shard raises an error, the call is ended on the others, and the
+        error raised here; ShardLost if its process ended.
+        """
+
+    def everywhere(self, method: str, *arguments: Any) -> list[Any]:
+        """The same with the same arguments for all shards."""
+        return self.call(method, [arguments] * self.size)
+
+    @abstractmethod
+    def close(self) -> None:
+        """Ends the shards. A second call does nothing."""
+
+    def check_alive(self) -> None:  # noqa: B027
+        """Raises ShardLost if a shard is known to be lost."""
+
+    def on_loss(self, notify: Callable[[], None]) -> None:  # noqa: B027
+        """Has `notify` called, once and on any thread, when a shard is lost, also while there is no
+        call; at once if one is lost already.
+        """
 
 
 class DaskWorkers(Workers):

@@ -32,6 +32,7 @@ from liverank_gpu.programs.answer import Answer
 from liverank_gpu.programs.running import AnyProgram
 from liverank_gpu.sharded.cluster import Cluster, started_workers
 from liverank_gpu.sharded.columns import ListLayout
+from liverank_gpu.sharded.dask_workers import Workers
 from liverank_gpu.sharded.member import ShardRanks, ShardSize
 from liverank_gpu.sharded.queries import (
     SLICE_SECONDS,
@@ -41,7 +42,6 @@ from liverank_gpu.sharded.queries import (
     ShardedQueryBatch,
 )
 from liverank_gpu.sharded.reading import GatheredEdges
-from liverank_gpu.sharded.workers import Workers
 from liverank_gpu.snapshot import Capture, Snapshot
 from liverank_gpu.types import (
     BackendName,

@@ -25,9 +25,8 @@ from liverank_gpu.operations.sweeps import (
 )
 from liverank_gpu.sharded import operations
 from liverank_gpu.sharded.columns import Columns
-from liverank_gpu.sharded.communicator import SingleCommunicator
+from liverank_gpu.sharded.communicator import NcclCommunicator, SingleCommunicator, unique_id
 from liverank_gpu.sharded.member import Member
-from liverank_gpu.sharded.nccl import NcclCommunicator, unique_id
 from liverank_gpu.sharded.operations import DividedRows
 from tests.gpu.graph.test_pages import ALWAYS, paging, skewed
 from tests.gpu.graphs import Model, WeightedModel, random_batch, weighted_batch

@@ -18,8 +18,8 @@ from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.csr import Operation
 from liverank_gpu.operations.sweeps import Sweep
 from liverank_gpu.sharded.communicator import HostCommunicator
+from liverank_gpu.sharded.dask_workers import Workers
 from liverank_gpu.sharded.member import Member
-from liverank_gpu.sharded.workers import Workers
 from liverank_gpu.types import Options
 
 
