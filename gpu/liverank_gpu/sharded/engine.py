@@ -342,21 +342,21 @@ class ShardedEdgeReader(EdgeReader):
         """All edges, in the memory of this process: 4 bytes an edge, or 8 with its weight, and 9
         or more a vertex. Raises OutOfMemory.
         """
-        lists, directed = self._workers.everywhere("lists"), self._engine.options.directed
-        return GatheredEdges(lists, self._engine.edges, directed)
+        engine = self._engine
+        return GatheredEdges(self._read("lists"), engine.edges, engine.options.directed)
 
     def neighbours(self, vertex: int, direction: Direction, limit: int) -> Neighbours:
-        found: list[Neighbours | None] = self._workers.everywhere(
-            "neighbours", vertex, direction, limit
-        )
+        found: list[Neighbours | None] = self._read("own_neighbours", vertex, direction, limit)
         return next(each for each in found if each is not None)
 
     def out_edges(self, vertices: NDArray[np.int64], limit: int) -> EdgeBlock:
-        return EdgeBlock.joined(self._workers.everywhere("out_edges", vertices, limit))
+        return EdgeBlock.joined(self._read("out_edges", vertices, limit))
 
     def are_isolated(self, vertices: NDArray[np.int64]) -> NDArray[np.bool_]:
-        isolated = np.concatenate(self._workers.everywhere("isolated", vertices))
-        return np.isin(vertices, isolated)
+        return np.isin(vertices, np.concatenate(self._read("own_isolated", vertices)))
+
+    def _read(self, method: str, *arguments: Any) -> list[Any]:
+        return self._workers.everywhere("read", method, *arguments)
 
 
 class ShardedEngine(Engine):

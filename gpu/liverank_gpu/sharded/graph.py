@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Protocol
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +20,6 @@ from liverank_gpu.graph.batch import (
 )
 from liverank_gpu.graph.decay import (
     Decay,
-    DecayingGraph,
     both_arcs,
     edge_keys,
     expired_among,
@@ -224,16 +222,7 @@ class ShardInPages(InPages):
 # no other lists than its own.
 
 
-class DecayingShard(DecayingGraph, Protocol):
-    """The parts of a shard that decay reads and scales; the lengths of arrays are those of rows."""
-
-    numbering: Numbering
-
-    def own_rows(self, ids: NDArray[np.int64]) -> tuple[Array, Array]:
-        """See ShardGraph.own_rows."""
-
-
-class ShardDecay(Decay[DecayingShard]):
+class ShardDecay(Decay["ShardGraph"]):
     """See Decay. All shards call its methods together, each with its slice of the batch."""
 
     def __init__(self, half_life: float, backend: Backend, communicator: Communicator) -> None:
@@ -249,13 +238,13 @@ class ShardDecay(Decay[DecayingShard]):
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         return highest_of(self._united(ids), self._united(highest))
 
-    def _are_empty(self, graph: DecayingShard, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+    def _are_empty(self, graph: ShardGraph, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
         own, places = self._own(graph, rows[rows < graph.ids.limit])
         occupied = self._device.to_host(graph.degree[own]) > 0.0
         return ~np.isin(rows, self._united(rows[rows < graph.ids.limit][places[occupied]]))
 
     def _factors_of(
-        self, graph: DecayingShard, ids: NDArray[np.int64], shifts: NDArray[np.int64], vertices: int
+        self, graph: ShardGraph, ids: NDArray[np.int64], shifts: NDArray[np.int64], vertices: int
     ) -> Array:
         # own rows are the first columns
         assert graph.numbering.for_positions(vertices) == graph.numbering
@@ -265,7 +254,7 @@ class ShardDecay(Decay[DecayingShard]):
 
     def _expired_arcs(
         self,
-        graph: DecayingShard,
+        graph: ShardGraph,
         ids: NDArray[np.int64],
         shifts: NDArray[np.int64],
         removed: NDArray[np.int64],
@@ -292,10 +281,10 @@ class ShardDecay(Decay[DecayingShard]):
             arcs, edges = both_arcs(keys), len(keys)
         return arcs, int(self._communicator.sums([edges])[0])
 
-    def bytes_needed(self, graph: DecayingShard, vertices: int) -> int:
+    def bytes_needed(self, graph: ShardGraph, vertices: int) -> int:
         return super().bytes_needed(graph, vertices) + 4 * graph.numbering.columns
 
-    def _own(self, graph: DecayingShard, ids: NDArray[np.int64]) -> tuple[Array, NDArray[np.int64]]:
+    def _own(self, graph: ShardGraph, ids: NDArray[np.int64]) -> tuple[Array, NDArray[np.int64]]:
         """See ShardGraph.own_rows; which they are, on the host."""
         rows, places = graph.own_rows(ids)
         return rows, self._device.to_host(places)
@@ -315,16 +304,6 @@ class ShardDecay(Decay[DecayingShard]):
 
 _RENUMBERED_SLOTS = 1 << 24
 """Slots that are renumbered at a time, which takes as much scratch memory."""
-
-
-@dataclass(frozen=True, slots=True)
-class ShardUpdate(GraphUpdate):
-    """What a batch did to one shard."""
-
-    @property
-    def touches(self) -> bool:
-        """True: a list of another shard may have changed."""
-        return True
 
 
 class ShardGraph(DynamicGraph):
@@ -373,7 +352,7 @@ class ShardGraph(DynamicGraph):
         rebuilds: bool = False,  # noqa: ARG002
         reserve: Callable[[int], None] = lambda _: None,
         stored: bool = False,
-    ) -> ShardUpdate:
+    ) -> GraphUpdate:
         """Removes, deletes, then inserts; to be called on all shards, each with a slice of the
         batch. The counts are those of all slices; changes are those of own out-lists, with targets
         as columns. An error on any shard leaves the whole graph unchanged, if the others are told.
@@ -389,7 +368,7 @@ class ShardGraph(DynamicGraph):
 
     def _applied(
         self, batch: EdgeBatch, reserve: Callable[[int], None], stored: bool
-    ) -> ShardUpdate:
+    ) -> GraphUpdate:
         self.scale_rows()
         sent = (len(batch.insert_sources), len(batch.delete_sources), len(batch.remove))
         table = self._communicator.gather([batch.vertices, *sent])
@@ -474,7 +453,7 @@ class ShardGraph(DynamicGraph):
         )
         unknown = to_remove - len(removed)
         touched, changes = prepared.touched, prepared.changes
-        return ShardUpdate(counts, *touched, changes, removed, returned, unknown)
+        return GraphUpdate(counts, *touched, changes, removed, returned, unknown, divided=True)
 
     @property
     def is_counted(self) -> bool:

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from liverank_gpu.engine import Engine, Group
 from liverank_gpu.graph.dynamic_graph import DynamicGraph
-from liverank_gpu.graph.reading import Direction, EdgeBlock, Neighbours
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.device import Array
 from liverank_gpu.pagerank.global_iterate import GlobalIterate
@@ -20,7 +19,7 @@ from liverank_gpu.personalized.resolve import ResolvedQuery
 from liverank_gpu.sharded.communicator import Communicator
 from liverank_gpu.sharded.graph import ShardGraph, ShardTouched
 from liverank_gpu.sharded.queries import Answered, ShardQueries
-from liverank_gpu.sharded.reading import CapturedLists, RestoredLists, ShardEdgeReader, ShardLists
+from liverank_gpu.sharded.reading import CapturedLists, RestoredLists, ShardEdgeReader
 from liverank_gpu.sharded.vertices import OwnVertices
 from liverank_gpu.snapshot import Snapshot
 from liverank_gpu.types import EdgeBatch, Options, Ranking
@@ -134,11 +133,6 @@ class Member(Engine):
         """The part of the graph that is here."""
         return self._graph
 
-    def _scale(self) -> None:
-        """Brings weights that decay into the scale in which the last batch left them."""
-        if self._graph.decay:
-            self._begin()
-
     def answer(
         self,
         number: int,
@@ -157,24 +151,11 @@ class Member(Engine):
         done = getattr(self._queries, method)(*arguments)
         return done if self.rank == 0 else None
 
-    def neighbours(self, vertex: int, direction: Direction, limit: int) -> Neighbours | None:
-        """See EdgeReader.neighbours; None on all shards but the owner of the vertex."""
-        self._scale()
-        return self.edge_reader.own_neighbours(vertex, direction, limit)
-
-    def out_edges(self, vertices: NDArray[np.int64], limit: int) -> EdgeBlock:
-        """See EdgeReader.out_edges: those of own vertices. Raises InvalidValue."""
-        self._scale()
-        return self.edge_reader.out_edges(vertices, limit)
-
-    def isolated(self, vertices: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The own vertices among these that have no edge."""
-        return self.edge_reader.own_isolated(vertices)
-
-    def lists(self) -> ShardLists:
-        """The edges of own vertices."""
-        self._scale()
-        return self.edge_reader.lists()
+    def read(self, method: str, *arguments: Any) -> Any:
+        """Calls a method of ShardEdgeReader, which finds edges of own vertices."""
+        if self._graph.decay:  # in the scale in which the last batch left them
+            self._begin()
+        return getattr(self.edge_reader, method)(*arguments)
 
     def order(self) -> NDArray[np.int64]:
         """int64[m]: the id at each position below m at the last `update`; from m on, positions are

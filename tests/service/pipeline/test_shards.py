@@ -172,7 +172,7 @@ def test_edges_are_read_and_a_read_in_progress_fails_with_a_shard(
     key = pa.array(["a"])
     neighbours = pipeline.edges.neighbours(key, "out", 9).result(60)
     assert sorted(neighbours.keys.to_pylist()) == ["b", "c"]
-    cluster.failing = "neighbours"
+    cluster.failing = "own_neighbours"
     with pytest.raises(ShardLost):
         pipeline.edges.neighbours(key, "out", 9).result(60)
     wait_for(lambda: pipeline.shards.restarts == 1 and pipeline.shards.loss is None)
