@@ -136,14 +136,14 @@ def _shard(task: Task, rank: int, size: int, channel: Connection) -> None:
     try:
         import cupy
 
-        from liverank_gpu.sharded.nccl import NcclCommunicator, unique_id
-        from liverank_gpu.sharded.shard import Shard
+        from liverank_gpu.sharded.communicator import NcclCommunicator, unique_id
+        from liverank_gpu.sharded.member import Member
 
         cupy.cuda.Device(rank).use()
         channel.send(unique_id() if rank == 0 else None)
         communicator = NcclCommunicator(rank, size, channel.recv())
         backend = backend_named("cuda")
-        shard = Shard(communicator, task.options, backend)
+        shard = Member(communicator, task.options, backend)
         loaded = task.slice(backend, rank, size)
         pool = cupy.get_default_memory_pool()
         pool.free_all_blocks()

@@ -45,8 +45,9 @@ ENGINE_ORDER = [
     {"graph", "backends", "stage_timer"},
     {"pagerank", "generate", "programs"},
     {"personalized", "out_of_core"},
-    {"snapshot", "internals", "sharded"},
+    {"snapshot", "internals"},
     {"engine"},
+    {"sharded"},
     {""},
 ]
 """Packages and modules of the engine by floor: each imports only from floors above it."""

@@ -46,7 +46,8 @@ from liverank_gpu.personalized.watched import Registration
 from liverank_gpu.programs.algorithms import Algorithm
 from liverank_gpu.programs.answer import Answer, Receipt
 from liverank_gpu.programs.running import PROGRAMS, ProgramRun
-from liverank_gpu.sharded.cluster import Cluster
+from liverank_gpu.sharded.cluster import Cluster, started_workers
+from liverank_gpu.sharded.dask_workers import Workers
 from liverank_gpu.sharded.engine import ShardedCapture, ShardedEngine
 from liverank_gpu.snapshot import Capture, Snapshot
 from liverank_gpu.trace import Trace, TraceStep
@@ -128,7 +129,9 @@ __all__ = [
     "TraceStep",
     "UnknownVertex",
     "VertexProgram",
+    "Workers",
     "limit_device_memory",
     "proven_descents",
     "rank_error",
+    "started_workers",
 ]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from liverank_gpu.graph.coalesce import CoalescedBatch
 from liverank_gpu.graph.dynamic_graph import DynamicGraph
 from liverank_gpu.graph.estimate import batch_purpose
 from liverank_gpu.graph.reading import EdgeReader, StagingBuffer
+from liverank_gpu.graph.vertices import VertexPermutation
 from liverank_gpu.graph.warm_up import (
     SAMPLE_VERTICES,
     dated,
@@ -31,16 +32,18 @@ from liverank_gpu.graph.warm_up import (
 )
 from liverank_gpu.internals import Internals
 from liverank_gpu.operations.backend import Backend
-from liverank_gpu.operations.device import DeviceOperations
+from liverank_gpu.operations.device import Array, DeviceOperations
 from liverank_gpu.operations.graph import GraphUpdate, UpdateCounts
 from liverank_gpu.pagerank.frontier import TouchedVertices, warm_up_lists
 from liverank_gpu.pagerank.global_iterate import GlobalIterate
-from liverank_gpu.pagerank.places import RankTies, SettledTarget
+from liverank_gpu.pagerank.places import GraphVertices, RankTies, SettledTarget
 from liverank_gpu.pagerank.ranks import Ranks
 from liverank_gpu.pagerank.solver import solver_of, warm_up_acceleration
 from liverank_gpu.pagerank.strategies import (
     STRATEGIES,
+    TABLE,
     Solve,
+    Strategy,
     checked_unconverged,
     forms_of,
     strategy_named,
@@ -97,6 +100,68 @@ def _change(counts: UpdateCounts, seconds: float, unknown: int = 0) -> Change:
     return Change(*first, seconds, *last, unknown)
 
 
+class Group:
+    """The processes that hold one graph together, each with an Engine that has a part of it: alone,
+    this one. Then nothing is divided and nothing exchanged. (For others see
+    liverank_gpu.sharded.member.)
+
+    divided      whether others have parts of the graph. All call their engines alike then
+    solving      whether a solve has begun and not ended in this process
+    following    whether the ranks have begun to follow a batch and not ended it
+    ended_early  whether the solve before did not end in all processes
+    """
+
+    divided = False
+
+    def __init__(self) -> None:
+        self.solving = self.following = self.ended_early = False
+
+    def graph(self, backend: Backend, options: Options) -> DynamicGraph:
+        """The part of an empty graph that is here."""
+        kind = (options.vertex_order, options.weighted, options.directed, options.half_life)
+        return DynamicGraph(backend, options.dangling, *kind)
+
+    def vertices(self, graph: DynamicGraph) -> GraphVertices:
+        """Its vertices."""
+        return GraphVertices(graph)
+
+    def touched(self) -> TouchedVertices:
+        """What batches touch of it."""
+        return TouchedVertices()
+
+    def queries(
+        self, graph: DynamicGraph, iterate: GlobalIterate, vertices: GraphVertices
+    ) -> Queries:
+        """The queries on it."""
+        pool, options = WorkspacePool(graph), iterate.options
+        return Queries(QueryContext(pool, options, iterate.deflation, vertices))
+
+    def begin(self, needed: bool) -> None:
+        """All processes begin a call, in which the ranks follow the last batch first. An error may
+        have ended the call before at another step in each: what may differ is forgotten by all.
+
+        needed  whether the residual is used
+        """
+
+
+class _Ranked(NamedTuple):
+    """What readers need of the last update, and the next batch may change.
+
+    vertices  length of y
+    mass      Σy
+    bound     on the error of the ranks
+    free      free ids, as positions
+    ties      vertices with equal ranks
+    """
+
+    vertices: int
+    permutation: VertexPermutation
+    mass: float
+    bound: float
+    free: Array
+    ties: RankTies | None
+
+
 class Engine:
     """A dynamic graph, its transpose and its ranks, on one backend.
 
@@ -104,6 +169,7 @@ class Engine:
     backend      ``auto``, ``cpu``, ``cuda`` or ``reference``, or a Backend
     unconverged  what `update` does about ranks that have not converged: ``warn`` of NotConverged,
                  ``raise`` it when they are up to date, so that `publish` has them, or ``ignore`` it
+    group        the processes that hold the graph; None: this one
     edge_reader  reads edges while the graph changes; programs  runs programs
     Raises BackendUnavailable if the backend cannot run.
 
@@ -118,20 +184,23 @@ class Engine:
         options: Options | None = None,
         backend: BackendName | Backend = "auto",
         unconverged: Unconverged = "warn",
+        group: Group | None = None,
     ) -> None:
         self._unconverged = checked_unconverged(unconverged)
+        self._group = group = group or Group()
         options = self.options = options or Options()
         self._in_use = threading.RLock()  # whose thread may call again: `watch` calls `step`
         self._backend = backend if isinstance(backend, Backend) else backend_named(backend)
-        kind = (options.vertex_order, options.weighted, options.directed, options.half_life)
         with self._owned():
-            self._graph = DynamicGraph(self._backend, options.dangling, *kind)
+            self._graph = group.graph(self._backend, options)
+            self._vertices, self._touched = group.vertices(self._graph), group.touched()
             self.edge_reader = EdgeReader(self._graph)
             self._iterate = GlobalIterate(self._graph, options)
-            context = QueryContext(WorkspacePool(self._graph), options, self._iterate.deflation)
-            self._queries = Queries(context)
+            self._queries = group.queries(self._graph, self._iterate, self._vertices)
             self.programs = Programs(self._graph)
-            self._touched, self._timer = TouchedVertices(), StageTimer(self._backend.device)
+            self._timer = StageTimer(self._backend.device)
+            self._unfollowed: GraphUpdate | None = None
+            self._ranked: _Ranked
             self._record_ranked(0.0)
 
     @property
@@ -174,7 +243,7 @@ class Engine:
 
         vertices  limit of the ids after the batch, if more than now; times: how often it must fit
         """
-        vertices = max(vertices, self.id_limit)
+        vertices = max(vertices, self._graph.ids.limit)
         graph = self._graph.bytes_needed(operations, vertices)
         ranks = self._iterate.bytes_needed(vertices) + 8 * vertices
         self._graph.in_pages.require(batch_purpose(operations, vertices), graph + ranks, times)
@@ -183,9 +252,8 @@ class Engine:
         """Removes, deletes, then inserts. All or nothing. The ranks follow at `update`."""
         with self._owned():
             self._timer.begin()
-            counts = self._apply(batch).counts
-            unknown, seconds = len(batch.remove) - counts.removed, self._end_mutation()
-            return _change(counts, seconds, unknown)
+            update = self._apply(batch)
+            return _change(update.counts, self._end_mutation(), update.unknown)
 
     def apply_coalesced(
         self, batch: EdgeBatch, parts: Sequence[tuple[int, int]]
@@ -213,20 +281,42 @@ class Engine:
         return self._timer.seconds()["mutate"]
 
     def _apply(self, batch: EdgeBatch) -> GraphUpdate:
-        self.check_memory(batch.operations, batch.vertices)
-        self._iterate.reserve(batch.vertices)
+        self._begin()
+        if not self._group.divided:
+            self.check_memory(batch.operations, batch.vertices)
         self.programs.prepare(batch)
-        update = self._graph.apply(batch)
+        update = self._graph.apply(batch, reserve=self._iterate.reserve)
+        self._unfollowed = update
         self._touched.add(update)
-        try:
-            self._iterate.perturb(update)
-        except MemoryError:
-            # the batch stands; the next solve computes the residual, in arrays that it has
-            self._iterate.invalidate()
-        self._queries.perturb(update)
-        self.programs.follow(update)
-        self._graph.scale_rows()
+        if not self._group.divided:
+            self._follow()
         return update
+
+    def _follow(self) -> None:
+        """Has ranks, queries and programs follow the last batch."""
+        update, self._unfollowed = self._unfollowed, None
+        if update is not None:
+            try:
+                self._iterate.perturb(update)
+            except MemoryError:
+                if self._group.divided:
+                    raise
+                # the batch stands; the next solve computes the residual, in arrays that it has
+                self._iterate.invalidate()
+            self._queries.perturb(update)
+            self.programs.follow(update)
+        self._graph.scale_rows()
+
+    def _begin(self, needed: bool = True) -> None:
+        """Begins a call that uses the graph. In a group the ranks follow the last batch now: that
+        is not part of the batch, which stands in all processes.
+
+        needed  whether the residual is used
+        """
+        if self._group.divided:
+            self._group.begin(needed)
+            self._follow()
+            self._group.following = False
 
     def update(
         self,
@@ -253,17 +343,19 @@ class Engine:
             form = "accelerated"
         with self._owned():
             self._timer.begin()
-            solver = solver_of(self._iterate, strategy_named(strategy), form, asked)
+            row = self._begin_solve(strategy_named(strategy), form)
+            solver = solver_of(self._iterate, row, form, asked, self._vertices)
             solver.mark(self._touched)
             self._timer.end("mark")
             solved = solver.solve()
-            self._touched = TouchedVertices()
+            self._touched.clear()
             self._timer.end("solve")
             solved, bound = solver.certify(solved)
+            self._group.solving = self._group.ended_early and self._graph.ids.count == 0
             self._record_ranked(bound, solved.ties)
             self._timer.end("certify")
             seconds = self._timer.seconds()
-        done = (strategy, solved.iterations, solved.touched_vertices, self._error_bound)
+        done = (strategy, solved.iterations, solved.touched_vertices, self._ranked.bound)
         times = seconds["mark"], seconds["solve"], seconds["certify"]
         result = Result(
             *(*done, solved.converged, *times, form, solver.trace(solved)),
@@ -272,11 +364,26 @@ class Engine:
         tell_unconverged(result, self.options.target_error, settle, self._unconverged)
         return result
 
+    def _begin_solve(self, strategy: Strategy, form: Form) -> Strategy:
+        """What is to run. In a group there are no ranks until it ends in all processes."""
+        group, iterate = self._group, self._iterate
+        if not group.divided:
+            return strategy
+        self._ranked = self._ranked._replace(vertices=0, free=self._graph.free[:0], ties=None)
+        self._begin(needed=strategy.start == "previous" and form == "accelerated")
+        group.solving = True
+        if group.ended_early and self._graph.ids.count:
+            # with different right-hand sides, if processes ended at different steps
+            iterate.reset()
+            iterate.unguessable = 0
+            if strategy.affected in ("reachable", "frontier"):
+                return TABLE["naive-dynamic"]  # there are no ranks to go on from
+        return strategy
+
     def _record_ranked(self, error_bound: float, ties: RankTies | None = None) -> None:
-        """What `publish` needs, which the next batch may change."""
-        bound = self._error_bound = min(2.0, error_bound + (ties.error if ties else 0.0))
-        self._ranked_vertices, self._ranked_permutation = self.id_limit, self._graph.permutation
-        self._ranked = (float(self._iterate.certificate.mass), bound, self._graph.free, ties)
+        bound = min(2.0, error_bound + (ties.error if ties else 0.0))
+        graph, mass = self._graph, float(self._iterate.certificate.mass)
+        self._ranked = _Ranked(graph.vertices, graph.permutation, mass, bound, graph.free, ties)
 
     def end_stage(self, name: str) -> None:
         """Ends a stage of the caller, which began where the one before ended, after `update`."""
@@ -292,8 +399,9 @@ class Engine:
         """An immutable copy of the ranks of the last update."""
         with self._owned():
             # rounding can have left an entry just below 0: see liverank_gpu.pagerank.gate
-            values = self._backend.xp.maximum(self._iterate.values[: self._ranked_vertices], 0.0)
-            ranks = Ranks(self._backend, self._ranked_permutation, values, *self._ranked)
+            vertices, permutation, *others = self._ranked
+            values = self._backend.xp.maximum(self._iterate.values[:vertices], 0.0)
+            ranks = Ranks(self._backend, permutation, values, *others)
             self._backend.device.synchronize()  # readers have streams of their own
         return ranks
 
@@ -304,7 +412,7 @@ class Engine:
     def capture(self, buffer: StagingBuffer) -> Capture:
         """Copies what a snapshot needs, right after an `update`: see liverank_gpu.snapshot."""
         with self._owned():
-            return Capture(self._graph, self._iterate, self._error_bound, buffer)
+            return Capture(self._graph, self._iterate, self._ranked.bound, buffer)
 
     def ranks_of(self, snapshot: Snapshot) -> Ranks:
         """What was published when the snapshot was taken; the engine need not be restored yet."""

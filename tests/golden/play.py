@@ -201,11 +201,7 @@ class _Play:
                 yield from ((f"end: {label}", value) for label, value in self._end())
 
     def _ids(self) -> Ids:
-        if isinstance(self._engine, Engine):
-            limit, free = self._engine.id_limit, self._engine.free_ids()
-        else:
-            limit, free = self._engine.ids.limit, self._engine.ids.free()
-        return np.setdiff1d(np.arange(limit), free)
+        return np.setdiff1d(np.arange(self._engine.id_limit), self._engine.free_ids())
 
     def _load(self) -> Iterator[Entry]:
         yield "", self._engine.apply(EdgeBatch(**self._edges.load()))
@@ -287,24 +283,16 @@ class _Play:
         yield "numbers", dict(numbers)
         yield from ((f"array {name}", arrays[name]) for name in sorted(arrays))
         self._engine = self._new()
-        if isinstance(self._engine, Engine):
-            self._engine.restore(liverank_gpu.Snapshot(arrays, numbers))
-        else:
-            self._engine.restore(arrays, numbers)
+        self._engine.restore(liverank_gpu.Snapshot(arrays, numbers))
         self._watched.clear()
         self._answers.clear()
 
     def _snapshot(self) -> tuple[dict[str, NDArray[Any]], dict[str, float]]:
-        if isinstance(self._engine, Engine):
-            snapshot = self._engine.capture(self._engine.staging_buffer()).snapshot()
-            return snapshot.arrays, snapshot.numbers
-        capture = self._engine.capture()
-        lists = {
-            name: np.concatenate([capture.piece(name, at) for at in range(capture.pieces)])
-            for name in capture.lists
-        }
-        capture.release()
-        return {**capture.arrays, **lists}, capture.numbers
+        captured = self._engine.capture(self._engine.staging_buffer())
+        snapshot, pieces = captured.snapshot(), captured.pieces()
+        lists = {name: np.concatenate([piece() for piece in pieces[name]]) for name in pieces}
+        captured.release()
+        return {**snapshot.arrays, **lists}, snapshot.numbers
 
     def _end(self) -> Iterator[Entry]:
         """The edges at the end, in an order of their own, and the ranks."""

@@ -25,7 +25,7 @@ def test_nothing_is_compiled_on_the_cpu() -> None:
     assert not engine.compiles_kernels
     with (
         patch.object(Engine, "update") as ranked,
-        patch("liverank_gpu.sharded.dask_shard.Shard") as shard,
+        patch("liverank_gpu.sharded.dask_shard.Member") as shard,
     ):
         engine.warm_up()
         engine.warm_up_others()

@@ -216,7 +216,7 @@ class Decay(Generic[GraphT]):
             graph.backend.rebuild.scale_rows(*directions, self._factors, graph.loop, graph.degree)
             self._factors = None
 
-    # ---- what a graph in shards does otherwise (liverank_gpu.sharded.decay) ----
+    # ---- what a graph in shards does otherwise (liverank_gpu.sharded.graph) ----
 
     def _on_any(self, condition: bool) -> bool:
         """Whether it is so on any part of the graph."""

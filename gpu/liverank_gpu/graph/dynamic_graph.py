@@ -12,6 +12,8 @@ loop in a row.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -19,7 +21,12 @@ from liverank_gpu.graph.batch import Arcs, Removal, edges_on_device, require_tim
 from liverank_gpu.graph.decay import AnyDecay, Decay
 from liverank_gpu.graph.estimate import NamingMemory, batch_bytes, batch_purpose, held_bytes
 from liverank_gpu.graph.in_pages import InPages
-from liverank_gpu.graph.packed_csr import KeptWorkspace, PackedCsr, allocate_changes
+from liverank_gpu.graph.packed_csr import (
+    KeptWorkspace,
+    PackedCsr,
+    Workspace,
+    allocate_changes,
+)
 from liverank_gpu.graph.rebuild import rebuild, restore_directions
 from liverank_gpu.graph.vertices import NO_IDS, VertexIds, VertexPermutation
 from liverank_gpu.operations.backend import Backend
@@ -27,6 +34,7 @@ from liverank_gpu.operations.csr import GraphView, Rows, loop_dtype, strength_dt
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.graph import (
     LAST_PLACE,
+    Counts,
     EdgeChanges,
     EdgeCounts,
     Entries,
@@ -141,17 +149,27 @@ class DynamicGraph:
         """Whether every vertex has a loop that batches cannot change."""
         return self.dangling == "self-loop"
 
-    def apply(self, batch: EdgeBatch, rebuilds: bool = False) -> GraphUpdate:
+    def apply(
+        self,
+        batch: EdgeBatch,
+        rebuilds: bool = False,
+        reserve: Callable[[int], None] = lambda _: None,
+    ) -> GraphUpdate:
         """Removes, deletes, then inserts, in both directions. An error leaves the graph unchanged.
 
         The batch's columns are NumPy arrays or arrays of the backend. Without weights, those of a
-        weighted graph are 1. `rebuilds` has both directions rebuilt however small the batch is.
+        weighted graph are 1.
+
+        rebuilds  whether both directions are rebuilt however small the batch is
+        reserve   makes room for so many vertices in other arrays over them
+
         Raises OutOfMemory, before anything is touched if an estimate can tell; InvalidValue for
         weights and times that the graph does not take, and for a sum of weights that exceeds
         float32.
         """
         require_times(batch, self.decay is not None)
         vertices = max(self.vertices, batch.vertices)
+        reserve(vertices)
         sizes = (batch.operations, vertices)
         with NamingMemory(self.backend.device, self.bytes_needed, *sizes):
             return self._apply(batch, vertices, rebuilds)
@@ -191,7 +209,8 @@ class DynamicGraph:
             removed_edges,
             gone - removed_edges + too_old,
         )
-        return GraphUpdate(counts, sources, targets, changes, removed, returned)
+        unknown = len(batch.remove) - len(removed)
+        return GraphUpdate(counts, sources, targets, changes, removed, returned, unknown)
 
     def _removal(self, batch: EdgeBatch) -> Removal | None:
         vertices = self.ids.vertices_among(batch.remove)
@@ -284,34 +303,53 @@ class DynamicGraph:
             place = int(keys.order[LAST_PLACE - out_counts.exceeded - 1])
             raise arcs.weight_exceeded(self.backend, batch, place - arcs.deletions)
 
-        packed = False
-        for direction, plan, counts in (
-            (self.outgoing, outgoing, out_counts),
-            (self.incoming, incoming, in_counts),
-        ):
-            if direction.must_pack(counts):
-                direction.pack(counts)
-                workspace.clear_row_plan(plan)
-                graph.plan_rows(direction.slack, operations, plan)
-                packed = True
-        if packed:
-            out_counts, in_counts = workspace.counts()
+        counts = self._packed(workspace, operations, (out_counts, in_counts))
+        out_counts = counts[0]
         changes = allocate_changes(self.backend, out_counts, self.weighted)
 
         # from here on nothing can fail
+        self._write(workspace, counts, changes, vertices)
+        self.arcs += out_counts.added - out_counts.removed
+        self.in_pages.follow(changes, vertices)
+        edges = EdgeCounts(out_counts.inserted, out_counts.deleted, out_counts.reweighted)
+        return edges, changes.sources, changes.removed_targets, changes
+
+    def _packed(
+        self, workspace: Workspace, operations: int, counts: tuple[Counts, Counts]
+    ) -> tuple[Counts, Counts]:
+        """The counts of a planned batch, when directions that have no room for it are packed, and
+        planned again.
+        """
+        packed = False
+        for direction, plan, of_plan in (
+            (self.outgoing, workspace.outgoing, counts[0]),
+            (self.incoming, workspace.incoming, counts[1]),
+        ):
+            if direction.must_pack(of_plan):
+                direction.pack(of_plan)
+                workspace.clear_row_plan(plan)
+                self.backend.graph.plan_rows(direction.slack, operations, plan)
+                packed = True
+        return workspace.counts() if packed else counts
+
+    def _write(
+        self,
+        workspace: Workspace,
+        counts: tuple[Counts, Counts],
+        changes: EdgeChanges,
+        vertices: int,
+    ) -> None:
+        """Writes a planned batch, which cannot fail."""
         self._connected = None
         if vertices > self.vertices:
             self.outgoing.extend(vertices)
             self.incoming.extend(vertices)
             self._extend(vertices)
+        out_counts, in_counts = counts
         if out_counts.changed:
-            self.outgoing.apply(outgoing, out_counts, self.loop, self.degree, changes)
+            self.outgoing.apply(workspace.outgoing, out_counts, self.loop, self.degree, changes)
         if in_counts.changed:
-            self.incoming.apply(incoming, in_counts, self.loop, self.degree, None)
-        self.arcs += out_counts.added - out_counts.removed
-        self.in_pages.follow(changes, vertices)
-        edges = EdgeCounts(out_counts.inserted, out_counts.deleted, out_counts.reweighted)
-        return edges, changes.sources, changes.removed_targets, changes
+            self.incoming.apply(workspace.incoming, in_counts, self.loop, self.degree, None)
 
     def _rebuild(self, batch: EdgeBatch, arcs: Arcs, vertices: int) -> _Applied:
         self.in_pages.drop()

@@ -232,6 +232,8 @@ class GraphUpdate:
     removed          int64[r] on the host: ids of the vertices that were removed, ascending
     returned         int64[…] on the host, ascending: ids that were free, or removed by this batch,
                      and are those of new vertices now
+    unknown          ids to remove that were no vertices, or repeated
+    divided          whether it may have changed lists in other processes
     """
 
     counts: UpdateCounts
@@ -240,11 +242,13 @@ class GraphUpdate:
     changes: EdgeChanges | None
     removed: NDArray[np.int64]
     returned: NDArray[np.int64]
+    unknown: int = 0
+    divided: bool = False
 
     @property
     def touches(self) -> bool:
-        """Whether the list or the loop of a vertex changed."""
-        return len(self.sources) > 0
+        """Whether the list or the loop of a vertex may have changed."""
+        return self.divided or len(self.sources) > 0
 
     @property
     def rebuilt(self) -> bool:

@@ -32,13 +32,25 @@ class TouchedVertices:
     """
 
     def __init__(self) -> None:
-        self.sources: list[Array] = []
-        self.removed_targets: list[Array] = []
+        self._sources: list[Array] = []
+        self._removed_targets: list[Array] = []
+
+    @property
+    def sources(self) -> list[Array]:
+        return self._sources
+
+    @property
+    def removed_targets(self) -> list[Array]:
+        return self._removed_targets
 
     def add(self, update: GraphUpdate) -> None:
         """Records a batch."""
-        self.sources.append(update.sources)
-        self.removed_targets.append(update.removed_targets)
+        self._sources.append(update.sources)
+        self._removed_targets.append(update.removed_targets)
+
+    def clear(self) -> None:
+        """Forgets all batches."""
+        self._sources, self._removed_targets = [], []
 
     def mark_affected(self, graph: RankedGraph, strategy: Strategy, flags: Array) -> Array:
         """int32[k]: the initially affected vertices.

@@ -247,8 +247,11 @@ class LeadingEntries(NamedTuple):
 class GraphVertices:
     """All vertices of a graph on one device.
 
-    graph  its arrays over vertices are by row
+    graph    its arrays over vertices are by row
+    divided  whether others have a part of them
     """
+
+    divided = False
 
     def __init__(self, graph: RankedGraph) -> None:
         self.graph = graph

@@ -96,13 +96,13 @@ class AcceleratedSolver:
         iterate: GlobalIterate,
         strategy: Strategy,
         asked: Solve,
-        vertices: GraphVertices | None = None,
+        vertices: GraphVertices,
     ) -> None:
         """asked  for the places to settle
-        vertices  of the graph, or of a shard
+        vertices  of the graph, or of a part of it
         """
         self._iterate, self._strategy, self._asked = iterate, strategy, asked
-        self._vertices = vertices or GraphVertices(iterate.graph)
+        self._vertices = vertices
         self._affected: Marks | Array | None = None
         self._count = iterate.graph.ids.count
 
@@ -156,10 +156,12 @@ class AcceleratedSolver:
         return self._settled(solved, goes_on=solved.fallback != "equal")
 
     def _update_residual(self) -> None:
-        """Computes r from y: at every vertex if it is unknown, else now and then at some."""
+        """Computes r from y: at every vertex if it is unknown, else now and then at some, which
+        takes the values of all.
+        """
         if self._iterate.stale:
             self._iterate.recompute_residual()
-        else:
+        elif not self._vertices.divided:
             self._iterate.recompute_slice()
 
     def _settled(self, solved: Solved, goes_on: bool = True) -> Solved:
@@ -200,7 +202,7 @@ class EmptySolver:
 
 
 def solver_of(
-    iterate: GlobalIterate, strategy: Strategy, form: Form, asked: Solve
+    iterate: GlobalIterate, strategy: Strategy, form: Form, asked: Solve, vertices: GraphVertices
 ) -> AcceleratedSolver | PublishedSolver | EmptySolver:
     """What runs a strategy in a form that it has.
 
@@ -211,7 +213,7 @@ def solver_of(
         return EmptySolver(asked)
     if form == "published":
         return PublishedSolver(iterate, strategy)
-    return AcceleratedSolver(iterate, strategy, asked)
+    return AcceleratedSolver(iterate, strategy, asked, vertices)
 
 
 def warm_up_acceleration(iterate: GlobalIterate) -> None:

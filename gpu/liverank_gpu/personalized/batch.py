@@ -277,6 +277,8 @@ class QueryBatch:
         try:
             running.perturb(update)
         except MemoryError:
+            if self._context.vertices.divided:
+                raise  # which ends the call in all processes
             # the update stands; the caller gets the error when the query starts again
             self.close()
 
@@ -311,6 +313,13 @@ class QueryBatch:
         for index in indices:
             self._answer(index)
         return [self._answers.pop(index) for index in indices]
+
+    def take_those_there(self) -> list[tuple[int, Personalized]]:
+        """All answers that are there, each with the number of its query; as `take`."""
+        taken = sorted(self._answers.items())
+        self._taken.update(self._answers)
+        self._answers = {}
+        return taken
 
     def close(self) -> None:
         """Gives the arrays back."""

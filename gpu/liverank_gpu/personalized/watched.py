@@ -13,6 +13,7 @@ A dense one keeps a workspace of its own.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -31,6 +32,10 @@ from liverank_gpu.types import Personalized, PersonalizedQuery, Ranking
 
 _SOLVED_PART = 0.5
 """A query is solved to this part of its target: the rest is for batches."""
+
+
+class _ShortOfMemory(MemoryError):
+    """There is no workspace for a query, in any process."""
 
 
 @dataclass(slots=True)
@@ -115,6 +120,8 @@ class Registration:
         try:
             running.perturb(update)
         except MemoryError:
+            if self._context.vertices.divided:
+                raise  # which ends the call in all processes
             # the update stands; the caller gets the error when the query starts again
             self.close()
 
@@ -302,16 +309,29 @@ class Watched:
             query.iterate.unpack(workspace)
 
     def _workspace(self, query: Query) -> Workspace:
-        """Where a query continues, with room for all vertices. Raises OutOfMemory."""
+        """Where a query continues, with room for all vertices. Raises _ShortOfMemory: in all
+        processes, if memory is short in one.
+        """
+        workspace = None
+        with suppress(MemoryError):
+            workspace = self._room(query)
+        short = self._context.vertices.sums([workspace is None]) != [0.0]
+        if short or workspace is None:
+            raise _ShortOfMemory
+        return workspace
+
+    def _room(self, query: Query) -> Workspace:
+        """The same, in this process. Raises MemoryError."""
         if query.iterate.packed:
             return self._pool.take(query.query.method != "pull")
         workspace = query.iterate.workspace
         workspace.reserve(self._context.graph.vertices)
         return workspace
 
-    @staticmethod
-    def _give_up(entry: Entry, error: MemoryError) -> None:  # noqa: ARG004
-        """Has a query solved again at the next refresh."""
+    def _give_up(self, entry: Entry, error: MemoryError) -> None:
+        """Has a query solved again at the next refresh. Raises an error of this process alone."""
+        if self._context.vertices.divided and not isinstance(error, _ShortOfMemory):
+            raise error
         entry.query = entry.answer = None
 
     @property

@@ -19,8 +19,7 @@ from typing import Any
 
 from liverank_gpu.errors import BackendUnavailable, ClusterUnavailable, InvalidValue
 from liverank_gpu.sharded.dask_shard import THREADS, Capability, capability, own_version
-from liverank_gpu.sharded.dask_workers import DaskWorkers
-from liverank_gpu.sharded.workers import Workers
+from liverank_gpu.sharded.dask_workers import DaskWorkers, Workers
 from liverank_gpu.types import BackendName, Options
 
 CONNECT_SECONDS = 10.0

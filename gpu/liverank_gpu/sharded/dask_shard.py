@@ -23,10 +23,15 @@ from liverank_gpu.graph.warm_up import dated, sample_batches, warm_up_pages
 from liverank_gpu.native import kernels
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.personalized.resolve import METHODS, PUBLISHED_METHODS, resolve
-from liverank_gpu.sharded.communicator import HostCommunicator, Interrupted, SingleCommunicator
+from liverank_gpu.sharded.communicator import (
+    HostCommunicator,
+    Interrupted,
+    NcclCommunicator,
+    SingleCommunicator,
+    unique_id,
+)
 from liverank_gpu.sharded.loading import warm_up_merge
-from liverank_gpu.sharded.nccl import NcclCommunicator, unique_id
-from liverank_gpu.sharded.shard import Shard
+from liverank_gpu.sharded.member import Member
 from liverank_gpu.types import BackendName, EdgeBatch, Options, PersonalizedQuery
 
 # Whether the workers of shards still reach each other, which a shard asks when a call takes long.
@@ -251,7 +256,7 @@ def warm_up(options: Options, backend: Backend) -> None:
     warm_up_pages(backend, options.dangling, options.weighted)
     warm_up_merge(backend, options.weighted)
     for batches in sample_batches(options):
-        shard = Shard(SingleCommunicator(), options, backend)
+        shard = Member(SingleCommunicator(), options, backend)
         for batch in batches:
             shard.apply(batch)
             for strategy in ("dynamic-traversal", "static", "residual"):
@@ -264,7 +269,7 @@ def warm_up(options: Options, backend: Backend) -> None:
         other = PersonalizedQuery(np.array([2]), k=1, method="pull")
         queries += [other] * backend.multivector.min_columns
         queries += [replace(other, method=method, form="published") for method in PUBLISHED_METHODS]
-        shard.personalized(0, resolve(shard.graph.ids, options, queries), [], np.inf)
+        shard.answer(0, resolve(shard.graph.ids, options, queries), [], np.inf)
 
 
 # Shards in the worker processes of a Dask cluster: the side of a worker, which holds shards.
@@ -312,7 +317,7 @@ class HostedShard:
         self._prepare = _use_own_stream if on_gpu else partial(_use_threads, threads)
         self._thread = self._new_thread()
         self._ended = Future[None]()
-        self._shard = self._thread.submit(Shard, communicator, options, backend).result()
+        self._shard = self._thread.submit(Member, communicator, options, backend).result()
 
     def call(self, number: int, method: str, arguments: Sequence[Any]) -> Any:
         """Calls a method of the shard. The process ends if its device is lost. Raises

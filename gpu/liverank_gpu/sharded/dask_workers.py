@@ -1,4 +1,5 @@
-"""Shards in the worker processes of a Dask cluster: the side that calls them.
+"""What runs the shards of a graph: the worker processes of a Dask cluster, as their caller sees
+them.
 
 Dask carries calls and results. Every `WATCH_SECONDS` the scheduler is asked which workers it has.
 So the loss of a worker, or of the scheduler, is noticed soon, and ends the call in progress.
@@ -9,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -28,7 +30,7 @@ from liverank_gpu.sharded.dask_shard import (
     new_group,
     start_shard,
 )
-from liverank_gpu.sharded.workers import Workers
+from liverank_gpu.snapshot import Snapshot
 from liverank_gpu.types import BackendName, EdgeBatch, Options
 
 log = logging.getLogger("liverank.shards")
@@ -45,8 +47,8 @@ _INTERRUPT_SECONDS = 30.0
 _DISCONNECTED = "is lost: its scheduler has disconnected"
 
 _PLACED, _PLACED_BYTES = 4096, 1 << 16
-"""Batches of more operations, and arrays of more bytes, are sent from here to the worker, and not
-through the scheduler.
+"""Batches of more operations, and arrays and snapshots of more bytes, are sent from here to the
+worker, and not through the scheduler.
 """
 
 _Result = TypeVar("_Result")
@@ -56,6 +58,41 @@ _turns: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
 call: NCCL can wait forever if two groups begin an operation in different orders on two devices, or
 if one allocates memory while the other waits.
 """
+
+
+class Workers(ABC):
+    """Processes, or threads, that each hold one liverank_gpu.sharded.member.Member. Ranks are their
+    numbers, from 0.
+
+    size     number of shards
+    backend  of the shards: ``cpu`` or ``cuda``
+    """
+
+    size: int
+    backend: str = "cpu"
+
+    @abstractmethod
+    def call(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """Calls a method of all shards at once, each with its own arguments: both these and the
+        results are by rank. If a shard raises an error, the call is ended on the others, and the
+        error raised here; ShardLost if its process ended.
+        """
+
+    def everywhere(self, method: str, *arguments: Any) -> list[Any]:
+        """The same with the same arguments for all shards."""
+        return self.call(method, [arguments] * self.size)
+
+    @abstractmethod
+    def close(self) -> None:
+        """Ends the shards. A second call does nothing."""
+
+    def check_alive(self) -> None:  # noqa: B027
+        """Raises ShardLost if a shard is known to be lost."""
+
+    def on_loss(self, notify: Callable[[], None]) -> None:  # noqa: B027
+        """Has `notify` called, once and on any thread, when a shard is lost, also while there is no
+        call; at once if one is lost already.
+        """
 
 
 class DaskWorkers(Workers):
@@ -204,8 +241,7 @@ class DaskWorkers(Workers):
         )
 
     async def _placed(self, argument: Any, address: str) -> Any:
-        large = isinstance(argument, EdgeBatch) and argument.operations > _PLACED
-        if not large and not (isinstance(argument, np.ndarray) and argument.nbytes > _PLACED_BYTES):
+        if not _is_large(argument):
             return argument
         return await self._client.scatter(argument, workers=[address], direct=True, hash=False)
 
@@ -300,6 +336,13 @@ class DaskWorkers(Workers):
             if address not in living:
                 return ShardLost(rank, self.size, address)
         return None
+
+
+def _is_large(argument: Any) -> bool:
+    if isinstance(argument, EdgeBatch):
+        return argument.operations > _PLACED
+    arrays = argument.arrays.values() if isinstance(argument, Snapshot) else [argument]
+    return sum(each.nbytes for each in arrays if isinstance(each, np.ndarray)) > _PLACED_BYTES
 
 
 def _is_cut(error: BaseException, in_shard: bool) -> bool:

@@ -2,31 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
+from time import perf_counter
 from types import TracebackType
-from typing import Any, Self, get_args
+from typing import Any, NoReturn, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from liverank_gpu.backends import host_backend
+from liverank_gpu.engine import Engine
 from liverank_gpu.errors import InvalidValue, OutOfMemory, UnknownVertex
 from liverank_gpu.graph.batch import insertion_weights, require_times
 from liverank_gpu.graph.decay import half_lives
-from liverank_gpu.graph.reading import Direction, EdgeBlock, Neighbours
+from liverank_gpu.graph.reading import Direction, EdgeBlock, EdgeReader, Neighbours, StagingBuffer
 from liverank_gpu.graph.vertices import NO_IDS, VertexIds, VertexPermutation
-from liverank_gpu.pagerank.gate import healed
+from liverank_gpu.operations.csr import loop_dtype
 from liverank_gpu.pagerank.places import SettledTarget
 from liverank_gpu.pagerank.ranks import Ranks
-from liverank_gpu.pagerank.strategies import Solve, checked_unconverged, tell_unconverged
+from liverank_gpu.pagerank.strategies import Solve, tell_unconverged
+from liverank_gpu.personalized.batch import QueryBatch
 from liverank_gpu.personalized.resolve import AnyQuery, ResolvedQuery, checked_among, resolve
 from liverank_gpu.personalized.watched import Registration, require_watchable
+from liverank_gpu.programs.answer import Answer
+from liverank_gpu.programs.running import AnyProgram
 from liverank_gpu.sharded.cluster import Cluster, started_workers
 from liverank_gpu.sharded.columns import ListLayout
+from liverank_gpu.sharded.dask_workers import Workers
+from liverank_gpu.sharded.member import ShardRanks, ShardSize
 from liverank_gpu.sharded.queries import (
     SLICE_SECONDS,
     Answered,
@@ -35,8 +42,7 @@ from liverank_gpu.sharded.queries import (
     ShardedQueryBatch,
 )
 from liverank_gpu.sharded.reading import GatheredEdges
-from liverank_gpu.sharded.shard import ShardRanks, ShardRows, ShardSize
-from liverank_gpu.sharded.workers import Workers
+from liverank_gpu.snapshot import Capture, Snapshot
 from liverank_gpu.types import (
     BackendName,
     Change,
@@ -138,7 +144,7 @@ class ShardedWatched:
     def _step(self, registration: ShardedRegistration) -> bool:
         query = (registration.number, registration.name, registration.asked)
         open_numbers = [each.number for each in self._running]
-        done: bool | OutOfMemory = self._call("register", *query, open_numbers, SLICE_SECONDS)
+        done: bool | OutOfMemory = self._call("solve", *query, open_numbers, SLICE_SECONDS)
         if isinstance(done, OutOfMemory):
             raise done
         return done
@@ -230,58 +236,44 @@ class ShardedWatched:
 # about as large as the ranks, which the caller has too.
 #
 #     capture = ShardedCapture(workers, …)      every shard copies its lists, after an `update`
-#     capture.piece("neighbours", 0)            slots of all shards; batches may have followed
+#     capture.pieces()["neighbours"][0]()       slots of all shards; batches may have followed
 #     capture.release()                         the shards free their copies
 
 PIECE_SLOTS = 1 << 21
 """8 MiB of neighbours. Merging them takes about ten times as much memory of the caller."""
 
 
-class ShardedCapture:
-    """The state of one moment, which later batches do not change. Not thread-safe: for the owner
-    of the engine, until the next capture replaces the copies.
-
-    arrays, numbers  see liverank_gpu.snapshot.Snapshot; without the arrays that are in pieces
-    lists            the names of those: ``neighbours``, and ``weights`` if the graph has them
-    pieces           the number of pieces of each of them, at least 1
+class ShardedCapture(Capture):
+    """The state of one moment, which later batches do not change: see Capture. Not thread-safe:
+    for the owner of the engine, until the next capture replaces the copies.
     """
 
-    def __init__(
-        self,
-        workers: Workers,
-        order: NDArray[np.int64],
-        ids: VertexIds,
-        edges: int,
-        error_bound: float,
-        weighted: bool,
-    ) -> None:
-        """order  VertexPermutation.ids. Raises OutOfMemory, ShardLost."""
+    def __init__(self, workers: Workers) -> None:
+        """Raises OutOfMemory, ShardLost."""
         self._workers = workers
-        parts: list[ShardRows] = self._workers.everywhere("capture")
-        lengths = by_position([part.lengths for part in parts])
-        self.arrays: dict[str, NDArray[Any]] = {
-            "ids": order.astype(np.int32),
-            "length": lengths,
-            "loop": by_position([part.loop for part in parts]),
-            "values": by_position([part.values for part in parts]),
-            **parts[0].decay,
+        parts: list[Snapshot] = workers.everywhere("copy_lists")
+        arrays = dict(parts[0].arrays)
+        for name in BY_ROW:
+            arrays[name] = by_position([part.arrays[name] for part in parts])
+        self._snapshot = Snapshot(arrays, parts[0].numbers)
+        self._layout = ListLayout(arrays["length"], workers.size)
+
+    def snapshot(self) -> Snapshot:
+        return self._snapshot
+
+    def pieces(self) -> dict[str, list[Callable[[], NDArray[Any]]]]:
+        """Of ``neighbours``, and of ``weights`` if the graph has them; at least one of each. They
+        raise ShardLost.
+        """
+        count = max(1, -(-self._layout.slots // PIECE_SLOTS))
+        weighted = self._snapshot.arrays["loop"].dtype == loop_dtype(True)
+        return {
+            name: [partial(self.piece, name, index) for index in range(count)]
+            for name in ("neighbours", "weights")[: 1 + weighted]
         }
-        if ids.free_count:
-            self.arrays["free"] = ids.free().astype(np.int32)
-        self.numbers = {
-            "edges": edges,
-            "base": parts[0].rhs_scale,
-            "total": parts[0].mass,
-            "error_bound": error_bound,
-        }
-        self.lists = ("neighbours", "weights") if weighted else ("neighbours",)
-        self._layout = ListLayout(lengths, workers.size)
-        self.pieces = max(1, -(-self._layout.slots // PIECE_SLOTS))
 
     def piece(self, name: str, index: int) -> NDArray[Any]:
-        """One piece of ``neighbours``, int32[…], or of ``weights``, float32[…]; its index is below
-        `pieces`. Raises ShardLost.
-        """
+        """One of `pieces`."""
         first = index * PIECE_SLOTS
         end = min(first + PIECE_SLOTS, self._layout.slots)
         places = [self._layout.places(each, first, end) for each in range(self._workers.size)]
@@ -296,31 +288,26 @@ class ShardedCapture:
         self._workers.everywhere("release")
 
 
-def restore_shards(
-    workers: Workers, arrays: Mapping[str, NDArray[Any]], numbers: Mapping[str, float]
-) -> Change:
-    """Brings empty shards to the state of a snapshot. Returns the counts of inserting its edges.
+BY_ROW = ("length", "loop", "values")
+"""Arrays of a snapshot over vertices, of which each shard has those of its own."""
 
-    arrays, numbers  see liverank_gpu.snapshot.Snapshot; of mapped arrays, the lists are read in
-                     pieces
-    Raises InvalidValue, OutOfMemory, ShardLost.
+
+def restore_shards(workers: Workers, snapshot: Snapshot) -> int:
+    """Brings empty shards to the state of a snapshot; of mapped arrays, the lists are read in
+    pieces. Returns the number of its edges. Raises InvalidValue, OutOfMemory, ShardLost.
     """
-    lengths, size = arrays["length"], workers.size
-    layout, shards = ListLayout(lengths, size), range(size)
-    order = arrays["ids"] if numbers["edges"] or len(arrays["ids"]) else None
-    workers.call(
-        "begin_restore", [(order, lengths[k::size], arrays["loop"][k::size]) for k in shards]
-    )
-    lists = [arrays[name] for name in ("neighbours", "weights") if name in arrays]
+    arrays, size = dict(snapshot.arrays), workers.size
+    lists = [arrays.pop(name) for name in ("neighbours", "weights") if name in arrays]
+    lengths, shards = arrays["length"], range(size)
+    own = [{name: arrays[name][k::size] for name in BY_ROW} for k in shards]
+    workers.call("begin_restore", [(Snapshot(arrays | each, snapshot.numbers),) for each in own])
+    layout = ListLayout(lengths, size)
     for first in range(0, layout.slots, PIECE_SLOTS):
         end = min(first + PIECE_SLOTS, layout.slots)
         places = [layout.places(k, first, end).slots for k in shards]
-        workers.call("receive", [tuple(each[first:end][own] for each in lists) for own in places])
-    free, values = arrays.get("free", NO_IDS), arrays["values"]
-    decay = (arrays["exponents"], arrays["newest"]) if "exponents" in arrays else None
-    state = (free, len(lengths), numbers["base"], numbers["total"], decay)
-    change: Change = workers.call("restore", [(values[k::size], *state) for k in shards])[0]
-    return change
+        workers.call("receive", [tuple(each[first:end][at] for each in lists) for at in places])
+    edges: int = workers.everywhere("build", len(lengths))[0]
+    return edges
 
 
 def by_position(columns: Sequence[NDArray[Any]]) -> NDArray[Any]:
@@ -339,18 +326,53 @@ def by_position(columns: Sequence[NDArray[Any]]) -> NDArray[Any]:
 #     ids, ranks = engine.top(10)
 
 
-class ShardedEngine:
-    """A dynamic graph and its ranks in several shards. Not thread-safe: one owner at a time.
+class ShardedEdgeReader(EdgeReader):
+    """See EdgeReader: the shards read the lists of their own vertices. Every call may raise
+    ShardLost.
+    """
 
-    options  fixed for the life of the graph
-    ids      which ids are vertices
-    edges    of the whole graph
+    def __init__(self, engine: ShardedEngine, workers: Workers) -> None:
+        self._engine, self._workers = engine, workers
+
+    def buffer(self) -> StagingBuffer:
+        """Empty: what is captured is gathered into new memory."""
+        return StagingBuffer(host_backend().device, {})
+
+    def capture(self, buffer: StagingBuffer | None = None) -> GatheredEdges:  # noqa: ARG002
+        """All edges, in the memory of this process: 4 bytes an edge, or 8 with its weight, and 9
+        or more a vertex. Raises OutOfMemory.
+        """
+        engine = self._engine
+        return GatheredEdges(self._read("lists"), engine.edges, engine.options.directed)
+
+    def neighbours(self, vertex: int, direction: Direction, limit: int) -> Neighbours:
+        found: list[Neighbours | None] = self._read("own_neighbours", vertex, direction, limit)
+        return next(each for each in found if each is not None)
+
+    def out_edges(self, vertices: NDArray[np.int64], limit: int) -> EdgeBlock:
+        return EdgeBlock.joined(self._read("out_edges", vertices, limit))
+
+    def are_isolated(self, vertices: NDArray[np.int64]) -> NDArray[np.bool_]:
+        return np.isin(vertices, np.concatenate(self._read("own_isolated", vertices)))
+
+    def _read(self, method: str, *arguments: Any) -> list[Any]:
+        return self._workers.everywhere("read", method, *arguments)
+
+
+class ShardedEngine(Engine):
+    """An Engine whose graph and ranks are in several shards: calls go to all of them, and what
+    they return is joined. What an Engine does without vertices, estimates of memory and ranks of a
+    snapshot, is done in this process.
+
+    ids  which ids are vertices
     shard_vertices, shard_edges, shard_bytes  of each shard, at the last `publish` or `restore`:
-                                              see liverank_gpu.sharded.shard.ShardSize
+                                              see liverank_gpu.sharded.member.ShardSize
 
     If the process of a shard ends, the call in progress raises ShardLost, and so does every later
     call of the shards: only a new engine works then.
     """
+
+    edge_reader: ShardedEdgeReader
 
     def __init__(
         self,
@@ -367,16 +389,15 @@ class ShardedEngine:
         shards   their number; each has a worker process of a Dask cluster
         backend  of the shards: ``cpu``; ``cuda``, with a GPU for each shard; ``reference``; or
                  ``auto``: ``cuda`` if there is a GPU, otherwise ``cpu``
-        workers  run the shards in place of such processes; all other arguments but the options are
-                 not used then
+        workers  run the shards in place of such processes; all other arguments but the options and
+                 `unconverged` are not used then
         cluster  an existing Dask cluster; None: one is started on this machine
         device_memory  in each worker process: see liverank_gpu.limit_device_memory
-        unconverged    see Engine
 
         Raises InvalidValue; BackendUnavailable without the extra ``cluster``, and if there are
         fewer GPUs than shards; ClusterUnavailable, ShardLost.
         """
-        self.options, self._unconverged = options or Options(), checked_unconverged(unconverged)
+        super().__init__(options, host_backend(), unconverged)
         if backend not in get_args(BackendName):
             raise InvalidValue("backend", backend, "'auto', 'cpu', 'cuda' or 'reference'")
         if isinstance(shards, bool) or not isinstance(shards, int) or shards < 1:
@@ -384,31 +405,57 @@ class ShardedEngine:
         self._workers = workers or started_workers(
             self.options, shards, backend, cluster, device_memory
         )
+        self.edge_reader = ShardedEdgeReader(self, self._workers)
         self.ids = VertexIds()
         self.shard_vertices: list[int] = []
+        self.shard_edges: list[int] = []
+        self.shard_bytes: list[int] = []
         self._running: list[Running] = []
         self._new_number = partial(next, count())
         self._watched = ShardedWatched(self._call_watched, self._new_number, self._running)
-        self.shard_edges: list[int] = []
-        self.shard_bytes: list[int] = []
-        self._ids = np.empty(0, np.int64)
-        self._error_bound = 0.0
-        self.edges = 0
+        self._order = np.empty(0, np.int64)
+        self._edges = 0
 
     @property
     def backend(self) -> str:
-        """Its name: what ``auto`` became."""
+        """Of the shards: what ``auto`` became."""
         return self._workers.backend
 
     @property
     def vertices(self) -> int:
-        """Number of vertices."""
         return self.ids.count
+
+    @property
+    def id_limit(self) -> int:
+        return self.ids.limit
+
+    def free_ids(self) -> NDArray[np.int64]:
+        return self.ids.free()
+
+    @property
+    def edges(self) -> int:
+        return self._edges
+
+    @property
+    def internals(self) -> NoReturn:
+        """Raises NotImplementedError: they are in other processes."""
+        raise NotImplementedError("the parts of an engine in shards are in other processes")
+
+    def memory(self) -> dict[str, int]:
+        """Bytes of all shards, at the last `publish` or `restore`."""
+        return {"shards": sum(self.shard_bytes)}
+
+    def check_memory(self, operations: int, vertices: int, times: int = 1) -> None:
+        """Raises OutOfMemory if a batch of these operations and new vertices would not fit in this
+        process, as one device estimates it.
+        """
+        super().check_memory(operations, max(0, vertices - self.ids.limit), times)
 
     def apply(self, batch: EdgeBatch) -> Change:
         """Removes, deletes, then inserts. All or nothing. The ranks follow at `update`. Raises
         InvalidValue, OutOfMemory, ShardLost.
         """
+        began = perf_counter()
         # here, where places and numbers are those of the whole batch
         insertion_weights(batch, self.options.weighted)
         require_times(batch, self.options.half_life is not None)
@@ -423,8 +470,15 @@ class ShardedEngine:
         for running in self._running:
             running.follow(removed)
         self._watched.follow(removed)
-        self.edges += change.inserted - change.deleted - change.removed_edges
-        return change
+        self._edges += change.inserted - change.deleted - change.removed_edges
+        return replace(change, seconds=perf_counter() - began)
+
+    def apply_coalesced(
+        self,
+        batch: EdgeBatch,
+        parts: Sequence[tuple[int, int]],
+    ) -> None:
+        """None: batches are applied one by one."""
 
     def update(
         self,
@@ -434,16 +488,16 @@ class ShardedEngine:
         settle: int = 0,
         target: SettledTarget = "settled-top-k",
     ) -> Result:
-        """Brings the ranks up to date with everything applied since the last update.
-
-        The arguments are those of Engine.update. Raises InvalidValue as that does; OutOfMemory,
-        ShardLost. After any other error than the first, there are no ranks until an update
-        succeeds.
+        """Brings the ranks up to date with everything applied since the last update: see
+        Engine.update. Raises OutOfMemory, ShardLost too. After any other error than InvalidValue,
+        there are no ranks until an update succeeds.
         """
         asked = (strategy, form, trace, settle, target)
         Solve(*asked).checked(self.options)
+        self._timer.begin()
         result: Result = self._workers.everywhere("update", *asked)[0]
-        self._error_bound = result.error_bound
+        self._timer.end("solve")
+        self._ranked = self._ranked._replace(bound=result.error_bound)
         tell_unconverged(result, self.options.target_error, settle, self._unconverged)
         return result
 
@@ -459,128 +513,6 @@ class ShardedEngine:
         highest = np.lexsort((ids, -values))[:k]
         return ids[highest], np.maximum(values[highest], 0.0) / (leading[0].mass or 1.0)
 
-    def personalized(
-        self,
-        seeds: NDArray[np.integer[Any]],
-        weights: Ranking | None = None,
-        *,
-        k: int = 10,
-        method: str = "hybrid",
-        target_error: float | None = None,
-        target: str = "error",
-        damping: float | None = None,
-        among: NDArray[np.integer[Any]] | None = None,
-        form: Form = "accelerated",
-        trace: bool = False,
-        zeros: bool = False,
-    ) -> Personalized:
-        """PageRank of seeds, now: see PersonalizedQuery. Raises InvalidValue, OutOfMemory,
-        ShardLost.
-        """
-        asked = (seeds, weights, k, method, target_error, target, damping, among, form, trace)
-        return self.personalized_many([PersonalizedQuery(*asked, zeros)])[0]
-
-    def personalized_many(self, queries: Sequence[PersonalizedQuery]) -> list[Personalized]:
-        """The answers in order; queries share passes over the graph. Raises as `personalized`."""
-        batch = self.submit(queries)
-        try:
-            while not batch.done:
-                batch.step()
-            return batch.answers()
-        finally:
-            batch.close()
-
-    def submit(self, queries: Sequence[AnyQuery]) -> ShardedQueryBatch:
-        """The same, to be run by its `step`, between which edges may change, and then closed.
-        Raises InvalidValue; its steps raise OutOfMemory, ShardLost.
-        """
-        resolved = self.resolve(queries)
-        return ShardedQueryBatch(self._answer, resolved, self._new_number, self._running)
-
-    def _answer(self, number: int, queries: list[ResolvedQuery]) -> Answered:
-        limits = ([each.number for each in self._running], SLICE_SECONDS)
-        answered: Answered = self._workers.everywhere("personalized", number, queries, *limits)[0]
-        return answered
-
-    def resolve(self, queries: Sequence[AnyQuery]) -> list[ResolvedQuery]:
-        """For `submit`, until the graph changes. Raises InvalidValue, naming ``queries[3].k``."""
-        return resolve(self.ids, self.options, queries)
-
-    def watch(self, name: str, query: PersonalizedQuery) -> None:
-        """Answers a query and keeps it fresh from now on: see Engine.watch. Raises InvalidValue,
-        OutOfMemory, ShardLost.
-        """
-        self._watched.watch(name, self._watchable(query))
-
-    def register(self, name: str, query: PersonalizedQuery) -> Registration:
-        """The same, to be run by its `step`, then to be kept and closed. Raises InvalidValue."""
-        return self._watched.register(name, self._watchable(query))
-
-    def _watchable(self, query: PersonalizedQuery) -> ResolvedQuery:
-        require_watchable(query)
-        return self.resolve([query])[0]
-
-    def keep(self, registration: Registration) -> None:
-        """Watches a query that is solved, in place of another of its name. Raises OutOfMemory,
-        ShardLost.
-        """
-        self._watched.keep(registration)
-
-    def restrict(self, name: str, among: NDArray[np.integer[Any]]) -> None:
-        """See Engine.restrict. Raises KeyError, InvalidValue."""
-        self._watched.restrict(name, checked_among(self.ids, among))
-
-    def unwatch(self, name: str) -> None:
-        """Forgets a watched query, if there is one of this name. Raises ShardLost."""
-        self._watched.remove(name)
-
-    def watched(self, name: str) -> Personalized:
-        """The answer to a watched query as of the last `refresh_watched`: see Engine.watched."""
-        return self._watched.answer(name)
-
-    def refresh_watched(self) -> None:
-        """Brings the watched queries up to date with everything applied. Raises ShardLost."""
-        self._watched.refresh()
-
-    def _call_watched(self, method: str, *arguments: Any) -> Any:
-        return self._workers.everywhere("watched", method, *arguments)[0]
-
-    def neighbours(self, vertex: int, direction: Direction, limit: int) -> Neighbours:
-        """See EdgeReader.neighbours. Raises ShardLost."""
-        found: list[Neighbours | None] = self._workers.everywhere(
-            "neighbours", vertex, direction, limit
-        )
-        return next(each for each in found if each is not None)
-
-    def out_edges(self, vertices: NDArray[np.int64], limit: int) -> EdgeBlock:
-        """See EdgeReader.out_edges. Raises InvalidValue, ShardLost."""
-        return EdgeBlock.joined(self._workers.everywhere("out_edges", vertices, limit))
-
-    def are_isolated(self, vertices: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """See EdgeReader.are_isolated. Raises ShardLost."""
-        isolated = np.concatenate(self._workers.everywhere("isolated", vertices))
-        return np.isin(vertices, isolated)
-
-    def capture_edges(self) -> GatheredEdges:
-        """All edges, in the memory of this process: 4 bytes an edge, or 8 with its weight, and 9
-        or more a vertex. Raises OutOfMemory, ShardLost.
-        """
-        return GatheredEdges(self._workers.everywhere("lists"), self.edges, self.options.directed)
-
-    def edge_list(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """(sources, targets), int64[edges] each, in an arbitrary order; see Engine.edge_list.
-        Raises as `capture_edges`.
-        """
-        edges = self.capture_edges().joined()
-        return edges.sources, edges.targets
-
-    def edge_weights(self) -> NDArray[np.float32]:
-        """float32[edges], in the order of `edge_list`; all 1 if unweighted. Raises as
-        `capture_edges`.
-        """
-        weights = self.capture_edges().joined().weights
-        return np.ones(self.edges, np.float32) if weights is None else weights
-
     def publish(self) -> Ranks:
         """The ranks of the last update, gathered into the memory of this process. Raises
         ShardLost.
@@ -589,10 +521,10 @@ class ShardedEngine:
         self._take_sizes([part.size for part in parts])
         backend = host_backend()
         values = by_position([part.values for part in parts])
-        permutation = VertexPermutation(backend, self._order()[: len(values)].astype(np.int32))
+        permutation = VertexPermutation(backend, self._ids()[: len(values)].astype(np.int32))
         free = np.flatnonzero(values == -np.inf).astype(np.int32)
         np.maximum(values, 0.0, out=values)  # as Engine.publish
-        bounds, ties = (parts[0].mass, self._error_bound), parts[0].ties
+        bounds, ties = (parts[0].mass, self._ranked.bound), parts[0].ties
         return Ranks(backend, permutation, values, *bounds, free, ties)
 
     def _take_sizes(self, sizes: Sequence[ShardSize]) -> None:
@@ -600,27 +532,90 @@ class ShardedEngine:
         self.shard_edges = [each.edges for each in sizes]
         self.shard_bytes = [each.nbytes for each in sizes]
 
-    def capture(self) -> ShardedCapture:
-        """The state of now, as a liverank_gpu.Snapshot in pieces: every shard copies its lists. To
-        be called when an `update` has followed the last batch. Raises OutOfMemory, ShardLost.
-        """
-        numbers = (self.edges, self._error_bound)
-        return ShardedCapture(
-            self._workers, self._order(), self.ids, *numbers, self.options.weighted
-        )
+    def _ids(self) -> NDArray[np.int64]:
+        """See Member.order."""
+        if len(self._order) == 0:
+            # chosen once, when the first edges arrive
+            self._order = self._workers.everywhere("order")[0]
+        return self._order
 
-    def restore(self, arrays: dict[str, NDArray[Any]], numbers: dict[str, float]) -> None:
-        """Brings an engine that has no vertices to the state of a liverank_gpu.Snapshot of one
-        engine or of shards, of any number. Raises InvalidValue, OutOfMemory, ShardLost.
+    def capture(self, buffer: StagingBuffer | None = None) -> ShardedCapture:  # noqa: ARG002
+        """The state of now: every shard copies its lists. To be called when an `update` has
+        followed the last batch. Raises OutOfMemory, ShardLost.
         """
-        arrays, numbers = healed(arrays, numbers, self.options.damping)  # as Engine.restore
-        change = restore_shards(self._workers, arrays, numbers)
+        return ShardedCapture(self._workers)
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Brings an engine that has no vertices to the state of a snapshot of one engine or of
+        shards, of any number. Raises InvalidValue, OutOfMemory, ShardLost.
+        """
+        snapshot = snapshot.healed(self.options.damping)
+        arrays, numbers = snapshot.arrays, snapshot.numbers
+        self._edges = restore_shards(self._workers, snapshot)
         self.ids = VertexIds(len(arrays["length"]), arrays.get("free", NO_IDS))
-        self.edges = change.inserted
         if self.edges != numbers["edges"]:
             raise InvalidValue("edges", numbers["edges"], f"{self.edges}, as the lists have")
-        self._error_bound = numbers["error_bound"]
+        self._ranked = self._ranked._replace(bound=numbers["error_bound"])
         self._take_sizes(self._workers.everywhere("size"))
+
+    def submit(self, queries: Sequence[AnyQuery]) -> ShardedQueryBatch:
+        """See Engine.submit; its steps raise OutOfMemory, ShardLost."""
+        resolved = self.resolve(queries)
+        return ShardedQueryBatch(self._answer, resolved, self._new_number, self._running)
+
+    def _answer(self, number: int, queries: list[ResolvedQuery]) -> Answered:
+        limits = ([each.number for each in self._running], SLICE_SECONDS)
+        answered: Answered = self._workers.everywhere("answer", number, queries, *limits)[0]
+        return answered
+
+    def resolve(self, queries: Sequence[AnyQuery]) -> list[ResolvedQuery]:
+        return resolve(self.ids, self.options, queries)
+
+    def register(self, name: str, query: PersonalizedQuery) -> Registration:
+        require_watchable(query)
+        return self._watched.register(name, self.resolve([query])[0])
+
+    def keep(self, registration: Registration) -> None:
+        """See Engine.keep. Raises OutOfMemory, ShardLost."""
+        self._watched.keep(registration)
+
+    def restrict(self, name: str, among: NDArray[np.integer[Any]]) -> None:
+        self._watched.restrict(name, checked_among(self.ids, among))
+
+    def unwatch(self, name: str) -> None:
+        """See Engine.unwatch. Raises ShardLost."""
+        self._watched.remove(name)
+
+    def watched(self, name: str) -> Personalized:
+        return self._watched.answer(name)
+
+    def refresh_watched(self) -> None:
+        """See Engine.refresh_watched. Raises ShardLost."""
+        self._watched.refresh()
+
+    def _call_watched(self, method: str, *arguments: Any) -> Any:
+        return self._workers.everywhere("call_watched", method, *arguments)[0]
+
+    def edge_list(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """See Engine.edge_list. Raises OutOfMemory, ShardLost."""
+        edges = self.edge_reader.capture().joined()
+        return edges.sources, edges.targets
+
+    def edge_weights(self) -> NDArray[np.float32]:
+        """See Engine.edge_weights. Raises OutOfMemory, ShardLost."""
+        weights = self.edge_reader.capture().joined().weights
+        return np.ones(self.edges, np.float32) if weights is None else weights
+
+    def run(
+        self,
+        program: AnyProgram,
+        *,
+        after: Answer | None = None,
+        mode: str = "synchronous",
+        **parameters: float,
+    ) -> NoReturn:
+        """Raises NotImplementedError: programs need the graph on one device."""
+        raise NotImplementedError("programs do not run on a graph in shards")
 
     def check_alive(self) -> None:
         """Raises ShardLost if a shard is known to be lost. Any thread may call it."""
@@ -630,9 +625,12 @@ class ShardedEngine:
         """Has `notify` called on another thread, once, when a shard is lost: also between calls."""
         self._workers.on_loss(notify)
 
-    def close(self) -> None:
-        """Ends the shards. A second call does nothing."""
-        self._workers.close()
+    def close(self, running: QueryBatch | Registration | None = None) -> None:
+        """Ends a query, or, if none is given, the shards. A second call does nothing."""
+        if running is None:
+            self._workers.close()
+        else:
+            running.close()
 
     def __enter__(self) -> Self:
         return self
@@ -644,13 +642,6 @@ class ShardedEngine:
         trace: TracebackType | None,
     ) -> None:
         self.close()
-
-    def _order(self) -> NDArray[np.int64]:
-        """See Shard.order."""
-        if len(self._ids) == 0:
-            # chosen once, when the first edges arrive
-            self._ids = self._workers.everywhere("order")[0]
-        return self._ids
 
 
 def _slices(batch: EdgeBatch, count: int) -> list[EdgeBatch]:

@@ -3,15 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from liverank_gpu.errors import InvalidValue
-from liverank_gpu.graph.batch import Arcs, Removal, require_times, weight_exceeded
+from liverank_gpu.graph.batch import (
+    Arcs,
+    Removal,
+    require_times,
+    weight_exceeded,
+)
+from liverank_gpu.graph.batch import (
+    Columns as EdgeColumns,
+)
+from liverank_gpu.graph.decay import (
+    Decay,
+    both_arcs,
+    edge_keys,
+    expired_among,
+    factors_at,
+    highest_of,
+)
 from liverank_gpu.graph.dynamic_graph import DynamicGraph, is_large_part
-from liverank_gpu.graph.estimate import batch_purpose
+from liverank_gpu.graph.estimate import NamingMemory, batch_purpose
 from liverank_gpu.graph.in_pages import InPages
 from liverank_gpu.graph.packed_csr import allocate_changes, rows_of
 from liverank_gpu.graph.vertices import (
@@ -33,9 +49,9 @@ from liverank_gpu.operations.graph import (
     UpdateCounts,
 )
 from liverank_gpu.operations.sweeps import PartialSweeps
+from liverank_gpu.pagerank.frontier import TouchedVertices
 from liverank_gpu.sharded.columns import CHUNK, Columns, Numbering, Router
 from liverank_gpu.sharded.communicator import Communicator
-from liverank_gpu.sharded.decay import ShardDecay
 from liverank_gpu.sharded.loading import (
     Direction,
     LargeBatch,
@@ -198,6 +214,87 @@ class ShardInPages(InPages):
         return self._columns.rows_of(neighbours)
 
 
+# ---- weights that decay, on a graph in shards: liverank_gpu.graph.decay, whose exponents every
+# shard has ----
+#
+# What a slice of a batch says of each row that it names, two numbers, is sent to all shards. So all
+# decide alike about rows, while each looks at no other insertions than those of its slice, and at
+# no other lists than its own.
+
+
+class ShardDecay(Decay["ShardGraph"]):
+    """See Decay. All shards call its methods together, each with its slice of the batch."""
+
+    def __init__(self, half_life: float, backend: Backend, communicator: Communicator) -> None:
+        super().__init__(half_life)
+        self._device, self._xp = backend.device, backend.xp
+        self._communicator = communicator
+
+    def _on_any(self, condition: bool) -> bool:
+        return self._communicator.sums([condition])[0] > 0.0
+
+    def _highest(
+        self, ids: NDArray[np.int64], highest: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        return highest_of(self._united(ids), self._united(highest))
+
+    def _are_empty(self, graph: ShardGraph, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+        own, places = self._own(graph, rows[rows < graph.ids.limit])
+        occupied = self._device.to_host(graph.degree[own]) > 0.0
+        return ~np.isin(rows, self._united(rows[rows < graph.ids.limit][places[occupied]]))
+
+    def _factors_of(
+        self, graph: ShardGraph, ids: NDArray[np.int64], shifts: NDArray[np.int64], vertices: int
+    ) -> Array:
+        # own rows are the first columns
+        assert graph.numbering.for_positions(vertices) == graph.numbering
+        positions = graph.permutation.positions_of(ids)
+        columns = graph.numbering.columns_of(positions, self._xp)
+        return factors_at(graph.backend, columns, shifts, graph.numbering.columns)
+
+    def _expired_arcs(
+        self,
+        graph: ShardGraph,
+        ids: NDArray[np.int64],
+        shifts: NDArray[np.int64],
+        removed: NDArray[np.int64],
+    ) -> tuple[EdgeColumns, int]:
+        """Those in own lists; of an undirected graph, those of the edges that this shard counts."""
+        if len(ids) == 0:
+            return (NO_IDS, NO_IDS), 0
+        rows, places = self._own(graph, ids)
+
+        def ids_of(columns: Array) -> NDArray[np.int64]:
+            return graph.permutation.ids_of(graph.numbering.positions_at(columns, self._xp))
+
+        arcs = expired_among(graph, rows, shifts[places], removed, ids_of)
+        edges = len(arcs[0])
+        if not graph.directed:
+            # an edge may have expired in the rows of two shards
+            keys = edge_keys(*arcs)
+            size = self._communicator.size
+            parts = [
+                self._device.to_device(keys[(keys >> 32) % size == rank]) for rank in range(size)
+            ]
+            received = self._communicator.all_to_all(parts)
+            keys = np.unique(self._device.to_host(self._xp.concatenate(received)))
+            arcs, edges = both_arcs(keys), len(keys)
+        return arcs, int(self._communicator.sums([edges])[0])
+
+    def bytes_needed(self, graph: ShardGraph, vertices: int) -> int:
+        return super().bytes_needed(graph, vertices) + 4 * graph.numbering.columns
+
+    def _own(self, graph: ShardGraph, ids: NDArray[np.int64]) -> tuple[Array, NDArray[np.int64]]:
+        """See ShardGraph.own_rows; which they are, on the host."""
+        rows, places = graph.own_rows(ids)
+        return rows, self._device.to_host(places)
+
+    def _united(self, own: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The numbers of all shards, by rank."""
+        sent = self._device.to_device(own)
+        return self._device.to_host(self._communicator.united(sent, self._xp))
+
+
 # The part of a dynamic graph that one shard holds: the in-lists and out-lists of own vertices.
 #
 # Every shard takes a slice of a batch. The operations on (u,v) go to the owner of u for its
@@ -207,21 +304,6 @@ class ShardInPages(InPages):
 
 _RENUMBERED_SLOTS = 1 << 24
 """Slots that are renumbered at a time, which takes as much scratch memory."""
-
-
-@dataclass(frozen=True, slots=True)
-class ShardUpdate(GraphUpdate):
-    """What a batch did to one shard.
-
-    unknown  ids to remove that were no vertices, or repeated
-    """
-
-    unknown: int
-
-    @property
-    def touches(self) -> bool:
-        """True: a list of another shard may have changed."""
-        return True
 
 
 class ShardGraph(DynamicGraph):
@@ -270,7 +352,7 @@ class ShardGraph(DynamicGraph):
         rebuilds: bool = False,  # noqa: ARG002
         reserve: Callable[[int], None] = lambda _: None,
         stored: bool = False,
-    ) -> ShardUpdate:
+    ) -> GraphUpdate:
         """Removes, deletes, then inserts; to be called on all shards, each with a slice of the
         batch. The counts are those of all slices; changes are those of own out-lists, with targets
         as columns. An error on any shard leaves the whole graph unchanged, if the others are told.
@@ -280,6 +362,13 @@ class ShardGraph(DynamicGraph):
         Raises InvalidValue, OutOfMemory.
         """
         require_times(batch, self.decay is not None and not stored)
+        rows = self.numbering.rows(max(self.ids.limit, batch.vertices))
+        with NamingMemory(self.backend.device, self.bytes_needed, batch.operations, rows):
+            return self._applied(batch, reserve, stored)
+
+    def _applied(
+        self, batch: EdgeBatch, reserve: Callable[[int], None], stored: bool
+    ) -> GraphUpdate:
         self.scale_rows()
         sent = (len(batch.insert_sources), len(batch.delete_sources), len(batch.remove))
         table = self._communicator.gather([batch.vertices, *sent])
@@ -334,7 +423,8 @@ class ShardGraph(DynamicGraph):
         if isinstance(prepared, Load):
             self._take(prepared, rows)
         else:
-            self._write(prepared, rows)
+            self._write(prepared.workspace, prepared.counts, prepared.changes, rows)
+            self.in_pages.follow(prepared.in_changes, rows)
         self.outgoing.longest, self.incoming.longest = out.longest, into.longest
         if insertions:
             self.permutation, self._order_to_choose = permutation, None
@@ -363,7 +453,7 @@ class ShardGraph(DynamicGraph):
         )
         unknown = to_remove - len(removed)
         touched, changes = prepared.touched, prepared.changes
-        return ShardUpdate(counts, *touched, changes, removed, returned, unknown)
+        return GraphUpdate(counts, *touched, changes, removed, returned, unknown, divided=True)
 
     @property
     def is_counted(self) -> bool:
@@ -525,13 +615,7 @@ class ShardGraph(DynamicGraph):
             fixed = (self.loop, self.fixed_loops)
             graph.resolve_update(direction.slack, *fixed, keys, adds, True, plan)
             graph.plan_rows(direction.slack, operations, plan)
-        both = workspace.counts()
-        for direction, plan, counts in zip(lists, plans, both, strict=True):
-            if direction.must_pack(counts):
-                direction.pack(counts)
-                workspace.clear_row_plan(plan)
-                graph.plan_rows(direction.slack, operations, plan)
-        both = workspace.counts()
+        both = self._packed(workspace, operations, workspace.counts())
         out, into = (
             Direction(
                 counts.inserted,
@@ -548,14 +632,44 @@ class ShardGraph(DynamicGraph):
         exceeded = exceeded_key(both[0], out_keys)
         return Update(workspace, both, changes, in_changes, (out, into), exceeded)
 
-    def _write(self, update: Update, rows: int) -> None:
-        self.outgoing.extend(rows)
-        self.incoming.extend(rows)
-        self._extend(rows)
-        (out_counts, in_counts), workspace = update.counts, update.workspace
-        arrays = (self.loop, self.degree)
-        if out_counts.changed:
-            self.outgoing.apply(workspace.outgoing, out_counts, *arrays, update.changes)
-        if in_counts.changed:
-            self.incoming.apply(workspace.incoming, in_counts, *arrays, None)
-        self.in_pages.follow(update.in_changes, rows)
+
+# ---- what batches touched since the last solve, on one shard ----
+
+
+class ShardTouched(TouchedVertices):
+    """See TouchedVertices: the own sources that changed, and own targets of edges that are gone,
+    which others may have named. Columns are renumbered, so each batch's are kept with their
+    numbering.
+    """
+
+    def __init__(self, graph: ShardGraph, communicator: Communicator) -> None:
+        super().__init__()
+        self._graph, self._communicator = graph, communicator
+        self._numberings: list[Numbering] = []
+
+    @property
+    def sources(self) -> list[Array]:
+        """At least one list, also where no batch has touched anything here."""
+        return [self._graph.backend.xp.zeros(0, "int32"), *self._sources]
+
+    @property
+    def removed_targets(self) -> list[Array]:
+        """Exchanged: all shards read it together."""
+        xp, numbering = self._graph.backend.xp, self._graph.numbering
+        batches = zip(self._numberings, self._removed_targets, strict=True)
+        of_each = [numbered.positions_at(columns, xp) for numbered, columns in batches]
+        positions = xp.unique(xp.concatenate([xp.asarray(NO_IDS), *of_each]))
+        owners, rows = numbering.owners(positions), numbering.rows_of(positions)
+        sent = [rows[owners == rank] for rank in range(numbering.size)]
+        return [xp.concatenate(self._communicator.all_to_all(sent))]
+
+    def add(self, update: GraphUpdate) -> None:
+        """Records a batch, which all shards have taken: this allocates nothing, so it cannot
+        fail.
+        """
+        super().add(update)
+        self._numberings.append(self._graph.numbering)
+
+    def clear(self) -> None:
+        super().clear()
+        self._numberings = []

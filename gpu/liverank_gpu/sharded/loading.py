@@ -57,7 +57,7 @@ class Load:
 
     exceeded  int64[1 or 0]: the key of the first edge of own out-lists whose sum of weights exceeds
               float32
-    touched   int32[…] each: supersets of own sources and removed targets, see ShardUpdate
+    touched   int32[…] each: supersets of own sources and removed targets, see GraphUpdate
     """
 
     outgoing: PackedCsr

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from time import perf_counter
 from typing import NamedTuple, Protocol
 
@@ -13,32 +13,20 @@ from numpy.typing import NDArray
 from liverank_gpu.errors import OutOfMemory
 from liverank_gpu.operations.graph import GraphUpdate
 from liverank_gpu.pagerank.global_iterate import GlobalIterate
-from liverank_gpu.pagerank.iterate import Workspace
-from liverank_gpu.personalized.batch import QueryBatch
+from liverank_gpu.pagerank.places import GraphVertices
+from liverank_gpu.personalized.batch import Queries, QueryBatch
 from liverank_gpu.personalized.iterate import WorkspacePool
-from liverank_gpu.personalized.query import Query, QueryContext
+from liverank_gpu.personalized.query import QueryContext
 from liverank_gpu.personalized.resolve import ResolvedQuery
-from liverank_gpu.personalized.watched import Entry, Registration, Watched
-from liverank_gpu.sharded.vertices import OwnVertices
+from liverank_gpu.personalized.watched import Registration, Watched
+from liverank_gpu.sharded.graph import ShardGraph
 from liverank_gpu.types import Personalized
 
 # ---- watched queries on one shard: those of one device, on its own rows ----
 #
-# All shards take the same decisions. Whether there is memory for a workspace, shards tell each
-# other: if one has none, the query is forgotten by all, and the engine has it solved again. Any
-# other error ends the call on all shards, which then forget all queries.
-
-
-class OwnRegistration(Registration):
-    """The first solve of a query on one shard."""
-
-    def _follow(self, running: Query, update: GraphUpdate) -> None:
-        # an error ends the call on all shards
-        running.perturb(update)
-
-
-class _ShortOfMemory(MemoryError):
-    """Memory is short on a shard, and all shards know."""
+# All shards take the same decisions. If one has no memory for a workspace, which shards tell each
+# other, all forget the query, and the engine has it solved again. Any other error ends the call on
+# all shards, which then forget all queries.
 
 
 class Renewed(NamedTuple):
@@ -82,21 +70,6 @@ class OwnWatched(Watched):
         self.refresh()
         return {name: self.renewed(name) for name, entry in self._entries.items() if entry.answer}
 
-    def _workspace(self, query: Query) -> Workspace:
-        workspace = None
-        with suppress(MemoryError):
-            workspace = super()._workspace(query)
-        short = self._context.vertices.sums([workspace is None]) != [0.0]
-        if short or workspace is None:
-            raise _ShortOfMemory
-        return workspace
-
-    @staticmethod
-    def _give_up(entry: Entry, error: MemoryError) -> None:
-        if not isinstance(error, _ShortOfMemory):
-            raise error
-        Watched._give_up(entry, error)
-
 
 # ---- personalized queries on a graph in shards: by the methods of one device, on own rows ----
 #
@@ -128,20 +101,7 @@ class Answered(NamedTuple):
     restarts: int = 0
 
 
-class _OwnQueries(QueryBatch):
-    """Some queries on one shard."""
-
-    def _follow(self, running: Query, update: GraphUpdate) -> None:
-        # an error ends the call on all shards
-        running.perturb(update)
-
-    def given(self) -> list[tuple[int, Personalized]]:
-        """Takes the answers that are there, with the places of their queries."""
-        places = sorted(self._answers)
-        return [(at, answer) for at in places for answer in self.take(range(at, at + 1)) or ()]
-
-
-class ShardQueries:
+class ShardQueries(Queries):
     """The queries of one shard that are not done, by the number of their batch, those that are
     watched, and what they share.
 
@@ -149,18 +109,18 @@ class ShardQueries:
                shard, all have to `reset` before the next call
     """
 
-    def __init__(self, iterate: GlobalIterate, vertices: OwnVertices) -> None:
-        self._iterate, self._vertices = iterate, vertices
+    def __init__(self, graph: ShardGraph, iterate: GlobalIterate, vertices: GraphVertices) -> None:
+        self._graph, self._iterate, self._vertices = graph, iterate, vertices
         self.reset()
 
     def reset(self) -> None:
         """Forgets all queries, and what earlier ones have shown, which may differ between shards
         after an error.
         """
-        pool, iterate = WorkspacePool(self._vertices.graph), self._iterate
-        self._context = QueryContext(pool, iterate.options, iterate.deflation, self._vertices)
-        self._running: dict[int, _OwnQueries | OwnRegistration] = {}
-        self._watched = OwnWatched(self._context)
+        pool, iterate = WorkspacePool(self._graph), self._iterate
+        self.context = QueryContext(pool, iterate.options, iterate.deflation, self._vertices)
+        self._running: dict[int, QueryBatch | Registration] = {}
+        self.watched: OwnWatched = OwnWatched(self.context)
         self.answering = False
 
     def answer(
@@ -179,16 +139,16 @@ class ShardQueries:
         """
         self._keep_open(batches)
         with self._exchanging():
-            running = self._running.get(number) or _OwnQueries(self._context, queries)
-            assert isinstance(running, _OwnQueries)
+            running = self._running.get(number) or QueryBatch(self.context, queries)
+            assert isinstance(running, QueryBatch)
             self._running[number] = running
             self._run(running, seconds)
-            answered = Answered(running.given(), running.restarts)
+            answered = Answered(running.take_those_there(), running.restarts)
             if running.done:
                 self._running.pop(number).close()
         return answered
 
-    def register(
+    def solve(
         self,
         number: int,
         name: str,
@@ -203,7 +163,7 @@ class ShardQueries:
         self._keep_open(batches)
         if number not in self._running:
             try:
-                self._running[number] = OwnRegistration(self._context, name, query)
+                self._running[number] = Registration(self.context, name, query)
             except OutOfMemory as error:
                 return error
         with self._exchanging():
@@ -217,19 +177,19 @@ class ShardQueries:
         registration = self._running.pop(number, None)
         if registration is None:
             return {}
-        assert isinstance(registration, OwnRegistration)
+        assert isinstance(registration, Registration)
         with self._exchanging():
-            self._watched.keep(registration)
-            return {registration.name: self._watched.renewed(registration.name)}
+            self.watched.keep(registration)
+            return {registration.name: self.watched.renewed(registration.name)}
 
     def unwatch(self, name: str) -> None:
         """See Watched.remove."""
-        self._watched.remove(name)
+        self.watched.remove(name)
 
     def refresh(self, among: Mapping[str, NDArray[np.int64]]) -> Mapping[str, Renewed]:
         """See OwnWatched.refreshed."""
         with self._exchanging():
-            return self._watched.refreshed(among)
+            return self.watched.refreshed(among)
 
     @contextmanager
     def _exchanging(self) -> Iterator[None]:
@@ -241,7 +201,7 @@ class ShardQueries:
         for closed in self._running.keys() - set(batches):
             self._running.pop(closed).close()
 
-    def _run(self, running: _OwnQueries | OwnRegistration, seconds: float) -> None:
+    def _run(self, running: QueryBatch | Registration, seconds: float) -> None:
         began, over = perf_counter(), False
         steps, next_check = 0, 1
         while not (running.done or over):
@@ -261,12 +221,7 @@ class ShardQueries:
             batch.perturb(update)
             if batch.lost:  # of which the caller knows
                 self._running.pop(number).close()
-        self._watched.perturb(update)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes held on the device."""
-        return self._context.pool.nbytes + self._watched.nbytes
+        self.watched.perturb(update)
 
 
 class Running(Protocol):

@@ -178,6 +178,7 @@ class OwnVertices(GraphVertices):
     """
 
     graph: ShardGraph
+    divided = True
 
     def __init__(self, graph: ShardGraph, communicator: Communicator) -> None:
         super().__init__(graph)

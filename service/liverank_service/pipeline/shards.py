@@ -5,22 +5,114 @@ done; and their state.
 from __future__ import annotations
 
 import logging
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import CancelledError
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from liverank_gpu import BackendName, Cluster, Engine, Options
-from liverank_service.pipeline.sharded_engine import ONE_DEVICE, ShardedGraphEngine
+from liverank_gpu import (
+    BackendName,
+    Cluster,
+    Engine,
+    EngineError,
+    Options,
+    ShardedEngine,
+    ShardLost,
+    Workers,
+    started_workers,
+)
+from liverank_service.errors import NotReady
 from liverank_service.shard_errors import Unsupported
 
 log = logging.getLogger("liverank.shards")
+
+_ONE_DEVICE = "a server without --shards"
 
 _FIRST_DELAY, _LONGEST_DELAY = 0.1, 60.0
 """Seconds between attempts to recover: doubled with each that fails."""
 
 _OPENING_ATTEMPTS = 8
 """At a graph that has not been open yet, before the loss of a shard is an error."""
+
+_RELEASE_SECONDS = 30.0
+"""How long workers that do not end may hold up the recovery of their graph."""
+
+
+class ShardsFailed(ShardLost):
+    """A call did not return from the shards. Whether they are alive is unknown."""
+
+    def __init__(self, shards: int, error: Exception) -> None:
+        EngineError.__init__(self, f"the {shards} shards did not answer: {error!r}")
+
+
+class _WorkersWhenCalled(Workers):
+    """Workers that start with the first call that needs them.
+
+    backend  of the shards; as it was asked for, until they have started
+    """
+
+    def __init__(
+        self,
+        start: Callable[[], Workers],
+        shards: int,
+        backend: BackendName,
+        lost: Callable[[], None],
+    ) -> None:
+        """lost  called on another thread when a shard is lost, also between calls"""
+        self.size, self.backend = shards, backend
+        self.started: Workers | None = None
+        self._start, self._notify_lost, self._closed = start, lost, False
+
+    def call(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """See Workers. Raises ShardsFailed for errors of connections and processes, and NotReady
+        after `close`: a ShardLost would be one of now.
+        """
+        if self._closed:  # only captures are used for longer than their shards
+            raise NotReady("the shards that were captured are lost")
+        if self.started is None:
+            # Dask raises RuntimeError if a worker ends while it starts
+            with self._answering(OSError, CancelledError, RuntimeError):
+                self.started = self._start()
+                self.backend = self.started.backend
+                self.started.on_loss(self._notify_lost)
+        with self._answering(OSError, CancelledError):
+            return self.started.call(method, arguments)
+
+    @contextmanager
+    def _answering(self, *errors: type[Exception]) -> Iterator[None]:
+        try:
+            yield
+        except EngineError:
+            raise
+        except errors as error:
+            raise ShardsFailed(self.size, error) from error
+
+    def check_alive(self) -> None:
+        if self.started is not None:
+            self.started.check_alive()
+
+    def close(self) -> None:
+        """Ends them, also after ShardLost; waits for `_RELEASE_SECONDS` at most."""
+        self._closed = True
+        started, self.started = self.started, None
+        if started is None:
+            return
+        closing = threading.Thread(target=_close, args=(started,), daemon=True)
+        closing.start()
+        closing.join(_RELEASE_SECONDS)
+        if closing.is_alive():
+            log.error("the workers of %d shards have not ended", self.size)
+
+
+def _close(workers: Workers) -> None:
+    try:
+        workers.close()
+    except Exception as error:  # they are lost, or the cluster was ending already
+        log.warning("ending the workers of shards: %r", error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +139,7 @@ class Shards:
         device_memory: int | None = None,
         notify_lost: Callable[[], None] = lambda: None,
     ) -> None:
-        """cluster, device_memory  see ShardedGraphEngine
+        """cluster, device_memory  see ShardedEngine
         notify_lost  called on another thread when a shard is lost, also between calls
         """
         self.count = count
@@ -56,35 +148,35 @@ class Shards:
         self._graph, self._cluster, self._notify_lost = graph, cluster, notify_lost
         self._device_memory = device_memory
         self._delay = _FIRST_DELAY
-        self._engine: Engine | None = None
+        self._workers: _WorkersWhenCalled | None = None
+        self._engine: ShardedEngine | None = None
 
     def new_engine(self, options: Options, backend: BackendName) -> Engine:
         """An engine without vertices, in shards or not. Raises BackendUnavailable."""
-        if self.count:
-            self._engine = ShardedGraphEngine(
-                options, self.count, backend, self._cluster, self._device_memory, self._notify_lost
-            )
-        else:
-            self._engine = Engine(options, backend, "ignore")  # the receipt says it
+        if not self.count:
+            return Engine(options, backend, "ignore")  # the receipt says it
+        asked = (options, self.count, backend, self._cluster, self._device_memory)
+        start = partial(started_workers, *asked)
+        self._workers = _WorkersWhenCalled(start, self.count, backend, self._notify_lost)
+        self._engine = ShardedEngine(options, workers=self._workers, unconverged="ignore")
         return self._engine
 
     def check_call(self, call: str) -> None:
         """Raises Unsupported for a call that needs the graph on one device."""
         if self.count:
-            raise Unsupported("call", call, ONE_DEVICE)
+            raise Unsupported("call", call, _ONE_DEVICE)
 
     def check_alive(self) -> None:
         """Raises ShardLost if a shard of the present engine is known to be lost."""
-        if isinstance(self._engine, ShardedGraphEngine):
-            self._engine.check_alive()
+        if self._workers is not None:
+            self._workers.check_alive()
 
     @property
     def may_open_again(self) -> bool:
         """Whether the loss of a shard while the graph is opened for the first time is worth another
         attempt: not if workers have never started, since the settings may be wrong.
         """
-        engine = self._engine
-        started = isinstance(engine, ShardedGraphEngine) and engine.has_started
+        started = self._workers is not None and self._workers.started is not None
         return (started or self.restarts > 0) and self.restarts + 1 < _OPENING_ATTEMPTS
 
     def lost(self, error: Exception) -> float:
@@ -110,20 +202,19 @@ class Shards:
 
     def release(self) -> None:
         """Ends the workers, if there are any."""
-        if isinstance(self._engine, ShardedGraphEngine):
-            self._engine.release()
+        self._engine = None
+        if self._workers is not None:
+            self._workers.close()
 
     @property
     def edges(self) -> list[int]:
         """Of each shard: entries of its out-lists at the last publication."""
-        engine = self._engine
-        return list(engine.shard_edges) if isinstance(engine, ShardedGraphEngine) else []
+        return list(engine.shard_edges) if (engine := self._engine) else []
 
     @property
     def vertices(self) -> list[int]:
         """Of each shard, at the last publication."""
-        engine = self._engine
-        return list(engine.shard_vertices) if isinstance(engine, ShardedGraphEngine) else []
+        return list(engine.shard_vertices) if (engine := self._engine) else []
 
     def document(self) -> dict[str, Any]:
         """As JSON shows it."""

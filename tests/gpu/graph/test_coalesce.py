@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import get_args
+from typing import Any, get_args
 from unittest.mock import patch
 
 import numpy as np
@@ -101,8 +101,8 @@ def test_no_memory_is_needed_once_the_batch_stands(
     def then_out_of_memory(*_: object) -> None:
         raise MemoryError
 
-    def applied(batch: EdgeBatch) -> GraphUpdate:
-        update = apply(batch)
+    def applied(batch: EdgeBatch, **given: Any) -> GraphUpdate:
+        update = apply(batch, **given)
         monkeypatch.setattr("liverank_gpu.graph.vertices._mapped", then_out_of_memory)
         return update
 

@@ -153,4 +153,4 @@ def install(patch: pytest.MonkeyPatch) -> None:
     vars(names[1]).update(nccl=nccl, **streams)
     patch.setitem(sys.modules, "cupy", cupy)
     patch.setitem(sys.modules, "cupy.cuda", cuda)
-    patch.setattr("liverank_gpu.sharded.nccl._pointer", lambda array: array.ctypes.data)
+    patch.setattr("liverank_gpu.sharded.communicator._pointer", lambda array: array.ctypes.data)

@@ -12,7 +12,7 @@ import numpy as np
 from liverank_gpu import EdgeBatch, Options, ShardedEngine
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.csr import PagedLists
-from liverank_gpu.sharded.shard import Shard
+from liverank_gpu.sharded.member import Member
 from tests.gpu.graph.test_pages import edges_in, edges_of
 from tests.gpu.graph.test_pages import paging as emulated
 from tests.gpu.sharded.threads import ThreadWorkers
@@ -50,7 +50,7 @@ def loaded(engine: ShardedEngine) -> None:
     engine.apply(EdgeBatch.of(insert=[(0, 1), (1, 7)], delete=[(5, 0)]))
 
 
-def pages_of(shard: Shard) -> PagedLists | None:
+def pages_of(shard: Member) -> PagedLists | None:
     return shard.graph.in_pages._lists
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from typing import Any, NoReturn
@@ -19,18 +20,22 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
-from liverank_gpu import BackendName, Engine, Options, Ranks, ShardedEngine, Snapshot
+from liverank_gpu import (
+    BackendName,
+    Engine,
+    Options,
+    QueryBatch,
+    Registration,
+    ShardedEngine,
+    Snapshot,
+    StagingBuffer,
+)
 from liverank_gpu.backends import backend_named
-from liverank_gpu.graph.reading import Direction, EdgeBlock, Neighbours
 from liverank_gpu.native import kernels
 from liverank_gpu.operations.backend import Backend
-from liverank_gpu.personalized.batch import QueryBatch
 from liverank_gpu.sharded.cluster import local_workers
 from liverank_gpu.sharded.dask_workers import DaskWorkers
-from liverank_gpu.sharded.reading import GatheredEdges
-from liverank_gpu.snapshot import ranks_of
 from tests.gpu.graphs import SHARDS
 
 LEFT_OUT = {
@@ -63,9 +68,6 @@ LEFT_OUT = {
 parts of an engine would not reach the workers, and their calls are not seen here.
 """
 
-_PARTS = ("internals", "_queries")
-"""Of an engine in this process."""
-
 
 @cache
 def in_shards(name: BackendName) -> Backend:
@@ -82,7 +84,7 @@ class _SharedWorkers(DaskWorkers):
 
 
 class NotInShards(Exception):
-    """A test asks for what Engine has and ShardedEngine has not."""
+    """A test asks for what Engine has and shards have not."""
 
 
 class Suite:
@@ -152,7 +154,7 @@ def _bound(suite: Suite) -> type[SuiteEngine]:
 
 
 class SuiteEngine(ShardedEngine):
-    """A ShardedEngine with the names of Engine that tests use."""
+    """A ShardedEngine with the constructor of Engine, and what else tests use of that."""
 
     suite: Suite
 
@@ -165,52 +167,57 @@ class SuiteEngine(ShardedEngine):
         options = options or Options()
         super().__init__(options, workers=self.suite.workers(options))
         self.suite.engines.append(self)
-        self.edge_reader = _Reader(self)
+        del self._queries  # those of an engine without vertices
+        self.programs: Any = _NoPrograms(self.run)
 
     def __getattr__(self, name: str) -> NoReturn:
-        if name in _PARTS:
-            pytest.skip(f"looks at parts: {name}")
-        if not hasattr(Engine, name) and name != "programs":
-            raise AttributeError(name)
-        refusal = NotInShards(f"ShardedEngine has no {name}")
+        if name == "_queries":
+            self._skip(name)
+        raise AttributeError(name)
+
+    @property
+    def internals(self) -> NoReturn:
+        self._skip("internals")
+
+    @staticmethod
+    def _skip(part: str) -> NoReturn:
+        pytest.skip(f"looks at parts: {part}")
+
+    def run(self, *_: Any, **__: Any) -> NoReturn:
+        self._refuse("programs")
+
+    def memory(self) -> NoReturn:
+        self._refuse("memory by purpose")
+
+    def check_memory(self, *_: Any, **__: Any) -> NoReturn:
+        self._refuse("estimates of their own memory")
+
+    def apply_coalesced(self, *_: Any, **__: Any) -> NoReturn:
+        self._refuse("batches that are joined")
+
+    def stage_seconds(self) -> NoReturn:
+        self._refuse("stages of a solve")
+
+    def _refuse(self, what: str) -> NoReturn:
+        refusal = NotInShards(f"ShardedEngine has no {what}")
         self.suite.refusals.append(str(refusal))
         raise refusal
 
-    @property
-    def id_limit(self) -> int:
-        return self.ids.limit
-
-    def free_ids(self) -> NDArray[np.int64]:
-        return self.ids.free()
-
-    def step(self, running: QueryBatch) -> None:
+    def step(self, running: QueryBatch | Registration) -> None:
         """One step of the shards, as of one device, however short."""
         with patch("liverank_gpu.sharded.engine.SLICE_SECONDS", 0.0):
             running.step()
 
-    def close(self, running: QueryBatch | None = None) -> None:
-        if running is None:
-            super().close()
-        else:
-            running.close()
-
-    def staging_buffer(self) -> None:
-        """Shards allocate when they copy."""
-
-    def capture(self, buffer: None = None) -> Any:  # noqa: ARG002
-        captured = super().capture()
+    def capture(self, buffer: StagingBuffer | None = None) -> Any:
+        """All of it, at once."""
+        captured = super().capture(buffer)
+        arrays, numbers = captured.snapshot().arrays, captured.snapshot().numbers
         lists = {
-            name: np.concatenate([captured.piece(name, index) for index in range(captured.pieces)])
-            for name in captured.lists
+            name: np.concatenate([piece() for piece in pieces])
+            for name, pieces in captured.pieces().items()
         }
         captured.release()
-        return _Captured(Snapshot(captured.arrays | lists, captured.numbers))
-
-    def restore(self, snapshot: Any, numbers: Any = None) -> None:
-        super().restore(snapshot.arrays, snapshot.numbers if numbers is None else numbers)
-
-    def ranks_of(self, snapshot: Snapshot) -> Ranks:
-        return ranks_of(snapshot, backend_named("cpu"))
+        return _Captured(Snapshot(arrays | lists, numbers))
 
 
 class _Captured:
@@ -223,23 +230,11 @@ class _Captured:
         return self._snapshot
 
 
-class _Reader:
-    """What Engine.edge_reader is."""
+class _NoPrograms:
+    """Refuses every call."""
 
-    def __init__(self, engine: SuiteEngine) -> None:
-        self._engine = engine
+    def __init__(self, refuse: Callable[..., NoReturn]) -> None:
+        self._refuse = refuse
 
-    def buffer(self) -> None:
-        """Shards allocate when they are read."""
-
-    def capture(self, buffer: None) -> GatheredEdges:  # noqa: ARG002
-        return self._engine.capture_edges()
-
-    def neighbours(self, vertex: int, direction: Direction, limit: int) -> Neighbours:
-        return self._engine.neighbours(vertex, direction, limit)
-
-    def out_edges(self, vertices: NDArray[np.int64], limit: int) -> EdgeBlock:
-        return self._engine.out_edges(vertices, limit)
-
-    def are_isolated(self, vertices: NDArray[np.int64]) -> NDArray[np.bool_]:
-        return self._engine.are_isolated(vertices)
+    def __getattr__(self, name: str) -> Any:
+        return self._refuse()

@@ -21,7 +21,7 @@ from liverank_gpu.backends import backend_named
 from liverank_gpu.operations.csr import ALIGNMENT
 from liverank_gpu.operations.device import Array
 from liverank_gpu.sharded.columns import ListLayout
-from liverank_gpu.sharded.shard import Shard
+from liverank_gpu.sharded.member import Member
 from tests.gpu.graphs import Model, WeightedModel, random_batch, weighted_batch
 from tests.gpu.sharded.test_shards import assert_ranks, sharded_engine
 from tests.gpu.sharded.threads import ThreadWorkers
@@ -48,9 +48,7 @@ def model_of(options: Options) -> Model:
     return kind(options.dangling, options.directed)
 
 
-def change(
-    engine: Engine | ShardedEngine, model: Model, generator: np.random.Generator, size: int
-) -> None:
+def change(engine: Engine, model: Model, generator: np.random.Generator, size: int) -> None:
     """Applies a batch that may remove vertices, and that brings some back."""
     if isinstance(model, WeightedModel):
         batch = weighted_batch(generator, model, size, removes=True)
@@ -60,7 +58,7 @@ def change(
     model.apply(batch)
 
 
-def grown(engine: Engine | ShardedEngine, seed: int) -> Model:
+def grown(engine: Engine, seed: int) -> Model:
     """What the engine has after some batches. The last ones add vertices without edges and remove
     vertices, so that ids are free.
     """
@@ -76,16 +74,12 @@ def grown(engine: Engine | ShardedEngine, seed: int) -> Model:
     return model
 
 
-def snapshot_of(engine: Engine | ShardedEngine) -> Snapshot:
-    if isinstance(engine, Engine):
-        return engine.capture(engine.staging_buffer()).snapshot()
-    capture = engine.capture()
-    lists = {
-        name: np.concatenate([capture.piece(name, index) for index in range(capture.pieces)])
-        for name in capture.lists
-    }
-    capture.release()
-    return Snapshot({**capture.arrays, **lists}, capture.numbers)
+def snapshot_of(engine: Engine) -> Snapshot:
+    captured = engine.capture(engine.staging_buffer())
+    snapshot, pieces = captured.snapshot(), captured.pieces()
+    lists = {name: np.concatenate([piece() for piece in pieces[name]]) for name in pieces}
+    captured.release()
+    return Snapshot({**snapshot.arrays, **lists}, snapshot.numbers)
 
 
 def edges_with_weights(engine: Engine) -> dict[tuple[int, int], float]:
@@ -135,8 +129,8 @@ def test_shards_open_a_snapshot_of_any_number(options: Options, before: int) -> 
         model = grown(one, 2)
         snapshot, ranks = snapshot_of(one), one.publish()
     with sharded_engine(options, 2, CPU) as engine:
-        with patch.object(Shard, "values", side_effect=AssertionError("ranks are not needed")):
-            engine.restore(snapshot.arrays, snapshot.numbers)
+        with patch.object(Member, "values", side_effect=AssertionError("ranks are not needed")):
+            engine.restore(snapshot)
         assert (engine.vertices, engine.edges) == (present(model), len(model.edges))
         assert engine.ids.free().tolist() == sorted(model.free)
         assert sum(engine.shard_vertices) == engine.vertices
@@ -169,16 +163,16 @@ def test_later_batches_do_not_change_a_capture() -> None:
         expected = snapshot_of(engine)
         capture = engine.capture()
         pieces = {}
-        for name in capture.lists:
+        for name, parts in capture.pieces().items():
             found = []
-            for index in range(capture.pieces):
-                found.append(capture.piece(name, index))
+            for index, piece in enumerate(parts):
+                found.append(piece())
                 if index % 4 == 0:
                     change(engine, model, generator, 400)  # the room for vertices grows
             pieces[name] = np.concatenate(found)
-        for name, array in {**capture.arrays, **pieces}.items():
+        for name, array in {**capture.snapshot().arrays, **pieces}.items():
             assert np.array_equal(array, expected.arrays[name]), name
-        assert capture.numbers == expected.numbers
+        assert capture.snapshot().numbers == expected.numbers
 
 
 def test_a_list_that_is_longer_than_a_piece_is_split() -> None:
@@ -190,7 +184,7 @@ def test_a_list_that_is_longer_than_a_piece_is_split() -> None:
             each.apply(hub)
             each.update()
         capture = engine.capture()
-        sizes = [len(capture.piece("neighbours", index)) for index in range(capture.pieces)]
+        sizes = [len(piece()) for piece in capture.pieces()["neighbours"]]
         assert sizes == [7] * 6 + [2]
         ours, theirs = (snapshot_of(each).arrays["neighbours"] for each in (engine, one))
         assert sorted(ours[:39]) == sorted(theirs[:39]) == list(range(1, 40))
@@ -224,7 +218,7 @@ def test_a_graph_without_vertices_opens_too() -> None:
         engine.update()
         snapshot = snapshot_of(engine)
     with sharded_engine(Options(vertex_order="degree"), 2, CPU) as engine:
-        engine.restore(snapshot.arrays, snapshot.numbers)
+        engine.restore(snapshot)
         assert (engine.vertices, engine.edges) == (0, 0)
         engine.apply(EdgeBatch.of([(0, 2), (1, 2)]))
         engine.update()
@@ -240,7 +234,7 @@ def test_a_snapshot_with_another_number_of_edges_is_refused() -> None:
         sharded_engine(Options(), 2, CPU) as engine,
         pytest.raises(InvalidValue, match="edges: 3 is not allowed"),
     ):
-        engine.restore(snapshot.arrays, {**snapshot.numbers, "edges": 3})
+        engine.restore(Snapshot(snapshot.arrays, {**snapshot.numbers, "edges": 3}))
 
 
 def test_a_capture_takes_no_more_than_the_lists(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,9 +16,10 @@ import httpx
 import numpy as np
 import pytest
 
-from liverank_gpu import EdgeBatch, InvalidValue, Options, ShardedEngine, ShardLost
+from liverank_gpu import EdgeBatch, InvalidValue, Options, ShardedEngine, ShardLost, Snapshot
 from liverank_gpu.sharded.dask_workers import DaskWorkers
 from tests.gpu.graphs import Model, WeightedModel, random_batch, weighted_batch
+from tests.gpu.sharded.test_capture import snapshot_of
 from tests.gpu.sharded.test_shards import assert_ranks
 
 pytestmark = pytest.mark.filterwarnings("default")
@@ -96,6 +97,27 @@ def test_a_large_batch_goes_to_the_workers_directly(first: ShardedEngine) -> Non
     engine = another(first, Options(target_error=1e-7))
     assert replace(engine.apply(batch), seconds=0.0) == model.apply(batch)
     assert engine.update().error_bound <= 1e-7
+
+
+def test_a_large_snapshot_goes_to_the_workers_directly(
+    first: ShardedEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pairs = np.random.default_rng(1).integers(0, 20_000, (2, 50_000))
+    engine, again = (another(first, Options(target_error=1e-7)) for _ in range(2))
+    engine.apply(EdgeBatch(pairs[0], pairs[1]))
+    engine.update()
+    snapshot, client = snapshot_of(engine), workers_of(again)._client
+    sent, scatter = list[object](), client.scatter
+
+    def noted(argument: object, **given: object) -> object:
+        sent.append(argument)
+        return scatter(argument, **given)
+
+    monkeypatch.setattr(client, "scatter", noted)
+    again.restore(snapshot)
+    assert sum(isinstance(each, Snapshot) for each in sent) == 2
+    assert (again.vertices, again.edges) == (engine.vertices, engine.edges)
+    assert np.array_equal(again.publish().to_numpy(), engine.publish().to_numpy())
 
 
 def test_an_error_is_raised_here_and_the_engine_goes_on(first: ShardedEngine) -> None:

@@ -20,7 +20,7 @@ import pytest
 from liverank_gpu import Cluster, ClusterUnavailable, EdgeBatch, ShardedEngine, ShardLost
 from liverank_gpu.sharded import dask_shard
 from liverank_gpu.sharded.dask_shard import DaskCommunicator, HostedShard, Peers
-from liverank_gpu.sharded.shard import Shard
+from liverank_gpu.sharded.member import Member
 from tests.gpu.sharded import emulated_nccl
 from tests.gpu.sharded.test_existing_cluster import engine_on, existing, on_emulated_gpus
 
@@ -81,10 +81,10 @@ def test_a_worker_that_another_does_not_reach_is_lost(
 ) -> None:
     on_emulated_gpus(monkeypatch, ["first", "second"])
     ending, noticed = threading.Event(), threading.Event()
-    update = Shard.update
+    update = Member.update
 
     def waits(shard: Any, *arguments: Any) -> Any:
-        if shard._communicator.rank == 1:
+        if shard.rank == 1:
             ending.wait(60.0)
         return update(shard, *arguments)
 
@@ -92,7 +92,7 @@ def test_a_worker_that_another_does_not_reach_is_lost(
         engine.apply(EDGES)
         engine.on_loss(noticed.set)
         hosted(engine, 0)._peers._addresses[1] = hole
-        monkeypatch.setattr(Shard, "update", waits)
+        monkeypatch.setattr(Member, "update", waits)
         threading.Timer(3.0, ending.set).start()
         soon, begun = dask.config.set({"distributed.comm.timeouts.connect": "1s"}), monotonic()
         with soon, pytest.raises(ClusterUnavailable, match=CUT.format(0, 1) + ".*imed out"):
@@ -147,7 +147,7 @@ def test_what_arrived_before_its_connection_ended_is_not_lost(existing: Cluster)
 def test_a_shard_that_takes_long_is_waited_for(
     existing: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    update, ask = Shard.update, Peers.ask
+    update, ask = Member.update, Peers.ask
     asked: list[Peers] = []
 
     async def asks(peers: Any) -> None:
@@ -155,13 +155,13 @@ def test_a_shard_that_takes_long_is_waited_for(
         await ask(peers)
 
     def slow(shard: Any, *arguments: Any) -> Any:
-        if shard._communicator.rank == 1:
+        if shard.rank == 1:
             sleep(1.0)
         return update(shard, *arguments)
 
     with engine_on(existing) as engine:
         engine.apply(EDGES)
-        monkeypatch.setattr(Shard, "update", slow)
+        monkeypatch.setattr(Member, "update", slow)
         monkeypatch.setattr(Peers, "ask", asks)
         assert engine.update().error_bound <= 1e-9
         assert len(asked) > 2
@@ -171,10 +171,10 @@ def test_a_shard_that_takes_long_is_waited_for(
 def test_a_shard_that_computes_when_its_call_is_ended_waits_for_no_other(
     existing: Cluster, monkeypatch: pytest.MonkeyPatch, hole: str
 ) -> None:
-    ending, update = threading.Event(), Shard.update
+    ending, update = threading.Event(), Member.update
 
     def waits(shard: Any, *arguments: Any) -> Any:
-        if shard._communicator.rank == 0:
+        if shard.rank == 0:
             ending.wait(60.0)
         return update(shard, *arguments)
 
@@ -182,7 +182,7 @@ def test_a_shard_that_computes_when_its_call_is_ended_waits_for_no_other(
         engine.apply(EDGES)
         thread = hosted(engine, 0)._thread
         hosted(engine, 0)._peers._addresses[1] = hole  # messages still arrive
-        monkeypatch.setattr(Shard, "update", waits)
+        monkeypatch.setattr(Member, "update", waits)
         soon = dask.config.set({"distributed.comm.timeouts.connect": "1s"})
         with soon, pytest.raises(ClusterUnavailable, match=CUT.format(0, 1)):
             engine.update()
@@ -235,7 +235,7 @@ def test_an_error_of_a_shard_is_not_a_cut(
     with engine_on(existing) as engine:
         engine.apply(EDGES)
         with monkeypatch.context() as failing:
-            failing.setattr(Shard, "update", full)
+            failing.setattr(Member, "update", full)
             with pytest.raises(OSError, match="No space left on device") as failure:
                 engine.update()
         assert failure.value.errno == errno.ENOSPC

@@ -18,12 +18,9 @@ from tests.gpu.sharded.test_shards import sharded_engine
 CPU = backend_named("cpu")
 
 
-def stored(engine: Engine | ShardedEngine) -> dict[tuple[int, int], float]:
+def stored(engine: Engine) -> dict[tuple[int, int], float]:
     """The weight of each edge in the row of its source, or of its lower id."""
-    if isinstance(engine, Engine):
-        captured = engine.edge_reader.capture(engine.edge_reader.buffer())
-    else:
-        captured = engine.capture_edges()
+    captured = engine.edge_reader.capture(engine.edge_reader.buffer())
     found: dict[tuple[int, int], float] = {}
     for sources, targets, weights in captured.blocks():
         assert weights is not None
@@ -107,7 +104,7 @@ def test_exponents_are_in_snapshots_of_shards_and_of_one_device(backend: Backend
         assert len(snapshot.arrays["exponents"]) == len(snapshot.arrays["newest"]) == 45
         again = Engine(options, CPU)
         again.restore(snapshot)
-        second.restore(snapshot.arrays, snapshot.numbers)
+        second.restore(snapshot)
         batch = decaying_batch(generator, NOW + 29 * DAY, 20)
         first.apply(batch)
         apply_to_both(again, second, batch)

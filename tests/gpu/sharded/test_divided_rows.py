@@ -25,10 +25,9 @@ from liverank_gpu.operations.sweeps import (
 )
 from liverank_gpu.sharded import operations
 from liverank_gpu.sharded.columns import Columns
-from liverank_gpu.sharded.communicator import SingleCommunicator
-from liverank_gpu.sharded.nccl import NcclCommunicator, unique_id
+from liverank_gpu.sharded.communicator import NcclCommunicator, SingleCommunicator, unique_id
+from liverank_gpu.sharded.member import Member
 from liverank_gpu.sharded.operations import DividedRows
-from liverank_gpu.sharded.shard import Shard
 from tests.gpu.graph.test_pages import ALWAYS, paging, skewed
 from tests.gpu.graphs import Model, WeightedModel, random_batch, weighted_batch
 from tests.gpu.pagerank.test_paged_sweeps import Paged
@@ -124,9 +123,9 @@ def graph() -> EdgeBatch:
     return EdgeBatch(sources, targets, vertices=VERTICES)
 
 
-def sweep(shard: Shard, written: Any) -> tuple[list[NDArray[Any]], Any]:
+def sweep(shard: Member, written: Any) -> tuple[list[NDArray[Any]], Any]:
     """The vectors after one sweep from random ones, and its sums. written: the new contributions"""
-    graph, generator = shard.graph, np.random.default_rng(shard._communicator.rank)
+    graph, generator = shard.graph, np.random.default_rng(shard.rank)
     run, view = graph.backend.run, graph.sweep_view(8.0 * VERTICES)
     assert (view.pages is not None) == (graph.backend.costs.pages == ALWAYS)
     device, xp = graph.backend.device, graph.backend.xp
@@ -138,7 +137,7 @@ def sweep(shard: Shard, written: Any) -> tuple[list[NDArray[Any]], Any]:
     return [device.to_host(values), device.to_host(residual)], result
 
 
-def on_two_shards(backend: Backend, run: Callable[[Shard], Any]) -> tuple[list[Any], list[Shard]]:
+def on_two_shards(backend: Backend, run: Callable[[Member], Any]) -> tuple[list[Any], list[Member]]:
     options = Options(vertex_order="degree")
     workers = ThreadWorkers(options, 2, backend)
     with ShardedEngine(options, workers=workers) as engine:
@@ -163,11 +162,11 @@ def test_so_has_a_sweep_by_pages(request: pytest.FixtureRequest) -> None:
 def assert_same_bits(backend: Backend, request: pytest.FixtureRequest) -> None:
     dtype = backend.sweeps.contribution_dtype
 
-    def run(shard: Shard) -> Any:
+    def run(shard: Member) -> Any:
         written = backend.xp.zeros(shard.graph.columns, dtype)
         vectors, result = sweep(shard, written)
         of_shards = backend.device.to_host(written).reshape(3, -1)
-        other = of_shards[2 - shard._communicator.rank]
+        other = of_shards[2 - shard.rank]
         return [*vectors, of_shards[0], other], result
 
     whole, _ = on_two_shards(backend, run)
@@ -190,7 +189,7 @@ def test_a_part_is_sent_before_the_next_one_is_computed(
 ) -> None:
     sentinel = backend.sweeps.contribution_dtype(77)
 
-    def run(shard: Shard) -> Any:
+    def run(shard: Member) -> Any:
         written = backend.xp.full(shard.graph.columns, sentinel)
         sweep(shard, written)
         return backend.device.to_host(written[: shard.graph.vertices])

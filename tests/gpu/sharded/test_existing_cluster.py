@@ -39,7 +39,7 @@ from liverank_gpu.sharded import dask_shard
 from liverank_gpu.sharded.cluster import local_workers, placed, visible_devices
 from liverank_gpu.sharded.dask_shard import Capability, own_version
 from liverank_gpu.sharded.dask_workers import DaskWorkers
-from liverank_gpu.sharded.shard import Shard
+from liverank_gpu.sharded.member import Member
 from tests.gpu.graphs import Model, random_batch
 from tests.gpu.sharded import emulated_nccl
 from tests.gpu.sharded.test_shards import assert_ranks
@@ -173,12 +173,12 @@ def test_a_group_of_gpus_is_formed_again_after_an_error_of_one(
         with monkeypatch.context() as patch:
 
             def fails(shard: Any, *arguments: Any) -> Any:
-                if shard._communicator.rank == 1:
+                if shard.rank == 1:
                     raise BackendUnavailable("cuda", "another shard")
                 return update(shard, *arguments)
 
-            update = Shard.update
-            patch.setattr(Shard, "update", fails)
+            update = Member.update
+            patch.setattr(Member, "update", fails)
             with pytest.raises(BackendUnavailable, match="another shard"):
                 engine.update()
         before = emulated_nccl.Communicator.created[:]

@@ -27,8 +27,8 @@ from liverank_gpu import (
 )
 from liverank_gpu.backends import backend_named
 from liverank_gpu.sharded.cluster import visible_devices
+from liverank_gpu.sharded.communicator import NcclCommunicator
 from liverank_gpu.sharded.dask_workers import DaskWorkers
-from liverank_gpu.sharded.nccl import NcclCommunicator
 from tests.gpu.graphs import Model, WeightedModel, random_batch, weighted_batch
 from tests.gpu.sharded.test_shards import assert_ranks, kind_of_graph
 
@@ -39,7 +39,7 @@ pytestmark = [
 
 
 COUNTING = """
-from liverank_gpu.sharded.nccl import NcclCommunicator
+from liverank_gpu.sharded.communicator import NcclCommunicator
 
 start_gather = NcclCommunicator.start_gather
 

@@ -72,7 +72,7 @@ def assert_touched(workers: ThreadWorkers, model: Model, before: set[tuple[int, 
     """That shards say at least which sources changed, and which targets edges are gone from."""
     sources, targets = set(), set()
     for shard in workers.shards:
-        update, graph = shard._update, shard.graph
+        update, graph = shard._unfollowed, shard.graph
         assert update is not None
         named = graph.numbering.positions_of(update.sources)
         sources |= set(graph.permutation.ids_of(named).tolist())

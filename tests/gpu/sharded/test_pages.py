@@ -15,7 +15,7 @@ from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.csr import GraphView
 from liverank_gpu.pagerank.sweeps import SWEEP_KINDS, sweep_to_target
 from liverank_gpu.sharded.engine import by_position
-from liverank_gpu.sharded.shard import Shard
+from liverank_gpu.sharded.member import Member
 from liverank_gpu.types import Dangling
 from tests.gpu.graphs import error_of
 from tests.gpu.pagerank.test_paged_sweeps import Paged
@@ -83,14 +83,14 @@ def test_what_one_shard_sends_is_what_others_take(
     options = Options(dangling=dangling, target_error=1e-13, vertex_order="given")
     kinds = [kind for kind in SWEEP_KINDS if kind.accelerated == accelerated]
 
-    def swept(shard: Shard) -> float:
-        view, iterate = shard.graph.sweep_view, shard._iterate
+    def swept(shard: Member) -> float:
+        view, iterate = shard.graph.sweep_view, shard.internals.iterate
 
         def coarser(largest_sum: float, of_query: bool = False) -> GraphView:
             return view(coarse * largest_sum, of_query)
 
         shard.graph.sweep_view = coarser  # type: ignore[method-assign]
-        shard._follow()
+        shard._begin()
         iterate.reset()
         before = float(iterate.certificate.residual_l1)
         sweep_to_target(iterate, 12, kinds)
@@ -103,7 +103,7 @@ def test_what_one_shard_sends_is_what_others_take(
         before = workers.together(calls, [()] * 3)[0]
         assert seen.sums >= 3 * 12
         assert seen.rows == 0
-        shards = [(shard._iterate, shard.graph.vertices) for shard in workers.shards]
+        shards = [(shard.internals.iterate, shard.graph.vertices) for shard in workers.shards]
         values = by_position([each.values[:rows] for each, rows in shards])
         left = by_position([each.workspace.residual.values[:rows] for each, rows in shards])
         sources, targets = engine.edge_list()

@@ -15,8 +15,8 @@ from liverank_gpu.operations.csr import GraphView
 from liverank_gpu.operations.device import Array
 from liverank_gpu.pagerank.strategies import TABLE, forms_of
 from liverank_gpu.sharded.communicator import SingleCommunicator
+from liverank_gpu.sharded.member import Member
 from liverank_gpu.sharded.published import ShardedFrontier
-from liverank_gpu.sharded.shard import Shard
 from liverank_gpu.trace import TraceStep
 from liverank_gpu.types import Result
 from tests.gpu.graphs import Model, WeightedModel, random_batch, weighted_batch
@@ -111,7 +111,7 @@ def test_batches_between_two_solves_are_all_followed(backend: Backend) -> None:
 
 
 def test_a_step_that_memory_ends_hides_no_vertex_from_the_next_one() -> None:
-    shard = Shard(SingleCommunicator(), Options(), CPU)
+    shard = Member(SingleCommunicator(), Options(), CPU)
     shard.apply(EdgeBatch.of([(0, 1), (0, 2)]))
     sharded, view = shard.graph.backend.frontier, shard.graph.view
     assert isinstance(sharded, ShardedFrontier)

@@ -51,7 +51,7 @@ class Running:
         self, workers: ThreadWorkers, engine: ShardedEngine, query: PersonalizedQuery
     ) -> None:
         self._workers, (resolved,) = workers, engine.resolve([query])
-        contexts = [shard._queries._context for shard in workers.shards]
+        contexts = [shard.internals.queries for shard in workers.shards]
         self.parts: list[PublishedQuery] = self._together(
             [partial(PublishedQuery, context, resolved) for context in contexts]
         )

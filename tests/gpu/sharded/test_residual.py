@@ -13,7 +13,7 @@ from liverank_gpu import EdgeBatch, InvalidValue, Options, OutOfMemory, ShardedE
 from liverank_gpu.backends import backend_named
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.residual import PushResult, ResidualDelta
-from liverank_gpu.sharded.shard import Shard
+from liverank_gpu.sharded.member import Member
 from tests.gpu.graphs import Model, WeightedModel, random_batch, weighted_batch
 from tests.gpu.sharded.test_shards import TARGET, assert_ranks
 from tests.gpu.sharded.threads import ThreadWorkers
@@ -37,11 +37,13 @@ def random_edges(seed: int, vertices: int, edges: int) -> EdgeBatch:
 def residuals(workers: ThreadWorkers) -> list[NDArray[np.float64]]:
     """r of each shard."""
     to_host = workers.shards[0].graph.backend.device.to_host
-    return [to_host(each._iterate.workspace.residual.values).copy() for each in workers.shards]
+    return [
+        to_host(each.internals.iterate.workspace.residual.values).copy() for each in workers.shards
+    ]
 
 
-def sums_of(shard: Shard) -> tuple[float, float, float]:
-    certificate = shard._iterate.certificate
+def sums_of(shard: Member) -> tuple[float, float, float]:
+    certificate = shard.internals.iterate.certificate
     return certificate.residual_l1, certificate.residual_sum, certificate.mass
 
 
@@ -71,9 +73,9 @@ def test_a_batch_perturbs_what_would_be_computed(
                 batch = random_batch(generator, model, size)
             assert replace(engine.apply(batch), seconds=0.0) == model.apply(batch)
             if size < 200:
-                workers.call("_follow", [()] * workers.size)
+                workers.call("_begin", [()] * workers.size)
                 maintained, sums = residuals(workers), [sums_of(each) for each in workers.shards]
-                assert not any(each._iterate.stale for each in workers.shards)
+                assert not any(each.internals.iterate.stale for each in workers.shards)
                 assert len(set(sums)) == 1
                 recompute(workers)
                 for ours, theirs in zip(maintained, residuals(workers), strict=True):
@@ -85,8 +87,8 @@ def test_a_batch_perturbs_what_would_be_computed(
 def recompute(workers: ThreadWorkers) -> None:
     """Computes r from y on all shards."""
     for shard in workers.shards:
-        shard._iterate.stale = True
-        shard._recompute = shard._iterate.recompute_residual  # type: ignore[attr-defined]
+        shard.internals.iterate.stale = True
+        shard._recompute = shard.internals.iterate.recompute_residual  # type: ignore[attr-defined]
     workers.call("_recompute", [()] * workers.size)
 
 
@@ -137,14 +139,14 @@ def test_a_push_stops_as_it_is_told(backend: Backend) -> None:
         engine.apply(random_edges(4, 3000, 12_000))
         engine.update()
         engine.apply(random_edges(5, 3000, 20))
-        workers.call("_follow", [()] * 2)
+        workers.call("_begin", [()] * 2)
 
         def push(*limits: float) -> PushResult:
             for shard in workers.shards:
-                shard._push = shard._iterate.push  # type: ignore[attr-defined]
+                shard._push = shard.internals.iterate.push  # type: ignore[attr-defined]
                 operations = shard.graph.backend.residual
                 shard._select = operations.select_candidates  # type: ignore[attr-defined]
-            lists = [(each._iterate.workspace.residual, 1e-6) for each in workers.shards]
+            lists = [(each.internals.iterate.workspace.residual, 1e-6) for each in workers.shards]
             workers.call("_select", lists)
             first, second = workers.call("_push", [limits] * 2)
             assert first == second
@@ -165,7 +167,10 @@ def test_a_push_stops_as_it_is_told(backend: Backend) -> None:
 def test_a_round_takes_two_exchanges(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
     options = Options(target_error=1e-6)
     workers = ThreadWorkers(options, 2, without_latency(backend))
-    residual, communicator = workers.shards[0].graph.backend.residual, workers.communicators[0]
+    residual, communicator = (
+        workers.shards[0].graph.backend.residual,
+        workers.communicators[0],
+    )
     push, rounds, exchanges = residual.push, [], []
 
     def counted(*arguments: Any) -> PushResult:
@@ -221,7 +226,7 @@ def test_an_error_after_a_batch_leaves_the_batch(monkeypatch: pytest.MonkeyPatch
         with monkeypatch.context() as patch:
             patch.setattr(residual, "_sums_to_send", out_of_memory)
             apply(EdgeBatch.of(insert=[(7, 8)]))
-        assert all(each._iterate.stale for each in workers.shards)
+        assert all(each.internals.iterate.stale for each in workers.shards)
         assert_ranks(engine, model, engine.update().error_bound)
         # one shard fails in the middle
         apply(EdgeBatch.of(insert=[(1, 3), (2, 87), (0, 6), (3, 9)]))

@@ -97,7 +97,7 @@ def run_stream(
             assert (engine.vertices, engine.edges) == (present, len(model.edges))
             vertices = [each for each in reversed(range(model.vertices)) if each not in model.free]
             ends = {end for edge in model.edges for end in edge}
-            isolated = engine.are_isolated(np.array(vertices, np.int64))
+            isolated = engine.edge_reader.are_isolated(np.array(vertices, np.int64))
             assert isolated.tolist() == [each not in ends for each in vertices]
             strategy = str(generator.choice(STRATEGIES))
             result = engine.update(strategy)
@@ -124,7 +124,9 @@ def test_all_shards_expect_the_same_of_each_kind_of_sweep() -> None:
         engine.apply(EdgeBatch.of([(0, 1), (1, 2)], vertices=100))
         assert sorted(shard.graph.vertices for shard in workers.shards) == [33, 33, 34]
         for kind in SWEEP_KINDS:
-            assert len({relative_cost(kind, shard._iterate) for shard in workers.shards}) == 1
+            assert (
+                len({relative_cost(kind, shard.internals.iterate) for shard in workers.shards}) == 1
+            )
 
 
 @pytest.mark.parametrize("seed", range(16))
@@ -293,9 +295,9 @@ def test_an_interrupted_solve_leaves_no_ranks_and_the_next_one_is_certified() ->
         with failing_sweep(workers), pytest.raises(MemoryError, match="the third sweep"):
             engine.update("static")
         # as after an interruption in the middle of a step
-        workers.shards[2]._iterate.rhs_scale *= 1.5
+        workers.shards[2].internals.iterate.rhs_scale *= 1.5
         workers.shards[0].graph._connected = None
-        workers.everywhere("_follow")
+        workers.everywhere("_begin")
         assert not any(shard.graph.is_counted for shard in workers.shards)
         assert len(engine.publish().to_numpy()) == len(engine.top(5)[0]) == 0
         assert engine.shard_vertices == [0, 0, 0]
@@ -401,3 +403,28 @@ def test_errors_are_the_same_in_another_process(error: EngineError) -> None:
     other = pickle.loads(pickle.dumps(error))
     assert type(other) is type(error)
     assert (str(other), vars(other)) == (str(error), vars(error))
+
+
+BESIDE_THE_GRAPH = {
+    # made of others
+    "personalized",
+    "personalized_many",
+    "watch",
+    "step",
+    "end_stage",
+    "stage_seconds",
+    # of an engine without vertices
+    "staging_buffer",
+    "ranks_of",
+    "compiles_kernels",
+    "warm_up",
+    "warm_up_others",
+    "warm_up_solve",
+}
+"""Calls of Engine that shards have as they are."""
+
+
+def test_every_call_of_an_engine_goes_to_the_shards() -> None:
+    calls = {name for name in vars(Engine) if not name.startswith("_")}
+    others = {name for name in vars(ShardedEngine) if not name.startswith("_")}
+    assert calls - others == BESIDE_THE_GRAPH

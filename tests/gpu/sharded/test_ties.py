@@ -72,7 +72,9 @@ def test_the_places_of_ties_are_proven(
             theirs = one.publish().ties_of(vertices)
             ours = ranks.ties_of(vertices)
             # the rounding of a tie's mean is part of the bound
-            added = [result.error_bound - each._iterate.error_bound for each in workers.shards]
+            added = [
+                result.error_bound - each.internals.iterate.error_bound for each in workers.shards
+            ]
             assert (min(added) > 0.0) == bool((ours >= 0).any())
             assert ((ours[1:] == ours[:-1]) == (theirs[1:] == theirs[:-1])).all()
             assert ((ours < 0) == (theirs < 0)).all()

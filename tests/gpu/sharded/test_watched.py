@@ -120,7 +120,7 @@ def parts(count: int) -> EdgeBatch:
 
 def entries(workers: ThreadWorkers, name: str) -> list[Entry]:
     """What the shards have of a watched query."""
-    return [shard._queries._watched._entries[name] for shard in workers.shards]
+    return [shard._queries.watched._entries[name] for shard in workers.shards]
 
 
 @contextmanager
@@ -189,7 +189,7 @@ def test_watched_queries_are_replaced_and_forgotten() -> None:
                 engine.watched(name)
             with pytest.raises(KeyError):
                 engine.restrict(name, np.array([1]))
-        assert all(len(shard._queries._watched) == 0 for shard in workers.shards)
+        assert all(len(shard._queries.watched) == 0 for shard in workers.shards)
 
 
 def test_a_restriction_that_did_not_reach_the_shards_is_sent_again() -> None:
@@ -266,7 +266,7 @@ def test_entries_that_one_shard_cannot_list_are_listed_by_none(
     with rings() as (workers, one, engine):
         engine.watch("a", replace(ring_query(0), method="hybrid"))
         assert all(each.query and each.query.iterate.packed for each in entries(workers, "a"))
-        (free,) = workers.shards[1]._queries._context.pool._free
+        (free,) = workers.shards[1].internals.queries.pool._free
         free.residual.candidates = free.residual.candidates[:1]
         engine.restrict("a", np.array([0, 1, 2, 3]))
         engine.refresh_watched()
@@ -331,7 +331,7 @@ def test_a_first_solve_that_shards_forgot_is_done_again() -> None:
         with failing_sweep(workers), pytest.raises(MemoryError, match="the third sweep"):
             engine.personalized_many([failing])
         engine.refresh_watched()
-        late = patch.object(ShardQueries, "register", side_effect=TimeoutError("no answer"))
+        late = patch.object(ShardQueries, "solve", side_effect=TimeoutError("no answer"))
         for each in (registration, new):
             with late, pytest.raises(TimeoutError, match="no answer"):
                 engine.keep(each)
@@ -349,9 +349,9 @@ def test_memory_that_is_short_on_one_shard_concerns_one_query() -> None:
     names = ("a", "b", "c")
     with rings(*names) as (workers, one, engine):
         second = workers.shards[1]._queries
-        entry = second._watched._entries["b"].query
+        entry = second.watched._entries["b"].query
         assert entry is not None
-        workspace = Watched._workspace
+        workspace = Watched._room
 
         def short(watched: Watched, query: Query) -> Workspace:
             if query is entry:
@@ -362,7 +362,7 @@ def test_memory_that_is_short_on_one_shard_concerns_one_query() -> None:
             each.apply(EdgeBatch.of([(1, 3), (5, 7), (9, 11)]))
         device = second._vertices.graph.backend.device
         with (
-            patch("liverank_gpu.personalized.watched.Watched._workspace", short),
+            patch("liverank_gpu.personalized.watched.Watched._room", short),
             patch.object(type(device), "memory_available", lambda _: 1_000),
         ):
             engine.refresh_watched()
@@ -378,5 +378,5 @@ def test_memory_that_is_short_on_one_shard_concerns_one_query() -> None:
         ):
             engine.watch("a", ring_query(1))
         # nothing was reset, and what was short is solved again
-        assert workers.shards[0]._queries._watched._entries["a"].query is not None
+        assert workers.shards[0]._queries.watched._entries["a"].query is not None
         assert_all_right(one, engine, *names)

@@ -18,8 +18,8 @@ from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.csr import Operation
 from liverank_gpu.operations.sweeps import Sweep
 from liverank_gpu.sharded.communicator import HostCommunicator
-from liverank_gpu.sharded.shard import Shard
-from liverank_gpu.sharded.workers import Workers
+from liverank_gpu.sharded.dask_workers import Workers
+from liverank_gpu.sharded.member import Member
 from liverank_gpu.types import Options
 
 
@@ -64,7 +64,7 @@ class ThreadWorkers(Workers):
         self._meeting = _Meeting(size)
         self.communicators = [ThreadCommunicator(rank, size, self._meeting) for rank in range(size)]
         self.shards = [
-            Shard(communicator, options, each)
+            Member(communicator, options, each)
             for communicator, each in zip(self.communicators, backends, strict=True)
         ]
         self._threads = ThreadPoolExecutor(size)

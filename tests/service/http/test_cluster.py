@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from distributed import SpecCluster
 
-from liverank_service.pipeline.sharded_engine import ShardedGraphEngine
 from tests.service.dask_cluster import settings_for, workers_here
 from tests.service.server import Server, running, wait_for
 
@@ -36,10 +35,9 @@ def on_cluster(cluster: SpecCluster, tmp_path_factory: pytest.TempPathFactory) -
 
 
 def workers_of(server: Server, graph: str) -> Any:
-    engine = server.catalog.get(graph).pipeline._engine
-    assert isinstance(engine, ShardedGraphEngine)
-    assert engine._started is not None
-    return engine._started._workers
+    workers: Any = server.catalog.get(graph).pipeline.shards._workers
+    assert workers.started is not None
+    return workers.started
 
 
 def test_two_graphs_change_at_once(on_cluster: Server) -> None:

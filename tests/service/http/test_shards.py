@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from liverank_service.pipeline.sharded_engine import ShardedGraphEngine
 from liverank_service.storage import checkpoint as checkpoints
 from liverank_service.storage.backup import backup, restore
 from liverank_service.storage.files import write_synced
@@ -241,10 +240,9 @@ def test_a_backup_of_shards_opens_without_them(sharded: Server, tmp_path: Path) 
 
 def process_of_a_worker(server: Server) -> int:
     """Of shard 1."""
-    engine = server.catalog.get("default").pipeline._engine
-    assert isinstance(engine, ShardedGraphEngine)
-    assert engine._started is not None
-    workers: Any = engine._started._workers
+    workers: Any = server.catalog.get("default").pipeline.shards._workers
+    assert workers.started is not None
+    workers = workers.started
     processes: dict[str, int] = workers._client.run(os.getpid)
     return processes[workers.addresses[1]]
 

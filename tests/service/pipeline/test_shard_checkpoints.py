@@ -70,7 +70,7 @@ def test_a_graph_opens_with_any_number_of_shards_and_without(
         assert set(zip(*ends, weights, strict=True)) == expected
 
 
-@pytest.mark.parametrize("method", ["capture", "entries"])
+@pytest.mark.parametrize("method", ["copy_lists", "entries"])
 def test_a_checkpoint_is_taken_after_a_shard_was_lost_during_it(
     pipeline: Pipeline, cluster: Cluster, tmp_path: Path, method: str
 ) -> None:

@@ -118,7 +118,7 @@ def test_answers_are_those_of_one_device_also_after_restarts(
     assert len(cluster.started) == 2
 
 
-@pytest.mark.parametrize("call", ["register", "keep", "refresh", "unwatch"])
+@pytest.mark.parametrize("call", ["solve", "keep", "refresh", "unwatch"])
 def test_a_shard_that_is_lost_in_a_call_loses_no_watched_query(
     pipeline: Pipeline, cluster: Cluster, call: str, tmp_path: Path
 ) -> None:

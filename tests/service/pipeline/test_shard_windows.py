@@ -161,7 +161,7 @@ def losing_at_expiry(patch: pytest.MonkeyPatch, cluster: Cluster, method: str) -
 
 
 @pytest.mark.parametrize("captured", [False, True])
-@pytest.mark.parametrize("method", ["apply", "isolated", "update", "values"])
+@pytest.mark.parametrize("method", ["apply", "own_isolated", "update", "values"])
 def test_by_event_a_loss_during_an_expiry_changes_no_version(
     tmp_path: Path,
     cluster: Cluster,
@@ -180,7 +180,7 @@ def test_by_event_a_loss_during_an_expiry_changes_no_version(
         together(pipeline, sent)
         with pytest.raises(RankingDelayed, match="version 2 is committed"):
             sent[0].ranked.result(60)
-        if method in ("apply", "isolated"):
+        if method in ("apply", "own_isolated"):
             found = [receipt(one) for one in sent[1:]]
             assert [one["version"] for one in found] == [5, 8, 2]
         pipeline.published(8).result(60)
@@ -205,7 +205,7 @@ def start_stream() -> tuple[Sent, list[Sent]]:
     return timed_batch([("a", "b", 1.0), ("g", "d", 5.5)]), sent
 
 
-@pytest.mark.parametrize("method", ["apply", "isolated", "update"])
+@pytest.mark.parametrize("method", ["apply", "own_isolated", "update"])
 def test_by_the_wall_clock_a_loss_during_an_expiry_loses_nothing(
     tmp_path: Path, cluster: Cluster, clock: Clock, method: str
 ) -> None:

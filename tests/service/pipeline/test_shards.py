@@ -140,7 +140,7 @@ def test_a_query_in_progress_fails_with_a_shard_and_later_ones_are_answered(
     send(pipeline, batch(EDGES))
     before = asked(pipeline, "a").answer.result(60)
     cluster.may_start.clear()
-    cluster.failing = "personalized"
+    cluster.failing = "answer"
     with pytest.raises(ShardLost, match="shard 1 of 2"):
         asked(pipeline, "a").answer.result(60)
     wait_for(lambda: pipeline.shards.loss is not None)
@@ -172,7 +172,7 @@ def test_edges_are_read_and_a_read_in_progress_fails_with_a_shard(
     key = pa.array(["a"])
     neighbours = pipeline.edges.neighbours(key, "out", 9).result(60)
     assert sorted(neighbours.keys.to_pylist()) == ["b", "c"]
-    cluster.failing = "neighbours"
+    cluster.failing = "own_neighbours"
     with pytest.raises(ShardLost):
         pipeline.edges.neighbours(key, "out", 9).result(60)
     wait_for(lambda: pipeline.shards.restarts == 1 and pipeline.shards.loss is None)
@@ -233,7 +233,7 @@ def test_workers_that_do_not_start_are_an_error_of_the_first_opening(
         opened(tmp_path, shards=2)
 
 
-@pytest.mark.parametrize("method", ["restore", "apply", "update", "values"])
+@pytest.mark.parametrize("method", ["build", "apply", "update", "values"])
 def test_a_shard_lost_while_its_graph_is_opened_is_no_error(
     tmp_path: Path, cluster: Cluster, method: str
 ) -> None:
