@@ -18,7 +18,6 @@ those of the host, to the end of the work.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from copy import copy
 from dataclasses import dataclass, replace
 from itertools import combinations
 from time import perf_counter, process_time
@@ -33,7 +32,11 @@ from liverank_gpu import Engine, Options
 from liverank_gpu.backends import backend_named
 from liverank_gpu.native import kernels
 from liverank_gpu.operations.backend import Backend
-from liverank_gpu.operations.residual import PushResult
+from liverank_gpu.operations.csr import Operation
+from liverank_gpu.operations.residual import (
+    Push,
+    PushResult,
+)
 from liverank_gpu.pagerank.iterate import ContributionBuffers
 
 TERMS = ("push_overhead", "round_overhead", "pushed_vertex", "pushed_edge")
@@ -78,18 +81,19 @@ class Pushes:
 
 def watched(backend: Backend, seen: list[tuple[float, PushResult]]) -> Backend:
     """The backend with pushes that record their seconds and what they did."""
-    clock, residual, synchronize = CLOCKS[backend.name], copy(backend.residual), backend.device
+    clock, device = CLOCKS[backend.name], backend.device
 
-    def push(*arguments: Any) -> PushResult:
-        synchronize.synchronize()
+    def run(operation: Operation[Any], /) -> Any:
+        if not isinstance(operation, Push):
+            return backend.run(operation)
+        device.synchronize()
         begin = clock.seconds()
-        pushed = backend.residual.push(*arguments)
-        synchronize.synchronize()
+        pushed = backend.run(operation)
+        device.synchronize()
         seen.append((clock.seconds() - begin, pushed))
         return pushed
 
-    residual.push = push  # type: ignore[assignment,method-assign]
-    return replace(backend, residual=residual)
+    return replace(backend, run=run)
 
 
 def least_seconds(backend: Backend, work: Callable[[], object]) -> float:

@@ -42,7 +42,13 @@ from liverank_gpu import (
 from liverank_gpu.backends import backend_named
 from liverank_gpu.generate import preferential_attachment, rmat, uniform
 from liverank_gpu.operations.backend import Backend, PageRule
-from liverank_gpu.operations.residual import LEVELS
+from liverank_gpu.operations.residual import (
+    LEVELS,
+    CountCandidates,
+    PushVertices,
+    SelectCandidates,
+    TakeCandidates,
+)
 from liverank_gpu.pagerank.sweeps import SWEEP_KINDS, sweep_to_target
 from liverank_gpu.programs.algorithms import Algorithm
 
@@ -175,11 +181,11 @@ def push_parts(engine: Engine) -> None:
     iterate, graph = engine.internals.iterate, engine.internals.graph.view
     backend, residual = engine.internals.backend, iterate.workspace.residual
     floor = 0.5 * float(np.abs(backend.device.to_host(residual.values)).max())
-    backend.residual.select_candidates(residual, floor)
-    *counted, kept = backend.rounds.count_candidates(graph, residual, [floor] * LEVELS, 0.0)
-    queue = backend.rounds.take_candidates(graph, residual, floor, 0.0, counted[0], kept)
+    backend.run(SelectCandidates(residual, floor))
+    *counted, kept = backend.run(CountCandidates(graph, residual, [floor] * LEVELS, 0.0))
+    queue = backend.run(TakeCandidates(graph, residual, floor, 0.0, counted[0], kept))
     damping = engine.options.damping
-    backend.rounds.push_vertices(graph, iterate.values, damping, residual, queue)
+    backend.run(PushVertices(graph, iterate.values, damping, residual, queue))
     iterate.invalidate()
 
 

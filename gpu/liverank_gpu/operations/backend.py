@@ -19,8 +19,6 @@ from liverank_gpu.operations.published import ForwardPushOperations, PublishedOp
 from liverank_gpu.operations.residual import (
     FrontierOperations,
     PushResult,
-    ResidualOperations,
-    RoundOperations,
 )
 from liverank_gpu.operations.select import SelectOperations
 from liverank_gpu.operations.sweeps import MultivectorOperations, SweepOperations
@@ -134,8 +132,6 @@ class Backend:
     frontier: FrontierOperations
     published: PublishedOperations
     forward_push: ForwardPushOperations
-    residual: ResidualOperations
-    rounds: RoundOperations
     sweeps: SweepOperations
     multivector: MultivectorOperations
     select: SelectOperations

@@ -1,5 +1,6 @@
-"""Contracts of what costs as much as it touches: the residual under local changes, pushes, and
-sets of vertices.
+"""What costs as much as it touches: the residual under local changes, pushes, sets of vertices.
+
+Additions to r come in any order on ``cuda``: results can differ in the last bits from run to run.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from liverank_gpu.operations.csr import GraphView, Rows
+from liverank_gpu.operations.csr import GraphView, Operation, Rows
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.graph import EdgeChanges
 
@@ -28,7 +29,7 @@ SOLVES = 1 << 28
 
 
 SPARED_GROWTH = 4.0
-"""See ResidualOperations.perturb."""
+"""See Perturb."""
 
 
 @dataclass(slots=True)
@@ -36,7 +37,7 @@ class Residual:
     """r = β·b + αP̄ᵀy - y, and the list of its large entries.
 
     values      values[n], r
-    marks       int32[n]: LISTED, QUEUED and the last solve that pushed v; QUEUED only inside `push`
+    marks       int32[n]: LISTED, QUEUED and the last solve that pushed v; QUEUED only inside a Push
     candidates  int32[capacity]: the first `listed` are every v with |r[v]| > floor, each once, and
                 perhaps some others
     floor       infinite if there are no candidates; negative to list every v whose r[v] was added
@@ -71,7 +72,7 @@ class ResidualDelta(NamedTuple):
 
 
 class PushLimits(NamedTuple):
-    """When `push` ends, apart from having nothing left above the floor.
+    """When a Push ends, apart from having nothing left above the floor.
 
     residual_l1, residual_sum, mass  ‖r‖₁, Σr and Σy at its start
     goal            met when ‖r‖₁ + |Σr| ≤ goal · Σy
@@ -94,7 +95,7 @@ class PushLimits(NamedTuple):
 
 
 class PushResult(NamedTuple):
-    """What a `push` did.
+    """What a Push did.
 
     end        ``goal``: met; ``floor``: nothing is above the floor; ``work``: the next work-list,
                or all so far, or the candidates, exceed their limit; ``rounds``: the most rounds ran
@@ -113,144 +114,153 @@ class PushResult(NamedTuple):
     delta: ResidualDelta
 
 
-class ResidualOperations(ABC):
-    """Operations whose cost follows what they touch. Additions to r come in any order on
-    ``cuda``, so results can differ in the last bits from run to run.
+@dataclass(slots=True, eq=False)
+class RecomputeRows(Operation[ResidualDelta]):
+    """Computes r from y for the vertices first … last-1 and the right-hand side β·1, dividing for
+    each edge.
+
+    values     values[n], y
+    rhs_scale  β
     """
 
-    @abstractmethod
-    def recompute_rows(
-        self,
-        graph: GraphView,
-        first: int,
-        last: int,
-        values: Array,
-        rhs_scale: float,
-        damping: float,
-        residual: Residual,
-    ) -> ResidualDelta:
-        """Computes r from y for the vertices first … last-1 and the right-hand side β·1, dividing
-        for each edge.
-        """
+    graph: GraphView
+    first: int
+    last: int
+    values: Array
+    rhs_scale: float
+    damping: float
+    residual: Residual
 
-    @abstractmethod
-    def perturb(
-        self,
-        graph: GraphView,
-        changes: EdgeChanges,
-        values: Array,
-        damping: float,
-        residual: Residual,
-        edge_limit: int,
-    ) -> ResidualDelta | None:
-        """Makes r the residual of y in the graph after a batch that touched at least one source.
-        None, and nothing is done, if that takes more than `edge_limit` additions.
 
-        Of a touched source u all out-neighbours change: each old one loses α·y[u]/d_old, each new
-        one gains α·y[u]/d_new. Over the new list that is their difference; removed and added edges
-        correct for what the old list had or lacked.
+@dataclass(slots=True, eq=False)
+class Perturb(Operation["ResidualDelta | None"]):
+    """Makes r the residual of y in the graph after a batch that touched at least one source. None,
+    and nothing is done, if that takes more than `edge_limit` additions.
 
-        Weighted: α·y[u]·(w_new/W_new - w_old/W_old). Over the new list
-        α·y[u]·w_new·(1/W_new - 1/W_old), and for removed and added edges α·y[u]·w/W_old. An edge
-        with another weight is both. Where a strength grows by more than SPARED_GROWTH, these two
-        would cancel: there added edges are left out of the first, and get α·y[u]·w/W_new.
-        """
+    Of a touched source u all out-neighbours change: each old one loses α·y[u]/d_old, each new one
+    gains α·y[u]/d_new. Over the new list that is their difference; removed and added edges correct
+    for what the old list had or lacked.
 
-    @abstractmethod
-    def spread(
-        self,
-        graph: GraphView,
-        residual: Residual,
-        sources: Array,
-        contributions: Array,
-        targets: Array,
-        amounts: Array,
-    ) -> ResidualDelta:
-        """Adds contributions[i] (times the weight of the edge) to r[w] for every w in the out-list
-        of sources[i] (loops are in no list), and amounts[j] to r[targets[j]].
+    Weighted: α·y[u]·(w_new/W_new - w_old/W_old). Over the new list
+    α·y[u]·w_new·(1/W_new - 1/W_old), and for removed and added edges α·y[u]·w/W_old. An edge with
+    another weight is both. Where a strength grows by more than SPARED_GROWTH, these two would
+    cancel: there added edges are left out of the first, and get α·y[u]·w/W_new.
 
-        sources  int32[s], distinct; contributions float64[s]; targets int32[t]; amounts float64[t]
-        """
+    values  values[n], y
+    """
 
-    @abstractmethod
-    def push(
-        self,
-        graph: GraphView,
-        values: Array,
-        damping: float,
-        residual: Residual,
-        limits: PushLimits,
-    ) -> PushResult:
-        """The sparse phase: rounds of work-lists at a falling threshold θ.
+    graph: GraphView
+    changes: EdgeChanges
+    values: Array
+    damping: float
+    residual: Residual
+    edge_limit: int
 
-        A round takes x = r[u] / (1 - αℓ/d) of every u on the list that is above θ, before anything
-        is spread: y[u] += x, and r[u] keeps what rounding of y left. Then r[v] += α·x/d(u), times
-        the weight of the edge, over the out-lists; a vertex that this lifts above θ joins the next
-        list. When a list is empty, θ is halved, or falls to the largest remaining entry, and the
-        list is selected from the candidates. A backend on which a short list takes as long as a
-        longer one may lower θ earlier, and further.
-        The cost is the out-edges of the lists and the candidates, never all n.
 
-        A push takes at least (1-α)·|x| from ‖r‖₁ and its cost grows with the out-list, so θ is
-        scaled by the length of the list (PushLimits.edge_weight): cheap vertices go first, and mass
-        can gather and cancel at hubs.
-        """
+@dataclass(slots=True, eq=False)
+class Scatter(Operation[ResidualDelta]):
+    """Adds contributions[i] (times the weight of the edge) to r[w] for every w in the out-list of
+    sources[i] (loops are in no list), and amounts[j] to r[targets[j]].
 
-    @abstractmethod
-    def select_candidates(self, residual: Residual, floor: float) -> None:
-        """Lists the candidates: every v with |r[v]| > floor, a pass over all n. If they exceed
-        their array, there are none and the floor is infinite.
-        """
+    sources, contributions  int32[s], distinct; float64[s]
+    targets, amounts        int32[t]; float64[t]
+    """
+
+    graph: GraphView
+    residual: Residual
+    sources: Array
+    contributions: Array
+    targets: Array
+    amounts: Array
+
+
+@dataclass(slots=True, eq=False)
+class Push(Operation[PushResult]):
+    """The sparse phase: rounds of work-lists at a falling threshold θ.
+
+    A round takes x = r[u] / (1 - αℓ/d) of every u on the list that is above θ, before anything is
+    scattered: y[u] += x, and r[u] keeps what rounding of y left. Then r[v] += α·x/d(u), times the
+    weight of the edge, over the out-lists; a vertex that this lifts above θ joins the next list.
+    When a list is empty, θ is halved, or falls to the largest remaining entry, and the list is
+    selected from the candidates. A backend on which a short list takes as long as a longer one may
+    lower θ earlier, and further.
+    The cost is the out-edges of the lists and the candidates, never all n.
+
+    A push takes at least (1-α)·|x| from ‖r‖₁ and its cost grows with the out-list, so θ is scaled
+    by the length of the list (PushLimits.edge_weight): cheap vertices go first, and mass can gather
+    and cancel at hubs.
+
+    values  values[n], y
+    """
+
+    graph: GraphView
+    values: Array
+    damping: float
+    residual: Residual
+    limits: PushLimits
+
+
+@dataclass(slots=True, eq=False)
+class SelectCandidates(Operation[None]):
+    """Lists the candidates: every v with |r[v]| > floor, a pass over all n. If they exceed their
+    array, there are none and the floor is infinite.
+    """
+
+    residual: Residual
+    floor: float
 
 
 # ---- the parts of a round of a push, for shards, which exchange data between them ----
+#
+# They work on the candidates of a Residual whose floor is finite. A vertex with out-degree l is
+# above a threshold θ when |r| / (1 + edge_weight·l) > θ.
 
 LEVELS = 4
-"""Thresholds that `count_candidates` takes."""
+"""Thresholds of CountCandidates."""
 
 
-class RoundOperations(ABC):
-    """Operations on the candidates of a Residual whose floor is finite. A vertex with out-degree l
-    is above a threshold θ when |r| / (1 + edge_weight·l) > θ.
+@dataclass(slots=True, eq=False)
+class CountCandidates(Operation["list[int]"]):
+    """For each of LEVELS thresholds, none below the floor, how many candidates are above it; for
+    each, how many out-edges these have; and how many candidates are above the floor.
     """
 
-    @abstractmethod
-    def count_candidates(
-        self,
-        graph: GraphView,
-        residual: Residual,
-        thresholds: Sequence[float],
-        edge_weight: float,
-    ) -> list[int]:
-        """For each of LEVELS thresholds, none below the floor, how many candidates are above it;
-        for each, how many out-edges these have; and how many candidates are above the floor.
-        """
+    graph: GraphView
+    residual: Residual
+    thresholds: Sequence[float]
+    edge_weight: float
 
-    @abstractmethod
-    def take_candidates(
-        self,
-        graph: GraphView,
-        residual: Residual,
-        threshold: float,
-        edge_weight: float,
-        count: int,
-        kept: int,
-    ) -> Array:
-        """The candidates above θ, int32[count]. Those that are not above the floor are none any
-        more, and `kept` are left.
-        """
 
-    @abstractmethod
-    def push_vertices(
-        self, graph: GraphView, values: Array, damping: float, residual: Residual, vertices: Array
-    ) -> tuple[Array, Array]:
-        """Moves r of distinct vertices to y, but for what rounding of y leaves.
+@dataclass(slots=True, eq=False)
+class TakeCandidates(Operation[Array]):
+    """The candidates above θ, int32[count]. Those that are not above the floor are none any more,
+    and `kept` are left.
+    """
 
-        vertices  int32[k]; their marks say that this solve has pushed them
-        Returns contributions, float64[k], which are still to be added to r along their out-lists;
-        and float64[5]: the changes of ‖r‖₁, Σr and Σy, Σ|r| before, and how many were pushed for
-        the first time in this solve. Both are on the device.
-        """
+    graph: GraphView
+    residual: Residual
+    threshold: float
+    edge_weight: float
+    count: int
+    kept: int
+
+
+@dataclass(slots=True, eq=False)
+class PushVertices(Operation["tuple[Array, Array]"]):
+    """Moves r of distinct vertices to y, but for what rounding of y leaves. The result:
+    contributions, float64[k], which are still to be added to r along their out-lists; and
+    float64[5]: the changes of ‖r‖₁, Σr and Σy, Σ|r| before, and how many were pushed for the first
+    time in this solve. Both are on the device.
+
+    values    values[n], y
+    vertices  int32[k]; their marks say then that this solve has pushed them
+    """
+
+    graph: GraphView
+    values: Array
+    damping: float
+    residual: Residual
+    vertices: Array
 
 
 # ---- sets of vertices, how they grow along edges, and Jacobi steps over them ----

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from liverank_gpu.operations.device import Array
-from liverank_gpu.operations.residual import ResidualDelta
+from liverank_gpu.operations.residual import RecomputeRows, ResidualDelta, Scatter
 from liverank_gpu.operations.sweeps import (
     ComputeContributions,
     ComputeResidual,
@@ -254,14 +254,16 @@ class GlobalIterate(Iterate):
         ends = xp.cumsum(lengths, dtype=np.int64)
         self._cursor = first + max(1, int(self.graph.backend.device.sum(ends <= _RECOMPUTED_EDGES)))
         self.add(
-            self.graph.backend.residual.recompute_rows(
-                self.graph.view,
-                first,
-                self._cursor,
-                self.values,
-                self.rhs_scale,
-                self.options.damping,
-                self.workspace.residual,
+            self.graph.backend.run(
+                RecomputeRows(
+                    self.graph.view,
+                    first,
+                    self._cursor,
+                    self.values,
+                    self.rhs_scale,
+                    self.options.damping,
+                    self.workspace.residual,
+                )
             )
         )
 
@@ -279,8 +281,8 @@ class GlobalIterate(Iterate):
         own = contributions * loop - steps
         self.certificate.mass += graph.total(steps)
         self.add(
-            backend.residual.spread(
-                graph.view, self.workspace.residual, vertices, contributions, vertices, own
+            backend.run(
+                Scatter(graph.view, self.workspace.residual, vertices, contributions, vertices, own)
             )
         )
 

@@ -16,7 +16,15 @@ from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.csr import Csr, GraphView, Rows
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.graph import GraphUpdate
-from liverank_gpu.operations.residual import LISTED, PushLimits, PushResult, Residual, ResidualDelta
+from liverank_gpu.operations.residual import (
+    LISTED,
+    Perturb,
+    Push,
+    PushLimits,
+    PushResult,
+    Residual,
+    ResidualDelta,
+)
 from liverank_gpu.operations.sweeps import (
     DeflationVector,
     FusedRun,
@@ -452,13 +460,15 @@ class Iterate(ABC):
         if self.stale or not update.touches:
             return
         backend = self.graph.backend
-        delta = backend.residual.perturb(
-            self.graph.view,
-            update.changes,
-            self.workspace.values,
-            self.options.damping,
-            self.workspace.residual,
-            int(self.sweep_cost / backend.costs.pushed_edge),
+        delta = backend.run(
+            Perturb(
+                self.graph.view,
+                update.changes,
+                self.workspace.values,
+                self.options.damping,
+                self.workspace.residual,
+                int(self.sweep_cost / backend.costs.pushed_edge),
+            )
         )
         if delta is None:
             self._invalidate()
@@ -473,25 +483,22 @@ class Iterate(ABC):
     def push(
         self, goal: float, threshold: float, round_edges: int, edges: int, rounds: int
     ) -> PushResult:
-        """Pushes by work-lists: see ResidualOperations.push and PushLimits."""
+        """Pushes by work-lists: see Push and PushLimits."""
         certificate = self.certificate
-        result = self.graph.backend.residual.push(
-            self.graph.view,
-            self.workspace.values,
-            self.options.damping,
-            self.workspace.residual,
-            PushLimits(
-                residual_l1=certificate.residual_l1,
-                residual_sum=certificate.residual_sum,
-                mass=certificate.mass,
-                goal=goal,
-                threshold=threshold,
-                edge_weight=_EDGE_WEIGHT,
-                round_edges=round_edges,
-                edges=edges,
-                rounds=rounds,
-            ),
+        limits = PushLimits(
+            residual_l1=certificate.residual_l1,
+            residual_sum=certificate.residual_sum,
+            mass=certificate.mass,
+            goal=goal,
+            threshold=threshold,
+            edge_weight=_EDGE_WEIGHT,
+            round_edges=round_edges,
+            edges=edges,
+            rounds=rounds,
         )
+        vectors, damping = self.workspace, self.options.damping
+        push = Push(self.graph.view, vectors.values, damping, vectors.residual, limits)
+        result = self.graph.backend.run(push)
         self.add(result.delta)
         return result
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from liverank_gpu.operations.residual import SelectCandidates
 from liverank_gpu.pagerank.global_iterate import GlobalIterate
 from liverank_gpu.trace import TraceStep
 
@@ -45,7 +46,7 @@ def push_to_target(iterate: GlobalIterate) -> tuple[int, int]:
         if residual.floor == np.inf:
             # at most `room` entries can be above ‖r‖₁ / room; a shard without vertices has none
             floor = certificate.residual_l1 / max(1, len(residual.candidates))
-            graph.backend.residual.select_candidates(residual, max(_FIRST_FLOOR * unit, floor))
+            graph.backend.run(SelectCandidates(residual, max(_FIRST_FLOOR * unit, floor)))
             budget -= graph.ids.limit
         pushed = iterate.push(
             goal,
@@ -80,7 +81,7 @@ def push_to_target(iterate: GlobalIterate) -> tuple[int, int]:
         if lower < unit / _FLOOR_DIVISOR or gain * sweep_cost < sweep_gain * cost:
             break
         budget -= graph.ids.limit
-        graph.backend.residual.select_candidates(residual, lower)
+        graph.backend.run(SelectCandidates(residual, lower))
         if residual.floor == np.inf:
             break
     return rounds, vertices

@@ -322,16 +322,16 @@ class ShardGraph(DynamicGraph):
         self._columns = columns = Columns(local, communicator)
         self.in_pages: ShardInPages = ShardInPages(local, communicator, columns)
         frontier = ShardedFrontier(local, columns)
-        residual = ShardedResidual(local, communicator, columns)
+        residual = ShardedResidual(local, communicator, columns).table
+        run = ShardRun(local, communicator, columns, residual)
         self.backend = replace(
             local,
             costs=shard_costs(local.costs, communicator.size),
-            run=ShardRun(local, communicator, columns),
+            run=run,
             sweeps=PartialSweeps(local.sweeps),
-            residual=residual,
             frontier=frontier,
             published=ShardedPublished(local, communicator, columns, frontier),
-            forward_push=ShardedForwardPush(local, residual, columns),
+            forward_push=ShardedForwardPush(local, run, columns),
             multivector=ShardedMultivector(local, communicator),
         )
         self._communicator = communicator

@@ -12,7 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from liverank_gpu.operations.backend import Backend, Costs
-from liverank_gpu.operations.csr import GraphView, Operation, Result, RowPart, Rows, combined
+from liverank_gpu.operations.csr import (
+    GraphView,
+    Operation,
+    Result,
+    RowPart,
+    Rows,
+    Table,
+    combined,
+)
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.sweeps import MultivectorOperations, OrthominUpdate, Sweep
 from liverank_gpu.sharded.columns import Columns
@@ -168,11 +176,17 @@ class ShardRun:
     Numbering.columns, and results are over all shards, the same on each.
     """
 
-    def __init__(self, local: Backend, communicator: Communicator, columns: Columns) -> None:
+    def __init__(
+        self, local: Backend, communicator: Communicator, columns: Columns, table: Table
+    ) -> None:
+        """table  operations that shards run in another way: what runs them"""
         self._local, self._communicator, self._columns = local, communicator, columns
-        self._divided = DividedRows(local, columns)
+        self._divided, self._table = DividedRows(local, columns), table
 
     def __call__(self, operation: Operation[Result], /) -> Result:
+        if (run := self._table.get(type(operation))) is not None:
+            found: Result = run(operation)
+            return found
         if isinstance(operation, Sweep):
             own = self._swept(operation)
         else:

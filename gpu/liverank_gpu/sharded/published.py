@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from liverank_gpu.operations.backend import Backend
-from liverank_gpu.operations.csr import GraphView, Rows
+from liverank_gpu.operations.csr import GraphView, Rows, Run
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.published import (
     AFFECTED,
@@ -19,11 +19,10 @@ from liverank_gpu.operations.published import (
     Rule,
     WorkList,
 )
-from liverank_gpu.operations.residual import LISTED, FrontierOperations, Residual
+from liverank_gpu.operations.residual import LISTED, FrontierOperations, Residual, Scatter
 from liverank_gpu.operations.sweeps import ComputeContributions, ComputeResidual
 from liverank_gpu.sharded.columns import Columns
 from liverank_gpu.sharded.communicator import Communicator
-from liverank_gpu.sharded.residual import ShardedResidual
 from liverank_gpu.trace import TRACED_STEPS
 
 # ---- sets of own vertices, and how they grow along the edges of all shards ----
@@ -194,9 +193,10 @@ class ShardedForwardPush(ForwardPushOperations):
     the length Numbering.columns; all shards call these together, also where one lists nothing.
     """
 
-    def __init__(self, local: Backend, residual: ShardedResidual, columns: Columns) -> None:
+    def __init__(self, local: Backend, run: Run, columns: Columns) -> None:
+        """run  the operations of all shards"""
         self.pushed_edge = local.forward_push.pushed_edge
-        self._local, self._residual, self._columns = local, residual, columns
+        self._local, self._run, self._columns = local, run, columns
 
     def detect(self, graph: GraphView, state: ForwardState, threshold: float) -> WorkList:
         return self._local.forward_push.detect(graph, state, threshold)
@@ -253,5 +253,5 @@ class ShardedForwardPush(ForwardPushOperations):
         residual = Residual(state.residual, *lists, 0)
         contributions = state.contributions[sources]
         none = (self._local.xp.empty(0, np.int32), self._local.xp.empty(0))
-        self._residual.spread(graph, residual, sources, contributions, *none)
+        self._run(Scatter(graph, residual, sources, contributions, *none))
         return residual.listed

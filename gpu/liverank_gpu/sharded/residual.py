@@ -11,6 +11,7 @@ for the certificate. All shards take each decision from numbers that they have g
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import fsum
 from operator import add
 from typing import NamedTuple
@@ -18,17 +19,22 @@ from typing import NamedTuple
 import numpy as np
 
 from liverank_gpu.operations.backend import Backend
-from liverank_gpu.operations.csr import GraphView
+from liverank_gpu.operations.csr import GraphView, Table
 from liverank_gpu.operations.device import Array
-from liverank_gpu.operations.graph import EdgeChanges
 from liverank_gpu.operations.residual import (
     LEVELS,
+    CountCandidates,
+    Perturb,
+    Push,
     PushEnd,
-    PushLimits,
     PushResult,
+    PushVertices,
+    RecomputeRows,
     Residual,
     ResidualDelta,
-    ResidualOperations,
+    Scatter,
+    SelectCandidates,
+    TakeCandidates,
 )
 from liverank_gpu.sharded.columns import Columns, Numbering
 from liverank_gpu.sharded.communicator import Communicator
@@ -101,9 +107,9 @@ class Outbox:
         return columns, amounts
 
 
-class ShardedResidual(ResidualOperations):
-    """See ResidualOperations. Vectors are over own vertices; what is returned is of all shards.
-    `sources` of `spread` and of changes may be empty on some.
+class ShardedResidual:
+    """The operations on the residual. Vectors are over own vertices; what is returned is of all
+    shards. `sources` of Scatter and of changes may be empty on some.
     """
 
     def __init__(self, local: Backend, communicator: Communicator, columns: Columns) -> None:
@@ -113,67 +119,42 @@ class ShardedResidual(ResidualOperations):
         self._outbox: Outbox | None = None
         self._sending = False
 
-    def recompute_rows(
-        self,
-        graph: GraphView,
-        first: int,
-        last: int,
-        values: Array,
-        rhs_scale: float,
-        damping: float,
-        residual: Residual,
-    ) -> ResidualDelta:
-        """Raises NotImplementedError: values of other shards are not here."""
-        raise NotImplementedError("rows in shards are computed all together")
+    @property
+    def table(self) -> Table:
+        """What runs each operation."""
+        return {
+            RecomputeRows: _recompute_rows,
+            Perturb: self._perturb,
+            Scatter: self._scatter,
+            Push: self._push,
+            SelectCandidates: self._select_candidates,
+        }
 
-    def perturb(
-        self,
-        graph: GraphView,
-        changes: EdgeChanges,
-        values: Array,
-        damping: float,
-        residual: Residual,
-        edge_limit: int,
-    ) -> ResidualDelta | None:
+    def _perturb(self, do: Perturb) -> ResidualDelta | None:
         """Also None if memory is short on one shard."""
-        limit = edge_limit // self._communicator.size + 1
+        limit = do.edge_limit // self._communicator.size + 1
         sent: ResidualDelta | None = _NOTHING
         try:
             sums = self._sums_to_send()
-            if len(changes.sources):
-                sent = self._local.residual.perturb(graph, changes, values, damping, sums, limit)
+            if len(do.changes.sources):
+                sent = self._local.run(replace(do, residual=sums, edge_limit=limit))
         except MemoryError:
             sent = None
         (undone,) = self._communicator.sums([sent is None])
         if undone or sent is None:
             return None
-        return self._delivered(graph, residual, sent)
+        return self._delivered(do.graph, do.residual, sent)
 
-    def spread(
-        self,
-        graph: GraphView,
-        residual: Residual,
-        sources: Array,
-        contributions: Array,
-        targets: Array,
-        amounts: Array,
-    ) -> ResidualDelta:
-        sums = self._sums_to_send()
-        sent = self._local.residual.spread(graph, sums, sources, contributions, targets, amounts)
-        return self._delivered(graph, residual, sent)
+    def _scatter(self, do: Scatter) -> ResidualDelta:
+        sent = self._local.run(replace(do, residual=self._sums_to_send()))
+        return self._delivered(do.graph, do.residual, sent)
 
-    def push(
-        self,
-        graph: GraphView,
-        values: Array,
-        damping: float,
-        residual: Residual,
-        limits: PushLimits,
-    ) -> PushResult:
-        """See ResidualOperations. A short list takes as long as one whose edges cost as much as the
-        exchanges of a round, so θ falls until the list is that long. Unless all entries are
-        listed, the push ends as at the floor when a round gains less for its cost than a sweep.
+    def _push(self, do: Push) -> PushResult:
+        """A short list takes as long as one whose edges cost as much as the exchanges of a round,
+        so θ falls until the list is that long. Unless all entries are listed, the push ends as at
+        the floor when a round gains less for its cost than a sweep.
         """
+        graph, residual, limits = do.graph, do.residual, do.limits
         local, costs, total = self._local, self._costs, _NOTHING
         nothing = (local.xp.empty(0, np.int32), local.xp.empty(0))
         sweep_cost = graph.edges + costs.sweep_overhead
@@ -197,7 +178,7 @@ class ShardedResidual(ResidualOperations):
             level = self._level(totals)
             threshold = candidates.thresholds[level]
             own = (limits.edge_weight, candidates.numbers[level], candidates.kept)
-            queue = local.rounds.take_candidates(graph, residual, threshold, *own)
+            queue = local.run(TakeCandidates(graph, residual, threshold, *own))
             candidates = None
             if totals[level] == 0:
                 if threshold <= max(residual.floor, 0.0):
@@ -212,11 +193,11 @@ class ShardedResidual(ResidualOperations):
                 break
             rounds += 1
             entries += int(totals[level])
-            contributions, pushed = local.rounds.push_vertices(
-                graph, values, damping, residual, queue
+            contributions, pushed = local.run(
+                PushVertices(graph, do.values, do.damping, residual, queue)
             )
             sums = self._sums_to_send()
-            sent = local.residual.spread(graph, sums, queue, contributions, *nothing)
+            sent = local.run(Scatter(graph, sums, queue, contributions, *nothing))
             applied, (l1, change, mass, moved, first) = self._exchange(graph, residual, pushed)
             left = ResidualDelta(l1, change, mass, moved, 0.0, len(queue))
             # what is next is counted now, so that one gather is for both
@@ -232,10 +213,11 @@ class ShardedResidual(ResidualOperations):
                 break
         return PushResult(end, threshold, rounds, vertices, entries, total)
 
-    def select_candidates(self, residual: Residual, floor: float) -> None:
+    def _select_candidates(self, do: SelectCandidates) -> None:
+        residual = do.residual
         # the lengths of the lists, from which floors follow, differ from shard to shard
-        floor = float(self._communicator.gather([floor]).max())
-        self._local.residual.select_candidates(residual, floor)
+        floor = float(self._communicator.gather([do.floor]).max())
+        self._local.run(SelectCandidates(residual, floor))
         floor = float(self._communicator.gather([residual.floor]).max())
         self._agree_on_candidates(residual, floor)
 
@@ -248,7 +230,7 @@ class ShardedResidual(ResidualOperations):
         thresholds = [
             max(threshold / _LEVEL_DIVISOR**level, residual.floor) for level in range(LEVELS)
         ]
-        counted = self._local.rounds.count_candidates(graph, residual, thresholds, edge_weight)
+        counted = self._local.run(CountCandidates(graph, residual, thresholds, edge_weight))
         *numbers, kept = counted
         return _Candidates(thresholds, numbers, kept)
 
@@ -309,9 +291,7 @@ class ShardedResidual(ResidualOperations):
         targets = xp.concatenate([rows for rows, _ in pairs]).astype(np.int32)
         added = xp.concatenate([bits for _, bits in pairs]).view(np.float64)
         none, no_contributions = xp.empty(0, np.int32), xp.empty(0)
-        applied = self._local.residual.spread(
-            graph, residual, none, no_contributions, targets, added
-        )
+        applied = self._local.run(Scatter(graph, residual, none, no_contributions, targets, added))
         return applied, host[len(ends) :]
 
     def _gathered(
@@ -347,6 +327,10 @@ class ShardedResidual(ResidualOperations):
         """If one shard has more candidates than its list holds, none has candidates."""
         if highest_floor == np.inf:
             residual.listed, residual.floor = 0, np.inf
+
+
+def _recompute_rows(_: RecomputeRows) -> ResidualDelta:
+    raise NotImplementedError("rows in shards are computed all together")
 
 
 def _sum(first: ResidualDelta, second: ResidualDelta) -> ResidualDelta:

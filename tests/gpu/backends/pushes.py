@@ -6,7 +6,12 @@ import numpy as np
 
 from liverank_gpu import EdgeBatch, Engine, Options
 from liverank_gpu.operations.backend import Backend
-from liverank_gpu.operations.residual import PushLimits, PushResult
+from liverank_gpu.operations.residual import (
+    Push,
+    PushLimits,
+    PushResult,
+    SelectCandidates,
+)
 from liverank_gpu.types import BackendName
 
 LEAF, FIRST, LAST = 1, 2, 9
@@ -46,20 +51,16 @@ def pushed(
     residual.values[:] = 0.0
     for v, value in entries.items():
         residual.values[v] = value
-    backend.residual.select_candidates(residual, 0.5 * min(map(abs, entries.values())))
+    backend.run(SelectCandidates(residual, 0.5 * min(map(abs, entries.values()))))
     assert residual.listed == len(entries)
     residual.floor = floor
-    return backend.residual.push(
-        engine.internals.graph.view,
-        iterate.values,
-        engine.options.damping,
-        residual,
-        PushLimits(
-            residual_l1=sum(map(abs, entries.values())),
-            residual_sum=sum(entries.values()),
-            mass=iterate.certificate.mass,
-            goal=0.0,
-            threshold=threshold,
-            **_LIMITS | limits,  # type: ignore[arg-type]
-        ),
+    told = PushLimits(
+        residual_l1=sum(map(abs, entries.values())),
+        residual_sum=sum(entries.values()),
+        mass=iterate.certificate.mass,
+        goal=0.0,
+        threshold=threshold,
+        **_LIMITS | limits,  # type: ignore[arg-type]
     )
+    view, damping = engine.internals.graph.view, engine.options.damping
+    return backend.run(Push(view, iterate.values, damping, residual, told))

@@ -22,6 +22,7 @@ from liverank_gpu.backends.cuda.kernels.loader import (
 from liverank_gpu.graph.dynamic_graph import DynamicGraph
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.graph import SortedKeys
+from liverank_gpu.operations.residual import Perturb
 from liverank_gpu.operations.sweeps import (
     AddCompensated,
     OrthominProducts,
@@ -121,9 +122,9 @@ def test_a_perturbation_makes_no_more_additions_than_it_may(backend: Backend) ->
     before = backend.device.to_host(residual.values).copy()
     # the new list of 8, 5 removed edges and 3 added ones
     arguments = (graph.view, changes, iterate.values, 0.85, residual)
-    assert backend.residual.perturb(*arguments, 15) is None
+    assert backend.run(Perturb(*arguments, 15)) is None
     assert np.array_equal(backend.device.to_host(residual.values), before)
-    delta = backend.residual.perturb(*arguments, 16)
+    delta = backend.run(Perturb(*arguments, 16))
     assert delta is not None
     assert delta.additions == 16
 

@@ -10,7 +10,16 @@ import pytest
 
 from liverank_gpu import EdgeBatch, Engine, Options
 from liverank_gpu.operations.backend import Backend
-from liverank_gpu.operations.residual import LEVELS, LISTED, SOLVE_SHIFT, Residual
+from liverank_gpu.operations.residual import (
+    LEVELS,
+    LISTED,
+    SOLVE_SHIFT,
+    CountCandidates,
+    PushVertices,
+    Residual,
+    SelectCandidates,
+    TakeCandidates,
+)
 
 pytestmark = pytest.mark.reference
 
@@ -39,7 +48,7 @@ def engine_with(backend: Backend, weighted: bool, policy: str) -> tuple[Engine, 
     residual.marks[100:200] = SOLVE << SOLVE_SHIFT
     residual.solve = SOLVE
     residual.candidates = backend.device.allocate("candidates", 900, np.int32)
-    backend.residual.select_candidates(residual, FLOOR / 4)
+    backend.run(SelectCandidates(residual, FLOOR / 4))
     residual.floor = FLOOR
     return engine, residual
 
@@ -57,11 +66,10 @@ def test_candidates_are_counted_and_taken(weighted: bool, backend: Backend) -> N
     large = np.flatnonzero(sizes > FLOOR)
     expected = [len(each) for each in above] + [int(lengths[each].sum()) for each in above]
     assert 0 < expected[0] < expected[LEVELS - 1] < len(large) < len(listed)
-    rounds = backend.rounds
-    numbers = rounds.count_candidates(graph, residual, THRESHOLDS, EDGE_WEIGHT)
+    numbers = backend.run(CountCandidates(graph, residual, THRESHOLDS, EDGE_WEIGHT))
     assert numbers == [*expected, len(large)]
-    taken = rounds.take_candidates(
-        graph, residual, THRESHOLDS[1], EDGE_WEIGHT, numbers[1], numbers[-1]
+    taken = backend.run(
+        TakeCandidates(graph, residual, THRESHOLDS[1], EDGE_WEIGHT, numbers[1], numbers[-1])
     )
     assert np.array_equal(np.sort(to_host(taken)), above[1])
     assert residual.listed == len(large)
@@ -70,9 +78,10 @@ def test_candidates_are_counted_and_taken(weighted: bool, backend: Backend) -> N
     assert np.array_equal(np.flatnonzero(marks & LISTED), large)
     assert np.array_equal(np.flatnonzero(marks >> SOLVE_SHIFT == SOLVE), np.arange(100, 200))
     # and there may be none
-    numbers = rounds.count_candidates(graph, residual, (1e9,) * LEVELS, EDGE_WEIGHT)
+    numbers = backend.run(CountCandidates(graph, residual, (1e9,) * LEVELS, EDGE_WEIGHT))
     assert numbers == [0] * 2 * LEVELS + [len(large)]
-    assert len(rounds.take_candidates(graph, residual, 1e9, EDGE_WEIGHT, 0, len(large))) == 0
+    taken = backend.run(TakeCandidates(graph, residual, 1e9, EDGE_WEIGHT, 0, len(large)))
+    assert len(taken) == 0
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -86,8 +95,8 @@ def test_vertices_are_pushed_as_by_hand(weighted: bool, policy: str, backend: Ba
     pushed = np.random.default_rng(4).permutation(900)[:500].astype(np.int32)
     pushed[0] = 5
     pushed = np.unique(pushed)
-    contributions, sums = backend.rounds.push_vertices(
-        graph, values, DAMPING, residual, backend.device.to_device(pushed)
+    contributions, sums = backend.run(
+        PushVertices(graph, values, DAMPING, residual, backend.device.to_device(pushed))
     )
     changes = []
     for place, u in enumerate(pushed.tolist()):

@@ -14,10 +14,13 @@ from liverank_gpu import STRATEGIES, EdgeBatch, Engine, Options, verify
 from liverank_gpu.graph.dynamic_graph import DynamicGraph
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.device import Array
-from liverank_gpu.operations.residual import ResidualDelta
+from liverank_gpu.operations.residual import (
+    Perturb,
+)
 from liverank_gpu.pagerank.sweeps import SWEEP_KINDS, SweepKind, sweep_to_target
 from liverank_gpu.types import Dangling
 from tests.gpu.graphs import FAMILIES, Model, is_emulated, random_batch, random_graph
+from tests.gpu.observed import observed
 
 POLICIES: tuple[Dangling, ...] = get_args(Dangling)
 SMALL_FAMILIES = sorted(name for name, pairs in FAMILIES.items() if pairs()[0] <= 400)
@@ -291,18 +294,15 @@ def test_a_residual_that_was_off_comes_back(backend: Backend) -> None:
     assert np.abs(true - kept).sum() <= 1e-13 * values.sum()
 
 
-def test_a_batch_stands_where_its_perturbation_runs_out_of_memory(
-    backend: Backend, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def no_memory(*_: object) -> ResidualDelta | None:
+def test_a_batch_stands_where_its_perturbation_runs_out_of_memory(backend: Backend) -> None:
+    def no_memory(*_: object) -> None:
         raise MemoryError
 
     vertices, edges = FAMILIES["karate club"]()
     engine = Engine(Options(), backend)
     engine.apply(EdgeBatch(edges[:, 0], edges[:, 1], vertices=vertices))
     engine.update("auto")
-    with monkeypatch.context() as patched:
-        patched.setattr(backend.residual, "perturb", no_memory)
+    with observed(Perturb, no_memory):
         assert engine.apply(EdgeBatch.of(insert=[(0, 33), (5, 40)])).new_vertices == 7
     for strategy in ("dynamic-frontier", "auto"):
         result = engine.update(strategy)

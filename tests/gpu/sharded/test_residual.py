@@ -12,8 +12,11 @@ from numpy.typing import NDArray
 from liverank_gpu import EdgeBatch, InvalidValue, Options, OutOfMemory, ShardedEngine
 from liverank_gpu.backends import backend_named
 from liverank_gpu.operations.backend import Backend
-from liverank_gpu.operations.residual import PushResult, ResidualDelta
+from liverank_gpu.operations.csr import Operation
+from liverank_gpu.operations.residual import Push, PushResult, ResidualDelta, SelectCandidates
 from liverank_gpu.sharded.member import Member
+from liverank_gpu.sharded.operations import ShardRun
+from liverank_gpu.sharded.residual import ShardedResidual
 from tests.gpu.graphs import Model, WeightedModel, random_batch, weighted_batch
 from tests.gpu.sharded.test_shards import TARGET, assert_ranks
 from tests.gpu.sharded.threads import ThreadWorkers
@@ -144,10 +147,9 @@ def test_a_push_stops_as_it_is_told(backend: Backend) -> None:
         def push(*limits: float) -> PushResult:
             for shard in workers.shards:
                 shard._push = shard.internals.iterate.push  # type: ignore[attr-defined]
-                operations = shard.graph.backend.residual
-                shard._select = operations.select_candidates  # type: ignore[attr-defined]
-            lists = [(each.internals.iterate.workspace.residual, 1e-6) for each in workers.shards]
-            workers.call("_select", lists)
+                shard._run = shard.graph.backend.run  # type: ignore[attr-defined]
+            residuals = [each.internals.iterate.workspace.residual for each in workers.shards]
+            workers.call("_run", [(SelectCandidates(each, 1e-6),) for each in residuals])
             first, second = workers.call("_push", [limits] * 2)
             assert first == second
             result: PushResult = first
@@ -167,17 +169,15 @@ def test_a_push_stops_as_it_is_told(backend: Backend) -> None:
 def test_a_round_takes_two_exchanges(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
     options = Options(target_error=1e-6)
     workers = ThreadWorkers(options, 2, without_latency(backend))
-    residual, communicator = (
-        workers.shards[0].graph.backend.residual,
-        workers.communicators[0],
-    )
-    push, rounds, exchanges = residual.push, [], []
+    first, communicator = workers.shards[0].graph.backend.run, workers.communicators[0]
+    run, rounds, exchanges = ShardRun.__call__, [], []
 
-    def counted(*arguments: Any) -> PushResult:
+    def counted(shard: ShardRun, operation: Operation[Any]) -> Any:
         before = communicator.exchanges
-        result: PushResult = push(*arguments)
-        rounds.append(result.rounds)
-        exchanges.append(communicator.exchanges - before)
+        result = run(shard, operation)
+        if shard is first and isinstance(operation, Push):
+            rounds.append(result.rounds)
+            exchanges.append(communicator.exchanges - before)
         return result
 
     with ShardedEngine(options, workers=workers) as engine:
@@ -185,7 +185,7 @@ def test_a_round_takes_two_exchanges(backend: Backend, monkeypatch: pytest.Monke
         engine.apply(EdgeBatch(vertices, vertices // 2))
         engine.update()
         engine.apply(EdgeBatch.of(insert=[(2999, 2)]))
-        monkeypatch.setattr(residual, "push", counted)
+        monkeypatch.setattr(ShardRun, "__call__", counted)
         result = engine.update()
     assert 4 < sum(rounds) <= result.iterations < 100
     assert result.touched_vertices < 3000
@@ -215,23 +215,30 @@ def test_an_error_after_a_batch_leaves_the_batch(monkeypatch: pytest.MonkeyPatch
         def apply(batch: EdgeBatch) -> None:
             assert replace(engine.apply(batch), seconds=0.0) == model.apply(batch)
 
-        def out_of_memory(*_: Any) -> Any:
-            raise MemoryError("an array")
+        def short_of_memory(patch: pytest.MonkeyPatch, name: str) -> None:
+            """On the second shard."""
+            method = getattr(ShardedResidual, name)
+
+            def called(shard: Any, *arguments: Any) -> Any:
+                if shard._communicator.rank == 1:
+                    raise MemoryError("an array")
+                return method(shard, *arguments)
+
+            patch.setattr(ShardedResidual, name, called)
 
         apply(random_edges(1, 90, 400))
         engine.update()
         # memory is short on one shard
         apply(EdgeBatch.of(insert=[(1, 2), (2, 88), (0, 5)]))
-        residual = workers.shards[1].graph.backend.residual
         with monkeypatch.context() as patch:
-            patch.setattr(residual, "_sums_to_send", out_of_memory)
+            short_of_memory(patch, "_sums_to_send")
             apply(EdgeBatch.of(insert=[(7, 8)]))
         assert all(each.internals.iterate.stale for each in workers.shards)
         assert_ranks(engine, model, engine.update().error_bound)
         # one shard fails in the middle
         apply(EdgeBatch.of(insert=[(1, 3), (2, 87), (0, 6), (3, 9)]))
         with monkeypatch.context() as patch:
-            patch.setattr(residual, "_exchange", out_of_memory)
+            short_of_memory(patch, "_exchange")
             with pytest.raises(MemoryError, match="an array"):
                 engine.apply(EdgeBatch.of(insert=[(11, 12)]))
         apply(EdgeBatch.of(insert=[(11, 13)]))
@@ -239,7 +246,7 @@ def test_an_error_after_a_batch_leaves_the_batch(monkeypatch: pytest.MonkeyPatch
         # ... or in the middle of a push
         apply(EdgeBatch.of(insert=[(2, 40)]))
         with monkeypatch.context() as patch:
-            patch.setattr(residual, "_gathered", out_of_memory)
+            short_of_memory(patch, "_gathered")
             with pytest.raises(MemoryError, match="an array"):
                 engine.update()
         apply(EdgeBatch.of(insert=[(3, 41)]))

@@ -12,7 +12,7 @@ from liverank_gpu.backends.cpu.generate import CpuGenerate
 from liverank_gpu.backends.cpu.graph import CpuGraph, CpuLists, CpuRebuild
 from liverank_gpu.backends.cpu.programs import PROGRAMS
 from liverank_gpu.backends.cpu.published import CpuForwardPush, CpuPublished
-from liverank_gpu.backends.cpu.residual import CpuFrontier, CpuResidual, CpuRounds
+from liverank_gpu.backends.cpu.residual import RESIDUAL, ROUNDS, CpuFrontier
 from liverank_gpu.backends.cpu.select import CpuSelect
 from liverank_gpu.backends.cpu.sweeps import MULTIVECTOR, SWEEPS, CpuMultivector, CpuSweeps
 from liverank_gpu.operations.backend import HOST_COSTS, Backend
@@ -27,15 +27,13 @@ def cpu_backend() -> Backend:
     return Backend(
         name="cpu",
         costs=HOST_COSTS,
-        run=Kernels(SWEEPS, MULTIVECTOR, PROGRAMS, ANALYSIS),
+        run=Kernels(SWEEPS, MULTIVECTOR, RESIDUAL, ROUNDS, PROGRAMS, ANALYSIS),
         device=device,
         graph=graph,
         rebuild=rebuild,
         frontier=CpuFrontier(),
         published=CpuPublished(),
         forward_push=CpuForwardPush(),
-        residual=CpuResidual(),
-        rounds=CpuRounds(),
         sweeps=CpuSweeps(),
         multivector=CpuMultivector(),
         select=CpuSelect(device),

@@ -2,115 +2,103 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from liverank_gpu.backends.cpu.sweeps import CHUNK_WORK, NO_VALUES, chunk_rows
 from liverank_gpu.native import kernels
-from liverank_gpu.operations.csr import GraphView, Rows
+from liverank_gpu.operations.csr import GraphView, Rows, Table
 from liverank_gpu.operations.device import Array
-from liverank_gpu.operations.graph import EdgeChanges
 from liverank_gpu.operations.residual import (
     LISTED,
     PUSH_ENDS,
     SOLVE_SHIFT,
     SOLVES,
+    CountCandidates,
     Frontier,
     FrontierOperations,
     JacobiResult,
-    PushLimits,
+    Perturb,
+    Push,
     PushResult,
+    PushVertices,
+    RecomputeRows,
     Residual,
     ResidualDelta,
-    ResidualOperations,
-    RoundOperations,
+    Scatter,
+    SelectCandidates,
+    TakeCandidates,
 )
 
 # ---- the residual under local changes, and push by rounds of work-lists, on ``cpu`` ----
 
 
-class CpuResidual(ResidualOperations):
-    """See ResidualOperations."""
+def _recompute_rows(do: RecomputeRows) -> ResidualDelta:
+    graph, residual = do.graph, do.residual
+    changed = kernels.recompute_rows(
+        do.first,
+        do.last,
+        graph.incoming,
+        graph.loop,
+        graph.degree,
+        do.values,
+        do.rhs_scale,
+        do.damping,
+        graph.outgoing.row_lengths,
+        _lists(residual),
+    )
+    return _delta(residual, *changed)
 
-    def recompute_rows(
-        self,
-        graph: GraphView,
-        first: int,
-        last: int,
-        values: Array,
-        rhs_scale: float,
-        damping: float,
-        residual: Residual,
-    ) -> ResidualDelta:
-        changed = kernels.recompute_rows(
-            first,
-            last,
-            graph.incoming,
-            graph.loop,
-            graph.degree,
-            values,
-            rhs_scale,
-            damping,
-            graph.outgoing.row_lengths,
-            _lists(residual),
-        )
-        return _delta(residual, *changed)
 
-    def perturb(
-        self,
-        graph: GraphView,
-        changes: EdgeChanges,
-        values: Array,
-        damping: float,
-        residual: Residual,
-        edge_limit: int,
-    ) -> ResidualDelta | None:
-        lists = (graph.outgoing, graph.loop, graph.degree)
-        changed = kernels.perturb(*lists, changes, values, damping, edge_limit, _lists(residual))
-        return None if changed[0] < 0 else _delta(residual, *changed)
+def _perturb(do: Perturb) -> ResidualDelta | None:
+    graph, residual = do.graph, do.residual
+    lists = (graph.outgoing, graph.loop, graph.degree)
+    changed = kernels.perturb(
+        *lists, do.changes, do.values, do.damping, do.edge_limit, _lists(residual)
+    )
+    return None if changed[0] < 0 else _delta(residual, *changed)
 
-    def spread(
-        self,
-        graph: GraphView,
-        residual: Residual,
-        sources: Array,
-        contributions: Array,
-        targets: Array,
-        amounts: Array,
-    ) -> ResidualDelta:
-        lists = _lists(residual)
-        columns = (sources, contributions, targets, amounts)
-        return _delta(residual, *kernels.scatter(*columns, graph.outgoing, lists))
 
-    def push(
-        self,
-        graph: GraphView,
-        values: Array,
-        damping: float,
-        residual: Residual,
-        limits: PushLimits,
-    ) -> PushResult:
-        end, threshold, rounds, vertices, entries, *changed = kernels.push(
-            graph.outgoing,
-            graph.loop,
-            graph.degree,
-            values,
-            damping,
-            _lists(residual),
-            residual.solve % SOLVES,
-            limits,
-        )
-        delta = _delta(residual, *changed)
-        return PushResult(PUSH_ENDS[end], threshold, rounds, vertices, entries, delta)
+def _scatter(do: Scatter) -> ResidualDelta:
+    residual = do.residual
+    lists = _lists(residual)
+    columns = (do.sources, do.contributions, do.targets, do.amounts)
+    return _delta(residual, *kernels.scatter(*columns, do.graph.outgoing, lists))
 
-    def select_candidates(self, residual: Residual, floor: float) -> None:
-        residual.listed = kernels.select_candidates(
-            residual.values, residual.marks, floor, residual.candidates
-        )
-        residual.floor = floor
-        _drop_overflow(residual)
+
+def _push(do: Push) -> PushResult:
+    graph, residual = do.graph, do.residual
+    end, threshold, rounds, vertices, entries, *changed = kernels.push(
+        graph.outgoing,
+        graph.loop,
+        graph.degree,
+        do.values,
+        do.damping,
+        _lists(residual),
+        residual.solve % SOLVES,
+        do.limits,
+    )
+    delta = _delta(residual, *changed)
+    return PushResult(PUSH_ENDS[end], threshold, rounds, vertices, entries, delta)
+
+
+def _select_candidates(do: SelectCandidates) -> None:
+    residual, floor = do.residual, do.floor
+    residual.listed = kernels.select_candidates(
+        residual.values, residual.marks, floor, residual.candidates
+    )
+    residual.floor = floor
+    _drop_overflow(residual)
+
+
+RESIDUAL: Table = {
+    RecomputeRows: _recompute_rows,
+    Perturb: _perturb,
+    Scatter: _scatter,
+    Push: _push,
+    SelectCandidates: _select_candidates,
+}
 
 
 def _lists(residual: Residual) -> tuple[Array, Array, Array, int, float]:
@@ -133,61 +121,54 @@ def _drop_overflow(residual: Residual) -> None:
         residual.listed, residual.floor = 0, np.inf
 
 
-# ---- the parts of a round of a push, on ``cpu`` ----
+# ---- the parts of a round of a push, on ``cpu``: lists are in the order of the candidates ----
 
 
-class CpuRounds(RoundOperations):
-    """See RoundOperations. Lists are in the order of the candidates."""
+def _count_candidates(do: CountCandidates) -> list[int]:
+    graph, residual = do.graph, do.residual
+    listed, sizes = _sizes(residual)
+    above = _scaled(graph, listed, sizes, do.edge_weight) > np.array(do.thresholds)[:, np.newaxis]
+    edges = above * graph.outgoing.row_lengths[listed]
+    kept = np.count_nonzero(sizes > residual.floor)
+    return [*above.sum(axis=1).tolist(), *edges.sum(axis=1, dtype=np.int64).tolist(), kept]
 
-    def count_candidates(
-        self,
-        graph: GraphView,
-        residual: Residual,
-        thresholds: Sequence[float],
-        edge_weight: float,
-    ) -> list[int]:
-        listed, sizes = _sizes(residual)
-        above = _scaled(graph, listed, sizes, edge_weight) > np.array(thresholds)[:, np.newaxis]
-        edges = above * graph.outgoing.row_lengths[listed]
-        kept = np.count_nonzero(sizes > residual.floor)
-        return [*above.sum(axis=1).tolist(), *edges.sum(axis=1, dtype=np.int64).tolist(), kept]
 
-    def take_candidates(
-        self,
-        graph: GraphView,
-        residual: Residual,
-        threshold: float,
-        edge_weight: float,
-        count: int,
-        kept: int,
-    ) -> Array:
-        listed, sizes = _sizes(residual)
-        queue = listed[_scaled(graph, listed, sizes, edge_weight) > threshold]
-        large = sizes > residual.floor
-        residual.marks[listed[~large]] &= ~LISTED
-        residual.candidates[:kept] = listed[large]
-        residual.listed = kept
-        assert len(queue) == count
-        return queue
+def _take_candidates(do: TakeCandidates) -> Array:
+    residual, kept = do.residual, do.kept
+    listed, sizes = _sizes(residual)
+    queue = listed[_scaled(do.graph, listed, sizes, do.edge_weight) > do.threshold]
+    large = sizes > residual.floor
+    residual.marks[listed[~large]] &= ~LISTED
+    residual.candidates[:kept] = listed[large]
+    residual.listed = kept
+    assert len(queue) == do.count
+    return queue
 
-    def push_vertices(
-        self, graph: GraphView, values: Array, damping: float, residual: Residual, vertices: Array
-    ) -> tuple[Array, Array]:
-        degree, loop = graph.degree[vertices], graph.loop[vertices]
-        transition = damping / np.where(degree > 0, degree, 1)
-        diagonal = 1.0 - np.where(degree > 0, loop * transition, 0.0)
-        old, before = values[vertices], residual.values[vertices].astype(np.float64)
-        new = (old + before / diagonal).astype(values.dtype)
-        step = new.astype(np.float64) - old
-        rest = (before - diagonal * step).astype(values.dtype)
-        values[vertices], residual.values[vertices] = new, rest
-        marks, solve = residual.marks[vertices], residual.solve % SOLVES
-        residual.marks[vertices] = marks & LISTED | solve << SOLVE_SHIFT
-        moved = np.abs(before)
-        changes = (np.abs(rest) - moved, rest - before, step, moved)
-        first = np.count_nonzero(marks >> SOLVE_SHIFT != solve)
-        sums = [*(change.sum(dtype=np.float64) for change in changes), first]
-        return np.where(degree > 0, transition * step, 0.0), np.array(sums, np.float64)
+
+def _push_vertices(do: PushVertices) -> tuple[Array, Array]:
+    graph, values, residual, vertices = do.graph, do.values, do.residual, do.vertices
+    degree, loop = graph.degree[vertices], graph.loop[vertices]
+    transition = do.damping / np.where(degree > 0, degree, 1)
+    diagonal = 1.0 - np.where(degree > 0, loop * transition, 0.0)
+    old, before = values[vertices], residual.values[vertices].astype(np.float64)
+    new = (old + before / diagonal).astype(values.dtype)
+    step = new.astype(np.float64) - old
+    rest = (before - diagonal * step).astype(values.dtype)
+    values[vertices], residual.values[vertices] = new, rest
+    marks, solve = residual.marks[vertices], residual.solve % SOLVES
+    residual.marks[vertices] = marks & LISTED | solve << SOLVE_SHIFT
+    moved = np.abs(before)
+    changes = (np.abs(rest) - moved, rest - before, step, moved)
+    first = np.count_nonzero(marks >> SOLVE_SHIFT != solve)
+    sums = [*(change.sum(dtype=np.float64) for change in changes), first]
+    return np.where(degree > 0, transition * step, 0.0), np.array(sums, np.float64)
+
+
+ROUNDS: Table = {
+    CountCandidates: _count_candidates,
+    TakeCandidates: _take_candidates,
+    PushVertices: _push_vertices,
+}
 
 
 def _sizes(residual: Residual) -> tuple[Array, Array]:

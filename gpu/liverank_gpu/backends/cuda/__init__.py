@@ -68,6 +68,8 @@ def make_backend(device: Device) -> Backend:
         run=Kernels(
             sweeps.table,
             multivector.table,
+            CudaResidual(launcher).table,
+            CudaRounds(launcher).table,
             CudaPrograms(launcher).table,
             CudaProgramWindows(launcher).table,
             CudaCores(launcher).table,
@@ -79,8 +81,6 @@ def make_backend(device: Device) -> Backend:
         frontier=CudaFrontier(launcher),
         published=CudaPublished(launcher),
         forward_push=CudaForwardPush(launcher),
-        residual=CudaResidual(launcher),
-        rounds=CudaRounds(launcher),
         sweeps=sweeps,
         multivector=multivector,
         select=CudaSelect(launcher),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,22 +10,26 @@ from numpy.typing import NDArray
 from liverank_gpu.backends.cuda.kernels.counts import TALLY
 from liverank_gpu.backends.cuda.kernels.loader import BIN_LANES, BIN_LIMITS, EDGE_CHUNK, WARP
 from liverank_gpu.backends.cuda.launcher import Launcher, blocks_for
-from liverank_gpu.operations.csr import GraphView, Rows
+from liverank_gpu.operations.csr import GraphView, Rows, Table
 from liverank_gpu.operations.device import Array
-from liverank_gpu.operations.graph import EdgeChanges
 from liverank_gpu.operations.residual import (
     LEVELS,
     LISTED,
     PUSH_ENDS,
     QUEUED,
     SOLVES,
+    CountCandidates,
     FrontierOperations,
-    PushLimits,
+    Perturb,
+    Push,
     PushResult,
+    PushVertices,
+    RecomputeRows,
     Residual,
     ResidualDelta,
-    ResidualOperations,
-    RoundOperations,
+    Scatter,
+    SelectCandidates,
+    TakeCandidates,
 )
 
 # ---- the residual under local changes, and push by rounds of work-lists, on ``cuda`` ----
@@ -35,22 +38,25 @@ _FILL = 1 << 16
 """Out-edges of a work-list below which a round takes the same time, however short it is."""
 
 
-class CudaResidual(ResidualOperations):
-    """See ResidualOperations."""
+class CudaResidual:
+    """The operations on the residual of one device."""
 
     def __init__(self, launch: Launcher) -> None:
         self._launch = launch
 
-    def recompute_rows(
-        self,
-        graph: GraphView,
-        first: int,
-        last: int,
-        values: Array,
-        rhs_scale: float,
-        damping: float,
-        residual: Residual,
-    ) -> ResidualDelta:
+    @property
+    def table(self) -> Table:
+        """What runs each operation."""
+        return {
+            RecomputeRows: self._recompute_rows,
+            Perturb: self._perturb,
+            Scatter: self._scatter,
+            Push: self._push,
+            SelectCandidates: self._select_candidates,
+        }
+
+    def _recompute_rows(self, do: RecomputeRows) -> ResidualDelta:
+        graph, first, last, residual = do.graph, do.first, do.last, do.residual
         tally = self._tally(residual)
         self._launch(
             "perturb",
@@ -61,9 +67,9 @@ class CudaResidual(ResidualOperations):
             graph.incoming,
             graph.loop,
             graph.degree,
-            values,
-            rhs_scale,
-            damping,
+            do.values,
+            do.rhs_scale,
+            do.damping,
             graph.outgoing.row_lengths,
             _lists(residual),
             tally,
@@ -71,15 +77,8 @@ class CudaResidual(ResidualOperations):
         )
         return _delta(residual, self._launch.device.to_host(tally))
 
-    def perturb(
-        self,
-        graph: GraphView,
-        changes: EdgeChanges,
-        values: Array,
-        damping: float,
-        residual: Residual,
-        edge_limit: int,
-    ) -> ResidualDelta | None:
+    def _perturb(self, do: Perturb) -> ResidualDelta | None:
+        graph, changes = do.graph, do.changes
         xp, sources = self._launch.xp, changes.sources
         removed, added = len(changes.removed_targets), len(changes.added_targets)
         singles = len(sources) + removed + added
@@ -97,8 +96,8 @@ class CudaResidual(ResidualOperations):
             graph.outgoing.row_lengths,
             graph.loop,
             graph.degree,
-            values,
-            damping,
+            do.values,
+            do.damping,
             contributions,
             chunks,
             targets,
@@ -107,26 +106,21 @@ class CudaResidual(ResidualOperations):
             weighted=graph.weighted,
         )
         ends = xp.cumsum(chunks)
-        if int(ends[-1]) * EDGE_CHUNK + singles > edge_limit + len(sources) * EDGE_CHUNK:
+        if int(ends[-1]) * EDGE_CHUNK + singles > do.edge_limit + len(sources) * EDGE_CHUNK:
             return None
         left_out = (spared, (changes.added_sources, changes.added_targets, added))
-        return self._spread(
-            graph, residual, sources, contributions, ends, targets, amounts, left_out
+        return self._scattered(
+            graph, do.residual, sources, contributions, ends, targets, amounts, left_out
         )
 
-    def spread(
-        self,
-        graph: GraphView,
-        residual: Residual,
-        sources: Array,
-        contributions: Array,
-        targets: Array,
-        amounts: Array,
-    ) -> ResidualDelta:
+    def _scatter(self, do: Scatter) -> ResidualDelta:
+        graph, sources = do.graph, do.sources
         ends = self._launch.chunk_ends(graph.outgoing.row_lengths[sources])
-        return self._spread(graph, residual, sources, contributions, ends, targets, amounts)
+        return self._scattered(
+            graph, do.residual, sources, do.contributions, ends, do.targets, do.amounts
+        )
 
-    def _spread(
+    def _scattered(
         self,
         graph: GraphView,
         residual: Residual,
@@ -157,14 +151,8 @@ class CudaResidual(ResidualOperations):
         )
         return _delta(residual, self._launch.device.to_host(tally))
 
-    def push(
-        self,
-        graph: GraphView,
-        values: Array,
-        damping: float,
-        residual: Residual,
-        limits: PushLimits,
-    ) -> PushResult:
+    def _push(self, do: Push) -> PushResult:
+        graph, residual, limits = do.graph, do.residual, do.limits
         xp, tally = self._launch.xp, self._tally(residual)
         capacity = len(residual.candidates)
         # a selection copies the candidates from one array to the other
@@ -176,7 +164,7 @@ class CudaResidual(ResidualOperations):
             graph.outgoing,
             graph.loop,
             graph.degree,
-            values,
+            do.values,
             _lists(residual),
             other_candidates,
             xp.empty_like(residual.candidates),
@@ -184,7 +172,7 @@ class CudaResidual(ResidualOperations):
             xp.empty(capacity),
             xp.empty(capacity + limits.round_edges // EDGE_CHUNK + 1, np.int64),
             residual.solve % SOLVES,
-            damping,
+            do.damping,
             limits,
             _FILL,
             tally,
@@ -203,8 +191,9 @@ class CudaResidual(ResidualOperations):
             _delta(residual, seen),
         )
 
-    def select_candidates(self, residual: Residual, floor: float) -> None:
-        residual.listed, residual.floor = 0, floor
+    def _select_candidates(self, do: SelectCandidates) -> None:
+        residual = do.residual
+        residual.listed, residual.floor = 0, do.floor
         tally, vertices = self._tally(residual), len(residual.values)
         self._launch(
             "perturb",
@@ -245,19 +234,23 @@ def _delta(residual: Residual, tally: NDArray[np.int64]) -> ResidualDelta:
 # ---- the parts of a round of a push, on ``cuda`` ----
 
 
-class CudaRounds(RoundOperations):
-    """See RoundOperations. Lists are in any order."""
+class CudaRounds:
+    """Those of a round. Lists are in any order."""
 
     def __init__(self, launch: Launcher) -> None:
         self._launch = launch
 
-    def count_candidates(
-        self,
-        graph: GraphView,
-        residual: Residual,
-        thresholds: Sequence[float],
-        edge_weight: float,
-    ) -> list[int]:
+    @property
+    def table(self) -> Table:
+        """What runs each operation."""
+        return {
+            CountCandidates: self._count_candidates,
+            TakeCandidates: self._take_candidates,
+            PushVertices: self._push_vertices,
+        }
+
+    def _count_candidates(self, do: CountCandidates) -> list[int]:
+        residual = do.residual
         numbers = self._launch.xp.zeros(2 * LEVELS + 1, np.uint64)
         self._launch(
             "rounds",
@@ -266,26 +259,19 @@ class CudaRounds(RoundOperations):
             residual.candidates,
             residual.listed,
             residual.values,
-            graph.outgoing.row_lengths,
-            *thresholds,
+            do.graph.outgoing.row_lengths,
+            *do.thresholds,
             residual.floor,
-            edge_weight,
+            do.edge_weight,
             numbers,
         )
         counted: list[int] = self._launch.device.to_host(numbers).tolist()
         return counted
 
-    def take_candidates(
-        self,
-        graph: GraphView,
-        residual: Residual,
-        threshold: float,
-        edge_weight: float,
-        count: int,
-        kept: int,
-    ) -> Array:
+    def _take_candidates(self, do: TakeCandidates) -> Array:
+        residual = do.residual
         xp = self._launch.xp
-        queue, candidates = xp.empty(count, np.int32), xp.empty_like(residual.candidates)
+        queue, candidates = xp.empty(do.count, np.int32), xp.empty_like(residual.candidates)
         self._launch(
             "rounds",
             "take_candidates",
@@ -293,21 +279,20 @@ class CudaRounds(RoundOperations):
             residual.candidates,
             residual.listed,
             residual.values,
-            graph.outgoing.row_lengths,
-            threshold,
+            do.graph.outgoing.row_lengths,
+            do.threshold,
             residual.floor,
-            edge_weight,
+            do.edge_weight,
             residual.marks,
             candidates,
             queue,
             xp.zeros(2, np.uint64),
         )
-        residual.candidates, residual.listed = candidates, kept
+        residual.candidates, residual.listed = candidates, do.kept
         return queue
 
-    def push_vertices(
-        self, graph: GraphView, values: Array, damping: float, residual: Residual, vertices: Array
-    ) -> tuple[Array, Array]:
+    def _push_vertices(self, do: PushVertices) -> tuple[Array, Array]:
+        graph, residual, vertices = do.graph, do.residual, do.vertices
         xp, count = self._launch.xp, len(vertices)
         contributions, sums = xp.empty(count), xp.zeros(5)
         self._launch(
@@ -318,11 +303,11 @@ class CudaRounds(RoundOperations):
             count,
             graph.loop,
             graph.degree,
-            values,
+            do.values,
             residual.values,
             residual.marks,
             residual.solve % SOLVES,
-            damping,
+            do.damping,
             contributions,
             sums,
             weighted=graph.weighted,

@@ -30,11 +30,11 @@ from liverank_gpu.backends.reference.sets import (
 )
 from liverank_gpu.backends.reference.solve import (
     MULTIVECTOR,
+    RESIDUAL,
+    ROUNDS,
     SWEEPS,
     ReferenceComponents,
     ReferenceMultivector,
-    ReferenceResidual,
-    ReferenceRounds,
     ReferenceSweeps,
 )
 from liverank_gpu.operations.backend import HOST_COSTS, Backend
@@ -47,15 +47,13 @@ def reference_backend() -> Backend:
     return Backend(
         name="reference",
         costs=HOST_COSTS,
-        run=Kernels(SWEEPS, MULTIVECTOR, PROGRAMS, ANALYSIS),
+        run=Kernels(SWEEPS, MULTIVECTOR, RESIDUAL, ROUNDS, PROGRAMS, ANALYSIS),
         device=device,
         graph=graph,
         rebuild=ReferenceRebuild(graph),
         frontier=ReferenceFrontier(),
         published=ReferencePublished(),
         forward_push=ReferenceForwardPush(),
-        residual=ReferenceResidual(),
-        rounds=ReferenceRounds(),
         sweeps=ReferenceSweeps(),
         multivector=ReferenceMultivector(),
         select=ReferenceSelect(device),

@@ -8,7 +8,6 @@ not among them, so that A·δ = (1 - αℓ/d)·δ - α·row_sums(δ/d).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -29,18 +28,22 @@ from liverank_gpu.backends.reference.rows import (
 from liverank_gpu.operations.analysis import ComponentOperations, Components, ComponentsSolved
 from liverank_gpu.operations.csr import Csr, GraphView, Table
 from liverank_gpu.operations.device import Array
-from liverank_gpu.operations.graph import EdgeChanges
 from liverank_gpu.operations.residual import (
     LISTED,
     SOLVE_SHIFT,
     SOLVES,
+    CountCandidates,
+    Perturb,
+    Push,
     PushEnd,
-    PushLimits,
     PushResult,
+    PushVertices,
+    RecomputeRows,
     Residual,
     ResidualDelta,
-    ResidualOperations,
-    RoundOperations,
+    Scatter,
+    SelectCandidates,
+    TakeCandidates,
 )
 from liverank_gpu.operations.sweeps import (
     AddCompensated,
@@ -319,143 +322,131 @@ def _along(csr: Csr, sources: Array, amounts: Array) -> tuple[Array, Array]:
     return csr.column_indices[slots], amounts[places] * weights_at(csr, slots)
 
 
-@as_ieee
-class ReferenceResidual(ResidualOperations):
-    """See ResidualOperations."""
+@AS_IEEE
+def _recompute_rows(do: RecomputeRows) -> ResidualDelta:
+    """r = β + α·row_sums(y/d) - (1 - αℓ/d)·y."""
+    graph, values, damping, residual = do.graph, do.values, do.damping, do.residual
+    v = np.arange(do.first, do.last)
+    old = residual.values[v]
+    sums = row_sums(graph.incoming, v, contributions_of(values, graph.degree))
+    new = do.rhs_scale + damping * sums - diagonal_of(graph, damping, v) * values[v]
+    residual.values[v] = new
+    _list(residual, v)
+    size = np.abs(new)
+    changed = float((size - np.abs(old)).sum()), float((new - old).sum())
+    return ResidualDelta(*changed, magnitude=float(size.sum()))
 
-    def recompute_rows(
-        self,
-        graph: GraphView,
-        first: int,
-        last: int,
-        values: Array,
-        rhs_scale: float,
-        damping: float,
-        residual: Residual,
-    ) -> ResidualDelta:
-        """r = β + α·row_sums(y/d) - (1 - αℓ/d)·y."""
-        v = np.arange(first, last)
-        old = residual.values[v]
-        sums = row_sums(graph.incoming, v, contributions_of(values, graph.degree))
-        new = rhs_scale + damping * sums - diagonal_of(graph, damping, v) * values[v]
-        residual.values[v] = new
-        _list(residual, v)
-        size = np.abs(new)
-        changed = float((size - np.abs(old)).sum()), float((new - old).sum())
-        return ResidualDelta(*changed, magnitude=float(size.sum()))
 
-    def perturb(
-        self,
-        graph: GraphView,
-        changes: EdgeChanges,
-        values: Array,
-        damping: float,
-        residual: Residual,
-        edge_limit: int,
-    ) -> ResidualDelta | None:
-        """With x = α·y[u]: an edge that is gone takes x·w/W_old, a new one adds x·w/W_new, and one
-        that was and is there adds x·w·(1/W_new - 1/W_old) = x/W_old·w·(W_old - W_new)/W_new. Loops
-        are edges here.
-        """
-        u, csr = changes.sources, graph.outgoing
-        looped = u[graph.loop[u] != 0]
-        edges = int(csr.row_lengths[u].sum(dtype=np.int64)) + len(looped)
-        if edges + len(changes.removed_targets) + len(changes.added_targets) > edge_limit:
-            return None
-        before, after = changes.old_degree.astype(np.float64), graph.degree[u].astype(np.float64)
-        flow = damping * values[u]
-        old, new = contributions_of(flow, before), contributions_of(flow, after)
-        kept = old * contributions_of(before - after, after)
-        places, slots = entries_of(csr, u)
-        sources = np.concatenate([u[places], looped])
-        targets = np.concatenate([csr.column_indices[slots], looped])
-        weights = np.concatenate([weights_at(csr, slots), graph.loop[looped]])
-        stayed = ~np.isin(
-            _pairs(sources, targets), _pairs(changes.added_sources, changes.added_targets)
-        )
-        at = np.searchsorted(u, sources[stayed])
-        parts = [(targets[stayed], kept[at] * weights[stayed])]
-        for sign, part, ends, to, of_edges in (
-            (-1.0, old, changes.removed_sources, changes.removed_targets, changes.removed_weights),
-            (1.0, new, changes.added_sources, changes.added_targets, changes.added_weights),
-        ):
-            sent = sign * part[np.searchsorted(u, ends)]
-            parts.append((to, sent if of_edges is None else sent * of_edges))
-        nothing = np.empty(0, np.int32), np.empty(0)
-        joined = (np.concatenate(each) for each in zip(*parts, strict=True))
-        return self.spread(graph, residual, *nothing, *joined)
+@AS_IEEE
+def _perturb(do: Perturb) -> ResidualDelta | None:
+    """With x = α·y[u]: an edge that is gone takes x·w/W_old, a new one adds x·w/W_new, and one
+    that was and is there adds x·w·(1/W_new - 1/W_old) = x/W_old·w·(W_old - W_new)/W_new. Loops
+    are edges here.
+    """
+    graph, changes = do.graph, do.changes
+    u, csr = changes.sources, graph.outgoing
+    looped = u[graph.loop[u] != 0]
+    edges = int(csr.row_lengths[u].sum(dtype=np.int64)) + len(looped)
+    if edges + len(changes.removed_targets) + len(changes.added_targets) > do.edge_limit:
+        return None
+    before, after = changes.old_degree.astype(np.float64), graph.degree[u].astype(np.float64)
+    flow = do.damping * do.values[u]
+    old, new = contributions_of(flow, before), contributions_of(flow, after)
+    kept = old * contributions_of(before - after, after)
+    places, slots = entries_of(csr, u)
+    sources = np.concatenate([u[places], looped])
+    targets = np.concatenate([csr.column_indices[slots], looped])
+    weights = np.concatenate([weights_at(csr, slots), graph.loop[looped]])
+    stayed = ~np.isin(
+        _pairs(sources, targets), _pairs(changes.added_sources, changes.added_targets)
+    )
+    at = np.searchsorted(u, sources[stayed])
+    parts = [(targets[stayed], kept[at] * weights[stayed])]
+    for sign, part, ends, to, of_edges in (
+        (-1.0, old, changes.removed_sources, changes.removed_targets, changes.removed_weights),
+        (1.0, new, changes.added_sources, changes.added_targets, changes.added_weights),
+    ):
+        sent = sign * part[np.searchsorted(u, ends)]
+        parts.append((to, sent if of_edges is None else sent * of_edges))
+    nothing = np.empty(0, np.int32), np.empty(0)
+    joined = (np.concatenate(each) for each in zip(*parts, strict=True))
+    return _scatter(Scatter(graph, do.residual, *nothing, *joined))
 
-    def spread(
-        self,
-        graph: GraphView,
-        residual: Residual,
-        sources: Array,
-        contributions: Array,
-        targets: Array,
-        amounts: Array,
-    ) -> ResidualDelta:
-        """Addition by addition, then the list."""
-        reached, sent = _along(graph.outgoing, sources, contributions)
-        reached, sent = np.concatenate([reached, targets]), np.concatenate([sent, amounts])
-        delta = _add(residual, reached, sent)
-        _list(residual, reached)
-        return delta
 
-    def push(
-        self,
-        graph: GraphView,
-        values: Array,
-        damping: float,
-        residual: Residual,
-        limits: PushLimits,
-    ) -> PushResult:
-        """The local push (Andersen, Chung and Lang, FOCS 2006), in rounds and with signs."""
-        lengths, edge_weight = graph.outgoing.row_lengths, limits.edge_weight
-        total, threshold = ResidualDelta(), limits.threshold
-        queue, selected = np.empty(0, np.int32), False
-        rounds = vertices = entries = 0
-        end: PushEnd | None = None
-        while end is None:
-            size = limits.residual_l1 + total.residual_l1
-            size += abs(limits.residual_sum + total.residual_sum)
-            if size <= limits.goal * (limits.mass + total.mass):
-                end = "goal"
-            elif residual.floor == np.inf or total.additions > limits.edges:
-                end = "work"
-            elif len(queue) == 0:
-                if selected:
-                    threshold = max(0.5 * threshold, residual.floor)
-                selected = True
-                queue, largest = _selected(graph, values, damping, residual, threshold, edge_weight)
-                if len(queue) == 0:
-                    if residual.listed == 0 or threshold <= max(residual.floor, 0.0):
-                        end = "floor"
-                    # nothing is above θ: it falls to where the next halving finds something
-                    threshold = threshold if end else min(threshold, 1.999 * largest)
-            elif lengths[queue].sum(dtype=np.int64) > limits.round_edges:
-                end = "work"
-            elif rounds == limits.rounds:
-                end = "rounds"
-            else:
-                rounds, entries = rounds + 1, entries + len(queue)
-                above = threshold * (1.0 + edge_weight * lengths[queue])
-                queue = queue[np.abs(residual.values[queue]) > above]
-                taken = _take(graph, values, damping, residual, queue)
-                vertices += int(np.count_nonzero(taken.fresh))
-                targets, amounts = _along(graph.outgoing, queue, taken.contributions)
-                added = _add(residual, targets, amounts)
-                _list(residual, targets)
-                total = _sum_of(total, added, taken)
-                queue = np.unique(targets)
-                above = threshold * (1.0 + edge_weight * lengths[queue])
-                queue = queue[np.abs(residual.values[queue]) > np.maximum(above, residual.floor)]
-        return PushResult(end, threshold, rounds, vertices, entries, total)
+@AS_IEEE
+def _scatter(do: Scatter) -> ResidualDelta:
+    """Addition by addition, then the list."""
+    residual = do.residual
+    reached, sent = _along(do.graph.outgoing, do.sources, do.contributions)
+    reached, sent = np.concatenate([reached, do.targets]), np.concatenate([sent, do.amounts])
+    delta = _add(residual, reached, sent)
+    _list(residual, reached)
+    return delta
 
-    def select_candidates(self, residual: Residual, floor: float) -> None:
-        """v with |r[v]| > floor."""
-        residual.marks &= ~LISTED
-        residual.listed, residual.floor = 0, floor
-        _list(residual, np.arange(len(residual.values)))
+
+@AS_IEEE
+def _push(do: Push) -> PushResult:
+    """The local push (Andersen, Chung and Lang, FOCS 2006), in rounds and with signs."""
+    graph, values, damping = do.graph, do.values, do.damping
+    residual, limits = do.residual, do.limits
+    lengths, edge_weight = graph.outgoing.row_lengths, limits.edge_weight
+    total, threshold = ResidualDelta(), limits.threshold
+    queue, selected = np.empty(0, np.int32), False
+    rounds = vertices = entries = 0
+    end: PushEnd | None = None
+    while end is None:
+        size = limits.residual_l1 + total.residual_l1
+        size += abs(limits.residual_sum + total.residual_sum)
+        if size <= limits.goal * (limits.mass + total.mass):
+            end = "goal"
+        elif residual.floor == np.inf or total.additions > limits.edges:
+            end = "work"
+        elif len(queue) == 0:
+            if selected:
+                threshold = max(0.5 * threshold, residual.floor)
+            selected = True
+            queue, largest = _selected(graph, values, damping, residual, threshold, edge_weight)
+            if len(queue) == 0:
+                if residual.listed == 0 or threshold <= max(residual.floor, 0.0):
+                    end = "floor"
+                # nothing is above θ: it falls to where the next halving finds something
+                threshold = threshold if end else min(threshold, 1.999 * largest)
+        elif lengths[queue].sum(dtype=np.int64) > limits.round_edges:
+            end = "work"
+        elif rounds == limits.rounds:
+            end = "rounds"
+        else:
+            rounds, entries = rounds + 1, entries + len(queue)
+            above = threshold * (1.0 + edge_weight * lengths[queue])
+            queue = queue[np.abs(residual.values[queue]) > above]
+            taken = _take(graph, values, damping, residual, queue)
+            vertices += int(np.count_nonzero(taken.fresh))
+            targets, amounts = _along(graph.outgoing, queue, taken.contributions)
+            added = _add(residual, targets, amounts)
+            _list(residual, targets)
+            total = _sum_of(total, added, taken)
+            queue = np.unique(targets)
+            above = threshold * (1.0 + edge_weight * lengths[queue])
+            queue = queue[np.abs(residual.values[queue]) > np.maximum(above, residual.floor)]
+    return PushResult(end, threshold, rounds, vertices, entries, total)
+
+
+@AS_IEEE
+def _select_candidates(do: SelectCandidates) -> None:
+    """v with |r[v]| > floor."""
+    residual = do.residual
+    residual.marks &= ~LISTED
+    residual.listed, residual.floor = 0, do.floor
+    _list(residual, np.arange(len(residual.values)))
+
+
+RESIDUAL: Table = {
+    RecomputeRows: _recompute_rows,
+    Perturb: _perturb,
+    Scatter: _scatter,
+    Push: _push,
+    SelectCandidates: _select_candidates,
+}
 
 
 def _pairs(sources: Array, targets: Array) -> Array:
@@ -509,46 +500,40 @@ def _scaled(graph: GraphView, residual: Residual, listed: Array, edge_weight: fl
     return np.abs(residual.values[listed]) / (1.0 + edge_weight * lengths)
 
 
-@as_ieee
-class ReferenceRounds(RoundOperations):
-    """See RoundOperations."""
+@AS_IEEE
+def _count_candidates(do: CountCandidates) -> list[int]:
+    """Numbers for each threshold, then edges, then all above the floor."""
+    graph, residual = do.graph, do.residual
+    listed = residual.candidates[: residual.listed]
+    scaled = _scaled(graph, residual, listed, do.edge_weight)
+    above = [listed[scaled > threshold] for threshold in do.thresholds]
+    edges = [int(graph.outgoing.row_lengths[each].sum(dtype=np.int64)) for each in above]
+    kept = np.count_nonzero(np.abs(residual.values[listed]) > residual.floor)
+    return [*map(len, above), *edges, int(kept)]
 
-    def count_candidates(
-        self,
-        graph: GraphView,
-        residual: Residual,
-        thresholds: Sequence[float],
-        edge_weight: float,
-    ) -> list[int]:
-        """Numbers for each threshold, then edges, then all above the floor."""
-        listed = residual.candidates[: residual.listed]
-        scaled = _scaled(graph, residual, listed, edge_weight)
-        above = [listed[scaled > threshold] for threshold in thresholds]
-        edges = [int(graph.outgoing.row_lengths[each].sum(dtype=np.int64)) for each in above]
-        kept = np.count_nonzero(np.abs(residual.values[listed]) > residual.floor)
-        return [*map(len, above), *edges, int(kept)]
 
-    def take_candidates(
-        self,
-        graph: GraphView,
-        residual: Residual,
-        threshold: float,
-        edge_weight: float,
-        count: int,
-        kept: int,
-    ) -> Array:
-        """In the order of the list."""
-        listed = _keep_large(residual)
-        queue = listed[_scaled(graph, residual, listed, edge_weight) > threshold]
-        assert (len(queue), residual.listed) == (count, kept)
-        return queue
+@AS_IEEE
+def _take_candidates(do: TakeCandidates) -> Array:
+    """In the order of the list."""
+    residual = do.residual
+    listed = _keep_large(residual)
+    queue = listed[_scaled(do.graph, residual, listed, do.edge_weight) > do.threshold]
+    assert (len(queue), residual.listed) == (do.count, do.kept)
+    return queue
 
-    def push_vertices(
-        self, graph: GraphView, values: Array, damping: float, residual: Residual, vertices: Array
-    ) -> tuple[Array, Array]:
-        """y += r / (1 - αℓ/d), and contributions α·Δy/d."""
-        taken = _take(graph, values, damping, residual, vertices)
-        return taken.contributions, np.array([each.sum() for each in (*taken.delta, taken.fresh)])
+
+@AS_IEEE
+def _push_vertices(do: PushVertices) -> tuple[Array, Array]:
+    """y += r / (1 - αℓ/d), and contributions α·Δy/d."""
+    taken = _take(do.graph, do.values, do.damping, do.residual, do.vertices)
+    return taken.contributions, np.array([each.sum() for each in (*taken.delta, taken.fresh)])
+
+
+ROUNDS: Table = {
+    CountCandidates: _count_candidates,
+    TakeCandidates: _take_candidates,
+    PushVertices: _push_vertices,
+}
 
 
 @as_ieee
