@@ -13,6 +13,7 @@ from liverank_service.cli.commands import (
     analyse,
     api_keys,
     consume,
+    doctor,
     exports,
     files,
     generate,
@@ -58,7 +59,18 @@ def options(
     """PageRank that stays fresh on a changing graph."""
 
 
-_COMMANDS = (operations, files, analyse, generate, consume, queries, exports, api_keys, agents)
+_COMMANDS = (
+    operations,
+    files,
+    analyse,
+    generate,
+    consume,
+    queries,
+    exports,
+    api_keys,
+    agents,
+    doctor,
+)
 
 for commands in _COMMANDS:
     app.add_typer(commands.app)
