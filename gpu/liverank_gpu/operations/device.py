@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from time import monotonic
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,6 +17,11 @@ Array = Any
 """A CuPy array on ``cuda``, otherwise a NumPy array."""
 
 _SMALL_BYTES = 1 << 24
+
+_FRESH_SECONDS, _PLENTY = 0.1, 16
+"""For so long what was available is not read again if it was at least so many times what is needed:
+to read it takes a part of what a batch of one edge takes.
+"""
 
 
 class Event(Protocol):
@@ -51,6 +57,9 @@ class DeviceOperations(ABC):
     """
 
     xp: Any
+
+    _available: tuple[Any, float, int] = (None, 0.0, 0)
+    """What `require` read last: by which function, when, and how much."""
 
     @abstractmethod
     def to_device(self, values: NDArray[Any]) -> Array:
@@ -133,7 +142,20 @@ class DeviceOperations(ABC):
         """Raises OutOfMemory, with the figures, if `times` times `needed` bytes are not available.
         Small requests are left to the allocator.
         """
-        if needed > _SMALL_BYTES and needed * times > (available := self.memory_available()):
+        if needed <= _SMALL_BYTES:
+            return
+        read, now = self.memory_available, monotonic()
+        source = getattr(read, "__func__", read)
+        before, then, available = self._available
+        if (
+            source is before
+            and now - then < _FRESH_SECONDS
+            and needed * times * _PLENTY < available
+        ):
+            return
+        available = read()
+        self._available = (source, now, available)
+        if needed * times > available:
             raise OutOfMemory(purpose, needed, available)
 
     def allocate(self, purpose: str, count: int, dtype: type[np.generic]) -> Array:
