@@ -40,11 +40,11 @@ struct SweepStep {
     }
 };
 
-// The part of a step that goes to other vertices: (1 - ℓ/d) / (1 - αℓ/d). Not for dangling vertices.
+// The part of a step that goes to other vertices: (1 - ℓ/d) / (1 - αℓ/d) = (d - ℓ) / (d - αℓ). Not for dangling vertices.
 template <class Degree, class Loop>
 ON_DEVICE double passed_on(Degree degree, Loop loop, double damping) {
-    // without a loop there would be two divisions for 1
-    return loop != 0 ? (1.0 - (double)loop / degree) / diagonal_of(degree, loop, damping) : 1.0;
+    // without a loop there would be a division for 1
+    return loop != 0 ? ((double)degree - loop) / (degree - damping * loop) : 1.0;
 }
 
 // ---- Orthomin(1) ----
