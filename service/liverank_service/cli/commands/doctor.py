@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 
 import typer
 
-from liverank_service.cli.commands.options import DEFAULT_URL, Data, Json, Url
+from liverank_service.cli.commands.options import DEFAULT_URL, Data, Json, Url, client_of
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -124,9 +124,9 @@ def _data(given: str | None) -> Finding:
 
 def _server(url: str) -> Finding:
     """Whether a server answers."""
-    from liverank import Client, LiverankError
+    from liverank import LiverankError
 
-    with Client(url) as client:
+    with client_of(url) as client:
         try:
             ready = client.ready()
         except LiverankError as error:
