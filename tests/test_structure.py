@@ -203,6 +203,7 @@ def test_every_kernel_can_be_launched() -> None:
         # a template of which no instance is listed
         names = {expression.split("<")[0] for expression in expressions}
         declared = {kernel["name"] for kernel in KERNEL.finditer(text)}
+        assert len(re.findall(r"^(?!//).*__global__ ", text, re.MULTILINE)) == len(declared), unit
         assert declared - names <= {"add_partial_sums"}, unit
 
 

@@ -19,7 +19,7 @@ from benchmarks.traffic import graph, solve
 from benchmarks.traffic.model import Sizes, named
 
 MODELS = solve.MODELS | graph.MODELS
-"""By file and name expression, as in liverank_gpu.backends.cuda.kernels.loader.NAMES."""
+"""By file and name expression, as in liverank_gpu.backends.cuda.kernels.loader.kernels."""
 
 
 def needed_bytes(kernel: str, sizes: Sizes, arguments: Sequence[Any]) -> float | None:

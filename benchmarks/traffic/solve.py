@@ -172,7 +172,7 @@ MODELS: dict[str, Model] = {
     "residual: compute_contributions": per_item(4 + 8 + 8, "vertices"),
     "orthomin: orthomin_image": _orthomin_image,
     "orthomin: orthomin_step": _orthomin_step,
-    "perturb: spread": _spread,
+    "perturb: scatter": _spread,
     # r and marks; few marks change
     "perturb: select_candidates": per_item(8 + 4, "vertices"),
     "push: push": _push,

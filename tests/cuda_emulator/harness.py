@@ -29,6 +29,7 @@ import math
 import os
 import re
 import shutil
+import struct
 import subprocess
 import tempfile
 import threading
@@ -242,14 +243,10 @@ class CompiledKernel:
             raise self._refusal(position, "a read-only array, and the parameter is not const")
 
     def _pack_number(self, position: int, value: Any, packed: Any, offset: int) -> None:
-        pointer, kind, size = self._accepted[position]
-        whole = isinstance(value, int | np.integer | np.bool_)
-        if pointer or not (whole or (kind == "f" and isinstance(value, float | np.floating))):
+        member = self._declared.members[position]
+        if self._accepted[position][0] or not member.takes(value):
             raise self._refusal(position, f"{type(value).__name__} {value!r}")
-        number = np.array(value).astype(f"{kind}{size}")
-        if number != value and kind != "f":
-            raise self._refusal(position, f"{value!r}")
-        packed[offset : offset + size] = number.tobytes()
+        struct.pack_into(f"={member.code}", packed, offset, value)
 
     def _described(self) -> list[_Parameter]:
         """What the compiler says of each parameter, with the members of structs, as they are

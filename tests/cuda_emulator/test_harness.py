@@ -347,8 +347,8 @@ def test_structs_arrive_with_the_arrays_that_they_point_to(working: Load) -> Non
         working("structs")((1,), (4,), (1, (10.0, (values, 3, 4), out, True), 7))
     with pytest.raises(TypeError, match="takes 3 arguments with 8 values, got 3 with 8"):
         working("structs")((1,), (3,), (1, (10.0, (values, 3), 4, out, True), 7))
-    with pytest.raises(TypeError, match="argument 6 must be bool, got float"):
-        working("structs")((1,), (3,), (1, (10.0, (values, 3, 4), out, 1.0), 7))
+    with pytest.raises(TypeError, match="argument 3 must be int32, got float"):
+        working("structs")((1,), (3,), (1, (10.0, (values, 3.0, 4), out, True), 7))
 
 
 def test_template_kernels_sum_rows_by_shuffles(working: Load) -> None:
@@ -677,9 +677,10 @@ _READ_ONLY.flags.writeable = False
     ("arguments", "message"),
     [
         ((_OUT, _IN), "write_at takes 3 arguments with 3 values, got 2 with 2"),
-        ((_OUT, _IN, 2**31), "write_at: argument 2 must be int32, got 2147483648"),
-        ((_OUT, _IN, -(2**31) - 1), "write_at: argument 2 must be int32, got -2147483649"),
+        ((_OUT, _IN, 2**31), "write_at: argument 2 must be int32, got int 2147483648"),
+        ((_OUT, _IN, -(2**31) - 1), "write_at: argument 2 must be int32, got int -2147483649"),
         ((_OUT, _IN, 1.0), "write_at: argument 2 must be int32, got float 1.0"),
+        ((_OUT, _IN, np.True_), "write_at: argument 2 must be int32, got bool np.True_"),
         ((_OUT, _IN, None), "write_at: argument 2 must be int32, got NoneType None"),
         (
             (np.uintp(8), _IN, _AT),

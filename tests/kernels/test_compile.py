@@ -11,7 +11,7 @@ import pytest
 from benchmarks import kim
 from liverank_gpu.backends.cuda.kernels import loader
 from liverank_gpu.backends.cuda.kernels.compile import OPTIONS, compile_source
-from liverank_gpu.backends.cuda.kernels.parameters import parameters_of
+from liverank_gpu.backends.cuda.kernels.parameters import KERNEL, parameters_of
 from liverank_gpu.backends.cuda.programs import Unit, program_kernels, program_source
 from liverank_gpu.errors import BackendUnavailable
 from liverank_gpu.operations.programs import VertexProgram
@@ -97,8 +97,8 @@ def nvrtc() -> Nvrtc:
 def test_kernels_compile_and_keep_their_variables_in_registers(
     nvrtc: Nvrtc, file: str, architecture: str
 ) -> None:
-    source = loader.source(file) + _layouts(file)
-    usages = nvrtc.usage(source, file, loader.kernels(file), architecture)
+    source, kernels = loader.source(file), loader.kernels(file)
+    usages = nvrtc.usage(source + _layouts(source, kernels), file, kernels, architecture)
     if architecture not in TUNED:
         return
     for expression, usage in usages.items():
@@ -129,14 +129,27 @@ template <class... Types> struct LayoutOf<void (*)(Types...)> {
 """
 
 
-def _layouts(file: str) -> str:
-    """Assertions that the compiler lays out parameters as a launch does."""
+def _layouts(source: str, expressions: tuple[str, ...]) -> str:
+    """Assertions that the compiler lays out parameters, and the structs among them, as a launch
+    does.
+    """
     lines = [_LAYOUT]
-    parameters = parameters_of(loader.source(file), loader.kernels(file))
-    for expression, declared in parameters.items():
+    types = {
+        kernel["name"]: [
+            each.replace("const ", "").split()[0] for each in kernel["parameters"].split(",")
+        ]
+        for kernel in KERNEL.finditer(source)
+    }
+    for expression, declared in parameters_of(source, expressions).items():
         offsets = ", ".join(map(str, declared.offsets))
         layout = f"LayoutOf<decltype(&{expression})>::is({{{offsets}}}, {declared.size})"
         lines.append(f'static_assert({layout}, "{expression}");')
+        for member in declared.members:
+            at, (_, _, path) = member.place[0], member.name.partition(".")
+            if path:
+                kind, offset = types[declared.kernel][at], member.offset - declared.offsets[at]
+                same = f"__INTADDR__(&((({kind}*)0)->{path})) == {offset}"
+                lines.append(f'static_assert({same}, "{expression}: {member.name}");')
     return "\n".join(lines)
 
 
@@ -149,6 +162,7 @@ def test_the_kernels_of_the_benchmarks_compile(nvrtc: Nvrtc, architecture: str) 
 @pytest.mark.parametrize("program", [COMPONENTS, PAGERANK], ids=lambda program: program.name)
 def test_programs_compile(nvrtc: Nvrtc, program: VertexProgram, unit: Unit) -> None:
     source, kernels = program_source(program, True, unit), program_kernels(program, unit)
+    source += _layouts(source, kernels)
     for usage in nvrtc.usage(source, program.name, kernels, "sm_90").values():
         assert usage.stack == usage.spill_stores == usage.spill_loads == 0
 

@@ -279,7 +279,7 @@ struct Changes {
     int64 place_of(int source) const { return std::lower_bound(sources.begin(), sources.end(), source) - sources.begin(); }
 };
 
-// Makes r the residual after a batch: see liverank_gpu.operations.residual.ResidualOperations.perturb. Nothing is done, and the
+// Makes r the residual after a batch: see liverank_gpu.operations.residual.Perturb. Nothing is done, and the
 // number of candidates is -1, if that takes more than `most` additions.
 template <class Kind>
 Delta perturb(

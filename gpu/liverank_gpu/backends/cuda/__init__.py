@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from liverank_gpu.backends.cuda.device import CudaDevice, Device, Kernel, Pooled
 from liverank_gpu.backends.cuda.generate import CudaGenerate
 from liverank_gpu.backends.cuda.graph import CudaGraph, CudaLists, CudaRebuild
 from liverank_gpu.backends.cuda.kernels.binaries import Binary, binary_of, binary_of_source
-from liverank_gpu.backends.cuda.kernels.loader import is_cooperative, source
+from liverank_gpu.backends.cuda.kernels.loader import source
 from liverank_gpu.backends.cuda.kernels.page_shape import page_shape
 from liverank_gpu.backends.cuda.kernels.parameters import Parameters, parameters_of
 from liverank_gpu.backends.cuda.launcher import Launcher
@@ -113,16 +114,18 @@ class _LaunchFailed(RuntimeError):
 class _LoadedKernel:
     """See Kernel. A launch costs one call of the driver, with all arguments in one block."""
 
-    def __init__(self, function: Any, parameters: Parameters, cooperative: bool) -> None:
+    def __init__(self, function: Any, parameters: Parameters) -> None:
         """function: cupy.RawKernel"""
         import cupy
         from cuda.bindings import driver
 
         self._parameters = parameters
-        self._launch = driver.cuLaunchCooperativeKernel if cooperative else driver.cuLaunchKernel
-        self._last = () if cooperative else (0,)
+        self._last: tuple[int, ...] = (0,)
+        self._launch = driver.cuLaunchKernel
+        if parameters.cooperative:
+            self._last, self._launch = (), driver.cuLaunchCooperativeKernel
         self._raw = function  # it unloads the code when nobody has it
-        self._shared = 48 << 10  # bytes of dynamic shared memory that need no permission
+        self._shared = 0  # bytes of dynamic shared memory that launches may have
         self._function = driver.CUfunction(function.kernel.ptr)
         self._stream = cupy.cuda.get_current_stream
         self._use_device = cupy.cuda.Device().use
@@ -144,7 +147,8 @@ class _LoadedKernel:
             values = _Block(self._parameters)
         self._parameters.pack_into(values.bytes, args)
         if shared_mem > self._shared:
-            self._shared = self._raw.max_dynamic_shared_size_bytes = shared_mem
+            self._raw.max_dynamic_shared_size_bytes = shared_mem
+            self._shared = shared_mem
         shape = (*(*grid, 1, 1)[:3], *(*block, 1, 1)[:3], shared_mem)
         pointers, stream = values.pointers, self._stream().ptr
         (status,) = self._launch(self._function, *shape, stream, pointers, *self._last)
@@ -175,9 +179,13 @@ def cuda_backend() -> Backend:
     """The backend on CuPy's current device. Raises BackendUnavailable with the reason."""
     try:
         import cupy
+
+        import_module("cuda.bindings.driver")
     except ImportError as error:
+        missing = "cuda-bindings" if error.name and error.name.startswith("cuda") else "CuPy"
         raise BackendUnavailable(
-            "cuda", "CuPy is not installed: pip install -e '.[cuda13]' in the clone of liverank"
+            "cuda",
+            f"{missing} is not installed: pip install -e '.[cuda13]' in the clone of liverank",
         ) from error
     try:
         if cupy.cuda.runtime.getDeviceCount() == 0:
@@ -195,11 +203,11 @@ def cuda_backend() -> Backend:
 
     def loaded(binary: Binary, text: str) -> Callable[[str], Kernel]:
         module = cupy.RawModule(path=str(binary.path))
-        parameters, cooperative = parameters_of(text, binary.names), is_cooperative(text)
+        parameters = parameters_of(text, binary.names)
 
         def get(expression: str) -> Kernel:
             function = module.get_function(binary.names[expression])
-            return _LoadedKernel(function, parameters[expression], cooperative)
+            return _LoadedKernel(function, parameters[expression])
 
         return get
 

@@ -25,7 +25,8 @@ illegal addresses and instructions, timeouts, failed assertions and launches.
 
 _IN_COMMAND = 1 << 15
 """Bytes from pageable memory that the driver copies with a command, without waiting for work that
-was issued before: up to 64 KiB. CuPy's own way, by page-locked memory, takes some 30 µs more.
+was issued before: up to 64 KiB, seen on H100s and H200s beside x86-64. CuPy's own way, by
+page-locked memory, takes some 30 µs more.
 """
 
 

@@ -134,7 +134,7 @@ class CudaResidual:
         tally = self._tally(residual)
         self._launch(
             "perturb",
-            "spread",
+            "scatter",
             self._launch.resident,
             sources,
             contributions,

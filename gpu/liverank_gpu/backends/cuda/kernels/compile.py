@@ -13,7 +13,7 @@ from liverank_gpu.backends.cuda.kernels.loader import COMPILE_OPTIONS, kernels, 
 from liverank_gpu.errors import BackendUnavailable
 
 OPTIONS = (*COMPILE_OPTIONS, "--ftz=true")
-"""As CuPy compiles kernels: it adds the second one itself."""
+"""Numbers too small for float32's normal range are 0, as CuPy has it in its kernels."""
 
 
 @dataclass(frozen=True, slots=True)

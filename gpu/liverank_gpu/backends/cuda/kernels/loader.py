@@ -205,11 +205,6 @@ def kernels(unit: str) -> tuple[str, ...]:
     return (*plain, *instances)
 
 
-def is_cooperative(text: str) -> bool:
-    """Whether the kernels of a text synchronise all blocks, which have to be resident then."""
-    return "this_grid()" in text
-
-
 # ---- constants ----
 
 

@@ -34,7 +34,9 @@ _COMMENT = re.compile(r"//.*")
 _CODES = {
     "bool": "?",
     "char": "b",
+    "signed char": "b",
     "unsigned char": "B",
+    "short": "h",
     "unsigned short": "H",
     "int": "i",
     "unsigned": "I",
@@ -76,8 +78,8 @@ class Member:
         try:
             if self.pointer:
                 return value is None or value.data.ptr >= 0
-            struct.pack(self.code, value)
-        except (AttributeError, struct.error, TypeError):
+            struct.pack(f"={self.code}", value)
+        except (AttributeError, OverflowError, struct.error, TypeError):
             return False
         return True
 
@@ -85,16 +87,23 @@ class Member:
 class Parameters:
     """What a kernel takes.
 
-    kernel   its name
-    members  numbers and pointers, in the order in which a launch gives them
-    offsets  of each parameter
-    size     of the block, in bytes
+    kernel       its name
+    members      numbers and pointers, in the order in which a launch gives them
+    offsets      of each parameter
+    size         of the block, in bytes
+    cooperative  whether the kernel synchronises all blocks, which have to be resident then
     """
 
     def __init__(
-        self, kernel: str, members: tuple[Member, ...], offsets: tuple[int, ...], size: int
+        self,
+        kernel: str,
+        members: tuple[Member, ...],
+        offsets: tuple[int, ...],
+        size: int,
+        cooperative: bool,
     ) -> None:
         self.kernel, self.members, self.offsets, self.size = kernel, members, offsets, size
+        self.cooperative = cooperative
         text, end = "=", 0
         for member in members:
             text += f"{member.offset - end}x{member.code}"
@@ -112,13 +121,14 @@ class Parameters:
 
         block  writable, of `size` bytes
 
-        Raises TypeError if there are too few arguments or too many, or one does not fit.
+        Raises TypeError if there are too few arguments or too many, or one does not fit. (What a
+        tuple has beyond its struct is not looked at; `flattened` does.)
         """
         try:
             if len(arguments) == len(self.offsets):
                 self._pack(block, arguments)
                 return
-        except (AttributeError, IndexError, struct.error, TypeError):
+        except (AttributeError, IndexError, OverflowError, struct.error, TypeError):
             pass
         raise self._refusal(arguments)
 
@@ -165,8 +175,24 @@ def parameters_of(text: str, expressions: Iterable[str]) -> dict[str, Parameters
     what is no declaration of this kind, KeyError for a kernel that is not there.
     """
     kernels = {kernel["name"]: kernel for kernel in KERNEL.finditer(text)}
-    types = _Types(text)
-    return {each: types.parameters(each, kernels[each.split("<")[0]]) for each in expressions}
+    found = {}
+    for expression in expressions:
+        kernel = kernels[expression.split("<")[0]]
+        try:
+            found[expression] = _Types(text, expression, kernel).parameters()
+        except ValueError as error:
+            raise ValueError(f"{expression}: {error}") from error
+    return found
+
+
+def _block(text: str, begin: int) -> str:
+    """What is in braces, behind the first of them."""
+    depth = 1
+    for brace in re.finditer("[{}]", text[begin:]):
+        depth += 1 if brace[0] == "{" else -1
+        if depth == 0:
+            return text[begin : begin + brace.start()]
+    return text[begin:]
 
 
 class _Place(NamedTuple):
@@ -183,25 +209,28 @@ class _Place(NamedTuple):
 
 
 class _Types:
-    """The types of a source text."""
+    """The types of a source text, as one of its kernels sees them."""
 
-    def __init__(self, text: str) -> None:
-        self._text = text
+    def __init__(self, text: str, expression: str, kernel: re.Match[str]) -> None:
+        self._text, self._kernel = text, kernel
         self._aliases = {each["name"]: each["type"] for each in _ALIAS.finditer(text)}
         self._constants = {each["name"]: int(each["number"]) for each in _CONSTANT.finditer(text)}
-
-    def parameters(self, expression: str, kernel: re.Match[str]) -> Parameters:
-        name, _, given = expression.rstrip(">").partition("<")
         if kernel["template"]:
             named = [each.split()[-1] for each in kernel["template"].split(",")]
-            self._aliases |= zip(named, (each.strip() for each in given.split(",")), strict=True)
+            given = expression.rstrip(">").partition("<")[2].split(",")
+            self._aliases |= zip(named, (each.strip() for each in given), strict=True)
+
+    def parameters(self) -> Parameters:
         members: list[Member] = []
         offsets, end = [], 0
+        kernel = self._kernel
         for at, declaration in enumerate(_COMMENT.sub("", kernel["parameters"]).split(",")):
             place = _Place("", end, (at,))
             offset, end, _ = self._add(" ".join(declaration.split()), place, members)
             offsets.append(offset)
-        return Parameters(name, tuple(members), tuple(offsets), end)
+        body = _block(self._text, kernel.end())
+        names, all_offsets = tuple(members), tuple(offsets)
+        return Parameters(kernel["name"], names, all_offsets, end, "this_grid()" in body)
 
     def _add(self, declaration: str, place: _Place, members: list[Member]) -> tuple[int, int, int]:
         """Adds what a declaration declares. Returns its offset, its end, and its alignment."""
@@ -251,6 +280,8 @@ class _Types:
             first, *others = " ".join(line.split()).split(", ")
             if not first:
                 continue
+            if others and "*" in line:
+                raise ValueError(f"struct {kind}: one declaration for each pointer, not {line!r}")
             type_of_all = first[: first.rfind(" ") + 1]
             declared += [first, *(type_of_all + other for other in others)]
         return declared

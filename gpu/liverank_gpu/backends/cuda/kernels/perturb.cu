@@ -1,20 +1,19 @@
-// The residual under local changes (liverank_gpu.operations.residual: perturb, spread, recompute_rows, select_candidates).
+// The residual under local changes (liverank_gpu.operations.residual: Perturb, Scatter, RecomputeRows, SelectCandidates).
 //
 //     perturb            r[w] += α·y[u]/d(u) - α·y[u]/d_old(u) for a touched source u, as contributions and single amounts
-//     spread             r[w] += contribution of u (times w(u,w) if WEIGHTED), over its out-list
+//     scatter            r[w] += contribution of u (times w(u,w) if WEIGHTED), over its out-list
 //     recompute_rows     r = β + α·Σ y[u]/d(u) - (1 - αℓ/d)·y
 //     select_candidates  every v with |r[v]| > floor
 //
 // Launch: BLOCK threads a block, grid-stride loops. A warp takes a chunk of EDGE_CHUNK edges of an out-list, so that a hub is
 // shared by many. tally: int64[Tally::SIZE].
-// Traffic of spread: per edge 4 bytes of neighbour id, streamed, and one atomic addition to a random r.
+// Traffic of scatter: per edge 4 bytes of neighbour id, streamed, and one atomic addition to a random r.
 #include "work_lists.cuh"
 
 // Whether the strength grew so much that added edges are left out of the contribution (liverank_gpu.operations.residual:
-// perturb).
+// Perturb).
 __device__ __forceinline__ bool is_spared(Degree d, Degree old_d) { return WEIGHTED && d > SPARED_GROWTH * old_d; }
 
-// The edges that a batch added, ascending by source and target.
 // liverank_gpu.operations.graph.EdgeChanges
 struct EdgeChanges {
     const int* sources;
@@ -27,6 +26,7 @@ struct EdgeChanges {
     const float* added_weights;
 };
 
+// The edges that a batch added, ascending by source and target.
 struct AddedEdges {
     const int* sources;
     const int* targets;
@@ -40,7 +40,7 @@ struct AddedEdges {
     }
 };
 
-// What a batch adds to r, for `spread`: the contribution and the chunks of each touched source; and single amounts, which are
+// What a batch adds to r, for `scatter`: the contribution and the chunks of each touched source; and single amounts, which are
 // those through loops, removed edges and added edges.
 __global__ void __launch_bounds__(BLOCK, 3) perturb(
     EdgeChanges changes, int64 count, int64 removed, int64 added, const int* __restrict__ out_lengths,
@@ -80,7 +80,7 @@ __global__ void __launch_bounds__(BLOCK, 3) perturb(
 }
 
 // r[w] += contribution over one chunk of an out-list, by a warp.
-__device__ __forceinline__ void spread_chunk(
+__device__ __forceinline__ void scatter_chunk(
     const int* neighbours, const float* weights, int count, double contribution, double* r, const WorkLists& lists,
     ThreadSums& thread, int source, const AddedEdges& left_out) {
     for (int slot = threadIdx.x % WARP; slot < count; slot += WARP) {
@@ -102,7 +102,7 @@ __device__ __forceinline__ void spread_chunk(
 
 // ends[i]: chunks of the out-lists of sources[0 … i], at least one each. Also r[targets[j]] += amounts[j].
 // spared: null, or uint8[count], whether added edges are left out.
-__global__ void __launch_bounds__(BLOCK, 3) spread(
+__global__ void __launch_bounds__(BLOCK, 3) scatter(
     const int* __restrict__ sources, const double* __restrict__ contributions, const int64* __restrict__ ends, int64 count,
     const int* __restrict__ targets, const double* __restrict__ amounts, int64 singles,
     Lists out, Candidates to, int64* tally, const uint8* __restrict__ spared, AddedEdges added) {
@@ -121,7 +121,7 @@ __global__ void __launch_bounds__(BLOCK, 3) spread(
         const float* chunk_weights = WEIGHTED ? out.weights + begin : nullptr;
         const bool sparing = WEIGHTED && spared != nullptr && spared[at];
         const AddedEdges left_out = {added.sources, added.targets, sparing ? added.count : 0};
-        spread_chunk(out.indices + begin, chunk_weights, count, contributions[at], to.r, lists, thread, u, left_out);
+        scatter_chunk(out.indices + begin, chunk_weights, count, contributions[at], to.r, lists, thread, u, left_out);
     }
     for (int64 at = (int64)blockIdx.x * BLOCK + threadIdx.x; at < singles; at += (int64)gridDim.x * BLOCK) {
         accumulate((int)targets[at], amounts[at], to.r, lists, thread);

@@ -34,7 +34,7 @@ __global__ void __launch_bounds__(BLOCK, 4) update_ranks(
         const int64 begin = in.starts[v], end = begin + in.lengths[v];
         double sum = 0.0;
         for (int64 slot = begin + first; slot < end; slot += LANES)
-            sum += edge_amount(ranking.contributions[in.indices[slot]], in.weights, slot);
+            sum += edge_amount(ranking.contributions[__ldg(in.indices + slot)], in.weights, slot);
         // also keeps the threads of a block together, before one of them changes the state of v
         sum = group_sum<LANES>(sum);
         if (first == 0 && counted.update(ranking, v, sum, in.lengths[v]).expands) expanding[v] = 1;
@@ -100,6 +100,6 @@ __global__ void __launch_bounds__(BLOCK) expand(
             if (loop[u] != 0) states[u] = AFFECTED;
         }
         const int64 begin = out.starts[u], end = begin + out.lengths[u];
-        for (int64 slot = begin + first; slot < end; slot += LANES) states[out.indices[slot]] = AFFECTED;
+        for (int64 slot = begin + first; slot < end; slot += LANES) states[__ldg(out.indices + slot)] = AFFECTED;
     }
 }
