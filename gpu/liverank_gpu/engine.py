@@ -284,6 +284,8 @@ class Engine:
         self._begin()
         if not self._group.divided:
             self.check_memory(batch.operations, batch.vertices)
+            # before programs copy the graph, which they do where there is room beside the batch
+            self._iterate.reserve(max(self._graph.vertices, batch.vertices))
         self.programs.prepare(batch)
         update = self._graph.apply(batch, reserve=self._iterate.reserve)
         self._unfollowed = update

@@ -402,7 +402,8 @@ class InitialiseProgram(Operation[None]):
 
 @dataclass(slots=True, eq=False)
 class RunProgram(Operation[None]):
-    """Up to `supersteps` more supersteps.
+    """Up to `supersteps` more supersteps. Out of core which vertices are active after them is not
+    listed: one run is the whole one (liverank_gpu.out_of_core.windows).
 
     mode  ``synchronous``: values that are sent are those before the superstep.
           ``asynchronous``: they may be newer, for monotone programs

@@ -82,7 +82,7 @@ class WindowedNeighbours:
         active, device = self._active, self._graph.backend.device
         lengths = self._graph.view.incoming.row_lengths
         bounds, now = lengths.copy(), 0
-        while active.count:
+        while active.any_active:
             for window, view in self._graph.run.visit_active():
                 now += 1
                 lists = view.incoming._replace(weights=None)
@@ -113,7 +113,7 @@ class WindowedNeighbours:
         passes = self._graph.stream.passes
         self._active.activate(self._graph.backend.xp.flatnonzero(flags), passes)
         self._active.since[:] = passes
-        return self._active.count > 0
+        return self._active.any_active
 
     def program_graph(self) -> ProgramGraph:
         if self._viewed is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, cast
 
 import numpy as np
@@ -131,7 +131,7 @@ class WindowStream:
         float32[slots]. Work on it has to be complete when the next one is asked for. Raises
         OSError.
         """
-        return self.visit(_each)
+        return self.visit(_every_window)
 
     def visit(
         self, is_needed: Callable[[Window], bool]
@@ -388,9 +388,9 @@ class ActiveWindows:
         self._newest = self._backend.device.to_host(self.blocks)
 
     @property
-    def count(self) -> int:
-        """Windows that are active."""
-        return sum(map(self._is_active, range(len(self.since))))
+    def any_active(self) -> bool:
+        """Whether a window is active."""
+        return any(map(self._is_active, range(len(self.since))))
 
     def is_active(self, window: Window) -> bool:
         """Whether a source of the window became active since it was processed."""
@@ -436,14 +436,17 @@ class WindowRun:
     alternates, by rounding alone.
 
     local      that of the backend, which is given each window
-    active     which windows have something to do
     processed  windows that were processed
     """
 
     def __init__(self, backend: Backend, view: GraphView, stream: WindowStream) -> None:
         self.local, self._backend, self._view, self._stream = backend.run, backend, view, stream
-        self.active = ActiveWindows(backend, view.vertices, len(stream.windows))
         self.processed = 0
+
+    @cached_property
+    def active(self) -> ActiveWindows:
+        """Which windows have something to do: for programs alone, whose budget has them."""
+        return ActiveWindows(self._backend, self._view.vertices, len(self._stream.windows))
 
     def __call__(self, operation: Operation[Result], /) -> Result:
         if isinstance(operation, RunProgram):
@@ -454,7 +457,8 @@ class WindowRun:
         if not operation.divides:
             raise NotImplementedError(f"no {type(operation).__name__} window by window")
         results = [
-            self.local(operation.over(view, window.rows)) for window, view in self._visit(_each)
+            self.local(operation.over(view, window.rows))
+            for window, view in self._visit(_every_window)
         ]
         total: Result = combined(operation, results, sum)
         return total
@@ -476,17 +480,18 @@ class WindowRun:
 
     def _run_program(self, do: RunProgram) -> None:
         """To its end: which vertices are active after the last superstep is not listed, and the
-        count is then that of the windows that are.
+        count then says whether any is.
         """
         if do.program.every_vertex:
             run_every_vertex(do, self, partial(self._aggregated, do))
             return
         state, windows, in_place = do.state, self.active, do.mode == "asynchronous"
-        steps = self._backend.xp.full(len(state.values), NEVER, np.int32)
+        xp = self._backend.xp
+        steps = xp.full(len(state.values), NEVER, np.int32)
         first = state.active[: state.count]
         steps[first] = 0
         windows.begin(first)
-        values = (state.values, state.values if in_place else state.values.copy())
+        values = (state.values, state.values if in_place else xp.empty_like(state.values))
         stamps = (steps, steps if in_place else steps.copy())
         step = WindowState(*values, *stamps, windows.blocks, windows.shift)
         gather = Gather(do.program, do.parameters, do.graph, step)
@@ -512,7 +517,7 @@ class WindowRun:
                 windows.since[:] = now
                 windows.refresh()
             state.supersteps += 1
-            state.count = windows.count
+            state.count = int(windows.any_active)
         state.values = step.values
 
     def _aggregated(self, do: RunProgram, values: Array) -> float:
@@ -522,5 +527,5 @@ class WindowRun:
         return state.aggregate
 
 
-def _each(_: Window) -> bool:
+def _every_window(_: Window) -> bool:
     return True

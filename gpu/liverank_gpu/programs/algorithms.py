@@ -446,6 +446,7 @@ def _labels(graph: AnalysedGraph, iterations: int, order: Order) -> Parts:
             following = labels.copy()
             for rows, votes in neighbours.votes(labels):
                 following[rows] = most_frequent(xp, votes, labels[rows])
+                del votes  # the next ones are not made beside them
             may_change = neighbours.changed(following != labels)
             labels = following
             done += 1

@@ -156,17 +156,21 @@ class MemoryNeighbours:
         return self.run(CoreNumbers(lists))
 
     def votes(self, labels: Array) -> Iterator[tuple[slice, Array]]:
-        graph, xp = self._graph, self._graph.backend.xp
         if self._entries is None:
-            rows, neighbours, _ = graph.backend.rebuild.entries(graph.outgoing.csr)
-            if graph.directed:
-                others = graph.backend.rebuild.entries(graph.incoming.csr)
-                rows = xp.concatenate([rows, others[0]])
-                neighbours = xp.concatenate([neighbours, others[1]])
-            self._entries = rows.astype(np.int64) << 32, neighbours
+            self._entries = self._entries_of_both()
         keys, neighbours = self._entries
         self._read(len(keys))
         yield slice(None), keys | labels[neighbours]
+
+    def _entries_of_both(self) -> tuple[Array, Array]:
+        """The entries of both directions: rows, in the upper half of an int64, and neighbours."""
+        graph, xp = self._graph, self._graph.backend.xp
+        rows, neighbours, _ = graph.backend.rebuild.entries(graph.outgoing.csr)
+        if graph.directed:
+            others = graph.backend.rebuild.entries(graph.incoming.csr)
+            rows = xp.concatenate([rows, others[0]])
+            neighbours = xp.concatenate([neighbours, others[1]])
+        return rows.astype(np.int64) << 32, neighbours
 
     def changed(self, flags: Array) -> bool:
         return bool(self._graph.backend.device.sum(flags))

@@ -28,8 +28,7 @@ from liverank_gpu.pagerank.strategies import Solve, tell_unconverged
 from liverank_gpu.personalized.batch import QueryBatch
 from liverank_gpu.personalized.resolve import AnyQuery, ResolvedQuery, checked_among, resolve
 from liverank_gpu.personalized.watched import Registration, require_watchable
-from liverank_gpu.programs.answer import Answer
-from liverank_gpu.programs.running import AnyProgram
+from liverank_gpu.programs.running import Programs
 from liverank_gpu.sharded.cluster import Cluster, started_workers
 from liverank_gpu.sharded.columns import ListLayout
 from liverank_gpu.sharded.dask_workers import Workers
@@ -359,10 +358,19 @@ class ShardedEdgeReader(EdgeReader):
         return self._workers.everywhere("read", method, *arguments)
 
 
+class _NoPrograms(Programs):
+    """Programs need the graph on one device: NotImplementedError."""
+
+    def _begun(self, *_: Any, **__: Any) -> NoReturn:
+        raise NotImplementedError("programs do not run on a graph in shards")
+
+
 class ShardedEngine(Engine):
     """An Engine whose graph and ranks are in several shards: calls go to all of them, and what
     they return is joined. What an Engine does without vertices, estimates of memory and ranks of a
     snapshot, is done in this process.
+
+    It has one owner at a time, too, but not every call notices that another thread is in one.
 
     ids  which ids are vertices
     shard_vertices, shard_edges, shard_bytes  of each shard, at the last `publish` or `restore`:
@@ -398,6 +406,7 @@ class ShardedEngine(Engine):
         fewer GPUs than shards; ClusterUnavailable, ShardLost.
         """
         super().__init__(options, host_backend(), unconverged)
+        self.programs = _NoPrograms(self._graph)
         if backend not in get_args(BackendName):
             raise InvalidValue("backend", backend, "'auto', 'cpu', 'cuda' or 'reference'")
         if isinstance(shards, bool) or not isinstance(shards, int) or shards < 1:
@@ -605,17 +614,6 @@ class ShardedEngine(Engine):
         """See Engine.edge_weights. Raises OutOfMemory, ShardLost."""
         weights = self.edge_reader.capture().joined().weights
         return np.ones(self.edges, np.float32) if weights is None else weights
-
-    def run(
-        self,
-        program: AnyProgram,
-        *,
-        after: Answer | None = None,
-        mode: str = "synchronous",
-        **parameters: float,
-    ) -> NoReturn:
-        """Raises NotImplementedError: programs need the graph on one device."""
-        raise NotImplementedError("programs do not run on a graph in shards")
 
     def check_alive(self) -> None:
         """Raises ShardLost if a shard is known to be lost. Any thread may call it."""

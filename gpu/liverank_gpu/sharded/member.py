@@ -58,6 +58,7 @@ class ShardGroup(Group):
         solving, following, answering, counted, *offers = self._communicator.sums(
             [*flags, *pages.offer(view)]
         )
+        self.following = True  # whatever fails from here on
         self._graph.agree_on_count(counted)
         pages.agree(*offers)
         self.solving = self.ended_early = solving > 0.0
@@ -65,7 +66,6 @@ class ShardGroup(Group):
             self._iterate.invalidate()
         if following or answering:
             self._queries.reset()
-        self.following = True
 
 
 class Leading(NamedTuple):

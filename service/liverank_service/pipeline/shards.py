@@ -72,7 +72,7 @@ class _WorkersWhenCalled(Workers):
         after `close`: a ShardLost would be one of now.
         """
         if self._closed:  # only captures are used for longer than their shards
-            raise NotReady("the shards that were captured are lost")
+            raise NotReady("the shards have ended")
         if self.started is None:
             # Dask raises RuntimeError if a worker ends while it starts
             with self._answering(OSError, CancelledError, RuntimeError):

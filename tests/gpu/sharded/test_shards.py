@@ -413,6 +413,8 @@ BESIDE_THE_GRAPH = {
     "step",
     "end_stage",
     "stage_seconds",
+    # refuses
+    "run",
     # of an engine without vertices
     "staging_buffer",
     "ranks_of",
@@ -428,3 +430,15 @@ def test_every_call_of_an_engine_goes_to_the_shards() -> None:
     calls = {name for name in vars(Engine) if not name.startswith("_")}
     others = {name for name in vars(ShardedEngine) if not name.startswith("_")}
     assert calls - others == BESIDE_THE_GRAPH
+
+
+def test_programs_are_refused() -> None:
+    engine = ShardedEngine(workers=ThreadWorkers(Options(), 2, backend_named("cpu")))
+    for call in (
+        lambda: engine.run("components"),
+        lambda: engine.programs.run("components"),
+        lambda: engine.programs.begin("components"),
+    ):
+        with pytest.raises(NotImplementedError, match="on a graph in shards"):
+            call()
+    assert engine.programs.nbytes == 0

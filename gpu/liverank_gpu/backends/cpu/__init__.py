@@ -10,7 +10,7 @@ from liverank_gpu.backends.cpu.analysis import ANALYSIS, CpuComponents
 from liverank_gpu.backends.cpu.device import CpuDevice
 from liverank_gpu.backends.cpu.generate import CpuGenerate
 from liverank_gpu.backends.cpu.graph import CpuGraph, CpuLists, CpuRebuild
-from liverank_gpu.backends.cpu.programs import PROGRAMS
+from liverank_gpu.backends.cpu.programs import PROGRAM_OPERATIONS
 from liverank_gpu.backends.cpu.published import CpuForwardPush, CpuPublished
 from liverank_gpu.backends.cpu.residual import RESIDUAL, ROUNDS, CpuFrontier
 from liverank_gpu.backends.cpu.select import CpuSelect
@@ -27,7 +27,7 @@ def cpu_backend() -> Backend:
     return Backend(
         name="cpu",
         costs=HOST_COSTS,
-        run=Kernels(SWEEPS, MULTIVECTOR, RESIDUAL, ROUNDS, PROGRAMS, ANALYSIS),
+        run=Kernels(SWEEPS, MULTIVECTOR, RESIDUAL, ROUNDS, PROGRAM_OPERATIONS, ANALYSIS),
         device=device,
         graph=graph,
         rebuild=rebuild,

@@ -372,7 +372,7 @@ def _gather(do: Gather) -> Gathered:
     )
 
 
-PROGRAMS: Table = {
+PROGRAM_OPERATIONS: Table = {
     InitialiseProgram: _initialise,
     RunProgram: _run,
     SupportsAny: _supports_any,

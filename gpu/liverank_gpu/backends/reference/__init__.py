@@ -21,7 +21,7 @@ from __future__ import annotations
 from liverank_gpu.backends.cpu.device import CpuDevice
 from liverank_gpu.backends.reference.algorithms import ANALYSIS, ReferenceGenerate
 from liverank_gpu.backends.reference.graph import ReferenceGraph, ReferenceLists, ReferenceRebuild
-from liverank_gpu.backends.reference.programs import PROGRAMS
+from liverank_gpu.backends.reference.programs import PROGRAM_OPERATIONS
 from liverank_gpu.backends.reference.sets import (
     ReferenceForwardPush,
     ReferenceFrontier,
@@ -47,7 +47,7 @@ def reference_backend() -> Backend:
     return Backend(
         name="reference",
         costs=HOST_COSTS,
-        run=Kernels(SWEEPS, MULTIVECTOR, RESIDUAL, ROUNDS, PROGRAMS, ANALYSIS),
+        run=Kernels(SWEEPS, MULTIVECTOR, RESIDUAL, ROUNDS, PROGRAM_OPERATIONS, ANALYSIS),
         device=device,
         graph=graph,
         rebuild=ReferenceRebuild(graph),

@@ -380,7 +380,7 @@ def _gather(do: Gather) -> Gathered:
     return Gathered(active, messages)
 
 
-PROGRAMS: Table = {
+PROGRAM_OPERATIONS: Table = {
     InitialiseProgram: _initialise,
     RunProgram: _run,
     SupportsAny: _supports_any,
