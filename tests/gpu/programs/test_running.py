@@ -10,6 +10,7 @@ import pytest
 from liverank_gpu import PROGRAMS, EdgeBatch, Engine, InvalidValue, Options, OutOfMemory, ProgramRun
 from liverank_gpu.operations.analysis import CoreNumbers
 from liverank_gpu.operations.backend import Backend
+from liverank_gpu.pagerank.iterate import Workspace
 from tests.gpu.observed import observed
 
 KINDS: list[dict[str, Any]] = [
@@ -142,6 +143,24 @@ def test_a_run_for_whose_copy_there_is_no_memory_fails_and_the_batch_stands(
     with pytest.raises(OutOfMemory, match="a program and a copy of the graph needs"):
         engine.programs.begin("levels")
     assert len(engine.run("levels").values) == 30  # needs no copy
+
+
+def test_a_batch_for_whose_ranks_there_is_no_memory_costs_a_run_nothing(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = _engine(backend)
+    expected = engine.run("levels").values.tolist()
+    run = engine.programs.begin("levels")
+
+    def fails(*_: Any) -> None:
+        raise OutOfMemory("the ranks", 2, 1)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Workspace, "reserve", fails)
+        with pytest.raises(OutOfMemory, match="the ranks"):
+            engine.apply(EdgeBatch.of([(0, 40)]))
+    assert engine.memory()["programs"] == 0
+    assert _stepped(engine, run).values.tolist() == expected
 
 
 def test_a_run_whose_step_fails_has_ended_with_this_error(backend: Backend) -> None:
