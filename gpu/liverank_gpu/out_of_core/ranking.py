@@ -102,6 +102,7 @@ class Budget:
     """How a budget is divided for one graph.
 
     memory     the budget, in bytes
+    vertices   of the graph
     each       bytes of all arrays over the vertices, for each of them
     values     bytes of keys and of all these arrays
     weighted   whether edges have weights

@@ -220,7 +220,7 @@ class VertexTriangles(NamedTuple):
 
     counts  int64[n], by row
     degree  integer[n], neighbours, by row
-    rows    what takes arrays over rows to positions
+    rows    integer[n], the row of each position, or all in order
     edges   of the graph
     passes  over them
     """
@@ -296,9 +296,11 @@ class AnalysedGraph(Protocol):
     def neighbours(self, repeats: bool = False) -> AbstractContextManager[Neighbours]:
         """repeats  whether they are for votes"""
 
-    def vertex_triangles(self) -> VertexTriangles: ...
+    def vertex_triangles(self) -> VertexTriangles:
+        """Directions, loops and weights aside."""
 
-    def edge_triangles(self) -> EdgeTriangles: ...
+    def edge_triangles(self) -> EdgeTriangles:
+        """Likewise."""
 
     def trusses(self, partitions: int) -> AbstractContextManager[Trusses]:
         """partitions  at least about as many"""
@@ -307,7 +309,7 @@ class AnalysedGraph(Protocol):
 class Computed(NamedTuple):
     """What an algorithm found.
 
-    values      by position, or those of `ends`
+    values      float64 or integer[n], by position; with `ends` integer[m], of their edges
     supersteps  passes over the graph
     edges       edges read
     summary     see Answer
