@@ -33,6 +33,7 @@ CALLS = {
 BODIES = {name: call["requestBody"] for name, call in CALLS.items() if "requestBody" in call}
 
 GENERATOR = "openapi-python-client==0.29.*"
+FETCH_GENERATOR = "openapi-generator-cli==7.26.*"
 TYPESCRIPT = ("openapi-typescript@7", "typescript@5")
 
 
@@ -171,16 +172,34 @@ def document(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
+def install(package: str, folder: Path) -> Path:
+    """Installs a generator that is a Python package; the folder of its commands."""
+    name = package.partition("=")[0]
+    run(sys.executable, "-m", "venv", "--without-pip", name, cwd=folder)
+    pip = [sys.executable, "-m", "pip", "--python", f"{name}/bin/python"]
+    installed(run(*pip, "install", "--quiet", "--no-compile", package, cwd=folder))
+    return folder / name / "bin"
+
+
+@pytest.fixture(scope="module")
+def node_tools(document: Path) -> Path:
+    """The folder of the commands of TYPESCRIPT."""
+    if shutil.which("npm") is None:
+        pytest.skip("npm is not installed")
+    folder = document.parent
+    (folder / "package.json").write_text("{}")
+    installed(run("npm", "install", "--silent", "--no-audit", *TYPESCRIPT, cwd=folder))
+    return folder / "node_modules" / ".bin"
+
+
 def test_a_python_client_is_generated_without_a_warning(document: Path) -> None:
     folder = document.parent
-    run(sys.executable, "-m", "venv", "--without-pip", "generator", cwd=folder)
-    pip = [sys.executable, "-m", "pip", "--python", "generator/bin/python"]
-    installed(run(*pip, "install", "--quiet", "--no-compile", GENERATOR, cwd=folder))
+    generator = install(GENERATOR, folder) / "openapi-python-client"
     overrides = dict.fromkeys(EXPORTED, "application/octet-stream")
     config = folder / "config.json"
     config.write_text(json.dumps({"post_hooks": [], "content_type_overrides": overrides}))
     done = run(
-        *("generator/bin/openapi-python-client", "generate", "--path", document),
+        *(generator, "generate", "--path", document),
         *("--config", config, "--output-path", "generated", "--fail-on-warning"),
         cwd=folder,
     )
@@ -191,14 +210,31 @@ def test_a_python_client_is_generated_without_a_warning(document: Path) -> None:
     assert compileall.compile_dir(folder / "generated", quiet=1)
 
 
-def test_typescript_types_are_generated_and_compile(document: Path) -> None:
-    if shutil.which("npm") is None:
-        pytest.skip("npm is not installed")
+def test_a_typescript_fetch_client_is_generated_and_compiles(
+    document: Path, node_tools: Path
+) -> None:
+    if shutil.which("java") is None:
+        pytest.skip("java is not installed, in which the generator runs")
     folder = document.parent
-    (folder / "package.json").write_text("{}")
-    installed(run("npm", "install", "--silent", "--no-audit", *TYPESCRIPT, cwd=folder))
-    tools = folder / "node_modules" / ".bin"
-    done = run(tools / "openapi-typescript", document, "-o", "schema.d.ts", cwd=folder)
+    generator = install(FETCH_GENERATOR, folder) / "openapi-generator-cli"
+    arguments = ("generate", "-g", "typescript-fetch", "-i", document, "-o", "fetch")
+    done = run(generator, *arguments, cwd=folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    client = "".join(path.read_text() for path in folder.glob("fetch/apis/*.ts"))
+    names = {name.replace("_", "").lower() for name in CALLS}
+    assert names <= set(re.findall(r"async (\w+)\(", client.lower()))
+    (folder / "fetch" / "use.ts").write_text(
+        'import { RanksApi, type TopAnswer } from "./index";\n'
+        'export const top: Promise<TopAnswer> = new RanksApi().top({ graph: "g", k: 3 });\n'
+    )
+    target = ("--target", "es2020", "--moduleResolution", "node")
+    done = run(node_tools / "tsc", "--noEmit", "--strict", *target, "fetch/use.ts", cwd=folder)
+    assert done.returncode == 0, done.stdout
+
+
+def test_typescript_types_are_generated_and_compile(document: Path, node_tools: Path) -> None:
+    folder = document.parent
+    done = run(node_tools / "openapi-typescript", document, "-o", "schema.d.ts", cwd=folder)
     assert done.returncode == 0, done.stdout + done.stderr
     names = "".join(f'export type T_{name} = operations["{name}"];\n' for name in CALLS)
     (folder / "use.ts").write_text(
@@ -207,5 +243,5 @@ def test_typescript_types_are_generated_and_compile(document: Path) -> None:
         'export const version: components["schemas"]["Receipt"]["version"] = 1;\n'
         'export const query: operations["top"]["parameters"]["query"] = { k: 3 };\n'
     )
-    done = run(tools / "tsc", "--noEmit", "--strict", "use.ts", cwd=folder)
+    done = run(node_tools / "tsc", "--noEmit", "--strict", "use.ts", cwd=folder)
     assert done.returncode == 0, done.stdout
