@@ -368,6 +368,7 @@ class Personalized:
     method       what ran: ``push``, ``pushopt``, ``pull``, or ``hybrid`` where more than one did
     iterations   sweeps plus work-list rounds
     trace        what each step did, if that was asked for
+    refused      why what was found first was no answer, so that this is of plain sweeps; or None
     """
 
     vertices: NDArray[np.int64]
@@ -380,3 +381,4 @@ class Personalized:
     settled_set: bool = False
     groups: tuple[int, ...] = ()
     ties: tuple[int, ...] = ()
+    refused: str | None = None

@@ -35,7 +35,7 @@ from liverank_gpu.types import LARGEST_ERROR
 USELESS_BOUND = 0.5
 """An error bound above it means that ranks are no better than none."""
 
-_ROUNDING = 2.0**-40
+ROUNDING = 2.0**-40
 """What ‖y‖₁ may differ from Σy, relative to it."""
 
 Arrays = dict[str, NDArray[Any]]
@@ -62,7 +62,7 @@ def passed(
     if iterate.graph.ids.count == 0:
         return solved, min(bound, LARGEST_ERROR)
     measured, reason = _measure(iterate, bound, solved.iterations > 0)
-    if reason is None and measured > _ROUNDING:
+    if reason is None and measured > ROUNDING:
         if measured > bound or bound > USELESS_BOUND:
             reason = f"negative ranks sum to {-0.5 * measured:.1e}"
         else:
@@ -158,7 +158,7 @@ def stored_fault(arrays: Arrays, numbers: Numbers) -> str | None:
     if not 0.0 <= numbers["error_bound"] <= LARGEST_ERROR:
         return f"its error bound is {numbers['error_bound']:g}"
     least, largest = float(values.min()) / mass, float(values.max()) / mass
-    if not (least >= -_ROUNDING and largest < inf):
+    if not (least >= -ROUNDING and largest < inf):
         return f"its ranks are from {least:g} to {largest:g}"
     return None
 

@@ -568,7 +568,7 @@ class FirstPlaces:
         behind = values[-1] if len(values) > k else -np.inf
         bounded = _bounded(leading.vertices, values, mass, bound, behind)
         # the next Jacobi step, which is equal where in-lists are
-        returned = iterate.options.damping * leading.loop / np.maximum(leading.degree, 1e-300)
+        returned = iterate.options.damping * (leading.loop / np.maximum(leading.degree, 1e-300))
         alike = bounded.alike(values + leading.residuals / (1.0 - returned))
         ties = _ties(iterate, found, alike, leading.vertices, values) if len(alike) else None
         if ties is not None:

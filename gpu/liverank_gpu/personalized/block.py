@@ -27,6 +27,7 @@ from liverank_gpu.pagerank.iterate import Deflation, transition_error
 from liverank_gpu.pagerank.places import CHECK, BoundedPlaces, GraphVertices, ProvenPlaces, without
 from liverank_gpu.personalized.certified_top_k import ties_of
 from liverank_gpu.personalized.forecast import DOUBT, first_bound
+from liverank_gpu.personalized.gate import Gate
 from liverank_gpu.personalized.iterate import SEED_CORRECTION
 from liverank_gpu.personalized.query import QueryContext
 from liverank_gpu.personalized.resolve import ResolvedQuery
@@ -241,7 +242,7 @@ class Block:
         ended |= ~missed
         self.unfinished = ~ended
         if self.iterations >= self.options.max_iterations:
-            self.done, self.unfinished[:] = True, False
+            self.done, self.unfinished = True, missed & self._faulty()
         elif ended.all():
             # what stalled has less rounding alone, and may do without the correction
             self.done, self.unfinished = True, missed
@@ -256,6 +257,15 @@ class Block:
             self._forecast.record(self.options.damping, np.inf, after, sweeps)
         if deflation is not None and self._trial.fails(bounds, ended, self.done):
             self._start_again()
+
+    def _faulty(self) -> NDArray[np.bool_]:
+        """bool[queries]: whether y is no answer."""
+        gates = map(self._gate, range(len(self.queries)))
+        return np.array([gate.fault() is not None for gate in gates])
+
+    def _gate(self, column: int) -> Gate:
+        mass, bound = float(self._certificate.mass[column]), float(self.error_bounds[column])
+        return Gate(mass, bound, lambda: self._values[:, column], self._vertices)
 
     def _start_again(self) -> None:
         if 2 * self.iterations <= self.options.max_iterations:
@@ -365,7 +375,7 @@ class Block:
             query = self.queries[column]
             assert query.target != "error"
             proven = ProvenPlaces.of(*places.certified(query.k))
-            if proven.meet(query.target):
+            if proven.meet(query.target) and self._certificate.mass[column] > 0.0:
                 self._proven[column] = self._answer(column, places)
             size = float(errors[column])
             self._next_check[column] = places.next_check(query.k, query.target, size)
@@ -380,11 +390,11 @@ class Block:
         return [answers[column] for column in range(len(self.queries))]
 
     def _answer(self, column: int, places: BoundedPlaces) -> Personalized:
-        k, mass = self.queries[column].k, float(self._certificate.mass[column])
+        k = self.queries[column].k
         return Personalized(
             vertices=places.vertices[:k],
             # a negative entry is so by less than the error
-            ranks=np.maximum(places.values[:k], 0.0) / (mass if mass > 0.0 else 1.0),
+            ranks=np.maximum(places.values[:k], 0.0) / self._gate(column).divisor(),
             error_bound=min(2.0, float(self.error_bounds[column])),
             **ProvenPlaces.of(*places.certified(k))._asdict(),
             method="pull",

@@ -154,7 +154,7 @@ def certified_top_k(
     # the others include the last of the best, which is behind all other places anyhow
     bounded = BoundedPlaces(vertices, best_values, lower, upper, highest_other())
     # the next Jacobi step: what the in-list sends, whether or not a push has taken it into y yet
-    returned = damping * best.loop / np.maximum(best.degree, 1e-300)
+    returned = damping * (best.loop / np.maximum(best.degree, 1e-300))
     alike = bounded.alike(best_values + best.residuals / (1.0 - returned))
     if len(alike):
         ties = ties_of(found.identical_to(alike), vertices, iterate.seeds, among)

@@ -37,6 +37,7 @@ from liverank_gpu.personalized.forecast import (
     PushForecast,
     first_bound,
 )
+from liverank_gpu.personalized.gate import Gate
 from liverank_gpu.personalized.iterate import SEED_CORRECTION, PersonalizedIterate, WorkspacePool
 from liverank_gpu.personalized.resolve import ResolvedQuery
 from liverank_gpu.trace import Trace, TraceStep
@@ -111,6 +112,8 @@ class Query:
 
     iterate  its vector
     pulling  whether it continues by dense sweeps
+    refused  why what it came to first was no answer, so that it began again by plain sweeps; or
+             None (liverank_gpu.personalized.gate)
     Raises OutOfMemory.
     """
 
@@ -122,6 +125,8 @@ class Query:
         """
         self.query = query
         self.iterations = 0
+        self.refused: str | None = None
+        self._limit = query.options.max_iterations
         self._pool = context.pool
         self._forecast, self._block_cost = context.forecast, block_cost
         self._pushed = self._pulled = self._plain = False
@@ -203,6 +208,8 @@ class Query:
         elif not self.done:
             deflated = self._pull()
         self._check_target()
+        if self.done and self.refused is None and not self._is_proven:
+            self._pass_gate()
         if self.done and self._bounds:
             damping = self.iterate.options.damping
             sweeps = len(self._bounds) - 1
@@ -222,6 +229,19 @@ class Query:
         self.iterate.restart()
         self._begin()
         self._plain = self.pulling = True
+
+    def _pass_gate(self) -> None:
+        """Starts again, by plain sweeps, where what was found is no answer."""
+        self.refused = self._gate.fault()
+        if self.refused is not None:
+            self._limit = self.iterations + self.iterate.options.max_iterations
+            self._start_plain()
+
+    @property
+    def _gate(self) -> Gate:
+        iterate = self.iterate
+        mass, bound = float(iterate.certificate.mass), iterate.error_bound
+        return Gate(mass, bound, lambda: iterate.workspace.values, iterate.vertices)
 
     # ---- push ----
 
@@ -248,13 +268,14 @@ class Query:
                     end=pushed.end,
                 )
             )
+        ended = pushed.end == "floor" or self.iterations >= self._most_rounds
         if self.query.method == "push":
-            self.done = pushed.end == "floor" or self.iterations >= self._most_rounds
+            self.done = ended
             return
         # not all work was used, so the next work-list alone is too long
         costs = iterate.graph.backend.costs
         stuck = pushed.end == "work" and costs.of_push(pushed) <= edges * costs.pushed_edge
-        self.pulling = iterate.dense or stuck or pushed.end == "floor" or not self._push_pays()
+        self.pulling = iterate.dense or stuck or ended or not self._push_pays()
         sweeps = self.pulling and self._block_cost is None and iterate.certificate.mass > 0.0
         if sweeps and not self._trial.expected:
             iterate.correct_at_seeds()
@@ -331,8 +352,7 @@ class Query:
                 )
             )
         self._bounds.append(bound)
-        limit = iterate.options.max_iterations
-        self.done = bool(self._stall.stalled(bound)) or self.iterations >= limit
+        self.done = bool(self._stall.stalled(bound)) or self.iterations >= self._limit
         return deflation is not None
 
     @property
@@ -355,8 +375,15 @@ class Query:
             self.done = True
         elif target != "error" and residual_l1 <= self._next_check:
             self._places = certified_top_k(iterate, self.query.k, self.query.among, target)
-            self.done = self.done or self._places.proven.meet(target)
+            self.done = self.done or self._is_proven
             self._next_check = self._places.next_check
+
+    @property
+    def _is_proven(self) -> bool:
+        """Whether the target of its places is met, which can be before Σy is positive."""
+        places, target = self._places, self.query.target
+        met = places is not None and target != "error" and places.proven.meet(target)
+        return met and self.iterate.certificate.mass > 0.0
 
     def places(self) -> CertifiedTopK:
         """The places now."""
@@ -368,12 +395,11 @@ class Query:
         places  what `places` returned, if it was called before
         """
         iterate, places = self.iterate, places or self.places()
-        mass = float(iterate.certificate.mass)
         used = [name for name, ran in (("push", self._pushed), ("pull", self._pulled)) if ran]
         return Personalized(
             vertices=places.vertices,
             # a negative entry is so by less than the error
-            ranks=np.maximum(places.values, 0.0) / (mass if mass > 0.0 else 1.0),
+            ranks=np.maximum(places.values, 0.0) / self._gate.divisor(),
             error_bound=min(2.0, iterate.error_bound),
             **places.proven._asdict(),
             method=used[0] if len(used) == 1 else self.query.method,
@@ -381,6 +407,7 @@ class Query:
             trace=Trace.of(len(self.query.seeds.vertices), self.iterations, self._steps)
             if self.query.trace
             else None,
+            refused=self.refused,
         )
 
     def close(self) -> None:

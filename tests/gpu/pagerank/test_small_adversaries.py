@@ -6,7 +6,7 @@ which is at most 2; and `converged` has to be true.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from itertools import product
 from typing import Any
@@ -73,7 +73,7 @@ def _weights(generator: np.random.Generator, count: int) -> np.ndarray[Any, np.d
     return (10.0 ** generator.uniform(-span, span, count)).astype(np.float32)
 
 
-def _batches(generator: np.random.Generator, shape: str, weighted: bool) -> list[EdgeBatch]:
+def batches_of(generator: np.random.Generator, shape: str, weighted: bool) -> list[EdgeBatch]:
     vertices, edges = SHAPES[shape]
 
     def inserting(pairs: list[Pair], **others: Any) -> EdgeBatch:
@@ -100,9 +100,14 @@ def _batches(generator: np.random.Generator, shape: str, weighted: bool) -> list
     ]
 
 
-def exact_ranks(engine: Engine) -> list[Fraction]:
+def exact_ranks(
+    engine: Engine, restarts: Mapping[int, Fraction] | None = None, damping: float | None = None
+) -> list[Fraction]:
     """The ranks of all ids below `id_limit`, 0 for free ones: Gaussian elimination of
-    (I - αP̄ᵀ)y = 1.
+    (I - αP̄ᵀ)y = b.
+
+    restarts  b, by vertex; None for 1 everywhere
+    damping   α; None for the engine's
     """
     free = set(engine.free_ids().tolist())
     ids = [v for v in range(engine.id_limit) if v not in free]
@@ -114,12 +119,13 @@ def exact_ranks(engine: Engine) -> list[Fraction]:
     if engine.options.dangling == "self-loop":
         for v in ids:
             out[v][v] = Fraction(1)
-    place, damping = {v: k for k, v in enumerate(ids)}, Fraction(engine.options.damping)
-    rows = [[Fraction(int(i == j)) for j in ids] + [Fraction(1)] for i in ids]
+    place, alpha = {v: k for k, v in enumerate(ids)}, Fraction(damping or engine.options.damping)
+    right = [Fraction(1 if restarts is None else restarts.get(v, 0)) for v in ids]
+    rows = [[*(Fraction(int(i == j)) for j in ids), b] for i, b in zip(ids, right, strict=True)]
     for u, row in out.items():
         total = sum(row.values(), Fraction(0))
         for v, weight in row.items():
-            rows[place[v]][place[u]] -= damping * weight / total
+            rows[place[v]][place[u]] -= alpha * weight / total
     for k in range(len(ids)):
         # the columns are diagonally dominant, so no pivot is 0
         inverse = 1 / rows[k][k]
@@ -166,7 +172,7 @@ def cases(strategy: str, long: bool) -> Iterator[tuple[Options, list[EdgeBatch],
             )
             forms = forms_of(strategy_named(strategy), options)
             form = forms[int(generator.integers(len(forms)))]
-            yield options, _batches(generator, shape, weighted), form
+            yield options, batches_of(generator, shape, weighted), form
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
