@@ -15,6 +15,7 @@ that means is decided where keys become ids.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -36,6 +37,8 @@ from liverank_service.queries.model import Members, QueryByIds, Vertices
 from liverank_service.queries.requests import PendingQuery, QueryAnswer, QueryResponse, no_places
 from liverank_service.queries.view import View
 from liverank_service.vertex_keys import VertexKeys
+
+log = logging.getLogger("liverank.queries")
 
 SLICE_SECONDS = 0.005
 
@@ -333,5 +336,12 @@ class QueryScheduler:
         answers = []
         for query, has_ranks, ignored in member.found:
             places = next(left) if has_ranks else no_places(query)
+            if places.refused is not None:
+                log.warning(
+                    "graph %s: the ranks of a personalized query were refused: %s; those of plain"
+                    " sweeps are answered",
+                    self._graph,
+                    places.refused,
+                )
             answers.append(QueryAnswer(places, keys.keys(places.vertices), ignored))
         member.request.succeed(QueryResponse(version, revision, answers))

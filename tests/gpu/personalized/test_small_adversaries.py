@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from liverank_gpu import (
+    BackendName,
     EdgeBatch,
     Engine,
     Options,
@@ -33,7 +34,7 @@ from tests.gpu.pagerank.test_small_adversaries import (
     exact_ranks,
 )
 
-WAYS = [
+WAYS: list[tuple[str, str]] = [
     *(("alone", method) for method in METHODS),
     *(("published", method) for method in PUBLISHED_METHODS),
     *(("together", method) for method in METHODS if method != "push"),
@@ -116,7 +117,7 @@ def queries(
     [(name, *way) for name in ("cpu", "reference") for way in WAYS if (name, way[1]) != SLOW],
 )
 def test_an_answer_is_a_distribution_within_its_bound(
-    name: str, way: str, method: str, long: bool
+    name: BackendName, way: str, method: str, long: bool
 ) -> None:
     for options, batches, generator in cases(name, WAYS.index((way, method)), long):
         engine = Engine(options, name)

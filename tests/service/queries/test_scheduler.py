@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from liverank_gpu import EdgeBatch, Engine, Options, Registration
+from liverank_gpu.personalized.gate import Gate
 from liverank_service.errors import NotAnsweredInTime, UnknownVertex
 from liverank_service.formats.seeds import SeedColumns
 from liverank_service.queries.model import KeyedQuery, QueryByIds, WatchedQuery
@@ -259,3 +260,17 @@ def test_a_query_is_over_after_its_timeout() -> None:
     assert request.is_over()
     with pytest.raises(NotAnsweredInTime):
         request.answer.result()
+
+
+def test_ranks_that_are_refused_are_solved_again_and_the_log_says_so(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(Gate, "fault", lambda _: "they are not there")
+    graph = Graph()
+    asked = QueryRequest([_keyed(7, method="hybrid")], 60.0)
+    graph.turns(asked, batches=False)
+    (answer,) = asked.answer.result(0).answers
+    assert answer.places.refused == "they are not there"
+    assert answer.places.method in ("pull", "hybrid")
+    assert _error(graph, 7, answer.places) <= 1e-6
+    assert "graph test: the ranks of a personalized query were refused: they" in caplog.text
