@@ -562,6 +562,39 @@ def test_by_event_an_expiry_that_is_rejected_for_memory_delays_the_next_batch(
     assert ranks == pytest.approx(undisturbed[0][2], abs=2e-9)
 
 
+@pytest.mark.parametrize("failures", [1, 3])
+def test_by_event_a_rejected_expiry_whose_rejection_cannot_be_stored_delays_the_next_batch(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    undisturbed: tuple[Found, list[bytes]],
+    failures: int,
+) -> None:
+    """Memory is short once it is committed, and then the disk fails too."""
+    monkeypatch.setattr(expiry, "RETRY_SECONDS", 0.1)
+    with working(tmp_path, **OPTIONS) as pipeline:
+        send_until_ranked(pipeline, 0)
+        Failing(pipeline, monkeypatch, "apply").left = 3
+        journal, left = writer_of(pipeline).journal, [failures]
+        original = journal.reject
+
+        def reject(version: int, problem: bytes) -> None:
+            if left[0]:
+                left[0] -= 1
+                raise StorageFailed(journal.path, "the disk is full")
+            original(version, problem)
+
+        monkeypatch.setattr(journal, "reject", reject)
+        assert send_until_ranked(pipeline, 1)
+        for number in range(2, len(STREAM)):
+            send_until_ranked(pipeline, number)
+        _, edges, ranks = found_in(pipeline)
+    assert left == [0]
+    assert edges == undisturbed[0][1]
+    assert ranks == pytest.approx(undisturbed[0][2], abs=2e-9)
+    with working(tmp_path, **OPTIONS) as pipeline:
+        assert found_in(pipeline)[1] == undisturbed[0][1]
+
+
 def test_by_event_batches_that_wait_together_hide_one_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, undisturbed: tuple[Found, list[bytes]]
 ) -> None:
