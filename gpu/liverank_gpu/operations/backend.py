@@ -15,7 +15,7 @@ from liverank_gpu.operations.device import DeviceOperations
 from liverank_gpu.operations.generate import GenerateOperations
 from liverank_gpu.operations.graph import GraphOperations, ListOperations, RebuildOperations
 from liverank_gpu.operations.pages import PageOperations
-from liverank_gpu.operations.published import ForwardPushOperations, PublishedOperations
+from liverank_gpu.operations.published import ForwardPush
 from liverank_gpu.operations.residual import (
     FrontierOperations,
     PushResult,
@@ -130,8 +130,7 @@ class Backend:
     graph: GraphOperations
     rebuild: RebuildOperations
     frontier: FrontierOperations
-    published: PublishedOperations
-    forward_push: ForwardPushOperations
+    forward_push: ForwardPush
     sweeps: SweepOperations
     multivector: MultivectorOperations
     select: SelectOperations

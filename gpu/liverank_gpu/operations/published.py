@@ -1,18 +1,22 @@
-"""Contracts: the iterations of the published strategies, of global and of personalized ranks."""
+"""The iterations of the published strategies, of global and of personalized ranks."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from liverank_gpu.operations.csr import GraphView, Rows
+from liverank_gpu.operations.csr import GraphView, Operation, Rows, Run
 from liverank_gpu.operations.device import Array
+from liverank_gpu.trace import TRACED_STEPS
 
 # ---- the iterations of the published strategies (Sahu, algorithms 2, 3 and 5) ----
+#
+# Synchronous pull with float64 contributions. Sums have a fixed shape, so the same input gives the
+# same bits.
 
 UNAFFECTED, AFFECTED, PRUNED = range(3)
 """States of a vertex. A pruned one was affected, and can be again."""
@@ -31,7 +35,7 @@ class Marks(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """How `iterate` computes ranks and when it stops.
+    """How `IterateRanks` computes ranks and when it stops.
 
     closed_form         a loop is solved for (equation 2) instead of iterated (equation 1)
     dangling_mass       Σy if β is ((1-α)·Σy + α·Σy over dangling vertices) / n in each iteration,
@@ -72,7 +76,7 @@ class IterationTrace(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PublishedResult:
-    """What `iterate` did.
+    """What `IterateRanks` did.
 
     converged  whether the last iteration met the tolerance
     rhs_scale  β of the last iteration
@@ -85,51 +89,140 @@ class PublishedResult:
     trace: IterationTrace | None
 
 
-class PublishedOperations(ABC):
-    """Synchronous pull with float64 contributions. Sums have a fixed shape, so the same input gives
-    the same bits.
+@dataclass(slots=True, eq=False)
+class IterateRanks(Operation[PublishedResult]):
+    """Iterations until the rule ends them. Each computes, for every affected vertex,
 
+        y' = β + α·c                                 or, in closed form,
+        y' = (β + α·(c - ℓ·y/d)) / (1 - αℓ/d),       c = Σ y[u]/d(u), the loop included,
+
+    from the y of the iteration before. With δ = |y' - y| / max(y', y), a vertex with δ ≤ τ_p is
+    pruned, and where δ > τ_f the out-neighbours become affected after the iteration, unless it was
+    the last. (Algorithm 3.)
+
+    rows, out_rows  all in-lists and out-lists; out_rows None if the affected set does not grow
+    values          float64[n], y, updated
+    contributions   float64[DynamicGraph.columns], scratch
+    marks           None if every vertex is recomputed; vertices that the last iteration made
+                    expanding stay so
     """
 
-    @abstractmethod
-    def expand(self, graph: GraphView, out_rows: Rows, marks: Marks) -> None:
-        """The out-neighbours of expanding vertices become affected, loops included; then no vertex
-        is expanding. (Algorithm 5, expandAffected.)
+    in_rows = True
 
-        out_rows  all out-lists
-        """
+    graph: GraphView
+    rows: Rows
+    out_rows: Rows | None
+    values: Array
+    contributions: Array
+    rhs_scale: float
+    marks: Marks | None
+    rule: Rule
+    traced: bool
 
-    @abstractmethod
-    def iterate(
-        self,
-        graph: GraphView,
-        in_rows: Rows,
-        out_rows: Rows | None,
-        values: Array,
-        contributions: Array,
-        rhs_scale: float,
-        marks: Marks | None,
-        rule: Rule,
-        traced: bool,
-    ) -> PublishedResult:
-        """Iterations until the rule ends them. Each computes, for every affected vertex,
 
-            y' = β + α·c                                 or, in closed form,
-            y' = (β + α·(c - ℓ·y/d)) / (1 - αℓ/d),       c = Σ y[u]/d(u), the loop included,
+class SentRanks(NamedTuple):
+    """How many vertices there are, and Σy over the dangling ones."""
 
-        from the y of the iteration before. With δ = |y' - y| / max(y', y), a vertex with δ ≤ τ_p is
-        pruned, and where δ > τ_f the out-neighbours become affected after the iteration, unless it
-        was the last. (Algorithm 3.)
+    vertices: int
+    dangling: float
 
-        in_rows, out_rows  all lists; out_rows None if the affected set does not grow
-        values             float64[n], y, updated
-        contributions      float64[DynamicGraph.columns], scratch
-        marks              None if every vertex is recomputed; vertices that the last iteration
-                           made expanding stay so
-        """
+
+@dataclass(slots=True, eq=False)
+class SendRanks(Operation[SentRanks]):
+    """What each vertex sends along an edge before the first iteration: see ComputeContributions."""
+
+    writes = "contributions"
+
+    graph: GraphView
+    values: Array
+    contributions: Array
+
+
+class RankChanges(NamedTuple):
+    """What an iteration did: see Rule and IterationTrace.
+
+    largest   max |y' - y|
+    dangling  Σy' over dangling vertices, if every vertex is recomputed
+    """
+
+    largest: float
+    largest_relative: float
+    recomputed: int
+    edges: int
+    pruned: int
+    dangling: float
+
+
+@dataclass(slots=True, eq=False)
+class UpdateRanks(Operation[RankChanges]):
+    """An iteration: see IterateRanks. Contributions are those of y, and of y' afterwards."""
+
+    writes = "contributions"
+    in_rows = True
+    maxima = frozenset({"largest", "largest_relative"})
+
+    graph: GraphView
+    rows: Rows
+    values: Array
+    contributions: Array
+    rhs_scale: float
+    marks: Marks | None
+    rule: Rule
+
+
+@dataclass(slots=True, eq=False)
+class ExpandAffected(Operation[None]):
+    """The out-neighbours of expanding vertices become affected, loops included; then no vertex is
+    expanding. (Algorithm 5.)
+
+    out_rows  all out-lists
+    """
+
+    graph: GraphView
+    out_rows: Rows
+    marks: Marks
+
+
+def iterate_ranks(run: Run, total: Callable[[Array], float], do: IterateRanks) -> PublishedResult:
+    """Runs `IterateRanks` an iteration at a time.
+
+    total  the sum of an integer array over the vertices of all shards
+    """
+    graph, rule, marks = do.graph, do.rule, do.marks
+    vertices, dangling = run(SendRanks(graph, do.values, do.contributions))
+    rhs_scale, iterations, converged = do.rhs_scale, 0, False
+    trace: list[RankChanges] = []
+    while not converged and iterations < rule.max_iterations:
+        iterations += 1
+        if rule.dangling_mass > 0.0:
+            mass = (1.0 - rule.damping) * rule.dangling_mass + rule.damping * dangling
+            rhs_scale = mass / vertices
+        changes = run(
+            UpdateRanks(graph, do.rows, do.values, do.contributions, rhs_scale, marks, rule)
+        )
+        dangling, converged = changes.dangling, changes.largest <= rule.tolerance
+        if do.traced and len(trace) < TRACED_STEPS:
+            trace.append(changes)
+        last = converged or iterations == rule.max_iterations
+        if marks is not None and do.out_rows is not None and not last:
+            run(ExpandAffected(graph, do.out_rows, marks))
+            if rule.most_edges is not None:
+                affected = marks.states == AFFECTED
+                if total(graph.incoming.row_lengths[affected]) > rule.most_edges:
+                    break
+    found = IterationTrace(
+        np.array([each.recomputed for each in trace], np.int64),
+        np.array([each.edges for each in trace], np.int64),
+        np.array([each.pruned for each in trace], np.int64),
+        np.array([each.largest_relative for each in trace], np.float64),
+    )
+    return PublishedResult(iterations, converged, rhs_scale, found if do.traced else None)
 
 
 # ---- the iterations of published personalized PageRank (Wang et al., sections 2 to 4) ----
+#
+# Synchronous iterations. Additions of a push come in any order on ``cuda``, so results can differ
+# in the last bits from run to run.
 
 Mode = Literal["push", "pushopt", "pull"]
 MODES: tuple[Mode, ...] = get_args(Mode)
@@ -165,14 +258,80 @@ class ForwardState:
     queued: Array
 
 
-class ForwardPushOperations(ABC):
-    """Synchronous iterations. Additions of a push come in any order on ``cuda``, so results can
-    differ in the last bits from run to run.
+@dataclass(slots=True, eq=False)
+class DetectListed(Operation[WorkList]):
+    """Tests each vertex once and lists those with r > θ: a pass over n. The result is the list,
+    whose vertices are in state.queue.
+    """
+
+    graph: GraphView
+    state: ForwardState
+    threshold: float
+
+
+@dataclass(slots=True, eq=False)
+class TakeListed(Operation[Any]):
+    """Every u of the list takes x = r[u]: y[u] += x, r[u] = αℓx/d(u), and sends α·x/d(u)."""
+
+    writes = "contributions"
+
+    graph: GraphView
+    state: ForwardState
+    work_list: WorkList
+    damping: float
+
+    @property
+    def listed(self) -> Array:
+        """The vertices of the list."""
+        return self.state.queue[: self.work_list.vertices]
+
+    @property
+    def contributions(self) -> Array:
+        """Those of the state."""
+        return self.state.contributions
+
+
+@dataclass(slots=True, eq=False)
+class PushListed(TakeListed):
+    """`TakeListed`, and the additions over out-lists, without locks."""
+
+
+@dataclass(slots=True, eq=False)
+class PushInOnePass(TakeListed):
+    """`TakeListed`, and the additions over out-lists, each followed by the test. A vertex is locked
+    when it is listed, so that others do not list it too. The result is the next list.
+    """
+
+    threshold: float
+
+
+@dataclass(slots=True, eq=False)
+class PullListed(Operation[None]):
+    """Each v adds up the contributions of all its in-neighbours, which are 0 for those not on the
+    list, and adds the sum to r[v] without locks.
+
+    rows  all in-lists
+    """
+
+    in_rows = True
+
+    graph: GraphView
+    rows: Rows
+    state: ForwardState
+
+
+class ForwardPush:
+    """Iterations by any mode.
 
     pushed_edge  time of an edge of a lightweight push, in edges of a pull
     """
 
-    pushed_edge: float
+    def __init__(self, run: Run, pushed_edge: float) -> None:
+        self._run, self.pushed_edge = run, pushed_edge
+
+    def detect(self, graph: GraphView, state: ForwardState, threshold: float) -> WorkList:
+        """See DetectListed."""
+        return self._run(DetectListed(graph, state, threshold))
 
     def iterate(
         self,
@@ -189,53 +348,18 @@ class ForwardPushOperations(ABC):
             y[u] += x,  r[u] = αℓx/d(u),  r[v] += α·x/d(u) for each out-neighbour v,
 
         times the weight of the edge if there are weights; then the next list has every v with
-        r[v] > θ. A mode decides how: `push_in_one_pass`, or `push` or `pull`, and then `detect`.
+        r[v] > θ.
 
         in_rows  all in-lists
         Returns the next list, whose vertices are in state.queue.
         """
         if mode == "push":
-            return self.push_in_one_pass(graph, state, work_list, damping, threshold)
+            found: WorkList = self._run(PushInOnePass(graph, state, work_list, damping, threshold))
+            return found
         if mode == "pull":
             state.contributions.fill(0.0)
-            self.take(graph, state, work_list, damping)
-            self.pull(graph, in_rows, state)
+            self._run(TakeListed(graph, state, work_list, damping))
+            self._run(PullListed(graph, in_rows, state))
         else:
-            self.push(graph, state, work_list, damping)
+            self._run(PushListed(graph, state, work_list, damping))
         return self.detect(graph, state, threshold)
-
-    @abstractmethod
-    def detect(self, graph: GraphView, state: ForwardState, threshold: float) -> WorkList:
-        """Tests each vertex once and lists those with r > θ: a pass over n."""
-
-    @abstractmethod
-    def take(
-        self, graph: GraphView, state: ForwardState, work_list: WorkList, damping: float
-    ) -> None:
-        """Moves the residual of the list to y, and computes what each of its vertices sends."""
-
-    @abstractmethod
-    def push_in_one_pass(
-        self,
-        graph: GraphView,
-        state: ForwardState,
-        work_list: WorkList,
-        damping: float,
-        threshold: float,
-    ) -> WorkList:
-        """An iteration by mode ``push``, over out-lists. Each addition is followed by the test, and
-        the vertex is locked when it is listed, so that others do not list it too.
-        """
-
-    @abstractmethod
-    def push(
-        self, graph: GraphView, state: ForwardState, work_list: WorkList, damping: float
-    ) -> None:
-        """`take`, and the additions of mode ``pushopt``, over out-lists, without locks."""
-
-    @abstractmethod
-    def pull(self, graph: GraphView, in_rows: Rows, state: ForwardState) -> None:
-        """The additions of mode ``pull``: each v adds up the contributions of all its
-        in-neighbours, which are 0 for those not on the list, and adds the sum to r[v] without
-        locks.
-        """

@@ -7,7 +7,16 @@ import numpy as np
 from liverank_gpu.operations.csr import Rows
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.graph import GraphUpdate
-from liverank_gpu.operations.published import AFFECTED, PRUNED, IterationTrace, Marks, Rule
+from liverank_gpu.operations.published import (
+    AFFECTED,
+    PRUNED,
+    ExpandAffected,
+    IterateRanks,
+    IterationTrace,
+    Marks,
+    PublishedResult,
+    Rule,
+)
 from liverank_gpu.operations.residual import Frontier
 from liverank_gpu.pagerank.global_iterate import GlobalIterate
 from liverank_gpu.pagerank.iterate import RankedGraph
@@ -198,7 +207,7 @@ def mark_states(iterate: GlobalIterate, strategy: Strategy, touched: TouchedVert
         marks.states[targets] = AFFECTED
     for sources in touched.sources:
         marks.expanding[sources] = 1
-    graph.backend.published.expand(graph.view, graph.outgoing.partition(), marks)
+    graph.backend.run(ExpandAffected(graph.view, graph.outgoing.partition(), marks))
     return marks
 
 
@@ -282,19 +291,7 @@ def _solve_by_states(
         max_iterations=options.max_iterations - iterations,
         most_edges=_most_edges(iterate),
     )
-    result = graph.backend.published.iterate(
-        graph.view,
-        graph.in_rows(),
-        graph.outgoing.partition() if strategy.expands else None,
-        iterate.values,
-        iterate.scratch("contributions", length=graph.columns),
-        iterate.rhs_scale,
-        marks,
-        rule,
-        iterate.trace is not None,
-    )
-    # left by the last iteration; `_expand` finds it all 0
-    marks.expanding.fill(0)
+    result = iterate_published(iterate, strategy, marks, rule)
     if iterate.trace is not None and result.trace is not None:
         iterate.trace += steps_of(result.trace)
     iterations += result.iterations
@@ -305,6 +302,30 @@ def _solve_by_states(
     if not result.converged and iterations < options.max_iterations:
         return _sweep(iterate, strategy, iterations)
     return Solved(iterations, graph.count(len(touched)), result.converged)
+
+
+def iterate_published(
+    iterate: GlobalIterate, strategy: Strategy, marks: Marks | None, rule: Rule
+) -> PublishedResult:
+    """Published iterations of y over the affected vertices, or all if there are no marks."""
+    graph = iterate.graph
+    result = graph.backend.run(
+        IterateRanks(
+            graph.view,
+            graph.in_rows(),
+            graph.outgoing.partition() if strategy.expands else None,
+            iterate.values,
+            iterate.scratch("contributions", length=graph.columns),
+            iterate.rhs_scale,
+            marks,
+            rule,
+            iterate.trace is not None,
+        )
+    )
+    if marks is not None:
+        # left by the last iteration; others find the scratch array all 0
+        marks.expanding.fill(0)
+    return result
 
 
 def _most_edges(iterate: GlobalIterate) -> int:

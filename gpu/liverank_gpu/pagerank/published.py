@@ -16,7 +16,12 @@ import numpy as np
 
 from liverank_gpu.operations.published import IterationTrace, Marks, Rule
 from liverank_gpu.pagerank import gate
-from liverank_gpu.pagerank.frontier import TouchedVertices, mark_states, steps_of
+from liverank_gpu.pagerank.frontier import (
+    TouchedVertices,
+    iterate_published,
+    mark_states,
+    steps_of,
+)
 from liverank_gpu.pagerank.global_iterate import GlobalIterate
 from liverank_gpu.pagerank.strategies import Solved, Strategy
 from liverank_gpu.trace import Trace
@@ -60,20 +65,7 @@ class PublishedSolver:
             prune_tolerance=options.prune_tolerance if strategy.prunes else -1.0,
             max_iterations=options.max_iterations,
         )
-        result = graph.backend.published.iterate(
-            graph.view,
-            graph.in_rows(),
-            graph.outgoing.partition() if strategy.expands else None,
-            iterate.values,
-            iterate.scratch("contributions", length=graph.columns),
-            iterate.rhs_scale,
-            marks,
-            rule,
-            self._traced,
-        )
-        if marks is not None:
-            # left by the last iteration; others find the scratch array all 0
-            marks.expanding.fill(0)
+        result = iterate_published(iterate, strategy, marks, rule)
         iterate.rhs_scale, self._steps, iterate.solved = result.rhs_scale, result.trace, True
         touched = graph.ids.limit if marks is None else self._marked(marks)
         return Solved(result.iterations, touched, result.converged)

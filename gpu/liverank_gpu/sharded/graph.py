@@ -48,6 +48,7 @@ from liverank_gpu.operations.graph import (
     SortedKeys,
     UpdateCounts,
 )
+from liverank_gpu.operations.published import ForwardPush
 from liverank_gpu.operations.sweeps import PartialSweeps
 from liverank_gpu.pagerank.frontier import TouchedVertices
 from liverank_gpu.sharded.columns import CHUNK, Columns, Numbering, Router
@@ -61,7 +62,7 @@ from liverank_gpu.sharded.loading import (
     load_bytes,
 )
 from liverank_gpu.sharded.operations import ShardedMultivector, ShardRun, shard_costs
-from liverank_gpu.sharded.published import ShardedForwardPush, ShardedFrontier, ShardedPublished
+from liverank_gpu.sharded.published import ShardedFrontier, ShardedPublished
 from liverank_gpu.sharded.residual import ShardedResidual
 from liverank_gpu.types import EdgeBatch, Options
 
@@ -322,16 +323,16 @@ class ShardGraph(DynamicGraph):
         self._columns = columns = Columns(local, communicator)
         self.in_pages: ShardInPages = ShardInPages(local, communicator, columns)
         frontier = ShardedFrontier(local, columns)
-        residual = ShardedResidual(local, communicator, columns).table
-        run = ShardRun(local, communicator, columns, residual)
+        run = ShardRun(local, communicator, columns)
+        run.add(ShardedResidual(local, communicator, columns).table)
+        run.add(ShardedPublished(local, frontier, run, self.total).table)
         self.backend = replace(
             local,
             costs=shard_costs(local.costs, communicator.size),
             run=run,
             sweeps=PartialSweeps(local.sweeps),
             frontier=frontier,
-            published=ShardedPublished(local, communicator, columns, frontier),
-            forward_push=ShardedForwardPush(local, run, columns),
+            forward_push=ForwardPush(run, local.forward_push.pushed_edge),
             multivector=ShardedMultivector(local, communicator),
         )
         self._communicator = communicator

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from math import fsum
@@ -176,12 +176,14 @@ class ShardRun:
     Numbering.columns, and results are over all shards, the same on each.
     """
 
-    def __init__(
-        self, local: Backend, communicator: Communicator, columns: Columns, table: Table
-    ) -> None:
-        """table  operations that shards run in another way: what runs them"""
+    def __init__(self, local: Backend, communicator: Communicator, columns: Columns) -> None:
         self._local, self._communicator, self._columns = local, communicator, columns
-        self._divided, self._table = DividedRows(local, columns), table
+        self._divided = DividedRows(local, columns)
+        self._table: dict[type[Operation[Any]], Callable[[Any], Any]] = {}
+
+    def add(self, table: Table) -> None:
+        """Adds what runs operations that shards run in another way."""
+        self._table.update(table)
 
     def __call__(self, operation: Operation[Result], /) -> Result:
         if (run := self._table.get(type(operation))) is not None:

@@ -114,7 +114,7 @@ def test_a_hybrid_changes_its_mode_in_both_directions(backend: Backend) -> None:
     engine = Engine(Options(), backend)
     targets = [leaves, hub, np.full(100, 101), np.full(100, 102)]
     engine.apply(EdgeBatch(np.concatenate([hub, *[leaves] * 3]), np.concatenate(targets)))
-    with patch.object(type(backend.forward_push), "pushed_edge", 2.0):
+    with patch.object(backend.forward_push, "pushed_edge", 2.0):
         answer = engine.personalized(
             np.array([0]), method="hybrid", form="published", target_error=0.1, trace=True
         )

@@ -7,7 +7,6 @@ from dataclasses import replace
 from functools import partial
 from itertools import count
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -23,6 +22,8 @@ from liverank_gpu import (
 )
 from liverank_gpu.backends import backend_named
 from liverank_gpu.operations.backend import Backend
+from liverank_gpu.operations.csr import Operation
+from liverank_gpu.operations.published import TakeListed
 from liverank_gpu.personalized.published import PublishedQuery
 from liverank_gpu.types import Personalized
 from tests.gpu.personalized.test_published_personalized import KINDS
@@ -179,24 +180,21 @@ def test_a_published_query_begins_again_after_a_batch(monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("method", PUBLISHED_METHODS)
 def test_an_interrupted_iteration_leaves_the_next_ones_right(method: str) -> None:
-    options = Options()
-    workers, one = ThreadWorkers(options, 3, CPU), Engine(options, CPU)
-    query = published(method, 1e-8, k=80)
+    options, numbers = Options(), count(1)
+
+    def failing(operation: Operation[Any], /) -> Any:
+        found = CPU.run(operation)
+        # one of the three shards, in the third iteration
+        if isinstance(operation, TakeListed) and next(numbers) == 8:
+            raise MemoryError("the third iteration")
+        return found
+
+    workers = ThreadWorkers(options, 3, replace(CPU, run=failing))
+    query, one = published(method, 1e-8, k=80), Engine(options, CPU)
     with ShardedEngine(options, workers=workers) as engine:
         for each in (one, engine):
             each.apply(random_edges(np.random.default_rng(9), 80, 300))
-        operations = workers.shards[1].graph.backend.forward_push
-        take, numbers = operations.take, count(1)
-
-        def failing(*arguments: Any) -> None:
-            take(*arguments)
-            if next(numbers) == 3:
-                raise MemoryError("the third iteration")
-
-        with (
-            patch.object(operations, "take", failing),
-            pytest.raises(MemoryError, match="the third iteration"),
-        ):
+        with pytest.raises(MemoryError, match="the third iteration"):
             engine.personalized_many([query])
         for _ in range(2):
             (answer,) = engine.personalized_many([query])

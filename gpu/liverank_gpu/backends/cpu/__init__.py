@@ -11,12 +11,13 @@ from liverank_gpu.backends.cpu.device import CpuDevice
 from liverank_gpu.backends.cpu.generate import CpuGenerate
 from liverank_gpu.backends.cpu.graph import CpuGraph, CpuLists, CpuRebuild
 from liverank_gpu.backends.cpu.programs import PROGRAM_OPERATIONS
-from liverank_gpu.backends.cpu.published import CpuForwardPush, CpuPublished
+from liverank_gpu.backends.cpu.published import PUBLISHED
 from liverank_gpu.backends.cpu.residual import RESIDUAL, ROUNDS, CpuFrontier
 from liverank_gpu.backends.cpu.select import CpuSelect
 from liverank_gpu.backends.cpu.sweeps import MULTIVECTOR, SWEEPS, CpuMultivector, CpuSweeps
 from liverank_gpu.operations.backend import HOST_COSTS, Backend
 from liverank_gpu.operations.csr import Kernels
+from liverank_gpu.operations.published import ForwardPush
 
 
 def cpu_backend() -> Backend:
@@ -24,16 +25,17 @@ def cpu_backend() -> Backend:
     device = CpuDevice()
     graph = CpuGraph(device)
     rebuild = CpuRebuild(device, graph)
+    tables = (SWEEPS, MULTIVECTOR, RESIDUAL, ROUNDS, PUBLISHED, PROGRAM_OPERATIONS, ANALYSIS)
+    run = Kernels(*tables)
     return Backend(
         name="cpu",
         costs=HOST_COSTS,
-        run=Kernels(SWEEPS, MULTIVECTOR, RESIDUAL, ROUNDS, PROGRAM_OPERATIONS, ANALYSIS),
+        run=run,
         device=device,
         graph=graph,
         rebuild=rebuild,
         frontier=CpuFrontier(),
-        published=CpuPublished(),
-        forward_push=CpuForwardPush(),
+        forward_push=ForwardPush(run, pushed_edge=1.5),
         sweeps=CpuSweeps(),
         multivector=CpuMultivector(),
         select=CpuSelect(device),

@@ -2,158 +2,131 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from liverank_gpu.backends.cpu.sweeps import NO_MARKS, STRIPE
 from liverank_gpu.native import kernels
-from liverank_gpu.operations.csr import GraphView, Rows
+from liverank_gpu.operations.csr import Kernels, Table
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.published import (
-    AFFECTED,
-    ForwardPushOperations,
-    ForwardState,
-    IterationTrace,
-    Marks,
-    PublishedOperations,
-    PublishedResult,
-    Rule,
+    DetectListed,
+    ExpandAffected,
+    IterateRanks,
+    PullListed,
+    PushInOnePass,
+    PushListed,
+    RankChanges,
+    SendRanks,
+    SentRanks,
+    TakeListed,
+    UpdateRanks,
     WorkList,
+    iterate_ranks,
 )
-from liverank_gpu.trace import TRACED_STEPS
 
-# The iterations of the published strategies on ``cpu``: byte arrays over all vertices, as in the
-# paper, and a round over the chunks of all rows an iteration.
+# ---- the iterations of the published strategies ----
+#
+# Byte arrays over all vertices, as in the paper, and a round over the chunks of all rows an
+# iteration.
 
-_LARGEST, _LARGEST_RELATIVE, _RECOMPUTED, _EDGES, _PRUNED, _SUMS = range(6)
-
-
-class CpuPublished(PublishedOperations):
-    """See PublishedOperations."""
-
-    def expand(self, graph: GraphView, out_rows: Rows, marks: Marks) -> None:  # noqa: ARG002
-        kernels.expand_affected(graph.outgoing, graph.loop, *marks)
-
-    def iterate(
-        self,
-        graph: GraphView,
-        in_rows: Rows,
-        out_rows: Rows | None,
-        values: Array,
-        contributions: Array,
-        rhs_scale: float,
-        marks: Marks | None,
-        rule: Rule,
-        traced: bool,
-    ) -> PublishedResult:
-        states, expanding = marks or (NO_MARKS, NO_MARKS)
-        sums = np.zeros((len(in_rows.groups) - 1, _SUMS))
-        dangling = np.zeros(-(-graph.vertices // STRIPE))
-        kernels.send(values, graph.degree, NO_MARKS, contributions, dangling)
-        iterations, converged = 0, False
-        trace: list[list[float]] = []
-        while not converged and iterations < rule.max_iterations:
-            iterations += 1
-            if rule.dangling_mass > 0.0:
-                mass = (1.0 - rule.damping) * rule.dangling_mass + rule.damping * dangling.sum()
-                rhs_scale = float(mass / graph.vertices)
-            kernels.update_ranks(
-                in_rows.groups,
-                in_rows.order,
-                graph.incoming,
-                graph.loop,
-                graph.degree,
-                values,
-                contributions,
-                states,
-                expanding,
-                rhs_scale,
-                rule.damping,
-                rule.closed_form,
-                rule.prune_tolerance,
-                rule.frontier_tolerance,
-                sums,
-            )
-            kernels.send(values, graph.degree, states, contributions, dangling)
-            converged = bool(sums[:, _LARGEST].max() <= rule.tolerance)
-            if traced and len(trace) < TRACED_STEPS:
-                largest = float(sums[:, _LARGEST_RELATIVE].max())
-                counts = sums[:, [_RECOMPUTED, _EDGES, _PRUNED]].sum(axis=0)
-                trace.append([*counts.tolist(), largest])
-            last = converged or iterations == rule.max_iterations
-            if marks is not None and out_rows is not None and not last:
-                self.expand(graph, out_rows, marks)
-                if rule.most_edges is not None:
-                    affected = marks.states == AFFECTED
-                    edges = int(graph.incoming.row_lengths[affected].sum(dtype=np.int64))
-                    if edges > rule.most_edges:
-                        break
-        return PublishedResult(
-            iterations, converged, rhs_scale, _trace_of(trace) if traced else None
-        )
+_SUMS = 5
+"""Numbers of each chunk: the first of RankChanges."""
 
 
-def _trace_of(rows: list[list[float]]) -> IterationTrace:
-    columns = np.array(rows).reshape(-1, 4).T
-    recomputed, edges, pruned = columns[:3].astype(np.int64)
-    return IterationTrace(recomputed, edges, pruned, columns[3])
+def _send(do: SendRanks | UpdateRanks, states: Array) -> float:
+    """Contributions of the vertices that have been affected, or of all. Returns Σy over those of
+    them that are dangling.
+    """
+    dangling = np.zeros(-(-do.graph.vertices // STRIPE))
+    kernels.send(do.values, do.graph.degree, states, do.contributions, dangling)
+    return float(dangling.sum())
 
 
-# ---- the iterations of published personalized PageRank on ``cpu`` ----
+def _send_ranks(do: SendRanks) -> SentRanks:
+    return SentRanks(do.graph.vertices, _send(do, NO_MARKS))
+
+
+def _update_ranks(do: UpdateRanks) -> RankChanges:
+    graph, rows, rule = do.graph, do.rows, do.rule
+    states, expanding = do.marks or (NO_MARKS, NO_MARKS)
+    sums = np.zeros((len(rows.groups) - 1, _SUMS))
+    kernels.update_ranks(
+        rows.groups,
+        rows.order,
+        graph.incoming,
+        graph.loop,
+        graph.degree,
+        do.values,
+        do.contributions,
+        states,
+        expanding,
+        do.rhs_scale,
+        rule.damping,
+        rule.closed_form,
+        rule.prune_tolerance,
+        rule.frontier_tolerance,
+        sums,
+    )
+    largest, largest_relative = sums[:, :2].max(axis=0, initial=0.0).tolist()
+    recomputed, edges, pruned = map(int, sums[:, 2:].sum(axis=0))
+    dangling = _send(do, states)
+    return RankChanges(largest, largest_relative, recomputed, edges, pruned, dangling)
+
+
+def _expand_affected(do: ExpandAffected) -> None:
+    kernels.expand_affected(do.graph.outgoing, do.graph.loop, *do.marks)
+
+
+_STEPS: Table = {
+    SendRanks: _send_ranks,
+    UpdateRanks: _update_ranks,
+    ExpandAffected: _expand_affected,
+}
+
+# ---- the iterations of published personalized PageRank ----
 #
 # Pushes run on one core: adding to shared entries from several takes atomic operations. Pulls and
 # tests run on all cores.
 
 
-class CpuForwardPush(ForwardPushOperations):
-    """See ForwardPushOperations."""
+def _detect(do: DetectListed) -> WorkList:
+    lengths, state = do.graph.outgoing.row_lengths, do.state
+    return WorkList(*kernels.detect(state.residual, do.threshold, lengths, state.queue))
 
-    pushed_edge = 1.5
 
-    def detect(self, graph: GraphView, state: ForwardState, threshold: float) -> WorkList:
-        lengths: Array = graph.outgoing.row_lengths
-        return WorkList(*kernels.detect(state.residual, threshold, lengths, state.queue))
+def _take(do: TakeListed) -> None:
+    graph, state = do.graph, do.state
+    vectors = (state.values, state.residual, state.contributions)
+    kernels.take(do.listed, graph.loop, graph.degree, *vectors, do.damping)
 
-    def take(
-        self, graph: GraphView, state: ForwardState, work_list: WorkList, damping: float
-    ) -> None:
-        kernels.take(
-            state.queue[: work_list.vertices],
-            graph.loop,
-            graph.degree,
-            state.values,
-            state.residual,
-            state.contributions,
-            damping,
-        )
 
-    def push_in_one_pass(
-        self,
-        graph: GraphView,
-        state: ForwardState,
-        work_list: WorkList,
-        damping: float,
-        threshold: float,
-    ) -> WorkList:
-        self.take(graph, state, work_list, damping)
-        following = kernels.push_in_one_pass(
-            state.queue[: work_list.vertices],
-            graph.outgoing,
-            state.residual,
-            state.contributions,
-            threshold,
-            state.next_queue,
-            state.queued,
-        )
-        state.queue, state.next_queue = state.next_queue, state.queue
-        return WorkList(*following)
+def _push_in_one_pass(do: PushInOnePass) -> WorkList:
+    state, lists = do.state, do.graph.outgoing
+    _take(do)
+    vectors = (state.residual, state.contributions, do.threshold)
+    following = kernels.push_in_one_pass(do.listed, lists, *vectors, state.next_queue, state.queued)
+    state.queue, state.next_queue = state.next_queue, state.queue
+    return WorkList(*following)
 
-    def push(
-        self, graph: GraphView, state: ForwardState, work_list: WorkList, damping: float
-    ) -> None:
-        self.take(graph, state, work_list, damping)
-        listed = state.queue[: work_list.vertices]
-        kernels.push_listed(listed, graph.outgoing, state.residual, state.contributions)
 
-    def pull(self, graph: GraphView, in_rows: Rows, state: ForwardState) -> None:
-        lists = (graph.incoming, state.residual, state.contributions)
-        kernels.pull_all(in_rows.groups, in_rows.order, *lists)
+def _push(do: PushListed) -> None:
+    _take(do)
+    kernels.push_listed(do.listed, do.graph.outgoing, do.state.residual, do.contributions)
+
+
+def _pull(do: PullListed) -> None:
+    vectors = (do.state.residual, do.state.contributions)
+    kernels.pull_all(do.rows.groups, do.rows.order, do.graph.incoming, *vectors)
+
+
+PUBLISHED: Table = {
+    **_STEPS,
+    IterateRanks: partial(iterate_ranks, Kernels(_STEPS), np.sum),
+    DetectListed: _detect,
+    TakeListed: _take,
+    PushInOnePass: _push_in_one_pass,
+    PushListed: _push,
+    PullListed: _pull,
+}

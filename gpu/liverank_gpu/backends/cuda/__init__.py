@@ -33,6 +33,7 @@ from liverank_gpu.errors import BackendUnavailable
 from liverank_gpu.operations.backend import Backend, Costs, QueryCosts
 from liverank_gpu.operations.csr import Kernels
 from liverank_gpu.operations.device import Array
+from liverank_gpu.operations.published import ForwardPush
 
 _COSTS = Costs(
     pushed_edge=12.0,
@@ -63,25 +64,27 @@ def make_backend(device: Device) -> Backend:
     graph = CudaGraph(launcher)
     rebuild = CudaRebuild(launcher, graph)
     sweeps, multivector = CudaSweeps(launcher, device.pages), CudaMultivector(launcher)
+    run = Kernels(
+        sweeps.table,
+        multivector.table,
+        CudaResidual(launcher).table,
+        CudaRounds(launcher).table,
+        CudaPublished(launcher).table,
+        CudaForwardPush(launcher).table,
+        CudaPrograms(launcher).table,
+        CudaProgramWindows(launcher).table,
+        CudaCores(launcher).table,
+        CudaTriangles(launcher).table,
+    )
     return Backend(
         name="cuda",
         costs=_COSTS,
-        run=Kernels(
-            sweeps.table,
-            multivector.table,
-            CudaResidual(launcher).table,
-            CudaRounds(launcher).table,
-            CudaPrograms(launcher).table,
-            CudaProgramWindows(launcher).table,
-            CudaCores(launcher).table,
-            CudaTriangles(launcher).table,
-        ),
+        run=run,
         device=cuda_device,
         graph=graph,
         rebuild=rebuild,
         frontier=CudaFrontier(launcher),
-        published=CudaPublished(launcher),
-        forward_push=CudaForwardPush(launcher),
+        forward_push=ForwardPush(run, pushed_edge=4.0),
         sweeps=sweeps,
         multivector=multivector,
         select=CudaSelect(launcher),

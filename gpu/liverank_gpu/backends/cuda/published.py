@@ -14,16 +14,24 @@ from liverank_gpu.backends.cuda.launcher import (
     blocks_for,
     grid_blocks,
 )
-from liverank_gpu.operations.csr import GraphView, Rows
+from liverank_gpu.operations.csr import GraphView, Rows, Table
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.published import (
-    ForwardPushOperations,
-    ForwardState,
+    DetectListed,
+    ExpandAffected,
+    IterateRanks,
     IterationTrace,
     Marks,
-    PublishedOperations,
     PublishedResult,
+    PullListed,
+    PushInOnePass,
+    PushListed,
+    RankChanges,
     Rule,
+    SendRanks,
+    SentRanks,
+    TakeListed,
+    UpdateRanks,
     WorkList,
 )
 from liverank_gpu.trace import TRACED_STEPS
@@ -56,77 +64,71 @@ _LISTED_LANES = 8
 _MOST_BLOCKS = 8192
 
 
-class CudaPublished(PublishedOperations):
-    """See PublishedOperations."""
+class CudaPublished:
+    """The iterations of the published strategies."""
 
     def __init__(self, launch: Launcher) -> None:
         self._launch = launch
 
-    def expand(self, graph: GraphView, out_rows: Rows, marks: Marks) -> None:
-        self._expand(
-            graph, out_rows, self._launch.xp.zeros(len(PUBLISHED_COUNTS), np.uint64), marks
-        )
+    @property
+    def table(self) -> Table:
+        """What runs each operation."""
+        return {
+            IterateRanks: self._iterate,
+            SendRanks: self._send_ranks,
+            UpdateRanks: self._update_ranks,
+            ExpandAffected: self._expand_affected,
+        }
 
-    def iterate(
-        self,
-        graph: GraphView,
-        in_rows: Rows,
-        out_rows: Rows | None,
-        values: Array,
-        contributions: Array,
-        rhs_scale: float,
-        marks: Marks | None,
-        rule: Rule,
-        traced: bool,
-    ) -> PublishedResult:
+    def _expand_affected(self, do: ExpandAffected) -> None:
+        self._expand(do.graph, do.out_rows, self._counts(), do.marks)
+
+    def _send_ranks(self, do: SendRanks) -> SentRanks:
+        return SentRanks(do.graph.vertices, float(self._send(do, self._counts(), None).sum()))
+
+    def _update_ranks(self, do: UpdateRanks) -> RankChanges:
+        states, expanding = do.marks or (None, None)
+        counts, ranking = self._counts(), self._ranking(do, do.rule, states, True)
+        ranked = (do.graph.incoming, counts, expanding, *ranking)
+        self._by_degree("update_ranks", do.graph, do.rows, *ranked)
+        dangling = self._send(do, counts, states).sum(keepdims=True).view(np.uint64)
+        found = self._launch.device.to_host(self._launch.xp.concatenate([counts, dangling]))
+        largest, largest_relative, *_, left = found.view(np.float64).tolist()
+        recomputed, edges, pruned = found[2:5].tolist()
+        return RankChanges(largest, largest_relative, recomputed, edges, pruned, left)
+
+    def _iterate(self, do: IterateRanks) -> PublishedResult:
         xp, device = self._launch.xp, self._launch.device
-        scale = xp.full(1, rhs_scale)
-        trace = xp.zeros((TRACED_STEPS, 4), np.uint64) if traced else None
+        graph, rule, marks = do.graph, do.rule, do.marks
+        trace = xp.zeros((TRACED_STEPS, 4), np.uint64) if do.traced else None
         states, expanding = marks or (None, None)
-        ranking = (
-            scale,
-            graph.loop,
-            graph.degree,
-            values,
-            contributions,
-            states,
-            *(rule.damping, rule.prune_tolerance, rule.frontier_tolerance),
-            *(rule.closed_form, traced),
-        )
+        ranking = self._ranking(do, rule, states, do.traced)
+        scale = ranking[0]
         seen = dict.fromkeys(PUBLISHED_COUNTS, 0)
         if marks is not None:
             seen = self._iterate_listed(graph, rule, ranking, trace)
         if not seen["DONE"] and rule.most_edges is None:
-            counts = xp.zeros(len(PUBLISHED_COUNTS), np.uint64)
+            counts = self._counts()
             if seen["ITERATIONS"]:
                 counts[PUBLISHED_COUNTS.index("ITERATIONS")] = seen["ITERATIONS"]
-            blocks = grid_blocks(graph.vertices)
-            dangling_sums = xp.empty(blocks)
-            sending = (graph.vertices, values, graph.degree)
-            ending: tuple[Any, ...] = (
-                counts,
-                scale,
-                dangling_sums,
-                blocks,
-                graph.vertices,
-                *(rule.dangling_mass, rule.damping, rule.tolerance),
-                rule.max_iterations,
-                trace,
-            )
 
             def send(recomputed: Array, begins: int) -> None:
-                arguments = (counts, *sending, recomputed, contributions, dangling_sums)
-                self._start("send", blocks, graph, *arguments)
-                self._start("end_iteration", 1, graph, *ending, begins)
+                dangling_sums = self._send(do, counts, recomputed)
+                ending = (
+                    *(counts, scale, dangling_sums, len(dangling_sums), graph.vertices),
+                    *(rule.dangling_mass, rule.damping, rule.tolerance),
+                    *(rule.max_iterations, trace, begins),
+                )
+                self._start("end_iteration", 1, graph, *ending)
 
             ranked = (graph.incoming, counts, expanding, *ranking)
             send(None, begins=1)
             while not seen["DONE"]:
                 for _ in range(min(_AHEAD, rule.max_iterations - seen["ITERATIONS"])):
-                    self._by_degree("update_ranks", graph, in_rows, *ranked)
+                    self._by_degree("update_ranks", graph, do.rows, *ranked)
                     send(states, begins=0)
-                    if marks is not None and out_rows is not None:
-                        self._expand(graph, out_rows, counts, marks)
+                    if marks is not None and do.out_rows is not None:
+                        self._expand(graph, do.out_rows, counts, marks)
                 seen = dict(zip(PUBLISHED_COUNTS, device.to_host(counts).tolist(), strict=True))
         return PublishedResult(
             seen["ITERATIONS"],
@@ -134,6 +136,32 @@ class CudaPublished(PublishedOperations):
             float(device.to_host(scale)[0]),
             None if trace is None else self._trace(trace, seen["ITERATIONS"]),
         )
+
+    def _counts(self) -> Array:
+        return self._launch.xp.zeros(len(PUBLISHED_COUNTS), np.uint64)
+
+    def _ranking(
+        self, do: IterateRanks | UpdateRanks, rule: Rule, states: Array | None, traced: bool
+    ) -> tuple[Any, ...]:
+        """The arguments that are members of Ranking in ranking.cuh."""
+        return (
+            *(self._launch.xp.full(1, do.rhs_scale), do.graph.loop, do.graph.degree),
+            *(do.values, do.contributions, states),
+            *(rule.damping, rule.prune_tolerance, rule.frontier_tolerance),
+            *(rule.closed_form, traced),
+        )
+
+    def _send(
+        self, do: IterateRanks | SendRanks | UpdateRanks, counts: Array, states: Array | None
+    ) -> Array:
+        """Contributions of the vertices that have been affected, or of all. Returns Σy over those
+        of them that are dangling, in one number a block.
+        """
+        graph, blocks = do.graph, grid_blocks(do.graph.vertices)
+        sums: Array = self._launch.xp.empty(blocks)
+        given = (graph.vertices, do.values, graph.degree, states, do.contributions, sums)
+        self._start("send", blocks, graph, counts, *given)
+        return sums
 
     def _iterate_listed(
         self, graph: GraphView, rule: Rule, ranking: tuple[Any, ...], trace: Array | None
@@ -197,73 +225,65 @@ class CudaPublished(PublishedOperations):
 # work-list, as a hybrid decides by it.
 
 
-class CudaForwardPush(ForwardPushOperations):
-    """See ForwardPushOperations."""
-
-    pushed_edge = 4.0
+class CudaForwardPush:
+    """The iterations of published personalized PageRank."""
 
     def __init__(self, launch: Launcher) -> None:
         self._launch = launch
 
-    def detect(self, graph: GraphView, state: ForwardState, threshold: float) -> WorkList:
-        counts = self._counts()
+    @property
+    def table(self) -> Table:
+        """What runs each operation."""
+        return {
+            DetectListed: self._detect,
+            TakeListed: self._take_listed,
+            PushListed: self._push_listed,
+            PushInOnePass: self._push_in_one_pass,
+            PullListed: self._pull,
+        }
+
+    def _detect(self, do: DetectListed) -> WorkList:
+        graph, counts = do.graph, self._counts()
         self._start(
             "detect",
             grid_blocks(graph.vertices),
             graph,
             graph.vertices,
-            state.residual,
-            threshold,
+            do.state.residual,
+            do.threshold,
             graph.outgoing.row_lengths,
-            state.queue,
+            do.state.queue,
             counts,
         )
         return self._read(counts)
 
-    def take(
-        self, graph: GraphView, state: ForwardState, work_list: WorkList, damping: float
-    ) -> None:
-        self._take(graph, state, work_list, damping, None, self._counts())
+    def _take_listed(self, do: TakeListed) -> None:
+        self._take(do, None, self._counts())
 
-    def push_in_one_pass(
-        self,
-        graph: GraphView,
-        state: ForwardState,
-        work_list: WorkList,
-        damping: float,
-        threshold: float,
-    ) -> WorkList:
-        counts = self._push(graph, state, work_list, damping, threshold)
+    def _push_in_one_pass(self, do: PushInOnePass) -> WorkList:
+        graph, state = do.graph, do.state
+        counts = self._push(do, do.threshold)
         state.queue, state.next_queue = state.next_queue, state.queue
         self._start("unlock", grid_blocks(graph.vertices), graph, state.queue, counts, state.queued)
         return self._read(counts)
 
-    def push(
-        self, graph: GraphView, state: ForwardState, work_list: WorkList, damping: float
-    ) -> None:
-        self._push(graph, state, work_list, damping, None)
+    def _push_listed(self, do: PushListed) -> None:
+        self._push(do, None)
 
-    def pull(self, graph: GraphView, in_rows: Rows, state: ForwardState) -> None:
-        blocks, rows = self._launch.row_arguments(graph.incoming, in_rows)
-        self._start("pull", blocks, graph, *rows, state.contributions, state.residual)
+    def _pull(self, do: PullListed) -> None:
+        blocks, rows = self._launch.row_arguments(do.graph.incoming, do.rows)
+        self._start("pull", blocks, do.graph, *rows, do.state.contributions, do.state.residual)
 
-    def _push(
-        self,
-        graph: GraphView,
-        state: ForwardState,
-        work_list: WorkList,
-        damping: float,
-        threshold: float | None,
-    ) -> Array:
+    def _push(self, do: TakeListed, threshold: float | None) -> Array:
         """threshold  of the tests of a one-pass push, or None. Returns the counts on the device."""
-        counts = self._counts()
+        graph, state, counts = do.graph, do.state, self._counts()
         # of each vertex one more than its edges fill, at most
-        most_items = work_list.edges // EDGE_CHUNK + work_list.vertices
+        most_items = do.work_list.edges // EDGE_CHUNK + do.work_list.vertices
         items = self._launch.xp.empty(most_items, np.int64)
-        self._take(graph, state, work_list, damping, items, counts)
+        self._take(do, items, counts)
         self._start(
             f"push<{str(threshold is not None).lower()}>",
-            balanced_blocks(work_list.edges + most_items),
+            balanced_blocks(do.work_list.edges + most_items),
             graph,
             state.queue,
             items,
@@ -278,28 +298,21 @@ class CudaForwardPush(ForwardPushOperations):
         )
         return counts
 
-    def _take(
-        self,
-        graph: GraphView,
-        state: ForwardState,
-        work_list: WorkList,
-        damping: float,
-        items: Array | None,
-        counts: Array,
-    ) -> None:
+    def _take(self, do: TakeListed, items: Array | None, counts: Array) -> None:
+        graph, state = do.graph, do.state
         self._start(
             "take",
-            grid_blocks(work_list.vertices),
+            grid_blocks(do.work_list.vertices),
             graph,
             state.queue,
-            work_list.vertices,
+            do.work_list.vertices,
             graph.outgoing.row_lengths,
             graph.loop,
             graph.degree,
             state.values,
             state.residual,
             state.contributions,
-            damping,
+            do.damping,
             items,
             counts,
         )

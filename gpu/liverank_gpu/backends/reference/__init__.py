@@ -23,9 +23,8 @@ from liverank_gpu.backends.reference.algorithms import ANALYSIS, ReferenceGenera
 from liverank_gpu.backends.reference.graph import ReferenceGraph, ReferenceLists, ReferenceRebuild
 from liverank_gpu.backends.reference.programs import PROGRAM_OPERATIONS
 from liverank_gpu.backends.reference.sets import (
-    ReferenceForwardPush,
+    PUBLISHED,
     ReferenceFrontier,
-    ReferencePublished,
     ReferenceSelect,
 )
 from liverank_gpu.backends.reference.solve import (
@@ -39,21 +38,23 @@ from liverank_gpu.backends.reference.solve import (
 )
 from liverank_gpu.operations.backend import HOST_COSTS, Backend
 from liverank_gpu.operations.csr import Kernels
+from liverank_gpu.operations.published import ForwardPush
 
 
 def reference_backend() -> Backend:
     """The backend in NumPy."""
     device, graph = CpuDevice(), ReferenceGraph()
+    tables = (SWEEPS, MULTIVECTOR, RESIDUAL, ROUNDS, PUBLISHED, PROGRAM_OPERATIONS, ANALYSIS)
+    run = Kernels(*tables)
     return Backend(
         name="reference",
         costs=HOST_COSTS,
-        run=Kernels(SWEEPS, MULTIVECTOR, RESIDUAL, ROUNDS, PROGRAM_OPERATIONS, ANALYSIS),
+        run=run,
         device=device,
         graph=graph,
         rebuild=ReferenceRebuild(graph),
         frontier=ReferenceFrontier(),
-        published=ReferencePublished(),
-        forward_push=ReferenceForwardPush(),
+        forward_push=ForwardPush(run, pushed_edge=1.5),
         sweeps=ReferenceSweeps(),
         multivector=ReferenceMultivector(),
         select=ReferenceSelect(device),

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 from numpy.typing import NDArray
 
 from liverank_gpu.backends.reference.rows import (
+    AS_IEEE,
     all_rows,
     as_ieee,
     contributions_of,
@@ -14,23 +17,28 @@ from liverank_gpu.backends.reference.rows import (
     row_sums,
     weights_at,
 )
-from liverank_gpu.operations.csr import GraphView, Rows
+from liverank_gpu.operations.csr import GraphView, Kernels, Rows, Table
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.published import (
     AFFECTED,
     PRUNED,
-    ForwardPushOperations,
+    DetectListed,
+    ExpandAffected,
     ForwardState,
-    IterationTrace,
-    Marks,
-    PublishedOperations,
-    PublishedResult,
-    Rule,
+    IterateRanks,
+    PullListed,
+    PushInOnePass,
+    PushListed,
+    RankChanges,
+    SendRanks,
+    SentRanks,
+    TakeListed,
+    UpdateRanks,
     WorkList,
+    iterate_ranks,
 )
 from liverank_gpu.operations.residual import Frontier, FrontierOperations, JacobiResult
 from liverank_gpu.operations.select import Candidates, SelectOperations, residual_bound
-from liverank_gpu.trace import TRACED_STEPS
 
 
 def _reached(graph: GraphView, vertices: Array) -> Array:
@@ -100,124 +108,114 @@ class ReferenceFrontier(FrontierOperations):
         return JacobiResult(float(change.max(initial=0.0)), expanding, remaining)
 
 
-@as_ieee
-class ReferencePublished(PublishedOperations):
-    """See PublishedOperations."""
-
-    def expand(self, graph: GraphView, out_rows: Rows, marks: Marks) -> None:  # noqa: ARG002
-        """δN → δV (Sahu, algorithm 5, expandAffected)."""
-        marks.states[_reached(graph, np.flatnonzero(marks.expanding))] = AFFECTED
-        marks.expanding[:] = 0
-
-    def iterate(
-        self,
-        graph: GraphView,
-        in_rows: Rows,
-        out_rows: Rows | None,
-        values: Array,
-        contributions: Array,
-        rhs_scale: float,
-        marks: Marks | None,
-        rule: Rule,
-        traced: bool,
-    ) -> PublishedResult:
-        """Sahu, algorithm 3: y' = β + α·(row_sums(c) + ℓ·c), or in closed form, equation 2."""
-        degree, lengths, damping = graph.degree, graph.incoming.row_lengths, rule.damping
-        trace: list[tuple[float, ...]] = []
-        iterations, converged = 0, False
-        contributions[: graph.vertices] = contributions_of(values, degree)
-        while not converged and iterations < rule.max_iterations:
-            iterations += 1
-            if rule.dangling_mass > 0.0:
-                dangling = values[degree == 0].sum()
-                mass = (1.0 - damping) * rule.dangling_mass + damping * dangling
-                rhs_scale = float(mass / graph.vertices)
-            v = in_rows.order
-            if marks is not None:
-                v = v[marks.states[v] == AFFECTED]
-            new = rhs_scale + damping * row_sums(graph.incoming, v, contributions)
-            if rule.closed_form:
-                new /= diagonal_of(graph, damping, v)
-            else:
-                new += damping * (graph.loop[v] * contributions[v])
-            change = np.abs(new - values[v])
-            relative = change / np.maximum(new, values[v])
-            values[v], contributions[v] = new, contributions_of(new, degree[v])
-            pruned = v[relative <= rule.prune_tolerance]
-            if marks is not None:
-                marks.states[pruned] = PRUNED
-                marks.expanding[v[relative > rule.frontier_tolerance]] = 1
-            converged = bool(change.max(initial=0.0) <= rule.tolerance)
-            if traced and len(trace) < TRACED_STEPS:
-                edges = int(lengths[v].sum(dtype=np.int64))
-                trace.append((len(v), edges, len(pruned), relative.max(initial=0.0)))
-            last = converged or iterations == rule.max_iterations
-            if marks is not None and out_rows is not None and not last:
-                self.expand(graph, out_rows, marks)
-                affected = lengths[marks.states == AFFECTED].sum(dtype=np.int64)
-                if rule.most_edges is not None and affected > rule.most_edges:
-                    break
-        columns = np.array(trace).reshape(-1, 4).T
-        recomputed, edges_read, left = columns[:3].astype(np.int64)
-        found = IterationTrace(recomputed, edges_read, left, columns[3])
-        return PublishedResult(iterations, converged, rhs_scale, found if traced else None)
+# ---- the iterations of the published strategies ----
 
 
-@as_ieee
-class ReferenceForwardPush(ForwardPushOperations):
-    """See ForwardPushOperations."""
+def _expand_affected(do: ExpandAffected) -> None:
+    """δN → δV (Sahu, algorithm 5, expandAffected)."""
+    marks = do.marks
+    marks.states[_reached(do.graph, np.flatnonzero(marks.expanding))] = AFFECTED
+    marks.expanding[:] = 0
 
-    pushed_edge = 1.5
 
-    def detect(self, graph: GraphView, state: ForwardState, threshold: float) -> WorkList:
-        """{v : r[v] > θ}."""
-        return _listed(graph, state, np.flatnonzero(state.residual > threshold))
+def _send_ranks(do: SendRanks) -> SentRanks:
+    """y/d."""
+    degree, vertices = do.graph.degree, do.graph.vertices
+    do.contributions[:vertices] = contributions_of(do.values, degree)
+    return SentRanks(vertices, float(do.values[degree == 0].sum()))
 
-    def take(
-        self, graph: GraphView, state: ForwardState, work_list: WorkList, damping: float
-    ) -> None:
-        """y += r, c = α·r/d, r = ℓ·c (Wang et al., algorithm 1)."""
-        u = state.queue[: work_list.vertices]
-        taken = state.residual[u]
-        state.values[u] += taken
-        state.contributions[u] = damping * contributions_of(taken, graph.degree[u])
-        state.residual[u] = graph.loop[u] * state.contributions[u]
 
-    def push_in_one_pass(
-        self,
-        graph: GraphView,
-        state: ForwardState,
-        work_list: WorkList,
-        damping: float,
-        threshold: float,
-    ) -> WorkList:
-        """r only grows, so whoever passes a test passes it at the end: the vertices of the list and
-        their out-neighbours are tested then.
-        """
-        tested = state.queue[: work_list.vertices].copy()
-        self.push(graph, state, work_list, damping)
-        tested = np.unique(np.concatenate([tested, _reached(graph, tested)]))
-        return _listed(graph, state, tested[state.residual[tested] > threshold])
+@AS_IEEE
+def _update_ranks(do: UpdateRanks) -> RankChanges:
+    """Sahu, algorithm 3: y' = β + α·(row_sums(c) + ℓ·c), or in closed form, equation 2."""
+    graph, values, contributions, rule = do.graph, do.values, do.contributions, do.rule
+    v = do.rows.order
+    if do.marks is not None:
+        v = v[do.marks.states[v] == AFFECTED]
+    new = do.rhs_scale + rule.damping * row_sums(graph.incoming, v, contributions)
+    if rule.closed_form:
+        new /= diagonal_of(graph, rule.damping, v)
+    else:
+        new += rule.damping * (graph.loop[v] * contributions[v])
+    change = np.abs(new - values[v])
+    relative = change / np.maximum(new, values[v])
+    values[v], contributions[v] = new, contributions_of(new, graph.degree[v])
+    pruned = v[relative <= rule.prune_tolerance]
+    if do.marks is not None:
+        do.marks.states[pruned] = PRUNED
+        do.marks.expanding[v[relative > rule.frontier_tolerance]] = 1
+    return RankChanges(
+        float(change.max(initial=0.0)),
+        float(relative.max(initial=0.0)),
+        len(v),
+        int(graph.incoming.row_lengths[v].sum(dtype=np.int64)),
+        len(pruned),
+        float(values[graph.degree == 0].sum()),
+    )
 
-    def push(
-        self, graph: GraphView, state: ForwardState, work_list: WorkList, damping: float
-    ) -> None:
-        """r[v] += c[u]·w(u,v)."""
-        self.take(graph, state, work_list, damping)
-        u, csr = state.queue[: work_list.vertices], graph.outgoing
-        places, slots = entries_of(csr, u)
-        amounts = state.contributions[u[places]] * weights_at(csr, slots)
-        np.add.at(state.residual, csr.column_indices[slots], amounts)
 
-    def pull(self, graph: GraphView, in_rows: Rows, state: ForwardState) -> None:
-        """r += row_sums(c)."""
-        v = in_rows.order
-        state.residual[v] += row_sums(graph.incoming, v, state.contributions)
+_STEPS: Table = {
+    SendRanks: _send_ranks,
+    UpdateRanks: _update_ranks,
+    ExpandAffected: _expand_affected,
+}
+
+# ---- the iterations of published personalized PageRank ----
+
+
+def _detect(do: DetectListed) -> WorkList:
+    """{v : r[v] > θ}."""
+    return _listed(do.graph, do.state, np.flatnonzero(do.state.residual > do.threshold))
+
+
+@AS_IEEE
+def _take(do: TakeListed) -> None:
+    """y += r, c = α·r/d, r = ℓ·c (Wang et al., algorithm 1)."""
+    u, state = do.listed, do.state
+    taken = state.residual[u]
+    state.values[u] += taken
+    state.contributions[u] = do.damping * contributions_of(taken, do.graph.degree[u])
+    state.residual[u] = do.graph.loop[u] * state.contributions[u]
+
+
+def _push_in_one_pass(do: PushInOnePass) -> WorkList:
+    """r only grows, so whoever passes a test passes it at the end: the vertices of the list and
+    their out-neighbours are tested then.
+    """
+    _push(do)
+    tested = np.unique(np.concatenate([do.listed, _reached(do.graph, do.listed)]))
+    return _listed(do.graph, do.state, tested[do.state.residual[tested] > do.threshold])
+
+
+def _push(do: TakeListed) -> None:
+    """r[v] += c[u]·w(u,v)."""
+    _take(do)
+    u, csr = do.listed, do.graph.outgoing
+    places, slots = entries_of(csr, u)
+    amounts = do.contributions[u[places]] * weights_at(csr, slots)
+    np.add.at(do.state.residual, csr.column_indices[slots], amounts)
+
+
+def _pull(do: PullListed) -> None:
+    """r += row_sums(c)."""
+    v, state = do.rows.order, do.state
+    state.residual[v] += row_sums(do.graph.incoming, v, state.contributions)
 
 
 def _listed(graph: GraphView, state: ForwardState, vertices: Array) -> WorkList:
     state.queue[: len(vertices)] = vertices
     return WorkList(len(vertices), int(graph.outgoing.row_lengths[vertices].sum(dtype=np.int64)))
+
+
+PUBLISHED: Table = {
+    **_STEPS,
+    IterateRanks: partial(iterate_ranks, Kernels(_STEPS), np.sum),
+    DetectListed: _detect,
+    TakeListed: _take,
+    PushListed: _push,
+    PushInOnePass: _push_in_one_pass,
+    PullListed: _pull,
+}
 
 
 @as_ieee
