@@ -17,7 +17,12 @@ from liverank_gpu.operations.published import (
     PublishedResult,
     Rule,
 )
-from liverank_gpu.operations.residual import Frontier
+from liverank_gpu.operations.residual import (
+    ExpandBackward,
+    ExpandForward,
+    Frontier,
+    JacobiStep,
+)
 from liverank_gpu.pagerank.global_iterate import GlobalIterate
 from liverank_gpu.pagerank.iterate import RankedGraph
 from liverank_gpu.pagerank.strategies import Solved, Strategy
@@ -81,7 +86,7 @@ class TouchedVertices:
         if len(graph.free):
             # removed vertices, which have no out-neighbours now but a loop of the policy
             sources, targets = (each[~xp.isin(each, graph.free)] for each in (sources, targets))
-        affected = graph.backend.frontier.expand_forward(graph.view, sources, flags)
+        affected = graph.backend.run(ExpandForward(graph.view, sources, flags))
         targets = targets[flags[targets] == 0]
         flags[targets] = 1
         affected = xp.concatenate([affected, targets])
@@ -98,12 +103,12 @@ def _expand(graph: RankedGraph, frontier: Array, flags: Array, frontier_flags: A
     flags           int32[n]
     frontier_flags  uint8[n], all 0 before and after
     """
-    operations = graph.backend.frontier
     edges = int(graph.total(graph.outgoing.csr.row_lengths[frontier]))
     if edges * _BACKWARD_PART <= graph.arcs:
-        return operations.expand_forward(graph.view, frontier, flags)
+        return graph.backend.run(ExpandForward(graph.view, frontier, flags))
     frontier_flags[frontier] = 1
-    found = operations.expand_backward(graph.view, graph.in_rows(), frontier_flags, flags)
+    backward = ExpandBackward(graph.view, graph.in_rows(), frontier_flags, flags)
+    found = graph.backend.run(backward)
     frontier_flags[frontier] = 0
     return found
 
@@ -133,8 +138,7 @@ def solve_affected(
     affected  int32[k], the initially affected vertices
     flags     int32[n], set for them; all 0 afterwards
     """
-    graph, options, operations = iterate.graph, iterate.options, iterate.graph.backend.frontier
-    xp, values = graph.backend.xp, iterate.values
+    graph, options, backend = iterate.graph, iterate.options, iterate.graph.backend
     in_lengths = graph.incoming.csr.row_lengths
     frontier = Frontier(
         flags,
@@ -145,43 +149,40 @@ def solve_affected(
     new_values = iterate.scratch("new values")
     before = _ValuesBefore(iterate)
     before.save(affected)
-    rows = operations.rows_of(affected, in_lengths)
+    rows = backend.frontier.rows_of(affected, in_lengths)
     contributions = None
     iterations, converged = 0, rows.count == 0
     while not converged and iterations < options.max_iterations:
         iterations += 1
         if contributions is None and rows.count * _SPARSE_PART > graph.vertices:
             contributions = iterate.contributions()
-        result = operations.jacobi_step(
+        step = JacobiStep(
             graph.view,
             rows,
-            values,
+            iterate.values,
             contributions,
             iterate.rhs_scale,
             options.damping,
             new_values,
             frontier,
         )
+        result = backend.run(step)
         converged = result.largest_change <= options.tolerance * float(iterate.certificate.mass)
         joined, recomputed = 0, rows
         if strategy.expands and not converged:
             joining = _expand(graph, result.expanding, flags, frontier.expanding)
             before.save(joining)
             joined = len(joining)
-            count = len(result.remaining) + len(joining)
-            if iterations < options.max_iterations and _by_states(iterate, count):
-                remaining = xp.concatenate([result.remaining, joining])
+            remaining = backend.xp.concatenate([result.remaining, joining])
+            if iterations < options.max_iterations and _by_states(iterate, len(remaining)):
                 flags[recomputed.order] = flags[remaining] = 0
                 _trace(iterate, recomputed, len(result.remaining), joined)
                 marks = _new_marks(iterate)
                 before.save_all(marks.states)
                 marks.states[remaining] = AFFECTED
                 return _solve_by_states(iterate, strategy, marks, before, iterations)
-            if count * _SPARSE_PART > graph.vertices:
-                rows = operations.compact_rows(flags, graph.in_rows(), in_lengths)
-            else:
-                rows = operations.rows_of(xp.concatenate([result.remaining, joining]), in_lengths)
-            converged = count == 0
+            rows = backend.frontier.rows_of(remaining, in_lengths)
+            converged = len(remaining) == 0
         _trace(iterate, recomputed, len(result.remaining), joined)
     flags[rows.order] = 0
     return Solved(iterations, before.update_residual(), converged)
@@ -254,7 +255,7 @@ def warm_up_lists(iterate: GlobalIterate, strategy: Strategy) -> None:
     everything = graph.backend.xp.arange(graph.vertices, dtype=np.int32)
     solve_affected(iterate, strategy, everything, flags)
     # a short list is expanded by a loop of its own
-    graph.backend.frontier.expand_forward(graph.view, everything[:1], flags)
+    graph.backend.run(ExpandForward(graph.view, everything[:1], flags))
     flags.fill(0)
 
 

@@ -62,7 +62,7 @@ from liverank_gpu.sharded.loading import (
     load_bytes,
 )
 from liverank_gpu.sharded.operations import ShardedMultivector, ShardRun, shard_costs
-from liverank_gpu.sharded.published import ShardedFrontier, ShardedPublished
+from liverank_gpu.sharded.published import ShardedSets
 from liverank_gpu.sharded.residual import ShardedResidual
 from liverank_gpu.types import EdgeBatch, Options
 
@@ -322,16 +322,14 @@ class ShardGraph(DynamicGraph):
         self.numbering = Numbering(communicator.rank, communicator.size)
         self._columns = columns = Columns(local, communicator)
         self.in_pages: ShardInPages = ShardInPages(local, communicator, columns)
-        frontier = ShardedFrontier(local, columns)
         run = ShardRun(local, communicator, columns)
         run.add(ShardedResidual(local, communicator, columns).table)
-        run.add(ShardedPublished(local, frontier, run, self.total).table)
+        run.add(ShardedSets(local, columns, run, self.total).table)
         self.backend = replace(
             local,
             costs=shard_costs(local.costs, communicator.size),
             run=run,
             sweeps=PartialSweeps(local.sweeps),
-            frontier=frontier,
             forward_push=ForwardPush(run, local.forward_push.pushed_edge),
             multivector=ShardedMultivector(local, communicator),
         )

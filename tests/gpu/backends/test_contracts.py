@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import product
 from typing import Any
 from unittest.mock import patch
@@ -21,8 +22,9 @@ from liverank_gpu.backends.cuda.kernels.loader import (
 )
 from liverank_gpu.graph.dynamic_graph import DynamicGraph
 from liverank_gpu.operations.backend import Backend
+from liverank_gpu.operations.csr import Operation
 from liverank_gpu.operations.graph import SortedKeys
-from liverank_gpu.operations.residual import Perturb
+from liverank_gpu.operations.residual import ExpandBackward, ExpandForward, Perturb
 from liverank_gpu.operations.sweeps import (
     AddCompensated,
     OrthominProducts,
@@ -210,9 +212,8 @@ def test_all_vertices_are_looked_at_however_few_blocks_run(backend: Backend) -> 
     sources, targets = graph.edge_list()
     expected = np.unique(targets[np.isin(sources, frontier)])
     with patch("liverank_gpu.backends.cuda.residual._EXPANSION_BLOCKS", 1):
-        found = backend.frontier.expand_backward(
-            graph.view, graph.in_rows(), backend.device.to_device(in_frontier), flags
-        )
+        rows, in_frontier = graph.in_rows(), backend.device.to_device(in_frontier)
+        found = backend.run(ExpandBackward(graph.view, rows, in_frontier, flags))
     assert np.array_equal(np.sort(backend.device.to_host(found)), expected)
 
 
@@ -265,16 +266,18 @@ def test_sums_of_columns_go_through_the_sums_of_all_blocks(backend: Backend) -> 
 def test_a_small_frontier_is_expanded_forward_and_a_large_one_backward(backend: Backend) -> None:
     graph = _random_graph(backend, 400, 4_000).internals.graph
     xp = backend.xp
-    operations = type(backend.frontier)
-    for count, expected in ((1, [1, 0]), (4, [1, 0]), (200, [0, 1])):
-        with (
-            patch.object(operations, "expand_forward") as forward,
-            patch.object(operations, "expand_backward") as backward,
-        ):
+    for count, expected in ((1, ExpandForward), (4, ExpandForward), (200, ExpandBackward)):
+        seen = list[type]()
+
+        def run(operation: Operation[Any], seen: list[type] = seen) -> Any:
+            seen.append(type(operation))
+            return backend.run(operation)
+
+        with patch.object(graph, "backend", replace(backend, run=run)):
             frontier = xp.arange(count, dtype=np.int32)
             flags = xp.zeros(400, np.int32), xp.zeros(400, np.uint8)
             _expand(graph, frontier, *flags)
-        assert [forward.call_count, backward.call_count] == expected, count
+        assert seen == [expected], count
 
 
 def test_a_target_that_is_met_exactly_is_met(backend: Backend) -> None:

@@ -14,9 +14,7 @@ from liverank_gpu import STRATEGIES, EdgeBatch, Engine, Options, verify
 from liverank_gpu.graph.dynamic_graph import DynamicGraph
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.device import Array
-from liverank_gpu.operations.residual import (
-    Perturb,
-)
+from liverank_gpu.operations.residual import ExpandBackward, ExpandForward, Perturb
 from liverank_gpu.pagerank.sweeps import SWEEP_KINDS, SweepKind, sweep_to_target
 from liverank_gpu.types import Dangling
 from tests.gpu.graphs import FAMILIES, Model, is_emulated, random_batch, random_graph
@@ -336,13 +334,10 @@ def test_neighbours_are_the_same_from_either_end(dangling: Dangling, backend: Ba
         frontier = random.random(vertices) < 0.3
         known = (random.random(vertices) < 0.3).astype(np.int32)
         flags = [backend.device.to_device(known) for _ in range(2)]
-        operations = backend.frontier
-        forwards = operations.expand_forward(
-            graph.view, xp.flatnonzero(xp.asarray(frontier)), flags[0]
-        )
-        backwards = operations.expand_backward(
-            graph.view, graph.in_rows(), xp.asarray(frontier, np.uint8), flags[1]
-        )
+        vertices = xp.flatnonzero(xp.asarray(frontier))
+        forwards = backend.run(ExpandForward(graph.view, vertices, flags[0]))
+        reached = (xp.asarray(frontier, np.uint8), flags[1])
+        backwards = backend.run(ExpandBackward(graph.view, graph.in_rows(), *reached))
         assert sorted(backend.device.to_host(forwards)) == sorted(backend.device.to_host(backwards))
         assert (backend.device.to_host(flags[0]) == backend.device.to_host(flags[1])).all()
 
@@ -351,7 +346,7 @@ def _forwards(graph: DynamicGraph, flags: Array) -> Array:
     xp = graph.backend.xp
     lists = [xp.zeros(1, np.int32)]
     while len(lists[-1]):
-        lists.append(graph.backend.frontier.expand_forward(graph.view, lists[-1], flags))
+        lists.append(graph.backend.run(ExpandForward(graph.view, lists[-1], flags)))
     return xp.concatenate(lists[1:])
 
 
@@ -361,9 +356,8 @@ def _backwards(graph: DynamicGraph, flags: Array) -> Array:
     while len(lists[-1]):
         frontier = xp.zeros(graph.vertices, np.uint8)
         frontier[lists[-1]] = 1
-        lists.append(
-            graph.backend.frontier.expand_backward(graph.view, graph.in_rows(), frontier, flags)
-        )
+        step = ExpandBackward(graph.view, graph.in_rows(), frontier, flags)
+        lists.append(graph.backend.run(step))
     return xp.concatenate(lists[1:])
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from unittest.mock import patch
+from itertools import count
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,12 +12,11 @@ import pytest
 from liverank_gpu import STRATEGIES, EdgeBatch, Engine, Options
 from liverank_gpu.backends import backend_named
 from liverank_gpu.operations.backend import Backend
-from liverank_gpu.operations.csr import GraphView
-from liverank_gpu.operations.device import Array
+from liverank_gpu.operations.csr import Operation
+from liverank_gpu.operations.residual import ExpandForward
 from liverank_gpu.pagerank.strategies import TABLE, forms_of
 from liverank_gpu.sharded.communicator import SingleCommunicator
 from liverank_gpu.sharded.member import Member
-from liverank_gpu.sharded.published import ShardedFrontier
 from liverank_gpu.trace import TraceStep
 from liverank_gpu.types import Result
 from tests.gpu.graphs import Model, WeightedModel, random_batch, weighted_batch
@@ -111,21 +111,25 @@ def test_batches_between_two_solves_are_all_followed(backend: Backend) -> None:
 
 
 def test_a_step_that_memory_ends_hides_no_vertex_from_the_next_one() -> None:
-    shard = Member(SingleCommunicator(), Options(), CPU)
+    numbers = count()
+
+    def failing(operation: Operation[Any], /) -> Any:
+        found = CPU.run(operation)
+        if isinstance(operation, ExpandForward) and next(numbers) == 0:
+            raise MemoryError("flagged, and not listed")
+        return found
+
+    shard = Member(SingleCommunicator(), Options(), replace(CPU, run=failing))
     shard.apply(EdgeBatch.of([(0, 1), (0, 2)]))
-    sharded, view = shard.graph.backend.frontier, shard.graph.view
-    assert isinstance(sharded, ShardedFrontier)
-    vertices = np.array([0], np.int32)
-    expand = CPU.frontier.expand_forward
 
-    def failing(graph: GraphView, some: Array, flags: Array) -> Array:
-        expand(graph, some, flags)
-        raise MemoryError("flagged, and not listed")
+    def reached() -> list[int]:
+        step = ExpandForward(shard.graph.view, np.array([0], np.int32), np.zeros(3, np.int32))
+        return sorted(shard.graph.backend.run(step).tolist())
 
-    with patch.object(CPU.frontier, "expand_forward", failing), pytest.raises(MemoryError):
-        sharded.targets(view, vertices)
+    with pytest.raises(MemoryError):
+        reached()
     for _ in range(2):
-        assert sorted(sharded.targets(view, vertices).tolist()) == [1, 2]
+        assert reached() == [1, 2]
 
 
 @pytest.mark.parametrize("strategy", ["dynamic-frontier", "dynamic-traversal"])

@@ -12,7 +12,7 @@ from liverank_gpu.backends.cpu.generate import CpuGenerate
 from liverank_gpu.backends.cpu.graph import CpuGraph, CpuLists, CpuRebuild
 from liverank_gpu.backends.cpu.programs import PROGRAM_OPERATIONS
 from liverank_gpu.backends.cpu.published import PUBLISHED
-from liverank_gpu.backends.cpu.residual import RESIDUAL, ROUNDS, CpuFrontier
+from liverank_gpu.backends.cpu.residual import FRONTIER, RESIDUAL, ROUNDS, CpuFrontier
 from liverank_gpu.backends.cpu.select import CpuSelect
 from liverank_gpu.backends.cpu.sweeps import MULTIVECTOR, SWEEPS, CpuMultivector, CpuSweeps
 from liverank_gpu.operations.backend import HOST_COSTS, Backend
@@ -25,7 +25,16 @@ def cpu_backend() -> Backend:
     device = CpuDevice()
     graph = CpuGraph(device)
     rebuild = CpuRebuild(device, graph)
-    tables = (SWEEPS, MULTIVECTOR, RESIDUAL, ROUNDS, PUBLISHED, PROGRAM_OPERATIONS, ANALYSIS)
+    tables = (
+        SWEEPS,
+        MULTIVECTOR,
+        RESIDUAL,
+        ROUNDS,
+        FRONTIER,
+        PUBLISHED,
+        PROGRAM_OPERATIONS,
+        ANALYSIS,
+    )
     run = Kernels(*tables)
     return Backend(
         name="cpu",

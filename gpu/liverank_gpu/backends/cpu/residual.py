@@ -16,9 +16,11 @@ from liverank_gpu.operations.residual import (
     SOLVE_SHIFT,
     SOLVES,
     CountCandidates,
-    Frontier,
+    ExpandBackward,
+    ExpandForward,
     FrontierOperations,
     JacobiResult,
+    JacobiStep,
     Perturb,
     Push,
     PushResult,
@@ -189,65 +191,60 @@ def _scaled(graph: GraphView, listed: Array, sizes: Array, edge_weight: float) -
 class CpuFrontier(FrontierOperations):
     """See FrontierOperations."""
 
-    def compact_rows(self, flags: Array, rows: Rows, row_lengths: Array) -> Rows:  # noqa: ARG002
-        # `rows` are all rows, so a scan of the flags finds their members in ascending order
-        order = np.flatnonzero(flags).astype(np.int32)
-        return chunk_rows(order, row_lengths[order])
-
     def rows_of(self, vertices: Array, row_lengths: Array) -> Rows:
         order = np.sort(vertices).astype(np.int32, copy=False)
         return chunk_rows(order, row_lengths[order])
 
-    def expand_forward(self, graph: GraphView, vertices: Array, flags: Array) -> Array:
-        vertices = vertices.astype(np.int32, copy=False)
-        row_lengths = graph.outgoing.row_lengths[vertices]
-        edges = int(row_lengths.sum(dtype=np.int64)) + len(vertices)
-        if edges < min(CHUNK_WORK, len(flags)):
-            fresh = np.empty(edges, np.int32)
-            found = kernels.expand_forward_few(vertices, graph.outgoing, graph.loop, flags, fresh)
-            return fresh[:found]
-        before = flags.copy()
-        kernels.expand_forward(vertices, graph.outgoing, graph.loop, flags)
-        return np.flatnonzero(flags != before).astype(np.int32)
 
-    def expand_backward(self, graph: GraphView, rows: Rows, frontier: Array, flags: Array) -> Array:
-        before = flags.copy()
-        kernels.expand_backward(
-            rows.groups, rows.order, graph.incoming, graph.loop, frontier, flags
-        )
-        return np.flatnonzero(flags != before).astype(np.int32)
+def _expand_forward(do: ExpandForward) -> Array:
+    outgoing, loop, flags = do.graph.outgoing, do.graph.loop, do.flags
+    vertices = do.vertices.astype(np.int32, copy=False)
+    edges = int(outgoing.row_lengths[vertices].sum(dtype=np.int64)) + len(vertices)
+    if edges < min(CHUNK_WORK, len(flags)):
+        fresh = np.empty(edges, np.int32)
+        found = kernels.expand_forward_few(vertices, outgoing, loop, flags, fresh)
+        return fresh[:found]
+    before = flags.copy()
+    kernels.expand_forward(vertices, outgoing, loop, flags)
+    return np.flatnonzero(flags != before).astype(np.int32)
 
-    def jacobi_step(
-        self,
-        graph: GraphView,
-        rows: Rows,
-        values: Array,
-        contributions: Array | None,
-        rhs_scale: float,
-        damping: float,
-        new_values: Array,
-        frontier: Frontier,
-    ) -> JacobiResult:
-        order = rows.order
-        expanding, remaining = np.empty_like(order), np.empty_like(order)
-        largest, expand, remain = kernels.jacobi_step(
-            rows.groups,
-            order,
-            graph.incoming,
-            graph.loop,
-            graph.degree,
-            values,
-            NO_VALUES if contributions is None else contributions,
-            rhs_scale,
-            damping,
-            new_values,
-            frontier.affected,
-            frontier.expanding,
-            frontier.prune_tolerance,
-            frontier.frontier_tolerance,
-            expanding,
-            remaining,
-        )
-        if np.isinf(frontier.frontier_tolerance):
-            return JacobiResult(largest, order[:0], order)
-        return JacobiResult(largest, expanding[:expand], remaining[:remain])
+
+def _expand_backward(do: ExpandBackward) -> Array:
+    graph, rows, flags = do.graph, do.rows, do.flags
+    before = flags.copy()
+    lists = (graph.incoming, graph.loop)
+    kernels.expand_backward(rows.groups, rows.order, *lists, do.frontier, flags)
+    return np.flatnonzero(flags != before).astype(np.int32)
+
+
+def _jacobi_step(do: JacobiStep) -> JacobiResult:
+    graph, order, frontier = do.graph, do.rows.order, do.frontier
+    expanding, remaining = np.empty_like(order), np.empty_like(order)
+    largest, expand, remain = kernels.jacobi_step(
+        do.rows.groups,
+        order,
+        graph.incoming,
+        graph.loop,
+        graph.degree,
+        do.values,
+        NO_VALUES if do.contributions is None else do.contributions,
+        do.rhs_scale,
+        do.damping,
+        do.new_values,
+        frontier.affected,
+        frontier.expanding,
+        frontier.prune_tolerance,
+        frontier.frontier_tolerance,
+        expanding,
+        remaining,
+    )
+    if np.isinf(frontier.frontier_tolerance):
+        return JacobiResult(largest, order[:0], order)
+    return JacobiResult(largest, expanding[:expand], remaining[:remain])
+
+
+FRONTIER: Table = {
+    ExpandForward: _expand_forward,
+    ExpandBackward: _expand_backward,
+    JacobiStep: _jacobi_step,
+}

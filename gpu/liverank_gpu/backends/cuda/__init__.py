@@ -64,11 +64,13 @@ def make_backend(device: Device) -> Backend:
     graph = CudaGraph(launcher)
     rebuild = CudaRebuild(launcher, graph)
     sweeps, multivector = CudaSweeps(launcher, device.pages), CudaMultivector(launcher)
+    frontier = CudaFrontier(launcher)
     run = Kernels(
         sweeps.table,
         multivector.table,
         CudaResidual(launcher).table,
         CudaRounds(launcher).table,
+        frontier.table,
         CudaPublished(launcher).table,
         CudaForwardPush(launcher).table,
         CudaPrograms(launcher).table,
@@ -83,7 +85,7 @@ def make_backend(device: Device) -> Backend:
         device=cuda_device,
         graph=graph,
         rebuild=rebuild,
-        frontier=CudaFrontier(launcher),
+        frontier=frontier,
         forward_push=ForwardPush(run, pushed_edge=4.0),
         sweeps=sweeps,
         multivector=multivector,

@@ -19,6 +19,8 @@ from liverank_gpu.operations.residual import (
     QUEUED,
     SOLVES,
     CountCandidates,
+    ExpandBackward,
+    ExpandForward,
     FrontierOperations,
     Perturb,
     Push,
@@ -336,51 +338,33 @@ class CudaFrontier(FrontierOperations):
         sizes = self._launch.device.to_host(xp.bincount(group, minlength=len(BIN_LANES)))
         return Rows(order, np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64))
 
-    def expand_forward(self, graph: GraphView, vertices: Array, flags: Array) -> Array:
-        xp = self._launch.xp
+    @property
+    def table(self) -> Table:
+        """What runs each operation."""
+        return {ExpandForward: self._expand_forward, ExpandBackward: self._expand_backward}
+
+    def _expand_forward(self, do: ExpandForward) -> Array:
+        xp, graph, vertices = self._launch.xp, do.graph, do.vertices
         if len(vertices) == 0:
             return xp.zeros(0, np.int32)
         ends = self._launch.chunk_ends(graph.outgoing.row_lengths[vertices])
         chunks = int(ends[-1])
-        fresh = xp.empty(min(len(flags), chunks * (EDGE_CHUNK + 1)), np.int32)
-        found = xp.zeros(1, np.uint64)
-        self._launch(
-            "frontier",
-            "expand_forward",
-            blocks_for(chunks * WARP, most=_EXPANSION_BLOCKS),
-            vertices.astype(np.int32),
-            ends,
-            len(vertices),
-            graph.outgoing,
-            graph.loop,
-            flags,
-            fresh,
-            found,
-            weighted=graph.weighted,
-        )
-        return fresh[: int(found[0])]
+        blocks = blocks_for(chunks * WARP, most=_EXPANSION_BLOCKS)
+        most = min(len(do.flags), chunks * (EDGE_CHUNK + 1))
+        lists = (vertices.astype(np.int32), ends, len(vertices), graph.outgoing, graph.loop)
+        return self._expand("expand_forward", blocks, most, graph, *lists, do.flags)
 
-    def expand_backward(
-        self,
-        graph: GraphView,
-        rows: Rows,  # noqa: ARG002
-        frontier: Array,
-        flags: Array,
+    def _expand_backward(self, do: ExpandBackward) -> Array:
+        graph, most = do.graph, len(do.flags)
+        blocks = blocks_for(most, most=_EXPANSION_BLOCKS)
+        lists = (most, graph.incoming, graph.loop, do.frontier)
+        return self._expand("expand_backward", blocks, most, graph, *lists, do.flags)
+
+    def _expand(
+        self, kernel: str, blocks: int, most: int, graph: GraphView, *arguments: Any
     ) -> Array:
-        xp = self._launch.xp
-        fresh = xp.empty(len(flags), np.int32)
-        found = xp.zeros(1, np.uint64)
-        self._launch(
-            "frontier",
-            "expand_backward",
-            blocks_for(len(flags), most=_EXPANSION_BLOCKS),
-            len(flags),
-            graph.incoming,
-            graph.loop,
-            frontier,
-            flags,
-            fresh,
-            found,
-            weighted=graph.weighted,
-        )
+        """Launches a kernel that finds this many vertices at most; returns them."""
+        fresh, found = self._launch.xp.empty(most, np.int32), self._launch.xp.zeros(1, np.uint64)
+        given = (*arguments, fresh, found)
+        self._launch("frontier", kernel, blocks, *given, weighted=graph.weighted)
         return fresh[: int(found[0])]

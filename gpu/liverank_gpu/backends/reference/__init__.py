@@ -23,6 +23,7 @@ from liverank_gpu.backends.reference.algorithms import ANALYSIS, ReferenceGenera
 from liverank_gpu.backends.reference.graph import ReferenceGraph, ReferenceLists, ReferenceRebuild
 from liverank_gpu.backends.reference.programs import PROGRAM_OPERATIONS
 from liverank_gpu.backends.reference.sets import (
+    FRONTIER,
     PUBLISHED,
     ReferenceFrontier,
     ReferenceSelect,
@@ -44,7 +45,16 @@ from liverank_gpu.operations.published import ForwardPush
 def reference_backend() -> Backend:
     """The backend in NumPy."""
     device, graph = CpuDevice(), ReferenceGraph()
-    tables = (SWEEPS, MULTIVECTOR, RESIDUAL, ROUNDS, PUBLISHED, PROGRAM_OPERATIONS, ANALYSIS)
+    tables = (
+        SWEEPS,
+        MULTIVECTOR,
+        RESIDUAL,
+        ROUNDS,
+        FRONTIER,
+        PUBLISHED,
+        PROGRAM_OPERATIONS,
+        ANALYSIS,
+    )
     run = Kernels(*tables)
     return Backend(
         name="reference",

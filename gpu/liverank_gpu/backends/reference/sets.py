@@ -37,7 +37,13 @@ from liverank_gpu.operations.published import (
     WorkList,
     iterate_ranks,
 )
-from liverank_gpu.operations.residual import Frontier, FrontierOperations, JacobiResult
+from liverank_gpu.operations.residual import (
+    ExpandBackward,
+    ExpandForward,
+    FrontierOperations,
+    JacobiResult,
+    JacobiStep,
+)
 from liverank_gpu.operations.select import Candidates, SelectOperations, residual_bound
 
 
@@ -49,63 +55,62 @@ def _reached(graph: GraphView, vertices: Array) -> Array:
     )
 
 
-@as_ieee
 class ReferenceFrontier(FrontierOperations):
     """See FrontierOperations."""
-
-    def compact_rows(self, flags: Array, rows: Rows, row_lengths: Array) -> Rows:  # noqa: ARG002
-        """Where flags are set."""
-        return all_rows(np.flatnonzero(flags).astype(np.int32))
 
     def rows_of(self, vertices: Array, row_lengths: Array) -> Rows:  # noqa: ARG002
         """In ascending order."""
         return all_rows(np.sort(vertices).astype(np.int32))
 
-    def expand_forward(self, graph: GraphView, vertices: Array, flags: Array) -> Array:
-        """{w : u → w, u in the set}."""
-        reached = np.unique(_reached(graph, vertices))
-        fresh = reached[flags[reached] == 0].astype(np.int32)
-        flags[fresh] = 1
-        return fresh
 
-    def expand_backward(self, graph: GraphView, rows: Rows, frontier: Array, flags: Array) -> Array:
-        """The same set, by the in-lists."""
-        v = rows.order[flags[rows.order] == 0]
-        places, slots = entries_of(graph.incoming, v)
-        sources = frontier[graph.incoming.column_indices[slots]]
-        reached = np.bincount(places, sources, len(v)) > 0
-        fresh = v[reached | ((graph.loop[v] != 0) & (frontier[v] != 0))].astype(np.int32)
-        flags[fresh] = 1
-        return fresh
+def _expand_forward(do: ExpandForward) -> Array:
+    """{w : u → w, u in the set}."""
+    reached = np.unique(_reached(do.graph, do.vertices))
+    fresh: Array = reached[do.flags[reached] == 0].astype(np.int32)
+    do.flags[fresh] = 1
+    return fresh
 
-    def jacobi_step(
-        self,
-        graph: GraphView,
-        rows: Rows,
-        values: Array,
-        contributions: Array | None,
-        rhs_scale: float,
-        damping: float,
-        new_values: Array,
-        frontier: Frontier,
-    ) -> JacobiResult:
-        """y' = y + r / (1 - αℓ/d), r = β + α·row_sums(y/d) - (1 - αℓ/d)·y."""
-        v, degree = rows.order, graph.degree
-        sent = contributions_of(values, degree) if contributions is None else contributions
-        diagonal, old = diagonal_of(graph, damping, v), values[v]
-        r = rhs_scale + damping * row_sums(graph.incoming, v, sent) - diagonal * old
-        new = old + r / diagonal
-        change = np.abs(new - old)
-        relative = change / np.maximum(new, old)
-        frontier.affected[v[relative <= frontier.prune_tolerance]] = 0
-        new_values[v] = values[v] = new
-        if contributions is not None:
-            contributions[v] = contributions_of(new, degree[v])
-        expanding, remaining = v[:0], v
-        if np.isfinite(frontier.frontier_tolerance):
-            expanding = v[relative > frontier.frontier_tolerance]
-            remaining = v[frontier.affected[v] != 0]
-        return JacobiResult(float(change.max(initial=0.0)), expanding, remaining)
+
+def _expand_backward(do: ExpandBackward) -> Array:
+    """The same set, by the in-lists."""
+    graph, frontier, order = do.graph, do.frontier, do.rows.order
+    v = order[do.flags[order] == 0]
+    places, slots = entries_of(graph.incoming, v)
+    sources = frontier[graph.incoming.column_indices[slots]]
+    reached = np.bincount(places, sources, len(v)) > 0
+    fresh: Array = v[reached | ((graph.loop[v] != 0) & (frontier[v] != 0))].astype(np.int32)
+    do.flags[fresh] = 1
+    return fresh
+
+
+@AS_IEEE
+def _jacobi_step(do: JacobiStep) -> JacobiResult:
+    """y' = y + r / (1 - αℓ/d), r = β + α·row_sums(y/d) - (1 - αℓ/d)·y."""
+    graph, v, values, frontier = do.graph, do.rows.order, do.values, do.frontier
+    sent = do.contributions
+    if sent is None:
+        sent = contributions_of(values, graph.degree)
+    diagonal, old = diagonal_of(graph, do.damping, v), values[v]
+    r = do.rhs_scale + do.damping * row_sums(graph.incoming, v, sent) - diagonal * old
+    new = old + r / diagonal
+    change = np.abs(new - old)
+    relative = change / np.maximum(new, old)
+    frontier.affected[v[relative <= frontier.prune_tolerance]] = 0
+    do.new_values[v] = values[v] = new
+    if do.contributions is not None:
+        do.contributions[v] = contributions_of(new, graph.degree[v])
+    expanding, remaining = v[:0], v
+    if np.isfinite(frontier.frontier_tolerance):
+        expanding = v[relative > frontier.frontier_tolerance]
+        remaining = v[frontier.affected[v] != 0]
+    return JacobiResult(float(change.max(initial=0.0)), expanding, remaining)
+
+
+FRONTIER: Table = {
+    ExpandForward: _expand_forward,
+    ExpandBackward: _expand_backward,
+    JacobiStep: _jacobi_step,
+}
 
 
 # ---- the iterations of the published strategies ----
