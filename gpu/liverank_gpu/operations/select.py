@@ -105,7 +105,6 @@ class SelectOperations(ABC):
         Traffic: 16 bytes an entry, read once: 10⁸ take 0.4 ms at 4 TB/s.
         """
 
-    @abstractmethod
     def highest_bound(
         self,
         graph: GraphView,
@@ -123,6 +122,16 @@ class SelectOperations(ABC):
         values, residuals  float64[k], y and r there; at least one y is no larger
         positive_residual  Σr⁺ over all vertices
         """
+        at = slice(None) if vertices is None else vertices
+        added = residual_bound(
+            self._device.xp,
+            residuals,
+            graph.degree[at],
+            graph.loop[at],
+            damping,
+            positive_residual,
+        )
+        return float((values + added)[values <= at_most].max())
 
 
 def residual_bound(

@@ -6,9 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from liverank_gpu.native import kernels
-from liverank_gpu.operations.csr import GraphView
 from liverank_gpu.operations.device import Array
-from liverank_gpu.operations.select import Candidates, SelectOperations, residual_bound
+from liverank_gpu.operations.select import Candidates, SelectOperations
 
 _GROUP = 64
 """Values of which only the largest is looked at in `_at_most_kth_largest`."""
@@ -32,22 +31,6 @@ class CpuSelect(SelectOperations):
         listed = np.empty(min(capacity, len(values)), np.int32)
         found: int = kernels.list_changed(values, mass, earlier, threshold, listed)
         return found, listed[:found]
-
-    def highest_bound(
-        self,
-        graph: GraphView,
-        vertices: Array | None,
-        values: Array,
-        residuals: Array,
-        damping: float,
-        positive_residual: float,
-        at_most: float,
-    ) -> float:
-        degree, loop = graph.degree, graph.loop
-        if vertices is not None:
-            degree, loop = degree[vertices], loop[vertices]
-        bounds = residual_bound(np, residuals, degree, loop, damping, positive_residual)
-        return float((values + bounds)[values <= at_most].max())
 
 
 def _at_most_kth_largest(values: Array, k: int) -> float:

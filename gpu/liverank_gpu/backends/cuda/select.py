@@ -11,7 +11,7 @@ from liverank_gpu.backends.cuda.kernels.loader import BLOCK, COLUMNS
 from liverank_gpu.backends.cuda.launcher import Launcher
 from liverank_gpu.operations.csr import GraphView
 from liverank_gpu.operations.device import Array
-from liverank_gpu.operations.select import Candidates, SelectOperations, residual_bound
+from liverank_gpu.operations.select import Candidates, SelectOperations
 
 _LEAST_GROUPS, _SPREAD = 1 << 10, 8
 """Groups of values whose maxima are compared: at least so many, and so many for each value asked
@@ -130,22 +130,19 @@ class CudaSelect(SelectOperations):
         positive_residual: float,
         at_most: float,
     ) -> float:
-        xp, degree, loop = self._launch.xp, graph.degree, graph.loop
         if vertices is not None:
-            added = residual_bound(
-                xp, residuals, degree[vertices], loop[vertices], damping, positive_residual
-            )
-            return float((values + added)[values <= at_most].max())
+            given = (vertices, values, residuals, damping, positive_residual, at_most)
+            return super().highest_bound(graph, *given)
         blocks = self._launch.resident_blocks(len(values), _WAVES)
-        highest = xp.empty(blocks)
+        highest = self._launch.xp.empty(blocks)
         self._launch(
             "select",
             "highest_bound",
             blocks,
             values,
             residuals,
-            degree,
-            loop,
+            graph.degree,
+            graph.loop,
             len(values),
             damping,
             positive_residual,

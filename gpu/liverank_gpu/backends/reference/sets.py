@@ -44,7 +44,7 @@ from liverank_gpu.operations.residual import (
     JacobiResult,
     JacobiStep,
 )
-from liverank_gpu.operations.select import Candidates, SelectOperations, residual_bound
+from liverank_gpu.operations.select import Candidates, SelectOperations
 
 
 def _reached(graph: GraphView, vertices: Array) -> Array:
@@ -244,20 +244,3 @@ class ReferenceSelect(SelectOperations):
         change = np.abs(values / mass - earlier)
         changed = np.flatnonzero((change > threshold * earlier) & np.isfinite(change))
         return len(changed), changed[:capacity].astype(np.int32)
-
-    def highest_bound(
-        self,
-        graph: GraphView,
-        vertices: Array | None,
-        values: Array,
-        residuals: Array,
-        damping: float,
-        positive_residual: float,
-        at_most: float,
-    ) -> float:
-        """max(y + N·(r⁺(1-α) + α·Σr⁺)) over y ≤ at_most."""
-        at = np.arange(graph.vertices) if vertices is None else vertices
-        bounds = residual_bound(
-            np, residuals, graph.degree[at], graph.loop[at], damping, positive_residual
-        )
-        return float((values + bounds)[values <= at_most].max())
