@@ -28,7 +28,7 @@ from liverank_gpu.backends.cuda import kernels_of
 from liverank_gpu.generate import preferential_attachment
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.device import Array
-from liverank_gpu.random_numbers import ATTACHMENT_SEQUENCE, sequence_start, threshold
+from liverank_gpu.operations.generate import ATTACHMENT_SEQUENCE, sequence_start, threshold
 
 Row = dict[str, Any]
 

@@ -57,7 +57,7 @@ def levels(target: str = "") -> list[int]:
         return [int(level) for level in given.split()]
     if target:
         return PLATFORMS[target]
-    return [runpy.run_path(str(NATIVE / "level.py"))["level"]()]
+    return [_COMPILER["level"]()]
 
 
 def extensions(target: str = "") -> list[Path]:

@@ -34,7 +34,7 @@ class Kernels:
         """`block` threads take the place of the product's BLOCK."""
         if not isinstance(backend.device, CudaDevice):
             raise TypeError(f"expected a CUDA backend, got {backend.name!r}")
-        headers = text_of("page_sums.cuh", "sweep_step.cuh")
+        headers = text_of("sweep_step.cuh")
         own = f"inline constexpr int BLOCK = {BLOCK};"
         if headers.count(own) != 1:
             raise ValueError(f"expected {own!r} once in the headers of sweep.cu")

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.traffic.model import Arguments, Model, Sizes, total
-from liverank_gpu.backends.cuda.kernels.counts import TALLY
-from liverank_gpu.backends.cuda.kernels.loader import COLUMNS
+from liverank_gpu.backends.cuda.kernels.loader import COLUMNS, TALLY
 
 _PLACED = 4 + 8 + 4
 """Where a row is: order, start, length."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,7 +31,6 @@ from liverank_gpu.graph.warm_up import (
     warm_up,
     warm_up_pages,
 )
-from liverank_gpu.internals import Internals
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.device import Array, DeviceOperations
 from liverank_gpu.operations.graph import GraphUpdate, UpdateCounts
@@ -98,6 +98,16 @@ def _change(counts: UpdateCounts, seconds: float, unknown: int = 0) -> Change:
     """The receipt of a batch."""
     first, last = counts[:5], counts[5:]
     return Change(*first, seconds, *last, unknown)
+
+
+@dataclass(frozen=True, slots=True)
+class Internals:
+    """The parts of an engine, for measurements and tests. Changing them makes results wrong."""
+
+    backend: Backend
+    graph: DynamicGraph
+    iterate: GlobalIterate
+    queries: QueryContext
 
 
 class Group:

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from liverank_gpu.backends.cuda import make_backend
 from liverank_gpu.backends.cuda.device import Device, Kernel, PooledMemory
-from liverank_gpu.backends.cuda.kernels.loader import source
-from liverank_gpu.backends.cuda.kernels.page_shape import PageShape
+from liverank_gpu.backends.cuda.kernels.loader import PageShape, source
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.device import Array
 from tests.cuda_emulator.harness import CpuLoader, require_compiler

@@ -9,10 +9,10 @@
         engine.apply(batch)
 
 The same arguments give the same graph on any number of threads, on any launch shape and on every
-backend: random numbers are counter-based (liverank_gpu.random_numbers). `rmat` and `grid` return
-columns on the host; `preferential_attachment`, `uniform` and `chains` leave them where they were
-drawn, and `edge_list` copies them to the host. `update_stream` and `temporal_stream` give batches
-on the host.
+backend: random numbers are counter-based (liverank_gpu.operations.generate). `rmat` and `grid`
+return columns on the host; `preferential_attachment`, `uniform` and `chains` leave them where they
+were drawn, and `edge_list` copies them to the host. `update_stream` and `temporal_stream` give
+batches on the host.
 """
 
 from liverank_gpu.generate.batches import INSERTED_SHARE, temporal_stream, update_stream

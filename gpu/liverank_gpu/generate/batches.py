@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from liverank_gpu.errors import InvalidValue
 from liverank_gpu.generate.graphs import Edges, check_count
 from liverank_gpu.native import kernels
-from liverank_gpu.random_numbers import LIFETIME_SEQUENCE, NEIGHBOUR_SEQUENCE, sequence_start
+from liverank_gpu.operations.generate import LIFETIME_SEQUENCE, NEIGHBOUR_SEQUENCE, sequence_start
 from liverank_gpu.types import EdgeBatch
 
 # ---- random updates of a graph: edges come and go, vertices stay ----

@@ -14,7 +14,7 @@ from liverank_gpu.errors import InvalidValue
 from liverank_gpu.native import kernels
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.device import Array
-from liverank_gpu.random_numbers import (
+from liverank_gpu.operations.generate import (
     ATTACHMENT_SEQUENCE,
     BRANCH_SEQUENCE,
     BRANCH_TARGET_SEQUENCE,
@@ -226,9 +226,9 @@ def rmat(scale: int, edges_per_vertex: int = 16, *, seed: int = 0, shuffle: bool
 #   to directly.
 #
 # The numbers of attempt a are numbers 3a, 3a+1 and 3a+2 of the sequence that begins at number
-# v·d + l of the seed's own (liverank_gpu.random_numbers): u is ⌊x·v/2⁶⁴⌋, the edge is direct where
-# the upper 53 bits of the second number are below ⌈p·2⁵³⌉, and the third number chooses among u's
-# edges as the first one chooses u.
+# v·d + l of the seed's own (liverank_gpu.operations.generate): u is ⌊x·v/2⁶⁴⌋, the edge is direct
+# where the upper 53 bits of the second number are below ⌈p·2⁵³⌉, and the third number chooses among
+# u's edges as the first one chooses u.
 #
 # The paper's text has four faults, which this specification avoids. It draws u from 1 … v-1, so
 # that v = d with p = 1 never ends. It does not test again for duplicates when a queued copy is

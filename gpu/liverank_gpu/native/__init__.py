@@ -22,7 +22,7 @@ from typing import Any
 
 from liverank_gpu.errors import BackendUnavailable
 from liverank_gpu.native import in_numpy
-from liverank_gpu.native.level import level
+from liverank_gpu.native.compiler import level
 
 
 def extension(path: Path, name: str) -> Any:

@@ -1,4 +1,4 @@
-"""The C++ compiler of the kernels of the CPU, and its options.
+"""The C++ compiler of the kernels of the CPU, its options, and the processor that it compiles for.
 
 The build hook reads this file too, so it imports nothing of the project.
 """
@@ -6,6 +6,7 @@ The build hook reads this file too, so it imports nothing of the project.
 from __future__ import annotations
 
 import os
+import platform
 import shutil
 import sys
 from importlib.util import find_spec
@@ -19,6 +20,20 @@ _ARCHITECTURES = {
     2: ("-march=x86-64-v2", "-mcpu=x86_64_v2"),
     3: ("-march=x86-64-v3", "-mcpu=x86_64_v3"),
 }
+
+_LEVEL_3 = {"avx", "avx2", "bmi1", "bmi2", "fma"}
+
+
+def level() -> int:
+    """Which level of the x86-64 ABI this processor has: 3 or 2; 0 on other machines."""
+    if platform.machine() not in ("x86_64", "AMD64"):
+        return 0
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as lines:
+            flags = next((line for line in lines if line.startswith("flags")), "")
+    except OSError:
+        return 2
+    return 3 if set(flags.split()) >= _LEVEL_3 else 2
 
 
 def command(machine: str = "") -> list[str]:

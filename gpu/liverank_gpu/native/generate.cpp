@@ -3,11 +3,30 @@
 
 #include "bind.h"
 #include "pool.h"
-#include "random.h"
 
 namespace {
 
-// Numbers of a sequence: SplitMix64 (Steele, Lea and Flood, OOPSLA 2014, figure 16). See liverank_gpu.random_numbers.
+// ---- SplitMix64 as a function of a counter: see liverank_gpu.operations.generate ----
+
+constexpr uint64 GOLDEN_GAMMA = 0x9E3779B97F4A7C15;
+
+uint64 mix(uint64 state) {
+    state = (state ^ (state >> 30)) * 0xBF58476D1CE4E5B9;
+    state = (state ^ (state >> 27)) * 0x94D049BB133111EB;
+    return state ^ (state >> 31);
+}
+
+// Number i of the sequence that begins at `start`.
+uint64 random_number(uint64 start, int64 index) {
+    return mix(start + (static_cast<uint64>(index) + 1) * GOLDEN_GAMMA);
+}
+
+// An integer in 0 … limit - 1 from a 64-bit number: ⌊number · limit / 2⁶⁴⌋. limit < 2³¹.
+uint64 below(uint64 number, uint64 limit) {
+    return ((number >> 32) * limit + ((number & 0xFFFFFFFF) * limit >> 32)) >> 32;
+}
+
+// Numbers of a sequence.
 void fill_random(uint64 start, int64 skipped, Span<uint64> numbers) {
     pool::parallel(numbers.size, 1 << 14, [&](int64 first, int64 last) {
         for (int64 index = first; index < last; ++index) numbers[index] = random_number(start, skipped + index);

@@ -24,7 +24,7 @@ def mixed(state: Mixed) -> Mixed:
 
 
 def fill_random(start: np.uint64, skipped: int, numbers: NDArray[np.uint64]) -> None:
-    """See liverank_gpu.random_numbers."""
+    """See liverank_gpu.operations.generate."""
     first = skipped + 1
     counters = np.arange(first, first + len(numbers), dtype=np.uint64)
     numbers[:] = mixed(start + counters * GOLDEN_GAMMA)

@@ -13,8 +13,12 @@ from liverank_gpu.operations.analysis import ComponentOperations
 from liverank_gpu.operations.csr import Run
 from liverank_gpu.operations.device import DeviceOperations
 from liverank_gpu.operations.generate import GenerateOperations
-from liverank_gpu.operations.graph import GraphOperations, ListOperations, RebuildOperations
-from liverank_gpu.operations.pages import PageOperations
+from liverank_gpu.operations.graph import (
+    GraphOperations,
+    ListOperations,
+    PageOperations,
+    RebuildOperations,
+)
 from liverank_gpu.operations.published import ForwardPush
 from liverank_gpu.operations.residual import (
     FrontierOperations,

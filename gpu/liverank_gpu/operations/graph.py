@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from liverank_gpu.operations.csr import Csr, GraphView, Rows, SlackCsr
+from liverank_gpu.operations.csr import Csr, GraphView, PagedLists, Rows, SlackCsr
 from liverank_gpu.operations.device import Array
 
 # ---- what a batch of insertions and deletions does to a graph ----
@@ -589,3 +589,27 @@ def returned_parts(loop: Array, degree: Array) -> Array:
     """
     beside = degree.astype(np.int64) if degree.dtype.kind == "i" else NO_PART
     return (loop != 0) * ((degree == loop) + (degree != loop) * beside)
+
+
+# ---- in-lists in pages, for sweeps that read less at random ----
+
+
+class PageOperations(Protocol):
+    """Operations on PagedLists."""
+
+    def bytes_needed(self, vertices: int, edges: int) -> int:
+        """Upper bound on the memory that `build` takes, its peak included; without what a tile of
+        more edges than are sorted at once takes.
+        """
+
+    def build(self, incoming: Csr) -> PagedLists:
+        """The in-lists of an unweighted graph in pages, with room for more. Neighbours may be more
+        than rows: columns of a shard. A range of tiles is sorted at a time. Raises OutOfMemory,
+        MemoryError.
+        """
+
+    def follow(self, lists: PagedLists, changes: EdgeChanges) -> bool:
+        """Changes the pages as a batch changed the graph, which has no more vertices than there is
+        room for. Returns False if a page found no room, and raises MemoryError: then they cannot be
+        used any more.
+        """

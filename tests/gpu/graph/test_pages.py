@@ -15,8 +15,7 @@ import pytest
 
 from liverank_gpu import EdgeBatch
 from liverank_gpu.backends.cuda import make_backend, pages
-from liverank_gpu.backends.cuda.kernels.counts import PAGE_COUNTS
-from liverank_gpu.backends.cuda.kernels.page_shape import PAGE_SHAPE, page_shape
+from liverank_gpu.backends.cuda.kernels.loader import PAGE_COUNTS, PAGE_SHAPE, page_shape
 from liverank_gpu.errors import OutOfMemory
 from liverank_gpu.graph import in_pages
 from liverank_gpu.graph.dynamic_graph import DynamicGraph

@@ -15,7 +15,7 @@ import pytest
 from numpy.typing import NDArray
 
 from liverank_gpu.native import kernels
-from liverank_gpu.random_numbers import GOLDEN_GAMMA, mixed
+from liverank_gpu.native.in_numpy import GOLDEN_GAMMA, mixed
 
 START = np.uint64(2026)
 MANY = 1_000_003

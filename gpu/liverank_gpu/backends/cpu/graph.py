@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from liverank_gpu.backends.cpu.sweeps import CHUNK_WORK, chunk_rows, sum_depth
 from liverank_gpu.native import kernels
+from liverank_gpu.native.in_numpy import mixed
 from liverank_gpu.operations.csr import Csr, GraphView, Rows, SlackCsr
 from liverank_gpu.operations.device import Array, DeviceOperations
 from liverank_gpu.operations.graph import (
@@ -28,7 +29,6 @@ from liverank_gpu.operations.graph import (
     SortedKeys,
     returned_parts,
 )
-from liverank_gpu.random_numbers import mixed
 
 # ---- loops that turn edges in any order into rows: see liverank_gpu.out_of_core.spool ----
 #

@@ -23,7 +23,7 @@ import liverank_gpu.native
 from liverank_gpu.backends.cpu.sweeps import chunk_rows
 from liverank_gpu.errors import BackendUnavailable
 from liverank_gpu.native import compiler, extension, kernels
-from liverank_gpu.native.level import level
+from liverank_gpu.native.compiler import level
 from liverank_gpu.operations.csr import Table
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.programs import (

@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 
-from liverank_gpu.backends.cpu.sweeps import NO_MARKS, STRIPE
+from liverank_gpu.backends.cpu.sweeps import NO_MARKS, STRIPE, in_lists
 from liverank_gpu.native import kernels
 from liverank_gpu.operations.csr import Kernels, Table
 from liverank_gpu.operations.device import Array
@@ -49,15 +49,11 @@ def _send_ranks(do: SendRanks) -> SentRanks:
 
 
 def _update_ranks(do: UpdateRanks) -> RankChanges:
-    graph, rows, rule = do.graph, do.rows, do.rule
+    rule = do.rule
     states, expanding = do.marks or (NO_MARKS, NO_MARKS)
-    sums = np.zeros((len(rows.groups) - 1, _SUMS))
+    sums = np.zeros((len(do.rows.groups) - 1, _SUMS))
     kernels.update_ranks(
-        rows.groups,
-        rows.order,
-        graph.incoming,
-        graph.loop,
-        graph.degree,
+        *in_lists(do.graph, do.rows),
         do.values,
         do.contributions,
         states,

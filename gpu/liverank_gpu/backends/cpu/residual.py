@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from liverank_gpu.backends.cpu.sweeps import CHUNK_WORK, NO_VALUES, chunk_rows
+from liverank_gpu.backends.cpu.sweeps import CHUNK_WORK, NO_VALUES, chunk_rows, in_lists
 from liverank_gpu.native import kernels
 from liverank_gpu.operations.csr import GraphView, Rows, Table
 from liverank_gpu.operations.device import Array
@@ -218,14 +218,10 @@ def _expand_backward(do: ExpandBackward) -> Array:
 
 
 def _jacobi_step(do: JacobiStep) -> JacobiResult:
-    graph, order, frontier = do.graph, do.rows.order, do.frontier
+    order, frontier = do.rows.order, do.frontier
     expanding, remaining = np.empty_like(order), np.empty_like(order)
     largest, expand, remain = kernels.jacobi_step(
-        do.rows.groups,
-        order,
-        graph.incoming,
-        graph.loop,
-        graph.degree,
+        *in_lists(do.graph, do.rows),
         do.values,
         NO_VALUES if do.contributions is None else do.contributions,
         do.rhs_scale,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -78,6 +80,11 @@ class CpuSweeps(SweepOperations):
         return sum_depth(longest_row)
 
 
+def in_lists(graph: GraphView, rows: Rows) -> tuple[Any, ...]:
+    """What kernels that sum over in-lists read of a graph."""
+    return rows.groups, rows.order, graph.incoming, graph.loop, graph.degree
+
+
 def sum_depth(longest_row: int) -> int:
     """See SweepOperations.sum_depth."""
     return min(longest_row, BLOCK) + longest_row // BLOCK
@@ -89,13 +96,8 @@ def _compute_contributions(do: ComputeContributions) -> None:
 
 
 def _compute_residual(do: ComputeResidual) -> ResidualSums:
-    graph, rows = do.graph, do.rows
     sums = kernels.compute_residual(
-        rows.groups,
-        rows.order,
-        graph.incoming,
-        graph.loop,
-        graph.degree,
+        *in_lists(do.graph, do.rows),
         do.values,
         do.contributions,
         do.rhs_scale,
@@ -125,13 +127,8 @@ def _start_from_in_degrees(do: StartFromInDegrees) -> SweepResult:
 
 
 def _sweep(do: Sweep) -> SweepResult:
-    graph, rows = do.graph, do.rows
     sums = kernels.sweep(
-        rows.groups,
-        rows.order,
-        graph.incoming,
-        graph.loop,
-        graph.degree,
+        *in_lists(do.graph, do.rows),
         do.contributions,
         do.damping,
         do.shift,
@@ -147,14 +144,9 @@ def _sweep(do: Sweep) -> SweepResult:
 
 
 def _orthomin_products(do: OrthominProducts) -> Array:
-    graph, rows, state = do.graph, do.rows, do.state
-    products = np.zeros((len(rows.groups) - 1, _SUMS))
+    state, products = do.state, np.zeros((len(do.rows.groups) - 1, _SUMS))
     kernels.orthomin_image(
-        rows.groups,
-        rows.order,
-        graph.incoming,
-        graph.loop,
-        graph.degree,
+        *in_lists(do.graph, do.rows),
         do.contributions,
         do.damping,
         do.mean,

@@ -19,8 +19,7 @@ from liverank_gpu.backends.cuda.device import CudaDevice, Device, Kernel, Pooled
 from liverank_gpu.backends.cuda.generate import CudaGenerate
 from liverank_gpu.backends.cuda.graph import CudaGraph, CudaLists, CudaRebuild
 from liverank_gpu.backends.cuda.kernels.binaries import Binary, binary_of, binary_of_source
-from liverank_gpu.backends.cuda.kernels.loader import source
-from liverank_gpu.backends.cuda.kernels.page_shape import page_shape
+from liverank_gpu.backends.cuda.kernels.loader import page_shape, source
 from liverank_gpu.backends.cuda.kernels.parameters import Parameters, parameters_of
 from liverank_gpu.backends.cuda.launcher import Launcher
 from liverank_gpu.backends.cuda.pages import CudaPages

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from liverank_gpu.backends.cuda.kernels.counts import CORE_COUNTS
-from liverank_gpu.backends.cuda.kernels.loader import WARP
+from liverank_gpu.backends.cuda.kernels.loader import CORE_COUNTS, WARP
 from liverank_gpu.backends.cuda.launcher import Launcher, blocks_for
 from liverank_gpu.operations.analysis import (
     CoreNumbers,

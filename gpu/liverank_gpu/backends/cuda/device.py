@@ -12,8 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from liverank_gpu.backends.cpu.device import available_bytes
-from liverank_gpu.backends.cuda.kernels.loader import is_weighted, kernels, units
-from liverank_gpu.backends.cuda.kernels.page_shape import PAGE_SHAPE, PageShape
+from liverank_gpu.backends.cuda.kernels.loader import (
+    PAGE_SHAPE,
+    PageShape,
+    is_weighted,
+    kernels,
+    units,
+)
 from liverank_gpu.errors import DeviceLost, OutOfMemory
 from liverank_gpu.operations.device import Array, DeviceOperations, Event
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from liverank_gpu.backends import plan_arrays
 from liverank_gpu.backends.cuda.kernels.loader import (
     BIN_LANES,
     BLOCK,
@@ -42,6 +42,14 @@ from liverank_gpu.operations.graph import (
     SortedKeys,
 )
 from liverank_gpu.types import VERTEX_LIMIT
+
+# ---- arrays of a BatchPlan that kernels take together, in their order ----
+
+_edges_of = attrgetter("edge_operation", "edge_neighbour", "edge_row", "edge_slot")
+_rows_of = attrgetter("row_edge", "row_vertex", "row_loop", "row_work")
+_row_changes_of = attrgetter("row_vertex", "row_loop", "row_removed", "row_added")
+_removed_of = attrgetter("removed_row", "removed_neighbour", "removed_slot")
+_added_of = attrgetter("added_row", "added_neighbour")
 
 # ---- ids and keys on the host, as the kernels of ``cuda`` take them ----
 
@@ -222,7 +230,7 @@ class CudaGraph(GraphOperations):
         if len(keys) == 0:
             return
         tiles, rows = blocks_for(len(keys), SCAN_TILE), csr.csr
-        vertices, edges = len(rows.row_lengths), plan_arrays.edges(plan)
+        vertices, edges = len(rows.row_lengths), _edges_of(plan)
         self._launch(
             "resolve_update",
             "find_rows",
@@ -234,7 +242,7 @@ class CudaGraph(GraphOperations):
             plan.scans[0],
             plan.scans[1],
             *edges,
-            *plan_arrays.rows(plan),
+            *_rows_of(plan),
             plan.opposite,
             plan.counters,
         )
@@ -264,9 +272,9 @@ class CudaGraph(GraphOperations):
             *edges,
             plan.row_edge,
             plan.scans[2],
-            *plan_arrays.row_changes(plan),
-            *plan_arrays.removed(plan),
-            *plan_arrays.added(plan),
+            *_row_changes_of(plan),
+            *_removed_of(plan),
+            *_added_of(plan),
             plan.opposite,
             plan.counters,
             batch.weights,
@@ -284,7 +292,7 @@ class CudaGraph(GraphOperations):
             "apply_update",
             "plan_rows",
             blocks_for(operations, SCAN_TILE),
-            *plan_arrays.row_changes(plan),
+            *_row_changes_of(plan),
             len(csr.csr.row_lengths),
             csr.csr.row_lengths,
             csr.capacities,
@@ -310,7 +318,7 @@ class CudaGraph(GraphOperations):
     ) -> None:
         rows, end = csr.csr, csr.end
         outgoing, weighted = str(changes is not None).lower(), rows.weights is not None
-        removed = (*plan_arrays.row_changes(plan), *plan_arrays.removed(plan))
+        removed = (*_row_changes_of(plan), *_removed_of(plan))
         sources, old_degree, *changed_edges = (changes or _NO_CHANGES)[:6]
         *_, removed_weights, added_weights = changes or _NO_CHANGES
         if counts.needed:
@@ -333,7 +341,7 @@ class CudaGraph(GraphOperations):
             f"place_changes<{outgoing}>",
             blocks_for(counts.removed + counts.added),
             *removed,
-            *plan_arrays.added(plan),
+            *_added_of(plan),
             plan.new_start,
             *rows,
             end,

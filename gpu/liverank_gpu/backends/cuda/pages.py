@@ -8,14 +8,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from liverank_gpu.backends.cuda.kernels.counts import PAGE_COUNTS
-from liverank_gpu.backends.cuda.kernels.loader import BLOCK, WARP
-from liverank_gpu.backends.cuda.kernels.page_shape import PageShape
+from liverank_gpu.backends.cuda.kernels.loader import BLOCK, PAGE_COUNTS, WARP, PageShape
 from liverank_gpu.backends.cuda.launcher import Launcher, blocks_for, grid_blocks
 from liverank_gpu.operations.csr import Csr, GraphView, PagedLists, PagedView, Rows
 from liverank_gpu.operations.device import Array
-from liverank_gpu.operations.graph import EdgeChanges, GraphOperations, RebuildOperations
-from liverank_gpu.operations.pages import PageOperations
+from liverank_gpu.operations.graph import (
+    EdgeChanges,
+    GraphOperations,
+    PageOperations,
+    RebuildOperations,
+)
 
 SORTED_AT_ONCE = 1 << 26
 """Edges that a build sorts at once, if no tile has more."""

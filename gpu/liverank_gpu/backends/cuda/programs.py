@@ -8,8 +8,12 @@ from typing import Literal
 import numpy as np
 
 from liverank_gpu.backends.cuda.device import Kernel
-from liverank_gpu.backends.cuda.kernels.counts import PROGRAM_COUNTS
-from liverank_gpu.backends.cuda.kernels.loader import BLOCK, EDGE_CHUNK, program_parts
+from liverank_gpu.backends.cuda.kernels.loader import (
+    BLOCK,
+    EDGE_CHUNK,
+    PROGRAM_COUNTS,
+    program_parts,
+)
 from liverank_gpu.backends.cuda.launcher import Launcher, blocks_for
 from liverank_gpu.operations.csr import Rows, Table
 from liverank_gpu.operations.device import Array

@@ -6,8 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from liverank_gpu.backends.cuda.kernels.counts import LISTED_COUNTS, PUBLISHED_COUNTS
-from liverank_gpu.backends.cuda.kernels.loader import BIN_LANES, BLOCK, EDGE_CHUNK, LONG_ROW
+from liverank_gpu.backends.cuda.kernels.loader import (
+    BIN_LANES,
+    BLOCK,
+    EDGE_CHUNK,
+    LISTED_COUNTS,
+    LONG_ROW,
+    PUBLISHED_COUNTS,
+)
 from liverank_gpu.backends.cuda.launcher import (
     Launcher,
     balanced_blocks,

@@ -20,8 +20,8 @@ from liverank_gpu.backends.cuda.kernels.loader import (
     ROWS_PER_WARP,
     SWEEP_SUMS,
     WARP,
+    PageShape,
 )
-from liverank_gpu.backends.cuda.kernels.page_shape import PageShape
 from liverank_gpu.backends.cuda.launcher import Launcher, grid_blocks
 from liverank_gpu.backends.cuda.pages import over_in_lists
 from liverank_gpu.operations.csr import GraphView, Rows, Table

@@ -158,7 +158,7 @@ class ReferenceGenerate(GenerateOperations):
         self._device = device
 
     def random_numbers(self, start: np.uint64, skipped: int, count: int) -> Array:
-        """SplitMix64 of a counter: see liverank_gpu.random_numbers."""
+        """SplitMix64 of a counter: see liverank_gpu.operations.generate."""
         numbers = np.empty(count, np.uint64)
         fill_random(start, skipped, numbers)
         return numbers

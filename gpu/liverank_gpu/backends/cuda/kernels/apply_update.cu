@@ -16,7 +16,6 @@
 // Launch: BLOCK threads a block; a block a tile for plan_rows and find_holes; a thread an item for place_changes, fill_holes
 // and finish_rows; any grid for move_rows, which balances the rows over warps as `locate` does.
 #include "scan.cuh"
-#include "permutation.cuh"
 
 // Whether a row is far from the lengths of its degree bin.
 __device__ __forceinline__ bool is_misbinned(int bin, int64 length) {

@@ -1,8 +1,8 @@
 // Random numbers, and graphs drawn from them (liverank_gpu.operations.generate).
 //
-// Numbers are SplitMix64's, counter-based: see liverank_gpu.random_numbers. So a graph does not depend on the launch shape, nor
-// on the order in which threads run.
-#include "random_numbers.cuh"
+// Numbers are SplitMix64's, counter-based. So a graph does not depend on the launch shape, nor on the order in which threads
+// run.
+#include "common.cuh"
 
 #if !WEIGHTED
 // numbers: uint64[count], numbers skipped, skipped + 1, … of the sequence from `start`.

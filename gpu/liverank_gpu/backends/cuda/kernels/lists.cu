@@ -4,7 +4,7 @@
 // mixed entries is the same for the same rows.
 //
 // Launch: BLOCK threads a block, a warp a row or a pair of rows, grid-stride.
-#include "random_numbers.cuh"
+#include "common.cuh"
 
 struct InLists {
     Lists in;

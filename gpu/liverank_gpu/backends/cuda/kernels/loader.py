@@ -10,19 +10,13 @@ machine code.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from functools import cache
+from itertools import accumulate
 from pathlib import Path
 
-from liverank_gpu.backends.cuda.kernels.counts import (
-    CORE_COUNTS,
-    LISTED_COUNTS,
-    PAGE_COUNTS,
-    PROGRAM_COUNTS,
-    PUBLISHED_COUNTS,
-    TALLY,
-)
-from liverank_gpu.backends.cuda.kernels.page_shape import PAGE_SHAPE, PageShape
 from liverank_gpu.backends.cuda.kernels.parameters import KERNEL
+from liverank_gpu.native.in_numpy import GOLDEN_GAMMA
 from liverank_gpu.operations.csr import ALIGNMENT
 from liverank_gpu.operations.generate import FEISTEL_ROUNDS
 from liverank_gpu.operations.graph import (
@@ -106,6 +100,131 @@ RANGE_ITEMS = 16
 
 LONG_ROW = 2048
 """A longer row of listed.cu is divided into parts of this many entries."""
+
+# ---- positions in the arrays of counts that kernels write and Python reads ----
+
+_TALLY_WIDTHS = {
+    "END": 1,
+    "ROUNDS": 1,
+    "VERTICES": 1,
+    "ENTRIES": 1,
+    "ADDITIONS": 1,
+    "SELECTIONS": 1,
+    "FINAL_LISTED": 1,
+    "LISTED_COUNT": 3,
+    "QUEUED_COUNT": 3,
+    "QUEUED_EDGES": 3,
+    "ITEMS": 3,
+    "LARGEST": 3,
+    "SUMS": 8,
+    "THRESHOLD": 1,
+    "SIZE": 0,
+}
+
+TALLY = dict(zip(_TALLY_WIDTHS, accumulate(_TALLY_WIDTHS.values(), initial=0), strict=False))
+"""Positions in the tally of perturb.cu and push.cu, an int64 array that is read back at once: what
+was counted, then the SUMS as float64, and the last θ. Counts with three positions use them in turn.
+"""
+
+PUBLISHED_COUNTS = (
+    "LARGEST",
+    "LARGEST_RELATIVE",
+    "RECOMPUTED",
+    "EDGES",
+    "PRUNED",
+    "ITERATIONS",
+    "CONVERGED",
+    "DONE",
+)
+"""What published.cu counts, by position in a uint64 array; the first two are bits of a float64."""
+
+LISTED_COUNTS = {"SHORT": 5, "MIDDLE": 6, "PARTS": 7, "ITEMS": 8, "SIZE": 9}
+"""Positions in the counts of an iteration of listed.cu, behind the first five of published.cu: its
+list's short and middle rows, parts of long rows, and chunks of out-lists.
+"""
+
+CORE_COUNTS = {"REMAINING": 0, "QUEUED": 3, "LEAST": 6, "SIZE": 9}
+"""Positions in the counts of cores.cu, three for each kind."""
+
+PROGRAM_COUNTS = {
+    "ACTIVE": 0,
+    "ITEMS": 3,
+    "RECEIVED": 6,
+    "MESSAGES": 9,
+    "SUPERSTEPS": 10,
+    "CHANGED": 11,
+    "FINAL": 14,
+    "ACTIVE_EDGES": 15,
+    "SIZE": 18,
+}
+"""Positions in the counts of run_active.cuh and run_all.cuh. Those with three places use them in
+turn. FINAL: how many vertices are active after the last superstep, or whether any value changed.
+"""
+
+PAGE_COUNTS = {"USED": 0, "FAILED": 1, "LEFT": 2, "CROWDED": 3, "NEXT_ITEM": 4, "SIZE": 5}
+"""Positions in the counts of pages.cu: pages in use, whether there was no room for a page, how many
+pages have changes that are left for another round, how many a round does not edit in place, and the
+next item of a sweep.
+"""
+
+# ---- the sizes of pages.cu, for which it is compiled ----
+
+
+@dataclass(frozen=True, slots=True)
+class PageShape:
+    """
+    tile_bits   a tile has 2^tile_bits vertices, each with 8 bytes of shared memory; at most 15
+    page_bytes  of a page, a power of two
+    threads     of a block that adds pages
+    blocks      of these that are resident on a multiprocessor
+    """
+
+    tile_bits: int
+    page_bytes: int
+    threads: int
+    blocks: int
+
+    @property
+    def most_changed(self) -> int:
+        """Changes of a page in one round of `rewrite_pages`."""
+        return self.page_bytes // 4
+
+    @property
+    def key_bits(self) -> int:
+        """Of a key below its tile: a source, and the place of the target in the tile."""
+        return self.tile_bits + 31
+
+    @property
+    def shared_bytes(self) -> int:
+        """Shared memory of a tile."""
+        return 8 << self.tile_bits
+
+    @property
+    def constants(self) -> dict[str, int]:
+        """What the kernels must know, by name."""
+        return {
+            "TILE_BITS": self.tile_bits,
+            "PAGE_BYTES": self.page_bytes,
+            "PAGE_THREADS": self.threads,
+            "PAGE_BLOCKS": self.blocks,
+            "MOST_CHANGED": self.most_changed,
+        }
+
+
+PAGE_SHAPE = PageShape(tile_bits=14, page_bytes=4096, threads=1024, blocks=1)
+"""On an H200 tiles of 8,192 vertices were as fast on R-MAT 24, slower by 2 % on R-MAT 26."""
+
+_STATIC_BYTES = 1024
+"""Shared memory of `add_pages` beside a tile, at most, and what a device keeps of each block."""
+
+
+def page_shape(shared_bytes: int) -> PageShape | None:
+    """The shape on a device; None if a block has too little shared memory.
+
+    shared_bytes  that a block may ask for
+    """
+    return PAGE_SHAPE if shared_bytes >= PAGE_SHAPE.shared_bytes + _STATIC_BYTES else None
+
 
 # ---- translation units ----
 
@@ -256,6 +375,7 @@ def _constants(weighted: bool) -> str:
             f"inline constexpr bool WEIGHTED = {str(weighted).lower()};",
             f"inline constexpr double SPARED_GROWTH = {SPARED_GROWTH};",
             f"inline constexpr long long LAST_PLACE = {LAST_PLACE}LL;",
+            f"inline constexpr unsigned long long GOLDEN_GAMMA = {GOLDEN_GAMMA}ull;",
             f"using Degree = {'double' if weighted else 'int'};",
             f"using Loop = {'float' if weighted else 'unsigned char'};",
             *_integers(numbers),

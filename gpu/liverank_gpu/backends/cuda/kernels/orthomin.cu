@@ -12,7 +12,6 @@
 // Traffic: orthomin_image per edge 4 bytes of neighbour id, streamed, and one random read of 2 bytes, and 4 bytes of weight,
 // streamed, if WEIGHTED; per row 16 + 5 + 2 +
 // 8 (r) + 4 (weight) + 8 (q') + 8 (q̂). orthomin_step per vertex 5 + 4 + 40 in and 32 out (y, r, p, q; q̂ in).
-#include "page_sums.cuh"
 #include "orthomin_step.cuh"
 
 INSTANCES(add_partial_sums<false>, add_partial_sums<true>)

@@ -7,7 +7,7 @@
 //
 // The pages that a build makes are in the order of their keys. A page that overflows gives a part of its edges to new ones,
 // which follow it: `following`. So a batch changes the pages that it names, and nothing else.
-#include "page_sums.cuh"
+#include "contributions.cuh"
 
 constexpr int TILE = 1 << TILE_BITS;
 constexpr int KEY_BITS = TILE_BITS + 31;  // a key is tile << KEY_BITS | source << TILE_BITS | place in the tile

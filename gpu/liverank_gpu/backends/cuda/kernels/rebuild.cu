@@ -13,7 +13,6 @@
 // Launch: BLOCK threads a block; a block a tile for pack_rows, partition, deduplicate and keys_of_range; any grid for the
 // others.
 #include "scan.cuh"
-#include "permutation.cuh"
 
 #if !WEIGHTED
 __global__ void __launch_bounds__(BLOCK) pack_rows(

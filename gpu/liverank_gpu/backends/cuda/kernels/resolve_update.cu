@@ -13,7 +13,6 @@
 // Launch: BLOCK threads a block; a block a tile for find_rows and decide, which learn from `counters` how much there is; any
 // grid for locate, which balances the named rows over warps; a warp a key for sort_small; a thread an item for the others.
 #include "scan.cuh"
-#include "permutation.cuh"
 
 #if !WEIGHTED
 INSTANCES(pack_keys<int>, pack_keys<int64>)

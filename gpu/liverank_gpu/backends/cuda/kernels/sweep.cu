@@ -12,7 +12,6 @@
 // Traffic: per edge 4 bytes of neighbour id, streamed, and one random read of 2 bytes, and 4 bytes of weight,
 // streamed, if WEIGHTED; per row 16 (order, row
 // start, row length) + 5 (loop, degree) + 16 + 16 (y, r) + 4 (contributions); if DEFLATED 16 more.
-#include "page_sums.cuh"
 #include "sweep_step.cuh"
 
 INSTANCES(add_partial_sums<true>)

@@ -8,7 +8,6 @@
 //
 // Launch: BLOCK threads a block; a block a tile for deduplicate_weighted, any grid for the others.
 #include "scan.cuh"
-#include "permutation.cuh"
 
 // The weight of the edge whose first key is before `last`, which becomes the end of its keys. present: its weight before them.
 __device__ __forceinline__ float weight_of_group(
