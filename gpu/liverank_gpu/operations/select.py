@@ -18,6 +18,9 @@ TopK = tuple[NDArray[np.int64], NDArray[np.float64]]
 Candidates = tuple[Array, Array]
 """Positions and values, in the same order, on the device."""
 
+ToIds = Callable[[Array], Array]
+"""Returns the ids of positions, both on the device."""
+
 _MOST_COPIED = 1 << 12
 """Candidates beyond twice those asked for that are copied to the host; of more, which are equal for
 the most part, the first are chosen on the device.
@@ -30,7 +33,7 @@ class SelectOperations(ABC):
     def __init__(self, device: DeviceOperations) -> None:
         self._device = device
 
-    def top_k(self, values: Array, k: int, to_ids: Callable[[Array], Array] | None = None) -> TopK:
+    def top_k(self, values: Array, k: int, to_ids: ToIds | None = None) -> TopK:
         """The k largest of values[n], float64, ties by id. 0 ≤ k ≤ n.
 
         to_ids  returns the ids of positions, both on the device; None: positions are ids
@@ -41,7 +44,7 @@ class SelectOperations(ABC):
         self,
         values: Array,
         counts: NDArray[np.int64],
-        to_ids: Callable[[Array], Array] | None = None,
+        to_ids: ToIds | None = None,
     ) -> list[TopK]:
         """`top_k` of the first len(counts) columns of values[n, columns]. 0 ≤ counts ≤ n."""
         to_host, xp = self._device.to_host, self._device.xp
@@ -49,7 +52,7 @@ class SelectOperations(ABC):
         found = [(np.empty(0, np.int64), np.empty(0)) for _ in counts]
         if len(asked) == 0:
             return found
-        candidates = self._largest(values, counts)
+        candidates = self._largest(values, counts, to_ids)
         for column in asked.tolist():
             if len(candidates[column][0]) > 2 * counts[column] + _MOST_COPIED:
                 candidates[column] = self._chosen(*candidates[column], int(counts[column]), to_ids)
@@ -67,9 +70,7 @@ class SelectOperations(ABC):
             found[column] = own[order], best[order]
         return found
 
-    def _chosen(
-        self, positions: Array, values: Array, k: int, to_ids: Callable[[Array], Array] | None
-    ) -> Candidates:
+    def _chosen(self, positions: Array, values: Array, k: int, to_ids: ToIds | None) -> Candidates:
         """The first k of these by value, ties by id, in any order."""
         xp, last = self._device.xp, len(values) - k
         kth_largest = values.min()
@@ -84,10 +85,12 @@ class SelectOperations(ABC):
         return xp.concatenate([larger, tied]), xp.concatenate([values[above], tied_values])
 
     @abstractmethod
-    def _largest(self, values: Array, counts: NDArray[np.int64]) -> list[Candidates]:
-        """Of each of the first len(counts) columns of values[n, columns] all entries that are at
-        least as large as the largest but counts[column] - 1, and perhaps others; anything where
-        that is 0. 0 ≤ counts ≤ n, and not all are 0.
+    def _largest(
+        self, values: Array, counts: NDArray[np.int64], to_ids: ToIds | None
+    ) -> list[Candidates]:
+        """Of each of the first len(counts) columns of values[n, columns] the counts[column] largest
+        entries, ties by id, and perhaps others; anything where that is 0. 0 ≤ counts ≤ n, and not
+        all are 0.
         """
 
     @abstractmethod
@@ -108,7 +111,6 @@ class SelectOperations(ABC):
     def highest_bound(
         self,
         graph: GraphView,
-        vertices: Array | None,
         values: Array,
         residuals: Array,
         damping: float,
@@ -118,19 +120,11 @@ class SelectOperations(ABC):
         """The largest upper bound (see `residual_bound`) of the entries that are now no larger than
         `at_most`.
 
-        vertices           int[k], or None for all
-        values, residuals  float64[k], y and r there; at least one y is no larger
+        values, residuals  float64[n], y and r; at least one y is no larger
         positive_residual  Σr⁺ over all vertices
         """
-        at = slice(None) if vertices is None else vertices
-        added = residual_bound(
-            self._device.xp,
-            residuals,
-            graph.degree[at],
-            graph.loop[at],
-            damping,
-            positive_residual,
-        )
+        kind = (graph.degree, graph.loop, damping)
+        added = residual_bound(self._device.xp, residuals, *kind, positive_residual)
         return float((values + added)[values <= at_most].max())
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import groupby, pairwise
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -228,8 +228,8 @@ def without(values: Array, free: Array) -> AbstractContextManager[None]:
 # with what the others do: see liverank_gpu.sharded.vertices.
 
 
-class LeadingEntries(NamedTuple):
-    """The entries of an iterate with the largest y, on the host: largest first, ties by id.
+class Entries(NamedTuple):
+    """Entries of an iterate on the host; of the largest y the largest first, ties by id.
 
     vertices      int64[k], ids
     values        float64[k], y
@@ -242,6 +242,19 @@ class LeadingEntries(NamedTuple):
     residuals: Ranking
     degree: Array
     loop: Array
+
+    def at(self, places: NDArray[Any]) -> Entries:
+        """Those at indices, or where flags are set."""
+        return Entries(*(column[places] for column in self))
+
+    def first(self, most: int) -> Entries:
+        """Those with the largest y, at most so many."""
+        least = -np.inf
+        if 0 < most < len(self.values):
+            last = len(self.values) - most
+            least = np.partition(self.values, last)[last]
+        largest = self.at(self.values >= least)
+        return largest.at(np.lexsort((largest.vertices, -largest.values))[:most])
 
 
 class GraphVertices:
@@ -276,10 +289,6 @@ class GraphVertices:
         """float64[k] on the host: values[n] by row, of these vertices."""
         return self.graph.backend.device.to_host(values[self.rows_of(ids)[0]])
 
-    def sorted_by_id(self, rows: Array) -> Array:
-        """Distinct rows, in the order of their ids."""
-        return rows[self.graph.backend.xp.argsort(self.to_ids(rows))]
-
     def top_k(self, values: Array, k: int) -> TopK:
         """Ids and values of the k largest of values[n] by row, on the host; ties by id."""
         return self.graph.backend.select.top_k(values, k, self.to_ids)
@@ -288,14 +297,20 @@ class GraphVertices:
         """`top_k` of the first len(counts) columns of values[n, columns], each of its count."""
         return self.graph.backend.select.top_k_columns(values, counts, self.to_ids)
 
-    def leading(self, values: Array, residuals: Array, most: int) -> LeadingEntries:
+    def leading(self, values: Array, residuals: Array, most: int) -> Entries:
         """Of y and r by row the entries with the largest y that are here, at most so many."""
         graph, to_host = self.graph, self.graph.backend.device.to_host
         with without(values, graph.free):
             vertices, best = self.top_k(values, min(most, len(values) - len(graph.free)))
         rows = self.rows_of(vertices)[0]
         columns = (residuals[rows], graph.degree[rows], graph.loop[rows])
-        return LeadingEntries(vertices, best, *map(to_host, columns))
+        return Entries(vertices, best, *map(to_host, columns))
+
+    def entries_at(self, rows: Array, values: Array, residuals: Array) -> Entries:
+        """Of y and r by row the entries at rows."""
+        graph, to_host = self.graph, self.graph.backend.device.to_host
+        columns = (values[rows], residuals[rows], graph.degree[rows], graph.loop[rows])
+        return Entries(self.ids_of(rows), *map(to_host, columns))
 
     def sums(self, values: Sequence[float]) -> list[float]:
         """Numbers added up over the whole graph, of what they are here."""
@@ -309,7 +324,7 @@ class GraphVertices:
         """Those of distinct ids whose in-lists others have too."""
         return identical_in_lists(self.graph, vertices)
 
-    def merged(self, leading: LeadingEntries, k: int) -> LeadingEntries:
+    def merged(self, leading: Entries, k: int) -> Entries:
         """The first k entries of the whole graph, from the first k here."""
         assert len(leading.values) <= k
         return leading

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.select import residual_bound
 from liverank_gpu.pagerank.iterate import RankedGraph
 from liverank_gpu.pagerank.places import (
     BoundedPlaces,
+    Entries,
     IdenticalLists,
-    LeadingEntries,
     ProvenPlaces,
     SettledTarget,
     Tie,
@@ -108,51 +107,52 @@ def certified_top_k(
     """
     graph, found = iterate.graph, iterate.vertices
     certificate, damping = iterate.certificate, iterate.options.damping
-    # the vertices that are looked at, by ascending id: all, those touched, or those asked for
+    # the vertices that are looked at: all, those touched, or those asked for
     chosen, count = iterate.touched, graph.ids.count
     if among is not None:
         (chosen, _), count = found.rows_of(among), len(among)
-    elif chosen is not None and len(graph.free):
-        chosen = chosen[~graph.backend.xp.isin(chosen, graph.free)]
     values, residuals = iterate.workspace.values, iterate.workspace.residual.values
-    if chosen is not None:
-        values, residuals = values[chosen], residuals[chosen]
+    listed = None if chosen is None else found.entries_at(chosen, values, residuals)
+    if listed is not None and graph.ids.free_count:
+        listed = listed.at(~graph.ids.is_free(listed.vertices))
     l1, total = certificate.residual_l1, certificate.residual_sum
     slack = certificate.uncertainty * max(1.0, 0.5 / damping)
     positive, negative = 0.5 * (l1 + total) + slack, 0.5 * (l1 - total) + slack
     wanted = min(k + 1, count)
-    own = _leading_entries(iterate, chosen, values, residuals, wanted)
+    own = found.leading(values, residuals, wanted) if listed is None else listed.first(wanted)
     best = found.merged(own, wanted)
     if len(best.values) == 0:
         nothing = ProvenPlaces(0, True, ())
         return CertifiedTopK(np.empty(0, np.int64), np.empty(0), nothing, -np.inf, float(l1))
     vertices, best_values = best.vertices, best.values
-    kind = (best.degree, best.loop, damping)
-    upper = best_values + residual_bound(np, best.residuals, *kind, positive)
-    lower = best_values - residual_bound(np, -best.residuals, *kind, negative)
+    upper = best_values + _bound(best, damping, positive)
+    lower = best_values - _bound(best._replace(residuals=-best.residuals), damping, negative)
     last = float(best_values[-1])
-    (looked_at,) = found.sums([len(values)])
+    (looked_at,) = found.sums([len(values if listed is None else listed.values)])
 
-    def highest_other() -> float:
+    def highest_other(listed: Entries | None) -> float:
         bound = -np.inf
         if len(best_values) < looked_at:
-            if (own.values <= last).any():
+            if listed is not None:
+                others = listed.at(listed.values <= last)
+                bounds = others.values + _bound(others, damping, positive)
+                bound = float(bounds.max(initial=-np.inf))
+            elif (own.values <= last).any():
                 bound = graph.backend.select.highest_bound(
-                    graph.view, chosen, values, residuals, damping, positive, last
+                    graph.view, values, residuals, damping, positive, last
                 )
             bound = found.highest(bound)
         unlisted = damping * positive / (1.0 - damping) if looked_at < count else -np.inf
         return max(bound, unlisted)
 
     def highest_but(excluded: NDArray[np.int64]) -> float:
-        rows = found.rows_of(excluded)[0]
-        if chosen is not None:
-            rows = graph.backend.xp.flatnonzero(graph.backend.xp.isin(chosen, rows))
-        with without(values, rows):
-            return highest_other()
+        if listed is not None:
+            return highest_other(listed.at(~np.isin(listed.vertices, excluded)))
+        with without(values, found.rows_of(excluded)[0]):
+            return highest_other(None)
 
     # the others include the last of the best, which is behind all other places anyhow
-    bounded = BoundedPlaces(vertices, best_values, lower, upper, highest_other())
+    bounded = BoundedPlaces(vertices, best_values, lower, upper, highest_other(listed))
     # the next Jacobi step: what the in-list sends, whether or not a push has taken it into y yet
     returned = damping * (best.loop / np.maximum(best.degree, 1e-300))
     alike = bounded.alike(best_values + best.residuals / (1.0 - returned))
@@ -162,41 +162,31 @@ def certified_top_k(
     boundaries, tied = bounded.certified(k)
     next_check = bounded.next_check(k, target, float(l1))
 
-    listed, listed_values = bounded.vertices[:k], bounded.values[:k]
-    missing = min(k, count) - len(listed)
+    placed, placed_values = bounded.vertices[:k], bounded.values[:k]
+    missing = min(k, count) - len(placed)
     if missing > 0:
         # no other vertex was reached: ranks of 0
-        listed = np.concatenate([listed, _first_ids(graph, missing, listed)])
-        listed_values = np.concatenate([listed_values, np.zeros(missing)])
+        placed = np.concatenate([placed, _first_ids(graph, missing, placed)])
+        placed_values = np.concatenate([placed_values, np.zeros(missing)])
         boundaries = np.append(boundaries, np.zeros(missing, np.bool_))
         tied = np.append(tied, np.full(missing, -1))
         # there is nothing behind the last of all
-        boundaries[-1] = len(listed) == count
+        boundaries[-1] = len(placed) == count
     others = -np.inf
-    if len(listed) < count:
-        left = best_values[~np.isin(vertices, listed)]
+    if len(placed) < count:
+        left = best_values[~np.isin(vertices, placed)]
         # where places are missing, all that were reached are listed
         others = float(left.max(initial=0.0 if missing > 0 else max(best_values[-1], 0.0)))
     proven = ProvenPlaces.of(boundaries, tied)
-    return CertifiedTopK(listed, listed_values, proven, others, next_check)
+    return CertifiedTopK(placed, placed_values, proven, others, next_check)
 
 
-def _leading_entries(
-    iterate: PersonalizedIterate, chosen: Array | None, values: Array, residuals: Array, most: int
-) -> LeadingEntries:
-    """The entries with the largest y that are here, at most so many.
-
-    chosen             int32[c], rows by ascending id; None for all
-    values, residuals  y and r there
-    """
-    graph, found, device = iterate.graph, iterate.vertices, iterate.graph.backend.device
-    if chosen is None:
-        return found.leading(values, residuals, most)
-    indices, best = graph.backend.select.top_k(values, min(most, len(values)))
-    places = device.to_device(indices)
-    rows = chosen[places]
-    columns = (residuals[places], graph.degree[rows], graph.loop[rows])
-    return LeadingEntries(found.ids_of(rows), best, *map(device.to_host, columns))
+def _bound(entries: Entries, damping: float, residual_mass: float) -> Ranking:
+    """See residual_bound."""
+    bounds: Ranking = residual_bound(
+        np, entries.residuals, entries.degree, entries.loop, damping, residual_mass
+    )
+    return bounds
 
 
 def _first_ids(graph: RankedGraph, count: int, listed: NDArray[np.int64]) -> NDArray[np.int64]:

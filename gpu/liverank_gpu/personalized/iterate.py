@@ -158,6 +158,10 @@ def query_bytes(vertices: int) -> int:
 SEED_CORRECTION = Deflation(image_sum=1.0)
 """Deflation along the right-hand side s."""
 
+_MOST_COPIED = 1 << 15
+"""Entries that are copied to the host: a device looks at all vertices in the time that more take.
+"""
+
 _PAIRWISE_DEPTH = 64.0
 """More additions than any term goes through when entries are summed in pairs or by threads."""
 
@@ -225,16 +229,19 @@ class PersonalizedIterate(Iterate):
 
     @property
     def touched(self) -> Array | None:
-        """int32[…], by ascending id: all vertices where y or r may not be 0; None if it is dense,
-        or if they are so many that to look at all is faster than to sort them.
+        """int32[…]: all vertices where y or r may not be 0; None if it is dense, or if they are so
+        many that to look at all is faster than to copy them to the host.
         """
         if self.dense:
             return None
-        excess = len(self.workspace.listed) - candidate_room(self.graph.vertices)
+        most = candidate_room(self.graph.vertices)
+        if self.graph.backend.name == "cuda":
+            most = min(most, _MOST_COPIED)
+        excess = len(self.workspace.listed) - most
         # all shards look at all, or none does
         if self.vertices.highest(excess) > 0:
             return None
-        return self.vertices.sorted_by_id(self.workspace.listed)
+        return self.workspace.listed
 
     def push_to(
         self, target: float, threshold: float, round_edges: int, edges: int

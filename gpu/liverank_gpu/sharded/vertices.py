@@ -14,9 +14,9 @@ from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.graph import NO_PART, returned_parts
 from liverank_gpu.operations.select import TopK
 from liverank_gpu.pagerank.places import (
+    Entries,
     GraphVertices,
     IdenticalLists,
-    LeadingEntries,
     affordable_lists,
     longest_compared,
 )
@@ -207,11 +207,11 @@ class OwnVertices(GraphVertices):
     def identical_to(self, vertices: NDArray[np.int64]) -> IdenticalLists:
         return identical_in_lists(self.graph, vertices, self._united)
 
-    def merged(self, leading: LeadingEntries, k: int) -> LeadingEntries:
+    def merged(self, leading: Entries, k: int) -> Entries:
         table = self._united(np.column_stack(leading).astype(np.float64, copy=False))
         ids = table[:, 0].astype(np.int64)
         first = np.lexsort((ids, -table[:, 1]))[:k]
-        return LeadingEntries(ids[first], *table[first, 1:].T)
+        return Entries(ids[first], *table[first, 1:].T)
 
     def merged_columns(self, tops: list[TopK], counts: NDArray[np.int64]) -> list[TopK]:
         columns = np.repeat(np.arange(len(tops)), [len(ids) for ids, _ in tops])

@@ -53,6 +53,24 @@ def test_the_largest_of_columns_are_found(rows: int, backend: Backend) -> None:
         assert best.tolist() == values[expected, column].tolist()
 
 
+def test_ties_of_columns_are_in_the_order_of_ids(backend: Backend) -> None:
+    random, rows = np.random.default_rng(8), 20_000
+    columns = backend.multivector.column_count(8)
+    values, ids = np.zeros((rows, columns)), random.permutation(rows).astype(np.int32)
+    for column, above in enumerate((0, 3, 40, 9_000)):
+        values[random.permutation(rows)[:above], column] = random.random(above) + 0.5
+    values[:, 4], values[::2, 5], values[::3, 6] = -np.inf, -0.0, -1e-9
+    values[random.permutation(rows)[:100], 4] = 1.0
+    counts = np.array([20, 20, 20, 20, 60, 50, 0, 20])
+    found = backend.select.top_k_columns(
+        backend.device.to_device(values), counts, backend.device.to_device(ids).__getitem__
+    )
+    for column, (listed, best) in enumerate(found):
+        expected = np.lexsort((ids, -values[:, column]))[: counts[column]]
+        assert listed.tolist() == ids[expected].tolist()
+        assert best.tolist() == values[expected, column].tolist()
+
+
 def test_all_entries_are_found_with_little_room(backend: Backend) -> None:
     if backend.name != "cuda":
         pytest.skip("a CPU has no lists of a fixed length")

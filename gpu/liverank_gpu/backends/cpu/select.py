@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from liverank_gpu.native import kernels
 from liverank_gpu.operations.device import Array
-from liverank_gpu.operations.select import Candidates, SelectOperations
+from liverank_gpu.operations.select import Candidates, SelectOperations, ToIds
 
 _GROUP = 64
 """Values of which only the largest is looked at in `_at_most_kth_largest`."""
@@ -16,7 +16,12 @@ _GROUP = 64
 class CpuSelect(SelectOperations):
     """See SelectOperations."""
 
-    def _largest(self, values: Array, counts: NDArray[np.int64]) -> list[Candidates]:
+    def _largest(
+        self,
+        values: Array,
+        counts: NDArray[np.int64],
+        to_ids: ToIds | None,  # noqa: ARG002
+    ) -> list[Candidates]:
         found = []
         for column, count in enumerate(counts.tolist()):
             entries = np.ascontiguousarray(values[:, column])

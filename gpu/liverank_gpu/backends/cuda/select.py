@@ -11,7 +11,7 @@ from liverank_gpu.backends.cuda.kernels.loader import BLOCK, COLUMNS
 from liverank_gpu.backends.cuda.launcher import Launcher
 from liverank_gpu.operations.csr import GraphView
 from liverank_gpu.operations.device import Array
-from liverank_gpu.operations.select import Candidates, SelectOperations
+from liverank_gpu.operations.select import Candidates, SelectOperations, ToIds
 
 _LEAST_GROUPS, _SPREAD = 1 << 10, 8
 """Groups of values whose maxima are compared: at least so many, and so many for each value asked
@@ -20,6 +20,9 @@ for, of which few then share a group; at most as many as values.
 
 _ROOM = 4
 """Room in a list of values, for each one asked for and beside that for _LEAST_GROUPS."""
+
+_TIED_AT_ONCE = 1 << 22
+"""Values of columns that are copied at once, if many of them are equal."""
 
 _WAVES = 4
 """Blocks of a pass over a vector, at most, in units of those that are resident at once."""
@@ -32,17 +35,69 @@ class CudaSelect(SelectOperations):
         super().__init__(launch.device)
         self._launch = launch
 
-    def _largest(self, values: Array, counts: NDArray[np.int64]) -> list[Candidates]:
+    def _largest(
+        self, values: Array, counts: NDArray[np.int64], to_ids: ToIds | None
+    ) -> list[Candidates]:
         rows, most = len(values), int(counts.max())
         room = min(rows, _ROOM * most + _LEAST_GROUPS)
         maxima = self._group_maxima(values, min(rows, max(_LEAST_GROUPS, _SPREAD * most)))
         sizes, positions, entries = self._at_least(values, maxima, counts, room)
+        sizes = sizes[: len(counts)]
+        found = [
+            (positions[column, :size], entries[column, :size])
+            for column, size in enumerate(sizes.tolist())
+        ]
+        many = np.flatnonzero(sizes > room)
+        at_once = max(1, _TIED_AT_ONCE // rows)
+        for first in range(0, len(many), at_once):
+            some = many[first : first + at_once]
+            few = self._launch.xp.ascontiguousarray(values[:, some])
+            for column, each in zip(
+                some.tolist(),
+                self._with_ties(few, maxima[some], counts[some], entries[some], to_ids),
+                strict=True,
+            ):
+                found[column] = each
+        return found
+
+    def _with_ties(
+        self,
+        values: Array,
+        maxima: Array,
+        counts: NDArray[np.int64],
+        entries: Array,
+        to_ids: ToIds | None,
+    ) -> list[Candidates]:
+        """Of columns with many values as large as the maximum that they were compared with: those
+        above it and, of those that equal it, as many as are wanted beside them, by id. Few values
+        are above it: a query may have reached fewer vertices than it asked for.
+
+        entries  float64[columns, room], of each column values at least as large as that maximum
+        """
+        xp, rows = self._launch.xp, len(values)
+        maxima[np.arange(len(counts)), maxima.shape[1] - counts] += 1
+        sizes, positions, larger = self._at_least(values, maxima, counts, entries.shape[1])
+        missing = np.maximum(counts - sizes[: len(counts)], 0)
+        tied: list[Candidates] = []
+        if missing.any():
+            ids: Array = xp.arange(rows, dtype=np.int32)
+            ids = ids if to_ids is None else to_ids(ids)
+            least = entries.min(axis=1)
+            # distinct, and the largest that of the lowest id
+            keys = xp.where(values == least, -ids.astype(np.float64)[:, None], -np.inf)
+            tied = self._largest(keys, missing, None)
         found = []
-        for column, size in enumerate(sizes[: len(counts)].tolist()):
-            if size <= room:
-                found.append((positions[column, :size], entries[column, :size]))
-            else:
+        for column, absent in enumerate(missing.tolist()):
+            if absent == 0:
                 found.append(self._all_as_large(values[:, column], int(counts[column])))
+                continue
+            above, equal = slice(0, int(sizes[column])), tied[column][0]
+            found.append(
+                (
+                    xp.concatenate([positions[column, above], equal]),
+                    xp.concatenate([larger[column, above], values[equal, column]]),
+                )
+            )
         return found
 
     def _all_as_large(self, values: Array, k: int) -> Candidates:
@@ -123,16 +178,12 @@ class CudaSelect(SelectOperations):
     def highest_bound(
         self,
         graph: GraphView,
-        vertices: Array | None,
         values: Array,
         residuals: Array,
         damping: float,
         positive_residual: float,
         at_most: float,
     ) -> float:
-        if vertices is not None:
-            given = (vertices, values, residuals, damping, positive_residual, at_most)
-            return super().highest_bound(graph, *given)
         blocks = self._launch.resident_blocks(len(values), _WAVES)
         highest = self._launch.xp.empty(blocks)
         self._launch(

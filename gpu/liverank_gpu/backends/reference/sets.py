@@ -44,7 +44,7 @@ from liverank_gpu.operations.residual import (
     JacobiResult,
     JacobiStep,
 )
-from liverank_gpu.operations.select import Candidates, SelectOperations
+from liverank_gpu.operations.select import Candidates, SelectOperations, ToIds
 
 
 def _reached(graph: GraphView, vertices: Array) -> Array:
@@ -227,7 +227,12 @@ PUBLISHED: Table = {
 class ReferenceSelect(SelectOperations):
     """See SelectOperations."""
 
-    def _largest(self, values: Array, counts: NDArray[np.int64]) -> list[Candidates]:
+    def _largest(
+        self,
+        values: Array,
+        counts: NDArray[np.int64],
+        to_ids: ToIds | None,  # noqa: ARG002
+    ) -> list[Candidates]:
         """All from the k-th largest on."""
         found = []
         for column, k in enumerate(counts.tolist()):
