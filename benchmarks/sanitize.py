@@ -1,29 +1,39 @@
 """A short stream that launches every kernel, for compute-sanitizer.
 
-    compute-sanitizer --tool memcheck python -m benchmarks.sanitize
+    python -m benchmarks.sanitize --tools memcheck racecheck initcheck
 
-Also with racecheck and initcheck. `--part` runs one of PARTS alone, so that several processes can
-share them. The edges of a dynamic graph (benchmarks.sanitized_edges), and those of generated
-graphs, are compared with those on ``cpu``. Ranks: every strategy, both policies, with and
-without weights and directions, and by pages; their errors are compared with their bounds.
-Personalized queries of every method, alone, together, watched and among a few vertices. Programs:
-their answers are those on ``cpu``. It fails if a kernel that
-liverank_gpu.backends.cuda.kernels.loader names was not launched.
+runs each of PARTS under each of these tools, as many processes at a time as there are cores, and
+records what they found. `--part` runs one part, without a tool. Each array has memory of its own
+from the driver, so that a tool knows its ends, and what was never written.
+
+The edges of a dynamic graph (benchmarks.sanitized_edges), and those of generated graphs, are
+compared with those on ``cpu``. Ranks: every strategy, both policies, with and without weights and
+directions, and by pages; their errors are compared with their bounds. Personalized queries of every
+method, alone, together, watched and among a few vertices. Programs: their answers are those on
+``cpu``. It fails if a kernel that liverank_gpu.backends.cuda.kernels.loader names was not launched.
 """
 
 from __future__ import annotations
 
-import argparse
+import json
+import os
+import re
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
+from time import perf_counter
 from typing import Any
 from unittest.mock import patch
 
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks import harness
 from benchmarks.launched import watch_launches
 from benchmarks.sanitized_edges import batch_of, same_edges
 from liverank_gpu import (
@@ -280,16 +290,66 @@ def run(backend: Backend, reference: Backend, parts: Sequence[str] = tuple(PARTS
     return left
 
 
+_NOT_LAUNCHED = "not launched: "
+
+_OPTIONS = {
+    # cuda.bindings looks for functions of newer drivers
+    "memcheck": ["--report-api-errors", "no"],
+    # kernels of CuPy that sort
+    "racecheck": ["--kernel-regex-exclude", "kns=cupy"],
+    "initcheck": [],
+}
+"""Options of each tool."""
+
+
+def checked(tool: str, part: str) -> dict[str, Any]:
+    """Runs a part under a tool: its errors, seconds, and the kernels that were not launched."""
+    began = perf_counter()
+    run = [sys.executable, "-P", "-m", "benchmarks.sanitize", "--part", part]
+    done = subprocess.run(
+        ["compute-sanitizer", "--tool", tool, *_OPTIONS[tool], *run],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    summary = re.search(r"SUMMARY: (\d+) (errors|hazards)", done.stdout)
+    left = re.search(_NOT_LAUNCHED + "(.*)", done.stdout)
+    if done.returncode or summary is None or left is None:
+        sys.exit(f"{tool} of {part} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
+    seconds = perf_counter() - began
+    row = {"tool": tool, "part": part, "errors": int(summary[1]), "seconds": seconds}
+    print(row, flush=True)
+    return row | {"left": json.loads(left[1])}
+
+
+def check_all(tools: Sequence[str], results: Path) -> None:
+    """All parts under these tools, and the record of what was found."""
+    jobs = [(tool, part) for tool in tools for part in PARTS]
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        rows = list(pool.map(lambda job: checked(*job), jobs))
+    for tool in tools:
+        left = set.intersection(*(set(row["left"]) for row in rows if row["tool"] == tool))
+        assert not left, f"not launched under {tool}: {sorted(left)}"
+    rows = [{key: row[key] for key in row if key != "left"} for row in rows]
+    print(harness.record("sanitize", "cuda", {"rows": rows}, results))
+    assert not any(row["errors"] for row in rows)
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser = harness.parser("a stream that launches every kernel, for compute-sanitizer")
+    parser.add_argument("--tools", nargs="+", choices=_OPTIONS, help="of compute-sanitizer")
     parser.add_argument("--part", dest="parts", action="append", choices=PARTS)
-    parts = parser.parse_args().parts
-    left = run(backend_named("cuda"), backend_named("cpu"), parts or tuple(PARTS))
-    if parts:
-        print(f"not launched by these parts: {sorted(left)}")
-    else:
-        assert not left, f"not launched: {sorted(left)}"
-        print("all kernels were launched")
+    given = parser.parse_args()
+    if given.tools:
+        check_all(given.tools, given.results)
+        return
+    import cupy
+
+    cupy.cuda.set_allocator(None)
+    parts = given.parts or tuple(PARTS)
+    left = run(backend_named("cuda"), backend_named("cpu"), parts)
+    print(_NOT_LAUNCHED + json.dumps(sorted(left)))
+    assert given.parts or not left
 
 
 if __name__ == "__main__":
