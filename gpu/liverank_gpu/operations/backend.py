@@ -49,6 +49,7 @@ class QueryCosts:
 
     alone        a query that is solved alone, beside its pushes and sweeps: its start, its answer
     push, round, pushed_edge  a call of a push, a round of it, and an edge
+    least_push                what the edges of a call may cost at least, since the call costs too
     sweep, vertex             a sweep over hardly anything, and a vertex of it
     block_sweep               a sweep of a block over hardly anything
     block, column             a sweep of a block, in sweeps, and each of its columns
@@ -61,6 +62,7 @@ class QueryCosts:
     push: float = 5e4
     round: float = 1e3
     pushed_edge: float = 18.0
+    least_push: float = 2e5
     sweep: float = 5e4
     vertex: float = 12.0
     block_sweep: float = 1e5

@@ -48,9 +48,6 @@ _LOST_PART = 0.05
 saved.
 """
 
-_LEAST_GAIN = 2.0
-"""No query is tried unless its part of a block costs as many times what any trial does."""
-
 
 class QueryBatch:
     """`step` until `done`, then `answers`, or `take` them as they come; `close` in any case.
@@ -77,6 +74,8 @@ class QueryBatch:
         indices = [index for index in range(len(self._queries)) if index not in ended]
         joint = [index for index in indices if Block.accepts(self._queries[index])]
         self._width = Block.size(self._graph, max(1, len(joint)))
+        # queries of a block, if all of them go into blocks
+        self._sharing = max(1, len(joint)) / -(-max(1, len(joint)) // self._width)
         if len(joint) < self._min_columns or not self._block_fits():
             joint = []
         self._columns: dict[int, Column] = {}
@@ -100,10 +99,12 @@ class QueryBatch:
     def _min_columns(self) -> int:
         return self._graph.backend.multivector.min_columns
 
-    def _block_cost(self, index: int, width: int | None = None) -> float:
-        """What a query is predicted to cost in a block of so many; a full one, unless it says."""
-        query, forecast = self._queries[index], self._context.forecast
-        return forecast.in_block(query.options.damping, query.target_error, width or self._width)
+    def _block_cost(self, index: int, sharing: float | None = None) -> float:
+        """What a query is predicted to cost in a block of so many; as if all went into blocks,
+        unless it says.
+        """
+        query, sharing = self._queries[index], sharing or self._sharing
+        return self._context.forecast.in_block(query.options.damping, query.target_error, sharing)
 
     def _form_blocks(self) -> None:
         """Of queries of one damping: those that are full come next, others when all other queries
@@ -220,14 +221,15 @@ class QueryBatch:
 
     def _end_trials(self) -> None:
         """Lets queries that wait for their trial join a block, those that trials do not pay for."""
-        if self._to_spare < 0.0:
+        # no trial costs less
+        start = self._context.forecast.start
+        if self._to_spare < start:
             self._parts = [part for part in self._parts if part[0] not in self._trials]
             self._for_blocks += sorted(self._trials)
             self._trials.clear()
-        start = _LEAST_GAIN * self._context.forecast.start
         while self._parts and self._parts[0][0] in self._trials:
             (index,) = self._parts[0]
-            if self._block_cost(index) >= start:
+            if self._block_cost(index) >= self._context.forecast.doubt * start:
                 return
             self._parts.pop(0)
             self._trials.remove(index)

@@ -9,6 +9,7 @@ reaches more vertices: what it still costs follows from what the second half of 
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import ceil
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,18 +20,15 @@ from liverank_gpu.operations.residual import PushResult
 from liverank_gpu.pagerank.iterate import Deflation
 from liverank_gpu.types import Ranking
 
-_PACE = 2.0
+_PACE, _PACES = 2.0, 4.0
 """What sweeps are expected to do before any were seen: as much as two that each leave α. Real
-networks have 0.9 to 8.
+networks have 0.9 to 8, many of them up to 4.
 """
 
 DOUBT = 2.0
 """Pushes turn out slower than they begin: they must seem so many times cheaper than what is given
 up for them.
 """
-
-_LEAST_WORK = 4.0
-"""A call of a push may do this many times what it takes in itself, at least."""
 
 _LEAST_RECORDED = 4
 """Fewer sweeps tell nothing about the next ones."""
@@ -48,15 +46,16 @@ class Forecast:
         self._graph = graph
         self._costs = graph.backend.costs.queries
         self._pace = _PACE
+        self._seen = False
 
     @property
     def sweep(self) -> float:
         """Of a sweep."""
         return self._costs.of_sweep(self._graph.ids.limit, self._graph.arcs)
 
-    def block_sweep(self, queries: int) -> float:
+    def block_sweep(self, queries: float) -> float:
         """Of a sweep of a block of so many queries."""
-        columns = self._graph.backend.multivector.column_count(queries)
+        columns = self._graph.backend.multivector.column_count(ceil(queries))
         return self._costs.of_block_sweep(self._graph.ids.limit, self._graph.arcs, columns)
 
     def sweeps(self, damping: float, bound: float, target: float) -> float:
@@ -70,13 +69,14 @@ class Forecast:
         if sweeps >= _LEAST_RECORDED and 0.0 < after < before:
             pace = float(np.log(before / after) / (sweeps * -np.log(damping)))
             self._pace = 0.25 * self._pace + 0.75 * pace
+            self._seen = True
 
     def by_sweeps(self, damping: float, bound: float, target: float) -> float:
         """Of the sweeps from an error bound to a target, and the answer."""
         return self.sweeps(damping, bound, target) * self.sweep + self.answer
 
-    def in_block(self, damping: float, target: float, queries: int) -> float:
-        """Of one of so many queries of a block, from its start to its answer."""
+    def in_block(self, damping: float, target: float, queries: float) -> float:
+        """Of one of so many queries of a block, on average, from its start to its answer."""
         share = self.block_sweep(queries) / queries
         return self.sweeps(damping, np.inf, target) * share + self.answer
 
@@ -89,6 +89,11 @@ class Forecast:
     def start(self) -> float:
         """Of a query that is solved alone, beside pushes and sweeps."""
         return self._costs.alone
+
+    @property
+    def doubt(self) -> float:
+        """How many times fewer sweeps may be needed than is predicted: 1 once some were seen."""
+        return 1.0 if self._seen else _PACES / _PACE
 
 
 class PushForecast:
@@ -107,7 +112,7 @@ class PushForecast:
 
     def edges(self, work: float) -> int:
         """How many edges a call may push that is to cost so much; more than hardly any."""
-        return int(max(work, _LEAST_WORK * self._costs.push) / self._costs.pushed_edge) + 1
+        return int(max(work, self._costs.least_push) / self._costs.pushed_edge) + 1
 
     def record(self, pushed: PushResult, bound: float) -> None:
         """A call of a push, and the error bound after it."""

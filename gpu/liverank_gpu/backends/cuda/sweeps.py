@@ -434,24 +434,25 @@ class CudaMultivector(MultivectorOperations):
         over each chunk, float64[chunks, COLUMNS].
         """
         launch, xp = self._launch, self._launch.xp
+        if long_rows == 0:
+            return xp.empty(0, np.int64), xp.empty((1, COLUMNS))
         lengths = graph.incoming.row_lengths[rows.order[:long_rows]]
         ends = xp.cumsum((lengths + (ROW_CHUNK - 1)) // ROW_CHUNK, dtype=np.int64)
         # an upper bound: waiting for their number would leave the device idle
-        chunks = graph.edges // ROW_CHUNK + long_rows if long_rows else 0
-        partials = xp.empty((max(chunks, 1), COLUMNS))
-        if chunks:
-            launch(
-                "multivector",
-                "gather_chunks",
-                self._blocks(chunks),
-                rows.order,
-                ends,
-                long_rows,
-                graph.incoming,
-                contributions,
-                partials,
-                weighted=graph.weighted,
-            )
+        chunks = graph.edges // ROW_CHUNK + long_rows
+        partials = xp.empty((chunks, COLUMNS))
+        launch(
+            "multivector",
+            "gather_chunks",
+            self._blocks(chunks),
+            rows.order,
+            ends,
+            long_rows,
+            graph.incoming,
+            contributions,
+            partials,
+            weighted=graph.weighted,
+        )
         return ends, partials
 
     def _blocks(self, warps: int) -> int:
