@@ -3,6 +3,7 @@
     python -m benchmarks.plots
 
 docs/error-against-time-BACKEND.svg: what accuracy costs, from benchmarks.temporal.
+docs/peers.svg: how many times as fast as other libraries, from benchmarks.peers.
 docs/switch.svg: when a personalized query should push and when it should pull, from the trace of
 benchmarks.personalized (Wang et al., figure 2(c)).
 docs/attachment-*.svg, docs/kim.svg, docs/sahu-BACKEND.svg, docs/wang-BACKEND.svg: four papers
@@ -17,7 +18,7 @@ from math import log10
 from pathlib import Path
 from typing import Any
 
-from benchmarks import paper_plots
+from benchmarks import harness, paper_plots
 from benchmarks.harness import DOCUMENTS, RESULTS, load, provenance
 from benchmarks.svg import Axis, line, opening, text
 
@@ -147,6 +148,38 @@ def push_or_pull(document: dict[str, Any]) -> str:
     return "\n".join(parts) + "\n"
 
 
+_PEERS_LEFT, _PEERS_WIDTH, _PEERS_ROW, _PEERS_TOP = 90, 560, 30, 40
+
+
+def times_as_fast(document: dict[str, Any]) -> str:
+    """A row for each library, with a dot for each graph and error."""
+    rows = document["figures"]["solves"]
+    peers = list(dict.fromkeys(row["peer"] for row in rows))
+    across = Axis(
+        [row["times_as_fast"] for row in rows], _PEERS_LEFT, _PEERS_LEFT + _PEERS_WIDTH - 40
+    )
+    bottom = _PEERS_TOP + len(peers) * _PEERS_ROW
+    lines = opening(_PEERS_LEFT + _PEERS_WIDTH, bottom + 50)
+    where = harness.place(document)
+    title = f"ranks from nothing on one core: liverank is so many times as fast ({where})"
+    lines.append(text(10, 20, title, "start", 12))
+    for power in across.powers:
+        x = across(10.0**power)
+        lines += [line(x, _PEERS_TOP, x, bottom), text(x, bottom + 16, f"{10**power}", "middle")]
+    for row, peer in enumerate(peers):
+        y = _PEERS_TOP + (row + 0.5) * _PEERS_ROW
+        lines.append(text(_PEERS_LEFT - 10, y + 4, peer, "end"))
+        lines += [
+            f'<circle cx="{across(each["times_as_fast"])}" cy="{y}" r="5" fill="#2980b9"'
+            ' fill-opacity="0.7"/>'
+            for each in rows
+            if each["peer"] == peer
+        ]
+    note = "a dot for each graph and error of the other; least processor time of five rounds"
+    lines += [text(10, bottom + 40, note, "start", 9), "</svg>"]
+    return "\n".join(lines) + "\n"
+
+
 def plots() -> dict[Path, str]:
     """The file of each plot, and its text."""
     drawn = {
@@ -156,6 +189,7 @@ def plots() -> dict[Path, str]:
         for backend in ("cpu", "cuda")
         if (RESULTS / f"temporal-{backend}.json").exists()
     }
+    drawn[DOCUMENTS / "peers.svg"] = times_as_fast(load("peers", "cpu"))
     drawn[DOCUMENTS / "switch.svg"] = push_or_pull(load("personalized", "cuda"))
     for backend in ("cpu", "cuda"):
         if (RESULTS / f"sahu-{backend}.json").exists():
