@@ -57,14 +57,17 @@ Seconds = Annotated[float, Field(le=86_400.0)]
 class Settings(BaseSettings):
     """How one server runs. Each field can be set by the environment variable ``LIVERANK_<FIELD>``.
 
-    data                     the directory of all graphs; one server at a time uses it
-    host, port               where the server listens
+    data                     the directory of all graphs and of ``keys.json``; one server at a time
+                             uses it
+    host                     address to listen on; needs API keys if it is not loopback
+    port                     the port; 0: a free one, which is logged
     backend                  ``auto``: CUDA if there is a device, otherwise the CPU. ``reference``:
                              slow, for comparison
     shards                   worker processes that hold each graph, each on the backend, with a GPU
                              of its own on ``cuda``; 0: the server holds it
-    device_memory            bytes that arrays take on a GPU at most: those of this process, or with
-                             shards those of each worker process
+    device_memory            bytes that arrays take on a GPU at most, such as ``8GiB``, from
+                             ``1MiB`` on: those of this process, or with shards those of each
+                             worker process
     cluster                  an existing Dask cluster that has these worker processes: the address
                              of its scheduler, ``tls://HOST:PORT``. Otherwise the server starts them
     cluster_ca               PEM file of the authority that signed the certificates of the cluster;
@@ -75,7 +78,8 @@ class Settings(BaseSettings):
                              by the size of the last checkpoint
     checkpoint_seconds       and at the latest this many seconds after a change
     max_body_bytes           a longer body is refused with 413; Arrow streams also when decompressed
-    api_key                  a key with scope admin while the server runs with it
+    api_key                  a key with scope admin while the server runs with it, 32 or more random
+                             characters; never on disk or in a log
     keys                     a directory for the keys that the server makes for its container
     insecure                 start without API keys if other machines can connect, and with a
                              cluster at ``tcp://HOST:PORT``, where anyone who connects runs code
@@ -91,7 +95,7 @@ class Settings(BaseSettings):
                              refused with 413
     max_queue_batches        unfinished batches and computations of one graph; one more is refused
                              with 429
-    max_queue_bytes          bytes that these batches hold
+    max_queue_bytes          bytes that these batches hold; a single batch is always accepted
     max_receiving_bytes      bytes of all bodies being received or parsed; more are refused with 503
     max_connections          one more is closed at once
     max_concurrent_requests  requests in progress, for reads and for all others; one more is refused
@@ -102,7 +106,7 @@ class Settings(BaseSettings):
                              is refused with 503
     max_exports              exports in progress, each of which holds a copy; one more is refused
                              with 503
-    max_graphs               one more is refused with 507
+    max_graphs               one more is refused with 507; existing ones are always opened
     max_running_analyses     analyses of one graph that run at once; others are queued
     max_analyses             analyses of one graph in any state; one more is refused with 409
     max_expiry_share         of a window's edges, by the wall clock: an expiry of more waits until

@@ -1,4 +1,4 @@
-"""Reference pages of the documentation, from the OpenAPI document and from docstrings.
+"""Reference pages of the documentation, from the OpenAPI document, docstrings, settings and help.
 
-python -m tools.reference        writes docs/http-calls.md and docs/python-api.md
+python -m tools.reference        writes docs/{command,http-calls,python-api,settings}.md
 """

@@ -8,6 +8,7 @@ from http import HTTPStatus
 from typing import Any
 
 from liverank_service.app import create_app
+from liverank_service.http.access import LIST_OF_GRAPHS, REQUIRED_SCOPE
 from liverank_service.settings import Settings
 from tools.reference.markdown import code, heading, table
 
@@ -27,6 +28,7 @@ def http_calls() -> Iterator[str]:
     """The lines of the page."""
     document = create_app(Settings()).openapi()
     yield _INTRODUCTION.rstrip()
+    yield from _list(document)
     yield from heading(2, "Problems")
     yield "What each call may be refused with. [All types of problems](api.md#problems)"
     yield ""
@@ -50,6 +52,26 @@ def http_calls() -> Iterator[str]:
     yield "The members of JSON bodies and responses."
     for name, schema in sorted(document["components"]["schemas"].items()):
         yield from _schema(name, schema)
+
+
+def _list(document: Schema) -> Iterator[str]:
+    """Every call with the scope that an API key needs for it."""
+    yield ""
+    yield "`scope` is what an [API key](api.md#api-keys) needs, if keys are in use. Beside these,"
+    yield "every server has the [dashboard](dashboard.md) at `GET /`, and this interface for people"
+    yield "at `GET /docs` and for client generators at `GET /openapi.json`."
+    yield ""
+    rows = []
+    for path, methods in document["paths"].items():
+        for method, call in methods.items():
+            name = f"{method.upper()} {path}"
+            scope: str = REQUIRED_SCOPE[name] or "none"
+            if "{graph}" not in path and scope != "none" and name != LIST_OF_GRAPHS:
+                scope += ", all graphs"
+            effect = " ".join(call["description"].split()).split(". ")[0].rstrip(".")
+            identity = call["operationId"]
+            rows.append((f"[`{name}`](#{identity})", scope, effect))
+    yield from table(("call", "scope", "effect"), rows)
 
 
 def _call(method: str, path: str, call: Schema) -> Iterator[str]:
