@@ -1,4 +1,4 @@
-"""Plots of the figures of docs/papers.md."""
+"""Plots of the figures of benchmarks/notes/papers.md."""
 
 from __future__ import annotations
 

@@ -2,12 +2,11 @@
 
     python -m benchmarks.plots
 
-docs/error-against-time-BACKEND.svg: what accuracy costs, from benchmarks.temporal.
 docs/peers.svg: how many times as fast as other libraries, from benchmarks.peers.
 docs/switch.svg: when a personalized query should push and when it should pull, from the trace of
 benchmarks.personalized (Wang et al., figure 2(c)).
-docs/attachment-*.svg, docs/kim.svg, docs/sahu-BACKEND.svg, docs/wang-BACKEND.svg: four papers
-(benchmarks.paper_plots).
+benchmarks/notes/error-against-time-BACKEND.svg: what accuracy costs, from benchmarks.temporal.
+benchmarks/notes/{attachment-*,kim,sahu-*,wang-*}.svg: four papers (benchmarks.paper_plots).
 A test compares them with benchmarks/results/.
 """
 
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import harness, paper_plots
-from benchmarks.harness import DOCUMENTS, RESULTS, load, provenance
+from benchmarks.harness import DOCUMENTS, NOTES, RESULTS, load, provenance
 from benchmarks.svg import Axis, line, opening, text
 
 COLOURS = {
@@ -183,9 +182,7 @@ def times_as_fast(document: dict[str, Any]) -> str:
 def plots() -> dict[Path, str]:
     """The file of each plot, and its text."""
     drawn = {
-        DOCUMENTS / f"error-against-time-{backend}.svg": error_against_time(
-            load("temporal", backend)
-        )
+        NOTES / f"error-against-time-{backend}.svg": error_against_time(load("temporal", backend))
         for backend in ("cpu", "cuda")
         if (RESULTS / f"temporal-{backend}.json").exists()
     }
@@ -193,18 +190,18 @@ def plots() -> dict[Path, str]:
     drawn[DOCUMENTS / "switch.svg"] = push_or_pull(load("personalized", "cuda"))
     for backend in ("cpu", "cuda"):
         if (RESULTS / f"sahu-{backend}.json").exists():
-            drawn[DOCUMENTS / f"sahu-{backend}.svg"] = paper_plots.sahu(load("sahu", backend))
+            drawn[NOTES / f"sahu-{backend}.svg"] = paper_plots.sahu(load("sahu", backend))
         if (RESULTS / f"wang-{backend}.json").exists():
-            drawn[DOCUMENTS / f"wang-{backend}.svg"] = paper_plots.wang(load("wang", backend))
+            drawn[NOTES / f"wang-{backend}.svg"] = paper_plots.wang(load("wang", backend))
     attachment = load("preferential-attachment", "cuda")
     return drawn | {
-        DOCUMENTS / "attachment-degrees.svg": paper_plots.attachment_degrees(attachment),
-        DOCUMENTS / "attachment-queues.svg": paper_plots.attachment_queues(attachment),
-        DOCUMENTS / "attachment-times-cuda.svg": paper_plots.attachment_times(attachment),
-        DOCUMENTS / "attachment-times-cpu.svg": paper_plots.attachment_times(
+        NOTES / "attachment-degrees.svg": paper_plots.attachment_degrees(attachment),
+        NOTES / "attachment-queues.svg": paper_plots.attachment_queues(attachment),
+        NOTES / "attachment-times-cuda.svg": paper_plots.attachment_times(attachment),
+        NOTES / "attachment-times-cpu.svg": paper_plots.attachment_times(
             load("preferential-attachment", "cpu")
         ),
-        DOCUMENTS / "kim.svg": paper_plots.kim(load("kim", "cuda")),
+        NOTES / "kim.svg": paper_plots.kim(load("kim", "cuda")),
     }
 
 

@@ -1,4 +1,4 @@
-"""Tables of docs/papers.md: figures of two papers on generators and on PageRank kernels."""
+"""Tables of notes/papers.md: figures of two papers on generators and on PageRank kernels."""
 
 from __future__ import annotations
 

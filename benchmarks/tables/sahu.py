@@ -1,4 +1,4 @@
-"""The figures of the DF-P paper beside ours, for docs/papers.md."""
+"""The figures of the DF-P paper beside ours, for notes/papers.md."""
 
 from __future__ import annotations
 

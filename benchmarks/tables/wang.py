@@ -1,4 +1,4 @@
-"""Figure 2 of the paper on personalized ranks beside ours, for docs/papers.md."""
+"""Figure 2 of the paper on personalized ranks beside ours, for notes/papers.md."""
 
 from __future__ import annotations
 

@@ -63,19 +63,21 @@ def test_every_figure_says_where_it_comes_from(path: Path) -> None:
 
 def test_the_plots_show_the_recorded_figures() -> None:
     drawn = plots.plots()
-    assert drawn.keys() == set(harness.DOCUMENTS.glob("*.svg"))
+    assert drawn.keys() == {*harness.DOCUMENTS.glob("*.svg"), *harness.NOTES.glob("*.svg")}
     for path, expected in drawn.items():
         assert path.read_text("utf-8") == expected, "run python -m benchmarks.plots"
-        assert f"]({path.name})" in (harness.DOCUMENTS / document_of(path.stem)).read_text("utf-8")
+        assert f"]({path.name})" in document_of(path).read_text("utf-8")
 
 
-def document_of(plot: str) -> str:
+def document_of(plot: Path) -> Path:
     """The document that shows a plot."""
-    if plot.startswith(("attachment", "kim", "sahu", "wang")):
-        return "papers.md"
-    if plot == "peers":
-        return "performance.md"
-    return "personalized.md" if plot == "switch" else "strategies.md"
+    names = {
+        "switch": "personalized.md",
+        "peers": "performance.md",
+        "error-against-time-cpu": "networks.md",
+        "error-against-time-cuda": "networks.md",
+    }
+    return plot.with_name(names.get(plot.stem, "papers.md"))
 
 
 def test_the_plot_has_a_colour_for_every_strategy() -> None:
