@@ -4,6 +4,7 @@ other hosts.
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -132,6 +133,38 @@ def test_no_link_is_called_by_the_name_of_a_file(site: Path, pages: dict[Path, _
     for path, page in pages.items():
         named = [text for text in page.texts if text.endswith(".md")]
         assert not named, path.relative_to(site)
+
+
+WORDS = {
+    "webhook": "how-to/backend/#webhooks",
+    "TLS": "operations/#tls",
+    "weights": "api/#weights",
+    "LangChain": "agents/#from-langchain-and-langgraph",
+    "delete edges": "how-to/backend/#delete-edges",
+    "backup": "operations/#back-up-and-restore",
+    "docker": "operations/#containers",
+    "API key": "operations-reference/#api-keys",
+    "Kafka": "sources/",
+    "NetworkX": "how-to/data-science/#in-place-of-networkx",
+    "top": "http-calls/#top",
+    "personalized": "personalized/",
+    "damping": "concepts/#pagerank",
+    "timeout": "how-to/backend/#timeouts",
+    "GPU": "operations/#gpu",
+    "memory": "operations/#sizing",
+    "metrics": "operations-reference/#metrics",
+    "replica": "replicas/",
+    "decay": "how-to/backend/#let-edges-decay-or-expire",
+    "Parquet": "how-to/data-science/#a-large-file",
+}
+"""What users search for, and where it should lead them."""
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_what_users_search_for_is_where_they_should_find_it(site: Path, word: str) -> None:
+    items = json.loads((site / "search.json").read_text("utf-8"))["items"]
+    (found,) = [item for item in items if item["location"] == WORDS[word]]
+    assert word.lower() in re.sub("<[^>]*>", "", f"{found['title']} {found['text']}").lower()
 
 
 def test_nothing_is_loaded_from_other_hosts(site: Path, pages: dict[Path, _Page]) -> None:
