@@ -1,9 +1,11 @@
 """Edges from what people have: pairs, frames, sparse matrices and graphs.
 
     pairs            an iterable of (source, target), or all of (source, target, weight) or
-                     (source, target, weight, time), where all weights may be None
+                     (source, target, weight, time), where all weights may be None; or a list of
+                     mappings that have the same names, `source` and `target` among them
     frames           anything with `__arrow_c_stream__`, `__arrow_c_array__` or `__dataframe__`:
-                     pandas, Polars, PyArrow, DuckDB, cuDF; or a mapping of columns
+                     pandas, Polars, PyArrow, DuckDB, cuDF; a lazy frame of Polars, which is
+                     collected; or a mapping of columns, or a pair of them: (sources, targets)
     arrays           NumPy, integers of shape (edges, 2)
     sparse matrices  SciPy: the entry in row i and column j is an edge from i to j
     graphs           NetworkX and igraph, whose vertices have their names as keys if all have one
@@ -171,7 +173,36 @@ def is_networkx(data: Any) -> bool:
     return all(hasattr(data, name) for name in ("nodes", "edges", "is_directed"))
 
 
+def _is_column(data: Any) -> bool:
+    """Whether it is a series or an array of one dimension."""
+    is_array = hasattr(data, "to_arrow") or hasattr(data, "__array__")
+    return is_array and hasattr(data, "__len__") and len(getattr(data, "shape", (0,))) == 1
+
+
+def _understood(data: Any) -> Any:
+    """Pairs of columns, lists of mappings and lazy frames, as frames; others as they are."""
+    if hasattr(data, "collect_schema") and hasattr(data, "collect"):
+        return data.collect()
+    if not isinstance(data, list | tuple) or not data:
+        return data
+    if len(data) == 2 and all(map(_is_column, data)):
+        if len(data[0]) != len(data[1]):
+            message = f"expected as many sources as targets, got {len(data[0])} and {len(data[1])}"
+            raise InvalidInput("edges", message)
+        ends = (each.to_arrow() if hasattr(each, "to_arrow") else each for each in data)
+        return dict(zip(("source", "target"), ends, strict=True))
+    if all(isinstance(row, Mapping) for row in data):
+        for index, row in enumerate(data):
+            if row.keys() != data[0].keys():
+                expected = ", ".join(map(str, data[0]))
+                message = f"edge {index}: expected members {expected}, as the first, got {row!r}"
+                raise InvalidInput("edges", message)
+        return {name: [row[name] for row in data] for name in data[0]}
+    return data
+
+
 def _columns(data: Any, columns: Columns, to_rank: bool) -> EdgeColumns:
+    data = _understood(data)
     is_frame = isinstance(data, Mapping) or _is_frame(data)
     if columns.time is not None and not is_frame and not _is_empty(data):
         message = "expected None, since only frames have it: give (source, target, weight, time)"
@@ -187,10 +218,14 @@ def _columns(data: Any, columns: Columns, to_rank: bool) -> EdgeColumns:
     if columns.weight is not None and data is not None and not _is_empty(data):
         message = "expected None, since pairs have no columns: give (source, target, weight)"
         raise InvalidInput("weight", message)
+    if hasattr(data, "__array__") and not hasattr(data, "__array_interface__"):
+        data = data.__array__()  # a tensor
     if hasattr(data, "__array_interface__"):
         if data.ndim != 2 or data.shape[1] != 2 or data.dtype.kind not in "iu":
             got = f"{data.dtype}{list(data.shape)}"
-            raise InvalidInput("edges", f"expected integers of shape [edges, 2], got {got}")
+            advice = "; of rows sources and targets, give edges.T" if len(data) == 2 else ""
+            message = f"expected integers of shape [edges, 2], got {got}{advice}"
+            raise InvalidInput("edges", message)
         return EdgeColumns(data[:, 0].astype("int64"), data[:, 1].astype("int64"))
     if isinstance(data, str | bytes) or not isinstance(data, Iterable):
         raise InvalidInput("edges", f"{EXPECTED}, got {type(data).__name__}")

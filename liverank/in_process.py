@@ -194,7 +194,7 @@ def pagerank(
     for field, name in (("source", source), ("target", target)):
         if name is not None and not isinstance(name, str):
             got = repr(name) if isinstance(name, Real) else type(name).__name__
-            advice = "options are given by name, and columns in one frame"
+            advice = "options are given by name, and columns as a pair or in one frame"
             raise InvalidInput(field, f"expected the name of a column, got {got}; {advice}")
     if unconverged not in ("warn", "raise", "ignore"):
         message = f"expected 'warn', 'raise' or 'ignore', got {unconverged!r}"

@@ -78,6 +78,20 @@ class Ranks(Tabular):
         """The first ranks to show."""
         return islice(self, count)
 
+    def plot(self, k: int = 20) -> Any:
+        """Bars of the first k ranks, best first: axes of matplotlib. Raises MissingPackage without
+        the extra `plot`.
+        """
+        with needs("plot"):
+            from matplotlib import pyplot
+        known = [(str(vertex), rank) for vertex, rank in self._first(k) if rank is not None]
+        _, axes = pyplot.subplots()
+        axes.barh(range(len(known)), [rank for _, rank in known])
+        axes.set_yticks(range(len(known)), [vertex for vertex, _ in known])
+        axes.invert_yaxis()
+        axes.set_xlabel(f"rank, error bound {self.error_bound:.1e}")
+        return axes
+
     def _repr_html_(self) -> str:
         rows = "".join(
             f"<tr><td>{escape(str(vertex))}</td>"

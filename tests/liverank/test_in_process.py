@@ -187,7 +187,7 @@ def test_a_damping_by_place_as_in_networkx_is_refused() -> None:
     with pytest.raises(InvalidInput, match=r"source: expected the name of a column, got 0\.5;"):
         liverank.pagerank(nx.DiGraph(PAIRS), place)
     columns: Any = pd.DataFrame(COLUMNS)
-    with pytest.raises(InvalidInput, match=r"got Series; .* columns in one frame"):
+    with pytest.raises(InvalidInput, match=r"got Series; .* columns as a pair or in one frame"):
         liverank.pagerank(columns["source"], columns["target"])
 
 
@@ -593,3 +593,48 @@ def test_a_notebook_shows_the_first_places() -> None:
     assert "<td>&lt;0&gt;</td>" in shown
     assert "<td>… 3 more</td>" in shown
     assert f"<p>13 ranks, error bound {star.error_bound:.1e}</p>" in shown
+
+
+SERIES = (["ada", "alan"], ["grace", "grace"])
+
+
+@pytest.mark.parametrize(
+    "edges",
+    [
+        tuple(map(pd.Series, SERIES)),
+        tuple(map(pl.Series, SERIES)),
+        list(map(np.array, SERIES)),
+        tuple(map(pa.array, SERIES)),
+        pl.LazyFrame({"source": SERIES[0], "target": SERIES[1]}),
+        [{"source": "ada", "target": "grace"}, {"source": "alan", "target": "grace"}],
+    ],
+    ids=["pandas", "Polars", "NumPy", "Arrow", "lazy", "mappings"],
+)
+def test_what_people_type_is_understood(edges: Any) -> None:
+    expected = liverank.pagerank(list(zip(*SERIES, strict=True))).to_dict()
+    assert liverank.pagerank(edges).to_dict() == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("edges", "message"),
+    [
+        (
+            np.zeros((2, 5), np.int64),
+            r"got int64\[2, 5\]; of rows sources and targets, give edges.T",
+        ),
+        ((np.arange(3), np.arange(2)), "expected as many sources as targets, got 3 and 2"),
+        ([{"source": 1, "target": 2}, {"source": 1}], "edge 1: expected members source, target"),
+    ],
+)
+def test_what_nearly_is_is_refused_with_what_to_do(edges: Any, message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        liverank.pagerank(edges)
+
+
+def test_a_ranking_is_plotted() -> None:
+    matplotlib = pytest.importorskip("matplotlib", reason="it is the extra `plot`")
+    matplotlib.use("Agg")
+    axes = liverank.pagerank([("ada", "grace"), ("alan", "grace")]).plot(k=2)
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["grace", "ada"]
+    assert len(axes.patches) == 2
+    matplotlib.pyplot.close(axes.figure)
