@@ -334,7 +334,9 @@ class Block:
         if made < _JUDGED_FROM:
             return False
         most = float(self.options.max_iterations - self.iterations)
-        gained = np.log(first_bound(self.options.damping) / bounds[left])
+        # an infinite bound has gained nothing
+        part = np.maximum(first_bound(self.options.damping) / bounds[left], np.finfo(float).tiny)
+        gained = np.log(part)
         needed = np.log(bounds[left] / self._targets[left])
         sweeps = np.full(len(needed), most)
         some = gained > 0.0
