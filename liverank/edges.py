@@ -1,11 +1,11 @@
 """Edges from what people have: pairs, frames, sparse matrices and graphs.
 
     pairs            an iterable of (source, target), or all of (source, target, weight) or
-                     (source, target, weight, time), where all weights may be None; or a list of
-                     mappings that have the same names, `source` and `target` among them
+                     (source, target, weight, time), where all weights may be None
     frames           anything with `__arrow_c_stream__`, `__arrow_c_array__` or `__dataframe__`:
                      pandas, Polars, PyArrow, DuckDB, cuDF; a lazy frame of Polars, which is
-                     collected; or a mapping of columns, or a pair of them: (sources, targets)
+                     collected; a mapping of columns, or a pair of them: (sources, targets); or a
+                     list of mappings that have the same names, `source` and `target` among them
     arrays           NumPy, integers of shape (edges, 2)
     sparse matrices  SciPy: the entry in row i and column j is an edge from i to j
     graphs           NetworkX and igraph, whose vertices have their names as keys if all have one
@@ -179,17 +179,29 @@ def _is_column(data: Any) -> bool:
     return is_array and hasattr(data, "__len__") and len(getattr(data, "shape", (0,))) == 1
 
 
+def _on_host(data: Any) -> Any:
+    """A tensor as an array of NumPy; others as they are."""
+    if hasattr(data, "__array_interface__") or hasattr(data, "__arrow_c_stream__"):
+        return data
+    try:
+        return data.__array__()
+    except (TypeError, RuntimeError) as error:
+        raise InvalidInput("edges", f"expected arrays on the host: {error}") from error
+
+
 def _understood(data: Any) -> Any:
     """Pairs of columns, lists of mappings and lazy frames, as frames; others as they are."""
     if hasattr(data, "collect_schema") and hasattr(data, "collect"):
         return data.collect()
     if not isinstance(data, list | tuple) or not data:
         return data
-    if len(data) == 2 and all(map(_is_column, data)):
+    # a list of two short arrays may be two edges
+    is_pair = len(data) == 2 and all(map(_is_column, data))
+    if is_pair and (isinstance(data, tuple) or len(data[0]) != 2):
         if len(data[0]) != len(data[1]):
             message = f"expected as many sources as targets, got {len(data[0])} and {len(data[1])}"
             raise InvalidInput("edges", message)
-        ends = (each.to_arrow() if hasattr(each, "to_arrow") else each for each in data)
+        ends = (each.to_arrow() if hasattr(each, "to_arrow") else _on_host(each) for each in data)
         return dict(zip(("source", "target"), ends, strict=True))
     if all(isinstance(row, Mapping) for row in data):
         for index, row in enumerate(data):
@@ -218,12 +230,13 @@ def _columns(data: Any, columns: Columns, to_rank: bool) -> EdgeColumns:
     if columns.weight is not None and data is not None and not _is_empty(data):
         message = "expected None, since pairs have no columns: give (source, target, weight)"
         raise InvalidInput("weight", message)
-    if hasattr(data, "__array__") and not hasattr(data, "__array_interface__"):
-        data = data.__array__()  # a tensor
+    if hasattr(data, "__array__") and len(getattr(data, "shape", ())) == 2:
+        data = _on_host(data)
     if hasattr(data, "__array_interface__"):
         if data.ndim != 2 or data.shape[1] != 2 or data.dtype.kind not in "iu":
             got = f"{data.dtype}{list(data.shape)}"
-            advice = "; of rows sources and targets, give edges.T" if len(data) == 2 else ""
+            is_index = data.ndim == 2 and data.shape[0] == 2 and data.dtype.kind in "iu"
+            advice = "; of rows sources and targets, give edges.T" if is_index else ""
             message = f"expected integers of shape [edges, 2], got {got}{advice}"
             raise InvalidInput("edges", message)
         return EdgeColumns(data[:, 0].astype("int64"), data[:, 1].astype("int64"))

@@ -78,13 +78,17 @@ class Ranks(Tabular):
         """The first ranks to show."""
         return islice(self, count)
 
+    def _best(self, count: int) -> Iterable[tuple[Any, Any]]:
+        """The first ranks, best first."""
+        return self._first(count)
+
     def plot(self, k: int = 20) -> Any:
         """Bars of the first k ranks, best first: axes of matplotlib. Raises MissingPackage without
         the extra `plot`.
         """
         with needs("plot"):
             from matplotlib import pyplot
-        known = [(str(vertex), rank) for vertex, rank in self._first(k) if rank is not None]
+        known = [(str(vertex), rank) for vertex, rank in self._best(k) if rank is not None]
         _, axes = pyplot.subplots()
         axes.barh(range(len(known)), [rank for _, rank in known])
         axes.set_yticks(range(len(known)), [vertex for vertex, _ in known])

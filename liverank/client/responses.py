@@ -258,6 +258,10 @@ class RankList(Ranks, msgspec.Struct, frozen=True):
         """The rank of each requested vertex."""
         return dict(zip(self.vertices, self.ranks, strict=True))
 
+    def _best(self, count: int) -> list[tuple[Any, float]]:
+        known = [(vertex, rank) for vertex, rank in self if rank is not None]
+        return sorted(known, key=lambda each: -each[1])[:count]
+
     def to_arrow(self) -> pa.Table:
         return ranks_table(self.vertices, self.ranks)
 

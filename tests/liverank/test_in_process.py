@@ -22,6 +22,7 @@ import scipy.sparse
 
 import liverank
 from liverank import InvalidInput, NotConverged
+from liverank.client.responses import RankList
 
 PAIRS = [("a", "b"), ("b", "c"), ("c", "a"), ("d", "a"), ("a", "e")]
 COLUMNS = {"source": [one for one, _ in PAIRS], "target": [two for _, two in PAIRS]}
@@ -603,12 +604,13 @@ SERIES = (["ada", "alan"], ["grace", "grace"])
     [
         tuple(map(pd.Series, SERIES)),
         tuple(map(pl.Series, SERIES)),
-        list(map(np.array, SERIES)),
+        tuple(map(np.array, SERIES)),
+        pd.MultiIndex.from_arrays(SERIES),
         tuple(map(pa.array, SERIES)),
         pl.LazyFrame({"source": SERIES[0], "target": SERIES[1]}),
         [{"source": "ada", "target": "grace"}, {"source": "alan", "target": "grace"}],
     ],
-    ids=["pandas", "Polars", "NumPy", "Arrow", "lazy", "mappings"],
+    ids=["pandas", "Polars", "NumPy", "rows", "Arrow", "lazy", "mappings"],
 )
 def test_what_people_type_is_understood(edges: Any) -> None:
     expected = liverank.pagerank(list(zip(*SERIES, strict=True))).to_dict()
@@ -624,6 +626,10 @@ def test_what_people_type_is_understood(edges: Any) -> None:
         ),
         ((np.arange(3), np.arange(2)), "expected as many sources as targets, got 3 and 2"),
         ([{"source": 1, "target": 2}, {"source": 1}], "edge 1: expected members source, target"),
+        # two columns, or two edges
+        ([np.array([0, 1]), np.array([5, 6])], "edge 0"),
+        (np.array(5), r"got int64\[\]$"),
+        (np.zeros((2, 2)), r"got float64\[2, 2\]$"),
     ],
 )
 def test_what_nearly_is_is_refused_with_what_to_do(edges: Any, message: str) -> None:
@@ -637,4 +643,6 @@ def test_a_ranking_is_plotted() -> None:
     axes = liverank.pagerank([("ada", "grace"), ("alan", "grace")]).plot(k=2)
     assert [label.get_text() for label in axes.get_yticklabels()] == ["grace", "ada"]
     assert len(axes.patches) == 2
-    matplotlib.pyplot.close(axes.figure)
+    asked = RankList(1, 0, 0.0, [0.1, None, 0.9], ["low", "unknown", "high"])
+    assert [label.get_text() for label in asked.plot().get_yticklabels()] == ["high", "low"]
+    matplotlib.pyplot.close("all")
