@@ -59,11 +59,12 @@ class Gate:
     def _parts(self) -> tuple[float, float]:
         """The sums of the positive entries of vertices, and of the others without their sign."""
         values, graph = self._values(), self._vertices.graph
-        sums = []
-        for each in (values, -values):
-            above = graph.backend.xp.maximum(each, 0.0)
+        xp = graph.backend.xp
+        part, sums = xp.maximum(values, 0.0), []
+        for sign in (1.0, -1.0):
             # a batch may have removed vertices that the query had reached
-            above[graph.free] = 0.0
-            sums.append(float(above.sum()))
+            part[graph.free] = 0.0
+            sums.append(sign * float(part.sum()))
+            xp.minimum(values, 0.0, out=part)
         positive, negative = self._vertices.sums(sums)
         return positive, negative

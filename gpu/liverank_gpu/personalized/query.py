@@ -170,6 +170,11 @@ class Query:
     def _bound(self) -> float:
         return min(self.iterate.error_bound, first_bound(self.query.options.damping))
 
+    def renew(self) -> None:
+        """Counts iterations, and what they may be, from here on, for a solve after a batch."""
+        self.iterations, self.refused = 0, None
+        self._limit = self.query.options.max_iterations
+
     def perturb(self, update: GraphUpdate) -> None:
         """Follows a batch. Raises UnknownVertex if it removed a seed."""
         self.query = self.query.after(update.removed)
@@ -276,6 +281,9 @@ class Query:
         costs = iterate.graph.backend.costs
         stuck = pushed.end == "work" and costs.of_push(pushed) <= edges * costs.pushed_edge
         self.pulling = iterate.dense or stuck or ended or not self._push_pays()
+        if ended:
+            # rounds of a few vertices each are no sweeps
+            self._limit = self.iterations + iterate.options.max_iterations
         sweeps = self.pulling and self._block_cost is None and iterate.certificate.mass > 0.0
         if sweeps and not self._trial.expected:
             iterate.correct_at_seeds()
@@ -322,7 +330,6 @@ class Query:
 
     @property
     def _most_rounds(self) -> int:
-        # rounds of a few vertices each are no sweeps
         return 1000 * self.iterate.options.max_iterations
 
     # ---- pull ----

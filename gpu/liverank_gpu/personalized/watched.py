@@ -347,7 +347,7 @@ def _begin(context: QueryContext, asked: ResolvedQuery) -> Query:
 
 
 def _run(query: Query) -> None:
-    query.iterations = 0
+    query.renew()
     while not query.done:
         query.step()
 

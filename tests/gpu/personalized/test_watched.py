@@ -10,6 +10,7 @@ import pytest
 
 from liverank_gpu import EdgeBatch, Engine, InvalidValue, Options, Personalized, PersonalizedQuery
 from liverank_gpu.operations.backend import Backend
+from liverank_gpu.personalized.gate import Gate
 from liverank_gpu.types import Dangling
 from tests.gpu.graphs import FAMILIES, Model, random_batch
 from tests.gpu.personalized.certified import engine_of, exact_ranks
@@ -98,3 +99,19 @@ def test_a_batch_that_leaves_a_watched_query_alone_costs_it_no_iteration(backend
     assert after.vertices.tolist() == before.vertices.tolist()
     assert after.ranks.tolist() == before.ranks.tolist()
     assert after.error_bound <= 1e-6
+
+
+def test_what_was_refused_once_is_not_said_of_later_answers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    engine = Engine(Options(), "cpu")
+    engine.apply(EdgeBatch.of([(0, 1), (1, 2), (2, 0)]))
+    monkeypatch.setattr(Gate, "fault", lambda _: "no ranks")
+    engine.watch("a", PersonalizedQuery(np.array([0]), k=2))
+    assert engine.watched("a").refused == "no ranks"
+    monkeypatch.undo()
+    engine.apply(EdgeBatch.of([(0, 2)]))
+    engine.refresh_watched()
+    answer = engine.watched("a")
+    assert answer.iterations > 0
+    assert answer.refused is None
