@@ -24,6 +24,7 @@ LATER = {
     "aiokafka",
     "faststream",
     "liverank_gpu",
+    "matplotlib",
     "nats",
     "networkx",
     "numpy",
