@@ -229,7 +229,7 @@ class QueryBatch:
             self._trials.clear()
         while self._parts and self._parts[0][0] in self._trials:
             (index,) = self._parts[0]
-            if self._block_cost(index) >= self._context.forecast.doubt * start:
+            if self._block_cost(index) >= self._context.forecast.uncertainty * start:
                 return
             self._parts.pop(0)
             self._trials.remove(index)

@@ -20,7 +20,7 @@ from liverank_gpu.operations.residual import PushResult
 from liverank_gpu.pagerank.iterate import Deflation
 from liverank_gpu.types import Ranking
 
-_PACE, _PACES = 2.0, 4.0
+_PACE, _FAST_PACE = 2.0, 4.0
 """What sweeps are expected to do before any were seen: as much as two that each leave α. Real
 networks have 0.9 to 8, many of them up to 4.
 """
@@ -91,9 +91,9 @@ class Forecast:
         return self._costs.alone
 
     @property
-    def doubt(self) -> float:
+    def uncertainty(self) -> float:
         """How many times fewer sweeps may be needed than is predicted: 1 once some were seen."""
-        return 1.0 if self._seen else _PACES / _PACE
+        return 1.0 if self._seen else _FAST_PACE / _PACE
 
 
 class PushForecast:
