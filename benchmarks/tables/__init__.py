@@ -57,6 +57,7 @@ TABLES: dict[str, Callable[[Record], str]] = {
     "retrieval": service.retrieval,
     "rounds": kernels.rounds,
     "sahu": sahu.sahu,
+    "sanitize": kernels.sanitize,
     "schema": service.schema,
     "shard-checkpoints": shards.checkpoints,
     "shard-kills": shards.kills,

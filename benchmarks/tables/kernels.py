@@ -19,6 +19,19 @@ def rounds(document: Record) -> str:
     return "\n".join(rows)
 
 
+def sanitize(document: Record) -> str:
+    """What each tool of compute-sanitizer found, a row for each tool."""
+    lines = heading("| tool | parts | errors | seconds of the longest part |")
+    of_tool: dict[str, list[Row]] = {}
+    for row in document["figures"]["rows"]:
+        of_tool.setdefault(row["tool"], []).append(row)
+    for tool, rows in of_tool.items():
+        parts = ", ".join(row["part"] for row in rows)
+        errors, longest = sum(row["errors"] for row in rows), max(row["seconds"] for row in rows)
+        lines.append(f"| `{tool}` | {parts} | {errors} | {longest:.0f} |")
+    return "\n".join(lines)
+
+
 def gather(document: Record) -> str:
     """Sweeps by rows and by other layouts, a row for each graph and way, the first by rows."""
     rows = heading(
