@@ -307,7 +307,10 @@ class GraphVertices:
         return Entries(vertices, best, *map(to_host, columns))
 
     def entries_at(self, rows: Array, values: Array, residuals: Array) -> Entries:
-        """Of y and r by row the entries at rows."""
+        """The entries at rows, int32[k] on the device, on the host.
+
+        values, residuals  float64[n], y and r by row
+        """
         graph, to_host = self.graph, self.graph.backend.device.to_host
         columns = (values[rows], residuals[rows], graph.degree[rows], graph.loop[rows])
         return Entries(self.ids_of(rows), *map(to_host, columns))

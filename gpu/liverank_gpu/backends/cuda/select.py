@@ -68,8 +68,8 @@ class CudaSelect(SelectOperations):
         entries: Array,
         to_ids: ToIds | None,
     ) -> list[Candidates]:
-        """Of columns with many values as large as the maximum that they were compared with: those
-        above it and, of those that equal it, as many as are wanted beside them, by id. Few values
+        """Finds the largest of columns with many values as large as the maximum that they were
+        compared with: those above it and, by id, as many that equal it as are wanted. Few values
         are above it: a query may have reached fewer vertices than it asked for.
 
         entries  float64[columns, room], of each column values at least as large as that maximum
