@@ -30,88 +30,61 @@ def _pack_keys(_: Sizes, arguments: Arguments) -> float:
     return (ids + 8) * edges + 4 * min(int(arguments["permuted"]), 2 * edges)
 
 
-def _find_rows(_: Sizes, arguments: Arguments) -> float:
-    """The key, and the slot of the opposite one; four numbers for each edge; for each row its
-    length, first edge, vertex, loop and work.
-    """
-    edges, rows = _counter(arguments, "EDGES"), _counter(arguments, "ROWS")
-    return 16 * int(arguments["operations"]) + 16 * edges + (4 + 4 + 4 + 1 + 8) * rows
+def _side(arguments: Arguments, name: str) -> Arguments:
+    """The arguments of one direction."""
+    begin = f"{name}."
+    return {key.removeprefix(begin): value for key, value in arguments.items() if begin in key}
 
 
-def _locate(_: Sizes, arguments: Arguments) -> float:
-    """Every entry of the named rows; for each row its work, vertex, first edge, start and length;
-    the edges that are looked up.
+def _plan_batch(_: Sizes, arguments: Arguments) -> float:
+    """See `_planned`, of both directions."""
+    return sum(_planned(_side(arguments, name)) for name in ("out", "in"))
+
+
+def _planned(side: Arguments) -> float:
+    """A key of each operation. Four numbers for each edge, which are read again with its key; for
+    each row its length, first edge, vertex, loop and work, twice, and its capacity and bin. Every
+    entry of the named rows, with where each begins; the changes; and for each row the new length,
+    start and work, and the list of those that change.
     """
-    rows, edges = _counter(arguments, "ROWS"), _counter(arguments, "EDGES")
-    lengths, vertices = arguments["row_lengths"], arguments["row_vertex"][:rows]
+    rows, edges = _counter(side, "ROWS"), _counter(side, "EDGES")
+    lengths, vertices = side["row_lengths"], side["row_vertex"][:rows]
     entries = total(lengths[vertices[vertices < len(lengths)]])
-    return 4 * entries + 28 * rows + 4 * edges
+    changes = 12 * _counter(side, "REMOVED") + 8 * _counter(side, "ADDED")
+    found = 8 * int(side["operations"]) + (16 + 4 + 24) * edges + (21 + 28 + 16) * rows
+    return found + 4 * entries + changes + (1 + 8 + 4 + 4 + 1 + 4 + 8 + 8 + 4 + 4) * rows
 
 
-def _decide(_: Sizes, arguments: Arguments) -> float:
-    """For each edge its key, operation, neighbour, row and slot; for each row vertex and first
-    edge, and where its changes begin; the changes, and their keys for the other direction.
+def _apply_batch(_: Sizes, arguments: Arguments) -> float:
+    """See `_applied`, of both directions; of the out-lists also source and target of each change,
+    and of each changed row its loop, its degree before and after, and the source.
     """
-    edges, rows = _counter(arguments, "EDGES"), _counter(arguments, "ROWS")
-    removed, added = _counter(arguments, "REMOVED"), _counter(arguments, "ADDED")
-    return 24 * edges + 16 * rows + (8 + 12) * removed + (8 + 8) * added
+    out, into = (_side(arguments, name) for name in ("out", "in"))
+    reported = 8 * (_counter(out, "REMOVED") + _counter(out, "ADDED"))
+    return _applied(out) + _applied(into) + reported + 13 * _counter(out, "CHANGED")
 
 
-def _plan_rows(_: Sizes, arguments: Arguments) -> float:
-    """For each row vertex, loop, changes, length, capacity and bin; the new length, start and work,
-    and the list of those that change.
+def _applied(side: Arguments) -> float:
+    """16 bytes in and out for four entries of a row that moves, and the work of all rows; for each
+    change its row and neighbour and the slot written, and the slot of a removed entry; for each row
+    its vertex, loop, changes, start and length. A removal from a row that shrinks is read again,
+    with the entry behind the new end, the hole and its filler. For each changed row its index,
+    vertex, loop, length and start; and start and capacity of one that moved.
     """
-    return (4 + 1 + 8 + 4 + 4 + 1 + 4 + 8 + 8 + 4) * _counter(arguments, "ROWS")
-
-
-def _move_rows(_: Sizes, arguments: Arguments) -> float:
-    """16 bytes in and out for four entries of a row that moves; the work of all rows."""
-    rows = _counter(arguments, "ROWS")
-    return 32 * (int(arguments["move_work"][rows]) - rows) + 8 * rows
-
-
-def _place_changes(reported: int) -> Model:
-    """For each change its row and neighbour and the slot written, and the slot of a removed entry;
-    for each row its vertex, loop, changes, start and length.
-    """
-
-    def needed(_: Sizes, arguments: Arguments) -> float:
-        removals, additions = int(arguments["removals"]), int(arguments["additions"])
-        rows = max(
-            _distinct(arguments["removed_row"][:removals]),
-            _distinct(arguments["added_row"][:additions]),
-        )
-        changes = removals + additions
-        return (12 + reported) * changes + 4 * removals + (4 + 1 + 8 + 8 + 8 + 4) * rows
-
-    return needed
-
-
-def _find_holes(_: Sizes, arguments: Arguments) -> float:
-    """For each removal its row, neighbour and slot, the entry behind the row's new end, the hole
-    and its filler; for each row vertex, loop, changes, start and new length.
-    """
-    removals = int(arguments["removals"])
-    rows = _distinct(arguments["removed_row"][:removals])
-    return (12 + 4 + 12) * removals + (4 + 1 + 8 + 8 + 4) * rows
-
-
-def _fill_holes(_: Sizes, arguments: Arguments) -> float:
-    """The hole, its filler, and the entry written."""
-    return 16 * _counter(arguments, "HOLES")
-
-
-def _finish_rows(reported: int) -> Model:
-    """Index, vertex, loop, new length and start; the length, and start and capacity of a row that
-    moves.
-    """
-
-    def needed(_: Sizes, arguments: Arguments) -> float:
-        changed = int(arguments["changed"])
-        moved = total(arguments["new_start"][arguments["changed_row"][:changed]] >= 0)
-        return (4 + 4 + 1 + 4 + 8 + 4 + reported) * changed + 12 * moved
-
-    return needed
+    rows, changed = _counter(side, "ROWS"), _counter(side, "CHANGED")
+    removals, additions = _counter(side, "REMOVED"), _counter(side, "ADDED")
+    bytes_moved = 0
+    if _counter(side, "NEEDED"):
+        bytes_moved = 32 * (int(side["move_work"][rows]) - rows) + 8 * rows
+    touched = max(
+        _distinct(side["removed_row"][:removals]), _distinct(side["added_row"][:additions])
+    )
+    placed = 12 * (removals + additions) + 4 * removals + (4 + 1 + 8 + 8 + 8 + 4) * touched
+    filled = 0
+    if _counter(side, "EMPTIED"):
+        filled = (12 + 4 + 12) * removals + 16 * _counter(side, "HOLES")
+    moved = total(side["new_start"][side["changed_row"][:changed]] >= 0)
+    return bytes_moved + placed + filled + (4 + 4 + 1 + 4 + 8 + 4) * changed + 12 * moved
 
 
 # rebuilding
@@ -141,20 +114,11 @@ def _keys_of_range(_: Sizes, arguments: Arguments) -> float:
 
 
 MODELS: dict[str, Model] = {
-    "resolve_update: pack_keys<int>": _pack_keys,
-    "resolve_update: find_rows": _find_rows,
-    "resolve_update: locate": _locate,
-    "resolve_update: decide": _decide,
-    "apply_update: plan_rows": _plan_rows,
-    "apply_update: move_rows": _move_rows,
-    # in the out-lists source and target of each change are reported
-    "apply_update: place_changes<false>": _place_changes(0),
-    "apply_update: place_changes<true>": _place_changes(8),
-    "apply_update: find_holes": _find_holes,
-    "apply_update: fill_holes": _fill_holes,
-    # in the out-lists loop, the degree before and after, and the source
-    "apply_update: finish_rows<false>": _finish_rows(0),
-    "apply_update: finish_rows<true>": _finish_rows(1 + 4 + 4 + 4),
+    "keys: pack_keys<int>": _pack_keys,
+    # a key in and out
+    "keys: transpose_keys": per_item(16, "total"),
+    "batch: plan_batch": _plan_batch,
+    "batch: apply_batch": _apply_batch,
     # length, start and capacity of a row
     "rebuild: pack_rows": per_item(4 + 8 + 4, "vertices"),
     "rebuild: copy_rows": _copy_rows,

@@ -136,7 +136,8 @@ def emulated_device(order: Literal["forward", "shuffled"] = "forward") -> Device
         milliseconds=stream.milliseconds,
         memory=PooledMemory(Pool(), lambda: MEMORY),
         page_locked=lambda count: np.empty(count, np.uint8),
+        mapped=lambda memory: memory,
         start_copy=_copy,
-        reading=nullcontext,
+        reading=lambda _: nullcontext(),
         pages=PAGES,
     )

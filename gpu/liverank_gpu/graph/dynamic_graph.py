@@ -34,12 +34,14 @@ from liverank_gpu.operations.csr import GraphView, Rows, loop_dtype, strength_dt
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.graph import (
     LAST_PLACE,
-    Counts,
+    BothCounts,
+    Directions,
     EdgeChanges,
     EdgeCounts,
     Entries,
     GraphUpdate,
     UpdateCounts,
+    UpdateRules,
 )
 from liverank_gpu.types import Dangling, EdgeBatch, VertexOrder
 
@@ -123,7 +125,7 @@ class DynamicGraph:
 
     @property
     def connected(self) -> int:
-        """Vertices with an edge other than their own loop. After a batch a pass over n."""
+        """Vertices with an edge other than their own loop: counted once, then batches change it."""
         if self._connected is None:
             lengths = self.incoming.csr.row_lengths | self.outgoing.csr.row_lengths
             self._connected = int(self.total(lengths != 0))
@@ -275,81 +277,70 @@ class DynamicGraph:
             self._extend(self.vertices)
 
     def _extend(self, vertices: int) -> None:
-        self.vertices, self.columns, self._connected = vertices, vertices, None
+        self.vertices = self.columns = vertices
         self.loop, self.degree = self._loop[:vertices], self._degree[:vertices]
 
     def _update(self, batch: EdgeBatch, arcs: Arcs, vertices: int) -> _Applied:
-        graph, operations = self.backend.graph, len(arcs)
-        workspace = self._workspaces.take(operations)
-        outgoing, incoming = workspace.outgoing, workspace.incoming
-        keys = graph.sorted_keys(
+        workspace = self._workspaces.take(len(arcs))
+        counts, order = self.backend.graph.plan_columns(
+            self._slack,
             arcs.columns,
             (self.vertices, vertices),
             self.permutation.positions,
             arcs.operation_weights(self.backend),
+            UpdateRules(self.loop, self.fixed_loops, self.directed, arcs.adds),
+            workspace,
         )
-        loops, directed = (self.loop, self.fixed_loops), self.directed
-        out_lists, in_lists = self.outgoing.slack, self.incoming.slack
-        graph.resolve_update(out_lists, *loops, keys, arcs.adds, directed, outgoing)
-        opposite_weights = outgoing.weights.opposite[:operations] if self.weighted else None
-        opposite = graph.sort(outgoing.opposite[:operations], opposite_weights)
         # sums are known now
-        graph.resolve_update(in_lists, *loops, opposite, False, directed, incoming)
-        graph.plan_rows(out_lists, operations, outgoing)
-        graph.plan_rows(in_lists, operations, incoming)
-        out_counts, in_counts = workspace.counts()
-        if out_counts.exceeded:
-            assert keys.order is not None
-            place = int(keys.order[LAST_PLACE - out_counts.exceeded - 1])
+        if counts[0].exceeded:
+            assert order is not None
+            place = int(order[LAST_PLACE - counts[0].exceeded - 1])
             raise arcs.weight_exceeded(self.backend, batch, place - arcs.deletions)
 
-        counts = self._packed(workspace, operations, (out_counts, in_counts))
+        counts = self._packed(workspace, counts)
         out_counts = counts[0]
         changes = allocate_changes(self.backend, out_counts, self.weighted)
 
         # from here on nothing can fail
         self._write(workspace, counts, changes, vertices)
         self.arcs += out_counts.added - out_counts.removed
+        if self._connected is not None:
+            self._connected += out_counts.connected
         self.in_pages.follow(changes, vertices)
         edges = EdgeCounts(out_counts.inserted, out_counts.deleted, out_counts.reweighted)
         return edges, changes.sources, changes.removed_targets, changes
 
-    def _packed(
-        self, workspace: Workspace, operations: int, counts: tuple[Counts, Counts]
-    ) -> tuple[Counts, Counts]:
+    @property
+    def _slack(self) -> Directions:
+        """Both directions with their room to grow."""
+        return self.outgoing.slack, self.incoming.slack
+
+    def _packed(self, workspace: Workspace, counts: BothCounts) -> BothCounts:
         """The counts of a planned batch, when directions that have no room for it are packed, and
         planned again.
         """
-        packed = False
-        for direction, plan, of_plan in (
-            (self.outgoing, workspace.outgoing, counts[0]),
-            (self.incoming, workspace.incoming, counts[1]),
-        ):
-            if direction.must_pack(of_plan):
-                direction.pack(of_plan)
-                workspace.clear_row_plan(plan)
-                self.backend.graph.plan_rows(direction.slack, operations, plan)
-                packed = True
-        return workspace.counts() if packed else counts
+        directions = (self.outgoing, self.incoming)
+        out, into = (each.must_pack(found) for each, found in zip(directions, counts, strict=True))
+        for direction, packs, found in zip(directions, (out, into), counts, strict=True):
+            if packs:
+                direction.pack(found)
+        if not (out or into):
+            return counts
+        return self.backend.graph.plan_again(self._slack, (out, into), workspace)
 
     def _write(
-        self,
-        workspace: Workspace,
-        counts: tuple[Counts, Counts],
-        changes: EdgeChanges,
-        vertices: int,
+        self, workspace: Workspace, counts: BothCounts, changes: EdgeChanges, vertices: int
     ) -> None:
         """Writes a planned batch, which cannot fail."""
-        self._connected = None
         if vertices > self.vertices:
             self.outgoing.extend(vertices)
             self.incoming.extend(vertices)
             self._extend(vertices)
-        out_counts, in_counts = counts
-        if out_counts.changed:
-            self.outgoing.apply(workspace.outgoing, out_counts, self.loop, self.degree, changes)
-        if in_counts.changed:
-            self.incoming.apply(workspace.incoming, in_counts, self.loop, self.degree, None)
+        if counts[0].changed or counts[1].changed:
+            lists = (self.loop, self.degree, changes)
+            self.backend.graph.apply(self._slack, workspace, counts, *lists)
+        self.outgoing.record(counts[0])
+        self.incoming.record(counts[1])
 
     def _rebuild(self, batch: EdgeBatch, arcs: Arcs, vertices: int) -> _Applied:
         self.in_pages.drop()
@@ -372,7 +363,7 @@ class DynamicGraph:
         if len(batch.insert_sources):
             self.permutation, self._order_to_choose = rebuilt.permutation, None
         self._extend(vertices)
-        self.arcs, self._free = rebuilt.arcs, None
+        self.arcs, self._free, self._connected = rebuilt.arcs, None, None
         return rebuilt.counts, rebuilt.sources, rebuilt.removed_targets, None
 
     def take_order(self, ids: NDArray[np.int32]) -> None:
@@ -398,6 +389,7 @@ class DynamicGraph:
         directions = restore_directions(backend, lengths, neighbours, weights, self._loop)
         self.outgoing, self.incoming, self._degree = directions
         self._extend(vertices)
+        self._connected = None
         self.ids, self._free = VertexIds(vertices, NO_IDS if free is None else free), None
         loops = 0 if self.fixed_loops else int(backend.device.sum(self.loop != 0))
         self.edges, self.arcs = edges, int(lengths.sum(dtype=np.int64)) + loops

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from copy import copy
 from dataclasses import replace
+from itertools import accumulate
 from typing import Any, Self
 
 import numpy as np
@@ -73,10 +74,10 @@ def row_blocks(lengths: NDArray[np.integer[Any]], limit: int) -> Iterator[slice]
 # ---- scratch memory for the batches of a graph ----
 
 _PLANNED = slice(COUNTERS.index("CHANGED"), COUNTERS.index("HOLES") + 1)
-"""The counters from `plan_rows` on."""
+"""The counters of rows."""
 
 _PLANNING_SCANS = 3
-"""The first scan that `plan_rows` uses."""
+"""The first scan of rows."""
 
 _KEPT = 1 << 17
 """The workspace of batches of up to this many operations is kept."""
@@ -89,18 +90,23 @@ _WEIGHTS = len(PlanWeights._fields)
 
 
 class Workspace:
-    """The plans of both directions for batches of up to `capacity` operations, reused."""
+    """The plans of both directions for batches of up to `capacity` operations, reused.
+
+    zeroed   int64[…], the counters and scans of both
+    planned  see liverank_gpu.operations.graph.PlanWorkspace
+    """
 
     def __init__(self, capacity: int, backend: Backend, weighted: bool = False) -> None:
         self.capacity = capacity
         self._weighted = weighted
         self._backend = backend
+        self.planned: Any = None
         counters, words = len(COUNTERS), _scan_words(capacity)
-        self._zeroed = backend.device.allocate(
+        self.zeroed = backend.device.allocate(
             "scratch for a batch", 2 * (counters + SCANS * words), np.int64
         )
-        self._counters = self._zeroed[: 2 * counters].reshape(2, counters)
-        self._scans = self._zeroed[2 * counters :].view(np.uint64).reshape(2, SCANS, words)
+        self._counters = self.zeroed[: 2 * counters].reshape(2, counters)
+        self._scans = self.zeroed[2 * counters :].view(np.uint64).reshape(2, SCANS, words)
         self.outgoing = self._plan(0)
         self.incoming = self._plan(1)
 
@@ -131,10 +137,10 @@ class Workspace:
 
     def clear(self) -> None:
         """Before the next batch."""
-        self._zeroed.fill(0)
+        self.zeroed.fill(0)
 
     def clear_row_plan(self, plan: BatchPlan) -> None:
-        """Before `plan_rows` runs again, because the rows were packed."""
+        """Before rows that were packed are planned again."""
         plan.counters[_PLANNED] = 0
         for scan in plan.scans[_PLANNING_SCANS:]:
             scan.fill(0)
@@ -158,7 +164,7 @@ class KeptWorkspace:
         self._kept: Workspace | None = None
 
     def take(self, operations: int) -> Workspace:
-        """A cleared workspace for so many operations."""
+        """A workspace for so many operations, which is not cleared."""
         workspace = self._kept
         if workspace is None or workspace.capacity < operations:
             workspace = self._kept = None
@@ -168,7 +174,6 @@ class KeptWorkspace:
             workspace = Workspace(capacity, self._backend, self._weighted)
             if operations <= _KEPT:
                 self._kept = workspace
-        workspace.clear()
         return workspace
 
     @property
@@ -181,16 +186,9 @@ def allocate_changes(backend: Backend, counts: Counts, weighted: bool) -> EdgeCh
     allocate, purpose = backend.device.allocate, "what a batch changed"
     changed, removed, added = counts.changed, counts.removed, counts.added
     block = allocate(purpose, 2 * (changed + removed + added), np.int32)
-    rows, lost, gained = (
-        block[: 2 * changed],
-        block[2 * changed :],
-        block[2 * (changed + removed) :],
-    )
-    changes = EdgeChanges(
-        *(rows[:changed], rows[changed:]),
-        *(lost[:removed], lost[removed : 2 * removed]),
-        *(gained[:added], gained[added:]),
-    )
+    sizes = (changed, changed, removed, removed, added, added)
+    ends = list(accumulate(sizes))
+    changes = EdgeChanges(*(block[end - size : end] for size, end in zip(sizes, ends, strict=True)))
     if not weighted:
         return changes
     return changes._replace(
@@ -482,16 +480,10 @@ class PackedCsr:
                     array[:end] = source[:end]
         return slots
 
-    def apply(
-        self,
-        plan: BatchPlan,
-        counts: Counts,
-        loop: Array,
-        degree: Array,
-        changes: EdgeChanges | None,
-    ) -> None:
-        """Applies a plan; allocates nothing. See GraphOperations.apply_update."""
-        self._backend.graph.apply_update(self.slack, plan, counts, loop, degree, changes)
+    def record(self, counts: Counts) -> None:
+        """Follows what a batch has done to the lists: see GraphOperations.apply."""
+        if counts.changed == 0:
+            return
         self._rows = None
         self.end += counts.needed
         self.packed += counts.growth

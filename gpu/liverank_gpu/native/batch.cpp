@@ -1,9 +1,11 @@
-// What a batch changes in one direction of a graph, found, planned and applied: the steps of resolve_update.cu and
-// apply_update.cu, on the same arrays (liverank_gpu.operations.graph).
+// What a batch changes in one direction of a graph, found, planned and applied: the steps of batch.cu, on the same arrays
+// (liverank_gpu.operations.graph).
 //
 // The named rows are read, and rows that move are copied, on all cores, which share them by work. The other steps go along the
 // sorted batch, which is cheaper than its sort.
 #include "batch.h"
+
+#include <tuple>
 
 #include "bind.h"
 #include "rows.h"
@@ -13,7 +15,7 @@ namespace {
 // liverank_gpu.operations.graph.COUNTERS
 enum Counter {
     EDGES, ROWS, INSERTED, DELETED, REMOVED, ADDED, CHANGED, NEEDED, MOST, GROWTH, EMPTIED, MISBINNED, OVERFLOWED, LONGEST,
-    HOLES, REWEIGHTED, EXCEEDED
+    HOLES, REWEIGHTED, EXCEEDED, CONNECTED
 };
 
 constexpr int LOOP_REWEIGHTED = 2;
@@ -272,6 +274,29 @@ void plan_rows(Span<const int> row_lengths, Span<const int> capacities, Plan<Kin
     plan.move_work[rows] = work;
 }
 KERNEL("plan_rows", plan_rows<Unweighted>, plan_rows<Weighted>);
+
+// Counts by how many vertices those with an edge other than a loop become more. The rows of both plans ascend.
+template <class Kind>
+void count_connected(Span<const int> out_lengths, Span<const int> in_lengths, Plan<Kind> out, Plan<Kind> in) {
+    const int64 out_rows = out.counters[ROWS], in_rows = in.counters[ROWS];
+    int64 more = 0;
+    for (int64 out_row = 0, in_row = 0; out_row < out_rows || in_row < in_rows;) {
+        const int last = std::numeric_limits<int>::max();
+        const int out_vertex = out_row < out_rows ? out.row_vertex[out_row] : last;
+        const int in_vertex = in_row < in_rows ? in.row_vertex[in_row] : last;
+        const int vertex = std::min(out_vertex, in_vertex);
+        const int64 before = vertex < out_lengths.size ? int64{out_lengths[vertex]} + in_lengths[vertex] : 0;
+        int64 after = before;
+        for (const auto& [plan, own, row] : {std::tuple{&out, out_vertex, &out_row}, std::tuple{&in, in_vertex, &in_row}}) {
+            if (own != vertex) continue;
+            const RowChange change(*plan, (*row)++);
+            after += change.added - change.removed;
+        }
+        more += (after > 0) - (before > 0);
+    }
+    out.counters[CONNECTED] = more;
+}
+KERNEL("count_connected", count_connected<Unweighted>, count_connected<Weighted>);
 
 // ---- apply ----
 

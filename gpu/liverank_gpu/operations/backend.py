@@ -127,6 +127,7 @@ class Backend:
     pages             None where there are none: everywhere but on ``cuda``
     compiles_kernels  whether kernels are compiled, or loaded, when they are first needed: all that
                       a warm-up is for
+    repeatable        whether the same calls leave the same bits
     """
 
     name: str
@@ -145,6 +146,7 @@ class Backend:
     components: ComponentOperations | None = None
     pages: PageOperations | None = None
     compiles_kernels: bool = True
+    repeatable: bool = True
 
     @property
     def xp(self) -> Any:

@@ -107,16 +107,18 @@ class DeviceOperations(ABC):
         return _DetectingLoss(self)
 
     @contextmanager
-    def reading(self) -> Iterator[None]:
+    def reading(self, after: Event | None = None) -> Iterator[None]:
         """The context in which a reader of published ranks works, concurrent with the writer. When
         it is left, all work issued in it is done.
 
+        after  what the writer has recorded: work in this context begins when it is reached
+
         Raises DeviceLost.
         """
-        with self.detecting_loss(), self._stream_of_reader():
+        with self.detecting_loss(), self._stream_of_reader(after):
             yield
 
-    def _stream_of_reader(self) -> AbstractContextManager[Any]:
+    def _stream_of_reader(self, after: Event | None) -> AbstractContextManager[Any]:  # noqa: ARG002
         return nullcontext()
 
     def is_lost(self, error: Exception) -> bool:  # noqa: ARG002

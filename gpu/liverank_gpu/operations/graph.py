@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,6 +44,7 @@ COUNTERS = (
     "HOLES",
     "REWEIGHTED",
     "EXCEEDED",
+    "CONNECTED",
 )
 """What a batch counts in one direction, by position in an int64 array: see Counts."""
 
@@ -72,6 +73,7 @@ class Counts(NamedTuple):
     reweighted         as liverank_gpu.types.Change defines it, counted as `inserted` is
     exceeded           0, or LAST_PLACE less the place behind the sorted keys of the first edge
                        whose sum of weights exceeds float32
+    connected          of the out-lists: how many more vertices have an edge other than a loop
     """
 
     edges: int
@@ -91,6 +93,7 @@ class Counts(NamedTuple):
     holes: int
     reweighted: int
     exceeded: int
+    connected: int
 
 
 LOOP_REWEIGHTED = 2
@@ -118,7 +121,7 @@ NO_WEIGHTS = PlanWeights(None, None, None, None)
 
 @dataclass(frozen=True, slots=True)
 class BatchPlan:
-    """Device arrays of one batch in one direction, between `resolve_update` and `apply_update`.
+    """Device arrays of one batch in one direction, between `plan` and `apply`.
 
     Each has room for the operations of the batch and one more. Elements beyond what the counters
     say are undefined.
@@ -145,7 +148,7 @@ class BatchPlan:
     move_work        int64[rows+1], units of work before it
     changed_row      int32[changed], indices of the rows that change, ascending
     opposite         int64[operations], keys of the net changes (without loops) for the transpose,
-                     and keys that are no operation
+                     and keys that are no operation; on ``cuda`` the sorted keys of a small batch
     weights          see PlanWeights
     """
 
@@ -271,6 +274,50 @@ class SortedKeys(NamedTuple):
     order: Array | None = None
 
 
+Directions = tuple[SlackCsr, SlackCsr]
+"""The out-lists and the in-lists."""
+
+BothCounts = tuple[Counts, Counts]
+"""Those of both directions."""
+
+
+class UpdateRules(NamedTuple):
+    """What decides what operations on edges do.
+
+    loop         see GraphView
+    fixed_loops  whether loops can be neither inserted nor deleted
+    directed     see liverank_gpu.types.Options; decides what counts (see Counts.inserted)
+    adds         whether weights are added to those present, or replace them
+    """
+
+    loop: Array
+    fixed_loops: bool
+    directed: bool
+    adds: bool
+
+
+class PlanWorkspace(Protocol):
+    """Where a batch is planned: see liverank_gpu.graph.packed_csr.Workspace.
+
+    zeroed    int64[…], the counters and scans of both plans
+    planned   what a backend keeps from `plan` to `apply`
+    """
+
+    zeroed: Array
+    outgoing: BatchPlan
+    incoming: BatchPlan
+    planned: Any
+
+    def clear(self) -> None:
+        """Before the plans of a batch."""
+
+    def clear_row_plan(self, plan: BatchPlan) -> None:
+        """Before rows that were packed are planned again."""
+
+    def counts(self) -> BothCounts:
+        """The counters of both plans. Waits for the device."""
+
+
 class GraphOperations(ABC):
     """Operations on the arrays of a graph. A key packs an operation on an edge into 63 bits:
     ``row << 32 | neighbour << 1 | operation``, with DELETE = 0 and INSERT = 1. Sorted keys group
@@ -302,36 +349,136 @@ class GraphOperations(ABC):
     def sort(self, keys: Array, weights: Array | None = None) -> SortedKeys:
         """The int64[…] in ascending order, in place or in another array; the argument is spent."""
 
-    @abstractmethod
-    def resolve_update(
+    def plan_columns(
         self,
-        csr: SlackCsr,
-        loop: Array,
-        fixed_loops: bool,
-        batch: SortedKeys,
-        adds: bool,
-        directed: bool,
-        plan: BatchPlan,
-    ) -> None:
-        """Finds what sorted keys change in one direction: fills `plan` except for new rows.
+        lists: Directions,
+        columns: list[tuple[int, Array, Array]],
+        vertices: tuple[int, int],
+        positions: Array,
+        weights: Array | None,
+        rules: UpdateRules,
+        workspace: PlanWorkspace,
+    ) -> tuple[BothCounts, Array | None]:
+        """`plan` from the columns that `sorted_keys` takes. Returns the counts, and the `order` of
+        the sorted keys of the out-lists.
+        """
+        keys = self.sorted_keys(columns, vertices, positions, weights)
+        return self.plan(lists, (keys, None), rules, workspace), keys.order
+
+    @abstractmethod
+    def plan(
+        self,
+        lists: Directions,
+        keys: tuple[SortedKeys, SortedKeys | None],
+        rules: UpdateRules,
+        workspace: PlanWorkspace,
+    ) -> BothCounts:
+        """Finds what sorted keys change in both directions, and where the rows will be: fills the
+        plans of a workspace. Writes nothing of the graph, and waits for the device.
 
         Every named row is read once, and its entries are looked up among the named edges. Changes
         have the order of the keys.
 
-        loop         see GraphView
-        fixed_loops  whether loops can be neither inserted nor deleted
-        adds         whether weights are added to those present, or replace them
-        directed     see liverank_gpu.types.Options; decides what counts (see Counts.inserted)
+        keys   of the out-lists and of the in-lists; None: these follow from the others, and have no
+               loops
         """
 
     @abstractmethod
-    def plan_rows(self, csr: SlackCsr, operations: int, plan: BatchPlan) -> None:
+    def plan_again(
+        self, lists: Directions, packed: tuple[bool, bool], workspace: PlanWorkspace
+    ) -> BothCounts:
+        """Where the rows will be in the directions that were packed since. Returns all counts."""
+
+    @abstractmethod
+    def apply(
+        self,
+        lists: Directions,
+        workspace: PlanWorkspace,
+        counts: BothCounts,
+        loop: Array,
+        degree: Array,
+        changes: EdgeChanges,
+    ) -> None:
+        """Applies the plans to both directions. Allocates nothing.
+
+        Rows that outgrow their capacity move behind ``csr.end``. Additions take the slots of
+        removed entries in order, then those behind the row's end. Where more is removed than
+        added, the entries behind the new end fill the remaining slots in order.
+
+        loop, degree  see GraphView: updated
+        changes       receives what changed in the out-lists
+        """
+
+
+class GraphByDirection(GraphOperations):
+    """Those of backends that plan and write one direction after the other, each on all cores. The
+    in-lists are looked up for what changes in the out-lists alone.
+    """
+
+    def plan(
+        self,
+        lists: Directions,
+        keys: tuple[SortedKeys, SortedKeys | None],
+        rules: UpdateRules,
+        workspace: PlanWorkspace,
+    ) -> BothCounts:
+        (out_keys, in_keys), operations = keys, len(keys[0].keys)
+        outgoing, incoming = plans = workspace.outgoing, workspace.incoming
+        workspace.clear()
+        self.resolve(lists[0], out_keys, rules, outgoing)
+        if in_keys is None:
+            weights = outgoing.weights.opposite
+            weights = None if weights is None else weights[:operations]
+            in_keys = self.sort(outgoing.opposite[:operations], weights)
+            rules = rules._replace(adds=False)  # sums are known now
+        self.resolve(lists[1], in_keys, rules, incoming)
+        for csr, plan in zip(lists, plans, strict=True):
+            self.plan_rows(csr, plan)
+        self.count_connected(lists, workspace)
+        return workspace.counts()
+
+    def plan_again(
+        self, lists: Directions, packed: tuple[bool, bool], workspace: PlanWorkspace
+    ) -> BothCounts:
+        plans = workspace.outgoing, workspace.incoming
+        for csr, again, plan in zip(lists, packed, plans, strict=True):
+            if again:
+                workspace.clear_row_plan(plan)
+                self.plan_rows(csr, plan)
+        return workspace.counts()
+
+    def apply(
+        self,
+        lists: Directions,
+        workspace: PlanWorkspace,
+        counts: BothCounts,
+        loop: Array,
+        degree: Array,
+        changes: EdgeChanges,
+    ) -> None:
+        if counts[0].changed:
+            self.write(lists[0], workspace.outgoing, counts[0], loop, degree, changes)
+        if counts[1].changed:
+            self.write(lists[1], workspace.incoming, counts[1], loop, degree, None)
+
+    @abstractmethod
+    def resolve(
+        self, csr: SlackCsr, batch: SortedKeys, rules: UpdateRules, plan: BatchPlan
+    ) -> None:
+        """Finds what sorted keys change in one direction: fills `plan` except for new rows."""
+
+    @abstractmethod
+    def plan_rows(self, csr: SlackCsr, plan: BatchPlan) -> None:
         """The new length of each named row and the new start of each that outgrows its capacity:
-        fills the rest of `plan`. Writes nothing of the graph.
+        fills the rest of `plan`.
         """
 
     @abstractmethod
-    def apply_update(
+    def count_connected(self, lists: Directions, workspace: PlanWorkspace) -> None:
+        """Fills Counts.connected."""
+
+    @abstractmethod
+    def write(
         self,
         csr: SlackCsr,
         plan: BatchPlan,
@@ -340,15 +487,7 @@ class GraphOperations(ABC):
         degree: Array,
         changes: EdgeChanges | None,
     ) -> None:
-        """Applies a plan to one direction.
-
-        Rows that outgrow their capacity move behind ``csr.end``. Additions take the slots of
-        removed entries in order, then those behind the row's end. Where more is removed than
-        added, the entries behind the new end fill the remaining slots in order.
-
-        changes  for the out-lists: receives what changed, and loops and degrees are updated too;
-                 None for the in-lists
-        """
+        """Applies a plan to one direction. changes: None for the in-lists."""
 
 
 # ---- loading, packing, listing and grouping all rows of a graph ----

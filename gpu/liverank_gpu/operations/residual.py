@@ -119,6 +119,7 @@ class RecomputeRows(Operation[ResidualDelta]):
     """Computes r from y for the vertices first … last-1 and the right-hand side β·1, dividing for
     each edge.
 
+    edges      upper bound on the lengths of their in-lists together
     values     values[n], y
     rhs_scale  β
     """
@@ -126,6 +127,7 @@ class RecomputeRows(Operation[ResidualDelta]):
     graph: GraphView
     first: int
     last: int
+    edges: int
     values: Array
     rhs_scale: float
     damping: float

@@ -259,6 +259,7 @@ class GlobalIterate(Iterate):
                     self.graph.view,
                     first,
                     self._cursor,
+                    max(_RECOMPUTED_EDGES, self.graph.incoming.longest),
                     self.values,
                     self.rhs_scale,
                     self.options.damping,

@@ -47,6 +47,7 @@ from liverank_gpu.operations.graph import (
     GraphUpdate,
     SortedKeys,
     UpdateCounts,
+    UpdateRules,
 )
 from liverank_gpu.operations.published import ForwardPush
 from liverank_gpu.operations.sweeps import PartialSweeps
@@ -606,15 +607,11 @@ class ShardGraph(DynamicGraph):
 
     def _plan(self, out_keys: SortedKeys, in_keys: SortedKeys, adds: bool) -> Update:
         """What a batch changes, and room for it. Writes nothing that changes the graph."""
-        graph, lists = self.backend.graph, (self.outgoing, self.incoming)
-        operations = max(len(out_keys.keys), len(in_keys.keys))
-        workspace = self._workspaces.take(operations)
-        plans = (workspace.outgoing, workspace.incoming)
-        for direction, keys, plan in zip(lists, (out_keys, in_keys), plans, strict=True):
-            fixed = (self.loop, self.fixed_loops)
-            graph.resolve_update(direction.slack, *fixed, keys, adds, True, plan)
-            graph.plan_rows(direction.slack, operations, plan)
-        both = self._packed(workspace, operations, workspace.counts())
+        lists = (self.outgoing, self.incoming)
+        workspace = self._workspaces.take(max(len(out_keys.keys), len(in_keys.keys)))
+        rules = UpdateRules(self.loop, self.fixed_loops, True, adds)
+        counts = self.backend.graph.plan(self._slack, (out_keys, in_keys), rules, workspace)
+        both = self._packed(workspace, counts)
         out, into = (
             Direction(
                 counts.inserted,

@@ -217,21 +217,18 @@ def test_all_vertices_are_looked_at_however_few_blocks_run(backend: Backend) -> 
     assert np.array_equal(np.sort(backend.device.to_host(found)), expected)
 
 
-def test_a_batch_finds_the_edges_of_a_hub_however_few_blocks_run(backend: Backend) -> None:
+@pytest.mark.parametrize("count", [300, 3_000], ids=["few", "sorted apart"])
+def test_a_batch_finds_the_edges_of_a_hub(backend: Backend, count: int) -> None:
     random = np.random.default_rng(5)
     graph = DynamicGraph(backend, "uniform")
     tips = random.permutation(30_000)[:20_000] + 1
     graph.apply(EdgeBatch(np.zeros_like(tips), tips, vertices=40_000))
-    gone, new = random.permutation(tips)[:300], np.arange(35_000, 35_300)
-    known = random.permutation(tips)[:300]
+    gone, new = random.permutation(tips)[:count], np.arange(35_000, 35_000 + count)
+    known = random.permutation(tips)[:count]
     inserted, deleted = np.append(new, known), np.append(gone, [30_500, 30_501])
-    with (
-        patch("liverank_gpu.backends.cuda.graph._SMALL", 1 << 20),
-        patch("liverank_gpu.backends.cuda.graph._FEW_BALANCED_BLOCKS", 1),
-    ):
-        counts = graph.apply(
-            EdgeBatch(np.zeros_like(inserted), inserted, np.zeros_like(deleted), deleted)
-        ).counts
+    counts = graph.apply(
+        EdgeBatch(np.zeros_like(inserted), inserted, np.zeros_like(deleted), deleted)
+    ).counts
     assert counts.not_found == 2
     sources, targets = graph.edge_list()
     assert not sources.any()

@@ -19,14 +19,18 @@ from liverank_gpu.operations.graph import (
     BatchPlan,
     Counts,
     Deduplicated,
+    Directions,
     EdgeChanges,
     Entries,
     Fingerprints,
+    GraphByDirection,
     GraphOperations,
     ListOperations,
+    PlanWorkspace,
     RebuildOperations,
     Slots,
     SortedKeys,
+    UpdateRules,
     returned_parts,
 )
 
@@ -124,7 +128,7 @@ _NO_WEIGHTED_CHANGES = _NO_CHANGES._replace(
 """For the in-lists, which report nothing."""
 
 
-class CpuGraph(GraphOperations):
+class CpuGraph(GraphByDirection):
     """See GraphOperations."""
 
     def __init__(self, device: DeviceOperations) -> None:
@@ -160,24 +164,19 @@ class CpuGraph(GraphOperations):
         order = np.argsort(keys, kind="stable")
         return SortedKeys(keys[order], weights[order], order)
 
-    def resolve_update(
-        self,
-        csr: SlackCsr,
-        loop: Array,
-        fixed_loops: bool,
-        batch: SortedKeys,
-        adds: bool,
-        directed: bool,
-        plan: BatchPlan,
+    def resolve(
+        self, csr: SlackCsr, batch: SortedKeys, rules: UpdateRules, plan: BatchPlan
     ) -> None:
-        kernels.resolve_update(
-            batch.keys, batch.weights, loop, fixed_loops, directed, adds, csr.csr, _plan(plan)
-        )
+        kernels.resolve_update(batch.keys, batch.weights, *rules, csr.csr, _plan(plan))
 
-    def plan_rows(self, csr: SlackCsr, operations: int, plan: BatchPlan) -> None:  # noqa: ARG002
+    def plan_rows(self, csr: SlackCsr, plan: BatchPlan) -> None:
         kernels.plan_rows(csr.csr.row_lengths, csr.capacities, _plan(plan))
 
-    def apply_update(
+    def count_connected(self, lists: Directions, workspace: PlanWorkspace) -> None:
+        lengths = (csr.csr.row_lengths for csr in lists)
+        kernels.count_connected(*lengths, _plan(workspace.outgoing), _plan(workspace.incoming))
+
+    def write(
         self,
         csr: SlackCsr,
         plan: BatchPlan,

@@ -31,7 +31,7 @@ from liverank_gpu.backends.cuda.sweeps import CudaMultivector, CudaSweeps
 from liverank_gpu.errors import BackendUnavailable
 from liverank_gpu.operations.backend import Backend, Costs, QueryCosts
 from liverank_gpu.operations.csr import Kernels
-from liverank_gpu.operations.device import Array
+from liverank_gpu.operations.device import Array, Event
 from liverank_gpu.operations.published import ForwardPush
 
 _COSTS = Costs(
@@ -93,6 +93,7 @@ def make_backend(device: Device) -> Backend:
         lists=CudaLists(launcher),
         generate=CudaGenerate(launcher),
         pages=CudaPages(launcher, graph, rebuild, device.pages) if device.pages else None,
+        repeatable=False,
     )
 
 
@@ -233,6 +234,17 @@ def cuda_backend() -> Backend:
             raise MemoryError(str(error)) from error
         return np.frombuffer(cupy.cuda.PinnedMemoryPointer(memory, 0), np.uint8)[:count]
 
+    def reading(after: Event | None) -> Any:
+        if after is not None:
+            stream.wait_event(after)
+        return stream
+
+    def mapped(memory: NDArray[np.uint8]) -> Array:
+        # at the same address
+        device, address = int(cupy.cuda.Device().id), memory.ctypes.data
+        unowned = cupy.cuda.UnownedMemory(address, memory.nbytes, memory, device)
+        return cupy.ndarray(memory.shape, np.uint8, cupy.cuda.MemoryPointer(unowned, 0))
+
     def to_device(source: NDArray[Any], target: Array) -> None:
         if source.nbytes:
             target.data.copy_from_host_async(source.ctypes.data, source.nbytes)
@@ -260,8 +272,9 @@ def cuda_backend() -> Backend:
                 cupy.cuda.set_allocator,
             ),
             page_locked=page_locked,
+            mapped=mapped,
             start_copy=start_copy,
-            reading=lambda: stream,
+            reading=reading,
             multiprocessors=int(attributes["MultiProcessorCount"]),
             pages=pages,
         )

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -96,6 +96,15 @@ class PooledMemory:
             return self._pool.malloc(size)
 
 
+class Mapped(NamedTuple):
+    """Memory of the host that kernels read and write without a copy: int64[…], an array of each.
+    What a kernel has written is there when the host has waited for it.
+    """
+
+    host: NDArray[np.int64]
+    device: Array
+
+
 @dataclass(frozen=True, slots=True)
 class Device:
     """What the backend needs of a device. Tests run it with NumPy arrays and kernels that are
@@ -113,8 +122,10 @@ class Device:
     milliseconds      the time between two events that are reached
     memory            what arrays take their memory from
     page_locked       bytes → a page-locked host array, uint8[bytes]
+    mapped            such an array → the same memory as an array of the device
     start_copy        see DeviceOperations
-    reading           the context in which another thread may read published arrays
+    reading           the context in which another thread may read published arrays; its work begins
+                      when an event is reached, if there is one
     multiprocessors   number of multiprocessors
     pages             what pages.cu is compiled for; None if a block has too little shared memory
     """
@@ -129,8 +140,9 @@ class Device:
     milliseconds: Callable[[Any, Any], float]
     memory: PooledMemory
     page_locked: Callable[[int], NDArray[np.uint8]]
+    mapped: Callable[[NDArray[np.uint8]], Array]
     start_copy: Callable[[NDArray[Any], Array], Callable[[], None]]
-    reading: Callable[[], AbstractContextManager[Any]]
+    reading: Callable[[Event | None], AbstractContextManager[Any]]
     multiprocessors: int = 1
     pages: PageShape | None = PAGE_SHAPE
 
@@ -184,6 +196,11 @@ class CudaDevice(DeviceOperations):
         except MemoryError as error:
             raise OutOfMemory("page-locked memory", needed, available_bytes()) from error
 
+    def mapped(self, count: int) -> Mapped:
+        """Uninitialised memory for this many integers. Raises OutOfMemory."""
+        host = self.page_locked(count, np.int64)
+        return Mapped(host, self._device.mapped(host.view(np.uint8)).view(np.int64))
+
     def start_copy(self, source: NDArray[Any], target: Array) -> Callable[[], None]:
         return self._device.start_copy(source, target)
 
@@ -202,8 +219,8 @@ class CudaDevice(DeviceOperations):
         return 1e-3 * self._device.milliseconds(first, last)
 
     @contextmanager
-    def _stream_of_reader(self) -> Iterator[None]:
-        with self._device.reading():
+    def _stream_of_reader(self, after: Event | None) -> Iterator[None]:
+        with self._device.reading(after):
             try:
                 yield
             finally:

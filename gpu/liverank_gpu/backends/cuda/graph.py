@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from liverank_gpu.backends.cuda.device import CudaDevice, Mapped
 from liverank_gpu.backends.cuda.kernels.loader import (
     BIN_LANES,
     BLOCK,
@@ -27,33 +28,28 @@ from liverank_gpu.operations.csr import Csr, GraphView, Rows, SlackCsr
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.graph import (
     COUNTERS,
+    DELETE,
     LAST_PLACE,
     SCAN_TILE,
     BatchPlan,
+    BothCounts,
     Counts,
     Deduplicated,
+    Directions,
     EdgeChanges,
     Entries,
     Fingerprints,
     GraphOperations,
     ListOperations,
+    PlanWorkspace,
     RebuildOperations,
     Slots,
     SortedKeys,
+    UpdateRules,
 )
 from liverank_gpu.types import VERTEX_LIMIT
 
-# ---- arrays of a BatchPlan that kernels take together, in their order ----
-
-_edges_of = attrgetter("edge_operation", "edge_neighbour", "edge_row", "edge_slot")
-_rows_of = attrgetter("row_edge", "row_vertex", "row_loop", "row_work")
-_row_changes_of = attrgetter("row_vertex", "row_loop", "row_removed", "row_added")
-_removed_of = attrgetter("removed_row", "removed_neighbour", "removed_slot")
-_added_of = attrgetter("added_row", "added_neighbour")
-
-# ---- ids and keys on the host, as the kernels of ``cuda`` take them ----
-
-_NO_KEY = np.iinfo(np.int64).max
+# ---- ids as the kernels of ``cuda`` take them ----
 
 
 def first_row(bucket: int) -> int:
@@ -72,18 +68,6 @@ def narrow(ids: NDArray[np.integer[Any]]) -> NDArray[np.int32]:
 def id_type(ids: Array) -> str:
     """The C++ type of a column, as in the names of the kernels."""
     return "int" if ids.dtype.itemsize == 4 else "int64"
-
-
-def packed_keys(
-    operation: int, sources: NDArray[np.int64], targets: NDArray[np.int64], vertices: int
-) -> NDArray[np.int64]:
-    keys = sources << 32
-    keys |= targets << 1
-    keys |= operation
-    # one comparison finds ids that are negative or too large
-    unknown = np.maximum(sources.view(np.uint64), targets.view(np.uint64)) >= vertices
-    keys[unknown] = _NO_KEY
-    return keys
 
 
 # ---- strengths of weighted graphs on ``cuda``, and scaling of rows ----
@@ -131,14 +115,51 @@ def scale_rows(
 
 # ---- changing a graph by batches on ``cuda`` ----
 
-_FEW_BALANCED_BLOCKS = 528
-"""The same for small batches, which cannot fill the device: fewer blocks start sooner."""
-
 _SMALL = 4096
 """Up to this many keys are sorted in one launch, and packed on the host if they come from there."""
 
-_NO_CHANGES = EdgeChanges(*[None] * 6)
-"""For the in-lists, which report nothing."""
+_planned = attrgetter(
+    *("row_work", "move_work", "new_start", "edge_operation", "edge_neighbour", "edge_row"),
+    *("edge_slot", "row_edge", "row_vertex", "row_removed", "row_added"),
+    *("removed_row", "removed_neighbour", "removed_slot", "added_row", "added_neighbour"),
+    *("new_length", "changed_row", "row_loop"),
+)
+"""Arrays of a BatchPlan in the order of Side in batch.cu."""
+
+
+def _side(csr: SlackCsr, count: int, keys: SortedKeys, plan: BatchPlan) -> tuple[Any, ...]:
+    """Side of batch.cu; `count` keys."""
+    lists, capacities, bins, end = csr
+    removed, added, _, filler = plan.weights
+    given = (*lists, capacities, bins, end, count, keys.keys, keys.weights)
+    return (*given, plan.counters, *plan.scans, *_planned(plan), removed, added, filler)
+
+
+def _packed_side(csr: SlackCsr, side: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The side of a planned batch, whose lists may be in other arrays since."""
+    lists, capacities, bins, end = csr
+    return (*lists, capacities, bins, end, *side[7:])
+
+
+class _Buffers(NamedTuple):
+    """What a small batch is planned in: the ids that are sent, and keys in the order of these."""
+
+    ids: Mapped
+    keys: Array
+
+    @classmethod
+    def of(cls, device: CudaDevice) -> _Buffers:
+        keys = device.allocate("keys of a batch", 2 * _SMALL, np.int64)
+        return cls(device.mapped(2 * _SMALL), keys)
+
+
+def _counts(told: NDArray[np.int64]) -> BothCounts:
+    outgoing, incoming = told[: 2 * len(COUNTERS)].reshape(2, -1).tolist()
+    return Counts(*outgoing), Counts(*incoming)
+
+
+_SORTED = (None, 0, 0, 0, 0, None, 0, None, None, None)
+"""Unsorted of batch.cu where there is nothing to sort."""
 
 
 class CudaGraph(GraphOperations):
@@ -147,6 +168,8 @@ class CudaGraph(GraphOperations):
     def __init__(self, launch: Launcher) -> None:
         self._launch = launch
         self._device = launch.device
+        # that no plan uses; several threads may plan at once, for a graph each
+        self._buffers: list[_Buffers] = []
 
     def columns(self, sources: Array, targets: Array) -> tuple[Array, Array]:
         # ids fit 32 bits, so half the bytes are copied
@@ -166,18 +189,6 @@ class CudaGraph(GraphOperations):
         weights: Array | None = None,
     ) -> SortedKeys:
         total, permuted = sum(len(sources) for _, sources, _ in columns), len(positions)
-        on_host = all(
-            isinstance(ids, np.ndarray) and ids.dtype == np.int64
-            for _, *both in columns
-            for ids in both
-        )
-        if on_host and total <= _SMALL:
-            packed = [packed_keys(*column, vertices[column[0]]) for column in columns]
-            keys = self._device.to_device(np.concatenate(packed))
-            if total and len(positions):
-                arguments = (keys, total, positions, permuted)
-                self._launch("resolve_update", "permute_keys", blocks_for(total), *arguments)
-            return self.sort(keys, weights)
         keys = self._device.allocate("keys of a batch", total, np.int64)
         begin = 0
         for operation, *both in columns:
@@ -185,7 +196,7 @@ class CudaGraph(GraphOperations):
             if end > begin:
                 sources, targets = self.columns(*both)
                 self._launch(
-                    "resolve_update",
+                    "keys",
                     f"pack_keys<{id_type(sources)}>",
                     blocks_for(end - begin, most=4 * BALANCED_BLOCKS),
                     sources,
@@ -213,206 +224,131 @@ class CudaGraph(GraphOperations):
         if total:
             blocks, count = blocks_for(WARP * total), total
             arguments = (keys, count, ascending, order)
-            self._launch("resolve_update", "sort_small", blocks, *arguments, weighted=weighted)
+            self._launch("keys", "sort_small", blocks, *arguments, weighted=weighted)
         return SortedKeys(ascending, None if weights is None else weights[order], order)
 
-    def resolve_update(
+    def plan_columns(
         self,
-        csr: SlackCsr,
-        loop: Array,
-        fixed_loops: bool,
-        batch: SortedKeys,
-        adds: bool,
-        directed: bool,
-        plan: BatchPlan,
-    ) -> None:
-        keys = batch.keys
-        if len(keys) == 0:
-            return
-        tiles, rows = blocks_for(len(keys), SCAN_TILE), csr.csr
-        vertices, edges = len(rows.row_lengths), _edges_of(plan)
-        self._launch(
-            "resolve_update",
-            "find_rows",
-            tiles,
-            keys,
-            len(keys),
-            rows.row_lengths,
-            vertices,
-            plan.scans[0],
-            plan.scans[1],
-            *edges,
-            *_rows_of(plan),
-            plan.opposite,
-            plan.counters,
+        lists: Directions,
+        columns: list[tuple[int, Array, Array]],
+        vertices: tuple[int, int],
+        positions: Array,
+        weights: Array | None,
+        rules: UpdateRules,
+        workspace: PlanWorkspace,
+    ) -> tuple[BothCounts, Array | None]:
+        total = sum(len(sources) for _, sources, _ in columns)
+        on_host = all(
+            isinstance(ids, np.ndarray) and ids.dtype == np.int64
+            for _, *both in columns
+            for ids in both
         )
-        # the exact amount of work is known on the device alone
-        work = csr.end // 4 + 2 * len(keys)
-        self._launch(
-            "resolve_update",
-            "locate",
-            balanced_blocks(work) if len(keys) > _SMALL else _FEW_BALANCED_BLOCKS,
-            plan.counters,
-            plan.row_edge,
-            plan.row_vertex,
-            plan.row_work,
-            plan.edge_neighbour,
-            *rows[:3],
-            plan.edge_slot,
-        )
-        self._launch(
-            "resolve_update",
-            "decide",
-            tiles,
-            keys,
-            vertices,
-            loop,
-            fixed_loops,
-            directed,
-            *edges,
-            plan.row_edge,
-            plan.scans[2],
-            *_row_changes_of(plan),
-            *_removed_of(plan),
-            *_added_of(plan),
-            plan.opposite,
-            plan.counters,
-            batch.weights,
-            adds,
-            rows.row_starts,
-            rows.weights,
-            *plan.weights[:3],
+        if not on_host or not 0 < total <= _SMALL:
+            arguments = (columns, vertices, positions, weights, rules, workspace)
+            return super().plan_columns(lists, *arguments)
+        buffers = self._buffers.pop() if self._buffers else _Buffers.of(self._device)
+        ids, begin, deletions = buffers.ids.host, 0, 0
+        for operation, sources, targets in columns:
+            end = begin + len(sources)
+            ids[begin:end] = sources
+            ids[total + begin : total + end] = targets
+            begin = end
+            if operation == DELETE:
+                deletions = end
+        order = None
+        if weights is not None:
+            order = self._device.allocate("keys of a batch", total, np.int32)
+        sent = (buffers.ids.device, total, deletions, *vertices, positions, len(positions))
+        plans = workspace.outgoing, workspace.incoming
+        # in arrays that are free until rows are looked up
+        both = [SortedKeys(plan.opposite, plan.weights.opposite) for plan in plans]
+        unsorted = (*sent, weights, order, buffers.keys)
+        counts = self._plan(lists, (total, total), both, rules, workspace, unsorted)
+        self._buffers.append(buffers)
+        return counts, order
+
+    def plan(
+        self,
+        lists: Directions,
+        keys: tuple[SortedKeys, SortedKeys | None],
+        rules: UpdateRules,
+        workspace: PlanWorkspace,
+    ) -> BothCounts:
+        out_keys, in_keys = keys
+        if in_keys is None:
+            total = len(out_keys.keys)
+            transposed = self._device.allocate("keys of a batch", total, np.int64)
+            if total:
+                blocks = blocks_for(total, most=4 * BALANCED_BLOCKS)
+                self._launch("keys", "transpose_keys", blocks, out_keys.keys, total, transposed)
+            in_keys = self.sort(transposed, out_keys.weights)
+        counts = len(out_keys.keys), len(in_keys.keys)
+        return self._plan(lists, counts, [out_keys, in_keys], rules, workspace)
+
+    def _plan(
+        self,
+        lists: Directions,
+        operations: tuple[int, int],
+        keys: list[SortedKeys],
+        rules: UpdateRules,
+        workspace: PlanWorkspace,
+        unsorted: tuple[Any, ...] = _SORTED,
+    ) -> BothCounts:
+        rows = lists[0].csr
+        plans = workspace.outgoing, workspace.incoming
+        workspace.planned = sides = tuple(map(_side, lists, operations, keys, plans))
+        told = self._launch.ask(
+            "batch",
+            "plan_batch",
+            *sides,
+            (len(rows.row_lengths), *rules),
+            unsorted,
+            workspace.zeroed,
+            len(workspace.zeroed),
             weighted=rows.weights is not None,
         )
+        return _counts(told)
 
-    def plan_rows(self, csr: SlackCsr, operations: int, plan: BatchPlan) -> None:
-        if operations == 0:
-            return
-        self._launch(
-            "apply_update",
-            "plan_rows",
-            blocks_for(operations, SCAN_TILE),
-            *_row_changes_of(plan),
-            len(csr.csr.row_lengths),
-            csr.csr.row_lengths,
-            csr.capacities,
-            csr.degree_bins,
-            plan.scans[3],
-            plan.scans[4],
-            plan.new_length,
-            plan.new_start,
-            plan.move_work,
-            plan.changed_row,
-            plan.counters,
-            weighted=csr.csr.weights is not None,
+    def plan_again(
+        self, lists: Directions, packed: tuple[bool, bool], workspace: PlanWorkspace
+    ) -> BothCounts:
+        plans = workspace.outgoing, workspace.incoming
+        for again, plan in zip(packed, plans, strict=True):
+            if again:
+                workspace.clear_row_plan(plan)
+        rows = lists[0].csr
+        told = self._launch.ask(
+            "batch",
+            "plan_again",
+            *map(_packed_side, lists, workspace.planned),
+            *packed,
+            len(rows.row_lengths),
+            weighted=rows.weights is not None,
         )
+        return _counts(told)
 
-    def apply_update(
+    def apply(
         self,
-        csr: SlackCsr,
-        plan: BatchPlan,
-        counts: Counts,
+        lists: Directions,
+        workspace: PlanWorkspace,
+        counts: BothCounts,
         loop: Array,
         degree: Array,
-        changes: EdgeChanges | None,
+        changes: EdgeChanges,
     ) -> None:
-        rows, end = csr.csr, csr.end
-        outgoing, weighted = str(changes is not None).lower(), rows.weights is not None
-        removed = (*_row_changes_of(plan), *_removed_of(plan))
-        sources, old_degree, *changed_edges = (changes or _NO_CHANGES)[:6]
-        *_, removed_weights, added_weights = changes or _NO_CHANGES
-        if counts.needed:
-            self._launch(
-                "apply_update",
-                "move_rows",
-                balanced_blocks(csr.end // 4 + counts.rows),
-                plan.counters,
-                plan.row_vertex,
-                plan.new_start,
-                plan.move_work,
-                rows.row_starts,
-                end,
-                rows.column_indices,
-                rows.weights,
-                weighted=weighted,
-            )
+        rows = lists[0].csr
         self._launch(
-            "apply_update",
-            f"place_changes<{outgoing}>",
-            blocks_for(counts.removed + counts.added),
-            *removed,
-            *_added_of(plan),
-            plan.new_start,
-            *rows,
-            end,
-            counts.removed,
-            counts.added,
-            loop,
-            *changed_edges,
-            *plan.weights[:2],
-            removed_weights,
-            added_weights,
-            weighted=weighted,
-        )
-        if counts.emptied:
-            self._fill_holes(rows, plan, counts, removed)
-        self._launch(
-            "apply_update",
-            f"finish_rows<{outgoing}>",
-            blocks_for(counts.changed),
-            counts.changed,
-            plan.changed_row,
-            plan.row_vertex,
-            plan.row_loop,
-            plan.new_length,
-            plan.new_start,
-            end,
-            rows.row_starts,
-            rows.row_lengths,
-            csr.capacities,
+            "batch",
+            "apply_batch",
+            self._launch.resident,
+            *map(_packed_side, lists, workspace.planned),
             loop,
             degree,
-            sources,
-            old_degree,
-            weighted=weighted,
-        )
-        if weighted and changes is not None:
-            sum_weights(self._launch, rows, sources, counts.changed, loop, degree)
-
-    def _fill_holes(
-        self, rows: Csr, plan: BatchPlan, counts: Counts, removed: tuple[Array, ...]
-    ) -> None:
-        # in arrays that are no longer needed: work and the slots of edges
-        hole, filler = plan.row_work, plan.edge_slot
-        self._launch(
-            "apply_update",
-            "find_holes",
-            blocks_for(counts.removed, SCAN_TILE),
-            *removed,
-            plan.new_length,
-            rows.row_starts,
-            counts.removed,
-            rows.column_indices,
-            plan.scans[5],
-            hole,
-            filler,
-            plan.counters,
-            rows.weights,
-            plan.weights.filler,
+            changes,
             weighted=rows.weights is not None,
         )
-        self._launch(
-            "apply_update",
-            "fill_holes",
-            blocks_for(counts.emptied),
-            plan.counters,
-            hole,
-            filler,
-            rows.column_indices,
-            plan.weights.filler,
-            rows.weights,
-            weighted=rows.weights is not None,
-        )
+        if rows.weights is not None:
+            sum_weights(self._launch, rows, changes.sources, counts[0].changed, loop, degree)
 
 
 # ---- loading, packing, listing and grouping all rows of a graph on ``cuda`` ----

@@ -6,9 +6,11 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from liverank_gpu.backends.cuda.device import CudaDevice
+from liverank_gpu.backends.cuda.device import CudaDevice, Mapped
 from liverank_gpu.backends.cuda.kernels.loader import (
+    ANSWER,
     BIN_LANES,
     BLOCK,
     EDGE_CHUNK,
@@ -50,6 +52,7 @@ class Launcher:
         self.xp = device.xp
         self.resident = device.multiprocessors * _RESIDENT
         self._arrived = self.xp.zeros(1, np.int32)
+        self._answers: list[tuple[Array, Mapped]] = []  # that no launch uses
 
     def __call__(
         self,
@@ -69,6 +72,25 @@ class Launcher:
         """
         launched = self.device.kernels[unit(file, weighted)][kernel]
         launched((blocks,), (threads,), arguments, shared_mem=shared_bytes)
+
+    def ask(
+        self, file: str, kernel: str, *arguments: Any, weighted: bool = False
+    ) -> NDArray[np.int64]:
+        """Launches a cooperative kernel whose last argument is an Answer, on all blocks that are
+        resident, and waits. Several threads may ask at once.
+
+        Returns int64[ANSWER], what it told.
+        """
+        try:
+            counts, told = answer = self._answers.pop()
+        except IndexError:
+            counts, told = answer = self.xp.zeros(ANSWER, np.int64), self.device.mapped(ANSWER)
+        given = (*arguments, (counts, told.device))
+        self(file, kernel, self.resident, *given, weighted=weighted)
+        self.device.synchronize()
+        found = told.host.copy()
+        self._answers.append(answer)
+        return found
 
     def resident_blocks(self, threads: int, waves: int = 1) -> int:
         """Blocks for this many threads, at most `waves` times those that are resident."""

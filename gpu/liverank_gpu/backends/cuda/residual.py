@@ -7,10 +7,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from liverank_gpu.backends.cuda.kernels.loader import BIN_LANES, BIN_LIMITS, EDGE_CHUNK, TALLY, WARP
+from liverank_gpu.backends.cuda.kernels.loader import (
+    BIN_LANES,
+    BIN_LIMITS,
+    EDGE_CHUNK,
+    ROW_CHUNK,
+    TALLY,
+    WARP,
+)
 from liverank_gpu.backends.cuda.launcher import Launcher, blocks_for
 from liverank_gpu.operations.csr import GraphView, Rows, Table
 from liverank_gpu.operations.device import Array
+from liverank_gpu.operations.graph import SCAN_TILE
 from liverank_gpu.operations.residual import (
     LEVELS,
     LISTED,
@@ -57,116 +65,77 @@ class CudaResidual:
         }
 
     def _recompute_rows(self, do: RecomputeRows) -> ResidualDelta:
-        graph, first, last, residual = do.graph, do.first, do.last, do.residual
-        tally = self._tally(residual)
-        self._launch(
+        graph, residual, xp = do.graph, do.residual, self._launch.xp
+        # of long rows, which have more than one chunk each
+        chunks = 2 * do.edges // ROW_CHUNK + 2
+        told = self._launch.ask(
             "perturb",
             "recompute_rows",
-            self._launch.resident_blocks((last - first) * WARP),
-            first,
-            last,
+            do.first,
+            do.last,
             graph.incoming,
-            graph.loop,
-            graph.degree,
+            _graph(graph),
             do.values,
             do.rhs_scale,
             do.damping,
-            graph.outgoing.row_lengths,
-            _lists(residual),
-            tally,
+            xp.empty(chunks, np.int64),
+            xp.empty(chunks, np.int64),
+            xp.empty(chunks),
+            *_lists(residual),
             weighted=graph.weighted,
         )
-        return _delta(residual, self._launch.device.to_host(tally))
+        return _delta(residual, told)
 
     def _perturb(self, do: Perturb) -> ResidualDelta | None:
-        graph, changes = do.graph, do.changes
-        xp, sources = self._launch.xp, changes.sources
-        removed, added = len(changes.removed_targets), len(changes.added_targets)
-        singles = len(sources) + removed + added
-        contributions, chunks = xp.empty(len(sources)), xp.empty(len(sources), np.int64)
-        targets, amounts = xp.empty(singles, np.int32), xp.empty(singles)
-        spared = xp.empty(len(sources), np.uint8) if graph.weighted else None
-        self._launch(
+        graph, changes, residual = do.graph, do.changes, do.residual
+        sources = changes.sources
+        count, removed, added = map(len, (sources, changes.removed_targets, changes.added_targets))
+        words = 3 * count + 2 * (count + removed + added) + 3 + count // SCAN_TILE
+        told = self._launch.ask(
             "perturb",
             "perturb",
-            self._launch.resident_blocks(singles),
             changes,
-            len(sources),
+            count,
             removed,
             added,
-            graph.outgoing.row_lengths,
-            graph.loop,
-            graph.degree,
+            _graph(graph),
             do.values,
             do.damping,
-            contributions,
-            chunks,
-            targets,
-            amounts,
-            spared,
+            self._launch.xp.empty(words, np.int64),
+            do.edge_limit,
+            *_lists(residual),
             weighted=graph.weighted,
         )
-        ends = xp.cumsum(chunks)
-        if int(ends[-1]) * EDGE_CHUNK + singles > do.edge_limit + len(sources) * EDGE_CHUNK:
-            return None
-        left_out = (spared, (changes.added_sources, changes.added_targets, added))
-        return self._scattered(
-            graph, do.residual, sources, contributions, ends, targets, amounts, left_out
-        )
+        return None if told[TALLY["END"]] else _delta(residual, told)
 
     def _scatter(self, do: Scatter) -> ResidualDelta:
-        graph, sources = do.graph, do.sources
+        graph, sources, residual = do.graph, do.sources, do.residual
         ends = self._launch.chunk_ends(graph.outgoing.row_lengths[sources])
-        return self._scattered(
-            graph, do.residual, sources, do.contributions, ends, do.targets, do.amounts
-        )
-
-    def _scattered(
-        self,
-        graph: GraphView,
-        residual: Residual,
-        sources: Array,
-        contributions: Array,
-        ends: Array,
-        targets: Array,
-        amounts: Array,
-        left_out: tuple[Any, ...] = (None, (None, None, 0)),
-    ) -> ResidualDelta:
-        tally = self._tally(residual)
-        self._launch(
+        told = self._launch.ask(
             "perturb",
             "scatter",
-            self._launch.resident,
             sources,
-            contributions,
-            ends,
             len(sources),
-            targets,
-            amounts,
-            len(targets),
+            len(do.targets),
+            (do.contributions, ends, do.amounts, do.targets, None),
             graph.outgoing,
-            _lists(residual),
-            tally,
-            *left_out,
+            *_lists(residual),
             weighted=graph.weighted,
         )
-        return _delta(residual, self._launch.device.to_host(tally))
+        return _delta(residual, told)
 
     def _push(self, do: Push) -> PushResult:
         graph, residual, limits = do.graph, do.residual, do.limits
-        xp, tally = self._launch.xp, self._tally(residual)
-        capacity = len(residual.candidates)
+        xp, capacity = self._launch.xp, len(residual.candidates)
         # a selection copies the candidates from one array to the other
         other_candidates = xp.empty_like(residual.candidates)
-        self._launch(
+        lists, listed = _lists(residual)
+        told = self._launch.ask(
             "push",
             "push",
-            self._launch.resident,
-            graph.outgoing,
-            graph.loop,
-            graph.degree,
+            *_graph(graph),
             do.values,
-            _lists(residual),
+            lists,
             other_candidates,
             xp.empty_like(residual.candidates),
             xp.empty_like(residual.candidates),
@@ -176,46 +145,38 @@ class CudaResidual:
             do.damping,
             limits,
             _FILL,
-            tally,
+            listed,
             weighted=graph.weighted,
         )
-        seen = self._launch.device.to_host(tally)
-        if seen[TALLY["SELECTIONS"]] % 2:
+        if told[TALLY["SELECTIONS"]] % 2:
             residual.candidates = other_candidates
-        seen[TALLY["LISTED_COUNT"]] = seen[TALLY["FINAL_LISTED"]]
+        told[TALLY["LISTED_COUNT"]] = told[TALLY["FINAL_LISTED"]]
         return PushResult(
-            PUSH_ENDS[seen[TALLY["END"]]],
-            float(seen.view(np.float64)[TALLY["THRESHOLD"]]),
-            int(seen[TALLY["ROUNDS"]]),
-            int(seen[TALLY["VERTICES"]]),
-            int(seen[TALLY["ENTRIES"]]),
-            _delta(residual, seen),
+            PUSH_ENDS[told[TALLY["END"]]],
+            float(told.view(np.float64)[TALLY["THRESHOLD"]]),
+            int(told[TALLY["ROUNDS"]]),
+            int(told[TALLY["VERTICES"]]),
+            int(told[TALLY["ENTRIES"]]),
+            _delta(residual, told),
         )
 
     def _select_candidates(self, do: SelectCandidates) -> None:
-        residual = do.residual
+        residual, vertices = do.residual, len(do.residual.values)
         residual.listed, residual.floor = 0, do.floor
-        tally, vertices = self._tally(residual), len(residual.values)
-        self._launch(
-            "perturb",
-            "select_candidates",
-            self._launch.resident_blocks(vertices),
-            _lists(residual),
-            vertices,
-            tally,
-        )
-        _delta(residual, self._launch.device.to_host(tally))
-
-    def _tally(self, residual: Residual) -> Array:
-        tally = np.zeros(TALLY["SIZE"], np.int64)
-        tally[TALLY["LISTED_COUNT"]] = residual.listed
-        return self._launch.device.to_device(tally)
+        lists, _ = _lists(residual)
+        _delta(residual, self._launch.ask("perturb", "select_candidates", lists, vertices))
 
 
-def _lists(residual: Residual) -> tuple[Any, ...]:
-    """The residual and its lists, as the kernels take them."""
+def _graph(graph: GraphView) -> tuple[Any, ...]:
+    """GraphLists of work_lists.cuh."""
+    return graph.outgoing, graph.loop, graph.degree
+
+
+def _lists(residual: Residual) -> tuple[tuple[Any, ...], int]:
+    """Candidates of work_lists.cuh, and how many are listed."""
     candidates, capacity = residual.candidates, len(residual.candidates)
-    return residual.values, residual.marks, residual.floor, candidates, capacity
+    arrays = (residual.values, residual.marks, residual.floor, candidates, capacity)
+    return arrays, residual.listed
 
 
 def _delta(residual: Residual, tally: NDArray[np.int64]) -> ResidualDelta:

@@ -22,14 +22,17 @@ from liverank_gpu.operations.graph import (
     BatchPlan,
     Counts,
     Deduplicated,
+    Directions,
     EdgeChanges,
     Entries,
     Fingerprints,
-    GraphOperations,
+    GraphByDirection,
     ListOperations,
+    PlanWorkspace,
     RebuildOperations,
     Slots,
     SortedKeys,
+    UpdateRules,
     returned_parts,
 )
 
@@ -58,7 +61,7 @@ def _roomy_slots(lengths: Array) -> Array:
 
 
 @as_ieee
-class ReferenceGraph(GraphOperations):
+class ReferenceGraph(GraphByDirection):
     """See GraphOperations."""
 
     def columns(self, sources: Array, targets: Array) -> tuple[Array, Array]:
@@ -91,20 +94,14 @@ class ReferenceGraph(GraphOperations):
         order = np.argsort(keys, kind="stable")
         return SortedKeys(keys[order], weights[order], order)
 
-    def resolve_update(
-        self,
-        csr: SlackCsr,
-        loop: Array,
-        fixed_loops: bool,
-        batch: SortedKeys,
-        adds: bool,
-        directed: bool,
-        plan: BatchPlan,
+    def resolve(
+        self, csr: SlackCsr, batch: SortedKeys, rules: UpdateRules, plan: BatchPlan
     ) -> None:
         """The edges that a batch names, with what each was and is. Deletions come first among the
         operations on an edge, so it is deleted if its first operation is a deletion, and inserted
         if its last one is an insertion.
         """
+        loop, fixed_loops, directed, adds = rules
         keys = batch.keys[batch.keys != NO_KEY]
         plan.opposite[: len(batch.keys)] = NO_KEY
         first = np.flatnonzero(np.diff(keys >> 1, prepend=-1))  # the first operation on each edge
@@ -168,7 +165,7 @@ class ReferenceGraph(GraphOperations):
         if batch.weights is not None:
             plan.weights.opposite[changed] = after[changed]
 
-    def plan_rows(self, csr: SlackCsr, operations: int, plan: BatchPlan) -> None:  # noqa: ARG002
+    def plan_rows(self, csr: SlackCsr, plan: BatchPlan) -> None:
         """length' = length + added - removed; a row with more entries than its capacity moves."""
         vertices, removed, added = _row_changes(plan)
         known = vertices < len(csr.csr.row_lengths)
@@ -193,7 +190,23 @@ class ReferenceGraph(GraphOperations):
             LONGEST=after.max(initial=0),
         )
 
-    def apply_update(
+    def count_connected(self, lists: Directions, workspace: PlanWorkspace) -> None:
+        """A vertex has an edge if one of its lists has an entry."""
+        plans = workspace.outgoing, workspace.incoming
+        named = np.union1d(*(_row_changes(plan)[0] for plan in plans))
+        before, after = np.zeros((2, len(named)), np.int64)
+        for csr, plan in zip(lists, plans, strict=True):
+            vertices, removed, added = _row_changes(plan)
+            known = named < len(csr.csr.row_lengths)
+            before[known] += csr.csr.row_lengths[named[known]]
+            after[np.searchsorted(named, vertices)] += added - removed
+        after += before
+        _count(
+            workspace.outgoing,
+            CONNECTED=np.count_nonzero(after) - np.count_nonzero(before),
+        )
+
+    def write(
         self,
         csr: SlackCsr,
         plan: BatchPlan,

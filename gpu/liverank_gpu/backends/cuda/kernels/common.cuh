@@ -29,6 +29,24 @@ struct Lists {
 constexpr int WARPS = BLOCK / WARP;
 constexpr unsigned FULL = 0xffffffffu;
 
+__device__ __forceinline__ int64 thread_of_grid() { return (int64)blockIdx.x * BLOCK + threadIdx.x; }
+__device__ __forceinline__ int64 threads_of_grid() { return (int64)gridDim.x * BLOCK; }
+
+// What a cooperative kernel tells the host. counts: zero before and after a launch. told: memory of the host.
+struct Answer {
+    int64* counts;
+    int64* told;
+};
+
+// Ends such a kernel: the host gets its first `size` counts. Every thread of the grid takes part.
+template <class Grid>
+__device__ __forceinline__ void tell(const Grid& grid, const Answer& answer, int size) {
+    grid.sync();
+    if (blockIdx.x > 0 || threadIdx.x >= size) return;
+    answer.told[threadIdx.x] = answer.counts[threadIdx.x];
+    answer.counts[threadIdx.x] = 0;
+}
+
 // The sum of `value` over each group of LANES neighbouring threads, in all of them. LANES is a power of two up to 32, or
 // BLOCK. Every thread of the block takes part.
 template <int LANES>

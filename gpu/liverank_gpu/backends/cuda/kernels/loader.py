@@ -27,6 +27,7 @@ from liverank_gpu.operations.graph import (
     LOOP_REWEIGHTED,
     NO_PART,
     SCAN_TILE,
+    SCANS,
 )
 from liverank_gpu.operations.published import AFFECTED, PRUNED
 from liverank_gpu.operations.residual import (
@@ -125,6 +126,9 @@ TALLY = dict(zip(_TALLY_WIDTHS, accumulate(_TALLY_WIDTHS.values(), initial=0), s
 """Positions in the tally of perturb.cu and push.cu, an int64 array that is read back at once: what
 was counted, then the SUMS as float64, and the last θ. Counts with three positions use them in turn.
 """
+
+ANSWER = max(TALLY["SIZE"], 2 * len(COUNTERS))
+"""Integers that a kernel tells the host, at most."""
 
 PUBLISHED_COUNTS = (
     "LARGEST",
@@ -354,6 +358,8 @@ def _constants(weighted: bool) -> str:
         "RANGE_ITEMS": RANGE_ITEMS,
         "ALIGNMENT": ALIGNMENT,
         "SCAN_TILE": SCAN_TILE,
+        "SCANS": SCANS,
+        "COUNTERS": len(COUNTERS),
         "DELETE": DELETE,
         "INSERT": INSERT,
         "LISTED": LISTED,

@@ -10,9 +10,6 @@
 using Value = Program::Value;
 using Parameters = Program::Parameters;
 
-__device__ __forceinline__ int64 thread_of_grid() { return (int64)blockIdx.x * BLOCK + threadIdx.x; }
-__device__ __forceinline__ int64 threads_of_grid() { return (int64)gridDim.x * BLOCK; }
-
 // What functions may know of a vertex.
 struct Vertices {
     const int* ids;

@@ -9,7 +9,6 @@
 // Launch: BLOCK threads a block, all blocks resident (cooperative), since they synchronise within a round. A list is divided
 // into items of EDGE_CHUNK edges, and the items evenly among warps.
 // Traffic: per edge 4 bytes of neighbour id (and 4 of weight if WEIGHTED), streamed, and one atomic addition to a random r.
-#include <cooperative_groups.h>
 #include "work_lists.cuh"
 
 // liverank_gpu.operations.residual.PushLimits
@@ -34,9 +33,6 @@ struct PushArrays {
 
     __device__ __forceinline__ double diagonal(int v) const { return diagonal_of(degree[v], loop[v], damping); }
 };
-
-__device__ __forceinline__ int64 thread_of_grid() { return (int64)blockIdx.x * BLOCK + threadIdx.x; }
-__device__ __forceinline__ int64 threads_of_grid() { return (int64)gridDim.x * BLOCK; }
 
 // Copies the candidates above the floor to lists.candidates and queues those above θ, whose marks say so. Returns, in thread 0,
 // the largest θ that one of the block's others exceeds. An r too small to change y is not queued until it has grown.
@@ -146,8 +142,11 @@ __device__ __forceinline__ void spread_items(
 __global__ void __launch_bounds__(BLOCK, 2) push(
     Lists out, const Loop* __restrict__ loop, const Degree* __restrict__ degree, double* values, Candidates first_listed,
     int* second_candidates, int* first_queue, int* second_queue, double* contributions, int64* items, int solve,
-    double damping, PushLimits limits, int64 fill, int64* tally) {
+    double damping, PushLimits limits, int64 fill, int64 listed_before, Answer answer) {
     const cooperative_groups::grid_group grid = cooperative_groups::this_grid();
+    int64* const tally = answer.counts;
+    begin_answer(answer, listed_before);
+    grid.sync();
     const PushArrays arrays = {
         out, loop, degree, values, first_listed.r, first_listed.marks, contributions, items, damping};
     int* const marks = first_listed.marks;
@@ -267,4 +266,5 @@ __global__ void __launch_bounds__(BLOCK, 2) push(
         numbers[Tally::FINAL_LISTED] = numbers[Tally::LISTED_COUNT + selections % 3];
         reinterpret_cast<double*>(tally)[Tally::THRESHOLD] = threshold;
     }
+    tell(grid, answer, Tally::SIZE);
 }

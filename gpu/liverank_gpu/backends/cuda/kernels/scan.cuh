@@ -18,9 +18,17 @@ constexpr uint64 LOW = (1ull << HALF) - 1;
 
 __device__ __forceinline__ int64 next_tile(uint64* scan) {
     __shared__ int64 tile;
+    __syncthreads();  // all threads are done with the tile before
     if (threadIdx.x == 0) tile = (int64)atomicAdd(scan, 1ull);
     __syncthreads();
     return tile;
+}
+
+// `body(tile)` for the tiles of a scan over `items`, as far as this block gets. Every thread of the block takes part.
+template <class Body>
+__device__ __forceinline__ void over_tiles(uint64* scan, int64 items, int64 block, Body body) {
+    if (block * TILE >= items) return;
+    for (int64 tile = next_tile(scan); tile * TILE < items; tile = next_tile(scan)) body(tile);
 }
 
 // The first item of this thread; the others follow WARP apart.
@@ -125,9 +133,10 @@ __device__ __forceinline__ int64 quads_of(int64 slots) { return (slots + QUAD - 
 // single threads for the quads of short rows, until all `units` of `rows` are done. `begins(row)` is the number of units before
 // a row, for 0 … rows. The threads of a warp stay converged: if they diverged, their loads would wait for one another.
 template <class Begins, class Whole, class One>
-__device__ __forceinline__ void balance_rows(int64 units, int64 rows, Begins begins, Whole whole, One one) {
+__device__ __forceinline__ void balance_rows(
+    int64 units, int64 rows, Begins begins, Whole whole, One one, int64 block = blockIdx.x) {
     const int lane = threadIdx.x % WARP;
-    const int64 warp = ((int64)blockIdx.x * BLOCK + threadIdx.x) / WARP, warps = (int64)gridDim.x * WARPS;
+    const int64 warp = (block * BLOCK + threadIdx.x) / WARP, warps = (int64)gridDim.x * WARPS;
     const int64 each = (units + warps - 1) / warps;
     int64 at = warp * each;
     const int64 end = at + each < units ? at + each : units;
@@ -184,4 +193,20 @@ __device__ __forceinline__ int64 row_of_key(int64 key) { return key >> 32; }
 __device__ __forceinline__ int64 neighbour_of_key(int64 key) { return key >> 1 & 0x7fffffff; }
 __device__ __forceinline__ int64 key_of(int64 row, int64 neighbour, int64 operation) {
     return row << 32 | neighbour << 1 | operation;
+}
+
+// How many of a few keys come before that at `at`, counted by a warp; equal ones in their order. All keys stay in the L1 caches:
+// comparing 4096 of them takes as long as one launch.
+__device__ __forceinline__ int keys_before(const int64* keys, int64 total, int64 at) {
+    const int lane = threadIdx.x % WARP;
+    const int64 key = at < total ? keys[at] : NO_KEY;
+    int before = 0;
+#pragma unroll 4
+    for (int64 other = lane; other < total; other += WARP) {
+        const int64 compared = keys[other];
+        before += compared < key || (compared == key && other < at);
+    }
+#pragma unroll
+    for (int step = WARP / 2; step > 0; step /= 2) before += __shfl_xor_sync(FULL, before, step);
+    return before;
 }

@@ -4,7 +4,15 @@
 // Atomic additions come in any order, so results differ in the last bits from run to run. What an addition changes in |r|
 // follows from the value that it returns, so the sums over r are kept without a pass over it. Every amount and every sum is a
 // double until it is stored.
-#include "common.cuh"
+#include <cooperative_groups.h>
+#include "scan.cuh"
+
+// The out-lists, loops and degrees of a graph.
+struct GraphLists {
+    Lists out;
+    const Loop* loop;
+    const Degree* degree;
+};
 
 // The residual, the marks of vertices, and the list of the candidates above the floor.
 struct Candidates {
@@ -33,6 +41,11 @@ struct WorkLists {
     int64 capacity;
     double floor, threshold, edge_weight;
 };
+
+// The candidates before, in the counts of an answer: to be called before the first sync of the grid.
+__device__ __forceinline__ void begin_answer(const Answer& answer, int64 listed) {
+    if (thread_of_grid() == 0) answer.counts[Tally::LISTED_COUNT] = listed;
+}
 
 // Without a work-list.
 __device__ __forceinline__ WorkLists lists_of(const Candidates& to, const int* out_lengths, int64* tally) {
