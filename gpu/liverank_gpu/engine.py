@@ -38,7 +38,7 @@ from liverank_gpu.pagerank.frontier import TouchedVertices, warm_up_lists
 from liverank_gpu.pagerank.global_iterate import GlobalIterate
 from liverank_gpu.pagerank.places import GraphVertices, RankTies, SettledTarget
 from liverank_gpu.pagerank.ranks import Ranks
-from liverank_gpu.pagerank.solver import solver_of, warm_up_acceleration
+from liverank_gpu.pagerank.solver import improve, solver_of, warm_up_acceleration
 from liverank_gpu.pagerank.strategies import (
     STRATEGIES,
     TABLE,
@@ -210,6 +210,7 @@ class Engine:
             self.programs = Programs(self._graph)
             self._timer = StageTimer(self._backend.device)
             self._unfollowed: GraphUpdate | None = None
+            self._improvable = False  # no batch came since the last update
             self._ranked: _Ranked
             self._record_ranked(0.0)
 
@@ -292,6 +293,7 @@ class Engine:
 
     def _apply(self, batch: EdgeBatch) -> GraphUpdate:
         self._begin()
+        self._improvable = False
         if not self._group.divided:
             self.check_memory(batch.operations, batch.vertices)
             # before programs copy the graph, which they do where there is room beside the batch
@@ -365,6 +367,7 @@ class Engine:
             solved, bound = solver.certify(solved)
             self._group.solving = self._group.ended_early and self._graph.ids.count == 0
             self._record_ranked(bound, solved.ties)
+            self._improvable = form == "accelerated"
             self._timer.end("certify")
             seconds = self._timer.seconds()
         done = (strategy, solved.iterations, solved.touched_vertices, self._ranked.bound)
@@ -392,6 +395,21 @@ class Engine:
                 return TABLE["naive-dynamic"]  # there are no ranks to go on from
         return strategy
 
+    def improve(self) -> bool:
+        """To be called while nothing else is to be done, after an update: brings the ranks nearer
+        than the target error, so that small batches that follow need no solve, by a few sweeps.
+        What was published stays as it is.
+
+        Returns whether another call may help. Does nothing where the same calls have to leave the
+        same bits (on ``cpu``), and in a group.
+        """
+        if self._backend.repeatable or self._group.divided or not self._improvable:
+            return False
+        with self._owned():
+            bound, self._improvable = improve(self._iterate)
+            self._record_ranked(bound, self._ranked.ties)
+        return self._improvable
+
     def _record_ranked(self, error_bound: float, ties: RankTies | None = None) -> None:
         bound = min(2.0, error_bound + (ties.error if ties else 0.0))
         graph, mass = self._graph, float(self._iterate.certificate.mass)
@@ -413,9 +431,7 @@ class Engine:
             # rounding can have left an entry just below 0: see liverank_gpu.pagerank.gate
             vertices, permutation, *others = self._ranked
             values = self._backend.xp.maximum(self._iterate.values[:vertices], 0.0)
-            ranks = Ranks(self._backend, permutation, values, *others)
-            self._backend.device.synchronize()  # readers have streams of their own
-        return ranks
+            return Ranks(self._backend, permutation, values, *others)
 
     def staging_buffer(self) -> StagingBuffer:
         """Memory for the next snapshot. Any thread may call this, concurrent with the owner."""

@@ -37,16 +37,14 @@ def push_to_target(iterate: GlobalIterate) -> tuple[int, int]:
     graph, options, residual = iterate.graph, iterate.options, iterate.workspace.residual
     certificate, costs = iterate.certificate, graph.backend.costs
     goal = certificate.residual_goal(options.target_error)
-    unit = options.target_error * (1.0 - options.damping) * certificate.mass / graph.ids.count
+    unit = _unit(iterate)
     threshold, sweep_cost = _FIRST_THRESHOLD * unit, iterate.sweep_cost
     budget = _SPARSE_SWEEPS * sweep_cost
     round_edges = int(_ROUND_SWEEPS * sweep_cost / costs.pushed_edge)
     rounds = vertices = 0
     while goal > 0.0 and _remaining(iterate) > goal * certificate.mass:
         if residual.floor == np.inf:
-            # at most `room` entries can be above ‖r‖₁ / room; a shard without vertices has none
-            floor = certificate.residual_l1 / max(1, len(residual.candidates))
-            graph.backend.run(SelectCandidates(residual, max(_FIRST_FLOOR * unit, floor)))
+            select_candidates(iterate)
             budget -= graph.ids.limit
         pushed = iterate.push(
             goal,
@@ -85,6 +83,22 @@ def push_to_target(iterate: GlobalIterate) -> tuple[int, int]:
         if residual.floor == np.inf:
             break
     return rounds, vertices
+
+
+def select_candidates(iterate: GlobalIterate) -> None:
+    """Lists what pushes may begin with: a pass over the vertices."""
+    residual = iterate.workspace.residual
+    # at most `room` entries can be above ‖r‖₁ / room; a shard without vertices has none
+    floor = iterate.certificate.residual_l1 / max(1, len(residual.candidates))
+    floor = max(_FIRST_FLOOR * _unit(iterate), floor)
+    iterate.graph.backend.run(SelectCandidates(residual, floor))
+
+
+def _unit(iterate: GlobalIterate) -> float:
+    """θ at which the target is certainly met."""
+    options = iterate.options
+    scale = options.target_error * (1.0 - options.damping)
+    return float(scale * iterate.certificate.mass / iterate.graph.ids.count)
 
 
 def _remaining(iterate: GlobalIterate) -> float:

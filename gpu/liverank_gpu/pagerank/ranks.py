@@ -51,6 +51,8 @@ class Ranks:
             values[permutation.positions_of(ids)] = backend.device.to_device(equal)
         self._ties = ties
         self._free = free
+        self._written = backend.device.event()  # readers have streams of their own
+        self._written.record()
         self.count = len(values) - len(free)
         self.id_limit = len(values)
         self.error_bound = error_bound
@@ -71,7 +73,7 @@ class Ranks:
                 f"vertices[{place}]", int(vertices[place]), f"an id below {self.id_limit}"
             )
         device = self._backend.device
-        with device.reading():
+        with device.reading(self._written):
             values = self._values[self._permutation.positions_of(vertices)]
             ranks = device.to_host(values).astype(np.float64) / self._mass
         removed = np.flatnonzero(ranks == _FREE)
@@ -94,14 +96,14 @@ class Ranks:
     def top(self, k: int, offset: int = 0) -> tuple[NDArray[np.int64], Ranking]:
         """Ids and ranks of places offset … offset+k-1, highest first; ties by id."""
         last = min(offset + k, self.count)
-        with self._backend.device.reading():
+        with self._backend.device.reading(self._written):
             vertices, values = self._permutation.top_k(self._values, last)
         return vertices[offset:], values[offset:] / self._mass
 
     def to_numpy(self) -> Ranking:
         """float64[id_limit], all ranks on the host; 0 for a free id."""
         device = self._backend.device
-        with device.reading():
+        with device.reading(self._written):
             values = device.to_host(self._permutation.by_id(self._values))
             ranks = values.astype(np.float64) / self._mass
         ranks[ranks == _FREE] = 0.0
@@ -138,7 +140,7 @@ class RankReference:
         device = self._backend.device
         device.require("the ranks of a subscription", 8 * ranks.id_limit)
         self._permutation = ranks._permutation
-        with device.reading():
+        with device.reading(ranks._written):
             self._told: Array = ranks._values.astype(np.float64) / ranks._mass
             self._told[ranks._free] = 0.0
 
@@ -172,7 +174,7 @@ class RankReference:
         """
         self._follow(ranks)
         backend, mass = ranks._backend, ranks._mass
-        with backend.device.reading():
+        with backend.device.reading(ranks._written):
             values = ranks._values
             found, listed = backend.select.list_changed(
                 values, mass, self._told, threshold, _CAPACITY
@@ -201,7 +203,7 @@ class RankReference:
         """Brings the reference into the order and to the number of vertices of `ranks`."""
         xp, permutation = ranks._backend.xp, ranks._permutation
         added = ranks.id_limit - len(self._told)
-        with ranks._backend.device.reading():
+        with ranks._backend.device.reading(ranks._written):
             if added > 0:
                 self._told = xp.concatenate([self._told, xp.zeros(added)])
             if permutation is not self._permutation:

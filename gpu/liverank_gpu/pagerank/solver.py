@@ -15,7 +15,7 @@ from liverank_gpu.pagerank.gate import USELESS_BOUND
 from liverank_gpu.pagerank.global_iterate import GlobalIterate
 from liverank_gpu.pagerank.places import FirstPlaces, GraphVertices, ProvenPlaces, SettledTarget
 from liverank_gpu.pagerank.published import PublishedSolver
-from liverank_gpu.pagerank.push import push_to_target
+from liverank_gpu.pagerank.push import push_to_target, select_candidates
 from liverank_gpu.pagerank.strategies import Solve, Solved, Strategy
 from liverank_gpu.pagerank.sweeps import SWEEP_KINDS, iterate_to_tolerance, sweep_to_target
 from liverank_gpu.trace import Trace
@@ -214,6 +214,27 @@ def solver_of(
     if form == "published":
         return PublishedSolver(iterate, strategy)
     return AcceleratedSolver(iterate, strategy, asked, vertices)
+
+
+_IMPROVED_PART, _SWEEPS_AT_ONCE = 0.1, 4
+"""Of the target error, how far `improve` goes; and its sweeps in one call, at most."""
+
+
+def improve(iterate: GlobalIterate) -> tuple[float, bool]:
+    """Sweeps on from ranks that meet the target error to a tenth of it, so that small batches that
+    follow leave a bound which still does, and need no solve: a few sweeps a call.
+
+    Returns the error bound of ranks that can be published, and whether another call may help.
+    """
+    target, before = _IMPROVED_PART * iterate.options.target_error, iterate.error_bound
+    if not target < before <= iterate.options.target_error or iterate.stale or not iterate.solved:
+        return before, False
+    swept = sweep_to_target(iterate, _SWEEPS_AT_ONCE, target=target)
+    solved = Solved(swept.sweeps, iterate.graph.ids.count, swept.converged)
+    _, bound = gate.passed(iterate, solved)
+    if iterate.workspace.residual.floor == np.inf:
+        select_candidates(iterate)  # what a batch changes is listed from now on
+    return bound, target < bound < iterate.options.damping * before
 
 
 def warm_up_acceleration(iterate: GlobalIterate) -> None:

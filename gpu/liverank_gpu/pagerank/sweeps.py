@@ -537,12 +537,14 @@ def sweep_to_target(
     most_sweeps: int,
     kinds: Sequence[SweepKind] = SWEEP_KINDS,
     from_nothing: bool = False,
+    target: float | None = None,
 ) -> Swept:
     """Sweeps until the error bound is at most the target, of whatever kinds are fastest.
 
     from_nothing  whether to start from nothing (liverank_gpu.pagerank.sweeps) instead of from y
+    target        None: that of the options
     """
-    target = iterate.options.target_error
+    target = iterate.options.target_error if target is None else target
     goal = TargetError(iterate, target)
     if most_sweeps == 0 or (iterate.error_bound <= target and not from_nothing):
         return Swept(0, iterate.error_bound <= target)

@@ -89,6 +89,7 @@ class Ranking:
         """revision: that of the checkpoint; no lower one is published."""
         self._graph = graph
         self._engine = engine
+        self._improvable = False
         self._keyed = keyed
         self._positions = positions
         self._journal = journal
@@ -264,6 +265,7 @@ class Ranking:
     def _solve(self, solve: Solve, version: int, revision: int) -> RankedView:
         try:
             result = self._engine.update(*solve)
+            self._improvable = True
             kept = result.fallback == "equal" and self._views.is_ready
             self._watched.refresh()
             self._engine.end_stage("watched")
@@ -275,6 +277,17 @@ class Ranking:
             return ranked
         except DeviceLost as error:
             blame(self._journal, [applied.version for applied in self.unranked], error)
+
+    @property
+    def improvable(self) -> bool:
+        """Whether `improve` may help."""
+        return self._improvable and not self.unranked
+
+    def improve(self) -> None:
+        """Brings the ranks nearer than the target error, by a few sweeps: see Engine.improve. The
+        view stays as it is. Raises DeviceLost.
+        """
+        self._improvable = self._engine.improve()
 
     def _report(self, ranked: RankedView, version: int) -> None:
         """Says so if the ranks of a solve were refused."""

@@ -35,6 +35,10 @@ MAX_JOINING_SECONDS = 0.05
 """How long further batches may delay the ranking of earlier ones."""
 
 
+_QUIET_SECONDS = 0.05
+"""When nothing has come for so long, the ranks are brought nearer than the target error."""
+
+
 class Writer:
     """Batches that wait together are committed together (one fsync), applied one by one, deletions
     first, and ranked once; a batch that is to be ranked in another way ends such a group. For a
@@ -101,8 +105,13 @@ class Writer:
         self._refuse(self._queue.closed)
 
     def _take(self) -> list[PendingBatch] | Task | None:
-        idle = not self._scheduler and not self.analyses
-        return self._queue.take(idle, self.expiry.seconds_left())
+        idle, left = not self._scheduler and not self.analyses, self.expiry.seconds_left()
+        if not idle or not self.ranking.improvable:
+            return self._queue.take(idle, left)
+        work = self._queue.take(True, _QUIET_SECONDS)
+        if work == [] and not self._queue.queries:
+            self.ranking.improve()
+        return work
 
     def close(self, reason: Exception) -> None:
         """Releases the files, once the thread has ended."""

@@ -415,6 +415,8 @@ BESIDE_THE_GRAPH = {
     "stage_seconds",
     # refuses
     "run",
+    # does nothing
+    "improve",
     # of an engine without vertices
     "staging_buffer",
     "ranks_of",
