@@ -369,9 +369,10 @@ class _Traced(msgspec.Struct, frozen=True, kw_only=True):
     trace: Trace | None = None
 
 
-class PersonalizedAnswer(_Places, _Traced, frozen=True):
+class PersonalizedAnswer(_Places, _Traced, frozen=True, kw_only=True):
     """Best first; TopRanks says what `settled`, `settled_set`, `groups` and `ties` prove.
-    `ignored` are the unknown seeds that were left out; `trace` is set if it was asked for.
+    `ignored` are the unknown seeds that were left out; `trace` is set if it was asked for;
+    `refused` says why what was found first was no answer, so that this is of plain sweeps.
     """
 
     ranks: list[RankedVertex]
@@ -383,6 +384,7 @@ class PersonalizedAnswer(_Places, _Traced, frozen=True):
     method: str
     iterations: int
     ignored: list[Key]
+    refused: str | None = None
 
 
 class PersonalizedRanks(PersonalizedAnswer, frozen=True):

@@ -312,6 +312,9 @@ class PersonalizedAnswer(Body):
     iterations: int
     ignored: list[Key] = Field(description="unknown seeds that were left out")
     trace: Trace | None = Field(None, description="what each step did, if it was asked for")
+    refused: str | None = Field(
+        None, description="why what was found first was no answer, so that this is of plain sweeps"
+    )
 
 
 class PersonalizedRanks(PersonalizedAnswer):

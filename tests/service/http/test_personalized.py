@@ -6,16 +6,19 @@ import json
 import socket
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import httpx
 import networkx as nx
 import numpy as np
+import pyarrow as pa
 import pytest
 
-from liverank_gpu import PUBLISHED_METHODS
+from liverank_gpu import PUBLISHED_METHODS, Personalized
 from liverank_service.errors import NotAnsweredInTime
 from liverank_service.formats.seeds import SeedColumns
+from liverank_service.http.routes.personalized import answer_document
 from liverank_service.http.schemas import (
     PersonalizedAnswers,
     PersonalizedRanks,
@@ -426,3 +429,10 @@ def test_vertices_of_rank_zero_are_left_out_unless_they_are_asked_for(server: Se
     # a vertex that a batch lets walks reach joins
     server.http.post(f"{path}/batches", json={"insert": [["c", "e"]]}).raise_for_status()
     wait_for(lambda: len(server.http.get(f"{path}/watched/short").json()["ranks"]) == 5)
+
+
+def test_an_answer_says_why_another_was_refused() -> None:
+    places = Personalized(np.array([0]), np.array([1.0]), 0.5, 1, "pull", 9)
+    assert "refused" not in answer_document(pa.array([7]), places, [])
+    refused = answer_document(pa.array([7]), replace(places, refused="negative ranks"), [])
+    assert refused["refused"] == "negative ranks"

@@ -274,5 +274,6 @@ def answer_document(vertices: pa.Array, places: Personalized, ignored: list[Any]
         "method": places.method,
         "iterations": places.iterations,
         "ignored": ignored,
+        **({} if places.refused is None else {"refused": places.refused}),
         **trace_member(places),
     }
