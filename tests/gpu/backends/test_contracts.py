@@ -36,6 +36,7 @@ from liverank_gpu.pagerank.frontier import _expand
 from liverank_gpu.pagerank.sweeps import SWEEP_KINDS, Swept, sweep_to_target
 from liverank_gpu.types import Options
 from tests.gpu.backends.pushes import FIRST, LEAF, pushed, solved
+from tests.gpu.doubles import looked_after
 from tests.gpu.observed import observed
 
 pytestmark = pytest.mark.reference
@@ -340,12 +341,13 @@ def test_ranges_of_rows_hold_no_more_than_they_may(backend: Backend) -> None:
 
 
 def test_the_ranks_of_a_subscription_are_refused_with_their_size(backend: Backend) -> None:
+    backend, device = looked_after(backend)
     engine = _random_graph(backend, 100, 300)
     engine.update()
     ranks = engine.publish()
     with (
         patch("liverank_gpu.operations.device._SMALL_BYTES", 0),
-        patch.object(type(backend.device), "memory_available", lambda _: 799),
+        device.with_only(799),
         pytest.raises(OutOfMemory) as raised,
     ):
         RankReference(ranks)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -11,25 +10,10 @@ import pytest
 from liverank_gpu import EdgeBatch, Engine, Options, OutOfMemory
 from liverank_gpu.graph.dynamic_graph import DynamicGraph
 from liverank_gpu.operations.backend import Backend
-from liverank_gpu.operations.device import Array
+from tests.gpu.doubles import looked_after
 from tests.gpu.graph.model import apply, tiny_pools
 from tests.gpu.graphs import Model, is_slow, random_batch
 from tests.gpu.invariants import check_invariants
-
-
-class _Refusal:
-    """An allocator that refuses its n-th allocation."""
-
-    def __init__(self, backend: Backend, refused: int) -> None:
-        self.allocate = backend.device.allocate
-        self.refused = refused
-        self.asked = 0
-
-    def __call__(self, purpose: str, count: int, dtype: type[np.generic]) -> Array:
-        self.asked += 1
-        if self.asked == self.refused:
-            raise OutOfMemory(purpose, count, 0)
-        return self.allocate(purpose, count, dtype)
 
 
 def _arrays(graph: DynamicGraph) -> list[Any]:
@@ -44,6 +28,7 @@ def _arrays(graph: DynamicGraph) -> list[Any]:
 def test_each_allocation_that_fails_leaves_the_graph_as_it_was(
     loads: bool, backend: Backend
 ) -> None:
+    backend, device = looked_after(backend)
     for refused in range(1, 100):
         generator = np.random.default_rng(8)
         graph, model = DynamicGraph(backend, "uniform"), Model("uniform")
@@ -54,8 +39,7 @@ def test_each_allocation_that_fails_leaves_the_graph_as_it_was(
         # a batch that grows everything: scratch, vertices, both pools
         tips = np.arange(100)
         batch = EdgeBatch(np.full(100, 1), tips, tips[:3], tips[:3], 200)
-        refusal = _Refusal(backend, refused)
-        with tiny_pools(), patch.object(backend.device, "allocate", refusal):
+        with tiny_pools(), device.refusing(refused) as refusal:
             try:
                 graph.apply(batch)
             except OutOfMemory:
@@ -71,13 +55,11 @@ def test_each_allocation_that_fails_leaves_the_graph_as_it_was(
 def test_what_cannot_fit_is_refused_with_figures_before_anything_is_touched(
     backend: Backend,
 ) -> None:
+    backend, device = looked_after(backend)
     graph, model = DynamicGraph(backend, "uniform"), Model("uniform")
     apply(graph, model, EdgeBatch.of(insert=[(0, 1), (1, 2)]))
     before = _arrays(graph)
-    with (
-        patch.object(type(backend.device), "memory_available", lambda _: 1 << 30),
-        pytest.raises(OutOfMemory) as raised,
-    ):
+    with device.with_only(1 << 30), pytest.raises(OutOfMemory) as raised:
         graph.apply(EdgeBatch(vertices=2**30))
     assert raised.value.available == 1 << 30
     assert raised.value.needed == graph.bytes_needed(0, 2**30) > 39 * 2**30
@@ -86,11 +68,12 @@ def test_what_cannot_fit_is_refused_with_figures_before_anything_is_touched(
 
 
 def test_memory_for_a_batch_and_its_solve_can_be_asked_for_beforehand(backend: Backend) -> None:
+    backend, device = looked_after(backend)
     engine = Engine(Options(), backend)
     engine.apply(EdgeBatch.of(insert=[(0, 1), (1, 2)]))
     engine.update()
     before = engine.memory()
-    with patch.object(type(backend.device), "memory_available", lambda _: 1 << 30):
+    with device.with_only(1 << 30):
         engine.check_memory(1_000, 1_000_000)
         with pytest.raises(OutOfMemory) as raised:
             engine.check_memory(40_000_000, 3)
@@ -118,6 +101,7 @@ def test_what_a_batch_and_its_solve_take_is_no_more_than_was_said(
     vertices: int, backend: Backend
 ) -> None:
     generator = np.random.default_rng(2)
+    backend, device = looked_after(backend)
     engine = Engine(Options(), backend)
     sizes = (100_000, 25_000)
     if is_slow(backend):
@@ -126,9 +110,8 @@ def test_what_a_batch_and_its_solve_take_is_no_more_than_was_said(
     for size in sizes:
         ids = generator.integers(0, vertices, (2, size))
         held = sum(engine.memory().values())
-        with patch.object(type(backend.device), "require") as require:
-            engine.check_memory(size, vertices)
-        _, needed, _ = require.call_args.args
+        engine.check_memory(size, vertices)
+        needed = device.required
         engine.apply(EdgeBatch(ids[0], ids[1], vertices=vertices))
         engine.update()
         assert 0 < sum(engine.memory().values()) - held <= needed

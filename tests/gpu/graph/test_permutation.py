@@ -12,8 +12,8 @@ from liverank_gpu import STRATEGIES, EdgeBatch, Engine, InvalidValue, Options, O
 from liverank_gpu.graph.dynamic_graph import DynamicGraph
 from liverank_gpu.graph.vertices import VertexPermutation
 from liverank_gpu.operations.backend import Backend
-from liverank_gpu.operations.device import Array
 from liverank_gpu.types import Dangling, VertexOrder
+from tests.gpu.doubles import looked_after
 from tests.gpu.graphs import FAMILIES, Model, random_batch
 from tests.gpu.invariants import check_invariants
 
@@ -237,20 +237,11 @@ def test_each_allocation_of_a_load_that_fails_leaves_the_graph_as_it_was(backend
     batch = EdgeBatch.of(insert=[(4, 1), (4, 2), (0, 4)])
     empty = Model("uniform")
     empty.apply(EdgeBatch(vertices=3))
-    allocate = backend.device.allocate
+    backend, device = looked_after(backend)
     for refused in range(1, 80):
         graph = DynamicGraph(backend, "uniform", "degree")
         graph.apply(EdgeBatch(vertices=3))
-        asked = 0
-
-        def refusing(purpose: str, count: int, dtype: type[np.generic]) -> Array:
-            nonlocal asked
-            asked += 1
-            if asked == refused:  # noqa: B023
-                raise OutOfMemory(purpose, count, 0)
-            return allocate(purpose, count, dtype)
-
-        with patch.object(backend.device, "allocate", refusing):
+        with device.refusing(refused):
             try:
                 graph.apply(batch)
             except OutOfMemory:

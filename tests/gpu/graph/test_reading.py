@@ -14,6 +14,7 @@ from liverank_gpu.graph import reading
 from liverank_gpu.graph.reading import CapturedEdges
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.types import Dangling
+from tests.gpu.doubles import looked_after
 from tests.gpu.graphs import Model, random_batch
 
 Weighted = dict[tuple[int, int], float]
@@ -138,13 +139,13 @@ def test_too_many_out_edges_are_refused(backend: Backend) -> None:
 
 
 def test_a_copy_that_does_not_fit_is_refused(backend: Backend) -> None:
+    backend, device = looked_after(backend)
     engine = Engine(Options(), backend)
     sources = np.repeat(np.arange(1 << 14), 8)
     engine.apply(EdgeBatch(sources, np.arange(len(sources)) % (1 << 14)))
-    device = type(engine.internals.backend.device)
     with (
         patch("liverank_gpu.operations.device._SMALL_BYTES", 1 << 14),
-        patch.object(device, "memory_available", lambda _: 1 << 14),
+        device.with_only(1 << 14),
         pytest.raises(OutOfMemory, match="a copy of the edges"),
     ):
         engine.edge_reader.buffer()

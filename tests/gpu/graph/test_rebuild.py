@@ -12,8 +12,8 @@ import pytest
 from liverank_gpu import STRATEGIES, EdgeBatch, Engine, Options, OutOfMemory
 from liverank_gpu.graph.dynamic_graph import DynamicGraph
 from liverank_gpu.operations.backend import Backend
-from liverank_gpu.operations.device import Array
 from liverank_gpu.types import Dangling, VertexOrder
+from tests.gpu.doubles import looked_after
 from tests.gpu.graph.model import COUNTS
 from tests.gpu.graphs import Model, exact_ranks, random_batch
 from tests.gpu.invariants import check_invariants
@@ -88,7 +88,7 @@ def test_ranks_stay_certified_through_rebuilds(dangling: Dangling, backend: Back
 
 
 def test_each_allocation_that_fails_leaves_the_graph_as_it_was(backend: Backend) -> None:
-    allocate = backend.device.allocate
+    backend, device = looked_after(backend)
     for refused in range(1, 80):
         generator = np.random.default_rng(8)
         graph, model = DynamicGraph(backend, "uniform"), Model("uniform")
@@ -96,16 +96,7 @@ def test_each_allocation_that_fails_leaves_the_graph_as_it_was(backend: Backend)
         model.apply(first)
         graph.apply(first)
         batch = random_batch(generator, model, 60, removes=True)
-        asked = 0
-
-        def refusing(purpose: str, count: int, dtype: type[np.generic]) -> Array:
-            nonlocal asked
-            asked += 1
-            if asked == refused:  # noqa: B023
-                raise OutOfMemory(purpose, count, 0)
-            return allocate(purpose, count, dtype)
-
-        with always_rebuilt(), patch.object(backend.device, "allocate", refusing):
+        with always_rebuilt(), device.refusing(refused):
             try:
                 graph.apply(batch)
             except OutOfMemory:

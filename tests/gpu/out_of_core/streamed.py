@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -16,9 +15,11 @@ from liverank_gpu import (
     InvalidValue,
     Options,
     OutOfCorePrograms,
+    OutOfMemory,
     VertexProgram,
 )
 from liverank_gpu.operations.backend import Backend
+from tests.gpu.doubles import looked_after
 
 Columns = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]
 
@@ -46,22 +47,50 @@ def added(
 
 
 def least_memory(graph: OutOfCorePrograms, program: str | VertexProgram, **given: Any) -> int:
-    """What the error of a budget of one byte names."""
-    with (
-        patch.object(graph, "_memory", 1),
-        pytest.raises(InvalidValue, match="must be at least") as raised,
-    ):
+    """What the error of a graph whose budget is too small names."""
+    with pytest.raises(InvalidValue, match="must be at least") as raised:
         graph.run(program, **given)
     found = re.search(r"at least ([0-9,]+) bytes", str(raised.value))
     assert found
     return int(found[1].replace(",", ""))
 
 
-def small_budget(graph: OutOfCorePrograms, program: str) -> int:
-    """A little more than the least budget, if that is not enough for most graphs."""
-    least = least_memory(graph, program)
-    # for the triangles of each vertex, and so that there are fewer pairs of windows
-    return least + (1 << 15) if program == "trussness" else least
+def squeezed(
+    columns: Columns,
+    options: Options,
+    backend: Backend,
+    vertices: int,
+    program: str | VertexProgram,
+    more: int = 0,
+    **given: Any,
+) -> OutOfCorePrograms:
+    """A graph with the least budget for a program, and so much more."""
+    with added(columns, options, backend, 1, vertices) as graph:
+        least = least_memory(graph, program, **given)
+    return added(columns, options, backend, least + more, vertices)
+
+
+FOR_TRIANGLES = 1 << 15
+"""What trussness needs more, for the triangles of each vertex, and for fewer pairs of windows."""
+
+
+def without_locked_memory(backend: Backend) -> Backend:
+    """The same on a host that has none for all edges, which a stream asks for when it has its
+    buffers; those can be locked.
+    """
+    backend, device = looked_after(backend)
+    asked = [False]
+
+    def allocating(_: str) -> None:
+        asked[0] = False
+
+    def locking(count: int) -> None:
+        if not asked[0]:
+            asked[0] = True
+            raise OutOfMemory("page-locked memory", 4 * count, 0)
+
+    device.allocating, device.locking = allocating, locking
+    return backend
 
 
 def in_memory(columns: Columns, options: Options, backend: Backend, vertices: int) -> Engine:

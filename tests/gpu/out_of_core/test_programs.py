@@ -5,7 +5,6 @@ from __future__ import annotations
 import tracemalloc
 from collections.abc import Iterator
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -20,10 +19,18 @@ from liverank_gpu import (
 )
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.programs import Mode
-from liverank_gpu.out_of_core import ranking, windows
+from liverank_gpu.out_of_core import ranking
 from liverank_gpu.programs.algorithms import COMPONENTS, LEVELS, PAGERANK
 from liverank_gpu.types import VertexOrder
-from tests.gpu.out_of_core.streamed import Columns, added, in_memory, least_memory, network
+from tests.gpu.out_of_core.streamed import (
+    Columns,
+    added,
+    in_memory,
+    least_memory,
+    network,
+    squeezed,
+    without_locked_memory,
+)
 from tests.gpu.programs import oracle
 
 pytestmark = pytest.mark.usefixtures("small_windows")
@@ -35,16 +42,15 @@ def runs(
     columns: Columns, options: Options, backend: Backend, vertices: int, *named: Any, **given: Any
 ) -> Iterator[tuple[Any, OutOfCoreAnswer]]:
     """Each program in each mode that it has, with the least memory."""
-    with added(columns, options, backend, 1, vertices) as graph:
-        for program in named:
-            least = least_memory(graph, program, **given.get(program, {}))
+    for program in named:
+        own = given.get(program, {})
+        with squeezed(columns, options, backend, vertices, program, **own) as graph:
             for mode in MODES:
                 refuses = (program == "components" and options.directed and mode == MODES[0]) or (
                     program == "pagerank" and mode == MODES[1]
                 )
                 if not refuses:
-                    with patch.object(graph, "_memory", least):
-                        yield program, graph.run(program, mode, **given.get(program, {}))
+                    yield program, graph.run(program, mode, **own)
 
 
 @pytest.mark.any_thread_order
@@ -128,9 +134,8 @@ def test_a_users_program_that_is_not_monotone_gets_each_message_once(backend: Ba
     columns, options = network(), Options()
     engine = in_memory(columns, options, backend, 300)
     expected = engine.run(WALKS, source=3)
-    with added(columns, options, backend, 1, 300) as graph:
-        with patch.object(graph, "_memory", least_memory(graph, WALKS)):
-            found = graph.run(WALKS, source=3)
+    with squeezed(columns, options, backend, 300, WALKS) as graph:
+        found = graph.run(WALKS, source=3)
         with pytest.raises(InvalidValue, match=r"mode: 'asynchronous' .* 'synchronous' for walks"):
             graph.run(WALKS, "asynchronous")
     assert found.windows >= 4
@@ -146,10 +151,8 @@ def test_windows_without_an_active_in_neighbour_are_skipped(backend: Backend, mo
     path = np.arange(vertices - 1)
     for sources, targets, start in ((path, path + 1, 0), (path + 1, path, vertices - 1)):
         columns = sources, targets, np.ones(len(path), np.float32)
-        with added(columns, Options(), backend, 1, vertices) as graph:
-            least = least_memory(graph, "levels", source=start)
-            with patch.object(graph, "_memory", least):
-                found = graph.run("levels", mode, source=start)
+        with squeezed(columns, Options(), backend, vertices, "levels", source=start) as graph:
+            found = graph.run("levels", mode, source=start)
         expected = np.abs(np.arange(vertices) - start)
         assert found.answer.values.tolist() == expected.tolist()
         passes = found.answer.receipt.supersteps
@@ -174,14 +177,12 @@ def test_arrays_stay_within_the_budget(backend: Backend) -> None:
     columns, options = network(vertices, 12 * vertices), Options(weighted=True)
     streamed = 1 << 18
     memory = vertices * ranking.program_bytes(backend, "float64", weighted=True) + streamed
+    backend = without_locked_memory(backend)
     # on a device, the host has buffers as large as the windows, and what it keeps of the graph
     staged = 0 if backend.name != "cuda" else streamed + 20 * vertices
     for program, given in cases:
         for _ in range(2):  # the first run compiles
-            with (
-                patch.object(windows, "available_bytes", lambda: 0),
-                added(columns, options, backend, memory, vertices) as graph,
-            ):
+            with added(columns, options, backend, memory, vertices) as graph:
                 tracemalloc.start()
                 try:
                     found = graph.run(program, **given)
@@ -197,17 +198,15 @@ def test_a_budget_below_the_values_names_the_least(backend: Backend) -> None:
         least = least_memory(graph, "levels")
         graph.reserved = 100
         assert least_memory(graph, "levels") == least + 100
-        with patch.object(graph, "_memory", least + 100):
-            assert graph.run("levels", source=5).answer.values[5] == 0
+    with added(network(), Options(), backend, least + 100, 300) as graph:
+        graph.reserved = 100
+        assert graph.run("levels", source=5).answer.values[5] == 0
 
 
 def test_a_second_run_is_on_the_graph_of_the_first(backend: Backend) -> None:
-    with added(network(), Options(), backend, 1 << 20, 310) as graph:
-        least = least_memory(graph, "levels")
+    with squeezed(network(), Options(), backend, 310, "levels") as graph:
         first = graph.run("levels", source=3)
-        assert least_memory(graph, "levels") == least
-        graph.vertices = 400
-        assert least_memory(graph, "levels") == least
+        graph.vertices = 400  # the least budget is still enough
         assert graph.run("levels", source=3).answer.values.tolist() == first.answer.values.tolist()
         with pytest.raises(UnknownVertex, match="source"):
             graph.run("levels", source=310)

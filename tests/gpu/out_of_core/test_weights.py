@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import tracemalloc
 from typing import Any, get_args
-from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -21,10 +20,11 @@ from liverank_gpu import (
     verify,
 )
 from liverank_gpu.operations.backend import Backend
-from liverank_gpu.out_of_core import ranking, windows
+from liverank_gpu.out_of_core import ranking
 from liverank_gpu.out_of_core.spool import EdgeSpool, PackedEdges, padded
 from liverank_gpu.types import Dangling, EdgeBatch
 from tests.gpu.graphs import random_graph
+from tests.gpu.out_of_core.streamed import without_locked_memory
 
 Columns = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]
 
@@ -97,13 +97,13 @@ def assert_right(found: OutOfCoreRanks, columns: Columns, options: Options) -> N
     assert matrix.error_bound(found.ranks.to_numpy()) <= 2.0 * options.target_error
 
 
+@pytest.mark.usefixtures("small_windows")
 @pytest.mark.parametrize("directed", [True, False])
 @pytest.mark.parametrize("dangling", get_args(Dangling))
 def test_ranks_are_right(backend: Backend, dangling: Dangling, directed: bool) -> None:
     columns = repeated(1)
     options = Options(dangling=dangling, directed=directed, weighted=True, target_error=1e-9)
-    with patch.object(ranking, "_LEAST_STREAM", 1 << 12):
-        found = ranked(columns, options, backend, least_memory(columns, options, backend))
+    found = ranked(columns, options, backend, least_memory(columns, options, backend))
     assert found.windows > 2
     assert_right(found, columns, options)
 
@@ -162,8 +162,7 @@ def test_weights_come_from_page_locked_memory_too(backend: Backend) -> None:
         pytest.skip("on the host, edges come from the file")
     columns, options = repeated(4), Options(weighted=True, target_error=1e-8)
     inside = ranked(columns, options, backend, 1 << 17)
-    with patch.object(windows, "available_bytes", lambda: 0):
-        from_file = ranked(columns, options, backend, 1 << 17)
+    from_file = ranked(columns, options, without_locked_memory(backend), 1 << 17)
     assert (inside.in_memory, from_file.in_memory) == (True, False)
     assert np.array_equal(inside.ranks.to_numpy(), from_file.ranks.to_numpy())
 
@@ -177,13 +176,13 @@ def test_arrays_stay_within_the_budget(backend: Backend) -> None:
     values = vertices * ranking.vertex_bytes(backend, weighted=True)
     memory = values + (1 << 18)
     ranked(columns, options, backend, memory, vertices)  # compiles
-    with patch.object(windows, "available_bytes", lambda: 0):
-        tracemalloc.start()
-        try:
-            found = ranked(columns, options, backend, memory, vertices)
-            _, peak = tracemalloc.get_traced_memory()
-        finally:
-            tracemalloc.stop()
+    backend = without_locked_memory(backend)
+    tracemalloc.start()
+    try:
+        found = ranked(columns, options, backend, memory, vertices)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
     assert found.windows >= 2
     staged = 0 if backend.name != "cuda" else memory - values
     assert peak <= memory + staged + (1 << 18)

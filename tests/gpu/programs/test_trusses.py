@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import Any
-from unittest.mock import patch
 
 import networkx as nx
 import numpy as np
@@ -11,6 +10,7 @@ import pytest
 
 from liverank_gpu import Answer, EdgeBatch, Engine, InvalidValue, Options
 from liverank_gpu.operations.backend import Backend
+from tests.gpu.doubles import looked_after
 from tests.gpu.graphs import Model, random_batch
 from tests.gpu.programs import oracle
 
@@ -102,11 +102,11 @@ def test_bounds_that_are_not_final_are_bounds(backend: Backend) -> None:
 
 
 def test_lists_that_do_not_fit_are_made_again_in_parts(backend: Backend) -> None:
+    backend, device = looked_after(backend)
     engine = _cliques(backend, 12)
     whole = engine.run("trussness")
     assert whole.summary["partitions"] == 1
-    scarce: Any = 2 * 8 * 200  # bytes; 200 entries fit, a third of them
-    with patch.object(type(backend.device), "memory_available", lambda _: scarce):
+    with device.with_only(2 * 8 * 200):  # 200 entries fit, a third of them
         parts = engine.run("trussness")
     assert parts.summary["partitions"] > 3
     assert (parts.values == whole.values).all()

@@ -20,9 +20,12 @@ from liverank_gpu.operations.csr import Kernels
 from liverank_gpu.operations.published import ForwardPush
 
 
-def cpu_backend() -> Backend:
-    """The backend on all cores."""
-    device = CpuDevice()
+def cpu_backend(device: CpuDevice | None = None) -> Backend:
+    """The backend on all cores.
+
+    device  where its memory comes from; None: from the host
+    """
+    device = device or CpuDevice()
     graph = CpuGraph(device)
     rebuild = CpuRebuild(device, graph)
     tables = (

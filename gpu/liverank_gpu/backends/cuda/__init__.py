@@ -57,9 +57,12 @@ _COSTS = Costs(
 """An edge of a sweep takes about five picoseconds: launches weigh most on all but large graphs."""
 
 
-def make_backend(device: Device) -> Backend:
-    """The backend on a device: CuPy's, or one that runs the kernels on the CPU."""
-    cuda_device = CudaDevice(device)
+def make_backend(device: Device, operations: type[CudaDevice] = CudaDevice) -> Backend:
+    """The backend on a device: CuPy's, or one that runs the kernels on the CPU.
+
+    operations  on its memory, and its time
+    """
+    cuda_device = operations(device)
     launcher = Launcher(cuda_device)
     graph = CudaGraph(launcher)
     rebuild = CudaRebuild(launcher, graph)
@@ -181,8 +184,11 @@ class _Block:
         self.pointers = ctypes.addressof(self._pointers)
 
 
-def cuda_backend() -> Backend:
-    """The backend on CuPy's current device. Raises BackendUnavailable with the reason."""
+def cuda_backend(operations: type[CudaDevice] = CudaDevice) -> Backend:
+    """The backend on CuPy's current device. Raises BackendUnavailable with the reason.
+
+    operations  on its memory, and its time
+    """
     try:
         import cupy
 
@@ -277,5 +283,6 @@ def cuda_backend() -> Backend:
             reading=reading,
             multiprocessors=int(attributes["MultiProcessorCount"]),
             pages=pages,
-        )
+        ),
+        operations,
     )

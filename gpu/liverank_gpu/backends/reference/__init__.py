@@ -42,9 +42,12 @@ from liverank_gpu.operations.csr import Kernels
 from liverank_gpu.operations.published import ForwardPush
 
 
-def reference_backend() -> Backend:
-    """The backend in NumPy."""
-    device, graph = CpuDevice(), ReferenceGraph()
+def reference_backend(device: CpuDevice | None = None) -> Backend:
+    """The backend in NumPy.
+
+    device  where its memory comes from; None: from the host
+    """
+    device, graph = device or CpuDevice(), ReferenceGraph()
     tables = (
         SWEEPS,
         MULTIVECTOR,
