@@ -19,7 +19,6 @@ from liverank_gpu.operations.graph import (
     PageOperations,
     RebuildOperations,
 )
-from liverank_gpu.operations.published import ForwardPush
 from liverank_gpu.operations.residual import (
     FrontierOperations,
     PushResult,
@@ -94,6 +93,7 @@ class Costs:
     round_overhead  a round of a push over hardly any vertices, where it takes exchanges
     sweep_overhead  a sweep over hardly any edges
     exchange        a collective operation of shards, for each shard, over hardly any data
+    forward_edge    one edge of a published lightweight push, in edges of a pull
     sparse_part     a set of fewer vertices than one in this many of all is cheaper as a list than
                     as flags over all of them; 0 if none is
     queries         those of personalized queries
@@ -105,6 +105,7 @@ class Costs:
     sparse_part: int
     round_overhead: float = 0.0
     exchange: float = 0.0
+    forward_edge: float = 1.5
     queries: QueryCosts = QueryCosts()
     pages: PageRule = PageRule()
 
@@ -137,7 +138,6 @@ class Backend:
     graph: GraphOperations
     rebuild: RebuildOperations
     frontier: FrontierOperations
-    forward_push: ForwardPush
     sweeps: SweepOperations
     multivector: MultivectorOperations
     select: SelectOperations

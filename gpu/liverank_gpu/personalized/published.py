@@ -28,7 +28,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from liverank_gpu.operations.published import ForwardState, Mode, WorkList
+from liverank_gpu.operations.published import (
+    DetectListed,
+    ForwardState,
+    Mode,
+    PullListed,
+    PushInOnePass,
+    PushListed,
+    TakeListed,
+    WorkList,
+)
 from liverank_gpu.personalized.certified_top_k import certified_top_k
 from liverank_gpu.personalized.iterate import PersonalizedIterate
 from liverank_gpu.personalized.query import QueryContext
@@ -52,7 +61,6 @@ class PublishedQuery:
         self.query = query
         self.iterations = 0
         self._pool, self._graph, self._vertices = context.pool, context.graph, context.vertices
-        self._operations = context.graph.backend.forward_push
         graph, device = self._graph, self._graph.backend.device
         contributions = device.allocate(_PURPOSE, graph.columns, np.float64)
         lists = [device.allocate(_PURPOSE, graph.vertices, np.int32) for _ in range(3)]
@@ -70,7 +78,11 @@ class PublishedQuery:
         self.threshold = share * self.iterate.rhs_scale / ((2.0 + share) * vertices)
         self._steps: list[TraceStep] = []
         self._modes: set[Mode] = set()
-        self._follow(self._operations.detect(graph.view, self.state, self.threshold))
+        self._follow(self._detected())
+
+    def _detected(self) -> WorkList:
+        graph = self._graph
+        return graph.backend.run(DetectListed(graph.view, self.state, self.threshold))
 
     def _follow(self, own_list: WorkList) -> None:
         """Takes the list of the next iteration."""
@@ -85,7 +97,7 @@ class PublishedQuery:
     @property
     def cost_difference(self) -> float:
         """Ψ: what the next iteration costs by `pushopt` more than by `pull`, in edges of a pull."""
-        return self._operations.pushed_edge * self.work_list.edges - self._graph.arcs
+        return self._graph.backend.costs.forward_edge * self.work_list.edges - self._graph.arcs
 
     @property
     def mode(self) -> Mode:
@@ -96,12 +108,28 @@ class PublishedQuery:
         return method
 
     def step(self) -> None:
-        """One iteration."""
-        graph, mode, damping = self._graph, self.mode, self.query.options.damping
+        """One iteration. Every u of the list takes x = r[u], before anything is sent:
+
+            y[u] += x,  r[u] = αℓx/d(u),  r[v] += α·x/d(u) for each out-neighbour v,
+
+        times the weight of the edge if there are weights; then the next list has every v with
+        r[v] > θ.
+        """
+        graph, state, mode = self._graph, self.state, self.mode
         if self.query.trace:
             self._trace(mode)
-        lists = (graph.in_rows(), self.state, self.own_list)
-        self._follow(self._operations.iterate(graph.view, *lists, mode, damping, self.threshold))
+        run, listed = graph.backend.run, (graph.view, state, self.own_list)
+        damping = self.query.options.damping
+        if mode == "push":
+            self._follow(run(PushInOnePass(*listed, damping, self.threshold)))
+        else:
+            if mode == "pull":
+                state.contributions.fill(0.0)
+                run(TakeListed(*listed, damping))
+                run(PullListed(graph.view, graph.in_rows(), state))
+            else:
+                run(PushListed(*listed, damping))
+            self._follow(self._detected())
         self._modes.add(mode)
         self.iterations += 1
 

@@ -49,7 +49,6 @@ from liverank_gpu.operations.graph import (
     UpdateCounts,
     UpdateRules,
 )
-from liverank_gpu.operations.published import ForwardPush
 from liverank_gpu.operations.sweeps import PartialSweeps
 from liverank_gpu.pagerank.frontier import TouchedVertices
 from liverank_gpu.sharded.columns import CHUNK, Columns, Numbering, Router
@@ -331,7 +330,6 @@ class ShardGraph(DynamicGraph):
             costs=shard_costs(local.costs, communicator.size),
             run=run,
             sweeps=PartialSweeps(local.sweeps),
-            forward_push=ForwardPush(run, local.forward_push.pushed_edge),
             multivector=ShardedMultivector(local, communicator),
         )
         self._communicator = communicator

@@ -19,7 +19,7 @@ from liverank_gpu.backends.reference.sets import PUBLISHED as PUBLISHED_OPERATIO
 from liverank_gpu.backends.reference.solve import MULTIVECTOR, RESIDUAL, SWEEPS
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.csr import Csr, Operation, Run
-from liverank_gpu.operations.published import ForwardPush, ForwardState, WorkList
+from liverank_gpu.operations.published import ForwardState, WorkList
 from liverank_gpu.operations.residual import Push, Residual, ResidualDelta
 from liverank_gpu.operations.sweeps import OrthominState, SumInDegrees, Sweep, SweepResult
 from liverank_gpu.pagerank.strategies import STRATEGIES
@@ -214,8 +214,7 @@ def test_operations_are_those_of_the_reference(kind: str, backend: Backend) -> N
     seen, options = set[str](), OPTIONS[kind]
     parts: dict[str, Any] = {name: _Beside(name, backend, seen) for name in COMPARED}
     run = _run_beside(backend.run, seen)
-    forward_push = ForwardPush(run, backend.forward_push.pushed_edge)
-    engine = Engine(options, replace(backend, run=run, forward_push=forward_push, **parts))
+    engine = Engine(options, replace(backend, run=run, **parts))
     reference = RankReference(engine.publish())
     solves = [*product(("auto", *STRATEGIES), ("accelerated", "published"))]
     for number, batch in enumerate(_batches(options, 300, 800, len(solves))):

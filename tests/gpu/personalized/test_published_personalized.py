@@ -49,7 +49,7 @@ def _query(method: str, **options: Any) -> PersonalizedQuery:
 
 
 def _reference(engine: Engine, query: PersonalizedQuery, backend: Backend) -> WangReference:
-    return reference_of(engine, query, backend.forward_push.pushed_edge)
+    return reference_of(engine, query, backend.costs.forward_edge)
 
 
 def _started(engine: Engine, query: PersonalizedQuery) -> PublishedQuery:
@@ -111,13 +111,13 @@ def test_every_family_is_certified(method: str, family: str, backend: Backend) -
 def test_a_hybrid_changes_its_mode_in_both_directions(backend: Backend) -> None:
     # residual moves between a hub, of 100 out-edges, and its leaves, which have 300 together
     hub, leaves = np.zeros(100, np.int64), np.arange(1, 101)
-    engine = Engine(Options(), backend)
+    costs = replace(backend.costs, forward_edge=2.0)
+    engine = Engine(Options(), replace(backend, costs=costs))
     targets = [leaves, hub, np.full(100, 101), np.full(100, 102)]
     engine.apply(EdgeBatch(np.concatenate([hub, *[leaves] * 3]), np.concatenate(targets)))
-    with patch.object(backend.forward_push, "pushed_edge", 2.0):
-        answer = engine.personalized(
-            np.array([0]), method="hybrid", form="published", target_error=0.1, trace=True
-        )
+    answer = engine.personalized(
+        np.array([0]), method="hybrid", form="published", target_error=0.1, trace=True
+    )
     assert answer.method == "hybrid"
     assert answer.trace is not None
     steps = answer.trace.steps

@@ -124,7 +124,7 @@ def test_each_iteration_is_that_of_the_paper(
             for each in (one, engine):
                 each.apply(batch)
             query = published(method, 1e-2)
-            reference = reference_of(one, query, backend.forward_push.pushed_edge)
+            reference = reference_of(one, query, backend.costs.forward_edge)
             running = Running(workers, engine, query)
             assert_iterations(running, reference, method)
             assert running.parts[0].iterations > 5
@@ -132,7 +132,7 @@ def test_each_iteration_is_that_of_the_paper(
             assert reference.exact_error() <= answer.error_bound <= 1e-2 * (1.0 + 1e-9)
             assert_certified(one, query, answer)
             # the workspaces are zero again: the next query begins as the first
-            again = reference_of(one, query, backend.forward_push.pushed_edge)
+            again = reference_of(one, query, backend.costs.forward_edge)
             assert_iterations(Running(workers, engine, query), again, method)
 
 

@@ -17,7 +17,6 @@ from liverank_gpu.backends.cpu.select import CpuSelect
 from liverank_gpu.backends.cpu.sweeps import MULTIVECTOR, SWEEPS, CpuMultivector, CpuSweeps
 from liverank_gpu.operations.backend import HOST_COSTS, Backend
 from liverank_gpu.operations.csr import Kernels
-from liverank_gpu.operations.published import ForwardPush
 
 
 def cpu_backend(device: CpuDevice | None = None) -> Backend:
@@ -38,16 +37,14 @@ def cpu_backend(device: CpuDevice | None = None) -> Backend:
         PROGRAM_OPERATIONS,
         ANALYSIS,
     )
-    run = Kernels(*tables)
     return Backend(
         name="cpu",
         costs=HOST_COSTS,
-        run=run,
+        run=Kernels(*tables),
         device=device,
         graph=graph,
         rebuild=rebuild,
         frontier=CpuFrontier(),
-        forward_push=ForwardPush(run, pushed_edge=1.5),
         sweeps=CpuSweeps(),
         multivector=CpuMultivector(),
         select=CpuSelect(device),

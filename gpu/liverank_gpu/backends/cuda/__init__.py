@@ -32,12 +32,12 @@ from liverank_gpu.errors import BackendUnavailable
 from liverank_gpu.operations.backend import Backend, Costs, QueryCosts
 from liverank_gpu.operations.csr import Kernels
 from liverank_gpu.operations.device import Array, Event
-from liverank_gpu.operations.published import ForwardPush
 
 _COSTS = Costs(
     pushed_edge=12.0,
     sweep_overhead=1.2e7,
     sparse_part=0,
+    forward_edge=4.0,
     exchange=2e7,
     queries=QueryCosts(
         alone=2.6e8,
@@ -89,7 +89,6 @@ def make_backend(device: Device, operations: type[CudaDevice] = CudaDevice) -> B
         graph=graph,
         rebuild=rebuild,
         frontier=frontier,
-        forward_push=ForwardPush(run, pushed_edge=4.0),
         sweeps=sweeps,
         multivector=multivector,
         select=CudaSelect(launcher),

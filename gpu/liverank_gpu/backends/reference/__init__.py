@@ -39,7 +39,6 @@ from liverank_gpu.backends.reference.solve import (
 )
 from liverank_gpu.operations.backend import HOST_COSTS, Backend
 from liverank_gpu.operations.csr import Kernels
-from liverank_gpu.operations.published import ForwardPush
 
 
 def reference_backend(device: CpuDevice | None = None) -> Backend:
@@ -58,16 +57,14 @@ def reference_backend(device: CpuDevice | None = None) -> Backend:
         PROGRAM_OPERATIONS,
         ANALYSIS,
     )
-    run = Kernels(*tables)
     return Backend(
         name="reference",
         costs=HOST_COSTS,
-        run=run,
+        run=Kernels(*tables),
         device=device,
         graph=graph,
         rebuild=ReferenceRebuild(graph),
         frontier=ReferenceFrontier(),
-        forward_push=ForwardPush(run, pushed_edge=1.5),
         sweeps=ReferenceSweeps(),
         multivector=ReferenceMultivector(),
         select=ReferenceSelect(device),
