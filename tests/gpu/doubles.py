@@ -18,8 +18,14 @@ from liverank_gpu.backends.cuda.device import CudaDevice
 from liverank_gpu.backends.reference import reference_backend
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.device import Array, DeviceOperations
+from liverank_gpu.operations.sweeps import PartialSweeps
 from tests.cuda_emulator.emulated import emulated_device
 from tests.gpu.graphs import is_emulated
+
+
+def sweeping_singly(backend: Backend) -> Backend:
+    """The same, which runs sweeps one at a time."""
+    return replace(backend, sweeps=PartialSweeps(backend.sweeps))
 
 
 class Refusal:

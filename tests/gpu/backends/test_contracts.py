@@ -36,7 +36,7 @@ from liverank_gpu.pagerank.frontier import _expand
 from liverank_gpu.pagerank.sweeps import SWEEP_KINDS, Swept, sweep_to_target
 from liverank_gpu.types import Options
 from tests.gpu.backends.pushes import FIRST, LEAF, pushed, solved
-from tests.gpu.doubles import looked_after
+from tests.gpu.doubles import looked_after, sweeping_singly
 from tests.gpu.observed import observed
 
 pytestmark = pytest.mark.reference
@@ -291,7 +291,7 @@ def test_a_target_that_is_met_exactly_is_met(backend: Backend) -> None:
 
 
 def test_orthomin_keeps_its_weights_until_it_starts_afresh(backend: Backend) -> None:
-    engine = _random_graph(backend, 300, 900)
+    engine = _random_graph(sweeping_singly(backend), 300, 900)
     seen = set()
 
     def look(step: OrthominProducts, run: Callable[[], Any]) -> Any:
@@ -303,10 +303,7 @@ def test_orthomin_keeps_its_weights_until_it_starts_afresh(backend: Backend) -> 
 
     iterate = engine.internals.iterate
     iterate.reset()
-    with (
-        patch.object(type(backend.sweeps), "most_fused", lambda *_: 1),
-        observed(OrthominProducts, look),
-    ):
+    with observed(OrthominProducts, look):
         sweep_to_target(iterate, 30, [kind for kind in SWEEP_KINDS if kind.accelerated])
     assert seen == {(True, True), (False, False)}
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import replace
 from itertools import pairwise
 from math import inf
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -28,15 +26,11 @@ from liverank_gpu.operations.sweeps import (
 )
 from liverank_gpu.pagerank.iterate import ContributionBuffers, Deflation
 from liverank_gpu.pagerank.sweeps import SWEEP_KINDS, iterate_to_tolerance, sweep_to_target
+from tests.gpu.doubles import sweeping_singly
 from tests.gpu.observed import observed
 
 KINDS = [Options(), Options(dangling="self-loop", weighted=True)]
 IDS = [f"{each.dangling}{' weighted' * each.weighted}" for each in KINDS]
-
-
-def _single(backend: Backend) -> Any:
-    """A context in which sweeps are run one at a time."""
-    return patch.object(type(backend.sweeps), "most_fused", lambda *_: 1)
 
 
 def _loaded(options: Options, backend: Backend) -> Engine:
@@ -77,12 +71,10 @@ def _error(engine: Engine) -> float:
 def test_a_solve_takes_the_same_sweeps_to_the_same_bound(
     options: Options, backend: Backend
 ) -> None:
-    engine = _loaded(replace(options, target_error=1e-6), backend)
-    iterate = engine.internals.iterate
-
-    def solved() -> tuple[int, float]:
+    def solved(backend: Backend) -> tuple[int, float]:
+        engine = _loaded(replace(options, target_error=1e-6), backend)
+        iterate = engine.internals.iterate
         iterate.exclude_free()
-        iterate.unguessable = 0
         swept = sweep_to_target(iterate, 200, from_nothing=True)
         assert swept.converged
         assert _error(engine) <= iterate.error_bound <= 1e-6
@@ -95,10 +87,9 @@ def test_a_solve_takes_the_same_sweeps_to_the_same_bound(
         launched.append(len(results))
         return results
 
-    with _single(backend):
-        sweeps, bound = solved()
+    sweeps, bound = solved(sweeping_singly(backend))
     with observed(FusedSweeps, look), observed(FusedOrthomin, look):
-        fused_sweeps, fused_bound = solved()
+        fused_sweeps, fused_bound = solved(backend)
     assert fused_sweeps == sweeps > 20
     assert fused_bound == pytest.approx(bound, rel=1e-3)
     # the other sweeps are a guess, and those of which only one may follow
@@ -110,15 +101,13 @@ def test_a_solve_takes_the_same_sweeps_to_the_same_bound(
 def test_a_solve_by_the_published_stop_rule_takes_the_same_sweeps(
     options: Options, backend: Backend
 ) -> None:
-    engine = _loaded(replace(options, tolerance=1e-8), backend)
-    iterate = engine.internals.iterate
-    iterate.exclude_free()
-    with _single(backend):
-        expected = iterate_to_tolerance(iterate, 200, from_nothing=True)
-        bound = iterate.error_bound
-    iterate.unguessable = 0
-    assert iterate_to_tolerance(iterate, 200, from_nothing=True) == expected
-    assert iterate.error_bound == pytest.approx(bound, rel=1e-3)
+    found = []
+    for each in (sweeping_singly(backend), backend):
+        iterate = _loaded(replace(options, tolerance=1e-8), each).internals.iterate
+        iterate.exclude_free()
+        swept = iterate_to_tolerance(iterate, 200, from_nothing=True)
+        found.append((swept, iterate.error_bound))
+    assert found[1] == (found[0][0], pytest.approx(found[0][1], rel=1e-3))
     assert iterate_to_tolerance(iterate, 7, from_nothing=True).sweeps == 7
 
 
@@ -282,14 +271,13 @@ def test_only_small_graphs_are_fused(backend: Backend) -> None:
 
 
 def test_accelerated_sweeps_alone_are_fused_between_new_weights(backend: Backend) -> None:
-    engine = _loaded(Options(target_error=1e-9), backend)
-    iterate = engine.internals.iterate
     kinds = [kind for kind in SWEEP_KINDS if kind.accelerated and kind.mean_corrected]
-    iterate.exclude_free()
     found = []
-    for single in (True, False):
+    for each in (sweeping_singly(backend), backend):
+        engine = _loaded(Options(target_error=1e-9), each)
+        iterate = engine.internals.iterate
+        iterate.exclude_free()
         iterate.reset()
-        with _single(backend) if single else nullcontext():
-            found.append((sweep_to_target(iterate, 300, kinds), _error(engine)))
+        found.append((sweep_to_target(iterate, 300, kinds), _error(engine)))
         assert _error(engine) <= iterate.error_bound <= 1e-9
     assert abs(found[0][0].sweeps - found[1][0].sweeps) <= 2

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -19,6 +18,7 @@ from liverank_gpu.operations.sweeps import (
     SweepResult,
 )
 from liverank_gpu.pagerank.sweeps import SWEEP_KINDS, sweep_to_target
+from tests.gpu.doubles import sweeping_singly
 from tests.gpu.observed import observed
 
 ACCELERATED = [kind for kind in SWEEP_KINDS if kind.accelerated]
@@ -109,7 +109,7 @@ def test_a_step_is_what_its_definition_says(
     weights = (
         random.uniform(0.1, 5.0, len(sources)).astype(np.float32) if options.weighted else None
     )
-    engine = Engine(options, backend)
+    engine = Engine(options, sweeping_singly(backend))
     engine.apply(EdgeBatch(sources, targets, vertices=vertices, weights=weights))
     iterate, model = engine.internals.iterate, Model(engine)
     iterate.reset()
@@ -135,7 +135,6 @@ def test_a_step_is_what_its_definition_says(
         return taken
 
     with (
-        patch.object(type(backend.sweeps), "most_fused", lambda *_: 1),
         observed(OrthominProducts, before),
         observed(OrthominUpdate, after),
     ):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -17,6 +16,7 @@ from liverank_gpu.operations.csr import GraphView
 from liverank_gpu.pagerank.sweeps import SWEEP_KINDS, sweep_to_target
 from liverank_gpu.types import Dangling
 from tests.cuda_emulator.emulated import emulated_backend
+from tests.gpu.doubles import sweeping_singly
 from tests.gpu.graphs import error_of
 
 VERTICES = 300
@@ -249,11 +249,10 @@ def test_a_restarted_engine_builds_them_at_its_first_batch(paging: Backend) -> N
     engine.update("static")
     assert engine.memory()["pages"] > 0
     snapshot = engine.capture(engine.staging_buffer()).snapshot()
-    other = Engine(Options(), paging)
+    other = Engine(Options(), sweeping_singly(paging))
     other.restore(snapshot)
     other.update("static")
     assert "pages" not in other.memory()
     other.apply(EdgeBatch.of([(0, 1), (1, 7)]))
-    with patch.object(type(paging.sweeps), "most_fused", lambda *_: 1):
-        other.update("static")
+    other.update("static")
     assert other.memory()["pages"] > 0
