@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from liverank_gpu.operations.backend import Backend
+from tests.gpu.doubles import looked_after
 
 pytestmark = pytest.mark.reference
 
@@ -92,14 +93,10 @@ def test_all_entries_are_found_with_little_room(backend: Backend) -> None:
 
 
 def test_of_many_equal_entries_few_are_copied(backend: Backend) -> None:
-    values, copied = backend.device.to_device(np.ones(50_000)), []
-    to_host = type(backend.device).to_host
-
-    def copy(device: Any, array: Any) -> Any:
-        copied.append(len(array))
-        return to_host(device, array)
-
-    with patch.object(type(backend.device), "to_host", copy):
-        ids, _ = backend.select.top_k(values, 3, lambda positions: 49_999 - positions)
+    backend, device = looked_after(backend)
+    copied: list[int] = []
+    device.copying = lambda array: copied.append(len(array))
+    values = device.to_device(np.ones(50_000))
+    ids, _ = backend.select.top_k(values, 3, lambda positions: 49_999 - positions)
     assert ids.tolist() == [0, 1, 2]
     assert max(copied) < 10_000

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -19,6 +18,7 @@ from liverank_gpu import (
     StagingBuffer,
 )
 from tests.cuda_emulator.emulated import emulated_backend
+from tests.gpu.doubles import looked_after
 
 
 class IllegalAddress(RuntimeError):
@@ -39,16 +39,17 @@ STEPS: dict[str, Step] = {
 
 @pytest.mark.parametrize("step", STEPS)
 def test_a_device_that_is_lost_while_edges_are_read_is_told(step: str) -> None:
-    engine = Engine(Options(), emulated_backend())
+    backend, device = looked_after(emulated_backend())
+    engine = Engine(Options(), backend)
     engine.apply(EdgeBatch.of(insert=[(0, 1), (1, 2)]))
     reader = engine.edge_reader
     buffer = reader.buffer()
     captured = reader.capture(buffer)
     error = IllegalAddress("an illegal memory access was encountered")
-    device = type(engine.internals.backend.device)
-    with (
-        patch.object(device, "to_host", side_effect=error),
-        patch.object(device, "synchronize", side_effect=error),
-        pytest.raises(DeviceLost, match="illegal memory access"),
-    ):
+
+    def lost(*_: object) -> None:
+        raise error
+
+    device.copying = device.waiting = lost
+    with pytest.raises(DeviceLost, match="illegal memory access"):
         STEPS[step](reader, buffer, captured)

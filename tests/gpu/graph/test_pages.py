@@ -25,6 +25,7 @@ from liverank_gpu.operations.backend import Backend, PageRule
 from liverank_gpu.operations.csr import PagedLists
 from liverank_gpu.operations.graph import EdgeChanges
 from tests.cuda_emulator.emulated import PAGES, emulated_backend, emulated_device
+from tests.gpu.doubles import looked_after
 
 RANDOM_EDGES = 4000
 VERTICES = 300
@@ -301,15 +302,14 @@ def test_a_device_with_little_shared_memory_has_no_pages() -> None:
 
 
 def test_memory_decides_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    graph = DynamicGraph(paging(), "uniform", "given")
+    backend, device = looked_after(paging())
+    graph = DynamicGraph(backend, "uniform", "given")
     graph.apply(skewed(np.random.default_rng(10), RANDOM_EDGES))
-    device = type(graph.backend.device)
-    available = 0
-    monkeypatch.setattr(device, "memory_available", lambda _: available)
+    device.available = 0
     monkeypatch.setattr("liverank_gpu.operations.device._SMALL_BYTES", 0)
     graph.in_pages.want()
     assert graph.sweep_view(1.0).pages is None
-    available = 1 << 30
+    device.available = 1 << 30
     graph.in_pages.want()
     assert graph.sweep_view(1.0).pages is None  # it is asked again when it has grown
     graph.in_pages.drop()
@@ -328,7 +328,8 @@ def test_memory_decides_too(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_many_sweeps_by_rows_build_them_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    graph = DynamicGraph(paging(), "uniform", "given")
+    backend, device = looked_after(paging())
+    graph = DynamicGraph(backend, "uniform", "given")
     graph.apply(skewed(np.random.default_rng(15), RANDOM_EDGES))
     by_rows = [False] * in_pages.SWEEPS_BY_ROWS
 
@@ -343,7 +344,7 @@ def test_many_sweeps_by_rows_build_them_too(monkeypatch: pytest.MonkeyPatch) -> 
     graph.in_pages.drop()
     assert swept(1) == [*by_rows, True]
     # without memory, rows are read as ever
-    monkeypatch.setattr(type(graph.backend.device), "memory_available", lambda _: 0)
+    device.available = 0
     monkeypatch.setattr("liverank_gpu.operations.device._SMALL_BYTES", 0)
     graph.in_pages.drop()
     assert swept(5) == [*by_rows, *[False] * 5]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from unittest.mock import patch
 
 import numpy as np
@@ -12,12 +13,14 @@ from liverank_gpu.errors import OutOfMemory
 from liverank_gpu.graph import in_pages
 from liverank_gpu.graph.dynamic_graph import DynamicGraph
 from liverank_gpu.operations.csr import PagedLists
+from tests.gpu.doubles import TestDevice, looked_after
 from tests.gpu.graph.test_pages import RANDOM_EDGES, VERTICES, paging, skewed
 
 
 def test_solves_have_no_pages_because_of_queries(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(in_pages, "SWEEPS_BY_ROWS", 3)
-    graph = DynamicGraph(paging(), "uniform", "given")
+    backend, device = looked_after(paging())
+    graph = DynamicGraph(backend, "uniform", "given")
     graph.apply(skewed(np.random.default_rng(15), RANDOM_EDGES))
 
     def lists(of_query: bool) -> PagedLists | None:
@@ -35,7 +38,7 @@ def test_solves_have_no_pages_because_of_queries(monkeypatch: pytest.MonkeyPatch
     graph.apply(EdgeBatch.of([(0, VERTICES - 1)]))
     assert lists(of_query=False) is lists(of_query=True) is not None
     # nor are they without them, where memory refused a query, or a batch needed that of its pages
-    for shortage in (_refused_to_a_query, _taken_from_queries):
+    for shortage in (_refused_to_a_query, partial(_taken_from_queries, device)):
         graph.in_pages.drop()
         assert lists(of_query=False) is None
         shortage(graph)
@@ -61,10 +64,9 @@ def _refused_to_a_query(graph: DynamicGraph) -> None:
             graph.sweep_view(1.0, of_query=True)
 
 
-def _taken_from_queries(graph: DynamicGraph) -> None:
+def _taken_from_queries(device: TestDevice, graph: DynamicGraph) -> None:
     for _ in range(4):
         graph.sweep_view(1.0, of_query=True)
     assert graph.in_pages.kept
-    short = patch.object(type(graph.backend.device), "memory_available", return_value=1 << 20)
-    with short, pytest.raises(OutOfMemory):
+    with device.with_only(1 << 20), pytest.raises(OutOfMemory):
         graph.in_pages.require("a batch", 1 << 40)

@@ -107,7 +107,9 @@ def test_a_solve_by_the_published_stop_rule_takes_the_same_sweeps(
         iterate.exclude_free()
         swept = iterate_to_tolerance(iterate, 200, from_nothing=True)
         found.append((swept, iterate.error_bound))
-    assert found[1] == (found[0][0], pytest.approx(found[0][1], rel=1e-3))
+    (swept, bound), (expected, expected_bound) = found
+    assert swept == expected
+    assert bound == pytest.approx(expected_bound, rel=1e-3)
     assert iterate_to_tolerance(iterate, 7, from_nothing=True).sweeps == 7
 
 

@@ -10,7 +10,7 @@ import pytest
 from liverank_gpu import PROGRAMS, EdgeBatch, Engine, InvalidValue, Options, OutOfMemory, ProgramRun
 from liverank_gpu.operations.analysis import CoreNumbers
 from liverank_gpu.operations.backend import Backend
-from liverank_gpu.pagerank.iterate import Workspace
+from tests.gpu.doubles import looked_after
 from tests.gpu.observed import observed
 
 KINDS: list[dict[str, Any]] = [
@@ -145,20 +145,20 @@ def test_a_run_for_whose_copy_there_is_no_memory_fails_and_the_batch_stands(
     assert len(engine.run("levels").values) == 30  # needs no copy
 
 
-def test_a_batch_for_whose_ranks_there_is_no_memory_costs_a_run_nothing(
-    backend: Backend, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_batch_for_whose_ranks_there_is_no_memory_costs_a_run_nothing(backend: Backend) -> None:
+    backend, device = looked_after(backend)
     engine = _engine(backend)
     expected = engine.run("levels").values.tolist()
     run = engine.programs.begin("levels")
 
-    def fails(*_: Any) -> None:
-        raise OutOfMemory("the ranks", 2, 1)
+    def allocating(purpose: str) -> None:
+        if purpose == "ranks":
+            raise OutOfMemory(purpose, 2, 1)
 
-    with monkeypatch.context() as patched:
-        patched.setattr(Workspace, "reserve", fails)
-        with pytest.raises(OutOfMemory, match="the ranks"):
-            engine.apply(EdgeBatch.of([(0, 40)]))
+    device.allocating = allocating
+    with pytest.raises(OutOfMemory, match="ranks"):
+        engine.apply(EdgeBatch.of([(0, 40)]))
+    del device.allocating
     assert engine.memory()["programs"] == 0
     assert _stepped(engine, run).values.tolist() == expected
 
