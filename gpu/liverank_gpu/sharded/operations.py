@@ -22,6 +22,7 @@ from liverank_gpu.operations.csr import (
     combined,
 )
 from liverank_gpu.operations.device import Array
+from liverank_gpu.operations.residual import CountCandidates, PushVertices, TakeCandidates
 from liverank_gpu.operations.sweeps import MultivectorOperations, OrthominUpdate, Sweep
 from liverank_gpu.sharded.columns import Columns
 from liverank_gpu.sharded.communicator import Communicator
@@ -170,6 +171,10 @@ def shard_costs(local: Costs, shards: int) -> Costs:
     )
 
 
+_OF_ONE_SHARD = (CountCandidates, TakeCandidates, PushVertices)
+"""Steps of a push. What they find on different shards cannot be added up."""
+
+
 class ShardRun:
     """Runs operations on the own rows of a shard (liverank_gpu.operations.csr.Run). All
     shards run the same ones together. Vectors are over own vertices, contributions have the length
@@ -189,6 +194,10 @@ class ShardRun:
         if (run := self._table.get(type(operation))) is not None:
             found: Result = run(operation)
             return found
+        if isinstance(operation, _OF_ONE_SHARD):
+            raise NotImplementedError(
+                f"{type(operation).__name__} is run by each shard for itself: all push by Push"
+            )
         if isinstance(operation, Sweep):
             own = self._swept(operation)
         else:

@@ -13,7 +13,13 @@ from liverank_gpu import EdgeBatch, InvalidValue, Options, OutOfMemory, ShardedE
 from liverank_gpu.backends import backend_named
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.csr import Operation
-from liverank_gpu.operations.residual import Push, PushResult, ResidualDelta, SelectCandidates
+from liverank_gpu.operations.residual import (
+    CountCandidates,
+    Push,
+    PushResult,
+    ResidualDelta,
+    SelectCandidates,
+)
 from liverank_gpu.sharded.member import Member
 from liverank_gpu.sharded.operations import ShardRun
 from liverank_gpu.sharded.residual import ShardedResidual
@@ -48,6 +54,15 @@ def residuals(workers: ThreadWorkers) -> list[NDArray[np.float64]]:
 def sums_of(shard: Member) -> tuple[float, float, float]:
     certificate = shard.internals.iterate.certificate
     return certificate.residual_l1, certificate.residual_sum, certificate.mass
+
+
+def test_a_step_of_a_push_is_not_run_by_all_shards(backend: Backend) -> None:
+    workers = ThreadWorkers(Options(), 1, backend)
+    (shard,) = workers.shards
+    graph, residual = shard.graph, shard.internals.iterate.workspace.residual
+    with pytest.raises(NotImplementedError, match="CountCandidates is run by each shard"):
+        graph.backend.run(CountCandidates(graph.view, residual, [1.0], 1.0))
+    workers.close()
 
 
 @pytest.mark.parametrize("seed", range(12))
