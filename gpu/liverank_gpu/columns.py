@@ -35,24 +35,31 @@ def ids_of(name: str, values: Any) -> Any:
     return array.astype(np.int64, copy=False)
 
 
-def weights_of(values: Any, count: int, beside: str = "insert_sources", first: int = 0) -> Any:
+def weights_of(
+    values: Any,
+    count: int,
+    beside: str = "insert_sources",
+    name: str = "weights",
+    first: int = 0,
+) -> Any:
     """float32[count], on the host or the device.
 
     beside  the column of this length, in messages
+    name    of the values, in messages
     first   place of the first one, in messages
     """
     array = values if hasattr(values, "__cuda_array_interface__") else np.asarray(values)
     if array.ndim != 1 or array.dtype.kind not in "fiu":
         raise InvalidValue(
-            "weights", f"{array.dtype}{list(array.shape)}", "a one-dimensional array of numbers"
+            name, f"{array.dtype}{list(array.shape)}", "a one-dimensional array of numbers"
         )
     if len(array) != count:
-        raise InvalidValue("weights", f"length {len(array)}", f"{count} long, as {beside}")
+        raise InvalidValue(name, f"length {len(array)}", f"{count} long, as {beside}")
     wrong = ~((array >= LEAST_WEIGHT) & (array <= LARGEST_WEIGHT))
     if count and wrong.any():
         place = int(wrong.nonzero()[0][0])
         raise InvalidValue(
-            f"weights[{first + place}]",
+            f"{name}[{first + place}]",
             array[place].item(),
             "a finite number above 0, in the normal range of float32 "
             f"({LEAST_WEIGHT:.2g} to {LARGEST_WEIGHT:.2g})",
@@ -60,19 +67,21 @@ def weights_of(values: Any, count: int, beside: str = "insert_sources", first: i
     return array.astype(np.float32, copy=False)
 
 
-def times_of(values: Any, count: int) -> NDArray[np.float64]:
-    """float64[count], finite, on the host."""
+def times_of(
+    values: Any, count: int, beside: str = "insert_sources", name: str = "times"
+) -> NDArray[np.float64]:
+    """float64[count], finite, on the host. beside, name: as in `weights_of`"""
     array = np.asarray(values)
     if array.ndim != 1 or array.dtype.kind not in "fiu":
         raise InvalidValue(
-            "times", f"{array.dtype}{list(array.shape)}", "a one-dimensional array of numbers"
+            name, f"{array.dtype}{list(array.shape)}", "a one-dimensional array of numbers"
         )
     if len(array) != count:
-        raise InvalidValue("times", f"length {len(array)}", f"{count} long, as insert_sources")
+        raise InvalidValue(name, f"length {len(array)}", f"{count} long, as {beside}")
     wrong = np.flatnonzero(~np.isfinite(array))
     if len(wrong):
         place = int(wrong[0])
-        raise InvalidValue(f"times[{place}]", array[place].item(), "a finite number of seconds")
+        raise InvalidValue(f"{name}[{place}]", array[place].item(), "a finite number of seconds")
     return array.astype(np.float64, copy=False)
 
 

@@ -22,6 +22,7 @@ from liverank_gpu.graph.coalesce import CoalescedBatch
 from liverank_gpu.graph.dynamic_graph import DynamicGraph
 from liverank_gpu.graph.estimate import batch_purpose
 from liverank_gpu.graph.reading import EdgeReader, StagingBuffer
+from liverank_gpu.graph.resolve import ResolvedBatch, resolved
 from liverank_gpu.graph.vertices import VertexPermutation
 from liverank_gpu.graph.warm_up import (
     SAMPLE_VERTICES,
@@ -259,12 +260,21 @@ class Engine:
         ranks = self._iterate.bytes_needed(vertices) + 8 * vertices
         self._graph.in_pages.require(batch_purpose(operations, vertices), graph + ranks, times)
 
-    def apply(self, batch: EdgeBatch) -> Change:
+    def apply(self, batch: EdgeBatch | ResolvedBatch) -> Change:
         """Removes, deletes, then inserts. All or nothing. The ranks follow at `update`."""
         with self._owned():
             self._timer.begin()
-            update = self._apply(batch)
-            return _change(update.counts, self._end_mutation(), update.unknown)
+            decided = self.decide(batch)
+            update = self._apply(decided.batch)
+            return decided.change(_change(update.counts, self._end_mutation(), update.unknown))
+
+    def decide(self, batch: EdgeBatch | ResolvedBatch) -> ResolvedBatch:
+        """What `apply` does of the batch as the graph is now: see liverank_gpu.graph.resolve."""
+        if isinstance(batch, ResolvedBatch):
+            return batch
+        with self._owned():
+            to_host = self._backend.device.to_host
+            return resolved(batch, self.options, self.edge_reader, self.id_limit, to_host)
 
     def apply_coalesced(
         self, batch: EdgeBatch, parts: Sequence[tuple[int, int]]

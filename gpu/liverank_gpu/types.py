@@ -7,7 +7,7 @@ backend.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any, Literal, cast, get_args
@@ -161,8 +161,15 @@ class EdgeBatch:
     add                              int64[a] on the host: ids that are vertices after the batch,
                                      with or without edges, as those of insertions are. One that is
                                      free, or removed by this batch, comes back as a new vertex
+    replace                          int64[v] on the host: vertices whose out-edges (in an
+                                     undirected graph, whose edges) are deleted but for those that
+                                     the batch inserts; see liverank_gpu.graph.resolve
+    delete_weights                   float32[d], with ``add`` only: what deletions take away from
+                                     the weights of their edges, which leave at 0; None: all of it
+    delete_times                     float64[d], as `times`, of these weights
 
-    For a graph on ``cuda`` the columns may be CuPy arrays, ids int64 or int32.
+    For a graph on ``cuda`` the columns of insertions and deletions may be CuPy arrays, ids int64 or
+    int32; not those of deletions with weights.
     Raises InvalidValue for columns of unequal length, other dtypes, an id or a weight out of range.
     """
 
@@ -176,9 +183,12 @@ class EdgeBatch:
     remove: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     add: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     times: NDArray[np.float64] | None = None
+    replace: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    delete_weights: NDArray[np.float32] | None = None
+    delete_times: NDArray[np.float64] | None = None
 
     def __post_init__(self) -> None:
-        for column in (*_EDGE_COLUMNS, "remove", "add"):
+        for column in (*_EDGE_COLUMNS, "remove", "add", "replace"):
             object.__setattr__(self, column, ids_of(column, getattr(self, column)))
         for kind in ("insert", "delete"):
             sources, targets = getattr(self, f"{kind}_sources"), getattr(self, f"{kind}_targets")
@@ -194,6 +204,7 @@ class EdgeBatch:
             object.__setattr__(self, "times", times)
         if self.on_conflict not in get_args(OnConflict):
             raise InvalidValue("on_conflict", self.on_conflict, "'replace' or 'add'")
+        self._check_resolved()
         if not 0 <= self.vertices <= VERTEX_LIMIT:
             raise InvalidValue("vertices", self.vertices, f"a count from 0 to {VERTEX_LIMIT}")
         for name in ("insert_sources", "insert_targets", "add"):
@@ -208,6 +219,23 @@ class EdgeBatch:
                 )
             object.__setattr__(self, "vertices", max(self.vertices, highest + 1))
 
+    def _check_resolved(self) -> None:
+        """Checks what replacements and deletions with weights exclude."""
+        for name, columns_of in (("delete_weights", weights_of), ("delete_times", times_of)):
+            column = getattr(self, name)
+            if column is not None:
+                column = columns_of(column, len(self.delete_sources), "delete_sources", name)
+                object.__setattr__(self, name, column)
+        if self.delete_weights is not None and self.on_conflict != "add":
+            given = f"{len(self.delete_weights)} weights"
+            raise InvalidValue("delete_weights", given, "left out unless on_conflict is 'add'")
+        if self.delete_times is not None and self.delete_weights is None:
+            given = f"{len(self.delete_times)} times"
+            raise InvalidValue("delete_times", given, "left out without delete_weights")
+        if len(self.replace) and self.delete_weights is not None:
+            given = f"{len(self.replace)} vertices"
+            raise InvalidValue("replace", given, "left out where deletions have weights")
+
     @property
     def operations(self) -> int:
         """Number of insertions and deletions."""
@@ -217,20 +245,30 @@ class EdgeBatch:
     def of(
         cls,
         insert: Iterable[tuple[int, int]] | Iterable[tuple[int, int, float]] = (),
-        delete: Iterable[tuple[int, int]] = (),
+        delete: Iterable[tuple[int, int]] | Iterable[tuple[int, int, float]] = (),
         vertices: int = 0,
         on_conflict: OnConflict = "replace",
         remove: Iterable[int] = (),
         add: Iterable[int] = (),
+        replace: Mapping[int, Iterable[int] | Iterable[tuple[int, float]]] | None = None,
     ) -> EdgeBatch:
-        """The batch of (source, target) pairs; insertions may be (source, target, weight).
+        """The batch of (source, target) pairs. Insertions, and deletions with ``add``, may be
+        (source, target, weight). `replace` has the new targets of each vertex, or (target, weight).
 
         Raises InvalidValue, also for ids that are no integers.
         """
         rows, deletions = list(insert), list(delete)
+        for source, targets in (replace or {}).items():
+            rows += [
+                (source, *target) if isinstance(target, tuple) else (source, target)
+                for target in targets
+            ]
         is_weighted = check_rows("insert", rows, (2, 3)) == 3
-        check_rows("delete", deletions, (2,))
-        weights = np.array([edge[2:] for edge in rows]).ravel() if is_weighted else None
+        subtracts = check_rows("delete", deletions, (2, 3) if on_conflict == "add" else (2,)) == 3
+        weights, amounts = (
+            np.array([edge[2:] for edge in pairs]).ravel() if has_weights else None
+            for pairs, has_weights in ((rows, is_weighted), (deletions, subtracts))
+        )
         inserted, deleted = (
             np.array([edge[:2] for edge in pairs], np.int64).reshape(-1, 2).T.copy()
             for pairs in (rows, deletions)
@@ -245,6 +283,8 @@ class EdgeBatch:
             on_conflict,
             np.array(list(remove), np.int64),
             np.array(list(add), np.int64),
+            replace=np.array(list(replace or ()), np.int64),
+            delete_weights=cast(Any, amounts),
         )
 
 
@@ -258,7 +298,9 @@ class Change:
     unknown` is the number of ids to remove, `removed_edges` what went with the vertices; no
     deletion finds such an edge. `expired`: edges that left because of their age, and insertions
     that were too old (these count as already present). A vertex that was removed and comes back
-    counts as new. `seconds`: time to change the graph, its residual and its personalized queries.
+    counts as new. What a replacement drops is deleted, what it keeps was already present or is
+    reweighted. `lowered`: deletions that took away weight and left the edge, beside those above.
+    `seconds`: time to change the graph, its residual and its personalized queries.
     """
 
     inserted: int
@@ -272,6 +314,7 @@ class Change:
     removed_edges: int = 0
     expired: int = 0
     unknown: int = 0
+    lowered: int = 0
 
 
 @dataclass(frozen=True, slots=True)

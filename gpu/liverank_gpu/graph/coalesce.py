@@ -113,7 +113,12 @@ class CoalescedBatch:
 
 def _names_edges_once(batch: EdgeBatch) -> bool:
     """Whether the joined batch, on the host, names each edge once, and no vertex by itself."""
-    if len(batch.remove) or len(batch.add):
+    if (
+        len(batch.remove)
+        or len(batch.add)
+        or len(batch.replace)
+        or batch.delete_weights is not None
+    ):
         return False
     named = np.concatenate(
         [

@@ -87,8 +87,8 @@ class EdgeBlock(NamedTuple):
             np.concatenate(weights) if weights else None,
         )
 
-    def only(self, chosen: NDArray[np.bool_]) -> EdgeBlock:
-        """Some of the edges."""
+    def only(self, chosen: NDArray[np.bool_] | NDArray[np.int64]) -> EdgeBlock:
+        """Some of the edges: where it is so, or at these places."""
         weights = None if self.weights is None else self.weights[chosen]
         return EdgeBlock(self.sources[chosen], self.targets[chosen], weights)
 
@@ -217,10 +217,19 @@ class EdgeReader:
         with self._detecting_loss():
             return self._out_edges(vertices, limit)
 
+    def count_out_edges(self, vertices: NDArray[np.int64]) -> int:
+        """Upper bound on the number of edges from these vertices: distinct ids."""
+        with self._detecting_loss():
+            return self._count_out_edges(vertices)
+
+    def _count_out_edges(self, vertices: NDArray[np.int64]) -> int:
+        lengths = self._graph.outgoing.csr.row_lengths
+        return len(vertices) + int(self._graph.total(lengths[self._rows_of(vertices)]))
+
     def _out_edges(self, vertices: NDArray[np.int64], limit: int) -> EdgeBlock:
         graph, outgoing = self._graph, self._graph.outgoing.csr
         positions = self._rows_of(vertices)
-        found = len(vertices) + int(graph.total(outgoing.row_lengths[positions]))
+        found = self._count_out_edges(vertices)
         if found > limit:
             raise InvalidValue(
                 "vertices",
@@ -233,6 +242,14 @@ class EdgeReader:
         if graph.directed:
             return edges
         return edges.only((edges.sources <= edges.targets) | ~np.isin(edges.targets, vertices))
+
+    def exponents(self, vertices: NDArray[np.int64]) -> NDArray[np.int64]:
+        """int64[k]: the weights of the edges from each of these vertices, as they are read, are to
+        be multiplied by 2 to this power. Of a graph whose weights decay: see
+        liverank_gpu.graph.decay.
+        """
+        assert self._graph.decay is not None
+        return self._graph.decay.exponents[vertices]
 
     def _rows_of(self, vertices: NDArray[np.int64]) -> Array:
         """int32[…]: the rows of vertices."""

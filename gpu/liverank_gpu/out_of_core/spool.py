@@ -423,7 +423,7 @@ class EdgeSpool:
                 requirement = f"an id from 0 to {VERTEX_LIMIT - 1}"
                 raise InvalidValue(f"{name}[{self.added + wrong}]", int(ends[wrong]), requirement)
         if weights is not None:
-            weights = weights_of(weights, len(sources), "sources", self.added)
+            weights = weights_of(weights, len(sources), "sources", first=self.added)
         for first in range(0, len(sources), _PIECE):
             piece = slice(first, first + _PIECE)
             columns = [sources[piece], targets[piece]]

@@ -19,6 +19,7 @@ from liverank_gpu.errors import InvalidValue, OutOfMemory, UnknownVertex
 from liverank_gpu.graph.batch import insertion_weights, require_times
 from liverank_gpu.graph.decay import half_lives
 from liverank_gpu.graph.reading import Direction, EdgeBlock, EdgeReader, Neighbours, StagingBuffer
+from liverank_gpu.graph.resolve import ResolvedBatch
 from liverank_gpu.graph.vertices import NO_IDS, VertexIds, VertexPermutation
 from liverank_gpu.operations.csr import loop_dtype
 from liverank_gpu.pagerank.places import SettledTarget
@@ -350,6 +351,14 @@ class ShardedEdgeReader(EdgeReader):
     def out_edges(self, vertices: NDArray[np.int64], limit: int) -> EdgeBlock:
         return EdgeBlock.joined(self._read("out_edges", vertices, limit))
 
+    def count_out_edges(self, vertices: NDArray[np.int64]) -> int:
+        found: int = self._read("count_out_edges", vertices)[0]  # of all shards
+        return found
+
+    def exponents(self, vertices: NDArray[np.int64]) -> NDArray[np.int64]:
+        found: NDArray[np.int64] = self._read("exponents", vertices)[0]  # which every shard has
+        return found
+
     def are_isolated(self, vertices: NDArray[np.int64]) -> NDArray[np.bool_]:
         return np.isin(vertices, np.concatenate(self._read("own_isolated", vertices)))
 
@@ -459,11 +468,13 @@ class ShardedEngine(Engine):
         """
         super().check_memory(operations, max(0, vertices - self.ids.limit), times)
 
-    def apply(self, batch: EdgeBatch) -> Change:
+    def apply(self, batch: EdgeBatch | ResolvedBatch) -> Change:
         """Removes, deletes, then inserts. All or nothing. The ranks follow at `update`. Raises
         InvalidValue, OutOfMemory, ShardLost.
         """
         began = perf_counter()
+        decided = self.decide(batch)
+        batch = decided.batch
         # here, where places and numbers are those of the whole batch
         insertion_weights(batch, self.options.weighted)
         require_times(batch, self.options.half_life is not None)
@@ -479,7 +490,7 @@ class ShardedEngine(Engine):
             running.follow(removed)
         self._watched.follow(removed)
         self._edges += change.inserted - change.deleted - change.removed_edges
-        return replace(change, seconds=perf_counter() - began)
+        return decided.change(replace(change, seconds=perf_counter() - began))
 
     def apply_coalesced(
         self,

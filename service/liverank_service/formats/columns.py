@@ -42,6 +42,8 @@ class EdgeColumns:
     times        pa.float64(), Unix seconds, of the insertions; None for a graph without times
     expiry       whether the service made it, of edges that are too old
     range        the range of an external source that the batch covers
+    replace      vertices whose out-edges, in an undirected graph all edges, are those that the
+                 batch inserts: the others leave
     """
 
     insert_sources: pa.Array
@@ -56,10 +58,12 @@ class EdgeColumns:
     times: pa.Array | None = None
     expiry: bool = False
     range: SourceRange | None = None
+    replace: pa.Array = None
 
     def __post_init__(self) -> None:
-        if self.remove is None:
-            object.__setattr__(self, "remove", self.vertices.slice(0, 0))
+        for name in ("remove", "replace"):
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, self.vertices.slice(0, 0))
 
     @property
     def keys(self) -> dict[str, pa.Array]:
@@ -78,4 +82,4 @@ class EdgeColumns:
 
 
 EDGE_COLUMNS = tuple(EdgeColumns.__annotations__)[:5]
-KEY_COLUMNS = (*EDGE_COLUMNS, "remove")
+KEY_COLUMNS = (*EDGE_COLUMNS, "remove", "replace")

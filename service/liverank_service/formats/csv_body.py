@@ -40,9 +40,9 @@ def decode_csv(body: bytes, kind: KeyKind, attributes: Attributes) -> EdgeColumn
         pyarrow.csv.read_csv,
         parse_options=pyarrow.csv.ParseOptions(newlines_in_values=True),
         convert_options=pyarrow.csv.ConvertOptions(
-            # a row that removes a vertex has an empty target
+            # a row that removes a vertex has an empty target, as one that empties its list
             column_types=types,
-            null_values=[""] if b"remove" in body else [],
+            null_values=[""] if b"remove" in body or b"replace" in body else [],
             strings_can_be_null=False,
         ),
     )
@@ -128,7 +128,10 @@ def _find_error(body: bytes, kind: KeyKind, attributes: Attributes) -> None:
         if len(row) != len(header):
             message = f"expected {len(header)} columns, as in the header, got {len(row)}"
             raise FormatError("body", index, message)
-        removes = "operation" in header and row[header.index("operation")] == "remove"
+        operation = row[header.index("operation")] if "operation" in header else "insert"
+        removes = operation == "remove" or (
+            operation == "replace" and not row[header.index("target")]
+        )
         for name in ENDS[:1] if removes else ENDS:
             text = row[header.index(name)]
             number = text.strip(" \t")  # which Arrow ignores

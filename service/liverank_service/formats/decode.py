@@ -2,10 +2,12 @@
 
     application/json
         {"remove": ["a", …], "delete": [["b", "c"], …], "insert": [["d", "e"], …],
-         "vertices": ["f", …], "sets": {"name": {"add": ["d", …], "remove": ["e", …]}}}
+         "vertices": ["f", …], "sets": {"name": {"add": ["d", …], "remove": ["e", …]}},
+         "replace": {"g": ["a", …], …}}: the new out-list of each of these vertices
         or edges by column {"insert": {"source": ["a", …], "target": ["b", …]}, …}
     application/x-ndjson
-        {"source": "a", "target": "b", "operation": "delete"} per line; "remove" has no target
+        {"source": "a", "target": "b", "operation": "delete"} per line; "remove" has no target; or
+        {"replace": "g", "targets": ["a", …]}; weights and times in arrays
     text/csv
         a header source,target[,operation], then an edge per row
     application/vnd.apache.arrow.stream
@@ -14,7 +16,8 @@
         the same columns
 
 For a weighted graph each insertion may have a weight: [["a", "b", 0.5], …], or a member or column
-`weight`. In a graph with times each may have a time: [["a", "b", 0.5, 1767225600], …], where the
+`weight`, or [target, weight] in a list of `replace`. The rows with the operation "replace" of one
+source are its new list, which is empty with a null target alone. In a graph with times each may have a time: [["a", "b", 0.5, 1767225600], …], where the
 weight may be null, or a member or column `time`. A batch gives weights to all its insertions or to
 none, and so for times.
 

@@ -18,11 +18,14 @@ from liverank_service.formats.times import times_of
 from liverank_service.formats.values import (
     EMPTY,
     ENDS,
+    EXPECTED_KEY,
     check_keys,
     described,
+    is_key,
     key_column,
     listed,
     parse_json,
+    refuse_others,
 )
 from liverank_service.formats.weights import weights_of
 from liverank_service.vertex_keys import ARROW_TYPES, KeyKind
@@ -34,7 +37,7 @@ _SHAPES = {
     4: f"[source, target, weight, time]{_AS_FIRST}",
 }
 
-_MEMBERS = ("insert", "delete", "vertices", "remove", "sets")
+_MEMBERS = ("insert", "delete", "vertices", "remove", "sets", "replace")
 
 LARGE_BODY = 1 << 16
 """Bodies of at least this size are parsed by Arrow, which makes no object per key and releases the
@@ -66,7 +69,11 @@ def decode_json(
     vertices, remove = (_listed_keys(document, name, kind) for name in ("vertices", "remove"))
     inserted = _edges(document.get("insert", []), kind, "insert", attributes)
     deleted = _edges(document.get("delete", []), kind, "delete", None)
-    given = document.get("sets", {})
+    given, lists = document.get("sets", {}), document.get("replace", {})
+    replaced, listed_edges = replacements(lists, kind, attributes)
+    for field, edges in (("insert", inserted), ("delete", deleted)):
+        refuse_others(edges.sources, replaced, field)
+    inserted = joined(inserted, listed_edges)
     columns = EdgeColumns(
         *inserted[:2],
         *deleted[:2],
@@ -75,6 +82,7 @@ def decode_json(
         sets=decode_sets(given, kind),
         times=inserted.times,
         remove=remove,
+        replace=replaced,
     )
     objects = [document, *(edges for edges in document.values() if isinstance(edges, dict))]
     objects += given.values()
@@ -127,14 +135,102 @@ def _every_second(keys: pa.Array) -> tuple[pa.Array, pa.Array]:
     return keys.filter(sources), keys.filter(pc.invert(sources))
 
 
-class _Edges(NamedTuple):
+class Edges(NamedTuple):
     sources: pa.Array
     targets: pa.Array
     weights: pa.Array | None = None
     times: pa.Array | None = None
 
 
-def _edges(edges: object, kind: KeyKind, field: str, attributes: Attributes | None) -> _Edges:
+def joined(first: Edges, second: Edges) -> Edges:
+    """The edges of both. Raises FormatError if only some of them have times."""
+    if not len(first.sources) or not len(second.sources):
+        return first if len(first.sources) else second
+    if (first.times is None) != (second.times is None):
+        raise FormatError("replace", None, "give every edge to insert or replace a time, or none")
+    weights = None
+    if first.weights is not None or second.weights is not None:
+        weights = pa.concat_arrays([_weights_or_1(first), _weights_or_1(second)])
+    times = None if first.times is None else pa.concat_arrays([first.times, second.times])
+    sources, targets = (pa.concat_arrays(ends) for ends in zip(first[:2], second[:2], strict=True))
+    return Edges(sources, targets, weights, times)
+
+
+def _weights_or_1(edges: Edges) -> pa.Array:
+    return (
+        pa.array([1.0] * len(edges.sources), pa.float32())
+        if edges.weights is None
+        else (edges.weights)
+    )
+
+
+_TARGETS = {
+    1: "a key",
+    2: f"[target, weight]{_AS_FIRST}",
+    3: f"[target, weight, time]{_AS_FIRST}",
+}
+
+
+def replacements(lists: object, kind: KeyKind, attributes: Attributes) -> tuple[pa.Array, Edges]:
+    """The vertices whose lists are replaced, and the edges of the new lists: of an object of
+    vertices and arrays of targets, [target, weight] or [target, weight, time]. Raises FormatError.
+    """
+    if not isinstance(lists, dict):
+        expected = "an object of vertices and arrays of targets"
+        raise FormatError("replace", None, f"expected {expected}, got {described(lists)}")
+    names = [_key_of(name, kind) for name in lists]
+    replaced = key_column(names, kind, "replace")
+    for name, targets in lists.items():
+        if not isinstance(targets, list):
+            message = f"expected an array of targets, got {described(targets)}"
+            raise FormatError(f"replace.{name}", None, message)
+    rows = list(chain.from_iterable(lists.values()))
+    if not rows:
+        return replaced, Edges(EMPTY[kind], EMPTY[kind])
+    size = len(rows[0]) if isinstance(rows[0], list) and len(rows[0]) in (2, 3) else 1
+    places = [(name, at) for name, targets in lists.items() for at in range(len(targets))]
+    for (name, at), row in zip(places, rows, strict=True):
+        if (len(row) if isinstance(row, list) else 1) != size or row == []:
+            if isinstance(row, list) and len(row) in (2, 3):
+                attributes.check("weight" if len(row) == 2 else "time", f"replace.{name}", at)
+            message = f"expected {_TARGETS[size]}, got {described(row)}"
+            raise FormatError(f"replace.{name}", at, message)
+    if size > 1:
+        name, at = places[0]
+        attributes.check("weight" if size == 2 else "time", f"replace.{name}", at)
+    try:
+        found = _edges(
+            [
+                [source, *(target if size > 1 else (target,))]
+                for source, targets in zip(names, lists.values(), strict=True)
+                for target in targets
+            ],
+            kind,
+            "replace",
+            attributes if size > 1 else None,
+        )
+    except FormatError as error:  # of a row, counted over all lists
+        if error.index is None:
+            raise
+        name, at = places[error.index]
+        raise FormatError(f"replace.{name}", at, error.message) from None
+    return replaced, found
+
+
+def _key_of(name: str, kind: KeyKind) -> str | int:
+    """The key that a name of a member is; names are strings. Raises FormatError."""
+    if kind == "string":
+        return name
+    try:
+        if str(key := int(name)) == name and is_key(key, kind):
+            return key
+    except ValueError:
+        pass
+    message = f"expected {EXPECTED_KEY[kind]}, got {described(name)}"
+    raise FormatError(f"replace.{name}", None, message)
+
+
+def _edges(edges: object, kind: KeyKind, field: str, attributes: Attributes | None) -> Edges:
     """An array of edges, or an object of columns. attributes: None for deletions."""
     if isinstance(edges, dict):
         return _edges_by_column(edges, kind, field, attributes)
@@ -142,7 +238,7 @@ def _edges(edges: object, kind: KeyKind, field: str, attributes: Attributes | No
         expected = "an array of pairs [source, target] or an object of source and target"
         raise FormatError(field, None, f"expected {expected}, got {described(edges)}")
     if not edges:
-        return _Edges(EMPTY[kind], EMPTY[kind])
+        return Edges(EMPTY[kind], EMPTY[kind])
     size = 2
     if (last := _last_attribute(edges[0])) is not None and attributes is not None:
         attributes.check(last, field, 0)
@@ -153,7 +249,7 @@ def _edges(edges: object, kind: KeyKind, field: str, attributes: Attributes | No
     keys = values if size == 2 else list(chain.from_iterable(edge[:2] for edge in edges))
     check_keys(keys, kind, lambda position: (field, position // 2, f"{ENDS[position % 2]}: "))
     both = pa.array(keys[::2] + keys[1::2], ARROW_TYPES[kind])
-    rows = _Edges(both[: len(edges)], both[len(edges) :])
+    rows = Edges(both[: len(edges)], both[len(edges) :])
     if size == 2 or attributes is None:
         return rows
     weights, given = None, values[2::size]
@@ -190,7 +286,7 @@ def _check_shape(edges: list[object], size: int, field: str, attributes: Attribu
 
 def _edges_by_column(
     edges: dict[str, object], kind: KeyKind, field: str, attributes: Attributes | None
-) -> _Edges:
+) -> Edges:
     known = ENDS if attributes is None else (*ENDS, *attributes.names)
     for name in edges:
         if attributes is not None:
@@ -214,7 +310,7 @@ def _edges_by_column(
     if "time" in edges and attributes is not None:
         given = _numbers(edges, "time", field, len(sources))
         times = times_of(given, f"{field}.time", attributes.times)
-    return _Edges(sources, targets, weights, times)
+    return Edges(sources, targets, weights, times)
 
 
 def _numbers(edges: dict[str, object], name: str, field: str, count: int) -> list[Any]:

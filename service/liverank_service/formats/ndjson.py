@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import re
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -11,6 +13,7 @@ import pyarrow.compute as pc
 from liverank_service.errors import FormatError
 from liverank_service.formats.attributes import Attributes
 from liverank_service.formats.columns import EdgeColumns
+from liverank_service.formats.json_body import Edges, joined, replacements
 from liverank_service.formats.tables import batch_of, json_table
 from liverank_service.formats.times import EXPECTED_TIME
 from liverank_service.formats.values import (
@@ -24,6 +27,7 @@ from liverank_service.formats.values import (
     is_key,
     listed,
     parse_json,
+    refuse_others,
 )
 from liverank_service.formats.weights import EXPECTED_WEIGHT
 from liverank_service.vertex_keys import ARROW_TYPES, KeyKind
@@ -35,6 +39,86 @@ _BLANK_LINE = re.compile(rb"\n\s*\n")
 
 def decode_ndjson(body: bytes, kind: KeyKind, attributes: Attributes) -> EdgeColumns:
     """Raises FormatError."""
+    if b'"replace"' in body:
+        return _with_lists(body, kind, attributes)
+    return _decode_rows(body, kind, attributes)
+
+
+def _with_lists(body: bytes, kind: KeyKind, attributes: Attributes) -> EdgeColumns:
+    """A batch some of whose lines may be the new list of a vertex. Raises FormatError."""
+    numbered = [line for line in enumerate(body.split(b"\n"), 1) if line[1].strip()]
+    edges: list[tuple[int, bytes]] = []
+    lists: dict[Any, list[Any]] = {}
+    places: dict[str, int] = {}
+    for index, (number, line) in enumerate(numbered):
+        row = parse_json(line, "body", index, number) if b'"replace"' in line else None
+        if not isinstance(row, dict) or "replace" not in row:
+            edges.append((index, line))
+            continue
+        name = str(row["replace"])
+        if not is_key(row["replace"], kind):
+            message = f"expected {EXPECTED_KEY[kind]}, got {described(row['replace'])}"
+            raise FormatError("replace", index, message)
+        if name in lists:
+            message = f"expected one line for each vertex, got {described(row['replace'])} again"
+            raise FormatError("replace", index, message)
+        lists[name], places[name] = _targets_of(row, index, attributes), index
+    try:
+        columns = _decode_rows(b"\n".join(line for _, line in edges), kind, attributes)
+    except FormatError as error:
+        if error.index is None:
+            raise
+        raise FormatError(error.field, edges[error.index][0], error.message) from None
+    try:
+        replaced, found = replacements(lists, kind, attributes)
+    except FormatError as error:
+        line = places.get(error.field.removeprefix("replace."), 0)
+        place = "" if error.index is None else f"target {error.index}: "
+        raise FormatError("targets", line, f"{place}{error.message}") from None
+    for name, sources in (("insert", columns.insert_sources), ("delete", columns.delete_sources)):
+        refuse_others(sources, replaced, name, has_rows=False)
+    refuse_others(columns.replace, replaced, "replace", has_rows=False)
+    rows = Edges(columns.insert_sources, columns.insert_targets, columns.weights, columns.times)
+    sources, targets, weights, times = joined(rows, found)
+    return dataclasses.replace(
+        columns,
+        insert_sources=sources,
+        insert_targets=targets,
+        weights=weights,
+        times=times,
+        replace=pa.concat_arrays([columns.replace, replaced]),
+    )
+
+
+def _targets_of(row: dict[str, Any], index: int, attributes: Attributes) -> list[Any]:
+    """The new list as `replacements` takes it. Raises FormatError."""
+    attached = [f"{name}s" for name in attributes.names]
+    for name in row:
+        attributes.check(name.removesuffix("s"), name, index)
+        if name not in ("replace", "targets", *attached):
+            expected = listed(["replace", "targets", *attached])
+            raise FormatError(name, index, f"unknown member; expected {expected}")
+    lists = {name: row.get(name) for name in ("targets", *attached)}
+    targets = lists["targets"]
+    for name, values in lists.items():
+        if values is None and name != "targets":
+            continue
+        if not isinstance(values, list):
+            raise FormatError(name, index, f"expected an array, got {described(values)}")
+        if not isinstance(targets, list) or len(values) != len(targets):
+            message = f"expected as many items as in targets, got {len(values)}"
+            raise FormatError(name, index, message)
+    assert isinstance(targets, list)
+    weights, times = lists.get("weights"), lists.get("times")
+    if times is not None:
+        weights = [None] * len(targets) if weights is None else weights
+        return [list(each) for each in zip(targets, weights, times, strict=True)]
+    return (
+        targets if weights is None else [list(each) for each in zip(targets, weights, strict=True)]
+    )
+
+
+def _decode_rows(body: bytes, kind: KeyKind, attributes: Attributes) -> EdgeColumns:
     members = [(name, ARROW_TYPES[kind]) for name in ENDS] + [("operation", pa.string())]
     schema = pa.schema([*members, *((name, pa.float64()) for name in attributes.names)])
     if not body.strip():
@@ -78,6 +162,7 @@ def _find_error(body: bytes, kind: KeyKind, attributes: Attributes) -> None:
                 raise FormatError(name, index, f"unknown member; expected {listed(known)}")
         operation = row.get("operation", "insert")
         removes = operation == "remove"
+        removes = removes or (operation == "replace" and row.get("target") is None)
         for name in ENDS[:1] if removes else ENDS:
             if not is_key(row.get(name), kind):
                 got = described(row[name]) if name in row else "nothing"

@@ -1,7 +1,7 @@
 """Batches as the journal stores them.
 
 The columns of EDGE_COLUMNS are always there, others only if the batch has them: `remove`,
-`weights`, `times` and, as JSON, `on_conflict`, `sets`, `expiry` (true) and `range`.
+`replace`, `weights`, `times` and, as JSON, `on_conflict`, `sets`, `expiry` (true) and `range`.
 
     a payload that begins with ``{`` is JSON: `keys` (``string`` or ``integer``), and the others as
     members, of which absent columns are empty; else it is an Arrow IPC stream of one row, a list in
@@ -31,7 +31,7 @@ from liverank_service.formats.values import key_column, listed, parse_json
 from liverank_service.formats.weights import weight_column, weights_of
 from liverank_service.vertex_keys import ARROW_TYPES, KeyKind
 
-_FURTHER = ("remove", "weights", "times")
+_FURTHER = ("remove", "replace", "weights", "times")
 _OTHERS = ("on_conflict", "sets", "expiry", "range")
 
 _SMALL_BATCH = 64

@@ -25,6 +25,7 @@ from liverank_service.formats.values import (
     OPERATIONS,
     described,
     listed,
+    refuse_others,
 )
 from liverank_service.formats.weights import weight_column
 from liverank_service.vertex_keys import ARROW_TYPES, KeyKind
@@ -62,8 +63,13 @@ def batch_of(table: pa.Table, kind: KeyKind, attributes: Attributes) -> EdgeColu
     if index >= 0:
         message = f"expected {EXPECTED_OPERATION}, got {described(operation[index].as_py())}"
         raise FormatError("operation", index, message)
-    inserts, deletes, removes = (pc.equal(operation, name) for name in OPERATIONS)
-    targets = keys_of(table["target"], kind, "target", removes)
+    inserts, deletes, removes, replaces = (pc.equal(operation, name) for name in OPERATIONS)
+    without = pc.and_(replaces, _are_empty(table["target"], kind))
+    targets = keys_of(table["target"], kind, "target", pc.or_(removes, without))
+    replaced = sources.filter(replaces).unique()
+    others = pc.or_(inserts, deletes)
+    refuse_others(sources.filter(others), replaced, "source", pc.indices_nonzero(others).to_numpy())
+    inserts = pc.or_(inserts, pc.and_not(replaces, without))
     of_insertions = partial(_of_insertions, table, inserts)
     read_times = partial(time_column, rule=attributes.times)
     return EdgeColumns(
@@ -75,7 +81,16 @@ def batch_of(table: pa.Table, kind: KeyKind, attributes: Attributes) -> EdgeColu
         of_insertions("weight", weight_column) if "weight" in names else None,
         times=of_insertions("time", read_times) if "time" in names else None,
         remove=sources.filter(removes),
+        replace=replaced,
     )
+
+
+def _are_empty(targets: pa.ChunkedArray, kind: KeyKind) -> pa.Array:
+    """Which rows have no target."""
+    column = combined(targets)
+    if kind == "string" and holds_strings(column.type):
+        return pc.fill_null(pc.equal(pc.binary_length(column), 0), True)
+    return column.is_null()
 
 
 def _of_insertions(
@@ -116,7 +131,7 @@ def check_schema(schema: pa.Schema, kind: KeyKind, attributes: Attributes) -> No
     names = column_names(schema)
     check_names(names, attributes)
     check_type(schema, "source", OF_KEYS[kind])
-    # where all rows remove a vertex, none has a target
+    # where all rows remove a vertex, or empty its list, none has a target
     if "operation" not in names or not pa.types.is_null(schema.field("target").type):
         check_type(schema, "target", OF_KEYS[kind])
     check_type(schema, "operation", "strings", expected=EXPECTED_OPERATION)

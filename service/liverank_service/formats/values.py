@@ -8,20 +8,23 @@ from typing import Any
 
 import orjson
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from liverank_service.errors import FormatError
 from liverank_service.vertex_keys import ARROW_TYPES, KeyKind
 
 ENDS = ("source", "target")
 COLUMNS = (*ENDS, "operation")
-OPERATIONS = ("insert", "delete", "remove")
-"""Of rows; those that remove a vertex, their source, have no target."""
+OPERATIONS = ("insert", "delete", "remove", "replace")
+"""Of rows; those that remove a vertex, their source, have no target, and those that replace its
+list by nothing.
+"""
 
 EXPECTED_KEY: dict[KeyKind, str] = {
     "string": "a non-empty string",
     "integer": "an integer from -2⁶³ to 2⁶³-1",
 }
-EXPECTED_OPERATION = '"insert", "delete" or "remove"'
+EXPECTED_OPERATION = '"insert", "delete", "remove" or "replace"'
 EXPECTED_NOTHING = "nothing, because a row that removes a vertex has no target"
 
 EMPTY = {kind: pa.array([], arrow_type) for kind, arrow_type in ARROW_TYPES.items()}
@@ -54,6 +57,25 @@ def check_keys(
             field, index, prefix = place(position)
             message = f"{prefix}expected {EXPECTED_KEY[kind]}, got {described(key)}"
             raise FormatError(field, index, message)
+
+
+def refuse_others(
+    sources: pa.Array, replaced: pa.Array, field: str, rows: Any = None, has_rows: bool = True
+) -> None:
+    """Raises FormatError if an edge to insert or delete is of a vertex whose list is replaced.
+
+    rows  the numbers of the edges, if they are not those of `sources`; has_rows: they have some
+    """
+    if not len(replaced) or not len(sources):
+        return
+    index = pc.is_in(sources, replaced).index(True).as_py()
+    if index >= 0:
+        message = (
+            "expected no insertion or deletion of an edge from a vertex that the batch replaces, "
+            f"got {described(sources[index].as_py())}"
+        )
+        row = index if rows is None else int(rows[index])
+        raise FormatError(field, row if has_rows else None, message)
 
 
 def key_column(keys: list[Any], kind: KeyKind, field: str) -> pa.Array:

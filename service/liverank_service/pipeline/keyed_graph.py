@@ -95,7 +95,7 @@ class KeyedGraph:
         try:
             # first as one batch with only new keys: no keys have to be looked up
             self._engine.check_memory(
-                sum(columns.operations for columns in batches),
+                sum(self._operations(columns) for columns in batches),
                 known + sum(columns.max_new_keys for columns in batches),
             )
             return [None] * len(batches)
@@ -104,7 +104,7 @@ class KeyedGraph:
         errors: list[OutOfMemory | None] = []
         operations, vertices = 0, known
         for columns in batches:
-            added = (columns.operations, self._new_keys(columns))
+            added = (self._operations(columns), self._new_keys(columns))
             try:
                 self._engine.check_memory(operations + added[0], vertices + added[1])
             except OutOfMemory as error:
@@ -120,7 +120,7 @@ class KeyedGraph:
         """
         vertices = self.keys.limit + columns.max_new_keys
         try:
-            self._engine.check_memory(columns.operations, vertices, _SAFE_FACTOR)
+            self._engine.check_memory(self._operations(columns), vertices, _SAFE_FACTOR)
         except OutOfMemory as error:
             return error
         return None
@@ -138,7 +138,8 @@ class KeyedGraph:
             members = self.sets.after(columns.sets, self.keys.lookup, np.unique(batch.remove))
             seconds = perf_counter() - started
             self._reserve(columns)
-            change = self._engine.apply(batch)
+            decided = self._engine.decide(batch)
+            change = self._engine.apply(decided)
         except BaseException as error:
             self._keys.undo(before)
             if isinstance(error, InvalidValue) and error.field.endswith("]"):
@@ -146,7 +147,9 @@ class KeyedGraph:
             raise
         self.sets.members = members
         try:
-            self._follow(batch, columns)
+            sources, targets = decided.left
+            left = replace(batch, delete_sources=sources, delete_targets=targets)
+            self._follow(left, columns)
         except (DeviceLost, ShardLost):
             raise
         except Exception as error:
@@ -221,7 +224,16 @@ class KeyedGraph:
             named,
             vertices,
             times=columns.times.to_numpy() if self._decays and columns.times is not None else None,
+            replace=self.keys.lookup(columns.replace),
         )
+
+    def _operations(self, columns: EdgeColumns) -> int:
+        """The number of insertions and deletions, with those of lists that are replaced."""
+        if not len(columns.replace):
+            return columns.operations
+        replaced = self.keys.lookup(columns.replace)
+        leaving = self.edge_reader.count_out_edges(replaced[replaced >= 0])
+        return columns.operations + leaving
 
     @property
     def _decays(self) -> bool:
@@ -263,12 +275,13 @@ class KeyedGraph:
 def _coalesced(batches: Sequence[EdgeColumns]) -> EdgeColumns | None:
     """The columns of several small batches, one after the other.
 
-    None for a single batch, for large ones, if one removes vertices, adds them by key, changes sets
-    or is an expiry, and if they differ in what they do to present edges.
+    None for a single batch, for large ones, if one removes vertices, adds them by key, replaces
+    their lists, changes sets or is an expiry, and if they differ in what they do to present edges.
     """
     edges = sum(batch.operations for batch in batches)
     named = any(
-        len(batch.vertices) or len(batch.remove) or batch.sets or batch.expiry for batch in batches
+        len(batch.vertices) or len(batch.remove) or len(batch.replace) or batch.sets or batch.expiry
+        for batch in batches
     )
     differ = len({batch.on_conflict for batch in batches}) > 1
     if len(batches) < 2 or edges > MAX_COALESCED_EDGES or named or differ:

@@ -12,7 +12,7 @@ from liverank_service.formats.columns import EdgeColumns
 def check_size(columns: EdgeColumns, max_edges: int, max_key_bytes: int) -> None:
     """Raises BatchTooLarge for too many edges and vertices, FormatError for a key too long."""
     changed = [keys for change in columns.sets.values() for keys in (change.add, change.remove)]
-    others = [columns.vertices, columns.remove, *changed]
+    others = [columns.vertices, columns.remove, columns.replace, *changed]
     count = columns.operations + sum(map(len, others))
     if count > max_edges:
         raise BatchTooLarge(count, max_edges)
@@ -23,6 +23,7 @@ def check_size(columns: EdgeColumns, max_edges: int, max_key_bytes: int) -> None
         ("delete", columns.delete_targets),
         ("vertices", columns.vertices),
         ("remove", columns.remove),
+        ("replace", columns.replace),
         *(("sets", keys) for keys in changed),
     ):
         if not pa.types.is_string(keys.type) or not len(keys):
