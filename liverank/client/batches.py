@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from dataclasses import replace as changed
 from itertools import compress
 from operator import ne
 from typing import Any
@@ -32,6 +33,9 @@ from liverank.errors import InvalidInput
 Edges = Iterable[Pair] | Iterable[tuple[Key, Key, float]] | Any
 """Pairs of keys, triples with weights, or what liverank.edges reads."""
 
+Lists = Mapping[Key, Iterable[Key] | Iterable[Sequence[Any]]]
+"""The targets of vertices, each a key, (target, weight) or (target, weight, time)."""
+
 
 @dataclass(frozen=True, slots=True)
 class SetChange:
@@ -43,8 +47,8 @@ class SetChange:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Vertices to remove, then edges to delete, edges to insert, vertices to add, and changes of
-    sets of vertices by their names: see `Client.send`.
+    """Vertices to remove, then edges to delete, edges to insert, vertices to add, changes of sets
+    of vertices by their names, and new out-lists of vertices: see `Client.send`.
     """
 
     insert: Edges = ()
@@ -58,6 +62,7 @@ class Batch:
     directed: bool | None = None
     remove: Iterable[Key] = ()
     source_range: SourceRange | None = None
+    replace: Lists = field(default_factory=dict)
 
 
 def new_key() -> str:
@@ -107,7 +112,8 @@ def batch_body(batch: Batch, columns: Columns) -> tuple[bytes, str]:
     if delete.weights is not None or delete.times is not None:
         raise InvalidInput("delete", "expected pairs: a deletion has no weight and no time")
     vertices = [*vertices, *insert.isolated()]
-    if not vertices and not remove and not batch.sets and (insert.is_arrow or delete.is_arrow):
+    named = vertices or remove or batch.sets or batch.replace
+    if not named and (insert.is_arrow or delete.is_arrow):
         return _arrow_stream(insert, delete), ARROW_STREAM
     document = {
         "insert": insert.rows(),
@@ -115,7 +121,11 @@ def batch_body(batch: Batch, columns: Columns) -> tuple[bytes, str]:
         "vertices": vertices,
         "remove": remove,
         "sets": dict(batch.sets),
+        # the names of members are strings, of integers too
+        "replace": {str(vertex): list(targets) for vertex, targets in batch.replace.items()},
     }
+    if not batch.replace:
+        del document["replace"]
     return json_body(document), JSON
 
 
@@ -132,7 +142,7 @@ def _directed(edges: EdgeColumns, directed: bool | None) -> EdgeColumns:
         raise InvalidInput("directed", message)
     sources, targets, weights = edges.sources, edges.targets, edges.weights
     different = list(map(ne, sources, targets))
-    return replace(
+    return changed(
         edges,
         sources=[*sources, *compress(targets, different)],
         targets=[*targets, *compress(sources, different)],
@@ -187,6 +197,7 @@ class BatchCalls:
         on_conflict: OnConflict | None = None,
         remove: Iterable[Key] = (),
         sets: Mapping[str, SetChange] | None = None,
+        replace: Lists | None = None,
         strategy: Strategy | None = None,
         form: Form | None = None,
         trace: bool | None = None,
@@ -209,6 +220,7 @@ class BatchCalls:
                         None: replace
         remove          vertices that go with their edges; one that is also inserted is a new one
         sets            changes of sets of vertices by their names: see `put_set`
+        replace         new out-lists of vertices: see `replace`
         strategy, form  None: the graph's
         trace           whether the receipt says what each iteration did
         source_range    the messages of an external source that the batch has: see SourceRange
@@ -216,9 +228,8 @@ class BatchCalls:
                         None: a new one
         """
         options = (strategy, on_conflict, form, trace)
-        batch = Batch(
-            insert, delete, vertices, *options, sets or {}, directed, remove, source_range
-        )
+        changes = (insert, delete, vertices, *options, sets or {}, directed, remove)
+        batch = Batch(*changes, source_range, replace or {})
         columns = Columns(source, target, weight, time)
         return batch_call(graph, batch, columns, "ranked", key, Receipt)
 
@@ -238,6 +249,7 @@ class BatchCalls:
         on_conflict: OnConflict | None = None,
         remove: Iterable[Key] = (),
         sets: Mapping[str, SetChange] | None = None,
+        replace: Lists | None = None,
         strategy: Strategy | None = None,
         form: Form | None = None,
         trace: bool | None = None,
@@ -249,9 +261,8 @@ class BatchCalls:
         `rank="later"`, the next batch without it ranks this one too.
         """
         options = (strategy, on_conflict, form, trace)
-        batch = Batch(
-            insert, delete, vertices, *options, sets or {}, directed, remove, source_range
-        )
+        changes = (insert, delete, vertices, *options, sets or {}, directed, remove)
+        batch = Batch(*changes, source_range, replace or {})
         columns = Columns(source, target, weight, time)
         return batch_call(graph, batch, columns, "durable", key, Accepted, rank)
 
@@ -318,6 +329,29 @@ class BatchCalls:
         batch = Batch(
             remove=vertices, strategy=strategy, form=form, trace=trace, source_range=source_range
         )
+        return batch_call(graph, batch, Columns(), "ranked", key, Receipt)
+
+    @operation
+    def replace(
+        self,
+        graph: str,
+        lists: Lists,
+        *,
+        on_conflict: OnConflict | None = None,
+        strategy: Strategy | None = None,
+        form: Form | None = None,
+        trace: bool | None = None,
+        source_range: SourceRange | None = None,
+        key: str | None = None,
+    ) -> Call[Receipt]:
+        """Sends a batch that replaces the out-lists of vertices (in an undirected graph all their
+        edges), and waits for its ranks: see `send`. What goes is counted as deleted, what stays as
+        already present or reweighted.
+
+        lists  the targets of each vertex: keys, (target, weight) or (target, weight, time)
+        """
+        options = (strategy, on_conflict, form, trace)
+        batch = Batch((), (), (), *options, source_range=source_range, replace=lists)
         return batch_call(graph, batch, Columns(), "ranked", key, Receipt)
 
     @operation

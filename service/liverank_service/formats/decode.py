@@ -16,10 +16,12 @@
         the same columns
 
 For a weighted graph each insertion may have a weight: [["a", "b", 0.5], …], or a member or column
-`weight`, or [target, weight] in a list of `replace`. The rows with the operation "replace" of one
-source are its new list, which is empty with a null target alone. In a graph with times each may have a time: [["a", "b", 0.5, 1767225600], …], where the
-weight may be null, or a member or column `time`. A batch gives weights to all its insertions or to
-none, and so for times.
+`weight`, or [target, weight] in a list of `replace`. In a graph with times each may have a time:
+[["a", "b", 0.5, 1767225600], …], where the weight may be null, or a member or column `time`. A
+batch gives weights to all its insertions or to none, and so for times.
+
+The rows of one source with the operation "replace" are its new out-list, which is empty with a null
+target alone. A source that is replaced has no other rows.
 
 All members of the JSON object are optional; `operation` is "insert" if it is omitted. Valid input
 becomes Arrow arrays without a Python step per key; only an invalid body is searched, value by

@@ -95,6 +95,11 @@ class BatchRequest(Body):
         [], description="vertices that go with their edges; one that is also inserted is a new one"
     )
     sets: dict[str, SetRequest] = Field({}, description="changes of sets of vertices, by name")
+    replace: dict[str, list[Key | tuple[Key, Weight] | tuple[Key, Weight | None, float]]] = Field(
+        {},
+        description="the new out-list of vertices, in an undirected graph all their edges: targets,"
+        " or [target, weight] and [target, weight, time] as in `insert`",
+    )
 
 
 _ABSENT_IN_OLD = "absent in receipts that older releases wrote"

@@ -206,6 +206,41 @@ def remove(
     )
 
 
+@app.command()
+def replace(
+    vertex: Annotated[str, typer.Argument(help="Key of a vertex.", metavar="VERTEX")],
+    targets: Annotated[
+        list[str] | None,
+        typer.Argument(help="Its new targets; none: no edge.", metavar="TARGET..."),
+    ] = None,
+    graph: Graph = "default",
+    url: Url = DEFAULT_URL,
+    as_json: Json = False,
+) -> None:
+    """Replaces the out-list of a vertex (undirected: all its edges)."""
+    from liverank_service.cli import display
+
+    with client_of(url) as client:
+        keys: list[Key] = [vertex, *(targets or ())]
+        if client.graph(graph).options.keys == "integer":
+            keys = [_integer(key) for key in [vertex, *(targets or ())]]
+        receipt = client.replace(graph, {keys[0]: keys[1:]})
+    if as_json:
+        display.print_json(receipt)
+        return
+    display.output().print(
+        display.figures(
+            [
+                ("version", f"{receipt.version:,}"),
+                ("inserted", f"{receipt.inserted:,}"),
+                ("kept", f"{receipt.already_present + receipt.reweighted:,}"),
+                ("deleted", f"{receipt.deleted:,}"),
+                ("error bound", f"{receipt.error_bound:.1e}"),
+            ]
+        )
+    )
+
+
 def _integer(text: str) -> int:
     try:
         return int(text)
