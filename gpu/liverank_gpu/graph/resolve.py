@@ -12,6 +12,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,12 +81,12 @@ def resolved(
     """
     if batch.delete_weights is None and not len(batch.replace):
         return ResolvedBatch(batch, (batch.delete_sources, batch.delete_targets))
-    columns = {
-        name: column if isinstance(column, np.ndarray) else to_host(column)
-        for name in ("insert_sources", "insert_targets", "delete_sources", "delete_targets")
-        if (column := getattr(batch, name)) is not None
-    }
-    batch = replace(batch, **{name: each.astype(np.int64) for name, each in columns.items()})
+    columns: dict[str, Any] = {}
+    for name in ("insert_sources", "insert_targets", "delete_sources", "delete_targets"):
+        column = getattr(batch, name)
+        column = column if isinstance(column, np.ndarray) else to_host(column)
+        columns[name] = column.astype(np.int64, copy=False)
+    batch = replace(batch, **columns)
     insertion_weights(batch, options.weighted)
     edges = _Edges(options, reader, batch.remove, id_limit)
     return _lowered(batch, edges) if batch.delete_weights is not None else _replaced(batch, edges)

@@ -72,9 +72,9 @@ def _with_lists(body: bytes, kind: KeyKind, attributes: Attributes) -> EdgeColum
     try:
         replaced, found = replacements(lists, kind, attributes)
     except FormatError as error:
-        line = places.get(error.field.removeprefix("replace."), 0)
+        at = places.get(error.field.removeprefix("replace."), 0)
         place = "" if error.index is None else f"target {error.index}: "
-        raise FormatError("targets", line, f"{place}{error.message}") from None
+        raise FormatError("targets", at, f"{place}{error.message}") from None
     for name, sources in (("insert", columns.insert_sources), ("delete", columns.delete_sources)):
         refuse_others(sources, replaced, name, has_rows=False)
     refuse_others(columns.replace, replaced, "replace", has_rows=False)
