@@ -145,7 +145,7 @@ def test_rows_that_remove_stand_among_others(server: Server, kind: str) -> None:
             "text/csv",
             "operation",
             0,
-            'expected "insert", "delete" or "remove", got the string "forget"',
+            'expected "insert", "delete", "remove" or "replace", got the string "forget"',
         ),
     ],
 )
