@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from liverank_gpu import Change, EdgeBatch, Engine, InvalidValue, Options
+from liverank_gpu.operations.backend import Backend
 
 SECONDS = 40.0
 """The half-life, so short that weights of a stream differ by orders."""
@@ -30,7 +33,7 @@ class Model:
         return vertex in (edge[:1] if self.directed else edge)
 
     def replace(self, lists: dict[int, list[tuple[int, float]]], time: float, adds: bool) -> Change:
-        before, new = dict(self.weights), {}
+        before, new = dict(self.weights), dict[Edge, float]()
         rows = [(self.edge(v, t), w) for v, row in lists.items() for t, w in row]
         for edge, weight in rows:
             amount = self.amount(weight, time)
@@ -94,7 +97,7 @@ def _check(engine: Engine, model: Model, time: float) -> None:
 @pytest.mark.parametrize("directed", [True, False])
 @pytest.mark.parametrize("seed", range(4))
 def test_batches_leave_what_dictionaries_have(
-    backend: str, directed: bool, decays: bool, seed: int
+    backend: Backend, directed: bool, decays: bool, seed: int
 ) -> None:
     random = np.random.default_rng(seed)
     half_life = SECONDS if decays else None
@@ -117,28 +120,30 @@ def test_batches_leave_what_dictionaries_have(
         kind = random.choice(["replace", "replace-add", "add", "subtract"])
         if kind.startswith("replace"):
             chosen = random.choice(vertices, random.integers(1, 3), replace=False).tolist()
-            lists = {v: [row[1:] for row in rows(random.integers(0, 6))] for v in chosen}
+            lists = {v: [row[1:] for row in rows(int(random.integers(0, 6)))] for v in chosen}
             flat = [(v, t, w) for v, row in lists.items() for t, w in row]
             adds = kind == "replace-add"
             expected = model.replace(lists, time, adds)
         else:
             lists, adds = {}, True
             flat = rows(4)
-        columns = np.array(flat).reshape(-1, 3).T
+        sources, targets, weights = np.array(flat).reshape(-1, 3).T
+        named, nothing = (sources.astype(np.int64), targets.astype(np.int64)), np.empty(0, np.int64)
+        inserted, deleted_ends = named, (nothing, nothing)
         if kind == "subtract":
             deleted, not_found, lowered = model.subtract(flat, time)
-            ends = (np.empty(0, np.int64),) * 2, columns[:2].astype(np.int64)
-        else:
-            ends = columns[:2].astype(np.int64), (np.empty(0, np.int64),) * 2
+            inserted, deleted_ends = deleted_ends, inserted
         change = engine.apply(
             EdgeBatch(
-                *ends[0],
-                *ends[1],
-                weights=None if kind == "subtract" else columns[2],
+                inserted[0],
+                inserted[1],
+                deleted_ends[0],
+                deleted_ends[1],
+                weights=None if kind == "subtract" else weights,
                 times=None if kind == "subtract" else times(len(flat)),
                 on_conflict="add" if adds else "replace",
                 replace=np.array(list(lists), np.int64),
-                delete_weights=columns[2] if kind == "subtract" else None,
+                delete_weights=weights if kind == "subtract" else None,
                 delete_times=times(len(flat)) if kind == "subtract" else None,
             )
         )
@@ -157,7 +162,7 @@ def test_batches_leave_what_dictionaries_have(
         _check(engine, model, time)
 
 
-def test_what_is_taken_and_given_in_one_batch_adds_up(backend: str) -> None:
+def test_what_is_taken_and_given_in_one_batch_adds_up(backend: Backend) -> None:
     engine = Engine(Options(weighted=True), backend)
     engine.apply(EdgeBatch.of(insert=[(0, 1, 5.0), (0, 2, 3.0)]))
     change = engine.apply(
@@ -175,7 +180,7 @@ def test_what_is_taken_and_given_in_one_batch_adds_up(backend: str) -> None:
     ]
 
 
-def test_a_replaced_vertex_that_is_removed_has_the_new_list_alone(backend: str) -> None:
+def test_a_replaced_vertex_that_is_removed_has_the_new_list_alone(backend: Backend) -> None:
     engine = Engine(Options(), backend)
     engine.apply(EdgeBatch.of(insert=[(0, 1), (0, 2), (1, 0), (3, 0)]))
     change = engine.apply(EdgeBatch.of(remove=[0], replace={0: [3], 1: [0]}))
@@ -191,13 +196,13 @@ def test_a_replaced_vertex_that_is_removed_has_the_new_list_alone(backend: str) 
         ({"delete": [(0, 1, -1.0)], "on_conflict": "add"}, "delete_weights[0]"),
     ],
 )
-def test_what_a_batch_cannot_say_is_named(given: dict, field: str) -> None:
+def test_what_a_batch_cannot_say_is_named(given: dict[str, Any], field: str) -> None:
     with pytest.raises(InvalidValue) as refused:
         EdgeBatch.of(**given)
     assert refused.value.field == field
 
 
-def test_an_unweighted_graph_refuses_weights_of_deletions(backend: str) -> None:
+def test_an_unweighted_graph_refuses_weights_of_deletions(backend: Backend) -> None:
     engine = Engine(Options(), backend)
     with pytest.raises(InvalidValue, match="unweighted"):
         engine.apply(EdgeBatch.of(delete=[(0, 1, 1.0)], on_conflict="add"))
