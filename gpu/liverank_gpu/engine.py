@@ -272,6 +272,8 @@ class Engine:
         """What `apply` does of the batch as the graph is now: see liverank_gpu.graph.resolve."""
         if isinstance(batch, ResolvedBatch):
             return batch
+        if batch.delete_weights is None and len(batch.replace) == 0:
+            return ResolvedBatch(batch, (batch.delete_sources, batch.delete_targets))
         with self._owned():
             to_host = self._backend.device.to_host
             return resolved(batch, self.options, self.edge_reader, self.id_limit, to_host)

@@ -319,13 +319,14 @@ class DynamicGraph:
         """The counts of a planned batch, when directions that have no room for it are packed, and
         planned again.
         """
-        directions = (self.outgoing, self.incoming)
-        out, into = (each.must_pack(found) for each, found in zip(directions, counts, strict=True))
-        for direction, packs, found in zip(directions, (out, into), counts, strict=True):
-            if packs:
-                direction.pack(found)
+        out = self.outgoing.must_pack(counts[0])
+        into = self.incoming.must_pack(counts[1])
         if not (out or into):
             return counts
+        if out:
+            self.outgoing.pack(counts[0])
+        if into:
+            self.incoming.pack(counts[1])
         return self.backend.graph.plan_again(self._slack, (out, into), workspace)
 
     def _write(

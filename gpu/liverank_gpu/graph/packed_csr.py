@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from copy import copy
 from dataclasses import replace
-from itertools import accumulate
 from typing import Any, Self
 
 import numpy as np
@@ -186,9 +185,13 @@ def allocate_changes(backend: Backend, counts: Counts, weighted: bool) -> EdgeCh
     allocate, purpose = backend.device.allocate, "what a batch changed"
     changed, removed, added = counts.changed, counts.removed, counts.added
     block = allocate(purpose, 2 * (changed + removed + added), np.int32)
-    sizes = (changed, changed, removed, removed, added, added)
-    ends = list(accumulate(sizes))
-    changes = EdgeChanges(*(block[end - size : end] for size, end in zip(sizes, ends, strict=True)))
+    lost = 2 * changed
+    gained = lost + 2 * removed
+    changes = EdgeChanges(
+        *(block[:changed], block[changed:lost]),
+        *(block[lost : lost + removed], block[lost + removed : gained]),
+        *(block[gained : gained + added], block[gained + added :]),
+    )
     if not weighted:
         return changes
     return changes._replace(

@@ -79,8 +79,6 @@ def resolved(
     id_limit  every id is below it
     Raises InvalidValue for weights and times that the graph does not take, OutOfMemory.
     """
-    if batch.delete_weights is None and not len(batch.replace):
-        return ResolvedBatch(batch, (batch.delete_sources, batch.delete_targets))
     columns: dict[str, Any] = {}
     for name in ("insert_sources", "insert_targets", "delete_sources", "delete_targets"):
         column = getattr(batch, name)

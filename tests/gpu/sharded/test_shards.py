@@ -409,6 +409,7 @@ BESIDE_THE_GRAPH = {
     # made of others
     "personalized",
     "personalized_many",
+    "decide",
     "watch",
     "step",
     "end_stage",

@@ -228,7 +228,7 @@ def scripts(command_environment: dict[str, str]) -> dict[str, str]:
     ("line", "completed"),
     [
         ("liverank exp", ["export"]),
-        ("liverank re", ["recompute", "remove", "replay", "restore"]),
+        ("liverank re", ["recompute", "remove", "replace", "replay", "restore"]),
         ("liverank top --wa", ["--watch"]),
         ("liverank rank --strategy dynamic-t", ["dynamic-traversal"]),
     ],

@@ -134,7 +134,7 @@ PLACES: dict[str, dict[str, tuple[Read, str]]] = {
     "strings": {
         "source": (_is_text, "strings"),
         "target": (lambda found: _is_text(found) or pa.types.is_null(found), "strings"),
-        "operation": (_is_text, '"insert", "delete" or "remove"'),
+        "operation": (_is_text, '"insert", "delete", "remove" or "replace"'),
         "weight": (_is_number, "numbers"),
         "time": (
             lambda found: _is_number(found) or pa.types.is_timestamp(found),

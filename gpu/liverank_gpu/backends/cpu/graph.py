@@ -173,7 +173,7 @@ class CpuGraph(GraphByDirection):
         kernels.plan_rows(csr.csr.row_lengths, csr.capacities, _plan(plan))
 
     def count_connected(self, lists: Directions, workspace: PlanWorkspace) -> None:
-        lengths = (csr.csr.row_lengths for csr in lists)
+        lengths = lists[0].csr.row_lengths, lists[1].csr.row_lengths
         kernels.count_connected(*lengths, _plan(workspace.outgoing), _plan(workspace.incoming))
 
     def write(
