@@ -56,6 +56,7 @@ from liverank_gpu.operations.residual import (
     LEVELS,
     CountCandidates,
     PushVertices,
+    Scatter,
     SelectCandidates,
     TakeCandidates,
 )
@@ -187,15 +188,18 @@ def rank(backend: Backend, options: Options) -> None:
 
 
 def push_parts(engine: Engine) -> None:
-    """What shards push with: a round up to what goes along the out-lists."""
+    """What shards push with."""
     iterate, graph = engine.internals.iterate, engine.internals.graph.view
     backend, residual = engine.internals.backend, iterate.workspace.residual
     floor = 0.5 * float(np.abs(backend.device.to_host(residual.values)).max())
     backend.run(SelectCandidates(residual, floor))
     *counted, kept = backend.run(CountCandidates(graph, residual, [floor] * LEVELS, 0.0))
     queue = backend.run(TakeCandidates(graph, residual, floor, 0.0, counted[0], kept))
-    damping = engine.options.damping
-    backend.run(PushVertices(graph, iterate.values, damping, residual, queue))
+    damping, xp = engine.options.damping, backend.xp
+    pushed = PushVertices(graph, iterate.values, damping, residual, queue)
+    contributions, _ = backend.run(pushed)
+    nothing = (xp.empty(0, np.int32), xp.empty(0))
+    backend.run(Scatter(graph, residual, queue, contributions, *nothing))
     iterate.invalidate()
 
 

@@ -63,6 +63,7 @@ TABLES: dict[str, Callable[[Record], str]] = {
     "shard-kills": shards.kills,
     "shard-recovery": figures_and_values,
     "shards": shards.shards,
+    "small-batches": engine.small_batches,
     "solver": engine.solver,
     "sources": figures_and_values,
     "sources-kills": figures_and_values,

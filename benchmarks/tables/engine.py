@@ -5,6 +5,20 @@ from __future__ import annotations
 from benchmarks.tables.common import Record, Row, heading, two_commits
 
 
+def small_batches(document: Record) -> str:
+    """Milliseconds of batches of two commits, a row for each graph and size."""
+    lines = heading(
+        "| batches | other: median | mean | largest | this: apply | update | publish | median "
+        "| mean | largest | ratio of medians |"
+    )
+    for row in document["figures"]["milliseconds"]:
+        other, total = (row[f"{which}: median, mean, largest"] for which in ("other", "this"))
+        each = [*other, *row["this: apply, update, publish"], *total]
+        shown = " | ".join(f"{value:.2f}" for value in each)
+        lines.append(f"| {row['batches']} | {shown} | {row['ratio of medians']:.2f} |")
+    return "\n".join(lines)
+
+
 def temporal(document: Record) -> str:
     """Time and error of every strategy, a table for each policy; and where `auto` is beaten."""
     figures = document["figures"]
