@@ -6,7 +6,6 @@ import numpy as np
 
 from benchmarks.traffic.model import Arguments, Model, Sizes, total
 from liverank_gpu.backends.cuda.kernels.loader import COLUMNS, TALLY
-from liverank_gpu.operations.device import Array
 
 _PLACED = 4 + 8 + 4
 """Where a row is: order, start, length."""
@@ -100,34 +99,20 @@ def _push(sizes: Sizes, arguments: Arguments) -> float:
     return 4 * edges + 16 * min(sizes.vertices, edges) + (16 + 16 + 8 + 12 + _OWN) * vertices
 
 
-def _spread(sizes: Sizes, arguments: Arguments) -> float:
-    """For each source its id, contribution, chunks and row; for each single addition target and
-    amount; ids; r in and out.
-    """
-    singles = int(arguments["singles"])
-    lists = arguments["sources"], arguments["by.contributions"], arguments["out.lengths"]
-    return _scattered(sizes, *lists, singles)
-
-
 def _perturb(sizes: Sizes, arguments: Arguments) -> float:
-    """The same, and what it follows from: for each source y, its loop, its degree before and after;
-    for each other amount its edge, y and degrees; and both as they are written.
+    """For each source y, its loop, its degree before and after; for each other amount its edge, y
+    and degrees; and both as they are written and read. For each source its id, chunks and row; ids
+    of the neighbours; r in and out.
     """
     sources = arguments["changes.sources"]
     others = int(arguments["removed"]) + int(arguments["added"])
     contributions = arguments["memory"][: len(sources)].view(np.float64)
-    lists = sources, contributions, arguments["graph.out.lengths"]
-    written = (8 + 1 + 4 + 4 + 8 + 8) * len(sources) + (8 + 8 + 4 + 4) * others
+    entries = total(arguments["graph.out.lengths"][sources] * (contributions != 0.0))
     singles = len(sources) + others
-    return written + 12 * singles + _scattered(sizes, *lists, singles)
-
-
-def _scattered(
-    sizes: Sizes, sources: Array, contributions: Array, out_lengths: Array, singles: int
-) -> float:
-    entries = total(out_lengths[sources] * (contributions[: len(sources)] != 0.0))
+    written = (8 + 1 + 4 + 4 + 8 + 8) * len(sources) + (8 + 8 + 4 + 4) * others + 12 * singles
     additions = min(sizes.vertices, entries + singles)
-    return (4 + 8 + 8 + 12) * len(sources) + 12 * singles + 4 * entries + 16 * additions
+    scattered = (4 + 8 + 8 + 12) * len(sources) + 12 * singles + 4 * entries + 16 * additions
+    return written + scattered
 
 
 # several vectors at once: 2 bytes a contribution, 8 a partial sum, 26 for y, remainder and new
@@ -194,7 +179,6 @@ MODELS: dict[str, Model] = {
     "residual: compute_contributions": per_item(4 + 8 + 8, "vertices"),
     "orthomin: orthomin_image": _orthomin_image,
     "orthomin: orthomin_step": _orthomin_step,
-    "perturb: scatter": _spread,
     "perturb: perturb": _perturb,
     # r and marks; few marks change
     "perturb: select_candidates": per_item(8 + 4, "vertices"),

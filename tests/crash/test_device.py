@@ -132,7 +132,7 @@ from tests.service.server import running
 
 what = sys.argv[2]
 
-def lost(self):
+def lost(self, after):
     raise RuntimeError("cudaErrorIllegalAddress: an illegal memory access was encountered")
 
 with running(Path(sys.argv[1])) as server:
