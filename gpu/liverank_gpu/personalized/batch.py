@@ -4,13 +4,11 @@ one.
 A block reads the whole graph again and again. So with the method ``hybrid`` each query is first
 tried alone: a query that stays near its seeds is answered by pushes, whatever the size of the
 graph. It goes on pushing as long as what it still needs seems to be less than its part of a block
-(liverank_gpu.personalized.forecast), but for no more than that part, and joins a block otherwise.
-Where a block is smaller than was thought, those of its queries whose pushes now seem cheaper go on
-with them first, and come back if that fails. What trials cost is lost then. So they end when failed
-ones have cost more than a small part of what blocks would cost for all queries, beyond what others
-saved. Blocks begin as soon as there are enough queries for one, because what its sweeps do shows
-how much later trials may cost. A query leaves a block, and continues alone where the block has
-come, when the block would go on for hardly any other.
+(liverank_gpu.personalized.forecast), and joins a block otherwise. What trials cost is lost then. So
+they end when failed ones have cost more than a small part of what blocks would cost for all
+queries, beyond what others saved. Blocks begin as soon as there are enough queries for one, because
+what its sweeps do shows how much later trials may cost. A query leaves a block, and continues alone
+where the block has come, when the block would go on for hardly any other.
 
 A batch runs in steps of at most about a sweep, so that the owner of the device can do something
 else between them, updates of the graph too. Answers that are taken together are of one graph: an
@@ -31,6 +29,7 @@ from numpy.typing import NDArray
 from liverank_gpu.errors import UnknownVertex
 from liverank_gpu.operations.graph import GraphUpdate
 from liverank_gpu.personalized.block import Block, Column
+from liverank_gpu.personalized.forecast import DOUBT
 from liverank_gpu.personalized.published import PublishedQuery
 from liverank_gpu.personalized.query import Query, QueryContext
 from liverank_gpu.personalized.resolve import (
@@ -82,10 +81,9 @@ class QueryBatch:
         self._columns: dict[int, Column] = {}
         self._suspended: dict[int, Query] = {}
         hybrid = [index for index in joint if self._queries[index].method == "hybrid"]
-        # and of how many queries the block is that each joins if its trial fails
-        self._trials = dict.fromkeys(hybrid, self._sharing)
+        self._trials = set(hybrid)
         # what trials may cost from now on, without an answer
-        self._to_spare = _LOST_PART * sum(map(self._block_cost, hybrid, self._trials.values()))
+        self._to_spare = _LOST_PART * sum(self._block_cost(index) for index in hybrid)
         self._for_blocks = [index for index in joint if index not in self._trials]
         joining = set(self._for_blocks)
         self._parts = [[index] for index in indices if index not in joining]
@@ -101,9 +99,11 @@ class QueryBatch:
     def _min_columns(self) -> int:
         return self._graph.backend.multivector.min_columns
 
-    def _block_cost(self, index: int, sharing: float) -> float:
-        """What a query is predicted to cost in a block of so many."""
-        query = self._queries[index]
+    def _block_cost(self, index: int, sharing: float | None = None) -> float:
+        """What a query is predicted to cost in a block of so many; as if all went into blocks,
+        unless it says.
+        """
+        query, sharing = self._queries[index], sharing or self._sharing
         return self._context.forecast.in_block(query.options.damping, query.target_error, sharing)
 
     def _form_blocks(self) -> None:
@@ -119,30 +119,26 @@ class QueryBatch:
                 block = indices[first : first + width]
                 if len(block) < width and not last:
                     continue
+                joined = self._joined(block)
+                if joined:
+                    formed.append(joined)
+                self._parts += [[index] for index in block if index not in joined]
                 self._for_blocks = [index for index in self._for_blocks if index not in block]
-                if len(block) < self._min_columns:
-                    self._parts += [[index] for index in block]
-                    continue
-                pushing = [index for index in block if self._pushes_pay(index, len(block))]
-                for index in pushing:
-                    self._trials[index] = len(block)
-                    self._to_spare += self._trial_cost(self._suspended[index])
-                if pushing:
-                    # the others wait for those of them that come back
-                    self._for_blocks += [index for index in block if index not in pushing]
-                    self._parts[:0] = [[index] for index in pushing]
-                    last = False
-                else:
-                    formed.append(block)
         self._parts[:0] = formed
 
-    def _pushes_pay(self, index: int, sharing: int) -> bool:
-        """Whether a query goes on with the pushes of its trial instead of joining a block of so
-        many: the fewer share it, the more of them do.
+    def _joined(self, block: list[int]) -> list[int]:
+        """Those of these queries for which a block pays: fewer share it the more seem to be cheaper
+        by the pushes that they began.
         """
-        if index not in self._suspended or self._to_spare < self._context.forecast.start:
-            return False
-        return self._suspended[index].push_pays(self._block_cost(index, sharing))
+        while len(block) >= self._min_columns:
+            costs = [self._block_cost(index, len(block)) for index in block]
+            joined = [
+                i for i, c in zip(block, costs, strict=True) if DOUBT * self._push_left(i) > c
+            ]
+            if len(joined) == len(block):
+                return block
+            block = joined
+        return []
 
     def _push_left(self, index: int) -> float:
         """What a query is predicted to cost by the pushes that it began."""
@@ -177,12 +173,13 @@ class QueryBatch:
         elif self._running.done:
             self._answers[part[0]] = self._queries[part[0]].shown(self._running.answer())
             if part[0] in self._trials:
-                self._to_spare += self._block_cost(part[0], self._trials.pop(part[0]))
+                self._trials.remove(part[0])
+                self._to_spare += self._block_cost(part[0])
                 self._to_spare -= self._trial_cost(self._running)
         elif not self._trial_ends(part[0], self._running):
             return
         else:
-            del self._trials[part[0]]
+            self._trials.remove(part[0])
             self._for_blocks.append(part[0])
             self._to_spare -= self._trial_cost(self._running)
             self._suspend(part[0])
@@ -232,11 +229,10 @@ class QueryBatch:
             self._trials.clear()
         while self._parts and self._parts[0][0] in self._trials:
             (index,) = self._parts[0]
-            least = self._context.forecast.uncertainty * start
-            if index in self._suspended or self._block_cost(index, self._trials[index]) >= least:
+            if self._block_cost(index) >= self._context.forecast.uncertainty * start:
                 return
             self._parts.pop(0)
-            del self._trials[index]
+            self._trials.remove(index)
             self._for_blocks.append(index)
 
     def _begin(self, part: Sequence[int]) -> Query | PublishedQuery | Block:
@@ -246,14 +242,14 @@ class QueryBatch:
             return Block(self._context, queries, push_left)
         if queries[0].form == "published":
             return PublishedQuery(self._context, queries[0])
-        index, block_cost = part[0], None
+        index = part[0]
         if index in self._trials:
-            block_cost = self._block_cost(index, self._trials[index])
+            return Query(self._context, queries[0], self._block_cost(index))
         if index in self._suspended:
             query = self._suspended.pop(index)
-            query.go_on(block_cost)
+            query.continue_alone()
             return query
-        query = Query(self._context, queries[0], block_cost)
+        query = Query(self._context, queries[0])
         if index in self._columns:
             query.resume(*self._columns.pop(index))
         return query

@@ -129,7 +129,7 @@ class Query:
         self._limit = query.options.max_iterations
         self._pool = context.pool
         self._forecast, self._block_cost = context.forecast, block_cost
-        self._pushed = self._pulled = self._plain = self._resumed = self._stuck = False
+        self._pushed = self._pulled = self._plain = False
         workspace = context.pool.take(list_every_vertex=query.method != "pull")
         self.iterate = PersonalizedIterate(
             context.graph, workspace, query.options, query.seeds, context.vertices
@@ -184,13 +184,13 @@ class Query:
         self._forget_progress()
 
     def suspend(self) -> None:
-        """Gives the workspace back until `go_on`; not if it is dense."""
+        """Gives the workspace back until `continue_alone`; not if it is dense."""
         self._pool.give_back(self.iterate.pack())
 
-    def go_on(self, block_cost: float | None = None) -> None:
-        """Goes on pushing after `suspend`. block_cost: see `__init__`"""
+    def continue_alone(self) -> None:
+        """Goes on pushing, without a block to join."""
         self.iterate.unpack(self._pool.take(list_every_vertex=True))
-        self._block_cost, self.pulling = block_cost, self.iterate.dense
+        self._block_cost, self.pulling = None, self.iterate.dense
 
     def resume(self, values: Array, rhs_scale: float, iterations: int) -> None:
         """Continues by sweeps where a block has come.
@@ -201,7 +201,7 @@ class Query:
         """
         self.iterate.resume(values, rhs_scale)
         self.iterations = iterations
-        self.pulling = self._pulled = self._resumed = True
+        self.pulling = self._pulled = True
         self._forget_progress()
 
     def step(self) -> None:
@@ -215,8 +215,7 @@ class Query:
         self._check_target()
         if self.done and self.refused is None and not self._is_proven:
             self._pass_gate()
-        # what a block has left behind tells nothing of others
-        if self.done and self._bounds and not self._resumed:
+        if self.done and self._bounds:
             damping = self.iterate.options.damping
             sweeps = len(self._bounds) - 1
             self._forecast.record(damping, self._bounds[0], self._bounds[-1], sweeps)
@@ -229,7 +228,6 @@ class Query:
         if 2 * self.iterations <= self.iterate.options.max_iterations:
             self.iterate.restart()
             self._begin()
-            self.pulling = True
 
     def _start_plain(self) -> None:
         """Starts again, without correction from then on: after later batches too."""
@@ -281,8 +279,8 @@ class Query:
             return
         # not all work was used, so the next work-list alone is too long
         costs = iterate.graph.backend.costs
-        self._stuck = pushed.end == "work" and costs.of_push(pushed) <= edges * costs.pushed_edge
-        self.pulling = iterate.dense or ended or not self.push_pays(self._block_cost)
+        stuck = pushed.end == "work" and costs.of_push(pushed) <= edges * costs.pushed_edge
+        self.pulling = iterate.dense or stuck or ended or not self._push_pays()
         if ended:
             # rounds of a few vertices each are no sweeps
             self._limit = self.iterations + iterate.options.max_iterations
@@ -325,15 +323,10 @@ class Query:
             return np.inf
         return self.push_forecast.left(self.query.target_error)
 
-    def push_pays(self, block_cost: float | None) -> bool:
-        """Whether it is to go on pushing. block_cost: see `__init__`"""
-        if self._stuck:
-            return False
-        if block_cost is None:
-            # sweeps continue where pushes end, so that nothing is lost
-            return self.push_left <= self._pull_cost
-        # a block begins again
-        return max(DOUBT * self.push_left, self.push_forecast.spent) <= block_cost
+    def _push_pays(self) -> bool:
+        # sweeps continue where pushes end, so that nothing is lost; a block begins again
+        doubt = 1.0 if self._block_cost is None else DOUBT
+        return doubt * self.push_left <= self._pull_cost
 
     @property
     def _most_rounds(self) -> int:

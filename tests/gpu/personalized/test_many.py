@@ -268,22 +268,6 @@ def test_a_query_leaves_a_block_that_is_slower_than_its_pushes(
     assert work.total <= 2.0 * work.of("push", seeds, together=True)
 
 
-def test_queries_whose_pushes_turn_out_slow_join_a_block_after_all(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The pushes of many seem cheaper than a block of the few that are left."""
-    path = DATA / "sx-mathoverflow/sx-mathoverflow.txt.gz"
-    if not path.exists():
-        pytest.skip(f"there is no {path}")
-    ends = np.loadtxt(path, np.int64, usecols=(0, 1))
-    edges = np.unique(np.unique(ends, return_inverse=True)[1].reshape(-1, 2), axis=0)
-    engine = engine_of((int(edges.max()) + 1, edges), backend_named("cpu"))
-    work = Work(engine, monkeypatch)
-    seeds = np.random.default_rng(3).choice(np.unique(edges[:, 0]), 50, replace=False).tolist()
-    spent = {method: work.of(method, seeds, True, 1e-4) for method in ("hybrid", "pull")}
-    assert spent["hybrid"] <= 1.2 * spent["pull"]
-
-
 @pytest.mark.any_thread_order
 @pytest.mark.parametrize("dangling", POLICIES)
 def test_seeds_that_nothing_links_to_are_solved_in_a_block(
