@@ -36,7 +36,7 @@ WRITING: dict[str, Point] = {
     **_around(f"{_JOURNAL}.append", "the journal's commit"),
     "before the head is written": Point(f"{_JOURNAL}._write_head", "before"),
     "between keys and graph": Point("liverank_gpu.engine:Engine.apply", "before"),
-    "in the middle of mutate": Point("liverank_gpu.graph.packed_csr:PackedCsr.apply", "after"),
+    "in the middle of mutate": Point("liverank_gpu.backends.cpu.graph:CpuGraph.write", "after"),
     "after mutate": Point("liverank_gpu.engine:Engine.apply", "after"),
     **_around("liverank_gpu.engine:Engine.update", "the solve"),
     **_around("liverank_gpu.engine:Engine.publish", "the ranks are copied"),

@@ -25,7 +25,7 @@ large = []
 
 def killing(original):
     def kill(self, *arguments):
-        if where == "apply" and len(getattr(arguments[0], "batch", arguments[0]).insert_sources) >= 100_000:
+        if where == "apply" and len(arguments[0].batch.insert_sources) >= 100_000:
             os.kill(os.getpid(), signal.SIGKILL)
         if where == "update" and self.edges >= 100_000:
             os.kill(os.getpid(), signal.SIGKILL)
