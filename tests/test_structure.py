@@ -151,7 +151,9 @@ def test_backends_implement_the_contracts_as_declared(contract: type, package: M
     (implementation,) = [
         each
         for each in vars(module).values()
-        if inspect.isclass(each) and issubclass(each, contract) and each is not contract
+        if inspect.isclass(each)
+        and issubclass(each, contract)
+        and each.__module__ == module.__name__
     ]
     _assert_as_declared(contract, implementation)
 

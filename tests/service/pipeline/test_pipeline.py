@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 from liverank_gpu import EdgeBatch, Engine, OutOfMemory, Solve
+from liverank_gpu.graph.resolve import ResolvedBatch
 from liverank_service.errors import (
     BatchRejected,
     GraphStopped,
@@ -98,8 +99,8 @@ def refuse(monkeypatch: pytest.MonkeyPatch, condition: Callable[[EdgeBatch], boo
     """Makes the engine run out of memory for the batches that meet `condition`."""
     original = Engine.apply
 
-    def apply(self: Engine, edges: EdgeBatch) -> Any:
-        if condition(edges):
+    def apply(self: Engine, edges: ResolvedBatch) -> Any:
+        if condition(edges.batch):
             raise OutOfMemory("the batch", 1000, 10)
         return original(self, edges)
 

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from liverank_gpu import EdgeBatch, OutOfMemory
+from liverank_gpu import OutOfMemory
+from liverank_gpu.graph.resolve import ResolvedBatch
 from liverank_service.pipeline.edge_times import EdgeTimes
 from liverank_service.pipeline.expiry import Expiry
 from liverank_service.pipeline.pipeline import Pipeline
@@ -257,9 +258,9 @@ def test_an_expiry_that_shards_reject_for_memory_is_divided(
         engine, room = engine_of(pipeline), 30
         apply = engine.apply
 
-        def limited(batch: EdgeBatch) -> Any:
-            if batch.operations > room:
-                raise OutOfMemory("a batch", batch.operations, room)
+        def limited(batch: ResolvedBatch) -> Any:
+            if batch.batch.operations > room:
+                raise OutOfMemory("a batch", batch.batch.operations, room)
             return apply(batch)
 
         monkeypatch.setattr(engine, "apply", limited)

@@ -15,6 +15,7 @@ import orjson
 import pytest
 
 from liverank_gpu import OutOfMemory, Solve
+from liverank_gpu.graph.resolve import ResolvedBatch
 from liverank_service.errors import BatchRejected, ExpiryFailed, IdempotencyConflict, StorageFailed
 from liverank_service.pipeline import expiry
 from liverank_service.pipeline.batch import Batch
@@ -437,7 +438,8 @@ class Failing:
 
     @staticmethod
     def _only_deletes(batch: Any) -> bool:
-        return len(batch.insert_sources) == 0 and len(batch.delete_sources) > 0
+        columns = batch.batch if isinstance(batch, ResolvedBatch) else batch
+        return len(columns.insert_sources) == 0 and len(columns.delete_sources) > 0
 
 
 FAILURES = ("edges", "vertices", "check", "times")

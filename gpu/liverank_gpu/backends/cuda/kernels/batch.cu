@@ -21,8 +21,8 @@
 //
 // If WEIGHTED, a weight goes with each entry: 4 bytes more wherever an entry is read or written.
 // Rows are unordered. The order in a row follows from the sorted keys alone, never from the order of threads.
-// Launch: BLOCK threads a block, all blocks resident (cooperative): they synchronise between the steps. Blocks take tiles, items
-// or parts of the work of one direction from the first on, and of the other from the last on: few have both if there is little.
+// Launch: BLOCK threads a block, all blocks resident (cooperative): they synchronise between the steps. Blocks take tiles,
+// items or parts of the work of one direction from the first on, and of the other from the last on: few have both if there is little.
 #include <cooperative_groups.h>
 #include "scan.cuh"
 
@@ -100,8 +100,8 @@ __device__ __forceinline__ void sort_keys(const Unsorted& batch, const Side& out
     }
 }
 
-// The keys of both directions. An operation on an id that is not known is none. A loop is a flag of its vertex, in the out-lists
-// alone.
+// The keys of both directions. An operation on an id that is not known is none. A loop is a flag of its vertex, in the
+// out-lists alone.
 __device__ __forceinline__ void order_keys(
     const cooperative_groups::grid_group& grid, const Unsorted& batch, const Side& out, const Side& in) {
     for (int64 at = thread_of_grid(); at < batch.count; at += threads_of_grid()) {
@@ -279,7 +279,8 @@ __device__ __forceinline__ void decide(const Side& side, int64 tile, const Rules
         bool removes = present && deletes && !inserts, places = inserts && !present;
         if constexpr (WEIGHTED) {
             before[item] = 0.0f;
-            if (present) before[item] = is_loop ? rules.loop[vertex] : side.slot_weights[side.row_starts[vertex] + side.edge_slot[edge]];
+            const int64 slot = present && !is_loop ? side.row_starts[vertex] + side.edge_slot[edge] : 0;
+            if (present) before[item] = is_loop ? rules.loop[vertex] : side.slot_weights[slot];
             after[item] = deletes ? 0.0f : before[item];
             const int last = side.edge_operation[edge + 1];
             if (inserts) {
@@ -474,7 +475,8 @@ __global__ void __launch_bounds__(BLOCK, 2) plan_batch(
     const int64 more = newly_connected<true>(out, in, rules.vertices) + newly_connected<false>(in, out, rules.vertices);
     count(out.counters + Counter::CONNECTED, more);
     both(out, in, [&](const Side& side, int64 block) {
-        over_tiles(side.scans[3], side.counters[Counter::ROWS], block, [&](int64 tile) { plan_rows(side, tile, rules.vertices); });
+        const int64 rows = side.counters[Counter::ROWS];
+        over_tiles(side.scans[3], rows, block, [&](int64 tile) { plan_rows(side, tile, rules.vertices); });
     });
     grid.sync();
     tell_counters(out, in, answer.told);
@@ -500,7 +502,8 @@ __device__ __forceinline__ void move_rows(const Side& side, int64 block) {
     float4* const weights = (float4*)side.slot_weights;
     const auto begins = [&](int64 row) { return side.move_work[row]; };
     const auto one = [&](int64 row, int64 quad) {
-        const int64 to = (side.end + side.new_start[row]) / QUAD + quad, from = side.row_starts[side.row_vertex[row]] / QUAD + quad;
+        const int64 to = (side.end + side.new_start[row]) / QUAD + quad;
+        const int64 from = side.row_starts[side.row_vertex[row]] / QUAD + quad;
         entries[to] = entries[from];
         if constexpr (WEIGHTED) weights[to] = weights[from];
     };
@@ -536,7 +539,8 @@ __device__ __forceinline__ void place_changes(const Side& side, int64 block, Loo
         if constexpr (OUTGOING) {
             (adds ? to.added_sources : to.removed_sources)[at] = row.vertex;
             (adds ? to.added_targets : to.removed_targets)[at] = neighbour;
-            if constexpr (WEIGHTED) (adds ? to.added_weights : to.removed_weights)[at] = (adds ? side.added_weights : side.removed_weights)[at];
+            if constexpr (WEIGHTED)
+                (adds ? to.added_weights : to.removed_weights)[at] = (adds ? side.added_weights : side.removed_weights)[at];
             if (neighbour == row.vertex) {
                 // a loop with another weight is removed and added
                 if constexpr (!WEIGHTED) loop[row.vertex] = adds;

@@ -1,8 +1,8 @@
-// Operations on edges as sorted keys (liverank_gpu.operations.graph: sorted_keys, sort, plan). Keys: see GraphOperations; NO_KEY,
-// above all keys, is no operation.
+// Operations on edges as sorted keys (liverank_gpu.operations.graph: sorted_keys, sort, plan). Keys: see GraphOperations;
+// NO_KEY, above all keys, is no operation.
 //
-//     pack_keys       columns of ids to keys: 8 to 16 bytes read, 8 written an operation; two random reads more if the graph has
-//                     an order of its own
+//     pack_keys       columns of ids to keys: 8 to 16 bytes read, 8 written an operation; two random reads more if the graph
+//                     has an order of its own
 //     sort_small      sorts up to 4096 keys in one launch, by comparing each with all; if WEIGHTED also gives their order
 //     transpose_keys  keys of the out-lists to those of the in-lists: 8 bytes read, 8 written
 //
@@ -35,7 +35,8 @@ __global__ void __launch_bounds__(BLOCK) sort_small(
 
 #if !WEIGHTED
 // The same operations with rows and neighbours exchanged, for the in-lists, which have no loops.
-__global__ void __launch_bounds__(BLOCK) transpose_keys(const int64* __restrict__ keys, int64 total, int64* __restrict__ transposed) {
+__global__ void __launch_bounds__(BLOCK) transpose_keys(
+    const int64* __restrict__ keys, int64 total, int64* __restrict__ transposed) {
     for (int64 at = (int64)blockIdx.x * BLOCK + threadIdx.x; at < total; at += (int64)gridDim.x * BLOCK) {
         const int64 key = keys[at], row = row_of_key(key), neighbour = neighbour_of_key(key);
         transposed[at] = key == NO_KEY || row == neighbour ? NO_KEY : key_of(neighbour, row, key & 1);

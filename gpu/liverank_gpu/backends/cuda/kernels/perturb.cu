@@ -5,8 +5,8 @@
 //     recompute_rows     r = β + α·Σ y[u]/d(u) - (1 - αℓ/d)·y
 //     select_candidates  every v with |r[v]| > floor
 //
-// Launch: BLOCK threads a block, all blocks resident (cooperative), grid-stride loops. A warp takes a chunk of EDGE_CHUNK edges of
-// an out-list, or of ROW_CHUNK of an in-list, so that a hub is shared by many.
+// Launch: BLOCK threads a block, all blocks resident (cooperative), grid-stride loops. A warp takes a chunk of EDGE_CHUNK edges
+// of an out-list, or of ROW_CHUNK of an in-list, so that a hub is shared by many.
 // Traffic of scatter: per edge 4 bytes of neighbour id, streamed, and one atomic addition to a random r.
 #include "work_lists.cuh"
 
@@ -40,8 +40,8 @@ struct AddedEdges {
     }
 };
 
-// What a batch adds to r: contributions of touched sources, which go along their out-lists, with the ends of the chunks of these;
-// and single amounts, which are those through loops, removed edges and added edges.
+// What a batch adds to r: contributions of touched sources, which go along their out-lists, with the ends of the chunks of
+// these; and single amounts, which are those through loops, removed edges and added edges.
 struct Perturbation {
     double* contributions;
     int64* ends;
@@ -117,8 +117,8 @@ __device__ __forceinline__ void scatter_chunk(
     }
 }
 
-// r[w] += contributions over the out-lists of `count` sources, and amounts at `singles` targets. ends[i]: chunks of the out-lists of
-// sources 0 … i, at least one each.
+// r[w] += contributions over the out-lists of `count` sources, and amounts at `singles` targets. ends[i]: chunks of the out-lists
+// of sources 0 … i, at least one each.
 __device__ __forceinline__ void scatter_all(
     const int* sources, int64 count, int64 singles, const Lists& out, const Perturbation& from, const AddedEdges& added,
     const Candidates& to, const Answer& answer) {
@@ -219,7 +219,8 @@ __global__ void __launch_bounds__(BLOCK, 2) select_candidates(Candidates to, int
 
 // The new r of a vertex, from the sum over its in-list. Lane 0 of a warp.
 __device__ __forceinline__ void replace_residual(
-    int v, double row_sum, const GraphLists& graph, const double* values, double rhs_scale, double damping, const Candidates& to,
+    int v, double row_sum, const GraphLists& graph, const double* values, double rhs_scale, double damping,
+    const Candidates& to,
     const WorkLists& lists, ThreadSums& thread) {
     const double old_value = to.r[v];
     const double new_value = residual_of(rhs_scale, row_sum, values[v], graph.degree[v], graph.loop[v], damping);

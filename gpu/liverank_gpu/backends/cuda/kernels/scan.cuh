@@ -195,8 +195,8 @@ __device__ __forceinline__ int64 key_of(int64 row, int64 neighbour, int64 operat
     return row << 32 | neighbour << 1 | operation;
 }
 
-// How many of a few keys come before that at `at`, counted by a warp; equal ones in their order. All keys stay in the L1 caches:
-// comparing 4096 of them takes as long as one launch.
+// How many of a few keys come before that at `at`, counted by a warp; equal ones in their order. All keys stay in the L1
+// caches: comparing 4096 of them takes as long as one launch.
 __device__ __forceinline__ int keys_before(const int64* keys, int64 total, int64 at) {
     const int lane = threadIdx.x % WARP;
     const int64 key = at < total ? keys[at] : NO_KEY;
