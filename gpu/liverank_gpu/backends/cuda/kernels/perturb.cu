@@ -117,8 +117,8 @@ __device__ __forceinline__ void scatter_chunk(
     }
 }
 
-// r[w] += contributions over the out-lists of `count` sources, and amounts at `singles` targets. ends[i]: chunks of the out-lists
-// of sources 0 … i, at least one each.
+// r[w] += contributions over the out-lists of `count` sources, and amounts at `singles` targets. ends[i]: chunks of the
+// out-lists of sources 0 … i, at least one each.
 __device__ __forceinline__ void scatter_all(
     const int* sources, int64 count, int64 singles, const Lists& out, const Perturbation& from, const AddedEdges& added,
     const Candidates& to, const Answer& answer) {
