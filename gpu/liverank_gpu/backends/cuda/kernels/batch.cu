@@ -22,7 +22,8 @@
 // If WEIGHTED, a weight goes with each entry: 4 bytes more wherever an entry is read or written.
 // Rows are unordered. The order in a row follows from the sorted keys alone, never from the order of threads.
 // Launch: BLOCK threads a block, all blocks resident (cooperative): they synchronise between the steps. Blocks take tiles,
-// items or parts of the work of one direction from the first on, and of the other from the last on: few have both if there is little.
+// items or parts of the work of one direction from the first on, and of the other from the last on: few have both if there is
+// little.
 #include <cooperative_groups.h>
 #include "scan.cuh"
 
