@@ -418,7 +418,10 @@ class Engine:
         if self._backend.repeatable or self._group.divided or not self._improvable:
             return False
         with self._owned():
-            bound, self._improvable = improve(self._iterate)
+            try:
+                bound, self._improvable = improve(self._iterate)
+            except MemoryError:  # it can be done without
+                bound, self._improvable = self._iterate.error_bound, False
             self._record_ranked(bound, self._ranked.ties)
         return self._improvable
 

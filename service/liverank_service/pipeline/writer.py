@@ -34,7 +34,6 @@ log = logging.getLogger("liverank.pipeline")
 MAX_JOINING_SECONDS = 0.05
 """How long further batches may delay the ranking of earlier ones."""
 
-
 _QUIET_SECONDS = 0.05
 """When nothing has come for so long, the ranks are brought nearer than the target error."""
 

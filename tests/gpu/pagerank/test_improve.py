@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from liverank_gpu import EdgeBatch, Engine, Options
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.residual import RecomputeRows, Residual
+from liverank_gpu.operations.sweeps import QuantizeContributions
 from liverank_gpu.types import Ranking
 from liverank_gpu.verify import pagerank
+from tests.gpu.observed import observed
 
 N = 600
 
@@ -91,3 +95,22 @@ def test_long_in_lists_are_recomputed(backend: Backend) -> None:
     )
     found = backend.device.to_host(residual.values)
     assert np.abs(found - wanted).max() <= 1e-11
+
+
+def test_ranks_stay_where_memory_is_short(backend: Backend) -> None:
+    """What is idle work raises nothing, and what is published then is within its bound."""
+    if backend.repeatable:
+        pytest.skip("such backends do not improve")
+    engine, failed = ranked(backend), []
+
+    def fails(_: Any, __: Any) -> None:
+        failed.append(True)
+        raise MemoryError
+
+    with observed(QuantizeContributions, fails):
+        assert not engine.improve()
+    assert failed
+    ranks = engine.publish()
+    assert np.abs(ranks.to_numpy() - exact(engine)).sum() <= ranks.error_bound
+    assert ranks.error_bound <= engine.options.target_error
+    assert not engine.improve()  # until there is another batch
