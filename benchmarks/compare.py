@@ -9,31 +9,15 @@ that commit's processes; the ratio is this commit's figure over the other's.
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.harness import ROOT, environment_of, parser, record
+from benchmarks.harness import figures_of, in_turns, parser, record
 from liverank_gpu.generate import rmat
 
 WORK = Path(__file__).with_name("compare_work.py")
-
-
-def _run(tree: Path, edges: Path, backend: str, scale: int) -> dict[str, float]:
-    """The figures of one process that has the engine of this checkout."""
-    # -P: modules beside the script are not those of the other checkout
-    command = [sys.executable, "-P", str(WORK), str(edges), backend, str(scale)]
-    done = subprocess.run(
-        command, env=environment_of(tree), cwd=tree, capture_output=True, text=True
-    )
-    if done.returncode:
-        raise RuntimeError(done.stderr)
-    figures: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return figures
 
 
 def main() -> None:
@@ -43,17 +27,14 @@ def main() -> None:
     options.add_argument("--scale", type=int, default=18, help="log2 of the R-MAT vertices")
     options.add_argument("--rounds", type=int, default=2, help="processes of each commit")
     given = options.parse_args()
-    trees = {"other": given.other.resolve(), "this": ROOT}
-    runs: dict[str, list[dict[str, float]]] = {which: [] for which in trees}
     with tempfile.TemporaryDirectory() as folder:
         edges = Path(folder) / "edges.npy"
         np.save(edges, np.stack(rmat(given.scale, 16, seed=1)))
-        for _ in range(given.rounds):
-            for which, tree in trees.items():
-                runs[which].append(_run(tree, edges, given.backend, given.scale))
+        asked = (str(edges), given.backend, str(given.scale))
+        runs = in_turns(given.other, given.rounds, lambda tree: figures_of(tree, WORK, *asked))
     rows = {}
     for name in runs["this"][0]:
-        other, this = (min(run[name] for run in runs[which]) for which in trees)
+        other, this = (min(run[name] for run in runs[which]) for which in runs)
         rows[name] = {"other": other, "this": this, "ratio": this / other}
         print(f"{name:36} {other:10.3f} {this:10.3f} {this / other:7.3f}")
     figures = {"other commit": given.other_commit, "scale": given.scale, "milliseconds": rows}

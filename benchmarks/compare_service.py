@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.durability import send_single_edges
-from benchmarks.harness import ROOT, parser, record
+from benchmarks.harness import in_turns, parser, record
 from benchmarks.overload import BATCHES_PER_SECOND, SCALE, fill, measure
 from benchmarks.server import Server
 from liverank.client import Client
@@ -57,14 +57,10 @@ def main() -> None:
     options.add_argument("--seconds", type=float, default=10.0, help="of each part")
     options.add_argument("--rounds", type=int, default=5, help="processes of each commit")
     given = options.parse_args()
-    trees = {"other": given.other.resolve(), "this": ROOT}
-    runs: dict[str, list[dict[str, float]]] = {which: [] for which in trees}
-    for _ in range(given.rounds):
-        for which, tree in trees.items():
-            runs[which].append(_run(tree, given.seconds))
+    runs = in_turns(given.other, given.rounds, lambda tree: _run(tree, given.seconds))
     rows = {}
     for name in runs["this"][0]:
-        other, this = (median(run[name] for run in runs[which]) for which in trees)
+        other, this = (median(run[name] for run in runs[which]) for which in runs)
         rows[name] = {"other": other, "this": this, "ratio": this / other}
         print(f"{name:48} {other:10.3f} {this:10.3f} {this / other:7.3f}", flush=True)
     figures = {"other commit": given.other_commit, "rows": rows}

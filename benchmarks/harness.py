@@ -13,6 +13,7 @@ import platform
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,37 @@ def environment_of(tree: Path) -> dict[str, str]:
     found = folders if all(each.is_dir() for each in packages) else folders[:1]
     search = [*map(str, found), *filter(None, [os.environ.get("PYTHONPATH")])]
     return os.environ | {"PYTHONPATH": os.pathsep.join(search)}
+
+
+def figures_of(tree: Path, script: Path, *arguments: str) -> dict[str, Any]:
+    """The figures that a script prints last, as JSON, in a process that imports the code of this
+    checkout. Raises RuntimeError with what it wrote to its error stream.
+    """
+    # -P: modules beside the script are not those of the other checkout
+    done = subprocess.run(
+        [sys.executable, "-P", str(script), *arguments],
+        env=environment_of(tree),
+        cwd=tree,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise RuntimeError(done.stderr)
+    figures: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return figures
+
+
+def in_turns(
+    other: Path, rounds: int, work: Callable[[Path], dict[str, Any]]
+) -> dict[str, list[dict[str, Any]]]:
+    """The figures of each process of the ``other`` checkout and of ``this`` one, in turns."""
+    trees = {"other": other.resolve(), "this": ROOT}
+    runs: dict[str, list[dict[str, Any]]] = {which: [] for which in trees}
+    for _ in range(rounds):
+        for which, tree in trees.items():
+            runs[which].append(work(tree))
+    return runs
 
 
 def command(arguments: list[str]) -> str:

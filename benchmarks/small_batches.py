@@ -5,21 +5,19 @@
 R-MAT has the parameters of Graph500 and shuffled labels; the grid has edges both ways. A batch is
 80 % edges between vertices drawn evenly and 20 % deletions of edges (one edge: deleted one time in
 five). Figures are the least of the medians, of the means and of the largest times of that commit's
-processes, in milliseconds; between two batches an engine that can improves its ranks until it is
-done, which is not timed.
+processes, in milliseconds. They end when `publish` returns, which need not wait for the copy that
+it starts; between two batches an engine that can improves its ranks, which is not timed.
 """
 
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.harness import ROOT, environment_of, parser, record
+from benchmarks.harness import figures_of, in_turns, parser, record
 
 WORK = Path(__file__).with_name("small_batches_work.py")
 
@@ -34,33 +32,18 @@ GRAPHS = {
 """Kind and size of each graph, its target error, and sizes and numbers of batches."""
 
 
-def _run(tree: Path, backend: str) -> dict[str, Any]:
-    given = json.dumps({"backend": backend, "graphs": GRAPHS[backend], "pause": 0.0})
-    # -P: modules beside the script are not those of the other checkout
-    command = [sys.executable, "-P", str(WORK), given]
-    environment = environment_of(tree)
-    done = subprocess.run(command, env=environment, cwd=tree, capture_output=True, text=True)
-    if done.returncode:
-        raise RuntimeError(done.stderr)
-    figures: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return figures
-
-
 def main() -> None:
     options = parser(__doc__, backends=True)
     options.add_argument("--other", type=Path, required=True, help="checkout of the other commit")
     options.add_argument("--other-commit", required=True, help="its name, for the record")
     options.add_argument("--rounds", type=int, default=2, help="processes of each commit")
     given = options.parse_args()
-    trees = {"other": given.other.resolve(), "this": ROOT}
-    runs: dict[str, list[dict[str, Any]]] = {which: [] for which in trees}
-    for _ in range(given.rounds):
-        for which, tree in trees.items():
-            runs[which].append(_run(tree, given.backend))
+    asked = json.dumps({"backend": given.backend, "graphs": GRAPHS[given.backend]})
+    runs = in_turns(given.other, given.rounds, lambda tree: figures_of(tree, WORK, asked))
     rows = []
     for name in runs["this"][0]:
         row: dict[str, Any] = {"batches": name}
-        for which in trees:
+        for which in runs:
             for figure in ("apply, update, publish", "median, mean, largest"):
                 of_runs = np.array([run[name][figure] for run in runs[which]])
                 row[f"{which}: {figure}"] = of_runs.min(0).round(4).tolist()

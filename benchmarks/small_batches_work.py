@@ -71,7 +71,7 @@ class _Worker:
             gone = [ids.get() for ids in gone]
         return package.EdgeBatch(new[0], new[1], *gone)
 
-    def times(self, size: int, count: int, pause: float) -> dict[str, list[float]]:
+    def times(self, size: int, count: int) -> dict[str, list[float]]:
         """Medians of the stages in milliseconds, and median, mean and largest of their sum."""
         stages = []
         for batch in [self.batch(size) for _ in range(8 + count)]:
@@ -86,10 +86,6 @@ class _Worker:
             ranks.top(1)
             while getattr(self.engine, "improve", bool)():
                 pass
-            if pause:
-                published += pause
-                while perf_counter() < published:
-                    pass
         each = 1e3 * np.array(stages[8:])
         total = each.sum(1)
         return {
@@ -107,6 +103,6 @@ if __name__ == "__main__":
         worker = _Worker(given["backend"], kind, graph_size, target)
         for batch_size, count in batches:
             name = f"{kind} {graph_size}, to {target:g}, {batch_size}"
-            figures[name] = worker.times(batch_size, count, given["pause"])
+            figures[name] = worker.times(batch_size, count)
         del worker
     print(json.dumps(figures))
