@@ -34,7 +34,7 @@ class ResolvedBatch:
     """A batch without replacements and weights of deletions.
 
     batch      as the graph takes it
-    left       sources and targets of the edges that it deletes for good, or to insert anew
+    left       sources and targets of the edges that it deletes for good, or to insert again
     again      edges that it deletes and inserts
     reweighted those of them that insertions of the batch name
     missing    deletions with a weight that name no edge
