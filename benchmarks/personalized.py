@@ -10,9 +10,10 @@ service does; that is not part of the times, which run from the call to the answ
     python -m benchmarks.personalized --graphs ../shared/data
 
 The second has a record of its own, personalized-methods. It counts seconds of processor time on
-``cpu``, so that other work on the machine matters little, and those of a clock on ``cuda``. All
-ways to ask take turns, each on an engine of its own, which has seen no query before the first turn.
-A way that takes long is asked once.
+``cpu``, so that other work on the machine matters little, and those of a clock on ``cuda``; and the
+work of the first turn, as the engine counts it to choose a method
+(liverank_gpu.operations.backend.QueryCosts). All ways to ask take turns, each on an engine of its
+own, which has seen no query before the first turn. A way that takes long is asked once.
 """
 
 from __future__ import annotations
@@ -365,10 +366,12 @@ def ways(backend: Backend, name: str, load: EdgeBatch, target: float) -> Figures
         return clock() - began
 
     spent: dict[tuple[str, bool], list[float]] = {way: [] for way in engines}
+    work: dict[tuple[str, bool], float] = {}
     for _ in range(TURNS):
         for way, engine in engines.items():
             if not spent[way] or spent[way][0] < LONG:
                 spent[way].append(seconds(engine, *way))
+                work.setdefault(way, engine.internals.queries.forecast.spent)
     graph = engines["hybrid", True]
     figures: Figures = {
         "graph": f"{name}, weighted" if options.weighted else name,
@@ -378,11 +381,13 @@ def ways(backend: Backend, name: str, load: EdgeBatch, target: float) -> Figures
         "queries": len(drawn),
     }
     for part, together in (("together", True), ("alone", False)):
-        times = {method: spent[method, together] for method in methods}
-        best = min(float(np.median(times["push"])), float(np.median(times["pull"])))
-        figures[part] = {method: float(np.median(each)) for method, each in times.items()} | {
-            "first": times["hybrid"][0],
-            "over_best": float(np.median(times["hybrid"])) / best,
+        times = {method: float(np.median(spent[method, together])) for method in methods}
+        counted = {method: work[method, together] for method in methods}
+        figures[part] = times | {
+            "first": spent["hybrid", together][0],
+            "over_best": times["hybrid"] / min(times["push"], times["pull"]),
+            "work": counted,
+            "work_over_best": counted["hybrid"] / min(counted["push"], counted["pull"]),
         }
     print(f"ways: {figures}", flush=True)
     return figures

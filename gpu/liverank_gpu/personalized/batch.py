@@ -7,8 +7,9 @@ graph. It goes on pushing as long as what it still needs seems to be less than i
 (liverank_gpu.personalized.forecast), and joins a block otherwise. What trials cost is lost then. So
 they end when failed ones have cost more than a small part of what blocks would cost for all
 queries, beyond what others saved. Blocks begin as soon as there are enough queries for one, because
-what its sweeps do shows how much later trials may cost. A query leaves a block, and continues alone
-where the block has come, when the block would go on for hardly any other.
+what its sweeps do shows how much later trials may cost; a small one begins before, where pushes
+answer all queries but might be the slower way. A query leaves a block, and continues alone where
+the block has come, when the block would go on for hardly any other, or pushes took less for others.
 
 A batch runs in steps of at most about a sweep, so that the owner of the device can do something
 else between them, updates of the graph too. Answers that are taken together are of one graph: an
@@ -18,8 +19,10 @@ taken.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import groupby
 from typing import Any
 
@@ -29,7 +32,7 @@ from numpy.typing import NDArray
 from liverank_gpu.errors import UnknownVertex
 from liverank_gpu.operations.graph import GraphUpdate
 from liverank_gpu.personalized.block import Block, Column
-from liverank_gpu.personalized.forecast import DOUBT
+from liverank_gpu.personalized.forecast import DOUBT, LEAST_RECORDED, LOST_PART
 from liverank_gpu.personalized.published import PublishedQuery
 from liverank_gpu.personalized.query import Query, QueryContext
 from liverank_gpu.personalized.resolve import (
@@ -43,10 +46,63 @@ from liverank_gpu.personalized.resolve import (
 from liverank_gpu.personalized.watched import Registration, Watched, require_watchable
 from liverank_gpu.types import Personalized, PersonalizedQuery
 
-_LOST_PART = 0.05
-"""Failed trials may cost this part of what blocks would cost for all queries, beyond what others
-saved.
-"""
+_LEAST_ANSWERED = 4
+"""Fewer queries that pushes answered tell nothing about the others."""
+
+_PROBED_PART = 0.1
+"""What may be lost to see sweeps, of what pushes are predicted to cost."""
+
+_CLEARLY = 1.25
+"""Averages of a few queries differ by this much."""
+
+
+class _TrialRecord:
+    """What trials of queries of a batch have cost.
+
+    A kind of query is its damping and its target error.
+    """
+
+    def __init__(
+        self, in_block: Callable[[float, float], float], kinds: Iterable[tuple[float, float]]
+    ) -> None:
+        """in_block  what a query of a kind is predicted to cost in a block
+        kinds     of all queries that may be tried
+        """
+        self._in_block = in_block
+        self._kinds, self._answered = Counter(kinds), Counter[tuple[float, float]]()
+        self._failures, self._cost_of_failures, self._cost_of_answers = 0, 0.0, 0.0
+
+    def add(self, kind: tuple[float, float], cost: float, answered: bool) -> None:
+        """A trial that ended."""
+        if answered:
+            self._answered[kind] += 1
+            self._cost_of_answers += cost
+        else:
+            self._failures += 1
+            self._cost_of_failures += cost
+
+    @property
+    def to_spare(self) -> float:
+        """What trials may still cost without an answer, as blocks are predicted to cost now."""
+        may_fail, saved = self._in_blocks(self._kinds), self._in_blocks(self._answered)
+        # of what is saved, half may be lost: a block without some of its queries is no cheaper
+        saved = 0.5 * (saved - self._cost_of_answers)
+        return LOST_PART * may_fail + saved - self._cost_of_failures
+
+    def _in_blocks(self, queries: Counter[tuple[float, float]]) -> float:
+        return sum(count * self._in_block(*kind) for kind, count in queries.items())
+
+    @property
+    def mostly_answered(self) -> bool:
+        """Whether pushes have found answers to most queries, of enough."""
+        return self._answered.total() >= max(_LEAST_ANSWERED, self._failures + 1)
+
+    @property
+    def cost_of_answer(self) -> float:
+        """What an answer by pushes cost, on average; infinite if they found none to most."""
+        if not self.mostly_answered:
+            return float(np.inf)
+        return self._cost_of_answers / self._answered.total()
 
 
 class QueryBatch:
@@ -81,9 +137,9 @@ class QueryBatch:
         self._columns: dict[int, Column] = {}
         self._suspended: dict[int, Query] = {}
         hybrid = [index for index in joint if self._queries[index].method == "hybrid"]
-        self._trials = set(hybrid)
-        # what trials may cost from now on, without an answer
-        self._to_spare = _LOST_PART * sum(self._block_cost(index) for index in hybrid)
+        self._trials, self._probed = set(hybrid), False
+        in_block = partial(self._context.forecast.in_block, queries=self._sharing)
+        self._record = _TrialRecord(in_block, map(self._kind, hybrid))
         self._for_blocks = [index for index in joint if index not in self._trials]
         joining = set(self._for_blocks)
         self._parts = [[index] for index in indices if index not in joining]
@@ -131,18 +187,40 @@ class QueryBatch:
         by the pushes that they began.
         """
         while len(block) >= self._min_columns:
-            costs = [self._block_cost(index, len(block)) for index in block]
-            joined = [
-                i for i, c in zip(block, costs, strict=True) if DOUBT * self._push_left(i) > c
-            ]
+            sharing = len(block)
+            joined = [i for i in block if self._by_pushes(i) > self._block_cost(i, sharing)]
             if len(joined) == len(block):
                 return block
             block = joined
         return []
 
-    def _push_left(self, index: int) -> float:
-        """What a query is predicted to cost by the pushes that it began."""
-        return self._suspended[index].push_left if index in self._suspended else np.inf
+    def _by_pushes(self, index: int) -> float:
+        """What a query may cost still, at most, by the pushes that it began; if it began none, by
+        what they took for others.
+        """
+        if index in self._suspended:
+            # what seemed too slow once gets slower still, where most does
+            doubt = DOUBT if self._record.mostly_answered else DOUBT**2
+            return doubt * self._suspended[index].push_left
+        if self._queries[index].method == "hybrid":
+            return DOUBT * self._record.cost_of_answer
+        return np.inf
+
+    def _probe(self) -> None:
+        """Lets a block of a few queries show what sweeps do, if pushes have turned out to cost as
+        much as a block might, and some sweeps cost little beside them.
+        """
+        forecast, waiting = self._context.forecast, self._trials
+        count = min(len(waiting), self._graph.backend.multivector.column_count(self._min_columns))
+        by_pushes = self._record.cost_of_answer
+        if forecast.seen or self._probed or count < self._min_columns or by_pushes == np.inf:
+            return
+        sweeps = LEAST_RECORDED * forecast.block_sweep(count)
+        cheapest = forecast.at_best(self._block_cost(min(waiting)))
+        if sweeps <= _PROBED_PART * len(waiting) * by_pushes and cheapest < by_pushes:
+            probe = sorted(waiting)[:count]
+            self._trials, self._probed = waiting.difference(probe), True
+            self._parts = [probe, *(part for part in self._parts if part[0] not in probe)]
 
     def _by_damping(self, index: int) -> tuple[float, int]:
         return self._queries[index].options.damping, index
@@ -174,18 +252,18 @@ class QueryBatch:
             self._answers[part[0]] = self._queries[part[0]].shown(self._running.answer())
             if part[0] in self._trials:
                 self._trials.remove(part[0])
-                self._to_spare += self._block_cost(part[0])
-                self._to_spare -= self._trial_cost(self._running)
+                self._record_trial(answered=True)
         elif not self._trial_ends(part[0], self._running):
             return
         else:
             self._trials.remove(part[0])
             self._for_blocks.append(part[0])
-            self._to_spare -= self._trial_cost(self._running)
+            self._record_trial(answered=False)
             self._suspend(part[0])
         self._parts[:1] = alone
         self._end_running()
         self._end_trials()
+        self._probe()
         self._form_blocks()
 
     def _collect(self, part: Sequence[int], block: Block) -> list[list[int]]:
@@ -215,15 +293,19 @@ class QueryBatch:
             query.suspend()
             self._suspended[index], self._running = query, None
 
-    def _trial_cost(self, query: Query | PublishedQuery | Block) -> float:
-        assert isinstance(query, Query)
-        return self._context.forecast.start + query.push_forecast.spent
+    def _kind(self, index: int) -> tuple[float, float]:
+        return self._queries[index].options.damping, self._queries[index].target_error
+
+    def _record_trial(self, answered: bool) -> None:
+        assert isinstance(self._running, Query)
+        cost = self._context.forecast.start + self._running.push_forecast.spent
+        self._record.add(self._kind(self._parts[0][0]), cost, answered)
 
     def _end_trials(self) -> None:
         """Lets queries that wait for their trial join a block, those that trials do not pay for."""
         # no trial costs less
         start = self._context.forecast.start
-        if self._to_spare < start:
+        if self._record.to_spare < start:
             self._parts = [part for part in self._parts if part[0] not in self._trials]
             self._for_blocks += sorted(self._trials)
             self._trials.clear()
@@ -238,13 +320,15 @@ class QueryBatch:
     def _begin(self, part: Sequence[int]) -> Query | PublishedQuery | Block:
         queries = [self._queries[index] for index in part]
         if len(queries) > 1:
-            push_left = np.array([self._push_left(index) for index in part])
-            return Block(self._context, queries, push_left)
+            return Block(self._context, queries, np.array(list(map(self._by_pushes, part))))
         if queries[0].form == "published":
             return PublishedQuery(self._context, queries[0])
         index = part[0]
         if index in self._trials:
-            return Query(self._context, queries[0], self._block_cost(index))
+            block_cost = self._block_cost(index)
+            # there is no doubt where others were not answered for clearly more
+            doubt = DOUBT if self._record.cost_of_answer < _CLEARLY * block_cost else 1.0
+            return Query(self._context, queries[0], doubt * block_cost)
         if index in self._suspended:
             query = self._suspended.pop(index)
             query.continue_alone()

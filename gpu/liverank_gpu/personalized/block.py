@@ -26,7 +26,7 @@ from liverank_gpu.pagerank.certificate import Certificate, StallRule, gather_rou
 from liverank_gpu.pagerank.iterate import Deflation, transition_error
 from liverank_gpu.pagerank.places import CHECK, BoundedPlaces, GraphVertices, ProvenPlaces, without
 from liverank_gpu.personalized.certified_top_k import ties_of
-from liverank_gpu.personalized.forecast import DOUBT, first_bound
+from liverank_gpu.personalized.forecast import first_bound
 from liverank_gpu.personalized.gate import Gate
 from liverank_gpu.personalized.iterate import SEED_CORRECTION
 from liverank_gpu.personalized.query import QueryContext
@@ -78,17 +78,15 @@ class Block:
         self,
         context: QueryContext,
         queries: Sequence[ResolvedQuery],
-        push_left: Ranking | None = None,
+        by_pushes: Ranking | None = None,
     ) -> None:
-        """push_left  float64[queries], what each is predicted to cost by the pushes that it began;
-        None: infinite
-        """
+        """by_pushes  float64[queries], at most what each costs alone by pushes; None: infinite"""
         self.graph, self._vertices = context.graph, context.vertices
         self.options = queries[0].options
         self.queries = queries
         self.iterations = 0
         self._forecast = context.forecast
-        self._push_left = np.full(len(queries), np.inf) if push_left is None else push_left
+        self._by_pushes = np.full(len(queries), np.inf) if by_pushes is None else by_pushes
         self._targets = np.array([query.target_error for query in queries])
         # of queries that ended because their places are proven
         self._proven: dict[int, Personalized] = {}
@@ -250,8 +248,8 @@ class Block:
             self.done = self._is_left(bounds)
             if self.done:
                 self.unfinished = missed
-        if self.done:
-            # what most of them took
+        if self.done and 2 * np.count_nonzero(missed) < len(missed):
+            # what most of them took; the first sweeps do not tell how many follow
             after = float(np.median(bounds))
             sweeps = self.iterations - self._first
             self._forecast.record(self.options.damping, np.inf, after, sweeps)
@@ -307,6 +305,7 @@ class Block:
         residual_l1, residual_sum, mass = backend.run(sweep)[:, : len(self.queries)]
         self._contributions, self._new_contributions = self._new_contributions, self._contributions
         self.iterations += 1
+        self._forecast.spent += self._forecast.block_sweep(len(self.queries))
         # sums; and what is left of each residual once a contribution of it is sent
         depth = backend.multivector.column_depth(graph.view)
         roundoff = gather_roundoff(depth, graph.weighted)
@@ -345,8 +344,7 @@ class Block:
         times = np.concatenate([[0.0], sweeps])
         later = sweeps - times[:, np.newaxis]
         by_sweeps = (later + 1.0) * forecast.sweep + forecast.start
-        # these seemed too slow for a block once, and such pushes get slower still
-        by_push = DOUBT**2 * self._push_left[left]
+        by_push = self._by_pushes[left]
         rest = np.where(later > 0.0, np.minimum(by_sweeps, by_push), 0.0).sum(axis=1)
         if times[np.argmin(times * forecast.block_sweep(len(bounds)) + rest)] > 0.0:
             return False
@@ -387,6 +385,7 @@ class Block:
         of `unfinished` queries too.
         """
         columns = [column for column in range(len(self.queries)) if column not in self._proven]
+        self._forecast.spent += len(self.queries) * self._forecast.answer
         found = zip(columns, self._found(columns), strict=True)
         answers = self._proven | {column: self._answer(column, places) for column, places in found}
         return [answers[column] for column in range(len(self.queries))]

@@ -15,12 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from liverank_gpu.graph.dynamic_graph import DynamicGraph
-from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.residual import PushResult
 from liverank_gpu.pagerank.iterate import Deflation
 from liverank_gpu.types import Ranking
 
-_PACE, _FAST_PACE = 2.0, 4.0
+_PACE, _FAST_PACE, _FASTEST_PACE = 2.0, 4.0, 8.0
 """What sweeps are expected to do before any were seen: as much as two that each leave α. Real
 networks have 0.9 to 8, many of them up to 4.
 """
@@ -30,7 +29,15 @@ DOUBT = 2.0
 up for them.
 """
 
-_LEAST_RECORDED = 4
+LOST_PART = 0.05
+"""What pushes and probes may cost in vain: this part of what queries cost without them, beyond what
+other pushes saved.
+"""
+
+_MOST_SAVED = 4.0
+"""Of what pushes saved, so many queries without them are remembered."""
+
+LEAST_RECORDED = 4
 """Fewer sweeps tell nothing about the next ones."""
 
 
@@ -40,23 +47,29 @@ def first_bound(damping: float) -> float:
 
 
 class Forecast:
-    """What queries on one graph will cost."""
+    """What queries on one graph will cost, and have cost.
+
+    seen   whether sweeps were, of earlier queries
+    spent  by all of them so far, in counted work
+    """
 
     def __init__(self, graph: DynamicGraph) -> None:
-        self._graph = graph
+        self.graph = graph
         self._costs = graph.backend.costs.queries
         self._pace = _PACE
-        self._seen = False
+        self.seen = False
+        self._to_spare = 0.0
+        self.spent = 0.0
 
     @property
     def sweep(self) -> float:
         """Of a sweep."""
-        return self._costs.of_sweep(self._graph.ids.limit, self._graph.arcs)
+        return self._costs.of_sweep(self.graph.ids.limit, self.graph.arcs)
 
     def block_sweep(self, queries: float) -> float:
         """Of a sweep of a block of so many queries."""
-        columns = self._graph.backend.multivector.column_count(ceil(queries))
-        return self._costs.of_block_sweep(self._graph.ids.limit, self._graph.arcs, columns)
+        columns = self.graph.backend.multivector.column_count(ceil(queries))
+        return self._costs.of_block_sweep(self.graph.ids.limit, self.graph.arcs, columns)
 
     def sweeps(self, damping: float, bound: float, target: float) -> float:
         """How many sweeps lead from an error bound to a target."""
@@ -66,10 +79,26 @@ class Forecast:
     def record(self, damping: float, before: float, after: float, sweeps: int) -> None:
         """Sweeps that were made, and the error bounds before and after them."""
         before = min(before, first_bound(damping))
-        if sweeps >= _LEAST_RECORDED and 0.0 < after < before:
+        if sweeps >= LEAST_RECORDED and 0.0 < after < before:
             pace = float(np.log(before / after) / (sweeps * -np.log(damping)))
             self._pace = 0.25 * self._pace + 0.75 * pace
-            self._seen = True
+            self.seen = True
+
+    def record_pushes(self, pushes: PushForecast, damping: float, target: float) -> None:
+        """The pushes of a query that was solved alone: sweeps go on where they ended, if they have
+        not met the target.
+        """
+        (_, before), (spent, bound) = pushes.seen[0], pushes.seen[-1]
+        whole = saved = self.by_sweeps(damping, before, target)
+        if bound > target:
+            saved = self.sweeps(damping, before, bound) * self.sweep
+        self._to_spare += LOST_PART * whole + saved - spent
+        self._to_spare = min(self._to_spare, _MOST_SAVED * whole)
+
+    @property
+    def pushes_pay(self) -> bool:
+        """Whether more than a first call of a push has paid in queries that were solved alone."""
+        return self._to_spare >= 0.0
 
     def by_sweeps(self, damping: float, bound: float, target: float) -> float:
         """Of the sweeps from an error bound to a target, and the answer."""
@@ -80,10 +109,14 @@ class Forecast:
         share = self.block_sweep(queries) / queries
         return self.sweeps(damping, np.inf, target) * share + self.answer
 
+    def at_best(self, in_block: float) -> float:
+        """What was predicted before sweeps were seen, if they turn out as fast as any."""
+        return (in_block - self.answer) * _PACE / _FASTEST_PACE + self.answer
+
     @property
     def answer(self) -> float:
         """Of the places of a vector over all vertices."""
-        return self._costs.of_answer(self._graph.ids.limit)
+        return self._costs.of_answer(self.graph.ids.limit)
 
     @property
     def start(self) -> float:
@@ -93,22 +126,22 @@ class Forecast:
     @property
     def uncertainty(self) -> float:
         """How many times fewer sweeps may be needed than is predicted: 1 once some were seen."""
-        return 1.0 if self._seen else _FAST_PACE / _PACE
+        return 1.0 if self.seen else _FAST_PACE / _PACE
 
 
 class PushForecast:
     """What a push has cost, and will cost.
 
     spent  so far
+    seen   what was spent after each call, from none on, and the error bound then
     """
 
-    def __init__(self, backend: Backend, bound: float) -> None:
+    def __init__(self, forecast: Forecast, bound: float) -> None:
         """bound  on the error at its start"""
-        costs = backend.costs
+        costs, self._forecast = forecast.graph.backend.costs, forecast
         self._costs, self._round = costs.queries, costs.queries.round + costs.round_overhead
         self.spent = 0.0
-        # that, and the error bound then
-        self._seen = [(0.0, bound)]
+        self.seen = [(0.0, bound)]
 
     def edges(self, work: float) -> int:
         """How many edges a call may push that is to cost so much; more than hardly any."""
@@ -117,15 +150,17 @@ class PushForecast:
     def record(self, pushed: PushResult, bound: float) -> None:
         """A call of a push, and the error bound after it."""
         edges = self._costs.pushed_edge * pushed.delta.additions
-        self.spent += self._costs.push + self._round * pushed.rounds + edges
-        self._seen.append((self.spent, bound))
+        cost = self._costs.push + self._round * pushed.rounds + edges
+        self.spent += cost
+        self._forecast.spent += cost
+        self.seen.append((self.spent, bound))
 
     def left(self, target: float) -> float:
         """What it will still cost to reach a target, if it does not get slower."""
-        spent, bound = self._seen[-1]
+        spent, bound = self.seen[-1]
         # of two calls at least: one may be hardly more than a long work-list, whose gain is what
         # the next ones find
-        seen = self._seen[:-2] or self._seen
+        seen = self.seen[:-2] or self.seen
         before, earlier = next(each for each in reversed(seen) if each[0] <= 0.5 * spent)
         if not bound < earlier:
             return np.inf

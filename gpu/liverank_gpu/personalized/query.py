@@ -137,11 +137,12 @@ class Query:
         self._trial = context.trial(query.options, query.target_error)
         self._stall = StallRule(query.options.damping)
         self._steps: list[TraceStep] = []
+        self._forecast.spent += self._forecast.start
         self._begin()
 
     def _begin(self) -> None:
         self.done = False
-        self.push_forecast = PushForecast(self.iterate.graph.backend, self._bound)
+        self.push_forecast = PushForecast(self._forecast, self._bound)
         self.pulling = self.query.method == "pull" or (
             self.query.method == "hybrid" and self._seeds_are_many()
         )
@@ -167,8 +168,12 @@ class Query:
         self._stall.reset()
 
     @property
+    def _damping(self) -> float:
+        return self.query.options.damping
+
+    @property
     def _bound(self) -> float:
-        return min(self.iterate.error_bound, first_bound(self.query.options.damping))
+        return min(self.iterate.error_bound, first_bound(self._damping))
 
     def renew(self) -> None:
         """Counts iterations, and what they may be, from here on, for a solve after a batch."""
@@ -180,7 +185,7 @@ class Query:
         self.query = self.query.after(update.removed)
         self.iterate.perturb(update)
         self.done = False
-        self.push_forecast = PushForecast(self.iterate.graph.backend, self._bound)
+        self.push_forecast = PushForecast(self._forecast, self._bound)
         self._forget_progress()
 
     def suspend(self) -> None:
@@ -200,6 +205,7 @@ class Query:
         iterations  how many it took
         """
         self.iterate.resume(values, rhs_scale)
+        self._forecast.spent += self._forecast.sweep
         self.iterations = iterations
         self.pulling = self._pulled = True
         self._forget_progress()
@@ -207,18 +213,20 @@ class Query:
     def step(self) -> None:
         """Continues, by about a sweep's work at most."""
         self._places = None
-        deflated = False
-        if not self.pulling:
+        pushing, deflated = not self.pulling, False
+        if pushing:
             self._push()
         elif not self.done:
             deflated = self._pull()
         self._check_target()
+        if pushing and (self.done or self.pulling) and self._block_cost is None:
+            target = self.query.target_error
+            self._forecast.record_pushes(self.push_forecast, self._damping, target)
         if self.done and self.refused is None and not self._is_proven:
             self._pass_gate()
         if self.done and self._bounds:
-            damping = self.iterate.options.damping
             sweeps = len(self._bounds) - 1
-            self._forecast.record(damping, self._bounds[0], self._bounds[-1], sweeps)
+            self._forecast.record(self._damping, self._bounds[0], self._bounds[-1], sweeps)
         if deflated:
             bounds = np.array([self.iterate.error_bound])
             if self._trial.fails(bounds, np.zeros(1, np.bool_), self.done):
@@ -228,6 +236,7 @@ class Query:
         if 2 * self.iterations <= self.iterate.options.max_iterations:
             self.iterate.restart()
             self._begin()
+            self.pulling = True
 
     def _start_plain(self) -> None:
         """Starts again, without correction from then on: after later batches too."""
@@ -301,7 +310,7 @@ class Query:
         if self.query.method == "push":
             return forecast.edges(most), self.iterate.graph.arcs + 1
         work = max(_CALL * self._pull_cost, _GROWTH * forecast.spent)
-        whole = self._cost_without_pushes(first_bound(self.query.options.damping))
+        whole = self._cost_without_pushes(first_bound(self._damping))
         longest = min(_LIST * whole, _LONGEST_SWEEPS * self._forecast.sweep)
         return forecast.edges(min(work, most)), forecast.edges(longest)
 
@@ -313,8 +322,8 @@ class Query:
     def _cost_without_pushes(self, bound: float) -> float:
         if self._block_cost is not None:
             return self._block_cost
-        damping, target = self.query.options.damping, self.query.target_error
-        return _AFTER_PUSHES * self._forecast.by_sweeps(damping, bound, target)
+        by_sweeps = self._forecast.by_sweeps(self._damping, bound, self.query.target_error)
+        return _AFTER_PUSHES * by_sweeps
 
     @property
     def push_left(self) -> float:
@@ -325,8 +334,9 @@ class Query:
 
     def _push_pays(self) -> bool:
         # sweeps continue where pushes end, so that nothing is lost; a block begins again
-        doubt = 1.0 if self._block_cost is None else DOUBT
-        return doubt * self.push_left <= self._pull_cost
+        if self._block_cost is None:
+            return self._forecast.pushes_pay and self.push_left <= self._pull_cost
+        return DOUBT * self.push_left <= self._pull_cost
 
     @property
     def _most_rounds(self) -> int:
@@ -345,6 +355,7 @@ class Query:
         deflation = self._trial.deflation() if corrected else None
         along_seeds = SEED_CORRECTION if corrected else None
         iterate.sweep(self._pool.buffers(), deflation or along_seeds)
+        self._forecast.spent += self._forecast.sweep
         bound = iterate.error_bound
         if self.query.trace:
             direction: Literal["ranks", "seeds"] = "ranks" if deflation else "seeds"
