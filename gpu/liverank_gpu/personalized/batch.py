@@ -309,10 +309,13 @@ class QueryBatch:
             self._parts = [part for part in self._parts if part[0] not in self._trials]
             self._for_blocks += sorted(self._trials)
             self._trials.clear()
+        forecast = self._context.forecast
         while self._parts and self._parts[0][0] in self._trials:
             (index,) = self._parts[0]
-            if self._block_cost(index) >= self._context.forecast.uncertainty * start:
+            if self._block_cost(index) >= forecast.uncertainty * start:
                 return
+            if not forecast.seen and len(self._for_blocks) >= self._width:
+                return  # until a first block has shown what others cost
             self._parts.pop(0)
             self._trials.remove(index)
             self._for_blocks.append(index)
