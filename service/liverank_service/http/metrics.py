@@ -95,6 +95,13 @@ class BatchMetrics:
             ["graph", "fallback"],
             registry=registry,
         )
+        self.queries_refused = Counter(
+            "liverank_personalized_refused",
+            "Personalized queries whose ranks were no distribution, so that they were solved again"
+            " by plain sweeps: query, watched",
+            ["graph", "kind"],
+            registry=registry,
+        )
         self.edges = Counter(
             "liverank_edges",
             f"Edges of ranked batches by change: {', '.join(CHANGES)}",
@@ -127,8 +134,9 @@ class BatchMetrics:
 
     def forget(self, graph: str) -> None:
         """Removes the metrics of a dropped graph."""
-        of_graph = (self.batches, self.refused, self.edges, self.batch_edges, self.group_batches)
-        for metric in (*of_graph, self.analyses):
+        refused = (self.refused, self.queries_refused)
+        of_batches = (self.batches, self.edges, self.batch_edges, self.group_batches)
+        for metric in (*refused, *of_batches, self.analyses):
             metric.remove_by_labels({"graph": graph})
         self.stages.forget(graph)
 
@@ -189,6 +197,9 @@ class GraphObserver(Observer):
             fallback: metrics.refused.labels(graph, fallback)
             for fallback in ("static", "equal", "kept")
         }
+        self._queries_refused = {
+            kind: metrics.queries_refused.labels(graph, kind) for kind in ("query", "watched")
+        }
 
     def ranked(self, batches: Sequence[RankedBatch], result: Result) -> None:
         if not batches:  # a recovery or recomputation
@@ -225,6 +236,9 @@ class GraphObserver(Observer):
 
     def refused(self, fallback: str) -> None:
         self._refused[fallback].inc()
+
+    def query_refused(self, kind: str) -> None:
+        self._queries_refused[kind].inc()
 
     def rejected(self) -> None:
         self._metrics.batches.labels(self._graph, "rejected").inc()

@@ -65,6 +65,9 @@ class Observer:
     def refused(self, fallback: str) -> None:
         """The ranks of a solve were no distribution. fallback: as in the receipt"""
 
+    def query_refused(self, kind: str) -> None:
+        """The ranks of a personalized query were none. kind: query, watched"""
+
     def rejected(self) -> None:
         """A batch was committed, but could not be applied."""
 
@@ -91,6 +94,10 @@ class Observers(Observer):
     def refused(self, fallback: str) -> None:
         for each in self._observers:
             each.refused(fallback)
+
+    def query_refused(self, kind: str) -> None:
+        for each in self._observers:
+            each.query_refused(kind)
 
     def rejected(self) -> None:
         for each in self._observers:

@@ -27,6 +27,7 @@ from liverank_service.pipeline.waiters import Waiters
 from liverank_service.pipeline.window import WindowOptions
 from liverank_service.pipeline.work_queue import WorkQueue
 from liverank_service.pipeline.writer import Writer
+from liverank_service.queries.requests import Refusals
 from liverank_service.queries.scheduler import QueryScheduler
 from liverank_service.shard_errors import Unsupported
 from liverank_service.storage import checkpoint as checkpoints
@@ -72,7 +73,8 @@ class Opening:
         mark = ReplayMark(journal.path)
         unranked = replayed(journal, version, keyed, positions, engine, mark)
         file = self.directory / watched_file.FILE
-        watched = restored_watched(self.graph, engine, keyed, file)
+        refusals = Refusals(self.graph, self.observer.query_refused)
+        watched = restored_watched(self.graph, engine, keyed, refusals, file)
         ranking = Ranking(
             self.graph,
             engine,
@@ -102,6 +104,7 @@ class Opening:
             keep=ranking.watch,
             closing=lambda: self.queue.closed is not None,
             sets=lambda: keyed.sets.members,
+            refusals=refusals,
         )
         versions = Versions(lambda: journal.version, lambda: self.views.newest.version)
         requested = restored_analyses(self.directory)

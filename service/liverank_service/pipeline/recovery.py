@@ -49,6 +49,7 @@ from liverank_service.pipeline.window import Window, WindowOptions
 from liverank_service.problems import encode_problem, problem_of
 from liverank_service.queries.analyses import Analysis
 from liverank_service.queries.model import Members
+from liverank_service.queries.requests import Refusals
 from liverank_service.queries.view import View
 from liverank_service.queries.watched import WatchedQueries
 from liverank_service.storage import analyses_file
@@ -240,12 +241,14 @@ def _applied(
     return change
 
 
-def restored_watched(graph: str, engine: Engine, keyed: KeyedGraph, file: Path) -> WatchedQueries:
+def restored_watched(
+    graph: str, engine: Engine, keyed: KeyedGraph, refusals: Refusals, file: Path
+) -> WatchedQueries:
     """The watched queries in the file, solved. Raises GraphStopped if it is damaged."""
     try:
         queries = read_watched(file, keyed.keys.kind)
         return WatchedQueries(
-            graph, engine, lambda: keyed.keys, lambda: keyed.sets.members, queries
+            graph, engine, lambda: keyed.keys, lambda: keyed.sets.members, refusals, queries
         )
     except (FileDamaged, InvalidValue) as error:
         raise _stopped(file, error) from error

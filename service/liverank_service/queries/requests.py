@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from time import perf_counter
@@ -14,6 +15,8 @@ import pyarrow as pa
 from liverank_gpu import Personalized, PersonalizedQuery, Trace
 from liverank_service.errors import NotAnsweredInTime
 from liverank_service.queries.model import QueryByIds, Vertices, WatchedQuery
+
+log = logging.getLogger("liverank.queries")
 
 Answer = TypeVar("Answer")
 
@@ -114,6 +117,29 @@ class VertexQueryRequest(PendingQuery[QueryResponse]):
     @property
     def seeds_field(self) -> str:
         return "vertex"
+
+
+@dataclass(frozen=True, slots=True)
+class Refusals:
+    """Says so if the ranks of a query were refused (liverank_gpu.personalized.gate).
+
+    count  counts one: "query", or "watched"
+    """
+
+    graph: str
+    count: Callable[[str], None]
+
+    def report(self, places: Personalized, name: str | None = None) -> None:
+        """name: of a watched query, after each solve"""
+        if places.refused is None:
+            return
+        log.warning(
+            "graph %s: the ranks of %s were refused: %s; those of plain sweeps are answered",
+            self.graph,
+            "a personalized query" if name is None else f"the watched query {name!r}",
+            places.refused,
+        )
+        self.count("query" if name is None else "watched")
 
 
 def trace_member(places: Personalized) -> dict[str, Trace]:

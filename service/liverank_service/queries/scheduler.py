@@ -15,7 +15,6 @@ that means is decided where keys become ids.
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -34,11 +33,15 @@ from liverank_gpu import (
 )
 from liverank_gpu import UnknownVertex as UnknownId
 from liverank_service.queries.model import Members, QueryByIds, Vertices
-from liverank_service.queries.requests import PendingQuery, QueryAnswer, QueryResponse, no_places
+from liverank_service.queries.requests import (
+    PendingQuery,
+    QueryAnswer,
+    QueryResponse,
+    Refusals,
+    no_places,
+)
 from liverank_service.queries.view import View
 from liverank_service.vertex_keys import VertexKeys
-
-log = logging.getLogger("liverank.queries")
 
 SLICE_SECONDS = 0.005
 
@@ -153,6 +156,7 @@ class QueryScheduler:
         keep: Keep,
         closing: Callable[[], bool],
         sets: Callable[[], Members],
+        refusals: Refusals,
     ) -> None:
         """keys     of the vertices now
         newest   the version and the revision of an answer
@@ -168,6 +172,7 @@ class QueryScheduler:
         self._keep = keep
         self._closing = closing
         self._sets = sets
+        self._refusals = refusals
         self._running: deque[_Solve | _FirstSolve] = deque()
         self._expected = 0
 
@@ -336,12 +341,6 @@ class QueryScheduler:
         answers = []
         for query, has_ranks, ignored in member.found:
             places = next(left) if has_ranks else no_places(query)
-            if places.refused is not None:
-                log.warning(
-                    "graph %s: the ranks of a personalized query were refused: %s; those of plain"
-                    " sweeps are answered",
-                    self._graph,
-                    places.refused,
-                )
+            self._refusals.report(places)
             answers.append(QueryAnswer(places, keys.keys(places.vertices), ignored))
         member.request.succeed(QueryResponse(version, revision, answers))

@@ -19,7 +19,7 @@ from liverank_gpu import UnknownVertex as UnknownId
 from liverank_service.errors import UnknownSet, UnknownVertex, UnknownWatched
 from liverank_service.formats.values import EMPTY
 from liverank_service.queries.model import Members, QueryByIds, Vertices, WatchedQuery
-from liverank_service.queries.requests import no_places
+from liverank_service.queries.requests import Refusals, no_places
 from liverank_service.vertex_keys import ARROW_TYPES, VertexKeys
 
 NO_VERTICES = np.empty(0, np.int64)
@@ -53,6 +53,7 @@ class WatchedQueries:
         engine: Engine,
         keys: Callable[[], VertexKeys],
         sets: Callable[[], Members],
+        refusals: Refusals,
         queries: Mapping[str, WatchedQuery],
     ) -> None:
         """Solves every query. keys, sets: of the vertices now."""
@@ -60,6 +61,7 @@ class WatchedQueries:
         self._engine = engine
         self._keys = keys
         self._sets = sets
+        self._refusals = refusals
         self.queries = queries
         # how each query was looked up last, or why it could not be; the engine watches those that
         # have ranks
@@ -178,6 +180,7 @@ class WatchedQueries:
             return WatchedResult(query, none, None, error)
         if before and before.answer and before.answer.vertices is answer.vertices:
             vertices = before.vertices
-        else:
+        else:  # it was solved
+            self._refusals.report(answer, name)
             vertices = self._keys().keys(answer.vertices)
         return WatchedResult(query, vertices, answer, ignored=found.ignored)

@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client.parser import text_string_to_metric_families
 
 from liverank_gpu import Engine, OutOfMemory
+from liverank_gpu.personalized.gate import Gate
 from liverank_service.catalog import Catalog
 from liverank_service.http import metrics
 from liverank_service.pipeline.observer import StageSeconds
@@ -203,3 +204,37 @@ def test_refused_ranks_are_counted_by_what_was_published() -> None:
     assert [of(each) for each in ("static", "equal", "kept")] == [1.0, 0.0, 2.0]
     counted.forget("g")
     assert of("kept") is None
+
+
+def test_refused_ranks_of_queries_are_counted_and_logged_once_a_solve(
+    server: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = server.new_graph()
+    name = path.rsplit("/", 1)[1]
+
+    def counts() -> list[float | None]:
+        metric = "liverank_personalized_refused_total"
+        return [value(server, metric, graph=name, kind=kind) for kind in ("query", "watched")]
+
+    def send(**edges: Any) -> None:
+        server.http.post(f"{path}/batches", json=edges).raise_for_status()
+
+    send(insert=[["a", "b"], ["b", "c"], ["c", "a"]])
+    query = {"seeds": {"a": 1}, "k": 1}
+    server.http.put(f"{path}/watched/before", json=query).raise_for_status()
+    assert counts() == [0, 0]
+    monkeypatch.setattr(Gate, "fault", lambda _: "they are not there")
+    body = {"queries": [query]}
+    answer = server.http.post(f"{path}/personalized", json=body).raise_for_status().json()
+    assert answer["answers"][0]["refused"] == "they are not there"
+    assert counts() == [1, 0]
+    server.http.put(f"{path}/watched/mine", json=query).raise_for_status()
+    assert counts() == [1, 1]
+    assert "the ranks of the watched query 'mine' were refused: they are not" in caplog.text
+    send(insert=[["a", "b"]])  # which is there
+    assert counts() == [1, 1]
+    send(insert=[["b", "d"], ["d", "b"]])
+    assert counts() == [1, 3]
+    assert "the ranks of the watched query 'before' were refused" in caplog.text
+    server.http.delete(path).raise_for_status()
+    assert counts() == [None, None]

@@ -16,7 +16,7 @@ from liverank_gpu.personalized.gate import Gate
 from liverank_service.errors import NotAnsweredInTime, UnknownVertex
 from liverank_service.formats.seeds import SeedColumns
 from liverank_service.queries.model import KeyedQuery, QueryByIds, WatchedQuery
-from liverank_service.queries.requests import QueryRequest
+from liverank_service.queries.requests import QueryRequest, Refusals
 from liverank_service.queries.scheduler import MAX_BATCHES, QueryQueue, QueryScheduler, WatchRequest
 from liverank_service.queries.view import View
 from liverank_service.vertex_keys import VertexTable
@@ -33,6 +33,7 @@ class Graph:
     engine: Engine = field(default_factory=lambda: Engine(Options(), "cpu"))
     queue: QueryQueue = field(default_factory=lambda: QueryQueue(threading.Condition()))
     kept: list[str] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
     version: int = 0
     closing: bool = False
 
@@ -49,6 +50,7 @@ class Graph:
             self._keep,
             lambda: self.closing,
             dict,
+            Refusals("test", self.refused.append),
         )
         self.batch(3000)
 
@@ -274,3 +276,4 @@ def test_ranks_that_are_refused_are_solved_again_and_the_log_says_so(
     assert answer.places.method in ("pull", "hybrid")
     assert _error(graph, 7, answer.places) <= 1e-6
     assert "graph test: the ranks of a personalized query were refused: they" in caplog.text
+    assert graph.refused == ["query"]
