@@ -465,6 +465,18 @@ def payloads(directory: Path) -> list[bytes]:
     return found
 
 
+def assert_replayed(directory: Path, before: Found) -> None:
+    """A restart has the receipts and the graph from before, and each version has an outcome."""
+    with working(directory, **OPTIONS) as pipeline:
+        told, edges, ranks = found_in(pipeline)
+        outcomes = [pipeline.outcome(version) for version in range(1, pipeline.committed + 1)]
+    assert (told, edges) == before[:2]
+    assert ranks == pytest.approx(before[2], abs=2e-9)
+    ranked = [number for number, one in enumerate(outcomes, 1) if one and one.status == "ranked"]
+    assert ranked == [one["version"] for one in told]
+    assert {one and one.status for one in outcomes} <= {"ranked", "rejected"}
+
+
 @pytest.mark.parametrize("failures", [1, 3])
 @pytest.mark.parametrize("step", FAILURES)
 def test_by_event_a_failure_of_an_expiry_changes_nothing(
@@ -502,6 +514,7 @@ def test_by_event_a_failure_of_an_expiry_changes_nothing(
             assert send_until_ranked(pipeline, number) == []
         assert found_in(pipeline) == undisturbed[0]
     assert payloads(tmp_path) == undisturbed[1]
+    assert_replayed(tmp_path, undisturbed[0])
 
 
 @pytest.mark.parametrize("captured", [False, True])
@@ -553,8 +566,9 @@ def test_by_event_an_expiry_that_is_rejected_for_memory_delays_the_next_batch(
         assert {type(error) for error in errors} == {RankingDelayed}
         for number in range(2, len(STREAM)):
             assert send_until_ranked(pipeline, number) == []
-        told, edges, ranks = found_in(pipeline)
+        found = told, edges, ranks = found_in(pipeline)
     assert failing.left == 0
+    assert_replayed(tmp_path, found)
     for name in ("inserted", "already_present", "new_vertices", "removed", "expired"):
         counts = [[one[name] for one in each if one[name]] for each in (told, undisturbed[0][0])]
         assert sum(counts[0]) == sum(counts[1])
@@ -589,12 +603,37 @@ def test_by_event_a_rejected_expiry_whose_rejection_cannot_be_stored_delays_the_
         assert send_until_ranked(pipeline, 1)
         for number in range(2, len(STREAM)):
             send_until_ranked(pipeline, number)
-        _, edges, ranks = found_in(pipeline)
+        found = _, edges, ranks = found_in(pipeline)
     assert left == [0]
     assert edges == undisturbed[0][1]
     assert ranks == pytest.approx(undisturbed[0][2], abs=2e-9)
+    assert_replayed(tmp_path, found)
+
+
+@pytest.mark.parametrize("captured", [False, True])
+def test_by_event_a_restart_after_a_rejected_expiry_makes_the_same_graph(
+    tmp_path: Path, undisturbed: tuple[Found, list[bytes]], captured: bool
+) -> None:
+    with working(tmp_path, **OPTIONS) as pipeline, pytest.MonkeyPatch.context() as patch:
+        send_until_ranked(pipeline, 0)
+        if captured:
+            pipeline.checkpoint().result(60)
+        Failing(pipeline, patch, "apply").left = 1000
+        for number in (1, 2):
+            sent = adding(STREAM[number], f"k{number}")
+            submit(pipeline, sent)
+            with pytest.raises(RankingDelayed if number == 1 else ExpiryFailed):
+                sent.ranked.result(60)
+        rejected = pipeline.committed
+        assert rejected > 2
     with working(tmp_path, **OPTIONS) as pipeline:
-        assert found_in(pipeline)[1] == undisturbed[0][1]
+        for number in range(2, len(STREAM)):  # the one before is committed
+            assert send_until_ranked(pipeline, number) == []
+        found = told, edges, ranks = found_in(pipeline)
+    assert not {one["version"] for one in told} & set(range(3, rejected + 1))
+    assert edges == undisturbed[0][1]
+    assert ranks == pytest.approx(undisturbed[0][2], abs=2e-9)
+    assert_replayed(tmp_path, found)
 
 
 def test_by_event_batches_that_wait_together_hide_one_failure(
