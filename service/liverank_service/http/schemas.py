@@ -228,7 +228,7 @@ class Rejected(Body):
 class VerticesRequest(Body):
     model_config = like({"vertices": ["ada", "grace"]})
 
-    vertices: list[Key] = Field(description="in the order of the ranks in the response")
+    vertices: list[Key]
 
 
 class _Published(Body):
@@ -247,7 +247,9 @@ class RankAnswer(_Published, VertexRank):
 
 
 class RanksAnswer(_Published):
-    ranks: list[float | None] = Field(description="in order; null for an unknown vertex")
+    ranks: list[float | None] = Field(
+        description="in the order of the vertices; null for an unknown one"
+    )
 
 
 _SETTLED_SET = "whether it is proven that these vertices have these places, in any order"

@@ -66,8 +66,12 @@ def queries(count: int, **query: Any) -> dict[str, Any]:
     return {"queries": [{"seeds": SEED, **query}] * count}
 
 
-def values(count: int, **members: Any) -> dict[str, Any]:
-    return {**members, "more": list(range(count))}
+def lists(count: int, each: int) -> dict[str, list[str]]:
+    return {f"s{place}": MANY[:each] for place in range(count)}
+
+
+def values(count: int) -> dict[str, Any]:
+    return {"more": list(range(count))}
 
 
 TOO_LARGE = "request-too-large"
@@ -108,15 +112,17 @@ BODIES: list[tuple[str, str, dict[str, Any], int, str, str]] = [
         *("POST", "batches", {"sets": {f"s{place}": {} for place in range(MAX_SETS + 1)}}),
         *(422, "invalid-body", "sets: expected at most 10,000 sets, got 10,001"),
     ),
+    ("POST", "batches", {"replace": lists(2001, 0)}, 413, "batch-too-large", "2,001 edges"),
+    ("POST", "batches", {"replace": lists(100, 20)}, 413, "batch-too-large", "2,100 edges"),
     ("PUT", "sets/s", {"vertices": MANY * 40}, 413, "batch-too-large", "2,400 edges"),
     # documents without long lists
     *(
-        (method, path, values(MAX_VALUES + 2), 413, TOO_LARGE, f"body: {MAX_VALUES + 1:,} values")
-        for method, path in (
-            ("POST", "analyses/cores"),
-            ("PUT", "consumers/s"),
-            ("PUT", ""),
-            ("POST", "/keys"),
+        (method, path, body, 413, TOO_LARGE, f"body: {MAX_VALUES + 1:,} values")
+        for method, path, body in (
+            ("POST", "analyses/cores", {"parameters": seeds(MAX_VALUES + 2)}),
+            ("PUT", "consumers/s", values(MAX_VALUES + 2)),
+            ("PUT", "", values(MAX_VALUES + 2)),
+            ("POST", "/keys", {"graphs": ["g"] * (MAX_VALUES + 2)}),
         )
     ),
 ]
@@ -154,21 +160,54 @@ def test_a_body_that_asks_for_too_much_is_refused_with_figures(
     assert small.app.state.limit.places == 0
 
 
-def test_every_body_is_in_the_table() -> None:
-    calls = {
-        f"{method.upper()} {path}"
-        for path, methods in create_app(Settings()).openapi()["paths"].items()
+def lists_of(schema: dict[str, Any], schemas: dict[str, Any], path: str = "") -> Iterator[str]:
+    """The paths of what may be long: lists of no given length, and objects with any names."""
+    schema = schemas[schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema
+    for one in schema.get("anyOf", []):
+        yield from lists_of(one, schemas, path)
+    if schema.get("type") == "array" and schema.get("maxItems") != schema.get("minItems", -1):
+        yield path
+        yield from lists_of(schema["items"], schemas, f"{path}.*")
+    if isinstance(values := schema.get("additionalProperties"), dict):
+        yield path
+        yield from lists_of(values, schemas, f"{path}.*")
+    for name, member in schema.get("properties", {}).items():
+        yield from lists_of(member, schemas, f"{path}.{name}")
+
+
+def long_in(value: Any, path: str = "") -> Iterator[str]:
+    """The paths of lists and objects with more than ten members."""
+    if not isinstance(value, dict | list):
+        return
+    if len(value) > 10:
+        yield path
+    members = value.items() if isinstance(value, dict) else enumerate(value)
+    for name, member in members:
+        # a name that any other could have is written as in `lists_of`
+        any_name = isinstance(value, list) or re.fullmatch("s\\d*|v0", str(name))
+        yield from long_in(member, f"{path}.{'*' if any_name else name}")
+
+
+def test_every_list_of_every_body_is_in_the_table() -> None:
+    document = create_app(Settings()).openapi()
+    schemas = document["components"]["schemas"]
+    expected = {
+        (f"{method.upper()} {path}", each)
+        for path, methods in document["paths"].items()
         for method, call in methods.items()
         if "requestBody" in call
+        for schema in [call["requestBody"]["content"]["application/json"]["schema"]]
+        for each in ["", *lists_of(schema, schemas)]
     }
     tested = set()
-    for method, path, *_ in BODIES:
+    for method, path, body, *_ in BODIES:
         url = path if path.startswith("/") else f"/graphs/{{graph}}/{path}".rstrip("/")
         url = re.sub("/(sets|watched)/.*", r"/\1/{name}", url)
         url = re.sub("/(analyses)/.*", r"/\1/{analysis}", url)
         url = re.sub("/(consumers)/.*", r"/\1/{source}", url)
-        tested.add(f"{method} {url}")
-    assert tested == calls
+        tested |= {(f"{method} {url}", each) for each in ["", *long_in(body)]}
+    assert expected - tested == set()
+    assert {call for call, _ in tested} == {call for call, _ in expected}
 
 
 @pytest.mark.parametrize(("path", "status", "detail"), PATHS, ids=[path[:40] for path, *_ in PATHS])
@@ -195,6 +234,17 @@ def test_every_number_in_a_path_has_a_limit() -> None:
                     continue
                 (schema,) = (schema for schema in schemas if schema.get("type") == "integer")
                 assert "maximum" in schema or parameter["name"] in UNLIMITED, parameter
+
+
+def test_the_edges_of_a_subgraph_are_limited(
+    small: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the out-edges of its vertices, each of which has one here and may have a loop."""
+    monkeypatch.setattr("liverank_service.pipeline.edge_reading.MAX_SUBGRAPH_EDGES", 80)
+    body = {"vertices": MANY[:40]}
+    assert small.http.post("/graphs/g/subgraph", json=body).status_code == 200
+    refused = problem(small.http.post("/graphs/g/subgraph", json={"vertices": MANY}), 422)
+    assert "at most 80 out-edges together, these have 120" in refused["detail"]
 
 
 def test_a_stream_of_seeds_is_limited_too(small: Server) -> None:
