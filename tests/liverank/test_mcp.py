@@ -180,6 +180,8 @@ def test_related_names_the_unknown_seeds_that_it_ignored(endpoint: str) -> None:
 def test_keys_may_be_integers(endpoint: str) -> None:
     assert vertices(answer(call(endpoint, "related", seeds=[1], graph="numbers"))) == [2, 3]
     assert vertices(answer(call(endpoint, "related", seeds={"1": 1}, graph="numbers"))) == [2, 3]
+    # walks from 2 never reach 1, whose rank is 0
+    assert vertices(answer(call(endpoint, "related", seeds=[2], graph="numbers"))) == [3]
     found = answer(call(endpoint, "rank", vertices=[3, 9], graph="numbers"))
     assert (vertices(found), found["unknown"]) == ([3], [9])
 

@@ -59,6 +59,64 @@ def serve_ending_by_itself(*arguments: str, listens: bool = False) -> tuple[int,
     return done.returncode, own
 
 
+READ_ONLY = """
+import os, sys
+data, writes = sys.argv.pop(), os.O_WRONLY | os.O_RDWR | os.O_CREAT
+
+def refuse(event, values):
+    if event == "open" and values[2] & writes or event == "os.mkdir":
+        path = os.fsdecode(values[0]) if not isinstance(values[0], int) else data
+        if not path.startswith((data, "/dev/", "/proc/")):
+            raise OSError(30, f"Read-only file system: {path}")
+
+sys.addaudithook(refuse)
+"""
+"""Only the folder that is the last argument can be written to."""
+
+RANK = """
+import sys
+import liverank
+from liverank_service.cli.__main__ import main
+
+assert liverank.pagerank([("a", "b"), ("b", "a")], weight=None).to_dict() == {"a": 0.5, "b": 0.5}
+main()
+"""
+
+
+def read_only(tmp_path: Path, program: str, *arguments: object) -> list[str]:
+    return [sys.executable, "-c", READ_ONLY + program, *map(str, arguments), str(tmp_path / "data")]
+
+
+NOWHERE = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", "TMPDIR": "/nonexistent"}
+
+
+def test_ranks_are_computed_where_nothing_can_be_written(tmp_path: Path) -> None:
+    (tmp_path / "edges.txt").write_text("a b\nb c\nc a\n")
+    command = read_only(tmp_path, RANK, "rank", tmp_path / "edges.txt", "--json")
+    done = subprocess.run(command, env=NOWHERE, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(json.loads(done.stdout)["ranks"]) == 3
+
+
+def test_serve_writes_to_its_data_directory_alone(tmp_path: Path) -> None:
+    program = "from liverank_service.cli.__main__ import main\nmain()"
+    options = ("serve", "--port", 0, "--data", tmp_path / "data")
+    with subprocess.Popen(
+        read_only(tmp_path, program, *options), env=NOWHERE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        lines = iter(process.stderr.readline, "")
+        found = (re.search(r"http://\S+:\d+", line) for line in lines)
+        url = next(each for each in found if each).group()
+        with Client(url) as client:
+            client.create("weighted", weighted=True)
+            client.send("weighted", insert=[("a", "b", 2.0)])
+            assert len(client.top("weighted", 2).to_dict()) == 2
+        process.send_signal(signal.SIGTERM)
+        process.stderr.read()
+    assert process.returncode in (0, -signal.SIGTERM)
+
+
 def test_serve_ends_where_another_server_uses_its_data(tmp_path: Path) -> None:
     with running_service(tmp_path):
         code, lines = serve_ending_by_itself("--data", str(tmp_path), "--port", "0")
