@@ -18,6 +18,7 @@ import pytest
 from liverank_gpu import PUBLISHED_METHODS, Personalized
 from liverank_service.errors import NotAnsweredInTime
 from liverank_service.formats.seeds import SeedColumns
+from liverank_service.http.routes import personalized
 from liverank_service.http.routes.personalized import answer_document
 from liverank_service.http.schemas import (
     PersonalizedAnswers,
@@ -436,3 +437,40 @@ def test_an_answer_says_why_another_was_refused() -> None:
     assert "refused" not in answer_document(pa.array([7]), places, [])
     refused = answer_document(pa.array([7]), replace(places, refused="negative ranks"), [])
     assert refused["refused"] == "negative ranks"
+
+
+@pytest.mark.parametrize(
+    ("method", "call", "accept", "maker"),
+    [
+        ("GET", "personalized/v1?k=5", "application/json", "answer_document"),
+        ("POST", "personalized", "application/json", "answer_document"),
+        ("POST", "personalized", "application/vnd.apache.arrow.stream", "answers_stream"),
+    ],
+)
+def test_long_answers_are_not_made_on_the_event_loop(
+    server: Server,
+    path: str,
+    method: str,
+    call: str,
+    accept: str,
+    maker: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    body = {"queries": [{"seeds": {"v1": 1}, "k": 5}]} if method == "POST" else None
+    original = getattr(personalized, maker)
+    names: list[str] = []
+
+    def recorded(*given: Any) -> Any:
+        names.append(threading.current_thread().name)
+        return original(*given)
+
+    def ask() -> None:
+        headers = {"Accept": accept}
+        answer = server.http.request(method, f"{path}/{call}", json=body, headers=headers)
+        assert answer.status_code == 200
+
+    monkeypatch.setattr(personalized, maker, recorded)
+    ask()
+    monkeypatch.setattr("liverank_service.http.body.SMALL_BODY", 100)
+    ask()
+    assert [name == "test-server" for name in names] == [True, False]
