@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.select import residual_bound
 from liverank_gpu.pagerank.iterate import RankedGraph
 from liverank_gpu.pagerank.places import (
@@ -105,12 +106,34 @@ def certified_top_k(
     among   int64[a], distinct ids, ascending: only these have places; None for all vertices
     target  what `next_check` is for
     """
+    values = iterate.workspace.values
+    if among is None:
+        return _certified(iterate, k, None, target, iterate.touched, len(values))
+    rows, _ = iterate.vertices.rows_of(among)
+    if len(among) <= iterate.most_copied:
+        return _certified(iterate, k, among, target, rows, len(rows))
+    others = iterate.graph.backend.xp.ones(len(values), np.bool_)
+    others[rows] = False
+    with without(values, iterate.graph.backend.xp.flatnonzero(others)):
+        return _certified(iterate, k, among, target, None, len(rows))
+
+
+def _certified(
+    iterate: PersonalizedIterate,
+    k: int,
+    among: NDArray[np.int64] | None,
+    target: SettledTarget,
+    chosen: Array | None,
+    here: int,
+) -> CertifiedTopK:
+    """See certified_top_k.
+
+    chosen  int32[…], the rows that are listed on the host; None: the device looks at all
+    here    how many of these rows have places
+    """
     graph, found = iterate.graph, iterate.vertices
     certificate, damping = iterate.certificate, iterate.options.damping
-    # the vertices that are looked at: all, those touched, or those asked for
-    chosen, count = iterate.touched, graph.ids.count
-    if among is not None:
-        (chosen, _), count = found.rows_of(among), len(among)
+    count = graph.ids.count if among is None else len(among)
     values, residuals = iterate.workspace.values, iterate.workspace.residual.values
     listed = None if chosen is None else found.entries_at(chosen, values, residuals)
     if listed is not None and graph.ids.free_count:
@@ -119,7 +142,10 @@ def certified_top_k(
     slack = certificate.uncertainty * max(1.0, 0.5 / damping)
     positive, negative = 0.5 * (l1 + total) + slack, 0.5 * (l1 - total) + slack
     wanted = min(k + 1, count)
-    own = found.leading(values, residuals, wanted) if listed is None else listed.first(wanted)
+    if listed is None:
+        own = found.leading(values, residuals, min(wanted, here))
+    else:
+        own = listed.first(wanted)
     best = found.merged(own, wanted)
     if len(best.values) == 0:
         nothing = ProvenPlaces(0, True, ())
@@ -128,7 +154,7 @@ def certified_top_k(
     upper = best_values + _bound(best, damping, positive)
     lower = best_values - _bound(best._replace(residuals=-best.residuals), damping, negative)
     last = float(best_values[-1])
-    (looked_at,) = found.sums([len(values if listed is None else listed.values)])
+    (looked_at,) = found.sums([here if listed is None else len(listed.values)])
 
     def highest_other(listed: Entries | None) -> float:
         bound = -np.inf

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from sys import maxsize
 from typing import Any, ClassVar
 
 import numpy as np
@@ -234,14 +235,17 @@ class PersonalizedIterate(Iterate):
         """
         if self.dense:
             return None
-        most = candidate_room(self.graph.vertices)
-        if self.graph.backend.name == "cuda":
-            most = min(most, _MOST_COPIED)
+        most = min(candidate_room(self.graph.vertices), self.most_copied)
         excess = len(self.workspace.listed) - most
         # all shards look at all, or none does
         if self.vertices.highest(excess) > 0:
             return None
         return self.workspace.listed
+
+    @property
+    def most_copied(self) -> int:
+        """Entries that are copied to the host; of more, a device looks at all vertices."""
+        return _MOST_COPIED if self.graph.backend.name == "cuda" else maxsize
 
     def push_to(
         self, target: float, threshold: float, round_edges: int, edges: int

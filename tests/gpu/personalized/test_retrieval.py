@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any, get_args
 
 import networkx as nx
@@ -20,8 +21,10 @@ from liverank_gpu import (
 )
 from liverank_gpu.generate import rmat
 from liverank_gpu.operations.backend import Backend
+from liverank_gpu.pagerank.places import Entries, GraphVertices
+from liverank_gpu.personalized.iterate import PersonalizedIterate
 from liverank_gpu.personalized.resolve import METHODS, TARGETS
-from liverank_gpu.types import Dangling
+from liverank_gpu.types import Dangling, VertexOrder
 from tests.gpu.graphs import arc_weights_of, arcs_of, random_graph, some_weights
 
 POLICIES: tuple[Dangling, ...] = get_args(Dangling)
@@ -158,6 +161,43 @@ def test_places_among_some_vertices_are_certified(
     assert some.settled >= np.isin(everything.vertices[: everything.settled], chosen).sum()
     expected = everything.vertices[np.isin(everything.vertices, chosen)]
     assert np.array_equal(some.vertices[: some.settled], expected[: some.settled])
+
+
+@pytest.mark.parametrize("order", ["given", "degree"])
+@pytest.mark.parametrize("method", METHODS)
+def test_places_among_many_vertices_are_found_on_the_device(
+    method: str, order: VertexOrder, backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    generator = np.random.default_rng(6)
+    sources, targets = rmat(7, 4, seed=2)
+    engine, n = Engine(Options(vertex_order=order), backend), 1 << 7
+    engine.apply(EdgeBatch(sources, targets, vertices=n))
+    engine.apply(EdgeBatch.of(remove=[5, 40]))
+    engine.update()
+    copied: list[int] = []
+    entries_at = GraphVertices.entries_at
+
+    def recorded(vertices: GraphVertices, rows: Any, *others: Any) -> Entries:
+        copied.append(len(rows))
+        return entries_at(vertices, rows, *others)
+
+    monkeypatch.setattr(GraphVertices, "entries_at", recorded)
+    for count, k, target in product((20, n // 2, n), (1, 10, n), TARGETS):
+        some = generator.permutation(n)[:count]
+        among = np.setdiff1d(some, engine.free_ids())
+        query = PersonalizedQuery(
+            np.array([3, 9]), None, k, method, 1e-4, target, among=among, zeros=True
+        )
+        listed = engine.personalized_many([query])[0]
+        with monkeypatch.context() as patch:
+            patch.setattr(PersonalizedIterate, "most_copied", 10)
+            copied.clear()
+            answer = engine.personalized_many([query])[0]
+            assert max(copied, default=0) <= 10
+        assert np.array_equal(answer.vertices, listed.vertices)
+        assert answer.ranks == pytest.approx(listed.ranks, abs=1e-15)
+        for name in ("error_bound", "settled", "settled_set", "groups", "ties", "iterations"):
+            assert getattr(answer, name) == getattr(listed, name), name
 
 
 def test_watched_places_among_some_vertices_follow_the_graph(backend: Backend) -> None:

@@ -149,7 +149,11 @@ def test_queries_end_when_their_places_are_proven(method: str) -> None:
         assert_certified(one, query, settled)
 
 
-def test_answers_are_among_the_vertices_that_are_asked_for() -> None:
+@pytest.mark.parametrize("copied", [1 << 30, 2], ids=["on the host", "on the device"])
+def test_answers_are_among_the_vertices_that_are_asked_for(
+    copied: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PersonalizedIterate, "most_copied", copied)
     vertices, edges = random_graph(4)
     batch = EdgeBatch(edges[:, 0], edges[:, 1], vertices=vertices)
     with both(Options(target_error=1e-9), 3, FREE, batch) as (one, engine):
