@@ -416,6 +416,7 @@ class Failing:
             "check": (writer.keyed, "check_memory", short, lambda columns: columns[0].expiry),
             "times": (window.times, "expired", MemoryError("no memory"), lambda _: True),
             "apply": (engine_of(pipeline), "apply", short, self._only_deletes),
+            "forget": (engine_of(pipeline), "apply", short, self._only_removes),
         }[step]
         original = getattr(owner, name)
 
@@ -441,8 +442,14 @@ class Failing:
         columns = batch.batch if isinstance(batch, ResolvedBatch) else batch
         return len(columns.insert_sources) == 0 and len(columns.delete_sources) > 0
 
+    @staticmethod
+    def _only_removes(batch: Any) -> bool:
+        columns = batch.batch if isinstance(batch, ResolvedBatch) else batch
+        return len(columns.insert_sources) == 0 and len(columns.remove) > 0
+
 
 FAILURES = ("edges", "vertices", "check", "times")
+REJECTIONS = ("apply", "forget")
 OPTIONS: dict[str, Any] = {"window": FORGETTING, "weighted": True, "target_error": 1e-9}
 
 
@@ -553,15 +560,19 @@ def test_by_event_a_restart_after_a_failure_changes_no_version(
     assert payloads(tmp_path) == journal
 
 
+@pytest.mark.parametrize("step", REJECTIONS)
 def test_by_event_an_expiry_that_is_rejected_for_memory_delays_the_next_batch(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, undisturbed: tuple[Found, list[bytes]]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    undisturbed: tuple[Found, list[bytes]],
+    step: str,
 ) -> None:
     """It used up versions; the graph and what is told of batches are those without it."""
     monkeypatch.setattr(expiry, "RETRY_SECONDS", 0.1)
     with working(tmp_path, **OPTIONS) as pipeline:
         send_until_ranked(pipeline, 0)
-        failing = Failing(pipeline, monkeypatch, "apply")
-        failing.left = 3  # both edges, then the first of them, then again
+        failing = Failing(pipeline, monkeypatch, step)
+        failing.left = 3  # both edges or vertices, then the first of them, then again
         errors = send_until_ranked(pipeline, 1)
         assert {type(error) for error in errors} == {RankingDelayed}
         for number in range(2, len(STREAM)):
@@ -572,7 +583,7 @@ def test_by_event_an_expiry_that_is_rejected_for_memory_delays_the_next_batch(
     for name in ("inserted", "already_present", "new_vertices", "removed", "expired"):
         counts = [[one[name] for one in each if one[name]] for each in (told, undisturbed[0][0])]
         assert sum(counts[0]) == sum(counts[1])
-        if name != "expired":  # which is divided
+        if name not in ("expired", "removed"):  # which are divided
             assert counts[0] == counts[1]
     assert edges == undisturbed[0][1]
     assert ranks == pytest.approx(undisturbed[0][2], abs=2e-9)
@@ -611,26 +622,28 @@ def test_by_event_a_rejected_expiry_whose_rejection_cannot_be_stored_delays_the_
 
 
 @pytest.mark.parametrize("captured", [False, True])
+@pytest.mark.parametrize("step", REJECTIONS)
 def test_by_event_a_restart_after_a_rejected_expiry_makes_the_same_graph(
-    tmp_path: Path, undisturbed: tuple[Found, list[bytes]], captured: bool
+    tmp_path: Path, undisturbed: tuple[Found, list[bytes]], step: str, captured: bool
 ) -> None:
     with working(tmp_path, **OPTIONS) as pipeline, pytest.MonkeyPatch.context() as patch:
         send_until_ranked(pipeline, 0)
         if captured:
             pipeline.checkpoint().result(60)
-        Failing(pipeline, patch, "apply").left = 1000
+        Failing(pipeline, patch, step).left = 1000
         for number in (1, 2):
             sent = adding(STREAM[number], f"k{number}")
             submit(pipeline, sent)
             with pytest.raises(RankingDelayed if number == 1 else ExpiryFailed):
                 sent.ranked.result(60)
-        rejected = pipeline.committed
-        assert rejected > 2
+        outcomes = [pipeline.outcome(version) for version in range(3, pipeline.committed + 1)]
+        rejected = [n for n, one in enumerate(outcomes, 3) if one and one.status == "rejected"]
+        assert rejected
     with working(tmp_path, **OPTIONS) as pipeline:
         for number in range(2, len(STREAM)):  # the one before is committed
             assert send_until_ranked(pipeline, number) == []
         found = told, edges, ranks = found_in(pipeline)
-    assert not {one["version"] for one in told} & set(range(3, rejected + 1))
+    assert not {one["version"] for one in told} & set(rejected)
     assert edges == undisturbed[0][1]
     assert ranks == pytest.approx(undisturbed[0][2], abs=2e-9)
     assert_replayed(tmp_path, found)
