@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from liverank_service.http.compression import MIN_COMPRESSED_BYTES
-from tests.service.server import Server
+from tests.service.server import Server, wait_for
 
 READS = [
     "",
@@ -46,6 +46,30 @@ def large(server: Server) -> Iterator[str]:
 
 def get(server: Server, url: str, **headers: str) -> httpx.Response:
     return server.http.get(url, headers={name.replace("_", "-"): v for name, v in headers.items()})
+
+
+def test_every_read_of_a_graph_has_a_tag_but_those_of_batches_and_changes(
+    server: Server, path: str
+) -> None:
+    analysis = server.http.post(f"{path}/analyses/cores").json()["id"]
+    url = f"{path}/analyses/{analysis}"
+    wait_for(lambda: server.http.get(url).json()["state"] == "finished")
+    parts = {"graph": path.rpartition("/")[2], "vertex": "a", "analysis": analysis, "version": 1}
+    untagged = set()
+    for template, methods in server.http.get("/openapi.json").json()["paths"].items():
+        if "get" not in methods or not template.startswith("/graphs/{graph}"):
+            continue
+        if template.endswith("/changes"):  # a stream without an end
+            continue
+        name = "some" if "/sets/" in template else "mine"
+        read = template.format(**parts, name=name)
+        first = server.http.get(read).raise_for_status()
+        if "etag" not in first.headers:
+            untagged.add(template)
+            continue
+        again = get(server, read, If_None_Match=first.headers["etag"])
+        assert (again.status_code, again.content) == (304, b""), read
+    assert untagged == {"/graphs/{graph}/batches/{version}"}
 
 
 @pytest.mark.parametrize("read", READS)
