@@ -25,6 +25,9 @@ WRONG = TABLE.append_column("other", TABLE["source"])
 OBJECTS = b"".join(b'{"source":"%s","target":"%s"}\n' % (a.encode(), b.encode()) for a, b in EDGES)
 CELLS = b"source,target\n" + b"".join(b"%s,%s\n" % (a.encode(), b.encode()) for a, b in EDGES)
 
+QUERIES = {"queries": [{"seeds": dict.fromkeys(KEYS, 1.0), "among": KEYS, "k": 1}]}
+SEEDS = pa.table({"seed": KEYS * 2, "query": [0] * len(KEYS) + [1] * len(KEYS)})
+
 
 def _json(document: object) -> bytes:
     return json.dumps(document).encode()
@@ -35,6 +38,8 @@ def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]
     with serving(tmp_path_factory.mktemp("data"), max_batch_edges=300) as started:
         answer = started.http.put("/graphs/g", json={"weighted": True})
         assert answer.status_code == 201
+        weighted = [[*edge, 0.5] for edge in EDGES]
+        started.http.post("/graphs/g/batches", json={"insert": weighted}).raise_for_status()
         yield started
 
 
@@ -56,15 +61,38 @@ def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]
         (PARQUET, parquet(WRONG, use_dictionary=False, compression="none"), 422),
     ],
 )
-def test_bodies_leave_nothing_behind(
+def test_batches_leave_nothing_behind(
     process: ServerProcess, media_type: str, body: bytes, status: int
 ) -> None:
+    check(process, "batches?rank=later", media_type, body, status)
+
+
+@pytest.mark.parametrize(
+    ("call", "media_type", "body", "status"),
+    [
+        ("personalized", JSON, _json(QUERIES), 200),
+        ("personalized", JSON, _json({**QUERIES, "other": 1}), 422),
+        ("personalized", JSON, _json(QUERIES)[:-1], 422),
+        ("personalized", ARROW_STREAM, arrow(SEEDS), 200),
+        ("personalized", ARROW_STREAM, arrow(SEEDS.append_column("other", SEEDS["seed"])), 422),
+        ("ranks", JSON, _json({"vertices": KEYS * 2}), 200),
+        ("ranks", JSON, _json({"vertices": KEYS * 2, "other": 1}), 422),
+        ("subgraph", JSON, _json({"vertices": KEYS * 2}), 200),
+    ],
+)
+def test_reads_with_bodies_leave_nothing_behind(
+    process: ServerProcess, call: str, media_type: str, body: bytes, status: int
+) -> None:
+    check(process, call, media_type, body, status)
+
+
+def check(process: ServerProcess, call: str, media_type: str, body: bytes, status: int) -> None:
     assert BODIES * len(body) > 1.9 * MOST
 
     def send(times: int) -> None:
         for _ in range(times):
             answer = process.http.post(
-                "/graphs/g/batches?rank=later", content=body, headers={"Content-Type": media_type}
+                f"/graphs/g/{call}", content=body, headers={"Content-Type": media_type}
             )
             assert answer.status_code == status, answer.text
 
