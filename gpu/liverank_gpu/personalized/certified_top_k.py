@@ -76,6 +76,10 @@ def ties_of(
 # whose values agree, are compared for that.
 
 
+_OTHERS = 3
+"""Of fewer than this part of all vertices the entries are always copied to the host."""
+
+
 @dataclass(frozen=True, slots=True)
 class CertifiedTopK:
     """The first places of an iterate.
@@ -106,15 +110,16 @@ def certified_top_k(
     among   int64[a], distinct ids, ascending: only these have places; None for all vertices
     target  what `next_check` is for
     """
-    values = iterate.workspace.values
+    values, xp = iterate.workspace.values, iterate.graph.backend.xp
     if among is None:
         return _certified(iterate, k, None, target, iterate.touched, len(values))
     rows, _ = iterate.vertices.rows_of(among)
-    if len(among) <= iterate.most_copied:
+    # the others have to be put aside, which takes more memory where they are most
+    if len(among) <= max(iterate.most_copied, iterate.graph.ids.count // _OTHERS):
         return _certified(iterate, k, among, target, rows, len(rows))
-    others = iterate.graph.backend.xp.ones(len(values), np.bool_)
+    others = xp.ones(len(values), np.bool_)
     others[rows] = False
-    with without(values, iterate.graph.backend.xp.flatnonzero(others)):
+    with without(values, xp.flatnonzero(others)):
         return _certified(iterate, k, among, target, None, len(rows))
 
 
