@@ -212,14 +212,56 @@ def test_the_core_is_small(installed: Installed) -> None:
     assert sum(path.stat().st_size for path in files) < MEGABYTES * 1e6
 
 
+def with_engine(installed: Installed, environment: Path, *others: str) -> Path:
+    """The Python of a new environment with the extra `engine`, and with other requirements."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
+    python = environment / "bin" / "python"
+    done = pip("--python", python, "install", "--quiet", f"{installed.wheel}[engine]", *others)
+    assert done.returncode == 0, done.stderr
+    return python
+
+
+EVERYTHING = """
+import numpy as np
+import liverank
+from liverank_gpu import EdgeBatch, Engine, Options, PersonalizedQuery
+
+print(np.__version__)
+rows = np.random.default_rng(1).integers(0, 200, (2_000, 2))
+ranks = liverank.pagerank(rows, backend="cpu", target_error=1e-12)
+engine = Engine(Options(target_error=1e-12, weighted=True), "cpu")
+engine.apply(EdgeBatch(rows[:, 0], rows[:, 1], weights=np.ones(len(rows), np.float32)))
+engine.update()
+print(abs(engine.publish().to_numpy()[ranks.vertices] - ranks.ranks).sum() < 3e-12)
+engine.watch("one", PersonalizedQuery(np.array([1, 2]), k=5))
+engine.apply(EdgeBatch.of([(0, 1)], delete=[tuple(rows[0].tolist())], remove=[7]))
+print(engine.update().converged)
+engine.refresh_watched()
+queries = [PersonalizedQuery(np.array([each]), k=5) for each in range(4)]
+answers = [engine.watched("one"), *engine.personalized_many(queries)]
+print([len(each.vertices) for each in answers], engine.run("components").values.min())
+again = Engine(engine.options, "cpu")
+again.restore(engine.capture(engine.staging_buffer()).snapshot())
+print((again.publish().to_numpy() == engine.publish().to_numpy()).all())
+"""
+
+
+def test_the_oldest_numpy_is_enough(installed: Installed, tmp_path: Path) -> None:
+    python = with_engine(installed, tmp_path / "environment", "numpy==1.26.*", "pyarrow<26")
+    done = subprocess.run([python, "-c", EVERYTHING], capture_output=True, text=True, cwd=tmp_path)
+    version, *lines = done.stdout.splitlines()
+    assert (version[:5], lines, done.stderr) == (
+        "1.26.",
+        ["True", "True", "[5, 5, 5, 5, 5] 0", "True"],
+        "",
+    )
+
+
 def test_ranks_beside_files_of_users_that_are_called_gpu_and_service(
     installed: Installed, tmp_path: Path
 ) -> None:
     environment = tmp_path / "environment"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
-    python = environment / "bin" / "python"
-    done = pip("--python", python, "install", "--quiet", f"{installed.wheel}[engine]")
-    assert done.returncode == 0, done.stderr
+    python = with_engine(installed, environment)
     (site_packages,) = environment.glob("lib/python*/site-packages")
     assert {path.name for path in site_packages.iterdir()}.isdisjoint(
         {"gpu", "service", "tests", "benchmarks", "tools"}
