@@ -223,8 +223,11 @@ class EdgeReader:
             return self._count_out_edges(vertices)
 
     def _count_out_edges(self, vertices: NDArray[np.int64]) -> int:
-        lengths = self._graph.outgoing.csr.row_lengths
-        return len(vertices) + int(self._graph.total(lengths[self._rows_of(vertices)]))
+        graph, rows = self._graph, self._rows_of(vertices)
+        lengths = graph.outgoing.csr.row_lengths[rows]
+        if not graph.fixed_loops:
+            lengths = lengths + (graph.loop[rows] != 0)
+        return int(graph.total(lengths))
 
     def _out_edges(self, vertices: NDArray[np.int64], limit: int) -> EdgeBlock:
         graph, outgoing = self._graph, self._graph.outgoing.csr
