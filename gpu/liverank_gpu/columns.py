@@ -41,12 +41,14 @@ def weights_of(
     beside: str = "insert_sources",
     name: str = "weights",
     first: int = 0,
+    whole: bool = False,
 ) -> Any:
     """float32[count], on the host or the device.
 
     beside  the column of this length, in messages
     name    of the values, in messages
     first   place of the first one, in messages
+    whole   whether infinity is one too
     """
     array = values if hasattr(values, "__cuda_array_interface__") else np.asarray(values)
     if array.ndim != 1 or array.dtype.kind not in "fiu":
@@ -56,14 +58,16 @@ def weights_of(
     if len(array) != count:
         raise InvalidValue(name, f"length {len(array)}", f"{count} long, as {beside}")
     wrong = ~((array >= LEAST_WEIGHT) & (array <= LARGEST_WEIGHT))
+    if whole:
+        wrong &= array != np.inf
     if count and wrong.any():
         place = int(wrong.nonzero()[0][0])
-        raise InvalidValue(
-            f"{name}[{first + place}]",
-            array[place].item(),
+        expected = (
             "a finite number above 0, in the normal range of float32 "
-            f"({LEAST_WEIGHT:.2g} to {LARGEST_WEIGHT:.2g})",
+            f"({LEAST_WEIGHT:.2g} to {LARGEST_WEIGHT:.2g})"
         )
+        expected += ", or infinity" if whole else ""
+        raise InvalidValue(f"{name}[{first + place}]", array[place].item(), expected)
     return array.astype(np.float32, copy=False)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from math import isfinite
 from typing import Any, Literal, cast, get_args
 
@@ -165,7 +166,8 @@ class EdgeBatch:
                                      undirected graph, whose edges) are deleted but for those that
                                      the batch inserts; see liverank_gpu.graph.resolve
     delete_weights                   float32[d], with ``add`` only: what deletions take away from
-                                     the weights of their edges, which leave at 0; None: all of it
+                                     the weights of their edges, which leave at 0; infinity: all of
+                                     it, as for all deletions without this column
     delete_times                     float64[d], as `times`, of these weights
 
     For a graph on ``cuda`` the columns of insertions and deletions may be CuPy arrays, ids int64 or
@@ -221,7 +223,8 @@ class EdgeBatch:
 
     def _check_resolved(self) -> None:
         """Checks what replacements and deletions with weights exclude."""
-        for name, columns_of in (("delete_weights", weights_of), ("delete_times", times_of)):
+        amounts_of = partial(weights_of, whole=True)
+        for name, columns_of in (("delete_weights", amounts_of), ("delete_times", times_of)):
             column = getattr(self, name)
             if column is not None:
                 column = columns_of(column, len(self.delete_sources), "delete_sources", name)

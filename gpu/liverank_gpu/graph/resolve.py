@@ -37,7 +37,7 @@ class ResolvedBatch:
     left       sources and targets of the edges that it deletes for good, or to insert again
     again      edges that it deletes and inserts
     reweighted those of them that insertions of the batch name
-    missing    deletions with a weight that name no edge
+    missing    deletions with a weight that name no edge, and repeats of those of a whole edge
     lowered    those that take away weight, but for one of each edge that leaves
     insertions of the batch as it was
     """
@@ -144,12 +144,14 @@ def _lowered(batch: EdgeBatch, edges: _Edges) -> ResolvedBatch:
     place = np.minimum(np.searchsorted(of_present, keys), max(0, len(of_present) - 1))
     found = of_present[place] == keys if len(of_present) else np.zeros(len(keys), np.bool_)
     place, amounts = place[found], amounts[found]
+    whole = np.isinf(amounts)
     times, exponents, least = batch.times, NO_IDS, 0.0
     if half_life is not None:
         assert batch.delete_times is not None
         exponents, least = edges.reader.exponents(present.sources), _ROUNDING
         ages = half_lives(batch.delete_times, half_life)[found]
-        amounts = amounts * np.exp2(ages - exponents[place])
+        with np.errstate(over="ignore"):  # of far more than there is
+            amounts[~whole] *= np.exp2(ages - exponents[place])[~whole]
     rest = present.weights - np.bincount(place, amounts, len(of_present))
     leaves = rest < np.maximum(LEAST_WEIGHT, least * present.weights)
     lower, kept = present.only(~leaves), rest[~leaves].astype(np.float32)
@@ -176,13 +178,14 @@ def _lowered(batch: EdgeBatch, edges: _Edges) -> ResolvedBatch:
         times=times,
     )
     named = edges.keys(batch.insert_sources, batch.insert_targets)
+    repeats = int(whole.sum()) - len(np.unique(place[whole]))
     return ResolvedBatch(
         without,
         left,
         len(kept),
         int(np.isin(of_present[~leaves], named).sum()),
-        int((~found).sum()),
-        int(found.sum()) - int(leaves.sum()),
+        int((~found).sum()) + repeats,
+        int(found.sum()) - int(leaves.sum()) - repeats,
         insertions,
     )
 

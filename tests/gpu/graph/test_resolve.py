@@ -64,7 +64,10 @@ class Model:
         gone = [edge for edge in present if self.weights[edge] <= least * before[edge]]
         for edge in gone:
             del self.weights[edge]
-        return len(gone), len(named) - len(found), len(found) - len(gone)
+        whole = [edge for edge, row in zip(named, rows, strict=True) if row[2] == np.inf]
+        repeats = sum(edge in present for edge in whole) - len(present.keys() & set(whole))
+        lowered = len(found) - len(gone) - repeats
+        return len(gone), len(named) - len(found) + repeats, lowered
 
 
 def _check(engine: Engine, model: Model, time: float) -> None:
@@ -117,7 +120,7 @@ def test_batches_leave_what_dictionaries_have(
     engine.apply(EdgeBatch(vertices=vertices))
     for step in range(60):
         time = float(step)
-        kind = random.choice(["replace", "replace-add", "add", "subtract"])
+        kind = random.choice(["replace", "replace-add", "add", "subtract", "whole"])
         if kind.startswith("replace"):
             chosen = random.choice(vertices, random.integers(1, 3), replace=False).tolist()
             lists = {v: [row[1:] for row in rows(int(random.integers(0, 6)))] for v in chosen}
@@ -127,6 +130,9 @@ def test_batches_leave_what_dictionaries_have(
         else:
             lists, adds = {}, True
             flat = rows(4)
+        if kind == "whole":  # some of them take away all
+            flat = [(a, b, np.inf if at % 2 else w) for at, (a, b, w) in enumerate(flat)]
+            kind = "subtract"
         sources, targets, weights = np.array(flat).reshape(-1, 3).T
         named, nothing = (sources.astype(np.int64), targets.astype(np.int64)), np.empty(0, np.int64)
         inserted, deleted_ends = named, (nothing, nothing)
