@@ -265,7 +265,8 @@ class Engine:
         with self._owned():
             self._timer.begin()
             decided = self.decide(batch)
-            update = self._apply(decided.batch)
+            with decided.naming():
+                update = self._apply(decided.batch)
             return decided.change(_change(update.counts, self._end_mutation(), update.unknown))
 
     def decide(self, batch: EdgeBatch | ResolvedBatch) -> ResolvedBatch:

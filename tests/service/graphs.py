@@ -70,11 +70,15 @@ def weighted_batch(
     delete: Pairs | None = None,
     *,
     on_conflict: OnConflict = "replace",
+    taken: list[float | None] | None = None,
 ) -> Sent:
+    """taken: what deletions take away"""
     pairs = columns([(source, target) for source, target, _ in insert], delete)
     weights = pa.array([weight for *_, weight in insert], pa.float32())
-    body = repr((insert, delete, on_conflict)).encode()
-    return Sent(Batch.of(replace(pairs, weights=weights, on_conflict=on_conflict), body, Solve()))
+    amounts = None if taken is None else pa.array(taken, pa.float32())
+    body = repr((insert, delete, on_conflict, taken)).encode()
+    pairs = replace(pairs, weights=weights, on_conflict=on_conflict, delete_weights=amounts)
+    return Sent(Batch.of(pairs, body, Solve()))
 
 
 def timed_batch(

@@ -10,7 +10,8 @@ read in one call.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from liverank_gpu.columns import LEAST_WEIGHT
+from liverank_gpu.errors import InvalidValue
 from liverank_gpu.graph.batch import insertion_weights, require_times
 from liverank_gpu.graph.decay import half_lives
 from liverank_gpu.graph.reading import EdgeBlock, EdgeReader
@@ -40,6 +42,7 @@ class ResolvedBatch:
     missing    deletions with a weight that name no edge, and repeats of those of a whole edge
     lowered    those that take away weight, but for one of each edge that leaves
     insertions of the batch as it was
+    first      insertions of edges with less weight, which are before those
     """
 
     batch: EdgeBatch
@@ -49,6 +52,19 @@ class ResolvedBatch:
     missing: int = 0
     lowered: int = 0
     insertions: int = 0
+    first: int = 0
+
+    @contextmanager
+    def naming(self) -> Iterator[None]:
+        """Errors of insertions name their places in the batch as it was."""
+        try:
+            yield
+        except InvalidValue as error:
+            name, _, place = error.field.removesuffix("]").partition("[")
+            if not self.first or not place:
+                raise
+            field = f"{name}[{int(place) - self.first}]"
+            raise InvalidValue(field, error.value, error.requirement) from None
 
     def change(self, change: Change) -> Change:
         """What the batch did, from what the graph counts."""
@@ -160,21 +176,18 @@ def _lowered(batch: EdgeBatch, edges: _Edges) -> ResolvedBatch:
     if half_life is not None:
         # a weight is stored as it is by this time
         given = np.empty(0) if times is None else times
-        times = np.append(given, exponents[~leaves] * half_life)
+        times = np.append(exponents[~leaves] * half_life, given)
     left = _joined((NO_IDS, NO_IDS), present.only(leaves))
-    deleted, inserted = (
-        _joined(left, lower),
-        _joined((batch.insert_sources, batch.insert_targets), lower),
-    )
+    deleted = _joined(left, lower)
     without = replace(
         batch,
         delete_sources=deleted[0],
         delete_targets=deleted[1],
         delete_weights=None,
         delete_times=None,
-        insert_sources=inserted[0],
-        insert_targets=inserted[1],
-        weights=np.append(weights, kept),
+        insert_sources=np.append(lower.sources, batch.insert_sources),
+        insert_targets=np.append(lower.targets, batch.insert_targets),
+        weights=np.append(kept, weights),
         times=times,
     )
     named = edges.keys(batch.insert_sources, batch.insert_targets)
@@ -187,6 +200,7 @@ def _lowered(batch: EdgeBatch, edges: _Edges) -> ResolvedBatch:
         int((~found).sum()) + repeats,
         int(found.sum()) - int(leaves.sum()) - repeats,
         insertions,
+        len(kept),
     )
 
 

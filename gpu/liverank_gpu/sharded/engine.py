@@ -484,7 +484,8 @@ class ShardedEngine(Engine):
         limit, removed = max(self.ids.limit, batch.vertices), self.ids.vertices_among(batch.remove)
         returned = self.ids.returning(host_backend(), batch, removed)
         self.ids.reserve(limit if len(removed) else 0)
-        change: Change = self._workers.call("apply", [(each,) for each in slices])[0]
+        with decided.naming():
+            change: Change = self._workers.call("apply", [(each,) for each in slices])[0]
         self.ids.change(removed, returned, limit)
         for running in self._running:
             running.follow(removed)

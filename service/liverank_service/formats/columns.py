@@ -44,6 +44,9 @@ class EdgeColumns:
     range        the range of an external source that the batch covers
     replace      vertices whose out-edges, in an undirected graph all edges, are those that the
                  batch inserts: the others leave
+    delete_weights  pa.float32(), with on_conflict ``add``: what deletions take away from the
+                 weights of their edges, null: all; None: all of them do
+    delete_times pa.float64(), in a graph with half_life: the times of these weights
     """
 
     insert_sources: pa.Array
@@ -59,6 +62,8 @@ class EdgeColumns:
     expiry: bool = False
     range: SourceRange | None = None
     replace: pa.Array = None
+    delete_weights: pa.Array | None = None
+    delete_times: pa.Array | None = None
 
     def __post_init__(self) -> None:
         for name in ("remove", "replace"):

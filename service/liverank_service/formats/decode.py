@@ -18,7 +18,9 @@
 For a weighted graph each insertion may have a weight: [["a", "b", 0.5], …], or a member or column
 `weight`, or [target, weight] in a list of `replace`. In a graph with times each may have a time:
 [["a", "b", 0.5, 1767225600], …], where the weight may be null, or a member or column `time`. A
-batch gives weights to all its insertions or to none, and so for times.
+batch gives weights to all its insertions or to none, and so for times. Where weights are added up,
+deletions may have them too, which they take away; a deletion whose weight is null or absent takes
+the whole edge.
 
 The rows of one source with the operation "replace" are its new out-list, which is empty with a null
 target alone. A source that is replaced has no other rows.
@@ -65,14 +67,16 @@ def decode_batch(
     limit: int = sys.maxsize,
     weighted: bool = False,
     times: TimeRule | None = None,
+    adds: bool = False,
 ) -> EdgeColumns:
     """The batch in a request body; no content type means JSON. Only one for a weighted graph may
-    have weights; times: None for a graph without times.
+    have weights, and only one whose weights are added up (`adds`) deletions with weights; times:
+    None for a graph without times.
 
     Raises UnsupportedFormat for another content type or charset, FormatError for a body that does
     not follow its format, and DecodedTooLarge for one that decodes to more than `limit` bytes.
     """
-    attributes = Attributes(weighted, times)
+    attributes = Attributes(weighted, times, adds)
     media_type = _media_type(content_type)
     if media_type == ARROW_STREAM:
         return attributes.completed(decode_arrow(body, kind, attributes, limit))

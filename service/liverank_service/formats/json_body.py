@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -19,6 +22,7 @@ from liverank_service.formats.values import (
     EMPTY,
     ENDS,
     EXPECTED_KEY,
+    at_rows,
     check_keys,
     described,
     is_key,
@@ -26,6 +30,7 @@ from liverank_service.formats.values import (
     listed,
     parse_json,
     refuse_others,
+    spread,
 )
 from liverank_service.formats.weights import weights_of
 from liverank_service.vertex_keys import ARROW_TYPES, KeyKind
@@ -68,7 +73,7 @@ def decode_json(
             raise FormatError(name, None, "expected an array of keys, got nothing")
     vertices, remove = (_listed_keys(document, name, kind) for name in ("vertices", "remove"))
     inserted = _edges(document.get("insert", []), kind, "insert", attributes)
-    deleted = _edges(document.get("delete", []), kind, "delete", None)
+    deleted = _edges(document.get("delete", []), kind, "delete", attributes.of_deletions)
     given, lists = document.get("sets", {}), document.get("replace", {})
     replaced, listed_edges = replacements(lists, kind, attributes)
     for field, edges in (("insert", inserted), ("delete", deleted)):
@@ -83,6 +88,8 @@ def decode_json(
         times=inserted.times,
         remove=remove,
         replace=replaced,
+        delete_weights=deleted.weights,
+        delete_times=deleted.times,
     )
     objects = [document, *(edges for edges in document.values() if isinstance(edges, dict))]
     objects += given.values()
@@ -253,11 +260,46 @@ def _edges(edges: object, kind: KeyKind, field: str, attributes: Attributes | No
     if size == 2 or attributes is None:
         return rows
     weights, given = None, values[2::size]
+    if attributes.deletions:
+        fields = {"weight": (field, "weight: "), "time": (field, "time: ")}
+        times = values[3::4] if size == 4 else None
+        return rows._replace(**_taken(given, times, fields, attributes))
     if size == 3 or any(weight is not None for weight in given):
         attributes.check("weight", field, 0)
         weights = weights_of(given, field, "weight: ")
     times = times_of(values[3::4], field, attributes.times, "time: ") if size == 4 else None
     return rows._replace(weights=weights, times=times)
+
+
+def _taken(
+    weights: list[Any] | None,
+    times: list[Any] | None,
+    fields: dict[str, tuple[str, str]],
+    attributes: Attributes,
+) -> dict[str, pa.Array]:
+    """What deletions take away, null for those of a whole edge, and the times of these weights.
+
+    fields  of each of the two, in messages, and the prefix of these
+    Raises FormatError.
+    """
+    given = np.array([weight is not None for weight in weights or ()], np.bool_)
+    for index, time in enumerate(times or ()):
+        if time is not None and not (weights and given[index]):
+            name, prefix = fields["time"]
+            expected = "expected null, because only deletions with a weight have one"
+            raise FormatError(name, index, f"{prefix}{expected}, got {described(time)}")
+    rows, taken = np.flatnonzero(given), {}
+    readers: dict[str, Callable[..., pa.Array]] = {
+        "weight": weights_of,
+        "time": partial(times_of, rule=attributes.times),
+    }
+    for name, values in (("weight", weights), ("time", times)):
+        if values is None or all(value is None for value in values):
+            continue
+        field, prefix = fields[name]
+        read = partial(readers[name], [values[row] for row in rows], field, prefix=prefix)
+        taken[f"{name}s"] = spread(at_rows(rows, read), given)
+    return taken
 
 
 def _last_attribute(edge: object) -> str | None:
@@ -305,6 +347,13 @@ def _edges_by_column(
         message = f"expected {len(sources)} keys, as in source, got {len(targets)}"
         raise FormatError(f"{field}.target", None, message)
     weights = times = None
+    if attributes is not None and attributes.deletions:
+        given, ages = (
+            _numbers(edges, name, field, len(sources)) if name in edges else None
+            for name in ("weight", "time")
+        )
+        fields = {name: (f"{field}.{name}", "") for name in ("weight", "time")}
+        return Edges(sources, targets, **_taken(given, ages, fields, attributes))
     if "weight" in edges:
         weights = weights_of(_numbers(edges, "weight", field, len(sources)), f"{field}.weight")
     if "time" in edges and attributes is not None:

@@ -1,21 +1,26 @@
 """Batches as the journal stores them.
 
 The columns of EDGE_COLUMNS are always there, others only if the batch has them: `remove`,
-`replace`, `weights`, `times` and, as JSON, `on_conflict`, `sets`, `expiry` (true) and `range`.
+`replace`, `weights`, `times`, `delete_weights`, `delete_times` and, as JSON, `on_conflict`, `sets`,
+`expiry` (true) and `range`.
 
     a payload that begins with ``{`` is JSON: `keys` (``string`` or ``integer``), and the others as
     members, of which absent columns are empty; else it is an Arrow IPC stream of one row, a list in
     each column, with the JSON of the others in the metadata of its schema
-    keys      string or int64, weights float32, times float64: see liverank_service.formats.columns
+    keys      string or int64, weights float32, times float64, those of deletions with nulls: see
+              liverank_service.formats.columns
     sets      {name: {"add": [key, …], "remove": [key, …], "whole": null, "replace" or "drop"}}
     range     [source, partition, from or null, to]
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, get_args
 
+import numpy as np
 import orjson
 import pyarrow as pa
 
@@ -27,11 +32,13 @@ from liverank_service.formats.sets import set_documents, stored_sets
 from liverank_service.formats.source_ranges import stored_range
 from liverank_service.formats.tables import combined
 from liverank_service.formats.times import time_column, times_of
-from liverank_service.formats.values import key_column, listed, parse_json
+from liverank_service.formats.values import key_column, listed, parse_json, spread
 from liverank_service.formats.weights import weight_column, weights_of
 from liverank_service.vertex_keys import ARROW_TYPES, KeyKind
 
-_FURTHER = ("remove", "replace", "weights", "times")
+_OF_DELETIONS = ("delete_weights", "delete_times")
+_NUMBERS = ("weights", "times", *_OF_DELETIONS)
+_FURTHER = ("remove", "replace", *_NUMBERS)
 _OTHERS = ("on_conflict", "sets", "expiry", "range")
 
 _SMALL_BATCH = 64
@@ -59,10 +66,9 @@ def encode_batch(columns: EdgeColumns) -> bytes:
         for name, array in arrays.items()
         if len(array) or (name in EDGE_COLUMNS and not is_small)
     }
-    if columns.weights is not None:
-        arrays["weights"] = columns.weights
-    if columns.times is not None:
-        arrays["times"] = columns.times
+    for name in _NUMBERS:
+        if (column := getattr(columns, name)) is not None:
+            arrays[name] = column
     if is_small:
         kind = "string" if pa.types.is_string(columns.vertices.type) else "integer"
         lists = {name: array.to_pylist() for name, array in arrays.items()}
@@ -101,15 +107,13 @@ def decode_payload(payload: bytes) -> EdgeColumns:
         for name in further
         if name not in KEY_COLUMNS
     }
-    weights, times = (flat.get(name) for name in ("weights", "times"))
     others = {
         name.decode(): parse_json(value, "payload", None)
         for name, value in (table.schema.metadata or {}).items()
     }
     return _with_others(
         EdgeColumns(**keys),
-        None if weights is None else weight_column(weights, "payload.weights"),
-        None if times is None else time_column(times, "payload.times", None),
+        {name: _numbers_of(name, column) for name, column in flat.items()},
         others,
     )
 
@@ -118,9 +122,9 @@ def _decode_small(payload: bytes) -> EdgeColumns:
     document = parse_json(payload, "payload", None)
     kind = document.pop("keys", None)
     columns = {name: document.pop(name, []) for name in KEY_COLUMNS}
-    weights, times = (document.pop(name, None) for name in ("weights", "times"))
+    numbers = {name: document.pop(name) for name in _NUMBERS if name in document}
     others = {name: document.pop(name) for name in _OTHERS if name in document}
-    lists = [*columns.values(), *(each for each in (weights, times) if each is not None)]
+    lists = [*columns.values(), *numbers.values()]
     if (
         not isinstance(kind, str)
         or kind not in ARROW_TYPES
@@ -131,22 +135,37 @@ def _decode_small(payload: bytes) -> EdgeColumns:
     keys = {name: key_column(column, kind, "payload") for name, column in columns.items()}
     return _with_others(
         EdgeColumns(**keys),
-        None if weights is None else weights_of(weights, "payload.weights"),
-        None if times is None else times_of(times, "payload.times", None),
+        {name: _numbers_of(name, values) for name, values in numbers.items()},
         others,
     )
 
 
+def _numbers_of(name: str, values: list[Any] | pa.ChunkedArray) -> pa.Array:
+    """A column of weights or times, of deletions with nulls. Raises FormatError."""
+    weights: Callable[..., pa.Array] = weights_of
+    times: Callable[..., pa.Array] = times_of
+    if not isinstance(values, list):
+        weights, times = weight_column, time_column
+    read = partial(times, rule=None) if name.endswith("times") else weights
+    if name not in _OF_DELETIONS:
+        return read(values, f"payload.{name}")
+    if isinstance(values, list):
+        given = np.array([value is not None for value in values], np.bool_)
+        some = [value for value in values if value is not None]
+    else:
+        given, some = values.is_valid().to_numpy(), values.drop_null()
+    return spread(read(some, f"payload.{name}"), given)
+
+
 def _with_others(
     columns: EdgeColumns,
-    weights: pa.Array | None,
-    times: pa.Array | None,
+    numbers: dict[str, pa.Array],
     others: dict[str, Any],
 ) -> EdgeColumns:
-    """Raises FormatError, also for another number of weights or times than of insertions."""
-    expected = len(columns.insert_sources)
-    for name, column in (("weights", weights), ("times", times)):
-        if column is not None and len(column) != expected:
+    """Raises FormatError, also for another number of weights or times than of edges."""
+    for name, column in numbers.items():
+        expected = len(columns.delete_sources if name in _OF_DELETIONS else columns.insert_sources)
+        if len(column) != expected:
             raise FormatError("payload", None, f"expected {expected} {name}, got {len(column)}")
     if set(others) - set(_OTHERS):
         raise FormatError(
@@ -166,8 +185,7 @@ def _with_others(
         raise FormatError("payload", None, str(error)) from error
     return replace(
         columns,
-        weights=weights,
-        times=times,
+        **numbers,
         on_conflict=on_conflict,
         sets=sets,
         expiry=expiry,

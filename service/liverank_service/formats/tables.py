@@ -9,13 +9,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
+from numpy.typing import NDArray
 
 from liverank_service.errors import FormatError
 from liverank_service.formats.arrow_limits import holds_strings
 from liverank_service.formats.arrow_readers import read_table
 from liverank_service.formats.attributes import Attributes
 from liverank_service.formats.columns import EdgeColumns
-from liverank_service.formats.times import time_column
+from liverank_service.formats.times import EXPECTED_TIME, time_column
 from liverank_service.formats.values import (
     COLUMNS,
     ENDS,
@@ -23,9 +24,11 @@ from liverank_service.formats.values import (
     EXPECTED_NOTHING,
     EXPECTED_OPERATION,
     OPERATIONS,
+    at_rows,
     described,
     listed,
     refuse_others,
+    spread,
 )
 from liverank_service.formats.weights import weight_column
 from liverank_service.vertex_keys import ARROW_TYPES, KeyKind
@@ -70,18 +73,33 @@ def batch_of(table: pa.Table, kind: KeyKind, attributes: Attributes) -> EdgeColu
     others = pc.or_(inserts, deletes)
     refuse_others(sources.filter(others), replaced, "source", pc.indices_nonzero(others).to_numpy())
     inserts = pc.or_(inserts, pc.and_not(replaces, without))
-    of_insertions = partial(_of_insertions, table, inserts)
-    read_times = partial(time_column, rule=attributes.times)
+    readers = {"weight": weight_column, "time": partial(time_column, rule=attributes.times)}
+    readers = {name: read for name, read in readers.items() if name in names}
+    lowers = _subtracting(table, deletes, attributes)
+    given = {}
+    for name, read in readers.items():
+        others = lowers if attributes.subtracts(name) else None
+        _refuse_surplus(table, name, inserts, others)
+        given[name] = _of_rows(table, name, inserts, read)
+    taken = {}
+    for name, read in readers.items():
+        given_to = pc.and_(lowers, combined(table[name]).is_valid())
+        if attributes.subtracts(name) and pc.any(given_to).as_py():
+            _require_all(name, lowers, given_to)
+            found = _of_rows(table, name, lowers, read)
+            taken[name] = spread(found, _mask(lowers)).filter(deletes)
     return EdgeColumns(
         sources.filter(inserts),
         targets.filter(inserts),
         sources.filter(deletes),
         targets.filter(deletes),
         nothing,
-        of_insertions("weight", weight_column) if "weight" in names else None,
-        times=of_insertions("time", read_times) if "time" in names else None,
+        given.get("weight"),
+        times=given.get("time"),
         remove=sources.filter(removes),
         replace=replaced,
+        delete_weights=taken.get("weight"),
+        delete_times=taken.get("time"),
     )
 
 
@@ -93,28 +111,47 @@ def _are_empty(targets: pa.ChunkedArray, kind: KeyKind) -> pa.Array:
     return column.is_null()
 
 
-def _of_insertions(
-    table: pa.Table,
-    inserts: pa.Array,
-    name: str,
-    read: Callable[[pa.ChunkedArray, str], pa.Array],
-) -> pa.Array:
-    """An attribute of the rows that insert; the others must have none."""
-    column = table[name]
-    surplus = pc.and_(pc.invert(inserts), column.is_valid())
-    index = surplus.index(True).as_py()
+def _subtracting(table: pa.Table, deletes: pa.Array, attributes: Attributes) -> pa.Array:
+    """Which rows take away a weight."""
+    if "weight" not in table.column_names or not attributes.subtracts("weight"):
+        return pc.and_not(deletes, deletes)
+    return pc.and_(deletes, combined(table["weight"]).is_valid())
+
+
+def _require_all(name: str, lowers: pa.Array, given: pa.Array) -> None:
+    """Raises FormatError if not all rows that take away a weight have the attribute."""
+    index = pc.and_not(lowers, given).index(True).as_py()
     if index >= 0:
-        got = described(column[index].as_py())
-        raise FormatError(
-            name, index, f"expected null, because only insertions have one, got {got}"
-        )
-    try:
-        return read(column.filter(inserts), name)
-    except FormatError as error:
-        if error.index is None:
-            raise
-        row = int(np.flatnonzero(inserts.to_numpy(zero_copy_only=False))[error.index])
-        raise FormatError(name, row, error.message) from None
+        message = f"{EXPECTED_TIME}, got null; give every deletion with a weight a {name}, or none"
+        raise FormatError(name, index, f"expected {message}")
+
+
+def _refuse_surplus(table: pa.Table, name: str, inserts: pa.Array, others: pa.Array | None) -> None:
+    """Raises FormatError for an attribute of a row that is no insertion, nor one of `others`."""
+    column = table[name]
+    rows = inserts if others is None else pc.or_(inserts, others)
+    index = pc.and_(pc.invert(rows), column.is_valid()).index(True).as_py()
+    if index < 0:
+        return
+    which = "only insertions have one"
+    if others is not None:
+        which = "only insertions and deletions" + " with a weight" * (name == "time") + " have one"
+    elif name == "weight" and table["operation"][index].as_py() == "delete":
+        which += " unless on_conflict is add"
+    got = described(column[index].as_py())
+    raise FormatError(name, index, f"expected null, because {which}, got {got}")
+
+
+def _of_rows(
+    table: pa.Table, name: str, rows: pa.Array, read: Callable[[pa.ChunkedArray, str], pa.Array]
+) -> pa.Array:
+    """An attribute of some rows, all of which have it. Raises FormatError."""
+    return at_rows(np.flatnonzero(_mask(rows)), lambda: read(table[name].filter(rows), name))
+
+
+def _mask(rows: pa.Array) -> NDArray[np.bool_]:
+    mask: NDArray[np.bool_] = rows.to_numpy(zero_copy_only=False)
+    return mask
 
 
 def column_names(schema: pa.Schema) -> list[str]:

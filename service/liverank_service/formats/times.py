@@ -51,6 +51,11 @@ class TimeRule:
     max_ahead: float
     farthest: float = math.inf
 
+    @property
+    def decays(self) -> bool:
+        """Whether the graph has a half_life."""
+        return math.isfinite(self.farthest)
+
     @classmethod
     def of(
         cls, clock: Clock, half_life: float | None, now: float, max_ahead: float | None = None

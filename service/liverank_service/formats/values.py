@@ -6,9 +6,11 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from liverank_service.errors import FormatError
 from liverank_service.vertex_keys import ARROW_TYPES, KeyKind
@@ -57,6 +59,21 @@ def check_keys(
             field, index, prefix = place(position)
             message = f"{prefix}expected {EXPECTED_KEY[kind]}, got {described(key)}"
             raise FormatError(field, index, message)
+
+
+def at_rows(rows: NDArray[np.int64], read: Callable[[], pa.Array]) -> pa.Array:
+    """What `read` returns for these rows. Its errors name them, not places among them."""
+    try:
+        return read()
+    except FormatError as error:
+        if error.index is None:
+            raise
+        raise FormatError(error.field, int(rows[error.index]), error.message) from None
+
+
+def spread(values: pa.Array, given: NDArray[np.bool_]) -> pa.Array:
+    """The values in the rows where they are given, null in the others."""
+    return values.take(pa.array(np.cumsum(given) - 1, mask=~given))
 
 
 def refuse_others(

@@ -38,7 +38,7 @@ UNMATCHED = "unmatched"
 """Label for unmatched requests: method and path are chosen freely by the client."""
 
 STAGES = tuple(stage.name for stage in fields(StageSeconds))
-_SENT = ("inserted", "already_present", "reweighted", "deleted", "not_found")
+_SENT = ("inserted", "already_present", "reweighted", "deleted", "not_found", "lowered")
 CHANGES = (*_SENT, "expired")
 
 SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)

@@ -89,7 +89,16 @@ class BatchRequest(Body):
         "weight]: all with a weight, or none, which means 1; in a graph with times, [source, "
         "target, weight, time], where all weights may be null",
     )
-    delete: list[tuple[Key, Key]] = Field([], description="edges, each as [source, target]")
+    delete: list[
+        tuple[Key, Key]
+        | tuple[Key, Key, Weight | None]
+        | tuple[Key, Key, Weight | None, float | None]
+    ] = Field(
+        [],
+        description="edges, each as [source, target]; with on_conflict=add, [source, target, "
+        "weight] takes the weight away from that of the edge, which leaves at 0, and null takes "
+        "all of it; where weights decay, [source, target, weight, time]",
+    )
     vertices: list[Key] = Field([], description="vertices that exist after the batch")
     remove: list[Key] = Field(
         [], description="vertices that go with their edges; one that is also inserted is a new one"
@@ -165,6 +174,9 @@ class Receipt(Body):
     reweighted: int = Field(0, description=f"edges with another weight; {_ABSENT_IN_OLD}")
     deleted: int
     not_found: int
+    lowered: int = Field(
+        0, description=f"deletions that took a weight and left the edge; {_ABSENT_IN_OLD}"
+    )
     new_vertices: int
     removed: int = Field(0, description=f"vertices; {_ABSENT_IN_OLD}")
     unknown: int = Field(0, description=f"keys to remove of no vertex; {_ABSENT_IN_OLD}")

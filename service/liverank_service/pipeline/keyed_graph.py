@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -148,7 +149,13 @@ class KeyedGraph:
         self.sets.members = members
         try:
             sources, targets = decided.left
-            left = replace(batch, delete_sources=sources, delete_targets=targets)
+            left = replace(
+                batch,
+                delete_sources=sources,
+                delete_targets=targets,
+                delete_weights=None,
+                delete_times=None,
+            )
             self._follow(left, columns)
         except (DeviceLost, ShardLost):
             raise
@@ -225,10 +232,16 @@ class KeyedGraph:
             vertices,
             times=columns.times.to_numpy() if self._decays and columns.times is not None else None,
             replace=self.keys.lookup(columns.replace),
+            delete_weights=_filled(columns.delete_weights, np.inf),
+            delete_times=_filled(columns.delete_times, 0.0),
         )
 
     def _operations(self, columns: EdgeColumns) -> int:
-        """The number of insertions and deletions, with those of lists that are replaced."""
+        """The number of insertions and deletions, with those of lists that are replaced and of
+        edges that get another weight by what is taken away.
+        """
+        if columns.delete_weights is not None:
+            return columns.operations + len(columns.delete_weights)
         if not len(columns.replace):
             return columns.operations
         replaced = self.keys.lookup(columns.replace)
@@ -276,11 +289,17 @@ def _coalesced(batches: Sequence[EdgeColumns]) -> EdgeColumns | None:
     """The columns of several small batches, one after the other.
 
     None for a single batch, for large ones, if one removes vertices, adds them by key, replaces
-    their lists, changes sets or is an expiry, and if they differ in what they do to present edges.
+    their lists, takes weights away, changes sets or is an expiry, and if they differ in what they
+    do to present edges.
     """
     edges = sum(batch.operations for batch in batches)
     named = any(
-        len(batch.vertices) or len(batch.remove) or len(batch.replace) or batch.sets or batch.expiry
+        len(batch.vertices)
+        or len(batch.remove)
+        or len(batch.replace)
+        or batch.sets
+        or batch.expiry
+        or batch.delete_weights is not None
         for batch in batches
     )
     differ = len({batch.on_conflict for batch in batches}) > 1
@@ -306,6 +325,11 @@ def _weights(columns: EdgeColumns) -> pa.Array:
     if columns.weights is not None:
         return columns.weights
     return pa.array(np.ones(len(columns.insert_sources), np.float32))
+
+
+def _filled(column: pa.Array | None, value: float) -> NDArray[Any] | None:
+    """The numbers of a column, `value` for null."""
+    return None if column is None else column.fill_null(value).to_numpy()
 
 
 def _of_insertion(error: InvalidValue) -> InvalidField:

@@ -86,6 +86,7 @@ def receipt_of(applied: AppliedBatch, ranked: RankedView, submitted: float | Non
         "reweighted": change.reweighted,
         "deleted": change.deleted,
         "not_found": change.not_found,
+        "lowered": change.lowered,
         "new_vertices": change.new_vertices,
         "removed": change.removed,
         "unknown": change.unknown,

@@ -186,6 +186,20 @@ def test_what_is_taken_and_given_in_one_batch_adds_up(backend: Backend) -> None:
     ]
 
 
+def test_a_sum_that_is_too_large_names_the_insertion(backend: Backend) -> None:
+    engine = Engine(Options(weighted=True), backend)
+    engine.apply(EdgeBatch.of(insert=[(0, 1, 3e38), (0, 2, 2.0)]))
+    batch = EdgeBatch.of(
+        insert=[(3, 4, 1.0), (0, 1, 3e38)],
+        delete=[(0, 2, 1.0), (0, 1, 1e38)],
+        on_conflict="add",
+    )
+    with pytest.raises(InvalidValue) as refused:
+        engine.apply(batch)
+    assert (refused.value.field, refused.value.value) == ("weights[1]", np.float32(3e38))
+    assert engine.edge_weights().tolist() == np.array([3e38, 2.0], np.float32).tolist()
+
+
 def test_a_replaced_vertex_that_is_removed_has_the_new_list_alone(backend: Backend) -> None:
     engine = Engine(Options(), backend)
     engine.apply(EdgeBatch.of(insert=[(0, 1), (0, 2), (1, 0), (3, 0)]))

@@ -159,6 +159,7 @@ def test_the_limits_that_a_message_names_are_weights() -> None:
 
 
 EXPECTED = f"expected {RANGE}, got"
+ONLY_ADDED = "a deletion has a weight, which it takes away, only with on_conflict=add"
 
 
 @pytest.mark.parametrize(
@@ -170,15 +171,15 @@ EXPECTED = f"expected {RANGE}, got"
         (JSON, b'{"insert": [["a","b",1],["b","c"]]}', "insert[1]: expected [source, target, weight], as in the first edge, got 2 items"),
         (JSON, b'{"insert": [["a","b"],["b","c",2]]}', "insert[1]: expected a pair [source, target], as in the first edge, got 3 items"),
         (JSON, b'{"insert": [["a","b",1],["b",2,3]]}', 'insert[1]: target: expected a non-empty string, got the number 2'),
-        (JSON, b'{"delete": [["a","b",1]]}', "delete[0]: expected a pair [source, target], got 3 items"),
-        (JSON, b'{"delete": {"source":["a"],"target":["b"],"weight":[1]}}', "delete.weight: unknown member; expected source and target"),
+        (JSON, b'{"delete": [["a","b",1]]}', f"delete[0]: {ONLY_ADDED}"),
+        (JSON, b'{"delete": {"source":["a"],"target":["b"],"weight":[1]}}', f"delete.weight: {ONLY_ADDED}"),
         (JSON, b'{"insert": {"source":["a"],"target":["b"],"weight":[1,2]}}', "insert.weight: expected 1 weights, as many as keys in source, got 2"),
         (JSON, b'{"insert": {"source":["a"],"target":["b"],"weight":3}}', "insert.weight: expected an array of numbers, got the number 3"),
         (JSON, b'{"insert": {"source":["a"],"target":["b"],"weights":[3]}}', "insert.weights: unknown member; expected source, target and weight"),
         (NDJSON, b'{"source":"a","target":"b","weight":1}\n{"source":"a","target":"c"}', f"weight[1]: {EXPECTED} null; give every insertion a weight, or none"),
         (NDJSON, b'{"source":"a","target":"b","weight":"1"}', f'weight[0]: {EXPECTED} the string "1"'),
         (NDJSON, b'{"source":"a","target":"b","weight":true}', f"weight[0]: {EXPECTED} true"),
-        (NDJSON, b'{"source":"a","target":"b","weight":1,"operation":"delete"}', "weight[0]: expected null, because only insertions have one, got the number 1.0"),
+        (NDJSON, b'{"source":"a","target":"b","weight":1,"operation":"delete"}', "weight[0]: expected null, because only insertions have one unless on_conflict is add, got the number 1.0"),
         (CSV, b"source,target,weight\na,b,1\na,c,heavy\n", f'weight[1]: {EXPECTED} the string "heavy"'),
         (CSV, b"source,target,weight\na,b,1\na,c,\n", f"weight[1]: {EXPECTED} null; give every insertion a weight, or none"),
         (CSV, b"source,target,weight\na,b,nan\n", f"weight[0]: {EXPECTED} the number nan"),
@@ -222,9 +223,31 @@ def test_a_payload_keeps_weights_and_what_they_do(count: int, conflict: Any) -> 
     assert encode_batch(decode_payload(payload)) == payload
 
 
+@pytest.mark.parametrize("count", [5, 500])
+def test_a_payload_keeps_what_deletions_take_away(count: int) -> None:
+    column, given = pa.array(range(count)), [None if n % 3 == 0 else n + 0.5 for n in range(count)]
+    columns = EdgeColumns(
+        column[:0],
+        column[:0],
+        column,
+        column,
+        column[:0],
+        on_conflict="add",
+        delete_weights=pa.array(given, pa.float32()),
+        delete_times=pa.array(given, pa.float64()),
+    )
+    payload = encode_batch(columns)
+    assert payload.startswith(b"{") == (count == 5)
+    assert decode_payload(payload) == columns
+    assert encode_batch(decode_payload(payload)) == payload
+
+
 @pytest.mark.parametrize(
     "payload",
     [
+        b'{"keys":"string","delete_sources":["a"],"delete_targets":["b"],"delete_weights":[0]}',
+        b'{"keys":"string","delete_sources":["a"],"delete_targets":["b"],"delete_weights":[1,2]}',
+        b'{"keys":"string","insert_sources":["a"],"insert_targets":["b"],"weights":[null]}',
         b'{"keys":"string","insert_sources":["a"],"insert_targets":["b"],"weights":[1,2]}',
         b'{"keys":"string","insert_sources":["a"],"insert_targets":["b"],"weights":[0]}',
         b'{"keys":"string","insert_sources":["a"],"insert_targets":["b"],"weights":1}',

@@ -112,6 +112,23 @@ def test_batches_that_add_and_that_replace_are_applied_in_order(tmp_path: Path) 
         assert weights_in(pipeline) == {("a", "b"): 5.0, ("b", "c"): 9.0, ("c", "a"): 1.0}
 
 
+def test_batches_that_take_weights_away_are_applied_in_order(tmp_path: Path) -> None:
+    with working(tmp_path, weighted=True) as pipeline:
+        send(pipeline, weighted_batch([("a", "b", 2.0), ("b", "c", 1.0)]))
+        batches = [
+            weighted_batch([("a", "b", 3.0)], on_conflict="add"),
+            weighted_batch([], delete=[("a", "b")], on_conflict="add", taken=[4.0]),
+            weighted_batch([("c", "a", 1.0)], on_conflict="add"),
+            weighted_batch([], delete=[("a", "b"), ("b", "c")], on_conflict="add", taken=[1, None]),
+        ]
+        together(pipeline, batches)
+        counts = [[receipt(one)[name] for name in ("lowered", "deleted")] for one in batches]
+        assert counts == [[0, 0], [1, 0], [0, 0], [0, 2]]
+        assert weights_in(pipeline) == {("c", "a"): 1.0}
+    with working(tmp_path, weighted=True) as pipeline:
+        assert weights_in(pipeline) == {("c", "a"): 1.0}
+
+
 def test_a_salvaged_journal_keeps_the_weights(tmp_path: Path) -> None:
     with working(tmp_path, weighted=True) as pipeline:
         for one in fresh():

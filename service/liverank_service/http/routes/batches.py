@@ -116,7 +116,10 @@ async def send_batch(
 
     def decode(body: bytes) -> Batch:
         rule = options.time_rule(time.time())
-        columns = decode_batch(content_type, body, options.keys, limit, options.weighted, rule)
+        adds = on_conflict == "add"
+        columns = decode_batch(
+            content_type, body, options.keys, limit, options.weighted, rule, adds
+        )
         columns = replace(columns, on_conflict=on_conflict, range=given)
         check_limits(request, columns)
         return Batch.of(columns, body, chosen, idempotency_key, rank == "later")
