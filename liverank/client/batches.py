@@ -78,9 +78,13 @@ def batch_call(
     key: str | None,
     result: type[T],
     rank: Rank = "now",
+    deleted: Columns | None = None,
 ) -> Call[T]:
-    """Sends the batch; `wait` is `ranked` or `durable`."""
-    body, content_type = batch_body(batch, columns)
+    """Sends the batch; `wait` is `ranked` or `durable`.
+
+    deleted  the columns of deletions; None: as `columns`, without weights and times
+    """
+    body, content_type = batch_body(batch, columns, deleted)
     return Call(
         method="POST",
         path=path_of("graphs", graph, "batches"),
@@ -100,20 +104,28 @@ def batch_call(
     )
 
 
-def batch_body(batch: Batch, columns: Columns) -> tuple[bytes, str]:
+def batch_body(batch: Batch, columns: Columns, deleted: Columns | None = None) -> tuple[bytes, str]:
     """The body and its content type: an Arrow stream if there are only columns of edges.
 
     Raises InvalidInput.
     """
     vertices, remove = keys_of(batch.vertices), keys_of(batch.remove, "remove")
     insert = _directed(read_edges(batch.insert, columns), batch.directed)
-    deleted = columns._replace(weight=None, time=None)
+    deleted = deleted or columns._replace(weight=None, time=None)
     delete = _directed(read_edges(batch.delete, deleted), batch.directed)
-    if delete.weights is not None or delete.times is not None:
-        raise InvalidInput("delete", "expected pairs: a deletion has no weight and no time")
+    if batch.on_conflict != "add" and (delete.weights is not None or delete.times is not None):
+        message = "expected pairs: a deletion has a weight only with on_conflict='add'"
+        raise InvalidInput("delete", message)
+    if delete.times is not None and delete.weights is None:
+        raise InvalidInput("delete", "expected a weight beside the time of a deletion")
     vertices = [*vertices, *insert.isolated()]
     named = vertices or remove or batch.sets or batch.replace
-    if not named and (insert.is_arrow or delete.is_arrow):
+    # in a table, edges to insert and to delete have the same columns
+    alike = not len(insert) or not (
+        (delete.weights is not None and insert.weights is None)
+        or (delete.times is not None and insert.times is None)
+    )
+    if not named and alike and (insert.is_arrow or delete.is_arrow):
         return _arrow_stream(insert, delete), ARROW_STREAM
     document = {
         "insert": insert.rows(),
@@ -208,7 +220,8 @@ class BatchCalls:
         then adds the vertices; all or nothing.
 
         insert, delete  pairs, or anything that liverank.edges reads: frames, sparse matrices,
-                        graphs
+                        graphs. Of `delete`, weights are read of (source, target, weight) alone: see
+                        `delete`
         source, target  the columns of frames; None: columns of these names, or the only two
         weight          of a weighted graph: the column, the attribute of edges of a graph, or
                         `data` for the entries of a matrix
@@ -298,18 +311,25 @@ class BatchCalls:
         *,
         source: str | None = None,
         target: str | None = None,
+        weight: str | None = None,
+        time: str | None = None,
         directed: bool | None = None,
+        on_conflict: OnConflict | None = None,
         strategy: Strategy | None = None,
         form: Form | None = None,
         trace: bool | None = None,
         source_range: SourceRange | None = None,
         key: str | None = None,
     ) -> Call[Receipt]:
-        """Sends a batch that deletes the edges, and waits for its ranks: see `send`."""
-        batch = Batch(
-            (), edges, (), strategy, None, form, trace, directed=directed, source_range=source_range
-        )
-        return batch_call(graph, batch, Columns(source, target), "ranked", key, Receipt)
+        """Sends a batch that deletes the edges, and waits for its ranks: see `send`. With
+        on_conflict `add`, an edge with a weight loses this much of its own, and leaves at 0; in a
+        graph with `half_life`, `time` is that of the weight. `Receipt.lowered` counts those that
+        stay.
+        """
+        options = (strategy, on_conflict, form, trace)
+        batch = Batch((), edges, (), *options, directed=directed, source_range=source_range)
+        columns = Columns(source, target, weight, time)
+        return batch_call(graph, batch, columns, "ranked", key, Receipt, deleted=columns)
 
     @operation
     def remove(

@@ -182,6 +182,7 @@ class Receipt(msgspec.Struct, frozen=True):
     unknown: int = 0
     removed_edges: int = 0
     expired: int = 0
+    lowered: int = 0
     form: Form = "accelerated"
     settled: int | None = None
     settled_set: bool | None = None

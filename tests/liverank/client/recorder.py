@@ -22,6 +22,7 @@ RECEIPT: dict[str, Any] = {
     "reweighted": 0,
     "deleted": 0,
     "not_found": 0,
+    "lowered": 0,
     "removed": 0,
     "removed_edges": 0,
     "unknown": 0,

@@ -41,12 +41,54 @@ def test_triples_are_sent_with_what_they_do_to_present_edges() -> None:
     assert "on_conflict" not in second.url.params
 
 
-def test_deletions_have_no_weights() -> None:
-    with (
-        client_of(Recorder()) as client,
-        pytest.raises(InvalidInput, match="delete: expected pairs: a deletion has no weight"),
-    ):
-        client.send("g", delete=[("a", "b", 0.5)])
+def test_deletions_have_weights_only_where_they_add_up() -> None:
+    message = "delete: expected pairs: a deletion has a weight only with on_conflict='add'"
+    with client_of(Recorder()) as client:
+        with pytest.raises(InvalidInput, match=message):
+            client.delete("g", [("a", "b", 0.5)])
+        with pytest.raises(InvalidInput, match=message):
+            client.send("g", delete=[("a", "b", 0.5)])
+
+
+def test_what_is_taken_is_sent_as_rows_and_as_columns() -> None:
+    server = Recorder(*(answer(RECEIPT) for _ in range(4)))
+    frame = pa.table({"source": ["a"], "target": ["b"], "n": [2], "at": [7.0]})
+    plain = pa.table({"source": ["c"], "target": ["d"]})
+    with client_of(server) as client:
+        client.send("g", [("x", "y", 1)], [("a", "b", 0.5)], on_conflict="add")
+        client.delete("g", frame, weight="n", time="at", on_conflict="add")
+        client.send("g", plain, [("a", "b", 0.5)], on_conflict="add")
+        client.send("g", plain, frame, on_conflict="add")
+    first, second, third, fourth = server.requests
+    assert body_of(first)["insert"] == [["x", "y", 1]]
+    assert body_of(first)["delete"] == [["a", "b", 0.5]]
+    assert second.url.params["on_conflict"] == "add"
+    with pa.ipc.open_stream(second.content) as reader:
+        row = {"source": "a", "target": "b", "weight": 2, "time": 7.0, "operation": "delete"}
+        assert reader.read_all().to_pylist() == [row]
+    # a table would have weights for its insertions too
+    assert body_of(third)["delete"] == [["a", "b", 0.5]]
+    with pa.ipc.open_stream(fourth.content) as reader:
+        assert "weight" not in reader.read_all().column_names
+
+
+@pytest.mark.parametrize("kind", ["triples", "polars", "networkx"])
+def test_what_is_taken_is_told_by_the_receipt(server: Server, kind: str) -> None:
+    rows = [("a", "b", 2.0), ("b", "c", 1.0)]
+    graph = nx.DiGraph()
+    graph.add_weighted_edges_from(rows, weight="n")
+    columns = zip(*rows, strict=True)
+    frame = pl.DataFrame(dict(zip(("source", "target", "n"), map(list, columns), strict=True)))
+    given = {"triples": rows, "polars": frame, "networkx": graph}[kind]
+    weight = None if kind == "triples" else "n"
+    name = f"counted-{kind}"
+    with Client(str(server.http.base_url)) as client:
+        client.create(name, weighted=True)
+        client.insert(name, [("a", "b", 5), ("b", "c", 1)], on_conflict="add")
+        receipt = client.delete(name, given, weight=weight, on_conflict="add")
+        assert (receipt.lowered, receipt.deleted, receipt.not_found) == (1, 1, 0)
+        receipt = client.send(name, [("a", "b", 4)], [("a", "b", 3)], on_conflict="add")
+        assert (receipt.lowered, receipt.deleted, receipt.reweighted) == (0, 1, 0)
 
 
 @pytest.mark.parametrize(
@@ -209,12 +251,12 @@ def test_wrong_times_are_refused(insert: Any, time: str | None, message: str) ->
         client.insert("g", insert, time=time)
 
 
-def test_deletions_have_no_times() -> None:
-    with (
-        client_of(Recorder()) as client,
-        pytest.raises(InvalidInput, match="no weight and no time"),
-    ):
-        client.delete("g", [("a", "b", None, 1.0)])
+def test_deletions_have_no_times_without_weights() -> None:
+    with client_of(Recorder()) as client:
+        with pytest.raises(InvalidInput, match="only with on_conflict='add'"):
+            client.delete("g", [("a", "b", None, 1.0)])
+        with pytest.raises(InvalidInput, match="a weight beside the time of a deletion"):
+            client.delete("g", [("a", "b", None, 1.0)], on_conflict="add")
 
 
 def test_ranking_in_process_takes_no_times() -> None:

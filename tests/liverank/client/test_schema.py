@@ -134,7 +134,6 @@ OF_TABLES = {
     "zeros",
 }
 WITHOUT = {
-    "delete": {"on_conflict"},
     "remove": {"on_conflict"},
     "personalized_many": OF_TABLES,
 }
