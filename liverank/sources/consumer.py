@@ -98,7 +98,8 @@ class Consumer:
         self._dead_letter = dead_letter
         self._reader = None
         if target.form != "batch":
-            self._reader = Reader(target.form, options, target.columns)
+            adds = target.on_conflict == "add"
+            self._reader = Reader(target.form, options, target.columns, adds)
 
     async def take(self, partition: str, messages: Sequence[Message]) -> None:
         """Applies the messages, which follow the position of the partition.
@@ -137,6 +138,9 @@ class Consumer:
             await self._take_parts(reader, partition, messages, count, end)
             return
         body = settled(changes, self._target.on_conflict, self._directed)
+        if body is None:
+            await self._take_parts(reader, partition, messages, len(messages) // 2, end)
+            return
         try:
             await self._send(partition, body, JSON, end)
         except _Refused as refusal:
@@ -238,7 +242,7 @@ def _newest(reader: Reader, messages: Sequence[Message]) -> int:
         (change.time, number)
         for number, message in enumerate(messages)
         for change in reader.read(message)
-        if change.time is not None
+        if change.operation == "insert" and change.time is not None
     )
     return max(times)[1]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NamedTuple, cast
@@ -31,13 +32,40 @@ class Message(NamedTuple):
 
 
 class EdgeChange(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    """One edge is inserted, or deleted. weight, time: of an insertion; None: none is given."""
+    """One edge is inserted, or deleted.
+
+    weight, time  of an insertion, and of what a deletion takes away; None: none is given
+    """
 
     source: Key
     target: Key
     operation: Operation = "insert"
     weight: float | None = None
     time: float | None = None
+
+
+class Replacement(msgspec.Struct, gc=False):
+    """The out-list of a vertex, in an undirected graph all its edges, goes. The insertions of its
+    new list follow.
+    """
+
+    source: Key
+    operation: Literal["replace"] = "replace"
+    target: None = None
+    weight: None = None
+    time: None = None
+
+
+Change = EdgeChange | Replacement
+
+
+class _List(msgspec.Struct, forbid_unknown_fields=True):
+    """A message with the new list of a vertex."""
+
+    replace: Key
+    targets: list[Key]
+    weights: list[float] | None = None
+    times: list[float] | None = None
 
 
 class InvalidMessage(LiverankError):
@@ -57,13 +85,18 @@ class Columns:
 class Reader:
     """Reads messages of single edges for a graph with these options."""
 
-    def __init__(self, form: Form, options: GraphOptions, columns: Columns) -> None:
-        forms: dict[str, Callable[[Message], list[EdgeChange]]] = {
+    def __init__(
+        self, form: Form, options: GraphOptions, columns: Columns, adds: bool = False
+    ) -> None:
+        """adds: whether weights add up, so that deletions may have them"""
+        forms: dict[str, Callable[[Message], Sequence[Change]]] = {
             "edge": self._edge,
             "debezium": self._row,
         }
         self._read = forms[form]
         self._decode = msgspec.json.Decoder(EdgeChange).decode
+        self._decode_list = msgspec.json.Decoder(_List).decode
+        self._adds, self._decays = adds, options.half_life is not None
         self._kind = int if options.keys == "integer" else str
         self._weighted = options.weighted
         self._timed = options.half_life is not None or options.window is not None
@@ -73,9 +106,9 @@ class Reader:
             valid = _valid_edge(self._kind, self._weighted, self._timed)
             self._decode_valid = msgspec.json.Decoder(valid).decode_lines
 
-    def read_all(self, messages: Sequence[Message]) -> list[EdgeChange]:
+    def read_all(self, messages: Sequence[Message]) -> Sequence[Change]:
         """The changes, in order. Raises InvalidMessage for one that `read` refuses."""
-        changes = self._read_lines(messages)
+        changes: Sequence[Change] | None = self._read_lines(messages)
         if changes is None:
             changes = [change for message in messages for change in self.read(message)]
         return changes
@@ -97,7 +130,7 @@ class Reader:
             return None
         for edge, message in zip(edges, messages, strict=True):
             if edge.operation == "delete":
-                if edge.weight is not None or edge.time is not None:
+                if self._wrong_deletion(edge, message) is not None:
                     return None
             else:
                 self._complete(edge, message)
@@ -110,7 +143,23 @@ class Reader:
         if self._timed and edge.time is None:
             edge.time = message.time
 
-    def read(self, message: Message) -> list[EdgeChange]:
+    def _wrong_deletion(self, edge: EdgeChange, message: Message) -> str | None:
+        """Completes what a deletion takes away. Returns why it cannot be; None if it can."""
+        if edge.weight is None and edge.time is None:
+            return None
+        if not self._adds:
+            return "a deletion has no weight and no time, unless on_conflict is add"
+        if edge.weight is None:
+            return f"time: a deletion has one only with a weight, got {edge.time!r}"
+        if not 0.0 < edge.weight < math.inf:
+            return f"weight: expected a finite number above 0, got {edge.weight!r}"
+        if not self._decays and edge.time is not None:
+            return f"time: a deletion has one only where weights decay, got {edge.time!r}"
+        if self._decays and edge.time is None:
+            edge.time = message.time
+        return None
+
+    def read(self, message: Message) -> Sequence[Change]:
         """The changes, in order. Raises InvalidMessage."""
         if len(message.body) > MAX_EDGE_MIB << 20:
             raise InvalidMessage(
@@ -121,15 +170,20 @@ class Reader:
         except _UNREADABLE as error:
             raise InvalidMessage(f"invalid message: {error}") from None
         for change in changes:
-            self._check(change, message)
+            if isinstance(change, EdgeChange):
+                self._check(change, message)
+            elif not self._is_key(change.source):
+                raise self._of_key("replace", change.source)
         return changes
 
     def _check(self, change: EdgeChange, message: Message) -> None:
         """Completes the change. Raises InvalidMessage."""
-        source, target, kind = change.source, change.target, self._kind
-        if type(source) is not kind or type(target) is not kind or source == "" or target == "":
-            raise self._of_keys(source, target)
+        for name in ("source", "target"):
+            if not self._is_key(key := getattr(change, name)):
+                raise self._of_key(name, key)
         if change.operation == "delete":
+            if (reason := self._wrong_deletion(change, message)) is not None:
+                raise InvalidMessage(reason)
             return
         if not self._weighted and change.weight is not None:
             raise InvalidMessage(f"weight: the graph has none, got {change.weight!r}")
@@ -137,18 +191,34 @@ class Reader:
             raise InvalidMessage(f"time: the graph has none, got {change.time!r}")
         self._complete(change, message)
 
-    def _of_keys(self, source: Any, target: Any) -> InvalidMessage:
-        kind = self._kind
-        source_is_valid = type(source) is kind and source != ""
-        name, key = ("target", target) if source_is_valid else ("source", source)
-        expected = "an integer" if kind is int else "a non-empty string"
+    def _is_key(self, key: Any) -> bool:
+        return type(key) is self._kind and key != ""
+
+    def _of_key(self, name: str, key: Any) -> InvalidMessage:
+        expected = "an integer" if self._kind is int else "a non-empty string"
         return InvalidMessage(f"{name}: expected {expected}, got {key!r}")
 
-    def _edge(self, message: Message) -> list[EdgeChange]:
-        edge = self._decode(message.body)
-        if edge.operation == "delete" and not (edge.weight is None and edge.time is None):
-            raise InvalidMessage("a deletion has no weight and no time")
-        return [edge]
+    def _edge(self, message: Message) -> list[Change]:
+        if b'"replace"' in message.body:
+            document = msgspec.json.decode(message.body)
+            if isinstance(document, dict) and "replace" in document:
+                return self._list(self._decode_list(message.body))
+        return [self._decode(message.body)]
+
+    def _list(self, found: _List) -> list[Change]:
+        """The vertex, then the insertions of its new list."""
+        for name in ("weights", "times"):
+            values = getattr(found, name)
+            if values is not None and len(values) != len(found.targets):
+                expected = f"expected {len(found.targets)} items, as in targets"
+                raise InvalidMessage(f"{name}: {expected}, got {len(values)}")
+        nothing = [None] * len(found.targets)
+        rows = zip(found.targets, found.weights or nothing, found.times or nothing, strict=True)
+        inserted = (
+            EdgeChange(found.replace, target, "insert", weight, time)
+            for target, weight, time in rows
+        )
+        return [Replacement(found.replace), *inserted]
 
     def _row(self, message: Message) -> list[EdgeChange]:
         """A change of a row, as Debezium describes it, with or without its schema."""

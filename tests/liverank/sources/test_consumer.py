@@ -12,7 +12,7 @@ import msgspec
 import pytest
 import tenacity
 
-from liverank.choices import Clock
+from liverank.choices import Clock, OnConflict
 from liverank.client import AsyncClient
 from liverank.client.responses import GraphOptions
 from liverank.sources import consumer as consuming
@@ -86,6 +86,7 @@ def take(
     letters: list[Letter] | None = None,
     form: Form = "edge",
     options: GraphOptions = OPTIONS,
+    on_conflict: OnConflict = "replace",
 ) -> None:
     async def keep(letter: Letter) -> None:
         assert letters is not None
@@ -95,7 +96,7 @@ def take(
         transport = httpx.MockTransport(server)
         async with AsyncClient("http://server", transport=transport) as client:
             positions = {} if server.position is None else {"": server.position}
-            target = Target("g", "s", form)
+            target = Target("g", "s", form, on_conflict)
             kept = None if letters is None else keep
             await Consumer(client, target, options, positions, kept).take("", messages)
 
@@ -119,6 +120,30 @@ def test_a_group_is_one_batch_that_moves_the_position() -> None:
     assert server.position == "3"
     assert len(server.taken) == 2
     assert targets(server) == ["b1", "b2", "b3"]
+
+
+def test_new_lists_are_part_of_a_group() -> None:
+    server, letters = FakeServer(), list[Letter]()
+    bodies = [{"replace": "a", "targets": ["x"]}, {"replace": "a", "targets": 3}]
+    lists = [Message(str(n), json.dumps(body).encode(), 0.0) for n, body in enumerate(bodies, 2)]
+    take(server, [message(1), *lists, message(4)], letters)
+    (taken,) = server.taken
+    assert taken == {"replace": {"a": ["x", "b4"]}, "vertices": ["b1"]}
+    assert [letter["position"] for letter in letters] == ["3"]
+
+
+def test_a_group_with_lists_and_weights_that_are_taken_is_divided() -> None:
+    weighted = msgspec.structs.replace(OPTIONS, weighted=True)
+    lower = {"source": "c", "target": "d", "operation": "delete", "weight": 2}
+    bodies = [{"replace": "a", "targets": ["x"]}, lower, lower]
+    messages = [Message(str(n), json.dumps(body).encode(), 0.0) for n, body in enumerate(bodies, 1)]
+    server = FakeServer()
+    take(server, messages, options=weighted, on_conflict="add")
+    assert server.position == "3"
+    assert server.taken == [
+        {"replace": {"a": [["x", 1.0]]}},
+        {"delete": {"source": ["c", "c"], "target": ["d", "d"], "weight": [2.0, 2.0]}},
+    ]
 
 
 def test_a_refused_group_is_split_until_the_message_is_found() -> None:
