@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -29,6 +31,7 @@ from liverank.sources.consumer import (
 )
 from liverank.sources.messages import Form, Message
 from liverank.sources.reports import StateReports
+from tests.service.server import Server
 
 OPTIONS = GraphOptions(0.85, "uniform", "auto", 1e-6, "float64", "string")
 RECEIPT = {
@@ -421,3 +424,58 @@ def test_a_group_whose_times_increase_is_split_once() -> None:
     assert first["insert"] == {"source": ["x"], "target": ["63"], "time": [63.0]}
     assert second == {"delete": {"source": ["x"], "target": ["63"]}}
     assert server.position == "127"
+
+
+@pytest.mark.parametrize("on_conflict", ["replace", "add"])
+@pytest.mark.parametrize("kind", ["plain", "decays", "window"])
+def test_a_server_has_what_messages_say_one_after_the_other(
+    server: Server, kind: str, on_conflict: OnConflict
+) -> None:
+    """In groups and one by one: lists, insertions, deletions, and weights that are taken away."""
+    given: Any = {"plain": {}, "decays": {"half_life": 50.0, "clock": "event"},
+                  "window": {"window": 1e6, "clock": "event"}}[kind]  # fmt: skip
+    generator, messages = random.Random(kind + on_conflict), []
+    for number in range(1, 120):
+        body: dict[str, Any]
+        ends = generator.choices(range(6), k=2)
+        if generator.random() < 0.2:
+            targets = generator.sample(range(6), generator.randint(0, 4))
+            weights = [generator.randint(1, 4) for _ in targets]
+            body = {"replace": ends[0], "targets": targets, "weights": weights}
+        else:
+            body = dict(zip(("source", "target"), ends, strict=True))
+            body["operation"] = generator.choice(["insert", "insert", "delete"])
+            takes = on_conflict == "add" and generator.random() < 0.7
+            if body["operation"] == "insert" or takes:
+                body["weight"] = generator.randint(1, 4)
+        messages.append(Message(str(number), json.dumps(body).encode(), float(number)))
+    found = []
+    for size in (1, 7, 40):
+        path = server.new_graph(keys="integer", weighted=True, **given)
+        asyncio.run(_consume(server, path, messages, size, on_conflict))
+        ranks = server.http.get(f"{path}/export", headers={"Accept": "application/x-ndjson"})
+        rows = server.http.get(f"{path}/edges", headers={"Accept": "application/x-ndjson"})
+        edges = {(row["source"], row["target"]): row["weight"]
+                 for row in map(json.loads, rows.content.splitlines())}  # fmt: skip
+        if kind == "decays":  # only their ratios count, among those of a vertex
+            sums = Counter[int]()
+            for (source, _), weight in edges.items():
+                sums[source] += weight
+            edges = {edge: weight / sums[edge[0]] for edge, weight in edges.items()}
+        found.append((edges, len(ranks.content.splitlines())))
+    assert found[0][0]
+    for edges, vertices in found[1:]:
+        assert edges == pytest.approx(found[0][0], rel=1e-5)
+        assert vertices == found[0][1]
+
+
+async def _consume(
+    server: Server, path: str, messages: list[Message], size: int, on_conflict: OnConflict
+) -> None:
+    async with AsyncClient(str(server.http.base_url)) as client:
+        graph = path.rpartition("/")[2]
+        options = (await client.graph(graph)).options
+        target = Target(graph, "s", "edge", on_conflict)
+        consumer = Consumer(client, target, options, {}, None)
+        for start in range(0, len(messages), size):
+            await consumer.take("", messages[start : start + size])
