@@ -9,6 +9,7 @@ import pytest
 
 from liverank_gpu import Change, EdgeBatch, Engine, InvalidValue, Options
 from liverank_gpu.operations.backend import Backend
+from tests.gpu.sharded.test_shards import sharded_engine
 
 SECONDS = 40.0
 """The half-life, so short that weights of a stream differ by orders."""
@@ -102,11 +103,30 @@ def _check(engine: Engine, model: Model, time: float) -> None:
 def test_batches_leave_what_dictionaries_have(
     backend: Backend, directed: bool, decays: bool, seed: int
 ) -> None:
-    random = np.random.default_rng(seed)
+    options = options_of(directed, decays)
+    check_stream(Engine(options, backend), Model(directed, decays), seed)
+
+
+@pytest.mark.parametrize("decays", [False, True])
+@pytest.mark.parametrize("directed", [True, False])
+@pytest.mark.parametrize("shards", [1, 3])
+def test_shards_have_what_dictionaries_have(
+    backend: Backend, directed: bool, decays: bool, shards: int
+) -> None:
+    options = options_of(directed, decays)
+    with sharded_engine(options, shards, backend) as engine:
+        check_stream(engine, Model(directed, decays), seed=4 + shards)
+
+
+def options_of(directed: bool, decays: bool) -> Options:
     half_life = SECONDS if decays else None
-    options = Options(weighted=True, directed=directed, half_life=half_life, target_error=1e-9)
-    engine, model = Engine(options, backend), Model(directed, decays)
-    vertices = 9
+    return Options(weighted=True, directed=directed, half_life=half_life, target_error=1e-9)
+
+
+def check_stream(engine: Engine, model: Model, seed: int) -> None:
+    """Applies random batches of every kind to both."""
+    random = np.random.default_rng(seed)
+    vertices, decays = 9, model.decays
 
     def rows(count: int) -> list[tuple[int, int, float]]:
         ends = random.integers(0, vertices, (count, 2)).tolist()
