@@ -37,7 +37,7 @@ class Stream:
     edges    the expected ones with their weights, as if inserted at time 0
     seen     the expected vertices
     members  those of the set
-    weighted  whether its edges have weights, which may be added to
+    weighted  whether its edges have weights, which may be added to, and taken away
     delayed   answers that a batch is committed, but ranked later
     """
 
@@ -96,7 +96,14 @@ class Stream:
             (f"{self.name}{choose.randrange(VERTICES)}", f"{self.name}{choose.randrange(VERTICES)}")
             for _ in range(choose.randrange(1, 12))
         ]
-        added = {key for key in inserted[0] if choose.random() < 0.3}
+        replaced: dict[str, list[str]] = {}
+        if choose.random() < 0.3:
+            numbers = choose.sample(range(VERTICES), choose.randrange(1, 6))
+            vertex, *targets = (f"{self.name}{number}" for number in numbers)
+            replaced[vertex] = targets
+            deleted = [edge for edge in deleted if edge[0] not in replaced]
+            inserted = [edge for edge in inserted if edge[0] not in replaced]
+        added = {key for edge in inserted[:1] for key in edge if choose.random() < 0.3}
         left = set(choose.sample(sorted(self.members), len(self.members) // 8))
         batch: dict[str, Any] = {
             "remove": removed,
@@ -104,31 +111,48 @@ class Stream:
             "insert": inserted,
             "sets": {self.name: {"add": sorted(added), "remove": sorted(left)}},
         }
-        weights, adds = [1.0] * len(inserted), False
+        listed = [(vertex, target) for vertex, targets in replaced.items() for target in targets]
+        rows = [(edge, 1.0, 0) for edge in (*inserted, *listed)]
+        adds, taken, sent = False, dict[tuple[str, str], float](), list[tuple[Any, ...]]()
         if self.weighted:
-            weights = [choose.randrange(1, 1600) / 16 for _ in inserted]
+            ages = 4 if self.graph == WEIGHTED else 1
+            rows = [
+                (edge, choose.randrange(1, 1600) / 16, choose.randrange(ages)) for edge, *_ in rows
+            ]
+            sent = [self._row(*row) for row in rows]
+            batch["insert"] = sent[: len(inserted)]
             adds = choose.random() < 0.5
-            batch["insert"] = [
-                (*edge, weight) for edge, weight in zip(inserted, weights, strict=True)
-            ]
-        if self.graph == WEIGHTED:
-            half_lives = [choose.randrange(4) for _ in inserted]
-            batch["insert"] = [
-                (*edge, weight, HALF_LIFE * age)
-                for edge, weight, age in zip(inserted, weights, half_lives, strict=True)
-            ]
-            weights = [weight * 2**age for weight, age in zip(weights, half_lives, strict=True)]
+            if adds and not replaced and choose.random() < 0.5:
+                taken = {
+                    edge: self.edges[edge] - (choose.random() < 0.7) * choose.randrange(1, 8) / 16
+                    for edge in deleted
+                }
+                taken = {edge: weight for edge, weight in taken.items() if weight > 0.0}
+                deleted = list(taken)
+                batch["delete"] = [self._row(edge, weight, 0) for edge, weight in taken.items()]
+            else:
+                batch["delete"] = deleted
+        if replaced:
+            (vertex,) = replaced
+            with_weights = [row[1:] for row in sent[len(inserted) :]]
+            batch["replace"] = {vertex: with_weights or replaced[vertex]}
         self.sent.append({"on_conflict": "add", **batch} if adds else batch)
         self.seen.difference_update(removed)
         self.edges = {
-            edge: weight
+            edge: weight - taken.get(edge, weight if edge in deleted else 0.0)
             for edge, weight in self.edges.items()
-            if edge not in deleted and not set(edge) & set(removed)
+            if edge[0] not in replaced and not set(edge) & set(removed)
         }
-        for edge, weight in zip(inserted, weights, strict=True):
-            self.edges[edge] = weight + (self.edges.get(edge, 0.0) if adds else 0.0)
-        self.seen.update(key for edge in inserted for key in edge)
+        self.edges = {edge: weight for edge, weight in self.edges.items() if weight > 0.0}
+        for edge, weight, age in rows:
+            before = self.edges.get(edge, 0.0) if adds else 0.0
+            self.edges[edge] = weight * 2**age + before
+        self.seen.update(key for edge, *_ in rows for key in edge)
         self.members = (self.members - set(removed) - left) | added
+
+    def _row(self, edge: tuple[str, str], weight: float, age: int) -> tuple[Any, ...]:
+        """An edge with what it has in the graph. age: of its time, in half-lives"""
+        return (*edge, weight, HALF_LIFE * age) if self.graph == WEIGHTED else (*edge, weight)
 
     def send(self, http: httpx.Client, number: int) -> httpx.Response:
         batch = dict(self.sent[number])
