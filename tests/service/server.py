@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -133,10 +133,17 @@ def serving(data: Path, **settings: Any) -> Iterator[ServerProcess]:
             url = next(found for found in urls if found)[0]
             threading.Thread(target=process.stderr.read, daemon=True).start()
             with httpx.Client(base_url=url, timeout=PATIENCE) as http:
-                wait_for(lambda: http.get("/readyz").status_code == 200)
+                wait_for(lambda: _is_ready(http))
                 yield ServerProcess(process.pid, http)
         finally:
             process.send_signal(signal.SIGTERM)
+
+
+def _is_ready(http: httpx.Client) -> bool:
+    """The server says its address before it listens there."""
+    with suppress(httpx.ConnectError):
+        return http.get("/readyz").status_code == 200
+    return False
 
 
 def wait_for(condition: Any, seconds: float = PATIENCE) -> None:

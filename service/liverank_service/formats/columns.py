@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from liverank_gpu import OnConflict
 from liverank_service.formats.source_ranges import SourceRange
@@ -74,6 +75,17 @@ class EdgeColumns:
     def keys(self) -> dict[str, pa.Array]:
         """The columns of keys by name."""
         return {name: getattr(self, name) for name in KEY_COLUMNS}
+
+    def place_of_insertion(self, index: int) -> tuple[str, int]:
+        """The field of a batch in JSON that has this insertion, and its place there: in a list that
+        the batch replaces, or in `insert`.
+        """
+        listed = pc.is_in(self.insert_sources.slice(0, index + 1), self.replace)
+        before, source = listed.slice(0, index), self.insert_sources[index]
+        if not listed[index].as_py():
+            return "insert", index - pc.sum(before, min_count=0).as_py()
+        same = pc.equal(self.insert_sources.slice(0, index), source)
+        return f"replace.{source.as_py()}", pc.sum(same, min_count=0).as_py()
 
     @property
     def operations(self) -> int:

@@ -50,6 +50,7 @@ def _with_lists(body: bytes, kind: KeyKind, attributes: Attributes) -> EdgeColum
     edges: list[tuple[int, bytes]] = []
     lists: dict[Any, list[Any]] = {}
     places: dict[str, int] = {}
+    shape: dict[str, bool] = {}
     for index, (number, line) in enumerate(numbered):
         row = parse_json(line, "body", index, number) if b'"replace"' in line else None
         if not isinstance(row, dict) or "replace" not in row:
@@ -63,6 +64,8 @@ def _with_lists(body: bytes, kind: KeyKind, attributes: Attributes) -> EdgeColum
             message = f"expected one line for each vertex, got {described(row['replace'])} again"
             raise FormatError("replace", index, message)
         lists[name], places[name] = _targets_of(row, index, attributes), index
+        if lists[name]:
+            _check_attached(row, index, attributes, shape)
     try:
         columns = _decode_rows(b"\n".join(line for _, line in edges), kind, attributes)
     except FormatError as error:
@@ -72,14 +75,17 @@ def _with_lists(body: bytes, kind: KeyKind, attributes: Attributes) -> EdgeColum
     try:
         replaced, found = replacements(lists, kind, attributes)
     except FormatError as error:
-        at = places.get(error.field.removeprefix("replace."), 0)
-        place = "" if error.index is None else f"target {error.index}: "
-        raise FormatError("targets", at, f"{place}{error.message}") from None
-    for name, sources in (("insert", columns.insert_sources), ("delete", columns.delete_sources)):
-        refuse_others(sources, replaced, name, has_rows=False)
-    refuse_others(columns.replace, replaced, "replace", has_rows=False)
+        at = places[error.field.removeprefix("replace.")]
+        end, _, message = error.message.partition(": ")
+        name = f"{end}s" if end in ("target", *attributes.names) else "targets"
+        raise FormatError(name, at, f"item {error.index}: {message}") from None
+    _refuse_rows(columns, edges, replaced)
     rows = Edges(columns.insert_sources, columns.insert_targets, columns.weights, columns.times)
-    sources, targets, weights, times = joined(rows, found)
+    try:
+        sources, targets, weights, times = joined(rows, found)
+    except FormatError as error:
+        at = next(places[name] for name, listed_targets in lists.items() if listed_targets)
+        raise FormatError("times", at, error.message) from None
     return dataclasses.replace(
         columns,
         insert_sources=sources,
@@ -88,6 +94,35 @@ def _with_lists(body: bytes, kind: KeyKind, attributes: Attributes) -> EdgeColum
         times=times,
         replace=pa.concat_arrays([columns.replace, replaced]),
     )
+
+
+def _refuse_rows(columns: EdgeColumns, edges: list[tuple[int, bytes]], replaced: pa.Array) -> None:
+    """Raises FormatError for a line with an edge of a vertex that another line replaces.
+
+    columns, edges  what the lines with edges say, and their numbers
+    """
+    for sources in (columns.insert_sources, columns.delete_sources, columns.replace):
+        if pc.any(pc.is_in(sources, replaced)).as_py():
+            rows = [(index, parse_json(line, "body", index)) for index, line in edges]
+            rows = [row for row in rows if row[1].get("operation") != "remove"]
+            keys = pa.array([row["source"] for _, row in rows], replaced.type)
+            refuse_others(keys, replaced, "source", [index for index, _ in rows])
+
+
+def _check_attached(
+    row: dict[str, Any], index: int, attributes: Attributes, shape: dict[str, bool]
+) -> None:
+    """Raises FormatError unless the list has weights and times as the first one has.
+
+    shape  whether that has each; empty for the first
+    """
+    for name in attributes.names:
+        given = row.get(f"{name}s")
+        if shape.setdefault(name, given is not None) != (given is not None):
+            expected = "an array" if shape[name] else "nothing"
+            got = "nothing" if given is None else described(given)
+            message = f"expected {expected}, as in the first list, got {got}"
+            raise FormatError(f"{name}s", index, message)
 
 
 def _targets_of(row: dict[str, Any], index: int, attributes: Attributes) -> list[Any]:

@@ -73,7 +73,10 @@ def batch_of(table: pa.Table, kind: KeyKind, attributes: Attributes) -> EdgeColu
     others = pc.or_(inserts, deletes)
     refuse_others(sources.filter(others), replaced, "source", pc.indices_nonzero(others).to_numpy())
     inserts = pc.or_(inserts, pc.and_not(replaces, without))
-    readers = {"weight": weight_column, "time": partial(time_column, rule=attributes.times)}
+    readers: dict[str, Callable[[pa.ChunkedArray, str], pa.Array]] = {
+        "weight": weight_column,
+        "time": partial(time_column, rule=attributes.times),
+    }
     readers = {name: read for name, read in readers.items() if name in names}
     lowers = _subtracting(table, deletes, attributes)
     given = {}

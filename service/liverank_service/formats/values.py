@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -77,11 +77,11 @@ def spread(values: pa.Array, given: NDArray[np.bool_]) -> pa.Array:
 
 
 def refuse_others(
-    sources: pa.Array, replaced: pa.Array, field: str, rows: Any = None, has_rows: bool = True
+    sources: pa.Array, replaced: pa.Array, field: str, rows: Sequence[int] | None = None
 ) -> None:
     """Raises FormatError if an edge to insert or delete is of a vertex whose list is replaced.
 
-    rows  the numbers of the edges, if they are not those of `sources`; has_rows: they have some
+    rows  the numbers of the edges, if they are not those of `sources`
     """
     if not len(replaced) or not len(sources):
         return
@@ -92,7 +92,7 @@ def refuse_others(
             f"got {described(sources[index].as_py())}"
         )
         row = index if rows is None else int(rows[index])
-        raise FormatError(field, row if has_rows else None, message)
+        raise FormatError(field, row, message)
 
 
 def key_column(keys: list[Any], kind: KeyKind, field: str) -> pa.Array:

@@ -144,7 +144,7 @@ class KeyedGraph:
         except BaseException as error:
             self._keys.undo(before)
             if isinstance(error, InvalidValue) and error.field.endswith("]"):
-                raise _of_insertion(error) from None
+                raise _of_insertion(error, columns) from None
             raise
         self.sets.members = members
         try:
@@ -332,9 +332,9 @@ def _filled(column: pa.Array | None, value: float) -> NDArray[Any] | None:
     return None if column is None else column.fill_null(value).to_numpy()
 
 
-def _of_insertion(error: InvalidValue) -> InvalidField:
+def _of_insertion(error: InvalidValue, columns: EdgeColumns) -> InvalidField:
     """The error of a weight or a time, as one of the insertion that has it."""
     column, _, place = error.field.removesuffix("]").partition("[")
-    index = int(place)
+    field, index = columns.place_of_insertion(int(place))
     message = f"{column.removesuffix('s')}: {error.value!r} must be {error.requirement}"
-    return InvalidField("insert", index, error.value, message)
+    return InvalidField(field, index, error.value, message)

@@ -17,13 +17,13 @@ def check_size(columns: EdgeColumns, max_edges: int, max_key_bytes: int) -> None
     if count > max_edges:
         raise BatchTooLarge(count, max_edges)
     for field, keys in (
+        ("replace", columns.replace),
         ("insert", columns.insert_sources),
         ("insert", columns.insert_targets),
         ("delete", columns.delete_sources),
         ("delete", columns.delete_targets),
         ("vertices", columns.vertices),
         ("remove", columns.remove),
-        ("replace", columns.replace),
         *(("sets", keys) for keys in changed),
     ):
         if not pa.types.is_string(keys.type) or not len(keys):
@@ -35,5 +35,7 @@ def check_size(columns: EdgeColumns, max_edges: int, max_key_bytes: int) -> None
         longest = pc.max(lengths).as_py()
         if longest > max_key_bytes:
             index = pc.index(lengths, pa.scalar(longest, lengths.type)).as_py()
+            if field == "insert":
+                field, index = columns.place_of_insertion(index)
             message = f"expected a key of at most {max_key_bytes:,} bytes, got {longest:,}"
             raise FormatError(field, index, message)

@@ -114,13 +114,13 @@ def rows_of(generator: random.Random, model: Model, step: int) -> list[Row]:
         source, target = generator.choices(names, k=2)
         rows.append((source, target, "insert", float(generator.randint(1, 5)), time))
     for _ in range(generator.randint(1, 4)):
-        pair = generator.choices(names, k=2)
+        source, target = generator.choices(names, k=2)
         if model.weights and generator.random() < 0.8:
-            pair = generator.choice(sorted(model.weights))
+            source, target = generator.choice(sorted(model.weights))
         if generator.random() < 0.2:
-            rows.append((*pair, "delete", None, None))
+            rows.append((source, target, "delete", None, None))
         else:
-            rows.append((*pair, "delete", float(generator.randint(1, 5)), time))
+            rows.append((source, target, "delete", float(generator.randint(1, 5)), time))
     generator.shuffle(rows)
     return rows
 

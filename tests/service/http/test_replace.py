@@ -1,5 +1,7 @@
 """New out-lists of vertices over HTTP: every format, receipts, restarts, and what is refused."""
 
+# ruff: noqa: E501 - tables of cases have a case a line
+
 from __future__ import annotations
 
 import random
@@ -169,6 +171,79 @@ def test_an_unknown_vertex_without_targets_is_not_made(server: Server) -> None:
 def test_what_a_list_cannot_be_is_named(server: Server, body: Any, field: str) -> None:
     answer = server.http.post(f"{server.new_graph()}/batches", json=body)
     assert (answer.status_code, answer.json()["field"]) == (422, field)
+
+
+LINES = b"""{"source": "x", "target": "y", "weight": 1}
+{"replace": "b", "targets": []}
+%b
+{"source": "c", "target": "d", "weight": 1}
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "field", "index", "said"),
+    [
+        (b'{"replace": "a", "targets": ["b", ""], "weights": [1, 1]}', "targets", 2, "item 1: expected a non-empty string"),
+        (b'{"replace": "a", "targets": ["b", "c"], "weights": [1, -2]}', "weights", 2, "item 1: expected a finite number above 0"),
+        (b'{"replace": "a", "targets": ["b"], "weights": [1, 2]}', "weights", 2, "expected as many items as in targets, got 2"),
+        (b'{"replace": "a", "targets": "b"}', "targets", 2, "expected an array, got the string"),
+        (b'{"replace": "c", "targets": ["b"], "weights": [1]}', "source", 3, 'got the string "c"'),
+        (b'{"source": "b", "target": "d", "operation": "delete"}', "source", 2, 'got the string "b"'),
+        (b'{"source": "b", "target": "d", "operation": "replace", "weight": 1}', "source", 2, 'got the string "b"'),
+        (b'{"replace": "a", "targets": ["b"], "weights": [1]}\n{"replace": "e", "targets": ["b"]}', "weights", 3, "expected an array, as in the first list, got nothing"),
+        (b'{"replace": "a", "targets": ["b"]}\n{"replace": "e", "targets": ["b"], "weights": [1]}', "weights", 3, "expected nothing, as in the first list, got an array"),
+    ],
+)  # fmt: skip
+def test_the_line_of_what_a_list_cannot_be_is_named(
+    server: Server, line: bytes, field: str, index: int, said: str
+) -> None:
+    path = server.new_graph(weighted=True)
+    headers = {"Content-Type": NDJSON}
+    answer = server.http.post(f"{path}/batches", content=LINES % line, headers=headers)
+    problem = answer.json()
+    assert (answer.status_code, problem.get("field"), problem.get("index")) == (422, field, index)
+    assert said in problem["detail"]
+
+
+def test_times_are_given_to_all_or_to_none_of_lists_and_edges(server: Server) -> None:
+    path = server.new_graph(weighted=True, window=1e9)
+    lines = b"""{"source": "x", "target": "y"}
+{"replace": "b", "targets": []}
+{"replace": "a", "targets": ["b"], "times": [1]}"""
+    headers = {"Content-Type": NDJSON}
+    problem = server.http.post(f"{path}/batches", content=lines, headers=headers).json()
+    assert (problem["field"], problem["index"]) == ("times", 2)
+
+
+@pytest.mark.parametrize("form", ["json", "csv"])
+def test_a_list_whose_weights_or_keys_are_too_large_is_named(server: Server, form: str) -> None:
+    path = server.new_graph(weighted=True)
+    long = "k" * 5000
+    lists = [("a", "b", 3e38), ("a", "c", 1.0), ("c", "d", 3e38), ("c", "d", 3e38)]
+    for rows, field, index in (
+        (lists, "replace.c", 1),
+        ([("x", long, 1.0)], "insert", 1),
+        ([("c", "d", 1.0), ("c", long, 1.0)], "replace.c", 1),
+        ([(long, "d", 1.0)], "replace", 0),
+    ):
+        rows = [("x", "y", 1.0), *rows]
+        if form == "json":
+            body: dict[str, Any] = {"insert": [row for row in rows if row[0] == "x"], "replace": {}}
+            for source, *target in rows:
+                if source != "x":
+                    body["replace"].setdefault(source, []).append(target)
+            request: dict[str, Any] = {"json": body}
+        else:
+            table = [
+                f"{source},{target},{'insert' if source == 'x' else 'replace'},{weight}"
+                for source, target, weight in rows
+            ]
+            content = "\n".join(["source,target,operation,weight", *table])
+            request = {"content": content, "headers": {"Content-Type": "text/csv"}}
+        answer = server.http.post(f"{path}/batches", params={"on_conflict": "add"}, **request)
+        problem = answer.json()
+        assert (answer.status_code, problem["field"], problem["index"]) == (422, field, index)
+    assert edges_of(server, path) == {}
 
 
 def test_the_same_vertex_twice_is_refused(server: Server) -> None:
