@@ -32,7 +32,7 @@ from liverank_gpu.operations.programs import VertexProgram
 from liverank_gpu.out_of_core.programs import OutOfCoreAnswer, OutOfCorePrograms
 from liverank_gpu.out_of_core.ranking import OutOfCoreRanking, OutOfCoreRanks
 from liverank_gpu.pagerank.places import SettledTarget, proven_descents, rank_error
-from liverank_gpu.pagerank.ranks import RankChanges, RankReference, Ranks
+from liverank_gpu.pagerank.ranks import Explanation, RankChanges, RankReference, Ranks
 from liverank_gpu.pagerank.strategies import STRATEGIES, Solve
 from liverank_gpu.personalized.batch import QueryBatch
 from liverank_gpu.personalized.resolve import (
@@ -94,6 +94,7 @@ __all__ = [
     "EdgeReader",
     "Engine",
     "EngineError",
+    "Explanation",
     "Form",
     "InvalidValue",
     "Neighbours",

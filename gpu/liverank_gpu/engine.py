@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from liverank_gpu.backends import backend_named
-from liverank_gpu.errors import ConcurrentUse
+from liverank_gpu.errors import ConcurrentUse, InvalidValue
 from liverank_gpu.graph.coalesce import CoalescedBatch
 from liverank_gpu.graph.dynamic_graph import DynamicGraph
 from liverank_gpu.graph.estimate import batch_purpose
@@ -38,7 +38,7 @@ from liverank_gpu.operations.graph import GraphUpdate, UpdateCounts
 from liverank_gpu.pagerank.frontier import TouchedVertices, warm_up_lists
 from liverank_gpu.pagerank.global_iterate import GlobalIterate
 from liverank_gpu.pagerank.places import GraphVertices, RankTies, SettledTarget
-from liverank_gpu.pagerank.ranks import Ranks
+from liverank_gpu.pagerank.ranks import Explanation, Ranks
 from liverank_gpu.pagerank.solver import improve, solver_of, warm_up_acceleration
 from liverank_gpu.pagerank.strategies import (
     STRATEGIES,
@@ -155,6 +155,10 @@ class Group:
         """
 
 
+MAX_EXPLAINED = 1 << 20
+"""In-edges of a vertex whose rank is explained: all of them are read."""
+
+
 class _Ranked(NamedTuple):
     """What readers need of the last update, and the next batch may change.
 
@@ -163,6 +167,7 @@ class _Ranked(NamedTuple):
     bound     on the error of the ranks
     free      free ids, as positions
     ties      vertices with equal ranks
+    rhs_scale β
     """
 
     vertices: int
@@ -171,6 +176,7 @@ class _Ranked(NamedTuple):
     bound: float
     free: Array
     ties: RankTies | None
+    rhs_scale: float
 
 
 class Engine:
@@ -429,7 +435,8 @@ class Engine:
     def _record_ranked(self, error_bound: float, ties: RankTies | None = None) -> None:
         bound = min(2.0, error_bound + (ties.error if ties else 0.0))
         graph, mass = self._graph, float(self._iterate.certificate.mass)
-        self._ranked = _Ranked(graph.vertices, graph.permutation, mass, bound, graph.free, ties)
+        ranked = (graph.vertices, graph.permutation, mass, bound, graph.free, ties)
+        self._ranked = _Ranked(*ranked, float(self._iterate.rhs_scale))
 
     def end_stage(self, name: str) -> None:
         """Ends a stage of the caller, which began where the one before ended, after `update`."""
@@ -448,6 +455,23 @@ class Engine:
             vertices, permutation, *others = self._ranked
             values = self._backend.xp.maximum(self._iterate.values[:vertices], 0.0)
             return Ranks(self._backend, permutation, values, *others)
+
+    def explain(self, vertex: int, ranks: Ranks, k: int = 10) -> Explanation:
+        """What the rank of a vertex, by id, consists of. ranks: those that were published of the
+        graph as it is. The cost follows the in-list.
+
+        Raises UnknownVertex, InvalidValue for k below 0 and for more than MAX_EXPLAINED in-edges.
+        """
+        if k < 0:
+            raise InvalidValue("k", k, "at least 0")
+        rank = float(ranks.of(np.array([vertex]))[0])
+        with self._owned():
+            sources, walked = self.edge_reader.steps_to(vertex, MAX_EXPLAINED)
+        given = self.options.damping * ranks.of(sources) * walked
+        first = np.lexsort((sources, -given))[:k]
+        listed = given[first]
+        rest = float(np.delete(given, first).sum())
+        return Explanation(rank, ranks.base, len(sources), sources[first], listed, rest)
 
     def staging_buffer(self) -> StagingBuffer:
         """Memory for the next snapshot. Any thread may call this, concurrent with the owner."""

@@ -8,7 +8,7 @@ from liverank.choices import Direction, Key
 from liverank.client.batches import keys_of
 from liverank.client.call import Call, decoder, operation, path_of, read, write
 from liverank.client.exports import Format, export, export_call
-from liverank.client.responses import Neighbors, Subgraph
+from liverank.client.responses import ExplainedRank, Neighbors, Subgraph
 from liverank.client.sources import Positions, waiting
 
 if TYPE_CHECKING:
@@ -66,6 +66,27 @@ class GraphCalls:
             decoder(Neighbors),
             direction=direction,
             limit=limit,
+            **waiting(min_version, min_position, timeout),
+        )
+
+    @operation
+    def explain(
+        self,
+        graph: str,
+        vertex: Key,
+        k: int = 10,
+        *,
+        min_version: int | None = None,
+        min_position: Positions | None = None,
+        timeout: float | None = None,
+    ) -> Call[ExplainedRank]:
+        """What the rank of a vertex consists of, with the k in-neighbours that give the most.
+        Raises ServerError 404 for an unknown one.
+        """
+        return read(
+            path_of("graphs", graph, "explain", vertex),
+            decoder(ExplainedRank),
+            k=k,
             **waiting(min_version, min_position, timeout),
         )
 

@@ -303,6 +303,26 @@ class Neighbors(msgspec.Struct, frozen=True):
     neighbors: list[Neighbor]
 
 
+class Contribution(msgspec.Struct, frozen=True):
+    vertex: Key
+    contribution: float
+
+
+class ExplainedRank(VertexRank, frozen=True):
+    """A rank and its parts, which add up to it within error_bound.
+
+    teleport       from teleports and from vertices without out-edges: the same for every vertex
+    degree         the number of all in-neighbours
+    contributions  of those that give the most, largest first
+    rest           from the others
+    """
+
+    teleport: float
+    degree: int
+    contributions: list[Contribution]
+    rest: float
+
+
 class Subgraph(msgspec.Struct, frozen=True):
     """Vertices and the edges among them: (source, target).
 

@@ -195,6 +195,38 @@ class EdgeReader:
                 amounts = None if amounts is None else np.append(amounts, loop)
         return Neighbours(length, ids, amounts)
 
+    def steps_to(self, vertex: int, limit: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """int64[d] and float64[d]: the in-neighbours of a vertex, by id, itself included if it has
+        a loop, and the probability of the step to it from each, the weight of the edge / W.
+
+        Raises InvalidValue if there are more than `limit`.
+        """
+        found = self.neighbours(vertex, "in", limit)
+        ids = found.ids
+        if found.degree > limit:
+            expected = f"a vertex with at most {limit:,} in-edges, this has {found.degree:,}"
+            raise InvalidValue("vertex", vertex, expected)
+        weights = np.ones(len(ids)) if found.weights is None else found.weights.astype(np.float64)
+        if self._fixed_loops:
+            ids = np.append(ids, vertex)
+            weights = np.append(weights, self.strengths(ids[-1:])[1])
+        return ids, weights / self.strengths(ids)[0]
+
+    @property
+    def _fixed_loops(self) -> bool:
+        return self._graph.fixed_loops
+
+    def strengths(self, vertices: NDArray[np.int64]) -> NDArray[np.float64]:
+        """float64[2, k]: W of these vertices, the sum of the weights of the out-edges and the loop,
+        and the weight of the loop.
+        """
+        with self._detecting_loss():
+            graph, rows = self._graph, self._rows_of(vertices)
+            to_host = graph.backend.device.to_host
+            return np.stack([to_host(each[rows]) for each in (graph.degree, graph.loop)]).astype(
+                np.float64
+            )
+
     def are_isolated(self, vertices: NDArray[np.int64]) -> NDArray[np.bool_]:
         """bool[k]: whether each of these vertices, by id, has no edge in either direction."""
         with self._detecting_loss():

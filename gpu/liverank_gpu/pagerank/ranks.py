@@ -25,6 +25,8 @@ class Ranks:
     """The ranks of one moment; they sum to 1. Later batches do not change them.
 
     count        number of ranked vertices: the ids below `id_limit` that were not free
+    base         the part of each rank that no in-edge gives, by teleports and, in a ``uniform``
+                 graph, from vertices without out-edges: β/Σy
     id_limit     every ranked id is below it
     error_bound  proven upper bound on the L1 distance to the exact ranks of that graph
     """
@@ -38,11 +40,13 @@ class Ranks:
         error_bound: float,
         free: Array,
         ties: RankTies | None = None,
+        rhs_scale: float = 0.0,
     ) -> None:
         """values  values[n], y over positions: its own from now on
         mass    Σy
         free    int32[…], the positions of free ids
         ties    vertices that get equal ranks; error_bound contains what that adds
+        rhs_scale  β
         """
         if len(free):
             values[free] = _FREE
@@ -56,6 +60,7 @@ class Ranks:
         self.count = len(values) - len(free)
         self.id_limit = len(values)
         self.error_bound = error_bound
+        self.base = rhs_scale / mass if mass > 0.0 else 0.0
         self._backend = backend
         self._permutation = permutation
         self._values = values
@@ -113,6 +118,24 @@ class Ranks:
         """Compiles what readers use, so that none waits for it."""
         self.top(1)
         RankReference(self).changes(self, 1.0, 1)
+
+
+class Explanation(NamedTuple):
+    """What a rank consists of. The parts add up to it within the error bound of the ranks.
+
+    base           what no in-edge gives: see Ranks
+    degree         number of in-neighbours, the vertex itself included if it has a loop
+    sources        int64[k], the in-neighbours that give the most, most first, equal ones by id
+    contributions  float64[k], damping · rank · weight of the edge / weight of all out-edges, each
+    rest           the sum of what the others give
+    """
+
+    rank: float
+    base: float
+    degree: int
+    sources: NDArray[np.int64]
+    contributions: Ranking
+    rest: float
 
 
 class RankChanges(NamedTuple):

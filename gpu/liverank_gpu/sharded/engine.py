@@ -348,6 +348,14 @@ class ShardedEdgeReader(EdgeReader):
         found: list[Neighbours | None] = self._read("own_neighbours", vertex, direction, limit)
         return next(each for each in found if each is not None)
 
+    @property
+    def _fixed_loops(self) -> bool:
+        return self._engine.options.dangling == "self-loop"
+
+    def strengths(self, vertices: NDArray[np.int64]) -> NDArray[np.float64]:
+        found: NDArray[np.float64] = sum(self._read("own_strengths", vertices))
+        return found
+
     def out_edges(self, vertices: NDArray[np.int64], limit: int) -> EdgeBlock:
         return EdgeBlock.joined(self._read("out_edges", vertices, limit))
 
@@ -545,7 +553,8 @@ class ShardedEngine(Engine):
         free = np.flatnonzero(values == -np.inf).astype(np.int32)
         np.maximum(values, 0.0, out=values)  # as Engine.publish
         bounds, ties = (parts[0].mass, self._ranked.bound), parts[0].ties
-        return Ranks(backend, permutation, values, *bounds, free, ties)
+        rhs_scale = parts[0].rhs_scale
+        return Ranks(backend, permutation, values, *bounds, free, ties, rhs_scale)
 
     def _take_sizes(self, sizes: Sequence[ShardSize]) -> None:
         self.shard_vertices = [each.vertices for each in sizes]

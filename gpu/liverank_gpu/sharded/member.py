@@ -100,12 +100,14 @@ class ShardRanks(NamedTuple):
     values  float64[rows], y of own vertices, on the host; -inf for free ids
     mass    Σy over all shards
     ties    of vertices of all shards
+    rhs_scale  β
     """
 
     values: Ranking
     mass: float
     size: ShardSize
-    ties: RankTies | None = None
+    ties: RankTies | None
+    rhs_scale: float
 
 
 class Member(Engine):
@@ -168,7 +170,8 @@ class Member(Engine):
         """The ranks of own vertices after the last `update`, -inf for free ids, and the size."""
         with self._published() as own:
             values = self._graph.backend.device.to_host(own)
-        return ShardRanks(values, self._ranked.mass, self.size(), self._ranked.ties)
+        ranked = self._ranked
+        return ShardRanks(values, ranked.mass, self.size(), ranked.ties, ranked.rhs_scale)
 
     def size(self) -> ShardSize:
         """Counted on the device: no vertices or edges are copied."""

@@ -169,6 +169,13 @@ class ShardEdgeReader(EdgeReader):
         own = len(self._rows_of(np.array([vertex])))
         return self.neighbours(vertex, direction, limit) if own else None
 
+    def own_strengths(self, vertices: NDArray[np.int64]) -> NDArray[np.float64]:
+        """See EdgeReader.strengths; 0 for vertices of other shards."""
+        found = np.zeros((2, len(vertices)))
+        own = self._graph.backend.device.to_host(self._graph.own_rows(vertices)[1])
+        found[:, own] = self.strengths(vertices)
+        return found
+
     def own_isolated(self, vertices: NDArray[np.int64]) -> NDArray[np.int64]:
         """Those of own vertices among these that have no edge in either direction."""
         rows = self._rows_of(vertices)

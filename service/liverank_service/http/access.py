@@ -51,6 +51,7 @@ REQUIRED_SCOPE: dict[str, Scope | None] = {
     "GET /graphs/{graph}/top": "read",
     "GET /graphs/{graph}/edges": "read",
     "GET /graphs/{graph}/neighbors/{vertex}": "read",
+    "GET /graphs/{graph}/explain/{vertex}": "read",
     "POST /graphs/{graph}/subgraph": "read",
     "GET /graphs/{graph}/changes": "read",
     "GET /graphs/{graph}/sources": "read",

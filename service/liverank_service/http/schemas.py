@@ -300,6 +300,26 @@ class NeighborsAnswer(Body):
     neighbors: list[Neighbor]
 
 
+class Contribution(Body):
+    vertex: Key
+    contribution: float
+
+
+class ExplainedAnswer(_Published, VertexRank):
+    """A rank and its parts, which add up to it within `error_bound`."""
+
+    teleport: float = Field(
+        description="from teleports and, with dangling uniform, from vertices without out-edges: "
+        "the same for every vertex"
+    )
+    degree: int = Field(description="number of in-neighbours; the vertex itself if it has a loop")
+    contributions: list[Contribution] = Field(
+        description="of the in-neighbours that give the most, largest first: damping times their "
+        "rank, times the share of the edge in the weight of their out-edges"
+    )
+    rest: float = Field(description="from all other in-neighbours")
+
+
 class SubgraphAnswer(Body):
     """Vertices and the edges among them."""
 

@@ -17,10 +17,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from liverank_gpu import CapturedEdges, EdgeBlock, StagingBuffer
+from liverank_gpu import CapturedEdges, EdgeBlock, Explanation, StagingBuffer
 from liverank_service.errors import UnknownVertex
 from liverank_service.formats.encode import json_objects, json_tuples, json_values
 from liverank_service.pipeline.writer import Writer
+from liverank_service.queries.view import View
 from liverank_service.vertex_keys import VertexKeys
 
 Result = TypeVar("Result")
@@ -84,6 +85,26 @@ class Subgraph:
         return document
 
 
+@dataclass(frozen=True, slots=True)
+class ExplainedRank:
+    """What the rank of a vertex in a view consists of.
+
+    version  of the edges
+    found    None if the view is of another version
+    sources  keys of the in-neighbours
+    """
+
+    version: int
+    view: View
+    found: Explanation | None = None
+    sources: pa.Array = None
+
+    def rows(self) -> Any:
+        """A row for each in-neighbour, for orjson."""
+        assert self.found is not None
+        return json_objects({"vertex": self.sources, "contribution": self.found.contributions})
+
+
 class Call(Protocol):
     """Pipeline.call."""
 
@@ -133,6 +154,27 @@ class EdgeReading:
             return NeighbourKeys(
                 writer.journal.version, found.degree, keys.keys(found.ids), found.weights
             )
+
+        return self._call(read)
+
+    def explain(
+        self, vertex: pa.Array, k: int, newest: Callable[[], View]
+    ) -> Future[ExplainedRank]:
+        """What the rank of the only key in the array `vertex` consists of, in the newest view.
+        Fails with UnknownVertex, and with InvalidValue for a vertex with too many in-edges.
+
+        Raises QueueFull.
+        """
+
+        def read(writer: Writer) -> ExplainedRank:
+            keys, version, view = writer.keyed.keys, writer.journal.version, newest()
+            if view.version != version:
+                return ExplainedRank(version, view)
+            identity = int(keys.lookup(vertex)[0])
+            if identity < 0:
+                raise UnknownVertex(self._graph, vertex[0].as_py())
+            found = writer.keyed.explain(identity, view.ranks, k)
+            return ExplainedRank(version, view, found, keys.keys(found.sources))
 
         return self._call(read)
 

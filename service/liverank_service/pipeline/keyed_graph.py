@@ -20,8 +20,10 @@ from liverank_gpu import (
     EdgeReader,
     Engine,
     EngineError,
+    Explanation,
     InvalidValue,
     OutOfMemory,
+    Ranks,
     ShardLost,
 )
 from liverank_service.errors import InvalidField
@@ -84,6 +86,10 @@ class KeyedGraph:
     def edge_reader(self) -> EdgeReader:
         """Reads its edges; they are in ids."""
         return self._engine.edge_reader
+
+    def explain(self, vertex: int, ranks: Ranks, k: int) -> Explanation:
+        """See liverank_gpu.Engine.explain."""
+        return self._engine.explain(vertex, ranks, k)
 
     def memory(self) -> dict[str, int]:
         """Bytes held in host memory, by purpose."""

@@ -305,6 +305,15 @@ def test_answers_of_a_server_are_tables_for_people(run: Any, url: str, triangle:
     assert out.splitlines()[0].split() == ["vertex", "d"]
     code, out, _ = run("ppr", "d", "--k", 1, *for_people)
     assert out.splitlines()[1].split()[:2] == ["1", "a"]
+    code, out, _ = run("explain", "a", "--k", 1, *for_people)
+    lines = [line.split() for line in out.splitlines()]
+    assert [line[:-1] for line in lines[:4]] == [["c"], ["1", "others"], ["teleport"], ["rank"]]
+    *parts, rank = (float(line[-1]) for line in lines[:4])
+    assert sum(parts) == pytest.approx(rank, abs=3e-6)
+    code, out, _ = run("explain", "d", *for_people, "--json")
+    explained = json.loads(out)
+    assert explained["contributions"] == []
+    assert explained["teleport"] == pytest.approx(explained["rank"], abs=1e-6)
 
 
 def test_a_large_file_is_loaded_in_batches(
@@ -485,6 +494,8 @@ def test_a_negative_integer_is_a_key(run: Any, url: str, arguments: tuple[str, .
     assert (code, "-5" in out) == (0, True)
     if "--" not in arguments:
         assert run("get", *arguments, *of) == (0, out, "")
+    code, out, _ = run("explain", *of, *arguments)
+    assert (code, "3" in out) == (0, True)
     code, out, _ = run("ppr", *of, "-k", "3", *arguments, "3", "-17=2.5")
     assert (code, "-17" in out) == (0, True)
 

@@ -86,11 +86,19 @@ def test_a_vertex_is_looked_up_by_keyboard(browser: Browser, server: Server) -> 
         assert text_of(page, "#vertex dl", "Place") == "2"
         expect(page.locator("#vertex .graph-node[data-seed]")).to_contain_text("leaf-00")
         expect(page.locator("#vertex .graph-edge").first).to_be_visible()
-        expect(page.locator(".neighbour-list li").first).to_contain_text("hub")
+        expect(page.locator(".neighbours .neighbour-list li").first).to_contain_text("hub")
 
         page.locator('#vertex .graph-node[data-vertex="hub"]').focus()
         page.keyboard.press("Enter")
         expect(page.locator(".vertex-name")).to_have_text("hub")
+        parts = server.http.get(f"/graphs/{graph}/explain/hub", params={"k": 6}).json()
+        givers = page.locator("#vertex .givers li")
+        expect(givers).to_have_count(8)
+        first = parts["contributions"][0]
+        expect(givers.nth(0)).to_contain_text(first["vertex"])
+        expect(givers.nth(0)).to_contain_text(f"{first['contribution']:.6f}")
+        expect(givers.nth(6)).to_contain_text(f"{parts['degree'] - 6} others")
+        expect(givers.nth(7)).to_contain_text(f"{parts['teleport']:.6f}")
         expect(page.locator("#vertex .plot canvas")).to_be_visible()
         send(server, graph, *[(f"more-{number}", "hub") for number in range(30)])
         expect(page.locator("#vertex dl div", has_text="Since opening")).to_contain_text("%")

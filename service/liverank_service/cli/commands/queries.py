@@ -123,6 +123,35 @@ def get(
 
 
 @app.command(cls=KeysCommand)
+def explain(
+    vertex: Annotated[
+        str, typer.Argument(metavar="VERTEX", help="The vertex's key; -5 is one too.")
+    ],
+    k: Count = 10,
+    graph: Graph = "default",
+    url: Url = DEFAULT_URL,
+    as_json: Json = False,
+) -> None:
+    """Asks a server which vertices give a vertex its rank."""
+    from liverank_service.cli import display
+
+    with client_of(url) as client:
+        answer = client.explain(graph, vertex, k)
+    if as_json:
+        display.print_json(answer)
+        return
+    others = answer.degree - len(answer.contributions)
+    parts = [
+        *((display.printable(each.vertex), each.contribution) for each in answer.contributions),
+        *([(f"{others:,} others", answer.rest)] if others else []),
+        ("teleport", answer.teleport),
+        ("rank", answer.rank),
+    ]
+    display.output().print(display.figures((name, f"{part:.8f}") for name, part in parts))
+    _print_provenance(answer.version, answer.error_bound)
+
+
+@app.command(cls=KeysCommand)
 def ppr(
     vertices: Annotated[
         list[str],

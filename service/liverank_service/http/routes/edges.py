@@ -10,7 +10,7 @@ import pyarrow as pa
 from fastapi import APIRouter, Query, Request, Response
 
 from liverank_service.catalog import Graph
-from liverank_service.errors import NotAnsweredInTime
+from liverank_service.errors import NotAnsweredInTime, NotPublishedInTime
 from liverank_service.http.body import count_places, read_body, release_body
 from liverank_service.http.conditional import (
     cache_headers,
@@ -18,14 +18,26 @@ from liverank_service.http.conditional import (
     not_modified,
     tagged_response,
 )
-from liverank_service.http.dependencies import Committed, OpenGraph, Timeout, Vertex, result_of
+from liverank_service.http.dependencies import (
+    Committed,
+    K,
+    OpenGraph,
+    Timeout,
+    Vertex,
+    result_of,
+)
 from liverank_service.http.exports import ExportResponse, in_copying_thread, start_export
 from liverank_service.http.negotiation import export_form
 from liverank_service.http.openapi import body_of, exported, problems
 from liverank_service.http.responses import FEW_ROWS, json_response
 from liverank_service.http.route import Route
 from liverank_service.http.routes.ranks import vertices_in
-from liverank_service.http.schemas import NeighborsAnswer, SubgraphAnswer, VerticesRequest
+from liverank_service.http.schemas import (
+    ExplainedAnswer,
+    NeighborsAnswer,
+    SubgraphAnswer,
+    VerticesRequest,
+)
 from liverank_service.queries.exports import edges_export
 from liverank_service.queries.model import MAX_K
 from liverank_service.vertex_keys import ARROW_TYPES, key_from_text
@@ -88,6 +100,58 @@ async def neighbors(
         return tagged_response(request, entity_tag(request, graph, f"{found.version}"), content)
 
     return respond() if len(found.keys) <= FEW_ROWS else await asyncio.to_thread(respond)
+
+
+@router.get(
+    "/graphs/{graph}/explain/{vertex:key}",
+    response_model=ExplainedAnswer,
+    responses=problems(404, 413, 422, 429, 504),
+)
+async def explain(
+    request: Request,
+    graph: OpenGraph,
+    vertex: Vertex,
+    _committed: Committed,
+    k: K = 10,
+    timeout: Timeout = 10.0,
+) -> Response:
+    """What the rank of one vertex consists of: ranks and edges of one version, read between two
+    batches. Waits for the ranks of batches that are not ranked yet.
+    """
+    kind = graph.options.keys
+    key = key_from_text(vertex, kind)
+    pipeline, vertices = graph.pipeline, pa.array([key], ARROW_TYPES[kind])
+    count_places(request, min(k, pipeline.view.vertices), "k")
+    committed = pipeline.committed
+    try:
+        async with asyncio.timeout(timeout):
+            while True:
+                reading = pipeline.edges.explain(vertices, k, lambda: pipeline.view)
+                read = await result_of(reading, graph, request)
+                if read.found is not None:
+                    break
+                committed = read.version
+                await result_of(pipeline.published(committed), graph, request)
+    except TimeoutError:
+        newest = pipeline.view.version
+        raise NotPublishedInTime("min_version", committed, newest, "published", timeout) from None
+    view, found = read.view, read.found
+
+    def respond() -> Response:
+        content = {
+            "vertex": key,
+            "rank": found.rank,
+            "version": view.version,
+            "revision": view.revision,
+            "error_bound": view.error_bound,
+            "teleport": found.base,
+            "degree": found.degree,
+            "contributions": read.rows(),
+            "rest": found.rest,
+        }
+        return tagged_response(request, entity_tag(request, graph, view.state), content)
+
+    return respond() if k <= FEW_ROWS else await asyncio.to_thread(respond)
 
 
 @router.post(

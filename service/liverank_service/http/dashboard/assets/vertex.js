@@ -1,6 +1,6 @@
-// One vertex: its rank since this page was opened, and the vertices that matter most to it.
+// One vertex: its rank since this page was opened, who gives it, and the vertices that matter most to it.
 
-import { graphPath, postJson } from "./api.js";
+import { getJson, graphPath, postJson } from "./api.js";
 import { announce, element, figures, find, vertexButton } from "./dom.js";
 import * as format from "./format.js";
 import { encodedKeys, keyOf } from "./json.js";
@@ -8,6 +8,7 @@ import { drawing } from "./neighbourhood.js";
 import { Plot } from "./plots.js";
 
 const NEIGHBOURS = 13; // the vertex itself is one of them
+const GIVERS = 6;
 
 export class VertexView {
   #page;
@@ -46,7 +47,7 @@ export class VertexView {
       this.#build(vertex);
       this.#show(rank);
       announce(`${vertex}: rank ${format.rank(rank)}`);
-      await this.#drawNeighbours(vertex, signal);
+      await this.#draw(vertex, signal);
     } catch (error) {
       if (!signal.aborted) this.#say("error", `The vertex could not be read: ${error.message}`);
     }
@@ -78,17 +79,20 @@ export class VertexView {
 
   #build(vertex) {
     this.figures = element("dl", { class: "summary small-summary" });
+    this.givers = element("div", { class: "givers" }, element("p", { class: "skeleton" }));
     this.neighbours = element("div", { class: "neighbours" }, element("p", { class: "skeleton tall" }));
     const plot = element("div", { class: "plot low" });
     const legend = element("ul", { class: "legend" });
     const again = element("button", { type: "button", class: "quiet" }, "Update");
-    again.addEventListener("click", () => this.#drawNeighbours(vertex, this.#stop.signal));
+    again.addEventListener("click", () => this.#draw(vertex, this.#stop.signal));
     this.asOf = element("span", { class: "aside" });
     this.box.replaceChildren(
       element("h3", { class: "vertex-name", title: vertex }, vertex),
       this.figures,
       plot,
       legend,
+      element("h3", {}, "Who gives this its rank"),
+      this.givers,
       element("div", { class: "card-head" }, element("h3", {}, "Nearest by personalized rank ", this.asOf), again),
       this.neighbours,
     );
@@ -111,6 +115,35 @@ export class VertexView {
       ["Place", place === null ? "below the list" : String(place)],
     ]);
     this.#plot.set([[...track.times], [...track.ranks]]);
+  }
+
+  async #draw(vertex, signal) {
+    await Promise.all([this.#showGivers(vertex, signal), this.#drawNeighbours(vertex, signal)]);
+  }
+
+  async #showGivers(vertex, signal) {
+    const path = graphPath(this.#page.graph, `/explain/${encodeURIComponent(vertex)}?k=${GIVERS}`);
+    try {
+      const { degree, contributions, rest, teleport } = await getJson(path, signal);
+      if (vertex !== this.#vertex) return;
+      const others = degree - contributions.length;
+      const rows = contributions.map((each) => [vertexButton(keyOf(each.vertex)), each.contribution]);
+      if (others > 0) rows.push([format.plural(others, "other"), rest]);
+      rows.push(["every vertex has", teleport]);
+      this.givers.replaceChildren(
+        element(
+          "ol",
+          { class: "neighbour-list" },
+          ...rows.map(([name, part]) =>
+            element("li", {}, element("span", {}, name), element("span", { class: "value" }, format.rank(part))),
+          ),
+        ),
+      );
+    } catch (error) {
+      if (signal.aborted) return;
+      const text = `What gives the rank could not be read: ${error.message}`;
+      this.givers.replaceChildren(element("p", { class: "error" }, text));
+    }
   }
 
   async #drawNeighbours(vertex, signal) {
