@@ -143,8 +143,7 @@ def ranks_of(snapshot: Snapshot, backend: Backend) -> Ranks:
         values = backend.xp.maximum(values, 0.0, out=values)  # as Engine.publish
         free = permutation.positions_of(snapshot.arrays.get("free", np.empty(0, np.int32)))
         numbers_of = (numbers["total"], numbers["error_bound"])
-        base = numbers["base"]
-        return Ranks(backend, permutation, values, *numbers_of, free, rhs_scale=base)
+        return Ranks(backend, permutation, values, *numbers_of, free, None, numbers["base"])
 
 
 def restore(snapshot: Snapshot, graph: DynamicGraph, iterate: GlobalIterate) -> None:

@@ -374,10 +374,11 @@ def rank_windowed(
         trace=trace,
         **solved.outcome,
     )
-    mass, xp = float(iterate.certificate.mass), graph.backend.xp
+    mass, xp, free = float(iterate.certificate.mass), graph.backend.xp, graph.free
+    rhs_scale = iterate.rhs_scale
     values = xp.maximum(iterate.values, 0.0, out=iterate.values)  # as Engine.publish
     return OutOfCoreRanks(
-        Ranks(graph.backend, graph.permutation, values, mass, error_bound, graph.free),
+        Ranks(graph.backend, graph.permutation, values, mass, error_bound, free, None, rhs_scale),
         result,
         graph.edges,
         len(stream.windows),

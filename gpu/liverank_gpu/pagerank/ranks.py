@@ -39,8 +39,8 @@ class Ranks:
         mass: float,
         error_bound: float,
         free: Array,
-        ties: RankTies | None = None,
-        rhs_scale: float = 0.0,
+        ties: RankTies | None,
+        rhs_scale: float,
     ) -> None:
         """values  values[n], y over positions: its own from now on
         mass    Σy

@@ -53,6 +53,31 @@ def test_batches_and_reads_are_those_of_one_device(sharded: Server, server: Serv
     assert sharded.http.get(f"{PATH}/ranks").status_code == 200
 
 
+def test_new_lists_and_parts_of_ranks_are_those_of_one_device(
+    sharded: Server, server: Server
+) -> None:
+    one = server.new_graph()
+    lists: list[Any] = [{"a": ["c", "d", "b"], "d": []}, {"a": ["b"], "d": ["a"]}]
+    counts: list[Any] = []
+    parts: list[Any] = []
+    for path, on in ((PATH, sharded), (one, server)):
+        on.http.post(f"{path}/batches", json={"insert": EDGES[:4], "vertices": ["lone"]})
+        for new in lists:
+            receipt = on.http.post(f"{path}/batches", json={"replace": new}).json()
+            counts.append([receipt[name] for name in ("inserted", "already_present", "deleted")])
+            found = [on.http.get(f"{path}/explain/{v}?k=1").json() for v in ("a", "c", "d", "lone")]
+            parts.append(found)
+    assert counts[:2] == counts[2:] == [[2, 1, 1], [1, 1, 2]]
+    for ours, theirs in zip(parts[:2], parts[2:], strict=True):
+        for found, expected in zip(ours, theirs, strict=True):
+            bound = found["error_bound"] + expected["error_bound"]
+            assert found["degree"] == expected["degree"]
+            for name in ("rank", "teleport", "rest"):
+                assert abs(found[name] - expected[name]) <= bound
+            given = sum(each["contribution"] for each in found["contributions"])
+            assert abs(found["teleport"] + given + found["rest"] - found["rank"]) <= bound
+
+
 QUERIES = [
     {"seeds": {"a": 1.0}, "k": 9, "damping": 0.5},
     {"seeds": {"a": 1.0, "lone": 3.0}, "k": 3, "method": "pull", "trace": True, "damping": 0.5},

@@ -65,7 +65,8 @@ def reset(connection: socket.socket) -> None:
 @pytest.mark.parametrize("end", [socket.socket.close, reset], ids=["closed", "reset"])
 @pytest.mark.parametrize("behind", [b"", LIVEZ * 10, b"GET /li"], ids=["", "requests", "a head"])
 @pytest.mark.parametrize(
-    "path", ["top", "ranks/a", "personalized/a", "watched/none", "neighbors/a", "edges"]
+    "path",
+    ["top", "ranks/a", "personalized/a", "watched/none", "neighbors/a", "explain/a", "edges"],
 )
 def test_a_wait_ends_with_its_connection(
     small: Server, path: str, behind: bytes, end: object
