@@ -6,7 +6,7 @@ docs/algorithm.md.
 
 from liverank_gpu.backends import limit_device_memory
 from liverank_gpu.columns import LARGEST_WEIGHT, LEAST_WEIGHT, MOST_HALF_LIVES
-from liverank_gpu.engine import Engine
+from liverank_gpu.engine import MAX_EXPLAINED, Engine
 from liverank_gpu.errors import (
     EXIT_DEVICE_LOST,
     BackendUnavailable,
@@ -70,6 +70,7 @@ __all__ = [
     "EXIT_DEVICE_LOST",
     "LARGEST_WEIGHT",
     "LEAST_WEIGHT",
+    "MAX_EXPLAINED",
     "METHODS",
     "MOST_HALF_LIVES",
     "PROGRAMS",

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from liverank_gpu.backends import backend_named
-from liverank_gpu.errors import ConcurrentUse, InvalidValue
+from liverank_gpu.errors import ConcurrentUse
 from liverank_gpu.graph.coalesce import CoalescedBatch
 from liverank_gpu.graph.dynamic_graph import DynamicGraph
 from liverank_gpu.graph.estimate import batch_purpose
@@ -462,16 +462,10 @@ class Engine:
 
         Raises UnknownVertex, InvalidValue for k below 0 and for more than MAX_EXPLAINED in-edges.
         """
-        if k < 0:
-            raise InvalidValue("k", k, "at least 0")
-        rank = float(ranks.of(np.array([vertex]))[0])
+        ranks.of(np.array([vertex]))
         with self._owned():
-            sources, walked = self.edge_reader.steps_to(vertex, MAX_EXPLAINED)
-        given = self.options.damping * ranks.of(sources) * walked
-        first = np.lexsort((sources, -given))[:k]
-        listed = given[first]
-        rest = float(np.delete(given, first).sum())
-        return Explanation(rank, ranks.base, len(sources), sources[first], listed, rest)
+            steps = self.edge_reader.steps_to(vertex, MAX_EXPLAINED)
+        return ranks.explain(vertex, steps, self.options.damping, k)
 
     def staging_buffer(self) -> StagingBuffer:
         """Memory for the next snapshot. Any thread may call this, concurrent with the owner."""

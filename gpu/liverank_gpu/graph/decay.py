@@ -277,15 +277,17 @@ class Decay(Generic[GraphT]):
 AnyDecay = Decay[Any]
 
 
-def half_lives(times: NDArray[np.float64], half_life: float) -> NDArray[np.float64]:
-    """Times in half-lives. Raises InvalidValue for one too far from 0."""
+def half_lives(
+    times: NDArray[np.float64], half_life: float, name: str = "times"
+) -> NDArray[np.float64]:
+    """Times in half-lives. Raises InvalidValue, with this name, for one too far from 0."""
     with np.errstate(over="ignore"):
         age = times / half_life
     wrong = np.flatnonzero(np.abs(age) > MOST_HALF_LIVES)
     if len(wrong):
         place = int(wrong[0])
         requirement = "within 2⁴⁰ half-lives of 0"
-        raise InvalidValue(f"times[{place}]", times[place].item(), requirement)
+        raise InvalidValue(f"{name}[{place}]", times[place].item(), requirement)
     return age
 
 

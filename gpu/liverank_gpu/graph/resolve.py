@@ -165,7 +165,7 @@ def _lowered(batch: EdgeBatch, edges: _Edges) -> ResolvedBatch:
     if half_life is not None:
         assert batch.delete_times is not None
         exponents, least = edges.reader.exponents(present.sources), _ROUNDING
-        ages = half_lives(batch.delete_times, half_life)[found]
+        ages = half_lives(batch.delete_times, half_life, "delete_times")[found]
         with np.errstate(over="ignore"):  # of far more than there is
             amounts[~whole] *= np.exp2(ages - exponents[place])[~whole]
     rest = present.weights - np.bincount(place, amounts, len(of_present))

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from liverank_gpu.errors import UnknownVertex
+from liverank_gpu.errors import InvalidValue, UnknownVertex
 from liverank_gpu.graph.vertices import VertexPermutation
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.device import Array
@@ -104,6 +104,26 @@ class Ranks:
         with self._backend.device.reading(self._written):
             vertices, values = self._permutation.top_k(self._values, last)
         return vertices[offset:], values[offset:] / self._mass
+
+    def explain(
+        self,
+        vertex: int,
+        steps: tuple[NDArray[np.int64], NDArray[np.float64]],
+        damping: float,
+        k: int,
+    ) -> Explanation:
+        """See Engine.explain. steps: of the graph of these ranks: see EdgeReader.steps_to"""
+        if k < 0:
+            raise InvalidValue("k", k, "at least 0")
+        rank = float(self.of(np.array([vertex]))[0])
+        sources, walked = steps
+        given = damping * self.of(sources) * walked
+        places = np.arange(len(given))
+        if k < len(given):  # those that may be among the first k, so that few are sorted
+            places = np.flatnonzero(given >= -np.partition(-given, k)[k])
+        first = places[np.lexsort((sources[places], -given[places]))[:k]]
+        rest = float(np.delete(given, first).sum())
+        return Explanation(rank, self.base, len(sources), sources[first], given[first], rest)
 
     def to_numpy(self) -> Ranking:
         """float64[id_limit], all ranks on the host; 0 for a free id."""

@@ -75,10 +75,12 @@ def _with_lists(body: bytes, kind: KeyKind, attributes: Attributes) -> EdgeColum
     try:
         replaced, found = replacements(lists, kind, attributes)
     except FormatError as error:
-        at = places[error.field.removeprefix("replace.")]
-        end, _, message = error.message.partition(": ")
-        name = f"{end}s" if end in ("target", *attributes.names) else "targets"
-        raise FormatError(name, at, f"item {error.index}: {message}") from None
+        at = places.get(error.field.removeprefix("replace."), 0)
+        name, _, message = error.message.partition(": ")
+        if name not in ("target", *attributes.names):
+            name, message = "target", error.message
+        place = "" if error.index is None else f"item {error.index}: "
+        raise FormatError(f"{name}s", at, f"{place}{message}") from None
     _refuse_rows(columns, edges, replaced)
     rows = Edges(columns.insert_sources, columns.insert_targets, columns.weights, columns.times)
     try:

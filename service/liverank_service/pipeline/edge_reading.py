@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from liverank_gpu import CapturedEdges, EdgeBlock, Explanation, StagingBuffer
+from liverank_gpu import MAX_EXPLAINED, CapturedEdges, EdgeBlock, StagingBuffer
 from liverank_service.errors import UnknownVertex
 from liverank_service.formats.encode import json_objects, json_tuples, json_values
 from liverank_service.pipeline.writer import Writer
@@ -86,23 +86,31 @@ class Subgraph:
 
 
 @dataclass(frozen=True, slots=True)
-class ExplainedRank:
-    """What the rank of a vertex in a view consists of.
+class StepsTo:
+    """How walks come to a vertex, by id, in one version; None if the view is of another.
 
-    version  of the edges
-    found    None if the view is of another version
-    sources  keys of the in-neighbours
+    found  see liverank_gpu.EdgeReader.steps_to
     """
 
     version: int
     view: View
-    found: Explanation | None = None
-    sources: pa.Array = None
+    vertex: int = -1
+    found: tuple[NDArray[np.int64], NDArray[np.float64]] | None = None
+    damping: float = 0.0
 
-    def rows(self) -> Any:
-        """A row for each in-neighbour, for orjson."""
+    def document(self, k: int) -> dict[str, Any]:
+        """What the rank of the vertex consists of, for orjson."""
+        view = self.view
         assert self.found is not None
-        return json_objects({"vertex": self.sources, "contribution": self.found.contributions})
+        parts = view.ranks.explain(self.vertex, self.found, self.damping, k)
+        sources = view.keys.keys(parts.sources)
+        return {
+            "rank": parts.rank,
+            "teleport": parts.base,
+            "degree": parts.degree,
+            "contributions": json_objects({"vertex": sources, "contribution": parts.contributions}),
+            "rest": parts.rest,
+        }
 
 
 class Call(Protocol):
@@ -157,24 +165,22 @@ class EdgeReading:
 
         return self._call(read)
 
-    def explain(
-        self, vertex: pa.Array, k: int, newest: Callable[[], View]
-    ) -> Future[ExplainedRank]:
-        """What the rank of the only key in the array `vertex` consists of, in the newest view.
-        Fails with UnknownVertex, and with InvalidValue for a vertex with too many in-edges.
+    def steps_to(self, vertex: pa.Array, newest: Callable[[], View]) -> Future[StepsTo]:
+        """How walks come to the only key in the array `vertex`, if the edges are of the newest
+        view. Fails with UnknownVertex, and with InvalidValue for a vertex with too many in-edges.
 
         Raises QueueFull.
         """
 
-        def read(writer: Writer) -> ExplainedRank:
-            keys, version, view = writer.keyed.keys, writer.journal.version, newest()
+        def read(writer: Writer) -> StepsTo:
+            keyed, version, view = writer.keyed, writer.journal.version, newest()
             if view.version != version:
-                return ExplainedRank(version, view)
-            identity = int(keys.lookup(vertex)[0])
+                return StepsTo(version, view)
+            identity = int(keyed.keys.lookup(vertex)[0])
             if identity < 0:
                 raise UnknownVertex(self._graph, vertex[0].as_py())
-            found = writer.keyed.explain(identity, view.ranks, k)
-            return ExplainedRank(version, view, found, keys.keys(found.sources))
+            found = keyed.edge_reader.steps_to(identity, MAX_EXPLAINED)
+            return StepsTo(version, view, identity, found, keyed.damping)
 
         return self._call(read)
 

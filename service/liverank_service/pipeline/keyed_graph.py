@@ -20,10 +20,8 @@ from liverank_gpu import (
     EdgeReader,
     Engine,
     EngineError,
-    Explanation,
     InvalidValue,
     OutOfMemory,
-    Ranks,
     ShardLost,
 )
 from liverank_service.errors import InvalidField
@@ -87,9 +85,10 @@ class KeyedGraph:
         """Reads its edges; they are in ids."""
         return self._engine.edge_reader
 
-    def explain(self, vertex: int, ranks: Ranks, k: int) -> Explanation:
-        """See liverank_gpu.Engine.explain."""
-        return self._engine.explain(vertex, ranks, k)
+    @property
+    def damping(self) -> float:
+        """Of the graph's ranks."""
+        return self._engine.options.damping
 
     def memory(self) -> dict[str, int]:
         """Bytes held in host memory, by purpose."""

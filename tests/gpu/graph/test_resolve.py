@@ -220,6 +220,20 @@ def test_a_sum_that_is_too_large_names_the_insertion(backend: Backend) -> None:
     assert engine.edge_weights().tolist() == np.array([3e38, 2.0], np.float32).tolist()
 
 
+def test_a_time_of_what_is_taken_is_named(backend: Backend) -> None:
+    engine = Engine(Options(weighted=True, half_life=1.0), backend)
+    batch = EdgeBatch(
+        delete_sources=np.zeros(2, np.int64),
+        delete_targets=np.ones(2, np.int64),
+        on_conflict="add",
+        delete_weights=np.ones(2, np.float32),
+        delete_times=np.array([0.0, 1e30]),
+    )
+    with pytest.raises(InvalidValue) as refused:
+        engine.apply(batch)
+    assert refused.value.field == "delete_times[1]"
+
+
 def test_a_replaced_vertex_that_is_removed_has_the_new_list_alone(backend: Backend) -> None:
     engine = Engine(Options(), backend)
     engine.apply(EdgeBatch.of(insert=[(0, 1), (0, 2), (1, 0), (3, 0)]))

@@ -114,7 +114,7 @@ def test_what_cannot_be_explained_is_refused(
 def test_too_many_in_edges_are_refused(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     path = server.new_graph()
     post(server, path, json={"insert": [["a", "b"], ["c", "b"]]})
-    monkeypatch.setattr("liverank_gpu.engine.MAX_EXPLAINED", 1)
+    monkeypatch.setattr("liverank_service.pipeline.edge_reading.MAX_EXPLAINED", 1)
     problem = server.http.get(f"{path}/explain/b").json()
     assert (problem["status"], problem["field"]) == (422, "vertex")
     assert "at most 1 in-edges, this has 2" in problem["detail"]

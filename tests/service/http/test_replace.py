@@ -184,6 +184,7 @@ LINES = b"""{"source": "x", "target": "y", "weight": 1}
     ("line", "field", "index", "said"),
     [
         (b'{"replace": "a", "targets": ["b", ""], "weights": [1, 1]}', "targets", 2, "item 1: expected a non-empty string"),
+        (b'{"replace": "a", "targets": ["b", ["c", 1]]}', "targets", 2, "item 1: expected a key, got an array"),
         (b'{"replace": "a", "targets": ["b", "c"], "weights": [1, -2]}', "weights", 2, "item 1: expected a finite number above 0"),
         (b'{"replace": "a", "targets": ["b"], "weights": [1, 2]}', "weights", 2, "expected as many items as in targets, got 2"),
         (b'{"replace": "a", "targets": "b"}', "targets", 2, "expected an array, got the string"),

@@ -31,7 +31,7 @@ from liverank_service.http.negotiation import export_form
 from liverank_service.http.openapi import body_of, exported, problems
 from liverank_service.http.responses import FEW_ROWS, json_response
 from liverank_service.http.route import Route
-from liverank_service.http.routes.ranks import vertices_in
+from liverank_service.http.routes.ranks import published, vertices_in
 from liverank_service.http.schemas import (
     ExplainedAnswer,
     NeighborsAnswer,
@@ -126,7 +126,7 @@ async def explain(
     try:
         async with asyncio.timeout(timeout):
             while True:
-                reading = pipeline.edges.explain(vertices, k, lambda: pipeline.view)
+                reading = pipeline.edges.steps_to(vertices, lambda: pipeline.view)
                 read = await result_of(reading, graph, request)
                 if read.found is not None:
                     break
@@ -138,20 +138,10 @@ async def explain(
     view, found = read.view, read.found
 
     def respond() -> Response:
-        content = {
-            "vertex": key,
-            "rank": found.rank,
-            "version": view.version,
-            "revision": view.revision,
-            "error_bound": view.error_bound,
-            "teleport": found.base,
-            "degree": found.degree,
-            "contributions": read.rows(),
-            "rest": found.rest,
-        }
+        content = {"vertex": key, **published(view), **read.document(k)}
         return tagged_response(request, entity_tag(request, graph, view.state), content)
 
-    return respond() if k <= FEW_ROWS else await asyncio.to_thread(respond)
+    return respond() if len(found[0]) <= FEW_ROWS else await asyncio.to_thread(respond)
 
 
 @router.post(
