@@ -79,18 +79,19 @@ def batch_of(table: pa.Table, kind: KeyKind, attributes: Attributes) -> EdgeColu
     }
     readers = {name: read for name, read in readers.items() if name in names}
     lowers = _subtracting(table, deletes, attributes)
-    given = {}
+    given, taken = {}, {}
     for name, read in readers.items():
         others = lowers if attributes.subtracts(name) else None
         _refuse_surplus(table, name, inserts, others)
-        given[name] = _of_rows(table, name, inserts, read)
-    taken = {}
-    for name, read in readers.items():
-        given_to = pc.and_(lowers, combined(table[name]).is_valid())
-        if attributes.subtracts(name) and pc.any(given_to).as_py():
-            _require_all(name, lowers, given_to)
+        is_given = combined(table[name]).is_valid()
+        taken_from = pc.and_(lowers, is_given)
+        if others is not None and pc.any(taken_from).as_py():
+            _require_all(name, lowers, taken_from)
             found = _of_rows(table, name, lowers, read)
             taken[name] = spread(found, _mask(lowers)).filter(deletes)
+            if not pc.any(pc.and_(inserts, is_given)).as_py():
+                continue  # the column is there for deletions
+        given[name] = _of_rows(table, name, inserts, read)
     return EdgeColumns(
         sources.filter(inserts),
         targets.filter(inserts),

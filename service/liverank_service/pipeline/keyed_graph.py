@@ -148,7 +148,8 @@ class KeyedGraph:
             change = self._engine.apply(decided)
         except BaseException as error:
             self._keys.undo(before)
-            if isinstance(error, InvalidValue) and error.field.endswith("]"):
+            # what deletions take away was checked when the batch was decoded
+            if isinstance(error, InvalidValue) and _names_insertion(error):
                 raise _of_insertion(error, columns) from None
             raise
         self.sets.members = members
@@ -335,6 +336,10 @@ def _weights(columns: EdgeColumns) -> pa.Array:
 def _filled(column: pa.Array | None, value: float) -> NDArray[Any] | None:
     """The numbers of a column, `value` for null."""
     return None if column is None else column.fill_null(value).to_numpy()
+
+
+def _names_insertion(error: InvalidValue) -> bool:
+    return error.field.endswith("]") and not error.field.startswith("delete_")
 
 
 def _of_insertion(error: InvalidValue, columns: EdgeColumns) -> InvalidField:

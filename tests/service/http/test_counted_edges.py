@@ -253,6 +253,19 @@ def test_by_the_wall_clock_a_weight_without_a_time_is_taken_as_it_is_now(server:
     assert (receipt["lowered"], receipt["deleted"]) == (1, 1)
 
 
+@pytest.mark.parametrize("form", FORMS[2:])
+def test_insertions_beside_have_weights_and_times_of_their_own(server: Server, form: str) -> None:
+    path = server.new_graph(weighted=True, half_life=1e12)
+    first: list[Row] = [("a", "b", "insert", 3.0, 1.0), ("a", "c", "insert", 3.0, 1.0)]
+    post(server, path, params=ADD, **request_of(form, first, decays=True))
+    rows: list[Row] = [("a", "d", "insert", None, None), ("a", "b", "delete", 2.0, 1.0)]
+    receipt = post(server, path, params=ADD, **request_of(form, rows, decays=True))
+    assert (receipt["inserted"], receipt["lowered"]) == (1, 1)
+    weights = edges_of(server, path)
+    assert weights["a", "b"] / weights["a", "c"] == pytest.approx(1 / 3)
+    assert weights["a", "d"] / weights["a", "c"] == pytest.approx(1 / 3, rel=2e-3)
+
+
 def test_operations_are_counted_where_all_are(server: Server) -> None:
     path = server.new_graph(weighted=True)
     post(server, path, json={"insert": [["a", "b", 3]]})
