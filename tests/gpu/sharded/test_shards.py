@@ -410,6 +410,7 @@ BESIDE_THE_GRAPH = {
     "personalized",
     "personalized_many",
     "decide",
+    "explain",
     "watch",
     "step",
     "end_stage",
