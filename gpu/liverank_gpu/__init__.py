@@ -64,6 +64,7 @@ from liverank_gpu.types import (
     PersonalizedQuery,
     Result,
     Storage,
+    ViewQuery,
 )
 
 __all__ = [
@@ -131,6 +132,7 @@ __all__ = [
     "TraceStep",
     "UnknownVertex",
     "VertexProgram",
+    "ViewQuery",
     "Workers",
     "limit_device_memory",
     "proven_descents",

@@ -53,7 +53,8 @@ from liverank_gpu.pagerank.strategies import (
 from liverank_gpu.personalized.batch import Queries, QueryBatch
 from liverank_gpu.personalized.iterate import WorkspacePool
 from liverank_gpu.personalized.query import QueryContext
-from liverank_gpu.personalized.resolve import AnyQuery, ResolvedQuery
+from liverank_gpu.personalized.resolve import AnyQuery, ResolvedQuery, ResolvedView
+from liverank_gpu.personalized.views import Views
 from liverank_gpu.personalized.watched import Registration
 from liverank_gpu.programs.answer import Answer
 from liverank_gpu.programs.running import AnyProgram, Programs
@@ -70,6 +71,7 @@ from liverank_gpu.types import (
     Ranking,
     Result,
     Unconverged,
+    ViewQuery,
 )
 
 
@@ -214,6 +216,7 @@ class Engine:
             self.edge_reader = EdgeReader(self._graph)
             self._iterate = GlobalIterate(self._graph, options)
             self._queries = group.queries(self._graph, self._iterate, self._vertices)
+            self._views = Views(self._queries.context)
             self.programs = Programs(self._graph)
             self._timer = StageTimer(self._backend.device)
             self._unfollowed: GraphUpdate | None = None
@@ -337,6 +340,7 @@ class Engine:
                 # the batch stands; the next solve computes the residual, in arrays that it has
                 self._iterate.invalidate()
             self._queries.perturb(update)
+            self._views.perturb(update)
             self.programs.follow(update)
         self._graph.scale_rows()
 
@@ -545,23 +549,34 @@ class Engine:
         and OutOfMemory if its vectors would not fit; then nothing changes.
         """
         with self._owned():
-            registration = self.register(name, query)
-            try:
-                while not registration.done:
-                    self.step(registration)
-                self.keep(registration)
-            finally:
-                self.close(registration)
+            self._solve_first(name, query)
 
-    def register(self, name: str, query: PersonalizedQuery) -> Registration:
-        """The same, to be run by `step`, then to be kept and closed. Raises as `watch`."""
+    def _solve_first(self, name: str, query: PersonalizedQuery | ViewQuery) -> None:
+        registration = self.register(name, query)
+        try:
+            while not registration.done:
+                self.step(registration)
+            self.keep(registration)
+        finally:
+            self.close(registration)
+
+    def register(self, name: str, query: PersonalizedQuery | ViewQuery) -> Registration:
+        """The same, to be run by `step`, then to be kept and closed; or the same of `put_view`.
+        Raises as they do.
+        """
         with self._owned():
-            return self._queries.register(name, query)
+            if isinstance(query, PersonalizedQuery):
+                return self._queries.register(name, query)
+            asked = ResolvedView.of_view(self._graph.ids, self.options, query)
+            registration = Registration(self._queries.context, name, asked)
+            self._queries.running.append(registration)
+            return registration
 
     def keep(self, registration: Registration) -> None:
-        """Watches a solved query, in place of another of its name."""
+        """Watches a solved query, or keeps a view, in place of another of its name."""
         with self._owned():
-            self._queries.watched.keep(registration)
+            is_view = isinstance(registration.asked, ResolvedView)
+            (self._views if is_view else self._queries.watched).keep(registration)
 
     def restrict(self, name: str, among: NDArray[np.integer[Any]]) -> None:
         """Changes what a watched query is among, at the next refresh: int64[…], ids, at least one.
@@ -587,6 +602,49 @@ class Engine:
         with self._owned():
             self._queries.watched.refresh()
 
+    def put_view(self, name: str, view: ViewQuery) -> None:
+        """Ranks all vertices for a teleport distribution of its own, and keeps these ranks fresh
+        from now on. A view of this name goes on from where it is, unless its damping is another.
+        Raises InvalidValue, and OutOfMemory if its vectors would not fit; then nothing changes.
+        """
+        with self._owned():
+            if not self.change_view(name, view):
+                self._solve_first(name, view)
+
+    def change_view(self, name: str, view: ViewQuery) -> bool:
+        """Gives a view other seeds, another target or another refresh, and solves it if it is due.
+        False, and nothing is done, if there is none of this name and damping. Raises InvalidValue.
+        """
+        with self._owned():
+            asked = ResolvedView.of_view(self._graph.ids, self.options, view)
+            return self._views.change(name, asked)
+
+    @property
+    def views(self) -> list[str]:
+        """Names of the views."""
+        return self._views.names
+
+    def view(self, name: str, *, solve: bool = True) -> Ranks:
+        """All ranks of a view, with their bound for the graph as it is now.
+
+        solve  whether it is solved first, if that is due: see ViewQuery.refresh
+
+        Raises KeyError, OutOfMemory if it could not be brought up to date, UnknownVertex if all its
+        seeds were removed.
+        """
+        with self._owned():
+            return self._views.ranks(name, solve=solve)
+
+    def remove_view(self, name: str) -> None:
+        """Forgets a view, if there is one of this name."""
+        with self._owned():
+            self._views.remove(name)
+
+    def refresh_views(self) -> None:
+        """Brings the views up to date with everything applied, as far as that is due."""
+        with self._owned():
+            self._views.refresh()
+
     def run(
         self,
         program: AnyProgram,
@@ -611,7 +669,10 @@ class Engine:
 
     def memory(self) -> dict[str, int]:
         """Bytes held on the backend's device, by purpose."""
-        held = {"ranks": self._iterate.nbytes, "personalized": self._queries.nbytes}
+        held = {
+            "ranks": self._iterate.nbytes,
+            "personalized": self._queries.nbytes + self._views.nbytes,
+        }
         return self._graph.memory() | held | {"programs": self.programs.nbytes}
 
     @property

@@ -396,6 +396,32 @@ class PersonalizedQuery:
     zeros: bool = False
 
 
+Refresh = Literal["batch", "read"] | float
+"""When a view is brought to its target: see ViewQuery."""
+
+
+@dataclass(frozen=True, slots=True)
+class ViewQuery:
+    """A view: ranks of all vertices for a teleport distribution of its own.
+
+    seeds         integer[s], ids to teleport to; the weights of repeats add up. None: all vertices
+                  alike, those that join later too
+    weights       float64[s], finite and not negative, not all 0; None for equal weights
+    target_error  L1, in (0, 2]; None for the graph's own
+    damping       α in (0, 1); None for the graph's own
+    refresh       when it is solved, if its error bound has passed the target. ``batch``: by
+                  `Engine.refresh_views`, and when it is read; ``read``: when it is read; a number
+                  of seconds, finite and above 0: by both, but no sooner than so long after it last
+                  met its target. Its bound is of the graph as it is in any case
+    """
+
+    seeds: NDArray[np.integer[Any]] | None
+    weights: Ranking | None = None
+    target_error: float | None = None
+    damping: float | None = None
+    refresh: Refresh = "batch"
+
+
 @dataclass(frozen=True, slots=True)
 class Personalized:
     """The answer to one personalized query: the vertices of highest rank, of those it is about,

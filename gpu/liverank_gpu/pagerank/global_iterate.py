@@ -24,7 +24,6 @@ from liverank_gpu.pagerank.iterate import (
     transition_error,
     workspace_bytes,
 )
-from liverank_gpu.trace import TraceStep
 from liverank_gpu.types import Options, Ranking
 
 _RECOMPUTE_EVERY = 8
@@ -75,7 +74,7 @@ class GlobalIterate(Iterate):
     def __init__(self, graph: RankedGraph, options: Options) -> None:
         super().__init__(graph, options, Certificate(options.damping))
         self.workspace = Workspace(graph.backend, "ranks")
-        self.trace: list[TraceStep] | None = None
+        self.trace = None
         self.solved = False
         self._limit = self._cursor = self._updates = self.unguessable = self.cyclic = 0
         # free ids that Σy does not contain; and Σy when it was last summed, or more

@@ -40,6 +40,7 @@ from liverank_gpu.pagerank.certificate import (
     gather_roundoff,
     strength_roundoff,
 )
+from liverank_gpu.trace import TraceStep
 from liverank_gpu.types import Options
 
 # ---- what a solve reads of a graph, whatever holds its lists ----
@@ -226,10 +227,10 @@ class Workspace:
         residual.listed, residual.floor = count, _BELOW_ALL
 
     def drop_list(self) -> None:
-        """Gives up the list of all nonzero entries."""
+        """Gives up the candidate list."""
         if self.lists_all:
             self.residual.marks[self.listed] = 0
-            self.residual.listed, self.residual.floor = 0, np.inf
+        self.residual.listed, self.residual.floor = 0, np.inf
 
     def clear(self) -> None:
         """Zero again: at the listed vertices, or everywhere if nothing is listed."""
@@ -394,9 +395,11 @@ class Iterate(ABC):
     stale        whether r is unknown
     residual_id  stands for the residual as it is: a new object after each change
     of_query     whether it is of a query
+    trace        what solves do is added to it; None if it is not recorded
     """
 
     of_query: ClassVar[bool] = False
+    trace: list[TraceStep] | None = None
 
     def __init__(self, graph: RankedGraph, options: Options, certificate: Certificate) -> None:
         self.graph = graph

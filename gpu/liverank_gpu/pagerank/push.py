@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from liverank_gpu.operations.residual import SelectCandidates
-from liverank_gpu.pagerank.global_iterate import GlobalIterate
+from liverank_gpu.pagerank.iterate import Iterate
 from liverank_gpu.trace import TraceStep
 
 _FIRST_THRESHOLD = 1e3
@@ -29,22 +29,22 @@ _ROUND_SWEEPS = 0.7
 """The most that one work-list may cost, in sweeps."""
 
 
-def push_to_target(iterate: GlobalIterate) -> tuple[int, int]:
-    """Pushes until the error bound meets the target or sweeping is cheaper.
+def push_to_target(iterate: Iterate, target_error: float) -> tuple[int, int]:
+    """Pushes until the error bound is at most `target_error` or sweeping is cheaper.
 
     Returns the rounds of work-lists and the number of distinct vertices pushed.
     """
     graph, options, residual = iterate.graph, iterate.options, iterate.workspace.residual
     certificate, costs = iterate.certificate, graph.backend.costs
-    goal = certificate.residual_goal(options.target_error)
-    unit = _unit(iterate)
+    goal = certificate.residual_goal(target_error)
+    unit = _unit(iterate, target_error)
     threshold, sweep_cost = _FIRST_THRESHOLD * unit, iterate.sweep_cost
     budget = _SPARSE_SWEEPS * sweep_cost
     round_edges = int(_ROUND_SWEEPS * sweep_cost / costs.pushed_edge)
     rounds = vertices = 0
     while goal > 0.0 and _remaining(iterate) > goal * certificate.mass:
         if residual.floor == np.inf:
-            select_candidates(iterate)
+            select_candidates(iterate, target_error)
             budget -= graph.ids.limit
         pushed = iterate.push(
             goal,
@@ -85,22 +85,21 @@ def push_to_target(iterate: GlobalIterate) -> tuple[int, int]:
     return rounds, vertices
 
 
-def select_candidates(iterate: GlobalIterate) -> None:
+def select_candidates(iterate: Iterate, target_error: float) -> None:
     """Lists what pushes may begin with: a pass over the vertices."""
     residual = iterate.workspace.residual
     # at most `room` entries can be above ‖r‖₁ / room; a shard without vertices has none
     floor = iterate.certificate.residual_l1 / max(1, len(residual.candidates))
-    floor = max(_FIRST_FLOOR * _unit(iterate), floor)
+    floor = max(_FIRST_FLOOR * _unit(iterate, target_error), floor)
     iterate.graph.backend.run(SelectCandidates(residual, floor))
 
 
-def _unit(iterate: GlobalIterate) -> float:
+def _unit(iterate: Iterate, target_error: float) -> float:
     """θ at which the target is certainly met."""
-    options = iterate.options
-    scale = options.target_error * (1.0 - options.damping)
+    scale = target_error * (1.0 - iterate.options.damping)
     return float(scale * iterate.certificate.mass / iterate.graph.ids.count)
 
 
-def _remaining(iterate: GlobalIterate) -> float:
+def _remaining(iterate: Iterate) -> float:
     certificate = iterate.certificate
     return float(certificate.residual_l1 + abs(certificate.residual_sum))

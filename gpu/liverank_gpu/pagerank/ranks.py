@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -65,6 +66,12 @@ class Ranks:
         self._permutation = permutation
         self._values = values
         self._mass = mass
+
+    def bounded(self, error_bound: float) -> Ranks:
+        """The same ranks with another bound, for another graph."""
+        same = copy(self)
+        same.error_bound = error_bound
+        return same
 
     def of(self, vertices: NDArray[np.integer[Any]]) -> Ranking:
         """float64[len(vertices)]: the rank of each id. Raises UnknownVertex for an id that is not
@@ -133,6 +140,11 @@ class Ranks:
             ranks = values.astype(np.float64) / self._mass
         ranks[ranks == _FREE] = 0.0
         return ranks
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes on the device."""
+        return int(self._values.nbytes)
 
     def warm_up(self) -> None:
         """Compiles what readers use, so that none waits for it."""

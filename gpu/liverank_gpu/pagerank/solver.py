@@ -144,7 +144,7 @@ class AcceleratedSolver:
         iterate.workspace.residual.solve += 1
         rounds = touched = 0
         if not from_nothing:  # else pushing would give closed classes a part in the residual
-            rounds, touched = push_to_target(iterate)
+            rounds, touched = push_to_target(iterate, iterate.options.target_error)
         swept = sweep_to_target(iterate, most - rounds, from_nothing=from_nothing)
         if swept.sweeps:
             touched = iterate.graph.ids.count
@@ -233,7 +233,8 @@ def improve(iterate: GlobalIterate) -> tuple[float, bool]:
     solved = Solved(swept.sweeps, iterate.graph.ids.count, swept.converged)
     _, bound = gate.passed(iterate, solved)
     if iterate.workspace.residual.floor == np.inf:
-        select_candidates(iterate)  # what a batch changes is listed from now on
+        # what a batch changes is listed from now on
+        select_candidates(iterate, iterate.options.target_error)
     return bound, target < bound < iterate.options.damping * before
 
 

@@ -13,7 +13,7 @@ from liverank_gpu.errors import InvalidValue
 from liverank_gpu.graph.dynamic_graph import DynamicGraph
 from liverank_gpu.graph.vertices import looked_up
 from liverank_gpu.operations.device import Array
-from liverank_gpu.operations.residual import PushResult, ResidualDelta
+from liverank_gpu.operations.residual import PushResult, ResidualDelta, Scatter
 from liverank_gpu.operations.sweeps import ComputeContributions, ComputeResidual, SubtractAt
 from liverank_gpu.pagerank.certificate import UNIT_ROUNDOFF, Certificate
 from liverank_gpu.pagerank.iterate import (
@@ -80,6 +80,16 @@ class Seeds:
             summed = np.bincount(place_of, weights=given)
         kept = summed > 0.0
         return cls(distinct[kept], summed[kept] / summed.sum())
+
+    def without(self, removed: NDArray[np.int64]) -> Seeds | None:
+        """The seeds but for these ids (ascending): itself if none is a seed, None if all are."""
+        left = ~np.isin(self.vertices, removed)
+        if left.all():
+            return self
+        if not left.any():
+            return None
+        weights = self.weights[left]
+        return Seeds(self.vertices[left], weights / weights.sum())
 
     def weights_at(self, vertices: NDArray[np.int64]) -> Ranking:
         """float64[k]: the weights of these ids, 0 for those that are no seeds."""
@@ -191,11 +201,14 @@ class PersonalizedIterate(Iterate):
         self._packed: tuple[Array, Array, Array] | None = None
         self._begin()
 
+    def _place_seeds(self) -> None:
+        self.positions, here = self.vertices.rows_of(self.seeds.vertices)
+        self._weights = self.graph.backend.device.to_device(self.seeds.weights)[here]
+
     def _begin(self) -> None:
         """y = 0, r = β·s."""
         # positions may be others at each restart: a batch may permute the graph
-        self.positions, here = self.vertices.rows_of(self.seeds.vertices)
-        self._weights = self.graph.backend.device.to_device(self.seeds.weights)[here]
+        self._place_seeds()
         self.residual_id = object()
         self.rhs_scale = 1.0 - self.options.damping
         self.certificate.transition_error = transition_error(self.graph)
@@ -213,6 +226,32 @@ class PersonalizedIterate(Iterate):
         self.workspace.clear()
         self.workspace.extend(self.graph.vertices)
         self._begin()
+
+    def change_seeds(self, seeds: Seeds) -> None:
+        """Makes b = s', other seeds: r += β'·s' - β·s, at the vertices where that is not 0."""
+        device, before = self.graph.backend.device, self.seeds
+        self.seeds = seeds
+        if self.rhs_scale <= 0.0:
+            self.restart()
+            return
+        vertices = np.union1d(before.vertices, seeds.vertices)
+        old, weights = self.rhs_scale * before.weights_at(vertices), seeds.weights_at(vertices)
+        scale = _scale_that_stays(old, weights, self.rhs_scale)
+        new = scale * weights
+        largest = np.maximum(old, new)
+        # weights that were given as before differ by rounding of the normalised ones
+        changed = np.flatnonzero(np.abs(new - old) > 8.0 * UNIT_ROUNDOFF * largest)
+        rows, here = self.vertices.rows_of(vertices[changed])
+        steps = device.to_device(new[changed] - old[changed])[here]
+        none, nothing = self.positions[:0], steps[:0]
+        self._place_seeds()
+        self.rhs_scale = scale
+        if len(changed):
+            residual = self.workspace.residual
+            scatter = Scatter(self.graph.view, residual, none, nothing, rows, steps)
+            self.add(self.graph.backend.run(scatter))
+        self.certificate.add_error(8.0 * UNIT_ROUNDOFF * float(largest.sum()))
+        self.residual_id = object()
 
     def _extend(self) -> None:
         self.workspace.extend(self.graph.vertices)
@@ -365,3 +404,18 @@ class PersonalizedIterate(Iterate):
         if self._packed is not None:
             return sum(int(array.nbytes) for array in self._packed)
         return self.workspace.nbytes
+
+
+def _scale_that_stays(old: Ranking, weights: Ranking, scale: float) -> float:
+    """β' for other seeds: what makes Σ|β'·s' - β·s| least, so that what is given the same weights
+    as before keeps its part of r; the weighted median of the quotients. As before, where that is
+    far from it: Σy would be, too.
+
+    old      float64[k], β·s; weights  float64[k], s'
+    """
+    given = weights > 0.0
+    quotients = old[given] / weights[given]
+    order = np.argsort(quotients)
+    reached = np.cumsum(weights[given][order])
+    median = float(quotients[order[np.searchsorted(reached, 0.5 * reached[-1])]])
+    return median if 0.5 * scale <= median <= 2.0 * scale else scale

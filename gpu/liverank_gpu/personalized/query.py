@@ -27,6 +27,8 @@ from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.graph import GraphUpdate
 from liverank_gpu.pagerank.certificate import StallRule
 from liverank_gpu.pagerank.places import CHECK, GraphVertices
+from liverank_gpu.pagerank.push import push_to_target
+from liverank_gpu.pagerank.ranks import Ranks
 from liverank_gpu.personalized.certified_top_k import CertifiedTopK, certified_top_k
 from liverank_gpu.personalized.forecast import (
     DOUBT,
@@ -41,7 +43,7 @@ from liverank_gpu.personalized.gate import Gate
 from liverank_gpu.personalized.iterate import SEED_CORRECTION, PersonalizedIterate, WorkspacePool
 from liverank_gpu.personalized.resolve import ResolvedQuery
 from liverank_gpu.trace import Trace, TraceStep
-from liverank_gpu.types import Options, Personalized
+from liverank_gpu.types import LARGEST_ERROR, Options, Personalized
 
 _CALL, _GROWTH = 1.0 / 64.0, 0.25
 """A call of a push costs this part of what it is compared with, or this part of what all calls did
@@ -184,9 +186,32 @@ class Query:
         """Follows a batch. Raises UnknownVertex if it removed a seed."""
         self.query = self.query.after(update.removed)
         self.iterate.perturb(update)
+        self._follow()
+
+    def change(self, query: ResolvedQuery) -> None:
+        """Goes on as another query of the same damping: its seeds are others, or its target."""
+        self.query = query
+        if self.iterate.seeds is not query.seeds:
+            self.iterate.change_seeds(query.seeds)
+        self._follow()
+
+    def _follow(self) -> None:
         self.done = False
         self.push_forecast = PushForecast(self._forecast, self._bound)
         self._forget_progress()
+
+    def push_dense(self) -> None:
+        """Where every vertex may have a residual, pushes the largest, as long as that is cheaper
+        than sweeps.
+        """
+        residual, target = self.iterate.workspace.residual, self.query.target_error
+        if self.iterate.certificate.mass > 0.0:
+            residual.solve += 1
+            rounds, _ = push_to_target(self.iterate, target)
+            self.iterations += rounds
+            self._pushed = self._pushed or rounds > 0
+            self.done = self.iterate.error_bound <= target
+            self._forget_progress()
 
     def suspend(self) -> None:
         """Gives the workspace back until `continue_alone`; not if it is dense."""
@@ -427,6 +452,14 @@ class Query:
             else None,
             refused=self.refused,
         )
+
+    def ranks(self) -> Ranks:
+        """All ranks now, published."""
+        iterate = self.iterate
+        graph = iterate.graph
+        values = graph.backend.xp.maximum(iterate.workspace.values, 0.0)
+        bound, divisor = min(LARGEST_ERROR, iterate.error_bound), self._gate.divisor()
+        return Ranks(graph.backend, graph.permutation, values, divisor, bound, graph.free)
 
     def close(self) -> None:
         """Gives the workspace back."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,16 @@ from liverank_gpu.errors import InvalidValue, UnknownVertex
 from liverank_gpu.graph.vertices import VertexIds
 from liverank_gpu.pagerank.places import ProvenPlaces, SettledTarget
 from liverank_gpu.personalized.iterate import Seeds
-from liverank_gpu.types import REMOVED, Form, Options, Personalized, PersonalizedQuery, Ranking
+from liverank_gpu.types import (
+    REMOVED,
+    Form,
+    Options,
+    Personalized,
+    PersonalizedQuery,
+    Ranking,
+    Refresh,
+    ViewQuery,
+)
 
 Method = Literal["hybrid", "push", "pull"]
 METHODS: tuple[Method, ...] = get_args(Method)
@@ -50,6 +59,9 @@ class ResolvedQuery:
     form: Form = "accelerated"
     trace: bool = False
     zeros: bool = False
+
+    kind: ClassVar[str] = "watched query"
+    """What it is, if it is kept."""
 
     @classmethod
     def of(cls, ids: VertexIds, options: Options, query: PersonalizedQuery) -> ResolvedQuery:
@@ -123,6 +135,90 @@ class ResolvedQuery:
     def count(self, ids: VertexIds) -> int:
         """How many vertices it is about."""
         return ids.count if self.among is None else len(self.among)
+
+    def bytes_of_answer(self, vertices: int) -> int:  # noqa: ARG002
+        """Bytes that the answer takes on the device, in a graph of so many vertices."""
+        return 0
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedView(ResolvedQuery):
+    """A view: see liverank_gpu.types.ViewQuery. It has no places, and loses seeds that are removed.
+
+    uniform  whether its seeds are all vertices
+    """
+
+    refresh: Refresh = "batch"
+    uniform: bool = False
+
+    kind: ClassVar[str] = "view"
+
+    @classmethod
+    def of_view(cls, ids: VertexIds, options: Options, view: ViewQuery) -> ResolvedView:
+        """Raises InvalidValue, UnknownVertex."""
+        uniform = view.seeds is None
+        if view.seeds is not None:
+            seeds = view.seeds
+        elif view.weights is None:
+            seeds = all_of(ids)
+        else:
+            given = f"{len(view.weights)} weights"
+            raise InvalidValue("weights", given, "left out where all vertices are seeds")
+        method = "pull" if uniform else "hybrid"
+        query = PersonalizedQuery(
+            seeds, view.weights, 1, method, view.target_error, damping=view.damping
+        )
+        found = ResolvedQuery.of(ids, options, query)
+        refresh = _checked_refresh(view.refresh)
+        return cls(
+            found.seeds,
+            found.k,
+            method,
+            found.target_error,
+            "error",
+            found.options,
+            None,
+            refresh=refresh,
+            uniform=uniform,
+        )
+
+    def after(self, removed: NDArray[np.int64]) -> ResolvedView:
+        """The view once these vertices (ascending) are removed. Raises UnknownVertex if no seed is
+        left.
+        """
+        if len(removed) == 0 or self.uniform:
+            return self
+        left = self.seeds.without(removed)
+        if left is None:
+            raise UnknownVertex("seeds", int(self.seeds.vertices[0]), REMOVED)
+        return self if left is self.seeds else replace(self, seeds=left)
+
+    def with_vertices(self, ids: VertexIds) -> ResolvedView:
+        """The view of a graph that has these vertices now."""
+        seeds = self.seeds.vertices
+        if not self.uniform or ids.count == 0:
+            return self
+        if len(seeds) == ids.count and not ids.is_free(seeds).any():
+            return self
+        return replace(self, seeds=Seeds.of(ids.limit, all_of(ids)))
+
+    def bytes_of_answer(self, vertices: int) -> int:
+        return 8 * vertices
+
+
+def all_of(ids: VertexIds) -> NDArray[np.int64]:
+    """int64[count], ascending: all vertices."""
+    each = np.arange(ids.limit)
+    return each[~ids.is_free(each)] if ids.free_count else each
+
+
+def _checked_refresh(refresh: Any) -> Refresh:
+    if refresh in ("batch", "read"):
+        return refresh  # type: ignore[no-any-return]  # one of these words
+    is_number = isinstance(refresh, int | float) and not isinstance(refresh, bool)
+    if not (is_number and 0.0 < refresh < np.inf):
+        raise InvalidValue("refresh", refresh, "'batch', 'read' or a number of seconds above 0")
+    return float(refresh)
 
 
 AnyQuery = PersonalizedQuery | ResolvedQuery

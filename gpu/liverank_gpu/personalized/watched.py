@@ -75,10 +75,10 @@ class Registration:
     def __init__(self, context: QueryContext, name: str, asked: ResolvedQuery) -> None:
         """Raises OutOfMemory, with what its vectors need at most; on all shards, if on one."""
         device, highest = context.graph.backend.device, context.vertices.highest
-        needed = int(highest(query_bytes(context.graph.vertices)))
+        needed = int(highest(_bytes_needed(context, asked)))
         available = int(-highest(-device.memory_available()))
         if needed > available:
-            raise OutOfMemory(_purpose(name), needed, available)
+            raise OutOfMemory(_purpose(name, asked), needed, available)
         self.name = name
         self.asked = asked
         self.updates = self.restarts = 0
@@ -149,9 +149,14 @@ class Watched:
     def __len__(self) -> int:
         return len(self._entries)
 
+    @property
+    def names(self) -> list[str]:
+        """Of the queries that are kept."""
+        return list(self._entries)
+
     def keep(self, registration: Registration) -> None:
         """Keeps a solved query, in place of another of the same name."""
-        entry = Entry(registration.asked, None, None)
+        entry = self._entry(registration.asked)
         self._store(entry, registration.take())
         self._entries[registration.name] = entry
 
@@ -170,17 +175,16 @@ class Watched:
         if entry.query is not None:
             entry.query.query = replace(entry.query.query, among=among)
 
+    def _entry(self, asked: ResolvedQuery) -> Entry:
+        return Entry(asked, None, None)
+
     def answer(self, name: str) -> Personalized:
         """The places as of the last `refresh`. Raises KeyError, OutOfMemory if there was not enough
         memory to bring them up to date, and UnknownVertex if a seed was removed.
         """
-        answer, lost = self._entries[name].answer, self._entries[name].lost
-        if lost:
-            raise lost
+        answer = self._entries[name].answer
         if answer is None:
-            graph = self._context.graph
-            available = graph.backend.device.memory_available()
-            raise OutOfMemory(_purpose(name), query_bytes(graph.vertices), available)
+            raise self._missing(name)
         shown = self._entries[name].shown
         proven = ProvenPlaces(answer.settled, answer.settled_set, answer.groups, answer.ties)
         return replace(
@@ -189,6 +193,13 @@ class Watched:
             ranks=answer.ranks[: len(shown)],
             **proven.first(len(shown))._asdict(),
         )
+
+    def _missing(self, name: str) -> UnknownVertex | OutOfMemory:
+        """Why a query has no answer."""
+        entry, context = self._entries[name], self._context
+        available = context.graph.backend.device.memory_available()
+        needed = _bytes_needed(context, entry.asked)
+        return entry.lost or OutOfMemory(_purpose(name, entry.asked), needed, available)
 
     def perturb(self, update: GraphUpdate) -> None:
         """Makes every residual that of the graph after a batch."""
@@ -279,14 +290,19 @@ class Watched:
         entry.query = entry.answer = None
         if query is not None:
             self._unpack(query)
-            _run(query)
+            self._run(query)
             if query.iterate.error_bound > asked.target_error:
                 # rounding has become too large a part of the residual
                 query = None
         if query is None:
             query = _begin(self._context, asked)
-            _run(query)
+            self._run(query)
         self._store(entry, query)
+
+    def _run(self, query: Query) -> None:
+        query.renew()
+        while not query.done:
+            query.step()
 
     def _store(self, entry: Entry, query: Query) -> None:
         places = query.places()
@@ -342,14 +358,13 @@ class Watched:
 
 
 def _begin(context: QueryContext, asked: ResolvedQuery) -> Query:
+    return Query(context, to_solve(asked))
+
+
+def to_solve(asked: ResolvedQuery) -> ResolvedQuery:
+    """The query that is solved for one that is kept."""
     target_error = _SOLVED_PART * asked.target_error
-    return Query(context, replace(asked, k=asked.k + 1, target_error=target_error, target="error"))
-
-
-def _run(query: Query) -> None:
-    query.renew()
-    while not query.done:
-        query.step()
+    return replace(asked, k=asked.k + 1, target_error=target_error, target="error")
 
 
 def require_watchable(query: PersonalizedQuery) -> None:
@@ -362,5 +377,10 @@ def require_watchable(query: PersonalizedQuery) -> None:
             raise InvalidValue(name, value, f"{expected!r} for a watched query")
 
 
-def _purpose(name: str) -> str:
-    return f"the watched query {name!r}"
+def _purpose(name: str, asked: ResolvedQuery) -> str:
+    return f"the {asked.kind} {name!r}"
+
+
+def _bytes_needed(context: QueryContext, asked: ResolvedQuery) -> int:
+    vertices = context.graph.vertices
+    return query_bytes(vertices) + asked.bytes_of_answer(vertices)

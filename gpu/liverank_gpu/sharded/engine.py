@@ -53,6 +53,7 @@ from liverank_gpu.types import (
     Ranking,
     Result,
     Unconverged,
+    ViewQuery,
 )
 
 # ---- the watched queries of a graph in shards, as a caller sees them ----
@@ -600,7 +601,9 @@ class ShardedEngine(Engine):
     def resolve(self, queries: Sequence[AnyQuery]) -> list[ResolvedQuery]:
         return resolve(self.ids, self.options, queries)
 
-    def register(self, name: str, query: PersonalizedQuery) -> Registration:
+    def register(self, name: str, query: PersonalizedQuery | ViewQuery) -> Registration:
+        if isinstance(query, ViewQuery):
+            raise InvalidValue("view", name, "one of a graph on one device")
         require_watchable(query)
         return self._watched.register(name, self.resolve([query])[0])
 
@@ -621,6 +624,10 @@ class ShardedEngine(Engine):
     def refresh_watched(self) -> None:
         """See Engine.refresh_watched. Raises ShardLost."""
         self._watched.refresh()
+
+    def put_view(self, name: str, view: ViewQuery) -> None:  # noqa: ARG002
+        """Raises InvalidValue: shards have no views yet."""
+        raise InvalidValue("view", name, "one of a graph on one device")
 
     def _call_watched(self, method: str, *arguments: Any) -> Any:
         return self._workers.everywhere("call_watched", method, *arguments)[0]

@@ -1,0 +1,152 @@
+"""Views: ranks of all vertices for teleport distributions of their own, kept fresh.
+
+A view is a watched query (liverank_gpu.personalized.watched) that publishes all of y instead of its
+largest entries. Other seeds are another right-hand side: r changes at the vertices whose part of it
+is another, and the view is solved from where it is. So the residual is always that of the graph and
+the seeds as they are, and so is the bound that it proves, solved or not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Literal
+
+import numpy as np
+
+from liverank_gpu.operations.device import Array
+from liverank_gpu.pagerank.ranks import Ranks
+from liverank_gpu.personalized.query import Query
+from liverank_gpu.personalized.resolve import ResolvedQuery, ResolvedView
+from liverank_gpu.personalized.watched import Entry, Watched, to_solve
+from liverank_gpu.types import LARGEST_ERROR
+
+
+@dataclass(slots=True)
+class _View(Entry):
+    """A view, as Entry.
+
+    ranks  of y as it is; None before they are published
+    ids    the number of rows, and those of free ids, when they were
+    met    when its bound was last seen to meet its target, by `perf_counter`
+    """
+
+    ranks: Ranks | None = None
+    ids: tuple[int, Array | None] = (0, None)
+    met: float = -np.inf
+
+    @property
+    def bound(self) -> float:
+        """On the error of y; infinite if there is none."""
+        return np.inf if self.query is None else self.query.iterate.error_bound
+
+
+class Views(Watched):
+    """The views of one graph, by name."""
+
+    _entries: dict[str, _View]  # type: ignore[assignment]  # only these are kept
+
+    def _entry(self, asked: ResolvedQuery) -> Entry:
+        return _View(asked, None, None)
+
+    def change(self, name: str, asked: ResolvedView) -> bool:
+        """Gives a view other seeds, another target or another way to be refreshed, which the next
+        refresh follows. Whether it can: there is one, of the same damping, and it has not lost its
+        seeds.
+        """
+        entry = self._entries.get(name)
+        if entry is None or entry.query is None or entry.asked.options != asked.options:
+            return False
+        entry.asked = asked
+        return True
+
+    def refresh(self) -> None:
+        """Solves the views that are due, and renews the bounds of all."""
+        for entry in self._entries.values():
+            self._bring(entry, "batch")
+
+    def ranks(self, name: str, *, solve: bool = True) -> Ranks:
+        """The ranks, with their bound for the graph as it is now.
+
+        solve  whether it is solved first, if it is due
+
+        Raises KeyError, OutOfMemory and UnknownVertex as Watched.answer.
+        """
+        entry = self._entries[name]
+        self._bring(entry, "read" if solve else None)
+        if entry.ranks is None:
+            raise self._missing(name)
+        return entry.ranks
+
+    def _bring(self, entry: _View, at: Literal["batch", "read"] | None) -> None:
+        """Follows the seeds; solves the view if that is due; publishes its ranks and its bound."""
+        if entry.lost:
+            entry.ranks = None
+            return
+        try:
+            self._follow_seeds(entry)
+            if entry.bound > entry.asked.target_error and self._is_due(entry, at):
+                self._solve(entry)
+                entry.met = perf_counter()
+            self._publish(entry)
+        except MemoryError as error:
+            entry.ranks = None
+            self._give_up(entry, error)
+        if entry.bound <= entry.asked.target_error:
+            entry.met = perf_counter()
+
+    @staticmethod
+    def _is_due(entry: _View, at: Literal["batch", "read"] | None) -> bool:
+        asked = entry.asked
+        assert isinstance(asked, ResolvedView)
+        if entry.bound >= LARGEST_ERROR:
+            return True  # nothing is proven
+        if isinstance(asked.refresh, float):
+            return at is not None and perf_counter() - entry.met >= asked.refresh
+        return at == "read" or at == asked.refresh
+
+    def _follow_seeds(self, entry: _View) -> None:
+        """Makes the residual that of the seeds as they are, and of the vertices."""
+        asked, query = entry.asked, entry.query
+        assert isinstance(asked, ResolvedView)
+        entry.asked = asked = asked.with_vertices(self._context.graph.ids)
+        if query is None:
+            return
+        solved = to_solve(asked)
+        as_before = query.query.target_error == solved.target_error
+        if query.iterate.seeds is asked.seeds and as_before:
+            return
+        self._unpack(query)
+        query.change(solved)
+        self._pack(query)
+
+    def _publish(self, entry: _View) -> None:
+        """Ranks of the vertices that there are now, with the bound that is proven now."""
+        graph, query = self._context.graph, entry.query
+        assert query is not None
+        vertices, free = entry.ids
+        if entry.ranks is None or vertices != graph.vertices or free is not graph.free:
+            self._unpack(query)
+            self._store(entry, query)
+        else:
+            entry.ranks = entry.ranks.bounded(min(LARGEST_ERROR, entry.bound))
+
+    def _store(self, entry: Entry, query: Query) -> None:
+        assert isinstance(entry, _View)
+        graph = self._context.graph
+        entry.ranks, entry.ids = query.ranks(), (graph.vertices, graph.free)
+        self._pack(query)
+        entry.query = query
+
+    def _run(self, query: Query) -> None:
+        query.renew()
+        if query.iterate.dense:
+            query.push_dense()
+        while not query.done:
+            query.step()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that iterates and published ranks hold on the device."""
+        ranks = [entry.ranks for entry in self._entries.values() if entry.ranks is not None]
+        return super().nbytes + sum(each.nbytes for each in ranks)

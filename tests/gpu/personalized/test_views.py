@@ -1,0 +1,339 @@
+"""Views: ranks of all vertices for teleport distributions of their own, kept fresh."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from unittest.mock import patch
+
+import networkx as nx
+import numpy as np
+import pytest
+from scipy import sparse
+
+from liverank_gpu import (
+    EdgeBatch,
+    Engine,
+    InvalidValue,
+    Options,
+    OutOfMemory,
+    PersonalizedQuery,
+    Ranks,
+    UnknownVertex,
+    ViewQuery,
+)
+from liverank_gpu.backends import backend_named
+from liverank_gpu.backends.cpu.device import CpuDevice
+from liverank_gpu.generate import rmat
+from liverank_gpu.operations.backend import Backend
+from liverank_gpu.operations.sweeps import Sweep
+from liverank_gpu.personalized import views as views_module
+from liverank_gpu.personalized.iterate import PersonalizedIterate
+from liverank_gpu.types import Ranking
+from tests.gpu.graphs import (
+    FAMILIES,
+    Model,
+    arc_weights_of,
+    arcs_of,
+    is_slow,
+    random_batch,
+    some_weights,
+)
+from tests.gpu.observed import counted
+from tests.gpu.personalized.certified import engine_of
+
+KINDS = {
+    "directed": Options(),
+    "self-loop": Options(dangling="self-loop"),
+    "undirected": Options(directed=False),
+    "weighted": Options(weighted=True),
+    "decaying": Options(half_life=60.0),
+}
+
+
+_SLACK = 1e-12
+"""What power iteration in float64 may be off by."""
+
+
+def _exact(engine: Engine, view: ViewQuery) -> Ranking:
+    """float64[id_limit] by power iteration: x = αPᵀx + (α·D(x) + 1-α)·s, D(x) the sum of x over the
+    vertices without out-edges.
+    """
+    limit, present = engine.id_limit, np.ones(engine.id_limit, np.bool_)
+    present[engine.free_ids()] = False
+    teleport = present.astype(np.float64)
+    if view.seeds is not None:
+        teleport = np.bincount(view.seeds, view.weights, limit).astype(np.float64)
+    teleport /= teleport.sum()
+    weights = arc_weights_of(engine).astype(np.float64)
+    matrix = sparse.csr_array((weights, arcs_of(engine)), shape=(limit, limit)).tolil()
+    if engine.options.dangling == "self-loop":
+        matrix.setdiag(1.0)
+    matrix = matrix.tocsr()
+    sums = matrix.sum(axis=1)
+    dangles = sums == 0.0
+    steps = matrix.T.tocsr()
+    sums[dangles] = 1.0
+    damping, ranks = view.damping or engine.options.damping, teleport
+    for _ in range(400):
+        before = ranks
+        restarts = damping * before[dangles].sum() + 1.0 - damping
+        ranks = damping * (steps @ (before / sums)) + restarts * teleport
+        if np.abs(ranks - before).sum() < 1e-15:
+            break
+    return ranks
+
+
+def _assert_within_bound(engine: Engine, view: ViewQuery, ranks: Ranks) -> None:
+    """The L1 distance to a solve of the graph and the seeds as they are is at most the bound."""
+    found = ranks.to_numpy()
+    assert np.abs(found - _exact(engine, view)).sum() <= ranks.error_bound + _SLACK
+    assert ranks.count == engine.vertices
+    assert found[engine.free_ids()].sum() == 0.0
+
+
+def _random_view(generator: np.random.Generator, engine: Engine, before: ViewQuery) -> ViewQuery:
+    """The same view with other seeds, or with other weights of some of them."""
+    present = np.setdiff1d(np.arange(engine.id_limit), engine.free_ids())
+    seeds = before.seeds
+    assert seeds is not None
+    seeds = np.intersect1d(seeds, present)
+    if len(seeds) == 0 or generator.random() < 0.5:
+        seeds = generator.choice(present, min(len(present), int(generator.integers(1, 30))))
+    weights = generator.integers(1, 4, len(seeds)).astype(np.float64)
+    return replace(before, seeds=seeds, weights=weights)
+
+
+def _batch(generator: np.random.Generator, engine: Engine, time: float) -> EdgeBatch:
+    """Of any kind that the graph can have."""
+    model = Model(engine.options.dangling, engine.options.directed)
+    sources, targets = engine.edge_list()
+    model.vertices, model.free = engine.id_limit, set(engine.free_ids().tolist())
+    model.edges = set(zip(sources.tolist(), targets.tolist(), strict=True))
+    batch = random_batch(generator, model, size=8, removes=generator.random() < 0.3)
+    if generator.random() < 0.2 and engine.vertices:
+        batch = replace(batch, replace=np.array([generator.integers(0, engine.id_limit)]))
+    count = len(batch.insert_sources)
+    if engine.options.weighted:
+        batch = replace(batch, weights=some_weights(generator, count).astype(np.float32))
+    if engine.options.half_life:
+        batch = replace(batch, times=time + generator.random(count))
+    return batch
+
+
+@pytest.mark.reference
+@pytest.mark.parametrize("kind", KINDS)
+def test_views_stay_within_their_bounds(kind: str, backend: Backend, long: bool) -> None:
+    """Through batches of every kind, and changes of the teleport distribution between them."""
+    generator = np.random.default_rng(5)
+    engine = Engine(replace(KINDS[kind], target_error=1e-6), backend)
+    engine.apply(EdgeBatch(vertices=60))
+    engine.apply(_batch(generator, engine, 0.0))
+    seeds = np.array([1, 7, 7])
+    views = {
+        "few": ViewQuery(seeds, np.array([1.0, 2.0, 3.0]), 1e-5),
+        "loose": ViewQuery(np.array([3]), None, 0.3, 0.5, refresh="read"),
+        "many": ViewQuery(np.arange(50), None, 1e-7, refresh=1e9),
+        "uniform": ViewQuery(None, None, 1e-6, 0.7),
+    }
+    for name, view in views.items():
+        engine.put_view(name, view)
+    count = 12 if is_slow(backend) or backend.name == "reference" else (500 if long else 50)
+    for step in range(count):
+        engine.apply(_batch(generator, engine, 20.0 * step))
+        engine.update()
+        for name, view in views.items():
+            if view.seeds is None or engine.vertices == 0:
+                continue
+            # a vertex that was removed is no seed any more, also where it is back
+            if generator.random() < 0.3 or np.isin(view.seeds, engine.free_ids()).any():
+                views[name] = _random_view(generator, engine, view)
+                engine.put_view(name, views[name])
+        if engine.vertices == 0:
+            engine.apply(EdgeBatch(add=np.arange(10)))
+            continue
+        engine.refresh_views()
+        for name, view in views.items():
+            _assert_read(engine, name, view)
+
+
+def _assert_read(engine: Engine, name: str, view: ViewQuery) -> None:
+    try:
+        ranks = engine.view(name, solve=False)
+    except UnknownVertex:
+        # all seeds were removed, and came back as other vertices
+        engine.put_view(name, view)
+        ranks = engine.view(name, solve=False)
+    held = engine._views._entries[name].asked.seeds
+    if view.seeds is not None:
+        view = replace(view, seeds=held.vertices, weights=held.weights)
+    _assert_within_bound(engine, view, ranks)
+    assert view.target_error is not None
+    if view.refresh == "batch":
+        assert ranks.error_bound <= view.target_error
+    if not isinstance(view.refresh, float):
+        ranks = engine.view(name)
+        assert ranks.error_bound <= view.target_error
+        _assert_within_bound(engine, view, ranks)
+
+
+@pytest.mark.reference
+@pytest.mark.parametrize("name", ["karate club", "disconnected parts", "star outwards", "path"])
+def test_ranks_are_those_of_networkx(name: str, backend: Backend) -> None:
+    """Whose rank of vertices without out-edges returns to the teleport distribution too."""
+    vertices, edges = pairs = FAMILIES[name]()
+    if vertices > 1_000 and backend.name == "reference":
+        pairs = 1_001, edges[:1_000]
+    engine = engine_of(pairs, backend)
+    graph = nx.DiGraph(pairs[1].tolist())
+    graph.add_nodes_from(range(pairs[0]))
+    weights = {0: 1.0, 7: 2.5, 30: 0.5}
+    given = np.array(list(weights)), np.array(list(weights.values()))
+    for view, restarts in (
+        (ViewQuery(*given, 1e-10), weights),
+        (ViewQuery(None, None, 1e-10, 0.6), None),
+    ):
+        engine.put_view("v", view)
+        exact = nx.pagerank(
+            graph,
+            view.damping or 0.85,
+            restarts,
+            dangling=restarts,
+            max_iter=1000,
+            tol=1e-13 / len(graph),
+        )
+        found = engine.view("v").to_numpy()
+        assert np.abs(found - [exact[v] for v in range(len(graph))]).sum() <= 2e-10
+        ids, ranks = engine.view("v").top(3)
+        assert ranks.tolist() == sorted(found, reverse=True)[:3]
+        assert found[ids].tolist() == ranks.tolist()
+
+
+def test_other_seeds_cost_a_part_of_a_solve(backend: Backend) -> None:
+    """A change of the teleport distribution perturbs r at the seeds that differ. The view goes on
+    from where it is.
+    """
+    scale = 8 if is_slow(backend) else 12
+    engine = Engine(Options(target_error=1e-6), backend)
+    engine.apply(EdgeBatch(*rmat(scale, 8, seed=1)))
+    engine.update()
+    generator = np.random.default_rng(2)
+    seeds = np.sort(generator.choice(engine.vertices, engine.vertices // 4, replace=False))
+    weights = generator.random(len(seeds)) + 0.5
+    sweeps: list[Sweep] = []
+    with counted(Sweep, sweeps):
+        engine.put_view("trust", ViewQuery(seeds, weights))
+        from_nothing = len(sweeps)
+        sweeps.clear()
+        weights[5:8] *= 1.5
+        with patch.object(PersonalizedIterate, "restart", side_effect=AssertionError):
+            view = ViewQuery(seeds, weights, refresh="read")
+            engine.put_view("trust", view)
+            perturbed = engine.view("trust", solve=False)
+            assert sweeps == []
+            # three weights of so many, in distributions that both sum to 1
+            assert 1e-6 < perturbed.error_bound < 16.0 * 3.0 / len(seeds) / 0.15
+            _assert_within_bound(engine, view, perturbed)
+            ranks = engine.view("trust")
+    _assert_within_bound(engine, view, ranks)
+    assert ranks.error_bound <= 1e-6
+    # the digits that it had are not computed again
+    digits = np.log(perturbed.error_bound / 5e-7) / np.log(2.0 / 5e-7)
+    assert len(sweeps) <= np.ceil((digits + 0.1) * from_nothing)
+
+
+def test_when_a_view_is_solved(backend: Backend) -> None:
+    """Its bound is that of the graph as it is, whenever that is."""
+    engine = engine_of(FAMILIES["karate club"](), backend)
+    seeds = np.array([3, 8])
+    views = {
+        "batch": ViewQuery(seeds, None, 1e-8, refresh="batch"),
+        "read": ViewQuery(seeds, None, 1e-8, refresh="read"),
+        "later": ViewQuery(seeds, None, 1e-8, refresh=30),
+    }
+    with patch.object(views_module, "perf_counter") as clock:
+        clock.return_value = 1000.0
+        for name, view in views.items():
+            engine.put_view(name, view)
+            assert engine.view(name).error_bound <= 1e-8
+        assert engine.views == ["batch", "read", "later"]
+
+        def bounds(solve: bool) -> list[bool]:
+            """Which views meet their target."""
+            met = []
+            for name, view in views.items():
+                ranks = engine.view(name, solve=solve)
+                _assert_within_bound(engine, view, ranks)
+                met.append(ranks.error_bound <= 1e-8)
+            return met
+
+        engine.apply(EdgeBatch.of([(3, 20), (20, 33), (8, 25)]))
+        assert bounds(solve=False) == [False, False, False]
+        engine.refresh_views()
+        assert bounds(solve=False) == [True, False, False]
+        assert bounds(solve=True) == [True, True, False]
+        clock.return_value = 1029.0
+        engine.refresh_views()
+        assert bounds(solve=True) == [True, True, False]
+        clock.return_value = 1030.0
+        engine.refresh_views()
+        assert bounds(solve=False) == [True, True, True]
+        engine.apply(EdgeBatch.of(delete=[(3, 20)]))
+        clock.return_value = 1061.0
+        assert bounds(solve=True) == [True, True, True]
+
+
+def test_what_was_read_stays_and_names_are_forgotten(backend: Backend) -> None:
+    engine = engine_of(FAMILIES["karate club"](), backend)
+    engine.put_view("mine", ViewQuery(np.array([0])))
+    before = engine.view("mine")
+    kept, bound = before.to_numpy(), before.error_bound
+    engine.apply(EdgeBatch.of([(0, 40), (40, 1)], remove=[33]))
+    after = engine.view("mine")
+    assert (after.id_limit, after.count) == (41, 40)
+    assert before.to_numpy().tolist() == kept.tolist()
+    assert (before.error_bound, before.count) == (bound, 34)
+    assert engine.memory()["personalized"] >= 8 * 41
+    engine.watch("mine", PersonalizedQuery(np.array([1]), k=3))
+    engine.remove_view("mine")
+    assert engine.views == []
+    with pytest.raises(KeyError):
+        engine.view("mine")
+    assert len(engine.watched("mine").vertices) == 3
+
+
+def test_a_view_loses_the_seeds_that_are_removed(backend: Backend) -> None:
+    engine = engine_of(FAMILIES["karate club"](), backend)
+    engine.put_view("mine", ViewQuery(np.array([0, 5]), np.array([1.0, 3.0]), 1e-8))
+    engine.apply(EdgeBatch.of(remove=[5]))
+    _assert_within_bound(engine, ViewQuery(np.array([0])), engine.view("mine"))
+    engine.apply(EdgeBatch.of(remove=[0]))
+    with pytest.raises(UnknownVertex, match=r"seeds: 0 is not allowed"):
+        engine.view("mine")
+    engine.put_view("mine", ViewQuery(np.array([1])))
+    _assert_within_bound(engine, ViewQuery(np.array([1])), engine.view("mine"))
+
+
+def test_what_cannot_be_a_view() -> None:
+    engine = engine_of(FAMILIES["karate club"](), backend_named("cpu"))
+    engine.put_view("mine", ViewQuery(np.array([0])))
+    before = engine.view("mine").to_numpy()
+    one = np.array([1])
+    for view, error in (
+        (ViewQuery(np.array([34])), r"seeds\[0\]: 34 is not allowed"),
+        (ViewQuery(np.array([], np.int64)), "seeds: .* at least one vertex"),
+        (ViewQuery(one, np.array([0.0])), "weights: .* not all 0"),
+        (ViewQuery(None, np.ones(34)), "weights: '34 weights' .* all vertices are seeds"),
+        (ViewQuery(one, damping=1.0), "damping: 1.0"),
+        (ViewQuery(one, target_error=0.0), "target_error: 0.0"),
+        (ViewQuery(one, refresh=0), "refresh: 0 .* 'batch', 'read' or a number of seconds"),
+        (ViewQuery(one, refresh=float("nan")), "refresh: nan"),
+        (ViewQuery(one, refresh="hourly"), "refresh: 'hourly'"),  # type: ignore[arg-type]
+        (ViewQuery(one, refresh=True), "refresh: True"),
+    ):
+        with pytest.raises(InvalidValue, match=error):
+            engine.put_view("mine", view)
+    memory = patch.object(CpuDevice, "memory_available", return_value=100)
+    with memory, pytest.raises(OutOfMemory, match="the view 'large' needs"):
+        engine.put_view("large", ViewQuery(one))
+    assert engine.views == ["mine"]
+    assert engine.view("mine").to_numpy().tolist() == before.tolist()
