@@ -40,6 +40,7 @@ from liverank_gpu.personalized.resolve import (
     PUBLISHED_METHODS,
     TARGETS,
     ResolvedQuery,
+    ResolvedView,
     Target,
 )
 from liverank_gpu.personalized.watched import Registration
@@ -118,6 +119,7 @@ __all__ = [
     "Receipt",
     "Registration",
     "ResolvedQuery",
+    "ResolvedView",
     "Result",
     "SettledTarget",
     "ShardLost",

@@ -619,6 +619,12 @@ class Engine:
             asked = ResolvedView.of_view(self._graph.ids, self.options, view)
             return self._views.change(name, asked)
 
+    def view_lost_seeds(self, name: str) -> bool:
+        """Whether vertices were removed that were seeds of the view when it was put. It goes on
+        from the others. Raises KeyError.
+        """
+        return self._views.lost_seeds(name)
+
     @property
     def views(self) -> list[str]:
         """Names of the views."""

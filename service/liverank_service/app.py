@@ -38,6 +38,7 @@ from liverank_service.http.routes import (
     personalized,
     ranks,
     sets,
+    views,
     watched,
 )
 from liverank_service.http.server import Rules, Server
@@ -54,7 +55,7 @@ _ROUTES = [
     route
     for module in (
         *(ranks, batches, personalized, graphs, edges),
-        *(watched, sets, analyses, changes, api_keys, operations),
+        *(watched, views, sets, analyses, changes, api_keys, operations),
     )
     for route in module.router.routes
 ]

@@ -10,6 +10,8 @@ to it.
     ├── UnknownVertex            the graph has no vertex with that key
     ├── UnknownVersion           the graph has no batch with that number yet
     ├── UnknownWatched           the graph has no watched query with that name
+    ├── UnknownView              the graph has no view with that name
+    ├── NoRanks                  no vertex has a weight in a view
     ├── UnknownSet               the graph has no set of vertices with that name
     ├── GraphExists              the graph exists with other options
     ├── TooManyGraphs            the server holds as many graphs as it may
@@ -96,18 +98,22 @@ class ApiKeysMissing(ServiceError):
         )
 
 
-_NAMED_GRAPHS = 5
-"""So many are named if there is no graph of a name."""
+_NAMED = 5
+"""So many are named if there is no graph, or no view, of a name."""
+
+
+def _those_there(known: Sequence[str]) -> str:
+    named = ", ".join(known[:_NAMED])
+    if (others := len(known) - _NAMED) > 0:
+        named += f" and {others:,} other{'s' * (others > 1)}"
+    return named and f"; there are: {named}"
 
 
 class UnknownGraph(ServiceError):
     def __init__(self, graph: str, known: Sequence[str] = ()) -> None:
         """known: the graphs that whoever asked may list"""
         self.field, self.value = "graph", graph
-        named = ", ".join(known[:_NAMED_GRAPHS])
-        if (others := len(known) - _NAMED_GRAPHS) > 0:
-            named += f" and {others:,} other{'s' * (others > 1)}"
-        super().__init__(f"there is no graph {graph!r}" + (named and f"; there are: {named}"))
+        super().__init__(f"there is no graph {graph!r}{_those_there(known)}")
 
 
 class UnknownVertex(ServiceError):
@@ -129,6 +135,18 @@ class UnknownWatched(ServiceError):
     def __init__(self, graph: str, name: str) -> None:
         self.field, self.value = "name", name
         super().__init__(f"graph {graph!r} has no watched query {name!r}")
+
+
+class UnknownView(ServiceError):
+    def __init__(self, graph: str, name: str, known: Sequence[str]) -> None:
+        self.field, self.value = "view", name
+        super().__init__(f"graph {graph!r} has no view {name!r}{_those_there(known)}")
+
+
+class NoRanks(ServiceError):
+    def __init__(self, graph: str, name: str) -> None:
+        self.field, self.value = "view", name
+        super().__init__(f"view {name!r} of graph {graph!r} has no ranks: no vertex has a weight")
 
 
 class UnknownSet(ServiceError):

@@ -56,6 +56,8 @@ _TYPES: dict[type[Exception], ProblemType] = {
         (errors.UnknownVertex, 404, "unknown-vertex", "Unknown vertex"),
         (errors.UnknownVersion, 404, "unknown-version", "Unknown version"),
         (errors.UnknownSet, 404, "unknown-set", "Unknown set of vertices"),
+        (errors.UnknownView, 404, "unknown-view", "Unknown view"),
+        (errors.NoRanks, 409, "no-ranks", "View without ranks"),
         (errors.UnknownWatched, 404, "unknown-watched", "Unknown watched query"),
         (analysis_errors.UnknownAnalysis, 404, "unknown-analysis", "Unknown analysis"),
         (analysis_errors.TooManyAnalyses, 409, "too-many-analyses", "Too many analyses"),

@@ -18,9 +18,11 @@ from pathlib import Path
 from liverank_service.cli.provided_keys import provide_keys
 from liverank_service.errors import NotReady
 from liverank_service.queries.model import WatchedQuery
+from liverank_service.queries.rank_views import ViewRequest
 from liverank_service.storage import backup, checkpoint, files, salvage
 from liverank_service.storage.api_keys import ApiKeyStore
 from liverank_service.storage.graph_store import GraphStore
+from liverank_service.storage.views_file import write_views
 from liverank_service.storage.watched_file import write_watched
 from tests.service.graphs import batch, opened, send
 
@@ -46,6 +48,7 @@ send(pipeline, batch([("b", "c")]))
 pipeline.checkpoint().result()
 done("checkpoint")
 write_watched(directory / "watched.json", {"q": WatchedQuery(seeds={"a": 1.0})}, "string")
+write_views(directory / "views.json", {"v": ViewRequest(teleport="uniform")}, "string")
 done("watched")
 pipeline.close(NotReady("stopping"))
 store.close()

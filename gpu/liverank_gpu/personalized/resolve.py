@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from liverank_gpu.columns import ids_of
 from liverank_gpu.errors import InvalidValue, UnknownVertex
-from liverank_gpu.graph.vertices import VertexIds
+from liverank_gpu.graph.vertices import NO_IDS, VertexIds
 from liverank_gpu.pagerank.places import ProvenPlaces, SettledTarget
 from liverank_gpu.personalized.iterate import Seeds
 from liverank_gpu.types import (
@@ -152,6 +152,13 @@ class ResolvedView(ResolvedQuery):
     uniform: bool = False
 
     kind: ClassVar[str] = "view"
+
+    @staticmethod
+    def check(options: Options, view: ViewQuery) -> None:
+        """Raises InvalidValue for anything in the view but its seeds."""
+        query = PersonalizedQuery(NO_IDS, target_error=view.target_error, damping=view.damping)
+        ResolvedQuery.checked_options(options, query)
+        _checked_refresh(view.refresh)
 
     @classmethod
     def of_view(cls, ids: VertexIds, options: Options, view: ViewQuery) -> ResolvedView:

@@ -15,6 +15,7 @@ from typing import Literal
 import numpy as np
 
 from liverank_gpu.operations.device import Array
+from liverank_gpu.operations.graph import GraphUpdate
 from liverank_gpu.pagerank.ranks import Ranks
 from liverank_gpu.personalized.query import Query
 from liverank_gpu.personalized.resolve import ResolvedQuery, ResolvedView
@@ -29,11 +30,13 @@ class _View(Entry):
     ranks  of y as it is; None before they are published
     ids    the number of rows, and those of free ids, when they were
     met    when its bound was last seen to meet its target, by `perf_counter`
+    lost_seeds  whether vertices were removed that were seeds
     """
 
     ranks: Ranks | None = None
     ids: tuple[int, Array | None] = (0, None)
     met: float = -np.inf
+    lost_seeds: bool = False
 
     @property
     def bound(self) -> float:
@@ -57,8 +60,18 @@ class Views(Watched):
         entry = self._entries.get(name)
         if entry is None or entry.query is None or entry.asked.options != asked.options:
             return False
-        entry.asked = asked
+        entry.asked, entry.lost_seeds = asked, False
         return True
+
+    def lost_seeds(self, name: str) -> bool:
+        """Whether seeds were removed since the view was given them. Raises KeyError."""
+        return self._entries[name].lost_seeds
+
+    def _remove(self, entry: Entry, update: GraphUpdate) -> None:
+        before = entry.asked
+        super()._remove(entry, update)
+        assert isinstance(entry, _View)
+        entry.lost_seeds |= entry.lost is not None or entry.asked is not before
 
     def refresh(self) -> None:
         """Solves the views that are due, and renews the bounds of all."""
@@ -128,8 +141,10 @@ class Views(Watched):
         if entry.ranks is None or vertices != graph.vertices or free is not graph.free:
             self._unpack(query)
             self._store(entry, query)
-        else:
-            entry.ranks = entry.ranks.bounded(min(LARGEST_ERROR, entry.bound))
+            return
+        bound = min(LARGEST_ERROR, entry.bound)
+        if bound != entry.ranks.error_bound:
+            entry.ranks = entry.ranks.bounded(bound)
 
     def _store(self, entry: Entry, query: Query) -> None:
         assert isinstance(entry, _View)

@@ -216,8 +216,7 @@ class Watched:
             except MemoryError as error:
                 self._give_up(entry, error)
 
-    @staticmethod
-    def _remove(entry: Entry, update: GraphUpdate) -> None:
+    def _remove(self, entry: Entry, update: GraphUpdate) -> None:
         try:
             entry.asked = entry.asked.after(update.removed)
         except UnknownVertex as error:

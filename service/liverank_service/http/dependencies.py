@@ -15,7 +15,13 @@ from starlette.convertors import Convertor, register_url_convertor
 
 from liverank_gpu import InvalidValue
 from liverank_service.catalog import Catalog, Graph
-from liverank_service.errors import NotPublishedInTime, NotReady, UnknownGraph, WaitEnded
+from liverank_service.errors import (
+    NotAnsweredInTime,
+    NotPublishedInTime,
+    NotReady,
+    UnknownGraph,
+    WaitEnded,
+)
 from liverank_service.http.body import context_of, limit_of
 from liverank_service.queries.model import MAX_K
 from liverank_service.queries.positions import FIELD, PATTERN, MinPosition
@@ -110,6 +116,32 @@ async def view_of(
 
 
 PublishedView = Annotated[View, Depends(view_of)]
+
+
+async def seen_of(
+    request: Request,
+    graph: OpenGraph,
+    published: PublishedView,
+    view: Annotated[
+        str | None, Query(description="name of a view: its ranks in place of the graph's")
+    ] = None,
+    timeout: float = 10.0,
+) -> View:
+    """The published ranks of the graph, or of one of its views, solved first if that is due."""
+    if view is None:
+        return published
+    found = published.rank_view(graph.name, view)
+    if found.is_due(graph.options.target_error):
+        try:
+            async with asyncio.timeout(timeout):
+                brought = await result_of(graph.pipeline.bring_view(view), graph, request)
+        except TimeoutError:
+            raise NotAnsweredInTime(timeout) from None
+        return brought.seen(graph.name, view)
+    return published.seen(graph.name, view)
+
+
+SeenRanks = Annotated[View, Depends(seen_of)]
 
 
 async def wait_for_commit(

@@ -27,6 +27,7 @@ from liverank_service.http.schemas import (
 )
 from liverank_service.problems import MEDIA_TYPE
 from liverank_service.queries.model import WatchedQuery
+from liverank_service.queries.rank_views import ViewRequest
 
 _UNDECLARED: tuple[type[BaseModel], ...] = (
     AnalysisRequest,
@@ -37,6 +38,7 @@ _UNDECLARED: tuple[type[BaseModel], ...] = (
     PersonalizedRequest,
     Problem,
     VerticesRequest,
+    ViewRequest,
     WatchedQuery,
 )
 """Models that no endpoint declares."""
@@ -45,6 +47,7 @@ _TAGS = {
     "ranks": "Ranks of the newest published version",
     "batches": "Changes of a graph, and new solves",
     "personalized": "Ranks as seen from seeds, and watched queries",
+    "views": "Ranks of all vertices as seen from seeds, which follow every batch",
     "graphs": "Create, describe and drop graphs",
     "edges": "Edges, neighbours and subgraphs",
     "sets": "Named sets of vertices",
@@ -57,7 +60,7 @@ _TAGS = {
 _MEANINGS = {
     401: "An API key is required",
     403: "The API key does not allow the call, or a page of another site made it",
-    404: "Unknown graph, vertex, version, watched query, set or analysis",
+    404: "Unknown graph, vertex, version, watched query, view, set or analysis",
     406: "The client accepts no form of the response",
     408: "The body arrived too slowly",
     409: "Conflict with what exists",

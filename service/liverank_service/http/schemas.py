@@ -189,6 +189,9 @@ class Receipt(Body):
     error_bound: float = Field(description="proven upper bound on the L1 error of the ranks")
     converged: bool
     seconds: Seconds
+    views: dict[str, float | None] = Field(
+        {}, description="the error bound of each view for this version; null: it has no ranks"
+    )
     settled: int | None = Field(None, description="first places that are proven, if asked for")
     settled_set: bool | None = Field(
         None,
@@ -390,6 +393,35 @@ class WatchedAnswer(PersonalizedAnswer):
     damping: float = Field(description="the graph's unless the query has another")
     among: str | list[Key] | None = Field(description="of the query; null for all vertices")
     zeros: bool = Field(description="of the query: whether vertices of rank 0 are answered too")
+
+
+class ViewDescription(Body):
+    name: str
+    teleport: Literal["uniform", "set", "weights"]
+    set: str | None = Field(description="name of the set")
+    weights: int | None = Field(description="number of weights")
+    ignored: list[Key] = Field(description="keys of weights that are no vertices")
+    unknown: Unknown
+    damping: float = Field(description="the graph's unless the view has another")
+    direction: Literal["forward"]
+    target_error: float
+    refresh: Literal["batch", "read"] | float
+    error_bound: float | None = Field(
+        description="proven upper bound on the L1 error of its ranks, for this version; null if it"
+        " has none"
+    )
+    problem: str | None = Field(description="why it has no ranks")
+
+
+class ViewAnswer(ViewDescription):
+    version: int
+    revision: int
+
+
+class ViewsAnswer(Body):
+    version: int
+    revision: int
+    views: list[ViewDescription] = Field(description="by name")
 
 
 class Alive(Body):

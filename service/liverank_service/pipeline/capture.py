@@ -144,6 +144,7 @@ def view_of(checkpoint: Checkpoint, engine: Engine, keys: VertexKeys) -> View:
         ranks=ranks,
         keys=keys,
         watched=None,
+        rank_views=None,
         sets=sets_of(checkpoint),
         positions={
             (one.source, one.partition): one.position for one in source_positions_of(checkpoint)

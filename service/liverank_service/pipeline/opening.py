@@ -17,6 +17,7 @@ from liverank_service.pipeline.recovery import (
     MappedGraph,
     replayed,
     restored_analyses,
+    restored_views,
     restored_watched,
     restored_window,
 )
@@ -31,7 +32,6 @@ from liverank_service.queries.requests import Refusals
 from liverank_service.queries.scheduler import QueryScheduler
 from liverank_service.shard_errors import Unsupported
 from liverank_service.storage import checkpoint as checkpoints
-from liverank_service.storage import watched_file
 from liverank_service.storage.journal import Journal
 from liverank_service.storage.replay_mark import ReplayMark
 
@@ -72,9 +72,11 @@ class Opening:
         version = checkpoint.version if checkpoint is not None else 0
         mark = ReplayMark(journal.path)
         unranked = replayed(journal, version, keyed, positions, engine, mark)
-        file = self.directory / watched_file.FILE
         refusals = Refusals(self.graph, self.observer.query_refused)
-        watched = restored_watched(self.graph, engine, keyed, refusals, file)
+        watched = restored_watched(self.graph, engine, keyed, refusals, self.directory)
+        rank_views = restored_views(self.graph, engine, keyed, self.directory)
+        if rank_views.queries and self.shards.count:
+            raise Unsupported("views", list(rank_views.queries), "a graph without views")
         ranking = Ranking(
             self.graph,
             engine,
@@ -82,7 +84,8 @@ class Opening:
             positions,
             journal,
             watched,
-            file,
+            rank_views,
+            self.directory,
             self.views,
             self.observer,
             unranked,

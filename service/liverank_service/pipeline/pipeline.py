@@ -221,6 +221,16 @@ class Pipeline:
         """Removes a watched query. Fails with UnknownWatched if there is none. Raises QueueFull."""
         return self.call(lambda writer: writer.ranking.unwatch(name))
 
+    def bring_view(self, name: str) -> Future[View]:
+        """What is published once a view is solved, if that is due at a read: see
+        Ranking.bring_view. Raises QueueFull.
+        """
+        return self.call(lambda writer: writer.ranking.bring_view(name))
+
+    def remove_view(self, name: str) -> Future[None]:
+        """Removes a view. Fails with UnknownView if there is none. Raises QueueFull."""
+        return self.call(lambda writer: writer.ranking.remove_view(name))
+
     def call(self, function: Callable[[Writer], Result]) -> Future[Result]:
         """Calls a function on the writer's thread, in order of arrival. Raises QueueFull."""
         task = Task(lambda: function(self._writer.result()))

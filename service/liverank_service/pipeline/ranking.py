@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextvars import Context
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,11 +30,14 @@ from liverank_service.pipeline.published import PublishedViews
 from liverank_service.pipeline.receipts import AppliedBatch, RankedView, receipt_of
 from liverank_service.pipeline.source_positions import SourcePositions
 from liverank_service.queries.model import QueryByIds
+from liverank_service.queries.rank_views import RankViews, ViewRequest
 from liverank_service.queries.scheduler import WatchRequest
 from liverank_service.queries.view import View
-from liverank_service.queries.watched import WatchedQueries
+from liverank_service.queries.watched import KeptQueries, WatchedQueries
 from liverank_service.shard_errors import RankingDelayed
+from liverank_service.storage import views_file, watched_file
 from liverank_service.storage.journal import Journal
+from liverank_service.storage.views_file import write_views
 from liverank_service.storage.watched_file import write_watched
 
 log = logging.getLogger("liverank.pipeline")
@@ -80,13 +83,16 @@ class Ranking:
         positions: SourcePositions,
         journal: Journal,
         watched: WatchedQueries,
-        watched_file: Path,
+        rank_views: RankViews,
+        directory: Path,
         views: PublishedViews,
         observer: Observer,
         unranked: list[AppliedBatch],
         revision: int,
     ) -> None:
-        """revision: that of the checkpoint; no lower one is published."""
+        """directory  of the graph, for what it keeps
+        revision   that of the checkpoint; no lower one is published
+        """
         self._graph = graph
         self._engine = engine
         self._improvable = False
@@ -94,7 +100,8 @@ class Ranking:
         self._positions = positions
         self._journal = journal
         self._watched = watched
-        self._watched_file = watched_file
+        self._rank_views = rank_views
+        self._directory = directory
         self._views = views
         self._observer = observer
         self._revision = max(journal.revision, revision)
@@ -219,32 +226,58 @@ class Ranking:
     def watch(
         self, request: WatchRequest, found: QueryByIds, registration: Registration | None
     ) -> tuple[bool, View]:
-        """Stores a watched query; returns whether its name is new, and a view with its result.
+        """Stores a watched query or a view; returns whether its name is new, and what is published
+        with its result.
 
-        found, registration  see WatchedQueries.keep
+        found, registration  see KeptQueries.keep
 
         Raises StorageFailed, ExpiryFailed; nothing is then changed.
         """
         # it was solved on the current graph, so it is published with ranks of the same graph
         self.rank_committed()
         name, (query,) = request.name, request.queries
-        is_new = name not in self._watched.queries
-        queries = self._watched.with_query(name, query)
-        write_watched(self._watched_file, queries, self._keyed.keys.kind)
-        self._watched.keep(queries, name, found, registration)
+        kept: KeptQueries[Any, Any] = self._watched
+        if isinstance(query, ViewRequest):
+            kept = self._rank_views
+        is_new = name not in kept.queries
+        queries = kept.with_query(name, query)
+        self._write(kept, queries)
+        kept.keep(queries, name, found, registration)
         self.publish_watched()
         return is_new, self._views.newest
 
+    def _write(self, kept: KeptQueries[Any, Any], queries: Mapping[str, Any]) -> None:
+        write = write_views if kept is self._rank_views else write_watched
+        file = views_file.FILE if kept is self._rank_views else watched_file.FILE
+        write(self._directory / file, queries, self._keyed.keys.kind)
+
     def unwatch(self, name: str) -> None:
         """Raises UnknownWatched, StorageFailed."""
-        queries = self._watched.without_query(name)
-        write_watched(self._watched_file, queries, self._keyed.keys.kind)
-        self._watched.remove(queries, name)
+        self._remove(self._watched, name)
+
+    def remove_view(self, name: str) -> None:
+        """Raises UnknownView, StorageFailed."""
+        self._remove(self._rank_views, name)
+
+    def _remove(self, kept: KeptQueries[Any, Any], name: str) -> None:
+        queries = kept.without_query(name)
+        self._write(kept, queries)
+        kept.remove(queries, name)
         self.publish_watched()
 
+    def bring_view(self, name: str) -> View:
+        """What is published once a view is solved, if that is due at a read. Raises UnknownView,
+        StorageFailed, ExpiryFailed and RankingFailed.
+        """
+        self.rank_committed()  # its bound is of what is applied, and so has the version to be
+        self._rank_views.bring(name)
+        self.publish_watched()
+        return self._views.newest
+
     def publish_watched(self) -> None:
-        """Publishes the newest view again, with the current watched queries."""
-        self._views.publish(replace(self._views.newest, watched=self._watched.results))
+        """Publishes the newest view again, with the current watched queries and views."""
+        watched, rank_views = self._watched.results, self._rank_views.results
+        self._views.publish(replace(self._views.newest, watched=watched, rank_views=rank_views))
 
     def store_rejections(self) -> None:
         """Stores the rejections that could not be stored before. Raises StorageFailed."""
@@ -268,6 +301,7 @@ class Ranking:
             self._improvable = True
             kept = result.fallback == "equal" and self._views.is_ready
             self._watched.refresh()
+            self._rank_views.refresh()
             self._engine.end_stage("watched")
             view = self._views.newest if kept else self._view(version, revision, result)
             self._engine.end_stage("publish")
@@ -315,6 +349,7 @@ class Ranking:
             ranks=ranks,
             keys=self._keyed.keys,
             watched=self._watched.results,
+            rank_views=self._rank_views.results,
             sets=self._keyed.sets.members,
             positions=self._positions.reached,
         )

@@ -100,6 +100,8 @@ def receipt_of(applied: AppliedBatch, ranked: RankedView, submitted: float | Non
         "converged": result.converged,
         "seconds": seconds,
     }
+    if view.rank_views:
+        document["views"] = {name: one.error_bound for name, one in view.rank_views.items()}
     if result.settled is not None:
         document["settled"] = result.settled
         document["settled_set"] = result.settled_set

@@ -49,16 +49,18 @@ from liverank_service.pipeline.window import Window, WindowOptions
 from liverank_service.problems import encode_problem, problem_of
 from liverank_service.queries.analyses import Analysis
 from liverank_service.queries.model import Members
+from liverank_service.queries.rank_views import RankViews
 from liverank_service.queries.requests import Refusals
 from liverank_service.queries.view import View
 from liverank_service.queries.watched import WatchedQueries
-from liverank_service.storage import analyses_file
+from liverank_service.storage import analyses_file, views_file, watched_file
 from liverank_service.storage import checkpoint as checkpoints
 from liverank_service.storage import journal as journal_file
 from liverank_service.storage.checkpoint import Checkpoint
 from liverank_service.storage.journal import Journal
 from liverank_service.storage.recovery import verified_journal, version_needed
 from liverank_service.storage.replay_mark import ReplayMark
+from liverank_service.storage.views_file import read_views
 from liverank_service.storage.watched_file import read_watched
 from liverank_service.vertex_keys import KeyKind, VertexTable
 
@@ -242,16 +244,27 @@ def _applied(
 
 
 def restored_watched(
-    graph: str, engine: Engine, keyed: KeyedGraph, refusals: Refusals, file: Path
+    graph: str, engine: Engine, keyed: KeyedGraph, refusals: Refusals, directory: Path
 ) -> WatchedQueries:
     """The watched queries in the file, solved. Raises GraphStopped if it is damaged."""
+    file = directory / watched_file.FILE
     try:
         queries = read_watched(file, keyed.keys.kind)
         return WatchedQueries(
-            graph, engine, lambda: keyed.keys, lambda: keyed.sets.members, refusals, queries
+            refusals, graph, engine, lambda: keyed.keys, lambda: keyed.sets.members, queries
         )
     except (FileDamaged, InvalidValue) as error:
         raise _stopped(file, error) from error
+
+
+def restored_views(graph: str, engine: Engine, keyed: KeyedGraph, directory: Path) -> RankViews:
+    """The views in the file, solved. Raises GraphStopped if it is damaged."""
+    file = directory / views_file.FILE
+    try:
+        requests = read_views(file, keyed.keys.kind)
+    except FileDamaged as error:
+        raise _stopped(file, error) from error
+    return RankViews(graph, engine, lambda: keyed.keys, lambda: keyed.sets.members, requests)
 
 
 def restored_window(

@@ -62,9 +62,27 @@ class QueryByIds(NamedTuple):
     ignored    keys of the unknown seeds that are left out
     """
 
-    query: PersonalizedQuery
+    query: Any
     has_ranks: bool
     ignored: list[Any]
+
+
+def seeds_by_ids(
+    seeds: SeedColumns, vertices: Vertices, unknown: Unknown, field: str
+) -> tuple[NDArray[np.int64], NDArray[np.float64], list[Any]]:
+    """Ids and weights of seeds, and the keys of those that are left out because they are unknown.
+
+    Raises UnknownVertex, InvalidValue and FormatError, which name the `field`.
+    """
+    seeds = seeds.checked(vertices.keys.kind, field)
+    ids = vertices.ids_of(seeds.keys)
+    known = ids >= 0
+    if known.all():
+        return ids, seeds.weights, []
+    ignored = seeds.keys.filter(pa.array(~known)).to_pylist()
+    if unknown == "error":
+        raise UnknownVertex(vertices.graph, ignored[0], field)
+    return ids[known], seeds.weights[known], ignored
 
 
 def _integral(value: object) -> object:
@@ -141,14 +159,7 @@ class WatchedQuery(BaseModel):
         Raises UnknownVertex, UnknownSet, InvalidValue and FormatError.
         """
         field = f"{prefix}{seeds_field}"
-        seeds = self.seeds.checked(vertices.keys.kind, field)
-        ids, weights, ignored = vertices.ids_of(seeds.keys), seeds.weights, []
-        known = ids >= 0
-        if not known.all():
-            ignored = seeds.keys.filter(pa.array(~known)).to_pylist()
-            if self.unknown == "error":
-                raise UnknownVertex(vertices.graph, ignored[0], field)
-            ids, weights = ids[known], weights[known]
+        ids, weights, ignored = seeds_by_ids(self.seeds, vertices, self.unknown, field)
         among = self.among_ids(vertices, f"{prefix}among")
         query = PersonalizedQuery(
             ids,

@@ -7,18 +7,31 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from liverank_gpu import Personalized, PersonalizedQuery, Trace
 from liverank_service.errors import NotAnsweredInTime
-from liverank_service.queries.model import QueryByIds, Vertices, WatchedQuery
+from liverank_service.queries.model import QueryByIds, Vertices
 
 log = logging.getLogger("liverank.queries")
 
 Answer = TypeVar("Answer")
+
+
+class KeyedRequest(Protocol):
+    """A query by keys."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its seeds, about."""
+
+    def by_ids(
+        self, vertices: Vertices, prefix: str = "", seeds_field: str = "seeds"
+    ) -> QueryByIds:
+        """It by ids: see WatchedQuery.by_ids."""
 
 
 @dataclass(eq=False, slots=True)
@@ -29,7 +42,7 @@ class PendingQuery(Generic[Answer]):
     answer   cancelled if the client no longer waits
     """
 
-    queries: Sequence[WatchedQuery]
+    queries: Sequence[KeyedRequest]
     timeout: float
     submitted: float = field(default_factory=perf_counter, kw_only=True)
     answer: Future[Answer] = field(default_factory=Future, kw_only=True)

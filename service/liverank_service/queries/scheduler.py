@@ -29,7 +29,9 @@ from liverank_gpu import (
     QueryBatch,
     Registration,
     ResolvedQuery,
+    ResolvedView,
     ShardLost,
+    ViewQuery,
 )
 from liverank_gpu import UnknownVertex as UnknownId
 from liverank_service.queries.model import Members, QueryByIds, Vertices
@@ -61,7 +63,9 @@ _MAX_QUERIES = 64
 
 @dataclass(eq=False, slots=True)
 class WatchRequest(PendingQuery[tuple[bool, View]]):
-    """A query to be watched. The answer: whether its name is new, and a view with its result."""
+    """A query to be watched, or a view to be kept. The answer: whether its name is new, and a view
+    with its result.
+    """
 
     name: str
 
@@ -206,8 +210,13 @@ class QueryScheduler:
             return
         try:
             (found,) = watch.by_ids(self._vertices())
-            if not found.has_ranks:
+            if isinstance(found.query, ViewQuery):
+                ResolvedView.check(self._engine.options, found.query)
+                at_once = watch.name in self._engine.views  # it goes on from where it is
+            else:
                 ResolvedQuery.checked_options(self._engine.options, found.query)
+                at_once = False
+            if at_once or not found.has_ranks:
                 watch.succeed(self._keep(watch, found, None))
                 return
             registration = self._engine.register(watch.name, found.query)

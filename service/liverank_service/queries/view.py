@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -12,10 +12,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from liverank_gpu import Ranks
-from liverank_service.errors import UnknownSet
+from liverank_service.errors import NoRanks, NotReady, UnknownSet, UnknownView
 from liverank_service.formats.values import EMPTY
 from liverank_service.queries.places import Places, RankedVertices
 from liverank_service.queries.positions import Positions
+from liverank_service.queries.rank_views import RankView
 from liverank_service.queries.watched import WatchedResult
 from liverank_service.vertex_keys import VertexKeys
 
@@ -81,6 +82,8 @@ class View:
     keys         of these vertices
     watched      results of the watched queries by name; None in the view of a checkpoint, which has
                  not solved them yet
+    rank_views   the views by name, or None as well
+    seen_from    the number of the view whose ranks these are; None for those of the graph
     sets         ids of the vertices of each named set, ascending
     positions    that its batches have reached in external sources
     """
@@ -94,13 +97,42 @@ class View:
     ranks: Ranks = field(repr=False)
     keys: VertexKeys = field(repr=False)
     watched: Mapping[str, WatchedResult] | None = field(default_factory=dict, repr=False)
+    rank_views: Mapping[str, RankView] | None = field(default_factory=dict, repr=False)
     sets: Mapping[str, NDArray[np.int64]] = field(default_factory=dict, repr=False)
     positions: Positions = field(default_factory=dict, repr=False)
+    seen_from: int | None = None
 
     @cached_property
     def state(self) -> str:
-        """As `state_of`."""
-        return state_of(self.version, self.revision)
+        """As `state_of`; of a view it names its ranks too."""
+        of_graph = state_of(self.version, self.revision)
+        return of_graph if self.seen_from is None else f"{of_graph}.{self.seen_from}"
+
+    @cached_property
+    def _seen(self) -> dict[int, View]:
+        return {}
+
+    def rank_view(self, graph: str, name: str) -> RankView:
+        """A view of the graph. Raises NotReady, UnknownView."""
+        if self.rank_views is None:
+            raise NotReady(f"graph {graph!r} is being recovered")
+        if name not in self.rank_views:
+            raise UnknownView(graph, name, list(self.rank_views))
+        return self.rank_views[name]
+
+    def seen(self, graph: str, name: str) -> View:
+        """This version with the ranks of a view. Raises NotReady, UnknownView, NoRanks, and why the
+        view has none.
+        """
+        found = self.rank_view(graph, name)
+        if found.ranks is None:
+            raise found.error or NoRanks(graph, name)
+        seen, number = self._seen.get(found.number), found.number
+        if seen is None:
+            bound = found.ranks.error_bound
+            seen = replace(self, ranks=found.ranks, error_bound=bound, seen_from=number)
+            seen = self._seen.setdefault(number, seen)
+        return seen
 
     @cached_property
     def _top(self) -> _TopCache:

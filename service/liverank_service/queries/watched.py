@@ -7,22 +7,26 @@ is among.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from liverank_gpu import Engine, Personalized, Registration
 from liverank_gpu import UnknownVertex as UnknownId
-from liverank_service.errors import UnknownSet, UnknownVertex, UnknownWatched
+from liverank_service.errors import ServiceError, UnknownSet, UnknownVertex, UnknownWatched
 from liverank_service.formats.values import EMPTY
 from liverank_service.queries.model import Members, QueryByIds, Vertices, WatchedQuery
 from liverank_service.queries.requests import Refusals, no_places
 from liverank_service.vertex_keys import ARROW_TYPES, VertexKeys
 
 NO_VERTICES = np.empty(0, np.int64)
+
+Query = TypeVar("Query")
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +45,8 @@ class WatchedResult:
     ignored: list[Any] = field(default_factory=list)
 
 
-class WatchedQueries:
-    """Only for the writer's thread.
+class KeptQueries(ABC, Generic[Query, Result]):
+    """Queries of one kind that follow every batch. Only for the writer's thread.
 
     queries, results  by name; replaced, never changed
     """
@@ -53,37 +57,59 @@ class WatchedQueries:
         engine: Engine,
         keys: Callable[[], VertexKeys],
         sets: Callable[[], Members],
-        refusals: Refusals,
-        queries: Mapping[str, WatchedQuery],
+        queries: Mapping[str, Query],
     ) -> None:
         """Solves every query. keys, sets: of the vertices now."""
         self._graph = graph
         self._engine = engine
         self._keys = keys
         self._sets = sets
-        self._refusals = refusals
         self.queries = queries
         # how each query was looked up last, or why it could not be; the engine watches those that
         # have ranks
         self._found: dict[str, QueryByIds | Exception] = {}
         for name in queries:
             self._solve(name)
-        self.results: Mapping[str, WatchedResult] = {}
+        self.results: Mapping[str, Result] = {}
         self.results = self._collect()
 
-    def with_query(self, name: str, query: WatchedQuery) -> dict[str, WatchedQuery]:
+    @abstractmethod
+    def _unknown(self, name: str) -> ServiceError:
+        """The error that there is none of this name."""
+
+    @abstractmethod
+    def _forget(self, name: str) -> None:
+        """Has the engine forget a query."""
+
+    @abstractmethod
+    def _refresh(self) -> None:
+        """Has the engine bring its queries up to date."""
+
+    @abstractmethod
+    def _solve(self, name: str) -> None:
+        """Looks the keys of a query up, and solves it."""
+
+    @abstractmethod
+    def _follow(self, name: str) -> None:
+        """Brings what the engine has to what the keys of a query name now."""
+
+    @abstractmethod
+    def _result(self, name: str) -> Result:
+        """The result of a query as the engine has it."""
+
+    def with_query(self, name: str, query: Query) -> dict[str, Query]:
         """The queries after `keep`."""
         return {**self.queries, name: query}
 
-    def without_query(self, name: str) -> dict[str, WatchedQuery]:
-        """The queries after `remove`. Raises UnknownWatched."""
+    def without_query(self, name: str) -> dict[str, Query]:
+        """The queries after `remove`. Raises UnknownWatched, UnknownView."""
         if name not in self.queries:
-            raise UnknownWatched(self._graph, name)
+            raise self._unknown(name)
         return {key: query for key, query in self.queries.items() if key != name}
 
     def keep(
         self,
-        queries: Mapping[str, WatchedQuery],
+        queries: Mapping[str, Query],
         name: str,
         found: QueryByIds,
         registration: Registration | None,
@@ -99,7 +125,7 @@ class WatchedQueries:
         if registration is not None:
             self._keep(name, registration)
         self._follow(name)
-        self._engine.refresh_watched()
+        self._refresh()
         self.results = self._collect()
 
     def _keep(self, name: str, registration: Registration) -> None:
@@ -111,10 +137,10 @@ class WatchedQueries:
             if not isinstance(error, MemoryError):
                 raise
 
-    def remove(self, queries: Mapping[str, WatchedQuery], name: str) -> None:
+    def remove(self, queries: Mapping[str, Query], name: str) -> None:
         """queries: from `without_query`."""
         self.queries = queries
-        self._engine.unwatch(name)
+        self._forget(name)
         self._found.pop(name, None)
         self.results = self._collect()
 
@@ -124,14 +150,35 @@ class WatchedQueries:
             return
         for name in self.queries:
             self._follow(name)
-        self._engine.refresh_watched()
+        self._refresh()
         self.results = self._collect()
 
     def _vertices(self) -> Vertices:
         return Vertices(self._graph, self._keys(), self._engine.id_limit, self._sets())
 
+    def _collect(self) -> dict[str, Result]:
+        """The results of all queries."""
+        return {name: self._result(name) for name in self.queries}
+
+
+class WatchedQueries(KeptQueries[WatchedQuery, WatchedResult]):
+    """The watched queries of one graph."""
+
+    def __init__(self, refusals: Refusals, *given: Any) -> None:
+        """given: those of KeptQueries"""
+        self._refusals = refusals
+        super().__init__(*given)
+
+    def _unknown(self, name: str) -> ServiceError:
+        return UnknownWatched(self._graph, name)
+
+    def _forget(self, name: str) -> None:
+        self._engine.unwatch(name)
+
+    def _refresh(self) -> None:
+        self._engine.refresh_watched()
+
     def _solve(self, name: str) -> None:
-        """Looks the keys of a query up, and solves it."""
         self._engine.unwatch(name)
         try:
             found = self.queries[name].by_ids(self._vertices())
@@ -159,10 +206,6 @@ class WatchedQueries:
             self._solve(name)
         elif among is not None:
             self._engine.restrict(name, among)
-
-    def _collect(self) -> dict[str, WatchedResult]:
-        """The results of all queries."""
-        return {name: self._result(name) for name in self.queries}
 
     def _result(self, name: str) -> WatchedResult:
         query, found, before = self.queries[name], self._found[name], self.results.get(name)

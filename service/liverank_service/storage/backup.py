@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from liverank_service.errors import StorageFailed
-from liverank_service.storage import analyses_file, api_keys, journal, watched_file
+from liverank_service.storage import analyses_file, api_keys, journal, views_file, watched_file
 from liverank_service.storage import checkpoint as checkpoints
 from liverank_service.storage.api_keys import ApiKeyStore
 from liverank_service.storage.checkpoint import Checkpoint
@@ -173,7 +173,7 @@ def _copy(source: Path, temporary: Path, name: str) -> CopiedGraph:
         target.mkdir()
         try:
             shutil.copyfile(source / MANIFEST, target / MANIFEST)
-            for file in (watched_file.FILE, analyses_file.FILE):
+            for file in (watched_file.FILE, views_file.FILE, analyses_file.FILE):
                 _copy_if_exists(source / file, target)
             for path in checkpoints.stored(source / checkpoints.DIRECTORY)[:1]:
                 shutil.copytree(path, target / checkpoints.DIRECTORY / path.name)
@@ -221,6 +221,7 @@ def _verify(graph: Path) -> CopiedGraph:
     stored = checkpoints.stored(graph / checkpoints.DIRECTORY)
     newest: Checkpoint | None = checkpoints.read(stored[0]) if stored else None
     watched_file.read_watched(graph / watched_file.FILE)
+    views_file.read_views(graph / views_file.FILE)
     analyses_file.read_analyses(graph / analyses_file.FILE)
     opened = Journal(graph / journal.FILE)
     try:

@@ -8,6 +8,7 @@
                                      liverank_service.storage.replay_mark
     DATA/graphs/<name>/checkpoints   see liverank_service.storage.checkpoint
     DATA/graphs/<name>/watched.json  see liverank_service.storage.watched_file
+    DATA/graphs/<name>/views.json   see liverank_service.storage.views_file
     DATA/graphs/<name>/analyses.json see liverank_service.storage.analyses_file
     DATA/graphs/.<anything>          a graph partly created or dropped; removed at the next start
 

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from liverank_gpu import METHODS
 from liverank_service.errors import FileDamaged
@@ -31,7 +31,20 @@ FORMAT = 2
 _FORMATS = (1, FORMAT)
 
 
-_Key = Annotated[str, Field(min_length=1)] | Annotated[int, Field(ge=-(2**63), lt=2**63)]
+StoredKey = Annotated[str, Field(min_length=1)] | Annotated[int, Field(ge=-(2**63), lt=2**63)]
+
+
+def _not_all_zero(seeds: list[tuple[str | int, float]]) -> list[tuple[str | int, float]]:
+    if not any(weight for _, weight in seeds):
+        raise ValueError("all weights are 0")
+    return seeds
+
+
+StoredSeeds = Annotated[
+    list[tuple[StoredKey, Annotated[float, Field(ge=0.0, allow_inf_nan=False)]]],
+    Field(min_length=1),
+    AfterValidator(_not_all_zero),
+]
 
 
 class _StoredQuery(BaseModel):
@@ -39,27 +52,15 @@ class _StoredQuery(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    seeds: list[
-        tuple[
-            _Key,
-            Annotated[float, Field(ge=0.0, allow_inf_nan=False)],
-        ]
-    ] = Field(min_length=1)
+    seeds: StoredSeeds
     k: int = Field(ge=1, le=MAX_K)
     method: Literal[METHODS]  # type: ignore[valid-type]
     target_error: Annotated[float, Field(gt=0.0, le=2.0)] | None
 
     unknown: Unknown = "error"
     damping: Annotated[float, Field(gt=0.0, lt=1.0)] | None = None
-    among: str | Annotated[list[_Key], Field(min_length=1)] | None = None
+    among: str | Annotated[list[StoredKey], Field(min_length=1)] | None = None
     zeros: bool = False
-
-    @field_validator("seeds")
-    @classmethod
-    def _not_all_zero(cls, seeds: list[tuple[str | int, float]]) -> list[tuple[str | int, float]]:
-        if not any(weight for _, weight in seeds):
-            raise ValueError("all weights are 0")
-        return seeds
 
     @property
     def query(self) -> WatchedQuery:

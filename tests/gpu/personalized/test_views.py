@@ -306,6 +306,12 @@ def test_a_view_loses_the_seeds_that_are_removed(backend: Backend) -> None:
     engine.put_view("mine", ViewQuery(np.array([0, 5]), np.array([1.0, 3.0]), 1e-8))
     engine.apply(EdgeBatch.of(remove=[5]))
     _assert_within_bound(engine, ViewQuery(np.array([0])), engine.view("mine"))
+    assert engine.view_lost_seeds("mine")
+    engine.put_view("mine", ViewQuery(np.array([0])))
+    assert not engine.view_lost_seeds("mine")
+    engine.apply(EdgeBatch.of(remove=[7]))
+    assert not engine.view_lost_seeds("mine")
+    assert engine.view("mine") is engine.view("mine")
     engine.apply(EdgeBatch.of(remove=[0]))
     with pytest.raises(UnknownVertex, match=r"seeds: 0 is not allowed"):
         engine.view("mine")

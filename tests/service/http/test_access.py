@@ -28,6 +28,7 @@ MINE, OTHER = "mine", "other"
 BODIES: dict[str, Any] = {
     "POST /graphs/{graph}/personalized": {"queries": [{"seeds": {"a": 1}}]},
     "PUT /graphs/{graph}/watched/{name}": {"seeds": {"a": 1}},
+    "PUT /graphs/{graph}/views/{view}": {"teleport": {"weights": {"a": 1}}},
     "PUT /graphs/{graph}/sets/{name}": {"vertices": ["a"]},
     "PUT /graphs/{graph}/consumers/{source}": {"consumer": "c", "state": "consuming"},
     "POST /graphs/{graph}/batches": {"insert": [["a", "b"]]},
@@ -54,7 +55,13 @@ class Guarded:
         name = self.existing(path, graph) if method in ("GET", "DELETE") else "new"
         analysis = "components" if method == "POST" else self.analysis(path, graph)
         path = path.format(
-            graph=graph, vertex="a", version=1, name=name, source="s", analysis=analysis
+            graph=graph,
+            vertex="a",
+            version=1,
+            name=name,
+            view=name,
+            source="s",
+            analysis=analysis,
         )
         headers = {} if key is None else {"Authorization": f"Bearer {key}"}
         with self.server.http.stream(
@@ -73,9 +80,11 @@ class Guarded:
         return graph
 
     def existing(self, path: str, graph: str) -> str:
-        """The name of an existing watched query, or of a set."""
+        """The name of an existing watched query, of a view, or of a set."""
         if "/watched/{name}" in path:
             self.admin("PUT", f"/graphs/{graph}/watched/there", {"seeds": {"a": 1}})
+        elif "/views/{view}" in path:
+            self.admin("PUT", f"/graphs/{graph}/views/there", {"teleport": "uniform"})
         elif "/sets/{name}" in path:
             self.admin("PUT", f"/graphs/{graph}/sets/there", {"vertices": ["a"]})
         return "there"

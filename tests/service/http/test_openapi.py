@@ -24,6 +24,7 @@ from liverank_service.formats.media_types import ARROW_STREAM, EXPORTED, JSON
 from liverank_service.http import analysis_schemas, graph_schemas, schemas
 from liverank_service.queries.model import WatchedQuery
 from liverank_service.queries.positions import MinPosition
+from liverank_service.queries.rank_views import ViewRequest
 from liverank_service.settings import Settings
 
 DOCUMENT: dict[str, Any] = create_app(Settings()).openapi()
@@ -150,8 +151,8 @@ def test_every_body_has_an_example_that_is_valid(name: str) -> None:
     model = BODIES[name]["content"][JSON]["schema"]["$ref"].rsplit("/", 1)[1]
     (example,) = DOCUMENT["components"]["schemas"][model]["examples"]
     models = vars(schemas) | vars(graph_schemas) | vars(analysis_schemas)
-    kind = WatchedQuery if model == "WatchedQuery" else models[model]
-    kind.model_validate_json(json.dumps(example))
+    models |= {"WatchedQuery": WatchedQuery, "ViewRequest": ViewRequest}
+    models[model].model_validate_json(json.dumps(example))
 
 
 def installed(done: subprocess.CompletedProcess[str]) -> None:

@@ -115,6 +115,13 @@ def test_personalized_queries_are_those_of_one_device(sharded: Server, server: S
     assert problem["type"] == "urn:liverank:problem:unknown-vertex"
 
 
+def test_views_are_refused(sharded: Server) -> None:
+    document = sharded.http.put(f"{PATH}/views/mine", json={"teleport": "uniform"}).json()
+    assert document["type"] == "urn:liverank:problem:unsupported"
+    assert "views" in document["detail"]
+    assert sharded.http.get(f"{PATH}/views").json()["views"] == []
+
+
 def test_watched_queries_are_those_of_one_device(sharded: Server, server: Server) -> None:
     one = server.new_graph()
     for path, on in ((PATH, sharded), (one, server)):

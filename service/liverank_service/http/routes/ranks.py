@@ -22,7 +22,7 @@ from liverank_service.http.conditional import (
     not_modified,
     tagged_response,
 )
-from liverank_service.http.dependencies import K, OpenGraph, PublishedView, Vertex
+from liverank_service.http.dependencies import K, OpenGraph, SeenRanks, Vertex
 from liverank_service.http.exports import ExportResponse, in_copying_thread, start_export
 from liverank_service.http.negotiation import export_form
 from liverank_service.http.openapi import answered, body_of, exported, problems
@@ -49,10 +49,10 @@ def ranked_vertices(vertices: pa.Array, ranks: NDArray[np.float64]) -> Any:
 @router.get(
     "/graphs/{graph}/ranks/{vertex:key}",
     response_model=RankAnswer,
-    responses=problems(404, 422, 504),
+    responses=problems(404, 409, 422, 504),
 )
 async def rank_of_vertex(
-    request: Request, graph: OpenGraph, vertex: Vertex, view: PublishedView
+    request: Request, graph: OpenGraph, vertex: Vertex, view: SeenRanks
 ) -> Response:
     """The rank of one vertex; the key may contain slashes."""
     key = key_from_text(vertex, graph.options.keys)
@@ -66,9 +66,9 @@ async def rank_of_vertex(
 @router.get(
     "/graphs/{graph}/ranks",
     response_class=Response,
-    responses={**exported(), **problems(404, 406, 422, 504, 507)},
+    responses={**exported(), **problems(404, 406, 409, 422, 504, 507)},
 )
-async def export_ranks(request: Request, graph: OpenGraph, view: PublishedView) -> Response:
+async def export_ranks(request: Request, graph: OpenGraph, view: SeenRanks) -> Response:
     """The ranks of all vertices, all of one revision, streamed; batches do not wait for it."""
     media_type, coding = export_form(request)
     tag = entity_tag(request, graph, view.state, media_type, coding)
@@ -82,10 +82,10 @@ async def export_ranks(request: Request, graph: OpenGraph, view: PublishedView) 
 @router.post(
     "/graphs/{graph}/ranks",
     response_model=RanksAnswer,
-    responses=problems(404, 408, 413, 415, 422, 504),
+    responses=problems(404, 408, 409, 413, 415, 422, 504),
     openapi_extra=body_of(VerticesRequest),
 )
-async def ranks_of_vertices(request: Request, graph: OpenGraph, view: PublishedView) -> Response:
+async def ranks_of_vertices(request: Request, graph: OpenGraph, view: SeenRanks) -> Response:
     """The ranks of many vertices, in order; null for an unknown vertex."""
     body = await read_body(request)
     vertices = await asyncio.to_thread(vertices_in, request, body, graph.options.keys)
@@ -107,12 +107,12 @@ def vertices_in(request: Request, body: bytes, kind: KeyKind) -> pa.Array:
 @router.get(
     "/graphs/{graph}/top",
     response_model=TopAnswer,
-    responses={**answered(*EXPORTED), **problems(404, 406, 413, 422, 504)},
+    responses={**answered(*EXPORTED), **problems(404, 406, 409, 413, 422, 504)},
 )
 async def top(
     request: Request,
     graph: OpenGraph,
-    view: PublishedView,
+    view: SeenRanks,
     k: K = 10,
     offset: Annotated[int, Query(ge=0, description="places to skip")] = 0,
     among: Annotated[str | None, Query(description="name of a set: only its vertices")] = None,

@@ -1,0 +1,120 @@
+"""Views: ranks of all vertices for teleport distributions of their own, which follow every batch.
+Their ranks are read as those of the graph are, with `view`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any
+
+import orjson
+from fastapi import APIRouter, Path, Request, Response
+
+from liverank_gpu import InvalidValue
+from liverank_service.catalog import Graph
+from liverank_service.http.body import MAX_VALUES, parsed_body, read_body
+from liverank_service.http.conditional import response_by_content
+from liverank_service.http.dependencies import OpenGraph, PublishedView, Timeout, result_of
+from liverank_service.http.openapi import body_of, problems
+from liverank_service.http.responses import json_response
+from liverank_service.http.route import Route
+from liverank_service.http.routes.personalized import check_keys
+from liverank_service.http.schemas import ViewAnswer, ViewsAnswer
+from liverank_service.problems import problem_of
+from liverank_service.queries.rank_views import RankView, ViewRequest
+from liverank_service.queries.scheduler import WatchRequest
+from liverank_service.queries.view import View
+
+router = APIRouter(tags=["views"], route_class=Route)
+
+MAX_NAME = 200
+
+Name = Annotated[
+    str,
+    Path(description="name of a view", json_schema_extra={"minLength": 1, "maxLength": MAX_NAME}),
+]
+
+
+@router.put(
+    "/graphs/{graph}/views/{view}",
+    response_model=ViewAnswer,
+    responses={
+        201: {"model": ViewAnswer, "description": "The name is new"},
+        **problems(404, 409, 413, 422, 429, 504, 507),
+    },
+    openapi_extra=body_of(ViewRequest),
+)
+async def put_view(
+    request: Request, graph: OpenGraph, view: Name, timeout: Timeout = 10.0
+) -> Response:
+    """Ranks all vertices for a teleport distribution, and keeps these ranks fresh. A view of this
+    name goes on from the ranks that it has, unless its damping changes.
+    """
+    if not 1 <= len(view) <= MAX_NAME:
+        raise InvalidValue("view", view, f"1 to {MAX_NAME} characters")
+    graph.pipeline.shards.check_call("views")
+    most = request.app.state.settings.max_query_keys
+    asked = await parsed_body(ViewRequest, await read_body(request), most=most + MAX_VALUES)
+    check_keys(asked.listed_keys, most, "teleport.weights")
+    pending = WatchRequest([asked], timeout, view)
+    graph.pipeline.submit_query(pending)
+    is_new, published = await result_of(pending.answer, graph, request)
+    found = published.rank_view(graph.name, view)
+    if found.error is not None:
+        raise found.error
+    document = {"name": view, **_document(graph, found), **_version(published)}
+    return json_response(document, status=201 if is_new else 200)
+
+
+@router.get(
+    "/graphs/{graph}/views/{view}",
+    response_model=ViewAnswer,
+    responses=problems(404, 422, 504),
+)
+async def read_view(
+    request: Request, graph: OpenGraph, view: Name, published: PublishedView
+) -> Response:
+    """What a view is, and the error bound of its ranks for the newest version."""
+    found = published.rank_view(graph.name, view)
+    document = {"name": view, **_document(graph, found), **_version(published)}
+    return response_by_content(request, graph, orjson.dumps(document))
+
+
+@router.get("/graphs/{graph}/views", response_model=ViewsAnswer, responses=problems(404, 422, 504))
+async def read_views(request: Request, graph: OpenGraph, published: PublishedView) -> Response:
+    """The views of a graph, by name."""
+    views = [
+        {"name": name, **_document(graph, found)}
+        for name, found in sorted((published.rank_views or {}).items())
+    ]
+    document = {**_version(published), "views": views}
+    return response_by_content(request, graph, orjson.dumps(document))
+
+
+@router.delete("/graphs/{graph}/views/{view}", status_code=204, responses=problems(404, 422))
+async def remove_view(graph: OpenGraph, view: Name) -> Response:
+    """Removes a view."""
+    await asyncio.wrap_future(graph.pipeline.remove_view(view))
+    return Response(status_code=204)
+
+
+def _version(published: View) -> dict[str, int]:
+    return {"version": published.version, "revision": published.revision}
+
+
+def _document(graph: Graph, found: RankView) -> dict[str, Any]:
+    asked = found.request
+    weights = asked.teleport.weights
+    return {
+        "teleport": asked.teleport.kind,
+        "set": asked.teleport.set,
+        "weights": None if weights is None else len(weights),
+        "ignored": found.ignored,
+        "unknown": asked.unknown,
+        "damping": asked.damping or graph.options.damping,
+        "direction": asked.direction,
+        "target_error": asked.target_error or graph.options.target_error,
+        "refresh": asked.refresh,
+        "error_bound": found.error_bound,
+        "problem": None if found.error is None else problem_of(found.error)["detail"],
+    }

@@ -1,0 +1,278 @@
+"""The views of one graph: ranks of all vertices for teleport distributions of their own, which
+follow every batch. They are kept as watched queries are (liverank_service.queries.watched).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Annotated, Any, Literal
+
+import pyarrow as pa
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic_core import PydanticCustomError
+
+from liverank_gpu import InvalidValue, Ranks, Registration, ViewQuery
+from liverank_gpu import UnknownVertex as UnknownId
+from liverank_service.errors import ServiceError, UnknownSet, UnknownVertex, UnknownView
+from liverank_service.formats.seeds import SeedColumns
+from liverank_service.queries.model import (
+    BELOW_ONE,
+    L1_ERROR,
+    QueryByIds,
+    Unknown,
+    Vertices,
+    seeds_by_ids,
+)
+from liverank_service.queries.watched import NO_VERTICES, KeptQueries
+from liverank_service.vertex_keys import ARROW_TYPES
+
+TeleportKind = Literal["uniform", "set", "weights"]
+
+
+class Teleport(BaseModel):
+    """Where the walks of a view restart."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    set: str | None = Field(
+        default=None, description="name of a set: its vertices alike, as batches change it"
+    )
+    weights: SeedColumns | None = Field(
+        default=None,
+        description="weight of each vertex, scaled to sum 1; a weight of 0 is ignored",
+        json_schema_extra={
+            "minProperties": 1,
+            "propertyNames": {"minLength": 1},
+            "additionalProperties": {"type": "number", "minimum": 0},
+        },
+    )
+
+    @property
+    def kind(self) -> TeleportKind:
+        if self.weights is not None:
+            return "weights"
+        return "uniform" if self.set is None else "set"
+
+
+_EXPECTED = 'expected "uniform", {"set": NAME} or {"weights": {KEY: WEIGHT, …}}'
+
+
+def _teleport(value: object) -> object:
+    if value == "uniform":
+        return Teleport()
+    is_one = isinstance(value, dict) and list(value) in (["set"], ["weights"])
+    if not (is_one or isinstance(value, Teleport)):
+        raise PydanticCustomError("teleport", _EXPECTED)
+    return value
+
+
+class ViewRequest(BaseModel):
+    """A view: ranks of all vertices for a teleport distribution of its own."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        strict=True,
+        json_schema_extra={"examples": [{"teleport": {"weights": {"ada": 2.0, "alan": 1.0}}}]},
+    )
+
+    teleport: Annotated[Teleport, BeforeValidator(_teleport)] = Field(
+        description="where walks restart, and where the rank of vertices without out-edges goes: "
+        "`uniform`, all vertices alike; a set; or weights. One of the three",
+    )
+    damping: float | None = Field(
+        default=None, description="the graph's if omitted", json_schema_extra=BELOW_ONE
+    )
+    direction: str = Field(
+        default="forward",
+        description="`forward`: along edges",
+        json_schema_extra={"enum": ["forward"]},
+    )
+    target_error: float | None = Field(
+        default=None,
+        description="L1 error to reach; the graph's if omitted",
+        json_schema_extra=L1_ERROR,
+    )
+    refresh: str | float = Field(
+        default="batch",
+        description="when it is solved, if its error bound has passed the target: `batch`, with "
+        "every batch; `read`, when it is read; or seconds: with a batch or a read, but no sooner "
+        "than so long after it last met its target. The bound is of the present version in any "
+        "case",
+        json_schema_extra={
+            "anyOf": [
+                {"enum": ["batch", "read"], "type": "string"},
+                {"exclusiveMinimum": 0, "type": "number"},
+            ]
+        },
+    )
+    unknown: Unknown = Field(
+        default="error",
+        description="`ignore`: a key of `weights` that is no vertex is left out, until it is one",
+    )
+
+    @property
+    def listed_keys(self) -> int:
+        """Keys that it lists."""
+        return len(self.teleport.weights or ())
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the weights."""
+        return 0 if self.teleport.weights is None else self.teleport.weights.nbytes
+
+    def by_ids(
+        self,
+        vertices: Vertices,
+        prefix: str = "",  # noqa: ARG002
+        seeds_field: str = "seeds",  # noqa: ARG002
+    ) -> QueryByIds:
+        """The view by ids; it has no ranks where no vertex has a weight.
+
+        Raises UnknownVertex, UnknownSet, InvalidValue and FormatError.
+        """
+        if self.direction != "forward":
+            raise InvalidValue("direction", self.direction, "'forward', the only one so far")
+        teleport, weights, ignored = self.teleport, None, list[Any]()
+        if teleport.weights is not None:
+            found = seeds_by_ids(teleport.weights, vertices, self.unknown, "teleport.weights")
+            seeds, weights, ignored = found
+            has_ranks = bool(weights.any())
+        elif teleport.set is None:
+            seeds, has_ranks = None, vertices.limit > 0
+        else:
+            seeds = set_by_ids(vertices, teleport.set)
+            has_ranks = len(seeds) > 0
+        refresh: Any = self.refresh  # the engine checks it
+        view = ViewQuery(seeds, weights, self.target_error, self.damping, refresh)
+        return QueryByIds(view, has_ranks, ignored)
+
+
+def set_by_ids(vertices: Vertices, name: str) -> Any:
+    """int64[…], ascending: the vertices of a set. Raises UnknownSet."""
+    if name not in vertices.sets:
+        raise UnknownSet(vertices.graph, name, "teleport.set")
+    return vertices.sets[name]
+
+
+@dataclass(frozen=True, slots=True)
+class RankView:
+    """A view as of one version.
+
+    ranks    None if there are none: `error` says why, or no vertex has a weight
+    ignored  keys of its weights that are no vertices
+    number   another one whenever the ranks or their bound are others
+    met      when it was last seen to meet its target, by `perf_counter`
+    """
+
+    request: ViewRequest
+    ranks: Ranks | None
+    error: Exception | None = None
+    ignored: list[Any] = field(default_factory=list)
+    number: int = 0
+    met: float = 0.0
+
+    @property
+    def error_bound(self) -> float | None:
+        return None if self.ranks is None else self.ranks.error_bound
+
+    def is_due(self, target_error: float) -> bool:
+        """Whether it is to be solved before it is read.
+
+        target_error  of the graph
+        """
+        refresh, target = self.request.refresh, self.request.target_error or target_error
+        if self.ranks is None or self.ranks.error_bound <= target or refresh == "batch":
+            return False
+        return refresh == "read" or perf_counter() - self.met >= float(refresh)
+
+
+class RankViews(KeptQueries[ViewRequest, RankView]):
+    """The views of one graph."""
+
+    _published = 0
+
+    def _unknown(self, name: str) -> ServiceError:
+        return UnknownView(self._graph, name, list(self.queries))
+
+    def _forget(self, name: str) -> None:
+        self._engine.remove_view(name)
+
+    def _refresh(self) -> None:
+        self._engine.refresh_views()
+
+    def bring(self, name: str) -> None:
+        """Solves a view that is due at a read. Raises UnknownView."""
+        if name not in self.queries:
+            raise self._unknown(name)
+        self._follow(name)
+        if name in self._engine.views:
+            with suppress(UnknownId, MemoryError):  # which its result has
+                self._engine.view(name)
+        self.results = {**self.results, name: self._result(name)}
+
+    def keep(
+        self,
+        queries: Mapping[str, ViewRequest],
+        name: str,
+        found: QueryByIds,
+        registration: Registration | None,
+    ) -> None:
+        if registration is not None:
+            super().keep(queries, name, found, registration)
+            return
+        # it has no ranks, or goes on from those that it has
+        self.queries = queries
+        self._solve(name)
+        self._refresh()
+        self.results = self._collect()
+
+    def _solve(self, name: str) -> None:
+        try:
+            found = self.queries[name].by_ids(self._vertices())
+            if found.has_ranks:
+                self._engine.put_view(name, found.query)
+            else:
+                self._engine.remove_view(name)
+        except (UnknownVertex, UnknownSet, InvalidValue, MemoryError) as error:
+            self._engine.remove_view(name)
+            self._found[name] = error
+        else:
+            self._found[name] = found
+
+    def _follow(self, name: str) -> None:
+        """Gives the view its seeds again if they may be others."""
+        query, found = self.queries[name], self._found[name]
+        if isinstance(found, Exception) or not found.has_ranks:
+            self._solve(name)
+            return
+        vertices, teleport = self._vertices(), query.teleport
+        if teleport.set is not None:
+            others = vertices.sets.get(teleport.set, NO_VERTICES) is not found.query.seeds
+        else:
+            ignored = pa.array(found.ignored, ARROW_TYPES[vertices.keys.kind])
+            others = bool((vertices.ids_of(ignored) >= 0).any())
+        if others or name not in self._engine.views or self._engine.view_lost_seeds(name):
+            self._solve(name)
+
+    def _result(self, name: str) -> RankView:
+        query, found, before = self.queries[name], self._found[name], self.results.get(name)
+        if isinstance(found, Exception):
+            return RankView(query, None, found)
+        if not found.has_ranks:
+            return RankView(query, None, ignored=found.ignored)
+        try:
+            ranks = self._engine.view(name, solve=False)
+        except UnknownId:
+            self._solve(name)
+            return self._result(name)
+        except MemoryError as error:
+            return RankView(query, None, error)
+        if before and before.ranks is ranks and before.request is query:
+            return before
+        self._published += 1
+        now, target = perf_counter(), query.target_error or self._engine.options.target_error
+        met = now if ranks.error_bound <= target or before is None else before.met
+        return RankView(query, ranks, None, found.ignored, self._published, met)

@@ -1,0 +1,131 @@
+"""The file of a graph's views.
+
+GRAPH/views.json  {"format": 1, "views": {name: {"teleport": "uniform" | {"set": NAME} |
+                  {"weights": [[key, weight], …]}, "damping", "target_error", "refresh",
+                  "unknown"}}}
+
+It holds views without ranks: after a restart each is solved again. It is replaced atomically, as
+watched.json is. A graph without views has no such file.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from liverank_service.errors import FileDamaged
+from liverank_service.formats.seeds import SeedColumns
+from liverank_service.queries.model import Unknown
+from liverank_service.queries.rank_views import Teleport, ViewRequest
+from liverank_service.storage.files import replace_file, storage_errors
+from liverank_service.storage.json_file import validated
+from liverank_service.storage.watched_file import StoredKey, StoredSeeds
+from liverank_service.vertex_keys import KeyKind
+
+FILE = "views.json"
+FORMAT = 1
+
+
+class _StoredTeleport(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    set: str | None = None
+    weights: StoredSeeds | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> _StoredTeleport:
+        if (self.set is None) == (self.weights is None):
+            raise ValueError("has neither a set nor weights, or both")
+        return self
+
+
+class _StoredView(BaseModel):
+    """A view in the file."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    teleport: Literal["uniform"] | _StoredTeleport
+    damping: Annotated[float, Field(gt=0.0, lt=1.0)] | None
+    target_error: Annotated[float, Field(gt=0.0, le=2.0)] | None
+    refresh: Literal["batch", "read"] | Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
+    unknown: Unknown
+
+    @property
+    def weights(self) -> list[tuple[StoredKey, float]]:
+        teleport = self.teleport
+        return [] if isinstance(teleport, str) else teleport.weights or []
+
+    @property
+    def request(self) -> ViewRequest:
+        teleport = Teleport()
+        if self.weights:
+            summed: dict[str, float] = {}
+            for key, weight in self.weights:
+                summed[str(key)] = summed.get(str(key), 0.0) + weight
+            teleport = Teleport(weights=SeedColumns.of(summed))
+        elif not isinstance(self.teleport, str):
+            teleport = Teleport(set=self.teleport.set)
+        return ViewRequest(
+            teleport=teleport,
+            damping=self.damping,
+            target_error=self.target_error,
+            refresh=self.refresh,
+            unknown=self.unknown,
+        )
+
+
+class _StoredViews(BaseModel):
+    """The file."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    format: int
+    views: dict[str, _StoredView]
+
+
+def read_views(path: Path, kind: KeyKind | None = None) -> dict[str, ViewRequest]:
+    """The views in the file, by name; none if it is missing.
+
+    kind  of the graph's keys; None: either
+
+    Raises FileDamaged, which names the first wrong field, and StorageFailed if the file cannot be
+    read or has another format.
+    """
+    with storage_errors(path):
+        try:
+            content = path.read_bytes()
+        except FileNotFoundError:
+            return {}
+    stored = validated(_StoredViews, (FORMAT,), path, content, "a file of views").views
+    for name, one in stored.items():
+        for index, (key, _) in enumerate(one.weights):
+            if kind is not None and isinstance(key, int) != (kind == "integer"):
+                place = f"views.{name}.teleport.weights[{index}][0]"
+                raise FileDamaged(path, f"{place}: {key!r} is not a {kind} key")
+    return {name: one.request for name, one in stored.items()}
+
+
+def write_views(path: Path, requests: Mapping[str, ViewRequest], kind: KeyKind) -> None:
+    """Replaces the file. kind: of the graph's keys. Raises StorageFailed; it is then unchanged."""
+    views = {
+        name: {
+            "teleport": _stored(request.teleport, kind),
+            "damping": request.damping,
+            "target_error": request.target_error,
+            "refresh": request.refresh,
+            "unknown": request.unknown,
+        }
+        for name, request in requests.items()
+    }
+    replace_file(path, json.dumps({"format": FORMAT, "views": views}).encode())
+
+
+def _stored(teleport: Teleport, kind: KeyKind) -> Any:
+    if teleport.weights is None:
+        return teleport.kind if teleport.set is None else {"set": teleport.set}
+    seeds = teleport.weights.checked(kind, "teleport.weights")
+    return {"weights": list(zip(seeds.keys.to_pylist(), seeds.weights.tolist(), strict=True))}

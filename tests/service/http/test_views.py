@@ -1,0 +1,277 @@
+"""Views over HTTP: ranks of all vertices for teleport distributions of their own."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import networkx as nx
+import pyarrow as pa
+import pytest
+
+from liverank_gpu.personalized.watched import Registration
+from liverank_service.errors import FileDamaged
+from liverank_service.http.schemas import Receipt, ViewAnswer, ViewsAnswer
+from liverank_service.storage.views_file import read_views
+from tests.service.graphs import engine_of
+from tests.service.http.test_personalized import EDGES, path
+from tests.service.http.test_problems import problem
+from tests.service.server import Server, running
+
+__all__ = ["path"]
+
+WEIGHTS = {"v1": 1.0, "v2": 3.0}
+
+
+def _exact(edges: list[Any], weights: dict[str, float] | None) -> dict[str, float]:
+    graph = nx.DiGraph([tuple(edge) for edge in edges])
+    return dict(
+        nx.pagerank(graph, 0.85, weights, dangling=weights, max_iter=2000, tol=1e-14 / len(graph))
+    )
+
+
+def _put(server: Server, path: str, name: str, **body: Any) -> Any:
+    answer = server.http.put(f"{path}/views/{name}", json=body)
+    assert answer.status_code in (200, 201), answer.text
+    return answer.json()
+
+
+def _export(server: Server, path: str, view: str) -> tuple[dict[str, float], float]:
+    """All ranks of a view, and their bound."""
+    headers = {"Accept": "application/vnd.apache.arrow.stream"}
+    answer = server.http.get(f"{path}/ranks", params={"view": view}, headers=headers)
+    assert answer.status_code == 200, answer.text
+    table = pa.ipc.open_stream(answer.content).read_all()
+    bound = float(table.schema.metadata[b"liverank.error_bound"])
+    return dict(zip(*(table[name].to_pylist() for name in ("vertex", "rank")), strict=True)), bound
+
+
+def _assert_exact(
+    server: Server, path: str, view: str, edges: list[Any], weights: dict[str, float] | None
+) -> float:
+    found, bound = _export(server, path, view)
+    exact = _exact(edges, weights)
+    assert found.keys() == exact.keys()
+    assert sum(abs(found[key] - exact[key]) for key in exact) <= bound + 1e-11
+    return bound
+
+
+def test_a_view_follows_every_batch(server: Server) -> None:
+    path = server.new_graph()
+    server.http.post(f"{path}/batches", json={"insert": EDGES}).raise_for_status()
+    server.http.put(f"{path}/sets/good", json={"vertices": ["v3", "v4"]}).raise_for_status()
+    first = server.http.put(
+        f"{path}/views/trust", json={"teleport": {"weights": WEIGHTS}, "target_error": 1e-5}
+    )
+    assert first.status_code == 201
+    answer = ViewAnswer.model_validate_json(first.content)
+    assert (answer.teleport, answer.weights, answer.refresh) == ("weights", 2, "batch")
+    assert answer.error_bound is not None
+    assert answer.error_bound <= 1e-5
+    _put(server, path, "set", teleport={"set": "good"}, target_error=1e-7)
+    _put(server, path, "all", teleport="uniform", target_error=1e-8)
+    edges = list(EDGES)
+    for step in range(5):
+        batch = [["v1", f"new {step}"], [f"new {step}", "v9"]]
+        edges += batch
+        sets = {"good": {"add": [f"new {step}"]}}
+        posted = server.http.post(f"{path}/batches", json={"insert": batch, "sets": sets})
+        receipt = Receipt.model_validate(posted.json())
+        assert receipt.views.keys() == {"trust", "set", "all"}
+        good = dict.fromkeys(["v3", "v4", *(f"new {each}" for each in range(step + 1))], 1.0)
+        for name, weights, target in (("trust", WEIGHTS, 1e-5), ("set", good, 1e-7)):
+            bound = _assert_exact(server, path, name, edges, weights)
+            assert receipt.views[name] == bound <= target
+        assert _assert_exact(server, path, "all", edges, None) <= 1e-8
+    server.http.post(f"{path}/batches", json={"remove": ["v3"]}).raise_for_status()
+    found, _ = _export(server, path, "set")
+    assert "v3" not in found
+    listed = ViewsAnswer.model_validate_json(server.http.get(f"{path}/views").content)
+    assert [view.name for view in listed.views] == ["all", "set", "trust"]
+    assert listed.views[1].set == "good"
+    assert server.http.delete(f"{path}/views/trust").status_code == 204
+    for method, url in (
+        ("GET", "views/trust"),
+        ("DELETE", "views/trust"),
+        ("GET", "top?view=trust"),
+        ("GET", "ranks?view=trust"),
+        ("GET", "ranks/v1?view=trust"),
+    ):
+        gone = problem(server.http.request(method, f"{path}/{url}"), 404)
+        assert gone["type"] == "urn:liverank:problem:unknown-view"
+        assert gone["field"] == "view"
+        assert gone["detail"].endswith("has no view 'trust'; there are: set, all")
+
+
+def test_reads_of_a_view_are_those_of_the_graph(server: Server, path: str) -> None:
+    _put(server, path, "trust", teleport={"weights": WEIGHTS}, target_error=1e-9)
+    exact = _exact(EDGES, WEIGHTS)
+    best = sorted(exact, key=lambda key: -exact[key])
+    answer = server.http.get(f"{path}/top", params={"view": "trust", "k": 5}).json()
+    assert [place["vertex"] for place in answer["ranks"]] == best[:5]
+    assert answer["settled"] == 5
+    assert answer["error_bound"] <= 1e-9
+    one = server.http.get(f"{path}/ranks/{best[0]}", params={"view": "trust"})
+    assert one.json()["rank"] == pytest.approx(exact[best[0]], abs=1e-9)
+    several = server.http.post(
+        f"{path}/ranks", params={"view": "trust"}, json={"vertices": [*best[:3], "nobody"]}
+    ).json()
+    assert several["ranks"] == [*(pytest.approx(exact[key], abs=1e-9) for key in best[:3]), None]
+    assert server.http.get(f"{path}/ranks/{best[0]}").json()["rank"] != one.json()["rank"]
+    tag = one.headers["etag"]
+    known = {"If-None-Match": tag}
+    url = f"{path}/ranks/{best[0]}"
+    again = server.http.get(url, params={"view": "trust"}, headers=known)
+    assert again.status_code == 304
+    _put(server, path, "trust", teleport={"weights": {"v1": 1.0}}, target_error=1e-9)
+    again = server.http.get(url, params={"view": "trust"}, headers=known)
+    assert (again.status_code, again.json()["rank"]) == (
+        200,
+        pytest.approx(_exact(EDGES, {"v1": 1.0})[best[0]], abs=1e-9),
+    )
+
+
+def test_other_weights_go_on_from_the_ranks_that_are_there(server: Server, path: str) -> None:
+    _put(server, path, "trust", teleport={"weights": WEIGHTS})
+    with patch.object(Registration, "__init__", side_effect=AssertionError):
+        other = {"v1": 1.0, "v2": 3.5}
+        _put(server, path, "trust", teleport={"weights": other}, target_error=1e-8)
+    assert _assert_exact(server, path, "trust", EDGES, other) <= 1e-8
+
+
+def test_a_view_that_is_solved_when_it_is_read(server: Server, path: str) -> None:
+    target = 1e-9
+    for name, refresh in (("read", "read"), ("later", 1000), ("soon", 0.05)):
+        view = _put(
+            server,
+            path,
+            name,
+            teleport={"weights": WEIGHTS},
+            target_error=target,
+            refresh=refresh,
+        )
+        assert view["refresh"] == refresh
+    batch = [["v1", "v7"], ["v2", "v8"]]
+    receipt = server.http.post(f"{path}/batches", json={"insert": batch}).json()
+    edges = [*EDGES, *batch]
+    assert receipt["views"]["read"] > target
+    assert receipt["views"]["later"] > target
+    assert server.http.get(f"{path}/views/read").json()["error_bound"] > target
+    # the bound is of this version, whether it was solved or not
+    assert _assert_exact(server, path, "later", edges, WEIGHTS) > target
+    assert _assert_exact(server, path, "read", edges, WEIGHTS) <= target
+    assert server.http.get(f"{path}/views/read").json()["error_bound"] <= target
+    time.sleep(0.06)
+    assert _assert_exact(server, path, "soon", edges, WEIGHTS) <= target
+    tagged = server.http.get(f"{path}/top", params={"view": "read"}).headers["etag"]
+    assert server.http.get(f"{path}/top", params={"view": "read"}).headers["etag"] == tagged
+
+
+@pytest.mark.parametrize(
+    ("name", "body", "status", "field"),
+    [
+        ("x", {}, 422, "teleport"),
+        ("x", {"teleport": "all"}, 422, "teleport"),
+        ("x", {"teleport": {}}, 422, "teleport"),
+        ("x", {"teleport": {"set": "a", "weights": {"v0": 1}}}, 422, "teleport"),
+        ("x", {"teleport": {"set": "none"}}, 404, "teleport.set"),
+        ("x", {"teleport": {"weights": {"nobody": 1}}}, 404, "teleport.weights"),
+        ("x", {"teleport": {"weights": {}}}, 422, "teleport.weights"),
+        ("x", {"teleport": {"weights": {"v0": 0}}}, 422, "teleport.weights"),
+        ("x", {"teleport": {"weights": {"v0": -1}}}, 422, "teleport.weights['v0']"),
+        ("x", {"teleport": "uniform", "damping": 1}, 422, "damping"),
+        ("x", {"teleport": "uniform", "target_error": 0}, 422, "target_error"),
+        ("x", {"teleport": "uniform", "refresh": "hourly"}, 422, "refresh"),
+        ("x", {"teleport": "uniform", "refresh": 0}, 422, "refresh"),
+        ("x", {"teleport": "uniform", "direction": "reversed"}, 422, "direction"),
+        ("x", {"teleport": "uniform", "k": 1}, 422, "k"),
+        ("x" * 201, {"teleport": "uniform"}, 422, "view"),
+    ],
+)
+def test_what_cannot_be_a_view_is_named(
+    server: Server, path: str, name: str, body: dict[str, Any], status: int, field: str
+) -> None:
+    answer = server.http.put(f"{path}/views/{name}", json=body)
+    assert problem(answer, status)["field"] == field
+    assert problem(server.http.get(f"{path}/views/{name}"), 404)["field"] == "view"
+
+
+def test_views_that_do_not_fit_are_refused(server: Server, path: str) -> None:
+    backend = engine_of(server.catalog.get(path.rsplit("/", 1)[1]).pipeline).internals.backend
+    with patch.object(backend.device, "memory_available", lambda: 100):
+        answer = server.http.put(f"{path}/views/large", json={"teleport": "uniform"})
+    detail = problem(answer, 507)["detail"]
+    assert "the view 'large' needs" in detail
+    assert "bytes; 100 are available" in detail
+    problem(server.http.get(f"{path}/views/large"), 404)
+
+
+def test_a_view_whose_weights_are_gone_has_no_ranks(server: Server) -> None:
+    path = server.new_graph()
+    server.http.post(f"{path}/batches", json={"insert": EDGES}).raise_for_status()
+    server.http.put(f"{path}/sets/good", json={"vertices": ["v3"]}).raise_for_status()
+    _put(server, path, "set", teleport={"set": "good"})
+    _put(server, path, "strict", teleport={"weights": {"v3": 1}})
+    _put(server, path, "lenient", teleport={"weights": {"v3": 1, "other": 1}}, unknown="ignore")
+    assert server.http.get(f"{path}/views/lenient").json()["ignored"] == ["other"]
+    receipt = server.http.post(f"{path}/batches", json={"remove": ["v3"]}).json()
+    assert receipt["views"] == {"set": None, "strict": None, "lenient": None}
+    for name, status in (("set", 409), ("lenient", 409), ("strict", 404)):
+        problem(server.http.get(f"{path}/top", params={"view": name}), status)
+    strict = server.http.get(f"{path}/views/strict").json()
+    assert strict["error_bound"] is None
+    assert "no vertex 'v3'" in strict["problem"]
+    again = {"insert": [["v3", "v1"], ["v1", "v3"]], "sets": {"good": {"add": ["v3"]}}}
+    server.http.post(f"{path}/batches", json=again).raise_for_status()
+    for name in ("set", "strict", "lenient"):
+        found, _ = _export(server, path, name)
+        assert found["v3"] == max(found.values())
+
+
+def test_views_survive_a_restart(tmp_path: Path) -> None:
+    with running(tmp_path) as server:
+        path = "/graphs/default"
+        server.http.post(f"{path}/batches", json={"insert": EDGES}).raise_for_status()
+        server.http.put(f"{path}/sets/good", json={"vertices": ["v3"]}).raise_for_status()
+        _put(server, path, "trust", teleport={"weights": WEIGHTS}, damping=0.7, refresh="read")
+        _put(server, path, "set", teleport={"set": "good"}, unknown="ignore", refresh=60)
+        _put(server, path, "all", teleport="uniform", target_error=1e-7)
+        before = server.http.get(f"{path}/views").json()["views"]
+    file = tmp_path / "graphs" / "default" / "views.json"
+    stored = json.loads(file.read_text())
+    assert stored["format"] == 1
+    assert stored["views"]["trust"]["teleport"] == {"weights": [["v1", 1.0], ["v2", 3.0]]}
+    with running(tmp_path) as server:
+        after = server.http.get(f"{path}/views").json()["views"]
+        for view in (*before, *after):
+            assert view.pop("error_bound") is not None
+        assert after == before
+        assert _assert_exact(server, path, "all", EDGES, None) <= 1e-7
+
+
+@pytest.mark.parametrize(
+    ("view", "place"),
+    [
+        ({"teleport": "all"}, "views.v.teleport"),
+        ({"teleport": {"weights": []}}, "weights"),
+        (
+            {"teleport": {"weights": [[1, 1.0]]}},
+            "views.v.teleport.weights[0][0]: 1 is not a string",
+        ),
+        ({"refresh": 0}, "views.v.refresh"),
+        ({"damping": 2}, "views.v.damping"),
+    ],
+)
+def test_a_damaged_file_is_named(tmp_path: Path, view: dict[str, Any], place: str) -> None:
+    whole = {"teleport": "uniform", "damping": None, "target_error": None, "refresh": "batch"}
+    file = tmp_path / "views.json"
+    file.write_text(
+        json.dumps({"format": 1, "views": {"v": {**whole, "unknown": "error", **view}}})
+    )
+    with pytest.raises(FileDamaged) as damaged:
+        read_views(file, "string")
+    assert str(damaged.value).startswith(str(file))
+    assert place in str(damaged.value)
