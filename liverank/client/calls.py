@@ -131,13 +131,17 @@ class Calls(BatchCalls, GraphCalls, QueryCalls, AnalysisCalls, SourceCalls, Oper
         graph: str,
         vertex: Key,
         *,
+        view: str | None = None,
         min_version: int | None = None,
         min_position: Positions | None = None,
         timeout: float | None = None,
     ) -> Call[VertexRank]:
-        """The rank of one vertex. Raises ServerError 404 for an unknown one."""
+        """The rank of one vertex, in a view if that is given. Raises ServerError 404 for an unknown
+        one.
+        """
         path = path_of("graphs", graph, "ranks", vertex)
-        return read(path, decoder(VertexRank), **waiting(min_version, min_position, timeout))
+        query = waiting(min_version, min_position, timeout)
+        return read(path, decoder(VertexRank), view=view, **query)
 
     @operation
     def ranks(
@@ -145,6 +149,7 @@ class Calls(BatchCalls, GraphCalls, QueryCalls, AnalysisCalls, SourceCalls, Oper
         graph: str,
         vertices: Iterable[Key],
         *,
+        view: str | None = None,
         min_version: int | None = None,
         min_position: Positions | None = None,
         timeout: float | None = None,
@@ -152,13 +157,14 @@ class Calls(BatchCalls, GraphCalls, QueryCalls, AnalysisCalls, SourceCalls, Oper
         """The ranks of many vertices in their order, all of one version.
 
         vertices  keys, or a column of them: a Series, an Arrow or NumPy array
+        view      name of a view: its ranks in place of the graph's
         """
         keys = keys_of(vertices)
         found = decoder(RankList)
         return Call(
             method="POST",
             path=path_of("graphs", graph, "ranks"),
-            query=waiting(min_version, min_position, timeout),
+            query=given(view=view, **waiting(min_version, min_position, timeout)),
             body=json_body({"vertices": keys}),
             headers={"Content-Type": JSON},
             parse=lambda body: msgspec.structs.replace(found(body), vertices=keys),
@@ -173,15 +179,18 @@ class Calls(BatchCalls, GraphCalls, QueryCalls, AnalysisCalls, SourceCalls, Oper
         offset: int = 0,
         *,
         among: str | None = None,
+        view: str | None = None,
         min_version: int | None = None,
         min_position: Positions | None = None,
         timeout: float | None = None,
     ) -> Call[TopRanks]:
-        """Places offset … offset+k-1, best first; `among` the vertices of a named set, or all."""
+        """Places offset … offset+k-1, best first; `among` the vertices of a named set, or all; by
+        the ranks of a `view`, or of the graph.
+        """
         path = path_of("graphs", graph, "top")
         found = decoder(TopRanks)
         query = {"k": k, "offset": offset, **waiting(min_version, min_position, timeout)}
-        return read(path, found, among=among, **query)
+        return read(path, found, among=among, view=view, **query)
 
     @events
     def changes(

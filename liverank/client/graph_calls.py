@@ -24,13 +24,15 @@ class GraphCalls:
         graph: str,
         *,
         format: Format = "arrow",  # noqa: A002
+        view: str | None = None,
         min_version: int | None = None,
         min_position: Positions | None = None,
         timeout: float | None = None,
     ) -> Call[None]:
-        """The ranks of all vertices, all of one revision, streamed: see Export."""
+        """The ranks of all vertices, or of a view, all of one revision, streamed: see Export."""
         path = path_of("graphs", graph, "ranks")
-        return export_call(path, format, **waiting(min_version, min_position, timeout))
+        query = waiting(min_version, min_position, timeout)
+        return export_call(path, format, view=view, **query)
 
     @export
     def export_edges(

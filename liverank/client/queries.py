@@ -1,11 +1,11 @@
-"""Personalized queries, answered once or watched, and sets of vertices."""
+"""Personalized queries, answered once or watched, views, and sets of vertices."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
 
-from liverank.choices import Form, Key, Method, Target, Unknown
+from liverank.choices import Form, Key, Method, Refresh, Target, Unknown, ViewDirection
 from liverank.client.arrow import (
     ARROW_STREAM,
     PersonalizedTable,
@@ -13,7 +13,17 @@ from liverank.client.arrow import (
     seeds_stream,
 )
 from liverank.client.batches import keys_of
-from liverank.client.call import Call, decoder, given, nothing, operation, path_of, read, write
+from liverank.client.call import (
+    Call,
+    decoder,
+    given,
+    member,
+    nothing,
+    operation,
+    path_of,
+    read,
+    write,
+)
 from liverank.client.responses import (
     PersonalizedAnswers,
     PersonalizedQuery,
@@ -21,6 +31,8 @@ from liverank.client.responses import (
     VertexRank,
     VertexSet,
     VertexSetMembers,
+    ViewInfo,
+    ViewState,
     WatchedRanks,
 )
 from liverank.client.sources import Positions, waiting
@@ -177,6 +189,73 @@ class QueryCalls:
         """The rank of one of the k vertices of a watched query; ServerError 404 for others."""
         path = path_of("graphs", graph, "watched", name, "ranks", vertex)
         return read(path, decoder(VertexRank), **waiting(min_version, min_position, timeout))
+
+    @operation
+    def put_view(
+        self,
+        graph: str,
+        name: str,
+        teleport: Literal["uniform"] | Mapping[str, Any],
+        *,
+        damping: float | None = None,
+        direction: ViewDirection | None = None,
+        target_error: float | None = None,
+        refresh: Refresh | float | None = None,
+        unknown: Unknown | None = None,
+        timeout: float | None = None,
+    ) -> Call[ViewState]:
+        """Ranks all vertices for a teleport distribution of its own, and keeps these ranks fresh.
+        Reads have them by `view`. A view of this name goes on from the ranks that it has.
+
+        teleport  "uniform", {"set": NAME} or {"weights": {KEY: WEIGHT}}
+        refresh   when it is solved, if its error bound has passed the target: "batch", "read", or
+                  seconds that are to pass before
+        unknown   "ignore": keys of weights that are no vertices are left out
+        """
+        members = given(
+            damping=damping,
+            direction=direction,
+            target_error=target_error,
+            refresh=refresh,
+            unknown=unknown,
+        )
+        path = path_of("graphs", graph, "views", name)
+        body = {"teleport": teleport, **members}
+        return write("PUT", path, body, ViewState, given(timeout=timeout), repeatable=True)
+
+    @operation
+    def view(
+        self,
+        graph: str,
+        name: str,
+        *,
+        min_version: int | None = None,
+        min_position: Positions | None = None,
+        timeout: float | None = None,
+    ) -> Call[ViewState]:
+        """What a view is, and the error bound of its ranks for the newest version."""
+        path = path_of("graphs", graph, "views", name)
+        return read(path, decoder(ViewState), **waiting(min_version, min_position, timeout))
+
+    @operation
+    def views(
+        self,
+        graph: str,
+        *,
+        min_version: int | None = None,
+        min_position: Positions | None = None,
+        timeout: float | None = None,
+    ) -> Call[list[ViewInfo]]:
+        """The views of a graph, by name."""
+        path = path_of("graphs", graph, "views")
+        found = member("views", list[ViewInfo])
+        return read(path, found, **waiting(min_version, min_position, timeout))
+
+    @operation
+    def remove_view(self, graph: str, name: str) -> Call[None]:
+        """Removes a view."""
+        path = path_of("graphs", graph, "views", name)
+        return Call(method="DELETE", path=path, parse=nothing)
 
     @operation
     def put_set(self, graph: str, name: str, vertices: Iterable[Key]) -> Call[VertexSet]:

@@ -19,9 +19,12 @@ from liverank.choices import (
     KeyKind,
     Method,
     Pair,
+    Refresh,
     Scope,
     Target,
     Unknown,
+    ViewDirection,
+    ViewKind,
 )
 from liverank.tables import Ranks, ranks_table
 
@@ -159,8 +162,9 @@ class Trace(msgspec.Struct, frozen=True):
 
 
 class Receipt(msgspec.Struct, frozen=True):
-    """The result of a batch; docs/api.md explains the members. seconds: by stage; settled and
-    settled_set: of `recompute`, what is proven of the first places, if that was its target.
+    """The result of a batch; docs/api.md explains the members. seconds: by stage; views: the error
+    bound of each, None for one that has no ranks; settled and settled_set: of `recompute`, what is
+    proven of the first places, if that was its target.
     """
 
     version: int
@@ -177,6 +181,7 @@ class Receipt(msgspec.Struct, frozen=True):
     error_bound: float
     converged: bool
     seconds: dict[str, float]
+    views: dict[str, float | None] = {}
     reweighted: int = 0
     removed: int = 0
     unknown: int = 0
@@ -420,6 +425,39 @@ class PersonalizedAnswers(msgspec.Struct, frozen=True):
     version: int
     revision: int
     answers: list[PersonalizedAnswer]
+
+
+class ViewInfo(msgspec.Struct, frozen=True):
+    """A view: ranks of all vertices for a teleport distribution of its own.
+
+    teleport     what its walks restart at: all vertices (`uniform`), a `set`, or `weights`
+    set          name of the set
+    weights      number of weights
+    ignored      keys of weights that are no vertices
+    refresh      `batch`, `read`, or seconds
+    error_bound  proven upper bound on the L1 error of its ranks; None: it has none
+    problem      why it has none
+    """
+
+    name: str
+    teleport: ViewKind
+    set: str | None
+    weights: int | None
+    ignored: list[Key]
+    unknown: Unknown
+    damping: float
+    direction: ViewDirection
+    target_error: float
+    refresh: Refresh | float
+    error_bound: float | None
+    problem: str | None
+
+
+class ViewState(ViewInfo, frozen=True):
+    """A view for the newest version."""
+
+    version: int
+    revision: int
 
 
 class WatchedRanks(PersonalizedAnswer, frozen=True):

@@ -28,7 +28,7 @@ from liverank_gpu.personalized.certified_top_k import ties_of
 from liverank_gpu.personalized.iterate import query_bytes
 from liverank_gpu.personalized.query import Query, QueryContext
 from liverank_gpu.personalized.resolve import ResolvedQuery
-from liverank_gpu.types import Personalized, PersonalizedQuery, Ranking
+from liverank_gpu.types import REMOVED, Personalized, PersonalizedQuery, Ranking
 
 _SOLVED_PART = 0.5
 """A query is solved to this part of its target: the rest is for batches."""
@@ -109,7 +109,11 @@ class Registration:
         """Follows a batch of edges."""
         self.updates += 1
         try:
-            self.asked = self.asked.after(update.removed)
+            asked, before = self.asked.after(update.removed), self.asked.seeds
+            if asked.seeds is not before:  # of a view, which would go on from the others
+                gone = before.vertices[np.isin(before.vertices, update.removed)]
+                raise UnknownVertex("seeds", int(gone[0]), REMOVED)
+            self.asked = asked
             if self._query is not None:
                 self._follow(self._query, update)
         except UnknownVertex as error:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from liverank.client import ApiKeyInfo, GraphInfo, Key, RankedVertex
-    from liverank.client.responses import PersonalizedAnswer, TopRanks
+    from liverank.client.responses import PersonalizedAnswer, TopRanks, ViewInfo
     from liverank_service.cli.ingest import ReplayedBatch
 
 LIVE_ROWS = 15
@@ -153,6 +153,25 @@ def graph_table(graphs: Iterable[GraphInfo]) -> Table:
         numbers = (graph.vertices, graph.edges, graph.version)
         bound = f"{graph.error_bound:.1e}"
         table.add_row(graph.graph, *(f"{each:,}" for each in numbers), bound, graph.backend)
+    return table
+
+
+def view_table(views: Iterable[ViewInfo]) -> Table:
+    """Views, one per row."""
+    table = Table("view", "teleport", "damping", "refresh", "target", "error bound", box=None)
+    for view in views:
+        of = {"set": f"set {view.set}", "weights": f"{view.weights or 0:,} weights"}
+        refresh = view.refresh if isinstance(view.refresh, str) else f"{view.refresh:g} s"
+        table.add_row(
+            Text(printable(view.name)),
+            Text(printable(of.get(view.teleport, view.teleport))),
+            f"{view.damping:g}",
+            refresh,
+            f"{view.target_error:.1e}",
+            Text(printable(view.problem or "no ranks"))
+            if view.error_bound is None
+            else f"{view.error_bound:.1e}",
+        )
     return table
 
 

@@ -319,6 +319,19 @@ def test_a_view_loses_the_seeds_that_are_removed(backend: Backend) -> None:
     _assert_within_bound(engine, ViewQuery(np.array([1])), engine.view("mine"))
 
 
+def test_a_first_solve_that_loses_a_seed_begins_again(backend: Backend) -> None:
+    """So that its caller decides what becomes of the others."""
+    engine = engine_of(FAMILIES["karate club"](), backend)
+    registration = engine.register("mine", ViewQuery(np.array([0, 5])))
+    engine.step(registration)
+    engine.apply(EdgeBatch.of(remove=[5]))
+    assert registration.lost
+    with pytest.raises(UnknownVertex, match=r"seeds: 5 is not allowed"):
+        engine.step(registration)
+    engine.close(registration)
+    assert engine.views == []
+
+
 def test_what_cannot_be_a_view() -> None:
     engine = engine_of(FAMILIES["karate club"](), backend_named("cpu"))
     engine.put_view("mine", ViewQuery(np.array([0])))

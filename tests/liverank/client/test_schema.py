@@ -108,6 +108,9 @@ ARGUMENTS: dict[str, Any] = {
     "wait": 2.0,
     "order": "smallest",
     "zeros": True,
+    "view": "w",
+    "teleport": "uniform",
+    "refresh": "read",
 }
 """A value for every parameter of every method that is not its default."""
 
@@ -317,6 +320,7 @@ def _json_types(schema: dict[str, Any], components: dict[str, Any]) -> set[str]:
         (choices.Method, ("KeyedQuery", "method")),
         (choices.Target, ("KeyedQuery", "target")),
         (choices.Unknown, ("KeyedQuery", "unknown")),
+        (choices.ViewDirection, ("ViewRequest", "direction")),
         (choices.Scope, ("ApiKeyRequest", "scope")),
     ],
 )

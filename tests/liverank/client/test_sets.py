@@ -36,6 +36,18 @@ def test_sets_are_changed_with_batches_and_read(server: Server) -> None:
         watched = client.watch("with-sets", "a's", PersonalizedQuery({"a": 1}, k=2))
         best = watched.ranks[0]
         assert client.watched_rank("with-sets", "a's", best.vertex).rank == best.rank
+        view = client.put_view("with-sets", "trust", {"set": "mine"}, refresh="read")
+        assert (view.teleport, view.set, view.refresh) == ("set", "mine", "read")
+        assert client.view("with-sets", "trust").error_bound == view.error_bound
+        assert [each.name for each in client.views("with-sets")] == ["trust"]
+        top = client.top("with-sets", 1, view="trust").ranks[0]
+        assert client.rank("with-sets", top.vertex, view="trust").rank == top.rank
+        assert client.ranks("with-sets", [top.vertex], view="trust").ranks == [top.rank]
+        exported = client.export_ranks("with-sets", view="trust").to_arrow().to_pylist()
+        assert {"vertex": top.vertex, "rank": top.rank} in exported
+        receipt = client.insert("with-sets", [("b", "d")])
+        assert receipt.views["trust"] is not None
+        client.remove_view("with-sets", "trust")
         client.drop_set("with-sets", "mine")
         with pytest.raises(ServerError) as refused:
             client.vertex_set("with-sets", "mine")

@@ -140,6 +140,45 @@ def test_load_then_ask(run: Any, url: str, triangle: Path) -> None:
         assert entry["rank"] == pytest.approx(expected[entry["vertex"]], abs=1e-5)
 
 
+def test_views_are_put_read_and_removed(run: Any, url: str, triangle: Path, tmp_path: Path) -> None:
+    here = ("--graph", "viewed", "--url", url)
+    run("load", triangle, *here)
+    code, out, _ = run("view", "put", "mine", "b=2", "c", "--refresh", 60, *here, "--json")
+    view = json.loads(out)
+    assert code == 0
+    assert (view["name"], view["teleport"], view["weights"]) == ("mine", "weights", 2)
+    assert view["refresh"] == 60.0
+    graph = nx.DiGraph([("a", "b"), ("b", "c"), ("c", "a"), ("d", "a")])
+    weights = {"b": 2.0, "c": 1.0}
+    expected = nx.pagerank(graph, personalization=weights, tol=1e-14, max_iter=1_000)
+    _, out, _ = run("top", "--view", "mine", *here, "--json")
+    ranks = {entry["vertex"]: entry["rank"] for entry in json.loads(out)["ranks"]}
+    assert ranks == pytest.approx(expected, abs=1e-5)
+    _, out, _ = run("get", "b", "--view", "mine", *here, "--json")
+    assert json.loads(out)["rank"] == ranks["b"]
+    file = tmp_path / "ranks.csv"
+    assert run("export", "ranks", "--view", "mine", "--out", file, *here)[0] == 0
+    assert f'"b",{ranks["b"]!r}' in file.read_text().splitlines()
+    code, out, _ = run("view", "put", "all", "--uniform", *here)
+    assert code == 0
+    code, out, _ = run("view", "list", *here)
+    assert [line.split()[0] for line in out.splitlines()] == ["view", "all", "mine"]
+    assert "60 s" in out
+    assert run("view", "remove", "all", *here)[0] == 0
+    for arguments, message in (
+        (("top", "--view", "all"), "has no view 'all'; there are: mine"),
+        (("view", "put", "x"), "expected vertices, --set or --uniform"),
+        (("view", "put", "x", "a", "--uniform"), "expected vertices, --set or --uniform"),
+        (("view", "put", "x", "a=b"), "the weight 'b' is not a number"),
+        (("view", "put", "x", "a", "--refresh", "hourly"), "refresh: 'hourly' is not allowed"),
+        (("export", "edges", "--view", "mine"), "--view needs ranks"),
+        (("top", "--watch", "--view", "mine"), "without --out and --view"),
+    ):
+        code, _, error = run(*arguments, *here)
+        assert code == 1
+        assert message in error
+
+
 def test_load_counts_over_all_batches_what_it_did(
     run: Any, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

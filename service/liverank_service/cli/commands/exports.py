@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -39,6 +39,9 @@ def export(
     ],
     out: Out = Path("-"),
     format: Format = None,  # noqa: A002
+    view: Annotated[
+        str | None, typer.Option(help="Name of a view: its ranks in place of the graph's.")
+    ] = None,
     graph: Graph = "default",
     min_version: Annotated[
         int | None, typer.Option(min=0, help="Wait until this version is ranked (edges: applied).")
@@ -69,15 +72,15 @@ def export(
 
     if as_json and out == STANDARD:
         raise CommandError("--json needs --out FILE: stdout has the table")
+    if view is not None and table != "ranks":
+        raise CommandError("--view needs ranks: views have no edges of their own")
     check_path(out, EXPORT_FILES, format)
     kind, compression = form_of(out, format)
     with client_of(url) as client:
-        call = client.export_ranks if table == "ranks" else client.export_edges
+        of_view = {} if view is None else {"view": view}
+        call: Any = client.export_ranks if table == "ranks" else client.export_edges
         wanted: Export = call(
-            graph,
-            format=kind[1:],  # type: ignore[arg-type]
-            min_version=min_version,
-            min_position=min_position,
+            graph, format=kind[1:], min_version=min_version, min_position=min_position, **of_view
         )
         exported = _saved(wanted, out, compression)
     if out == STANDARD:

@@ -1,4 +1,4 @@
-"""`liverank graphs`, `top`, `get` and `ppr`: queries to a server."""
+"""`liverank graphs`, `top`, `get`, `ppr` and `view`: queries to a server."""
 
 from __future__ import annotations
 
@@ -30,11 +30,21 @@ if TYPE_CHECKING:
     from liverank.client.responses import PersonalizedAnswer
 
 app = typer.Typer(rich_markup_mode=None)
+view_app = typer.Typer(
+    help="Views: ranks of all vertices as seen from some, kept fresh.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+app.add_typer(view_app, name="view")
 
 MAX_WATCHED = 5000
 """The most places that the change feed has."""
 
 Count = Annotated[int, typer.Option("--k", "-k", min=1, help="Number of places.")]
+View = Annotated[
+    str | None, typer.Option(help="Name of a view: its ranks in place of the graph's.")
+]
+ViewName = Annotated[str, typer.Argument(metavar="NAME", help="The view's name.")]
 
 
 @app.command()
@@ -54,6 +64,7 @@ def graphs(url: Url = DEFAULT_URL, as_json: Json = False) -> None:
 def top(
     k: Count = 10,
     offset: Annotated[int, typer.Option(min=0, help="Places to skip.")] = 0,
+    view: View = None,
     graph: Graph = "default",
     url: Url = DEFAULT_URL,
     watch: Annotated[
@@ -75,9 +86,10 @@ def top(
 
     check_ranks_out(out, format)
     if watch:
-        if offset or out is not None or k > MAX_WATCHED:
+        if offset or view is not None or out is not None or k > MAX_WATCHED:
             raise CommandError(
-                f"--watch shows up to {MAX_WATCHED:,} places from the first, without --out"
+                f"--watch shows up to {MAX_WATCHED:,} places from the first, without --out and "
+                "--view"
             )
         from liverank_service.cli.watch import watch as follow
 
@@ -85,7 +97,7 @@ def top(
             follow(client, graph, k, as_json)
         return
     with client_of(url) as client:
-        answer = client.top(graph, k, offset)
+        answer = client.top(graph, k, offset, view=view)
     if write_ranks(out, format, answer):
         return
     if as_json:
@@ -102,6 +114,7 @@ def get(
     vertex: Annotated[
         str, typer.Argument(metavar="VERTEX", help="The vertex's key; -5 is one too.")
     ],
+    view: View = None,
     graph: Graph = "default",
     url: Url = DEFAULT_URL,
     as_json: Json = False,
@@ -110,7 +123,7 @@ def get(
     from liverank_service.cli import display
 
     with client_of(url) as client:
-        answer = client.rank(graph, vertex)
+        answer = client.rank(graph, vertex, view=view)
     if as_json:
         display.print_json(answer)
         return
@@ -239,6 +252,104 @@ def ppr(
     if answer.trace is not None:
         display.output().print(display.trace_table(answer.trace))
     _print_provenance(version["version"], answer.error_bound)
+
+
+@view_app.command("put", cls=KeysCommand)
+def put_view(
+    name: ViewName,
+    vertices: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[VERTEX[=WEIGHT]]...",
+            help="Where walks restart: vertices, each with a weight (default 1).",
+        ),
+    ] = None,
+    of_set: Annotated[
+        str | None, typer.Option("--set", metavar="SET", help="Or the vertices of this set.")
+    ] = None,
+    uniform: Annotated[bool, typer.Option("--uniform", help="Or all vertices alike.")] = False,
+    damping: Annotated[float | None, typer.Option(help="Default: the graph's.")] = None,
+    target_error: Annotated[
+        float | None, typer.Option(help="L1 error to reach; default: the graph's.")
+    ] = None,
+    refresh: Annotated[
+        str,
+        typer.Option(
+            metavar="batch|read|SECONDS",
+            help="When to solve it if its error bound has passed the target.",
+        ),
+    ] = "batch",
+    ignore_unknown: Annotated[
+        bool, typer.Option("--ignore-unknown", help="Leave out keys that are no vertices.")
+    ] = False,
+    graph: Graph = "default",
+    url: Url = DEFAULT_URL,
+    as_json: Json = False,
+) -> None:
+    """Has a server rank all vertices as seen from some, and keep that fresh.
+
+    \b
+    Examples:
+      liverank view put trust ada=2 grace
+      liverank view put trust --set experts --refresh read
+      liverank top --view trust
+    """
+    from liverank_service.cli import display
+
+    if (of_set is not None) + uniform + bool(vertices) != 1:
+        raise CommandError("expected vertices, --set or --uniform")
+    teleport: Any = "uniform" if uniform else {"set": of_set}
+    if vertices:
+        weights: dict[str, float] = {}
+        for text in vertices:
+            key, weight = _seed(text)
+            weights[key] = weights.get(key, 0.0) + weight
+        teleport = {"weights": weights}
+    with client_of(url) as client:
+        view = client.put_view(
+            graph,
+            name,
+            teleport,
+            damping=damping,
+            target_error=target_error,
+            refresh=_refresh(refresh),
+            unknown="ignore" if ignore_unknown else "error",
+        )
+    if as_json:
+        display.print_json(view)
+        return
+    display.output().print(display.view_table([view]))
+    if view.ignored:
+        unknown = ", ".join(display.printable(key) for key in view.ignored)
+        display.output().print(f"unknown: {unknown}")
+
+
+def _refresh(text: str) -> Any:
+    """A word, or seconds; the server checks both."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+@view_app.command("list")
+def list_views(graph: Graph = "default", url: Url = DEFAULT_URL, as_json: Json = False) -> None:
+    """Lists the views of a graph."""
+    from liverank_service.cli import display
+
+    with client_of(url) as client:
+        views = client.views(graph)
+    if as_json:
+        display.print_json(views)
+        return
+    display.output().print(display.view_table(views))
+
+
+@view_app.command("remove")
+def remove_view(name: ViewName, graph: Graph = "default", url: Url = DEFAULT_URL) -> None:
+    """Removes a view."""
+    with client_of(url) as client:
+        client.remove_view(graph, name)
 
 
 def _personalized(
