@@ -612,8 +612,9 @@ class Engine:
                 self._solve_first(name, view)
 
     def change_view(self, name: str, view: ViewQuery) -> bool:
-        """Gives a view other seeds, another target or another refresh, and solves it if it is due.
-        False, and nothing is done, if there is none of this name and damping. Raises InvalidValue.
+        """Gives a view other seeds, another target or another refresh, which its next refresh or
+        read follows. False, and nothing is done, if there is none of this name and damping. Raises
+        InvalidValue.
         """
         with self._owned():
             asked = ResolvedView.of_view(self._graph.ids, self.options, view)

@@ -412,7 +412,8 @@ class ViewQuery:
     refresh       when it is solved, if its error bound has passed the target. ``batch``: by
                   `Engine.refresh_views`, and when it is read; ``read``: when it is read; a number
                   of seconds, finite and above 0: by both, but no sooner than so long after it last
-                  met its target. Its bound is of the graph as it is in any case
+                  met its target. Its bound is of the graph as it is in any case; where it has
+                  reached 2, which proves nothing, the view is solved at once
     """
 
     seeds: NDArray[np.integer[Any]] | None

@@ -241,6 +241,29 @@ def test_other_seeds_cost_a_part_of_a_solve(backend: Backend) -> None:
     assert len(sweeps) <= np.ceil((digits + 0.1) * from_nothing)
 
 
+def test_a_view_becomes_another(backend: Backend) -> None:
+    """From few seeds to all vertices and back, with other targets, without a new solve."""
+    engine = engine_of(FAMILIES["disconnected parts"](), backend)
+    one = ViewQuery(np.array([0]), None, 1e-3)
+    engine.put_view("v", one)
+    with patch.object(PersonalizedIterate, "__init__", side_effect=AssertionError):
+        for view in (
+            ViewQuery(None, None, 1e-7),
+            ViewQuery(np.array([3, 70]), np.array([1.0, 1e-9]), 1e-4),
+            replace(one, target_error=1e-9),
+            ViewQuery(None, None, 1e-5, refresh="read"),
+        ):
+            engine.put_view("v", view)
+            _assert_within_bound(engine, view, engine.view("v", solve=False))
+            ranks = engine.view("v")
+            _assert_within_bound(engine, view, ranks)
+            assert view.target_error is not None
+            assert ranks.error_bound <= view.target_error
+    other = replace(one, damping=0.4)
+    engine.put_view("v", other)
+    _assert_within_bound(engine, other, engine.view("v"))
+
+
 def test_when_a_view_is_solved(backend: Backend) -> None:
     """Its bound is that of the graph as it is, whenever that is."""
     engine = engine_of(FAMILIES["karate club"](), backend)
