@@ -137,7 +137,7 @@ def test_wrong_usage_ends_with_2(run: Any, arguments: list[str], complaint: str)
 def test_an_unexpected_error_is_one_line_with_its_location(
     run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise KeyError("a fault\nof ours")
 
     monkeypatch.setattr(Client, "top", fail)

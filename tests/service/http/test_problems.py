@@ -248,7 +248,7 @@ def test_a_query_parameter_that_a_call_does_not_have_is_refused(server: Server) 
     assert (document["field"], document["value"]) == ("min_versoin", "3")
     assert document["detail"] == (
         "min_versoin: unknown parameter; "
-        "expected k, offset, among, min_version, min_position, timeout"
+        "expected k, offset, among, min_version, min_position, timeout, view"
     )
 
 
