@@ -181,7 +181,6 @@ class Receipt(msgspec.Struct, frozen=True):
     error_bound: float
     converged: bool
     seconds: dict[str, float]
-    views: dict[str, float | None] = {}
     reweighted: int = 0
     removed: int = 0
     unknown: int = 0
@@ -194,6 +193,7 @@ class Receipt(msgspec.Struct, frozen=True):
     fallback: Literal["static", "equal", "kept"] | None = None
     refused: str | None = None
     trace: Trace | None = None
+    views: dict[str, float | None] = {}
 
 
 class Accepted(msgspec.Struct, frozen=True):

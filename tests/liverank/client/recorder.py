@@ -14,6 +14,7 @@ Handler = Callable[[httpx.Request], httpx.Response]
 RECEIPT: dict[str, Any] = {
     "fallback": None,
     "refused": None,
+    "views": {},
     "version": 1,
     "ranked_version": 1,
     "revision": 2,
