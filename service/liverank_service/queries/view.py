@@ -112,13 +112,18 @@ class View:
     def _seen(self) -> dict[int, View]:
         return {}
 
-    def rank_view(self, graph: str, name: str) -> RankView:
-        """A view of the graph. Raises NotReady, UnknownView."""
+    def known_rank_views(self, graph: str) -> Mapping[str, RankView]:
+        """The views of the graph, by name. Raises NotReady."""
         if self.rank_views is None:
             raise NotReady(f"graph {graph!r} is being recovered")
-        if name not in self.rank_views:
-            raise UnknownView(graph, name, list(self.rank_views))
-        return self.rank_views[name]
+        return self.rank_views
+
+    def rank_view(self, graph: str, name: str) -> RankView:
+        """A view of the graph. Raises NotReady, UnknownView."""
+        known = self.known_rank_views(graph)
+        if name not in known:
+            raise UnknownView(graph, name, list(known))
+        return known[name]
 
     def seen(self, graph: str, name: str) -> View:
         """This version with the ranks of a view. Raises NotReady, UnknownView, NoRanks, and why the

@@ -49,7 +49,7 @@ def ranked_vertices(vertices: pa.Array, ranks: NDArray[np.float64]) -> Any:
 @router.get(
     "/graphs/{graph}/ranks/{vertex:key}",
     response_model=RankAnswer,
-    responses=problems(404, 409, 422, 504),
+    responses=problems(404, 409, 422, 504, 507),
 )
 async def rank_of_vertex(
     request: Request, graph: OpenGraph, vertex: Vertex, view: SeenRanks
@@ -82,7 +82,7 @@ async def export_ranks(request: Request, graph: OpenGraph, view: SeenRanks) -> R
 @router.post(
     "/graphs/{graph}/ranks",
     response_model=RanksAnswer,
-    responses=problems(404, 408, 409, 413, 415, 422, 504),
+    responses=problems(404, 408, 409, 413, 415, 422, 504, 507),
     openapi_extra=body_of(VerticesRequest),
 )
 async def ranks_of_vertices(request: Request, graph: OpenGraph, view: SeenRanks) -> Response:
@@ -107,7 +107,7 @@ def vertices_in(request: Request, body: bytes, kind: KeyKind) -> pa.Array:
 @router.get(
     "/graphs/{graph}/top",
     response_model=TopAnswer,
-    responses={**answered(*EXPORTED), **problems(404, 406, 409, 413, 422, 504)},
+    responses={**answered(*EXPORTED), **problems(404, 406, 409, 413, 422, 504, 507)},
 )
 async def top(
     request: Request,

@@ -85,7 +85,7 @@ async def read_views(request: Request, graph: OpenGraph, published: PublishedVie
     """The views of a graph, by name."""
     views = [
         {"name": name, **_document(graph, found)}
-        for name, found in sorted((published.rank_views or {}).items())
+        for name, found in sorted(published.known_rank_views(graph.name).items())
     ]
     document = {**_version(published), "views": views}
     return response_by_content(request, graph, orjson.dumps(document))
