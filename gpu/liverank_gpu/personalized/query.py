@@ -459,7 +459,8 @@ class Query:
         graph = iterate.graph
         values = graph.backend.xp.maximum(iterate.workspace.values, 0.0)
         bound, divisor = min(LARGEST_ERROR, iterate.error_bound), self._gate.divisor()
-        return Ranks(graph.backend, graph.permutation, values, divisor, bound, graph.free)
+        ranked = (graph.backend, graph.permutation, values, divisor, bound, graph.free)
+        return Ranks(*ranked, None, iterate.rhs_scale)
 
     def close(self) -> None:
         """Gives the workspace back."""

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from liverank_gpu import Personalized, PersonalizedQuery, Trace
 from liverank_service.errors import NotAnsweredInTime
-from liverank_service.queries.model import QueryByIds, Vertices
+from liverank_service.queries.model import QueryByIds, Vertices, WatchedQuery
 
 log = logging.getLogger("liverank.queries")
 
@@ -115,6 +115,7 @@ class QueryRequest(PendingQuery[QueryResponse]):
     labels  of the queries, if the body has them
     """
 
+    queries: Sequence[WatchedQuery]
     labels: Sequence[Any] | None = None
 
     def prefix(self, index: int) -> str:
