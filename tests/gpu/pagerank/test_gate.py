@@ -103,7 +103,7 @@ def test_ranks_that_are_no_distribution_are_replaced_by_a_static_solve(
     engine.apply(EdgeBatch.of([(3, 2), (1, 3)], delete=[(0, 1)]))
     for name in ("sweep_to_target", "iterate_to_tolerance"):
         monkeypatch.setattr(solver, name, _spoil(SPOILED[left]))
-    monkeypatch.setattr(solver, "push_to_target", lambda _: (0, 0))
+    monkeypatch.setattr(solver, "push_to_target", lambda *_: (0, 0))
     result = engine.update(strategy)
     assert (result.fallback, result.converged) == ("static", True)
     assert result.refused
@@ -127,7 +127,7 @@ def test_negative_ranks_within_the_bound_become_zero(
 
     engine.apply(EdgeBatch.of([(2, 1)]))
     monkeypatch.setattr(solver, "sweep_to_target", _spoil(left))
-    monkeypatch.setattr(solver, "push_to_target", lambda _: (0, 0))
+    monkeypatch.setattr(solver, "push_to_target", lambda *_: (0, 0))
     result = engine.update()
     ranks = engine.publish().to_numpy()
     assert result.fallback is None
@@ -143,7 +143,7 @@ def test_equal_ranks_are_what_is_left_if_nothing_else_is(
     engine.apply(EdgeBatch.of([(3, 2), (1, 3), (0, 4)]))
     for module in (solver, gate):
         monkeypatch.setattr(module, "sweep_to_target", _spoil(_set(np.nan)))
-    monkeypatch.setattr(solver, "push_to_target", lambda _: (0, 0))
+    monkeypatch.setattr(solver, "push_to_target", lambda *_: (0, 0))
     result = engine.update(settle=2)
     assert (result.fallback, result.converged, result.error_bound) == ("equal", False, 2.0)
     assert result.refused

@@ -29,7 +29,7 @@ def spoil(monkeypatch: pytest.MonkeyPatch, *modules: Any) -> None:
 
     for module in modules:
         monkeypatch.setattr(module, "sweep_to_target", sweep)
-    monkeypatch.setattr(solver, "push_to_target", lambda _: (0, 0))
+    monkeypatch.setattr(solver, "push_to_target", lambda *_: (0, 0))
 
 
 def test_a_static_solve_replaces_them(
