@@ -260,6 +260,7 @@ def _request(maker: Maker, case: Case) -> tuple[str, str, bytes, tuple[str, ...]
         graph=graph,
         vertex=vertex,
         name=vertex,
+        view=vertex,
         source=vertex,
         id=vertex,
         version=number,

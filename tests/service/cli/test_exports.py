@@ -227,7 +227,7 @@ def scripts(command_environment: dict[str, str]) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("line", "completed"),
     [
-        ("liverank exp", ["export"]),
+        ("liverank exp", ["explain", "export"]),
         ("liverank re", ["recompute", "remove", "replace", "replay", "restore"]),
         ("liverank top --wa", ["--watch"]),
         ("liverank rank --strategy dynamic-t", ["dynamic-traversal"]),

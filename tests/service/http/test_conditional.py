@@ -55,6 +55,8 @@ def test_every_read_of_a_graph_has_a_tag_but_those_of_batches_and_changes(
     url = f"{path}/analyses/{analysis}"
     wait_for(lambda: server.http.get(url).json()["state"] == "finished")
     parts = {"graph": path.rpartition("/")[2], "vertex": "a", "analysis": analysis, "version": 1}
+    parts["view"] = "mine"
+    server.http.put(f"{path}/views/mine", json={"teleport": {"weights": {"a": 1}}})
     untagged = set()
     for template, methods in server.http.get("/openapi.json").json()["paths"].items():
         if "get" not in methods or not template.startswith("/graphs/{graph}"):

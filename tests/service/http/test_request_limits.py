@@ -96,6 +96,10 @@ BODIES: list[tuple[str, str, dict[str, Any], int, str, str]] = [
     ("PUT", "watched/w", {"seeds": SEED, "among": MANY * 2}, 413, TOO_LARGE, "seeds: 121 seeds"),
     ("PUT", "watched/w", {"seeds": seeds(20_000)}, 413, TOO_LARGE, "body: 19,999 values"),
     ("PUT", "watched/w", {"seeds": SEED, "k": MAX_K + 1}, 422, "invalid-value", f"{MAX_K}"),
+    (
+        *("PUT", "views/v", {"teleport": {"weights": seeds(101)}}),
+        *(413, TOO_LARGE, "teleport.weights: 101 seeds"),
+    ),
     # vertices
     ("POST", "ranks", {"vertices": MANY * 9}, 413, TOO_LARGE, "vertices: 540 places"),
     ("POST", "subgraph", {"vertices": MANY * 9}, 413, TOO_LARGE, "vertices: 540 places"),
@@ -203,6 +207,7 @@ def test_every_list_of_every_body_is_in_the_table() -> None:
     for method, path, body, *_ in BODIES:
         url = path if path.startswith("/") else f"/graphs/{{graph}}/{path}".rstrip("/")
         url = re.sub("/(sets|watched)/.*", r"/\1/{name}", url)
+        url = re.sub("/(views)/.*", r"/\1/{view}", url)
         url = re.sub("/(analyses)/.*", r"/\1/{analysis}", url)
         url = re.sub("/(consumers)/.*", r"/\1/{source}", url)
         tested |= {(f"{method} {url}", each) for each in ["", *long_in(body)]}

@@ -86,7 +86,7 @@ def test_a_batch_waits_and_reads_do_not(server: Server, held: Held) -> None:
 
 def test_every_call_is_a_read_or_waits() -> None:
     for call, scope in REQUIRED_SCOPE.items():
-        for name in ("graph", "vertex", "name", "id", "analysis", "source", "version"):
+        for name in ("graph", "vertex", "name", "id", "analysis", "source", "version", "view"):
             call = call.replace(f"{{{name}}}", "x")
         assert "{" not in call
         reads = scope == "read" or call.startswith("GET ")
