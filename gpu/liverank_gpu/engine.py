@@ -634,7 +634,7 @@ class Engine:
     def view(self, name: str, *, solve: bool = True) -> Ranks:
         """All ranks of a view, with their bound for the graph as it is now.
 
-        solve  whether it is solved first, if that is due: see ViewQuery.refresh
+        solve  whether it is solved first, if its `refresh` says so: see ViewQuery
 
         Raises KeyError, OutOfMemory if it could not be brought up to date, UnknownVertex if all its
         seeds were removed.
@@ -648,7 +648,7 @@ class Engine:
             self._views.remove(name)
 
     def refresh_views(self) -> None:
-        """Brings the views up to date with everything applied, as far as that is due."""
+        """Brings the views up to date with everything applied, as their `refresh` says."""
         with self._owned():
             self._views.refresh()
 

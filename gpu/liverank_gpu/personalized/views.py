@@ -74,14 +74,14 @@ class Views(Watched):
         entry.lost_seeds |= entry.lost is not None or entry.asked is not before
 
     def refresh(self) -> None:
-        """Solves the views that are due, and renews the bounds of all."""
+        """Solves the views whose `refresh` says so, and renews the bounds of all."""
         for entry in self._entries.values():
             self._bring(entry, "batch")
 
     def ranks(self, name: str, *, solve: bool = True) -> Ranks:
         """The ranks, with their bound for the graph as it is now.
 
-        solve  whether it is solved first, if it is due
+        solve  whether it is solved first, if its `refresh` says so
 
         Raises KeyError, OutOfMemory and UnknownVertex as Watched.answer.
         """
@@ -92,13 +92,13 @@ class Views(Watched):
         return entry.ranks
 
     def _bring(self, entry: _View, at: Literal["batch", "read"] | None) -> None:
-        """Follows the seeds; solves the view if that is due; publishes its ranks and its bound."""
+        """Follows the seeds; solves the view if it has to; publishes its ranks and its bound."""
         if entry.lost:
             entry.ranks = None
             return
         try:
             self._follow_seeds(entry)
-            if entry.bound > entry.asked.target_error and self._is_due(entry, at):
+            if entry.bound > entry.asked.target_error and self._has_to_solve(entry, at):
                 self._solve(entry)
                 entry.met = perf_counter()
             self._publish(entry)
@@ -109,7 +109,7 @@ class Views(Watched):
             entry.met = perf_counter()
 
     @staticmethod
-    def _is_due(entry: _View, at: Literal["batch", "read"] | None) -> bool:
+    def _has_to_solve(entry: _View, at: Literal["batch", "read"] | None) -> bool:
         asked = entry.asked
         assert isinstance(asked, ResolvedView)
         if entry.bound >= LARGEST_ERROR:

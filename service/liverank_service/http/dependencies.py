@@ -127,7 +127,7 @@ async def seen_of(
     ] = None,
     timeout: float = 10.0,
 ) -> View:
-    """The published ranks of the graph, or of one of its views, solved first if that is due."""
+    """The published ranks of the graph, or of one of its views, solved first if it has to be."""
     if view is None:
         return published
     found = published.rank_view(graph.name, view)

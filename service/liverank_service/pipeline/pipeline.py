@@ -222,7 +222,7 @@ class Pipeline:
         return self.call(lambda writer: writer.ranking.unwatch(name))
 
     def bring_view(self, name: str) -> Future[View]:
-        """What is published once a view is solved, if that is due at a read: see
+        """What is published once a view is solved, if a read has to: see
         Ranking.bring_view. Raises QueueFull.
         """
         return self.call(lambda writer: writer.ranking.bring_view(name))

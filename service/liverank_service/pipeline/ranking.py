@@ -266,7 +266,7 @@ class Ranking:
         self.publish_watched()
 
     def bring_view(self, name: str) -> View:
-        """What is published once a view is solved, if that is due at a read. Raises UnknownView,
+        """What is published once a view is solved, if a read has to. Raises UnknownView,
         StorageFailed, ExpiryFailed and RankingFailed.
         """
         self.rank_committed()  # its bound is of what is applied, and so has the version to be

@@ -204,7 +204,7 @@ class RankViews(KeptQueries[ViewRequest, RankView]):
         self._engine.refresh_views()
 
     def bring(self, name: str) -> None:
-        """Solves a view that is due at a read. Raises UnknownView."""
+        """Solves a view if a read has to. Raises UnknownView."""
         if name not in self.queries:
             raise self._unknown(name)
         self._follow(name)

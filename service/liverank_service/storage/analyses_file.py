@@ -16,8 +16,8 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from liverank_service.queries.analyses import Analysis
-from liverank_service.storage.files import replace_file, storage_errors
-from liverank_service.storage.json_file import validated
+from liverank_service.storage.files import replace_file
+from liverank_service.storage.json_file import read_validated
 
 FILE = "analyses.json"
 FORMAT = 1
@@ -49,12 +49,9 @@ def read_analyses(path: Path) -> list[Analysis]:
     Raises FileDamaged, which names the first wrong field, and StorageFailed if the file cannot be
     read or has another format.
     """
-    with storage_errors(path):
-        try:
-            content = path.read_bytes()
-        except FileNotFoundError:
-            return []
-    stored = validated(_StoredAnalyses, (FORMAT,), path, content, "a file of analyses")
+    stored = read_validated(_StoredAnalyses, (FORMAT,), path, "a file of analyses")
+    if stored is None:
+        return []
     return [
         Analysis(
             identity,

@@ -9,8 +9,23 @@ from typing import TypeVar
 from pydantic import BaseModel, ValidationError
 
 from liverank_service.errors import FileDamaged, StorageFailed
+from liverank_service.storage.files import storage_errors
 
 Model = TypeVar("Model", bound=BaseModel)
+
+
+def read_validated(
+    model: type[Model], formats: tuple[int, ...], path: Path, what: str
+) -> Model | None:
+    """The file at `path`; None if it is missing. Raises as `validated`, and StorageFailed if it
+    cannot be read.
+    """
+    with storage_errors(path):
+        try:
+            content = path.read_bytes()
+        except FileNotFoundError:
+            return None
+    return validated(model, formats, path, content, what)
 
 
 def validated(

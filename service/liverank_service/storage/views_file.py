@@ -17,13 +17,17 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from liverank_service.errors import FileDamaged
-from liverank_service.formats.seeds import SeedColumns
 from liverank_service.queries.model import Unknown
 from liverank_service.queries.rank_views import Teleport, ViewRequest
-from liverank_service.storage.files import replace_file, storage_errors
-from liverank_service.storage.json_file import validated
-from liverank_service.storage.watched_file import StoredKey, StoredSeeds
+from liverank_service.storage.files import replace_file
+from liverank_service.storage.json_file import read_validated
+from liverank_service.storage.watched_file import (
+    StoredKey,
+    StoredSeeds,
+    check_kind,
+    seeds_of,
+    stored_seeds,
+)
 from liverank_service.vertex_keys import KeyKind
 
 FILE = "views.json"
@@ -63,10 +67,7 @@ class _StoredView(BaseModel):
     def request(self) -> ViewRequest:
         teleport = Teleport()
         if self.weights:
-            summed: dict[str, float] = {}
-            for key, weight in self.weights:
-                summed[str(key)] = summed.get(str(key), 0.0) + weight
-            teleport = Teleport(weights=SeedColumns.of(summed))
+            teleport = Teleport(weights=seeds_of(self.weights))
         elif not isinstance(self.teleport, str):
             teleport = Teleport(set=self.teleport.set)
         return ViewRequest(
@@ -95,18 +96,13 @@ def read_views(path: Path, kind: KeyKind | None = None) -> dict[str, ViewRequest
     Raises FileDamaged, which names the first wrong field, and StorageFailed if the file cannot be
     read or has another format.
     """
-    with storage_errors(path):
-        try:
-            content = path.read_bytes()
-        except FileNotFoundError:
-            return {}
-    stored = validated(_StoredViews, (FORMAT,), path, content, "a file of views").views
-    for name, one in stored.items():
-        for index, (key, _) in enumerate(one.weights):
-            if kind is not None and isinstance(key, int) != (kind == "integer"):
-                place = f"views.{name}.teleport.weights[{index}][0]"
-                raise FileDamaged(path, f"{place}: {key!r} is not a {kind} key")
-    return {name: one.request for name, one in stored.items()}
+    stored = read_validated(_StoredViews, (FORMAT,), path, "a file of views")
+    if stored is None:
+        return {}
+    for name, one in stored.views.items():
+        keys = [(f"[{index}][0]", key) for index, (key, _) in enumerate(one.weights)]
+        check_kind(path, kind, f"views.{name}.teleport.weights", keys)
+    return {name: one.request for name, one in stored.views.items()}
 
 
 def write_views(path: Path, requests: Mapping[str, ViewRequest], kind: KeyKind) -> None:
@@ -127,5 +123,4 @@ def write_views(path: Path, requests: Mapping[str, ViewRequest], kind: KeyKind) 
 def _stored(teleport: Teleport, kind: KeyKind) -> Any:
     if teleport.weights is None:
         return teleport.kind if teleport.set is None else {"set": teleport.set}
-    seeds = teleport.weights.checked(kind, "teleport.weights")
-    return {"weights": list(zip(seeds.keys.to_pylist(), seeds.weights.tolist(), strict=True))}
+    return {"weights": stored_seeds(teleport.weights, kind, "teleport.weights")}

@@ -12,7 +12,7 @@ It holds queries without results: after a restart each is solved again. It is re
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -22,8 +22,8 @@ from liverank_gpu import METHODS
 from liverank_service.errors import FileDamaged
 from liverank_service.formats.seeds import SeedColumns
 from liverank_service.queries.model import MAX_K, Unknown, WatchedQuery
-from liverank_service.storage.files import replace_file, storage_errors
-from liverank_service.storage.json_file import validated
+from liverank_service.storage.files import replace_file
+from liverank_service.storage.json_file import read_validated
 from liverank_service.vertex_keys import KeyKind
 
 FILE = "watched.json"
@@ -64,11 +64,8 @@ class _StoredQuery(BaseModel):
 
     @property
     def query(self) -> WatchedQuery:
-        seeds: dict[str, float] = {}
-        for key, weight in self.seeds:
-            seeds[str(key)] = seeds.get(str(key), 0.0) + weight
         return WatchedQuery(
-            seeds=SeedColumns.of(seeds),
+            seeds=seeds_of(self.seeds),
             k=self.k,
             method=self.method,
             target_error=self.target_error,
@@ -96,33 +93,48 @@ def read_watched(path: Path, kind: KeyKind | None = None) -> dict[str, WatchedQu
     Raises FileDamaged, which names the first wrong field, and StorageFailed if the file cannot be
     read or has another format.
     """
-    with storage_errors(path):
-        try:
-            content = path.read_bytes()
-        except FileNotFoundError:
-            return {}
-    stored = validated(_StoredQueries, _FORMATS, path, content, "a file of watched queries").watched
-    for name, one in stored.items():
+    stored = read_validated(_StoredQueries, _FORMATS, path, "a file of watched queries")
+    if stored is None:
+        return {}
+    for name, one in stored.watched.items():
         keys = [(f"seeds[{index}][0]", key) for index, (key, _) in enumerate(one.seeds)]
         if isinstance(one.among, list):
             keys += [(f"among[{index}]", key) for index, key in enumerate(one.among)]
-        for place, key in keys:
-            if kind is not None and isinstance(key, int) != (kind == "integer"):
-                raise FileDamaged(path, f"watched.{name}.{place}: {key!r} is not a {kind} key")
-    return {name: one.query for name, one in stored.items()}
+        check_kind(path, kind, f"watched.{name}.", keys)
+    return {name: one.query for name, one in stored.watched.items()}
+
+
+def check_kind(
+    path: Path, kind: KeyKind | None, query: str, keys: Iterable[tuple[str, StoredKey]]
+) -> None:
+    """Raises FileDamaged if a key of a query is not of the kind of the graph's keys.
+
+    query  its place in the file; keys: each with its place in the query
+    """
+    for place, key in keys:
+        if kind is not None and isinstance(key, int) != (kind == "integer"):
+            raise FileDamaged(path, f"{query}{place}: {key!r} is not a {kind} key")
+
+
+def seeds_of(stored: Iterable[tuple[StoredKey, float]]) -> SeedColumns:
+    """Seeds as in the file; the weights of repeats add up."""
+    seeds: dict[str, float] = {}
+    for key, weight in stored:
+        seeds[str(key)] = seeds.get(str(key), 0.0) + weight
+    return SeedColumns.of(seeds)
+
+
+def stored_seeds(seeds: SeedColumns, kind: KeyKind, field: str) -> list[tuple[StoredKey, float]]:
+    """Seeds for the file. field: that they are of, for errors"""
+    keys = seeds.checked(kind, field).keys.to_pylist()
+    return list(zip(keys, seeds.weights.tolist(), strict=True))
 
 
 def write_watched(path: Path, queries: Mapping[str, WatchedQuery], kind: KeyKind) -> None:
     """Replaces the file. kind: of the graph's keys. Raises StorageFailed; it is then unchanged."""
     watched = {
         name: {
-            "seeds": list(
-                zip(
-                    query.seeds.checked(kind, "seeds").keys.to_pylist(),
-                    query.seeds.weights.tolist(),
-                    strict=True,
-                )
-            ),
+            "seeds": stored_seeds(query.seeds, kind, "seeds"),
             "k": query.k,
             "method": query.method,
             "target_error": query.target_error,
