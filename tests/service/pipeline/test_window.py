@@ -524,21 +524,31 @@ def test_by_event_a_failure_of_an_expiry_changes_nothing(
     assert_replayed(tmp_path, undisturbed[0])
 
 
+def send_until_it_fails(
+    pipeline: Pipeline, patch: pytest.MonkeyPatch, step: str, captured: bool
+) -> None:
+    """Sends three batches, of which the second has an expiry that fails from then on.
+
+    captured  whether there is a checkpoint after the first
+    """
+    send_until_ranked(pipeline, 0)
+    if captured:
+        pipeline.checkpoint().result(60)
+    Failing(pipeline, patch, step).left = 1000
+    for number in (1, 2):
+        sent = adding(STREAM[number], f"k{number}")
+        submit(pipeline, sent)
+        with pytest.raises(RankingDelayed if number == 1 else ExpiryFailed):
+            sent.ranked.result(60)
+
+
 @pytest.mark.parametrize("captured", [False, True])
 @pytest.mark.parametrize("step", FAILURES)
 def test_by_event_a_restart_after_a_failure_changes_no_version(
     tmp_path: Path, undisturbed: tuple[Found, list[bytes]], step: str, captured: bool
 ) -> None:
     with working(tmp_path, **OPTIONS) as pipeline, pytest.MonkeyPatch.context() as patch:
-        send_until_ranked(pipeline, 0)
-        if captured:
-            pipeline.checkpoint().result(60)
-        Failing(pipeline, patch, step).left = 1000
-        for number in (1, 2):
-            sent = adding(STREAM[number], f"k{number}")
-            submit(pipeline, sent)
-            with pytest.raises(RankingDelayed if number == 1 else ExpiryFailed):
-                sent.ranked.result(60)
+        send_until_it_fails(pipeline, patch, step, captured)
         with pytest.raises(ExpiryFailed):  # it would have what is too old
             pipeline.checkpoint().result(60)
         with pytest.raises(ExpiryFailed):
@@ -627,15 +637,7 @@ def test_by_event_a_restart_after_a_rejected_expiry_makes_the_same_graph(
     tmp_path: Path, undisturbed: tuple[Found, list[bytes]], step: str, captured: bool
 ) -> None:
     with working(tmp_path, **OPTIONS) as pipeline, pytest.MonkeyPatch.context() as patch:
-        send_until_ranked(pipeline, 0)
-        if captured:
-            pipeline.checkpoint().result(60)
-        Failing(pipeline, patch, step).left = 1000
-        for number in (1, 2):
-            sent = adding(STREAM[number], f"k{number}")
-            submit(pipeline, sent)
-            with pytest.raises(RankingDelayed if number == 1 else ExpiryFailed):
-                sent.ranked.result(60)
+        send_until_it_fails(pipeline, patch, step, captured)
         outcomes = [pipeline.outcome(version) for version in range(3, pipeline.committed + 1)]
         rejected = [n for n, one in enumerate(outcomes, 3) if one and one.status == "rejected"]
         assert rejected
