@@ -51,7 +51,8 @@ class QueryCosts:
     least_push                what the edges of a call may cost at least, since the call costs too
     sweep, vertex             a sweep over hardly anything, and a vertex of it
     block_sweep               a sweep of a block over hardly anything
-    block, column             a sweep of a block, in sweeps, and each of its columns
+    block, column             an arc of a sweep of a block, and what each of its columns adds
+    block_vertex              a vertex of a sweep of a block, in arcs
     answer, placed_vertex     the places of a vector over all vertices, and a vertex of it
 
     Those given are of ``cpu``, where the unit is about a nanosecond of processor time.
@@ -67,6 +68,7 @@ class QueryCosts:
     block_sweep: float = 1e5
     block: float = 1.0
     column: float = 0.22
+    block_vertex: float = 12.0
     answer: float = 3e5
     placed_vertex: float = 20.0
 
@@ -76,7 +78,7 @@ class QueryCosts:
 
     def of_block_sweep(self, vertices: int, arcs: int, columns: int) -> float:
         """What a sweep of a block takes."""
-        edges = self.vertex * vertices + arcs
+        edges = self.block_vertex * vertices + arcs
         return self.block_sweep + (self.block + self.column * columns) * edges
 
     def of_answer(self, vertices: int) -> float:
