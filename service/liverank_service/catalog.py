@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -37,6 +37,10 @@ from liverank_service.storage.graph_store import GraphStore, read_manifest
 log = logging.getLogger("liverank.catalog")
 
 DEFAULT_GRAPH = "default"
+
+_KINDS = Options(weighted=False), Options(weighted=True)
+"""Of graphs: each has kernels of its own."""
+
 CLOSE_SECONDS = 5.0
 
 
@@ -87,7 +91,6 @@ class Catalog:
         self._stopped: dict[str, tuple[Graph, GraphStopped]] = {}
         self._changing = threading.Lock()
         self.changes = ThreadPoolExecutor(1, "liverank-catalog")
-        self._warm: set[Options] = set()
         self._warm_programs: set[tuple[str, bool]] = set()
         self._not_ready: str | None = "starting"
         self._closing = False
@@ -134,7 +137,7 @@ class Catalog:
                 seconds["mapping"] = perf_counter() - began
                 step = "compiling kernels"
                 self._report(step)
-                self._warm_up(GraphOptions())
+                self._warm_up()
                 seconds["kernels"] = perf_counter() - began - seconds["mapping"]
                 for graph in sorted(self._graphs.values(), key=lambda each: each.name not in cold):
                     step = f"recovering graph {graph.name!r}"
@@ -224,17 +227,7 @@ class Catalog:
                 if len(self._graphs) + len(self._stopped) >= self._settings.max_graphs:
                     raise TooManyGraphs(self._settings.max_graphs)
                 log.info("creating graph %r", name)
-                before, created = set(self._warm), self._create(name, options)
-                if new := self._warm - before:
-                    # minutes, which the request need not take
-                    compiling = threading.Thread(
-                        target=self.warm_up_others,
-                        args=(new,),
-                        name="liverank-kernels",
-                        daemon=True,
-                    )
-                    compiling.start()
-                return created, True
+                return self._create(name, options), True
         for option in given:
             value, present = getattr(options, option), getattr(graph.options, option)
             if value != present:
@@ -280,24 +273,17 @@ class Catalog:
         self._graphs[name] = graph
         return graph
 
-    def _warm_up(self, options: GraphOptions) -> None:
-        """Compiles what batches of graphs with these options need, once there is one."""
-        kernels = Options(weighted=options.weighted)
-        engine = Engine(kernels, self._backend)
-        if engine.compiles_kernels and kernels not in self._warm:
-            log.info(
-                "loading kernels of graphs with weighted=%s; a first time compiles them",
-                options.weighted,
-            )
-            engine.warm_up()
-            self._warm.add(kernels)
-
-    def warm_up_others(self, kinds: Collection[Options] = ()) -> None:
-        """Compiles what hardly any request needs, of these kinds of graphs; by default of all
-        present.
+    def _warm_up(self) -> None:
+        """Compiles what batches and reads need of graphs of every kind, also of those to come: a
+        server that is ready has nothing to compile.
         """
+        for kernels in _KINDS:
+            Engine(kernels, self._backend).warm_up()
+
+    def warm_up_others(self) -> None:
+        """Compiles what hardly any request needs."""
         try:
-            for kernels in kinds or list(self._warm):
+            for kernels in _KINDS:
                 if not self._closing:
                     Engine(kernels, self._backend).warm_up_others()
         except Exception:  # a request will compile it, or fail with a better message
@@ -318,7 +304,6 @@ class Catalog:
             self._warm_programs.add(kind)
 
     def _recover(self, graph: Graph) -> None:
-        self._warm_up(graph.options)
         graph.pipeline.recover()
         graph.pipeline.wait_until_open()
 

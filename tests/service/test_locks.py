@@ -94,7 +94,7 @@ GUARDS = [
         "catalog.py",
         "Catalog",
         "_changing",
-        writes="_graphs _stopped _warm",
+        writes="_graphs _stopped",
         requires="_create _recover _warm_up _open_graph",
         alone="close",
     ),
