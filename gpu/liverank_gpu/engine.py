@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from liverank_gpu.backends import backend_named
-from liverank_gpu.errors import ConcurrentUse
+from liverank_gpu.errors import ConcurrentUse, NotConverged
 from liverank_gpu.graph.coalesce import CoalescedBatch
 from liverank_gpu.graph.dynamic_graph import DynamicGraph
 from liverank_gpu.graph.estimate import batch_purpose
@@ -48,6 +48,7 @@ from liverank_gpu.pagerank.strategies import (
     checked_unconverged,
     forms_of,
     strategy_named,
+    tell,
     tell_unconverged,
 )
 from liverank_gpu.personalized.batch import Queries, QueryBatch
@@ -186,8 +187,9 @@ class Engine:
 
     options      fixed for the life of the graph
     backend      ``auto``, ``cpu``, ``cuda`` or ``reference``, or a Backend
-    unconverged  what `update` does about ranks that have not converged: ``warn`` of NotConverged,
-                 ``raise`` it when they are up to date, so that `publish` has them, or ``ignore`` it
+    unconverged  what `update` and `personalized` do about ranks that have not converged: ``warn``
+                 of NotConverged, ``raise`` it when they are up to date, so that `publish` has them,
+                 or ``ignore`` it
     group        the processes that hold the graph; None: this one
     edge_reader  reads edges while the graph changes; programs  runs programs
     Raises BackendUnavailable if the backend cannot run.
@@ -510,18 +512,32 @@ class Engine:
     ) -> Personalized:
         """PageRank of seeds, now: see PersonalizedQuery. Raises InvalidValue, OutOfMemory."""
         asked = (seeds, weights, k, method, target_error, target, damping, among, form, trace)
-        return self.personalized_many([PersonalizedQuery(*asked, zeros)])[0]
+        return self._answered([PersonalizedQuery(*asked, zeros)])[0]
 
     def personalized_many(self, queries: Sequence[PersonalizedQuery]) -> list[Personalized]:
-        """The answers in order; queries share passes over the graph. Raises as `personalized`."""
+        """The answers in order; queries share passes over the graph. Raises as `personalized`.
+        Warns of NotConverged, or raises it, once for all of them: see `unconverged`.
+        """
+        return self._answered(queries)
+
+    def _answered(self, queries: Sequence[PersonalizedQuery]) -> list[Personalized]:
         with self._owned():
             batch = self.submit(queries)
             try:
                 while not batch.done:
                     self.step(batch)
-                return batch.answers()
+                answers = batch.answers()
             finally:
                 self.close(batch)
+        if missed := [place for place, answer in enumerate(answers) if not answer.converged]:
+            worst = max(missed, key=lambda place: answers[place].error_bound)
+            asked = queries[worst].target_error
+            goal = f"target_error is {self.options.target_error if asked is None else asked:.1e}"
+            if len(queries) > 1:
+                goal += f" (queries[{worst}], the farthest off of {len(missed)})"
+            told = NotConverged(answers[worst].iterations, answers[worst].error_bound, goal)
+            tell(told, self._unconverged)
+        return answers
 
     def submit(self, queries: Sequence[AnyQuery]) -> QueryBatch:
         """The same, to be run by `step`, between which edges may change, and then to be closed."""

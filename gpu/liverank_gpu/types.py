@@ -442,6 +442,8 @@ class Personalized:
     iterations   sweeps plus work-list rounds
     trace        what each step did, if that was asked for
     refused      why what was found first was no answer, so that this is of plain sweeps; or None
+    converged    whether the bound met the target error, or the places that were asked for are
+                 proven; of the published form, whether it ended within max_iterations
     """
 
     vertices: NDArray[np.int64]
@@ -455,3 +457,4 @@ class Personalized:
     groups: tuple[int, ...] = ()
     ties: tuple[int, ...] = ()
     refused: str | None = None
+    converged: bool = True

@@ -111,10 +111,15 @@ def tell_unconverged(result: Result, target_error: float, settle: int, how: Unco
     goal = f"strategy {result.strategy!r} has not met its stop rule"
     if TABLE[result.strategy].affected == "residual":
         goal = f"target_error is {target_error:.1e}"
-    unconverged = NotConverged(result.iterations, result.error_bound, goal)
+    tell(NotConverged(result.iterations, result.error_bound, goal), how)
+
+
+def tell(unconverged: NotConverged, how: Unconverged) -> None:
+    """Warns the caller's caller's caller, or raises it."""
     if how == "raise":
         raise unconverged
-    warnings.warn(unconverged, stacklevel=3)
+    if how == "warn":
+        warnings.warn(unconverged, stacklevel=4)
 
 
 def checked_unconverged(how: Unconverged) -> Unconverged:

@@ -120,11 +120,18 @@ class ResolvedQuery:
         return len(ranks) if self.zeros else int(np.count_nonzero(ranks > 0.0))
 
     def shown(self, answer: Personalized) -> Personalized:
-        """The answer with these places alone."""
+        """The answer with these places alone, and whether it is what was asked for."""
+        proven = ProvenPlaces(answer.settled, answer.settled_set, answer.groups, answer.ties)
+        if self.form == "published":
+            converged = answer.iterations < self.options.max_iterations
+        else:
+            met = self.target != "error" and proven.meet(self.target)
+            converged = met or answer.error_bound <= self.target_error
+        if answer.converged != converged:
+            answer = replace(answer, converged=converged)
         count = self.places(answer.ranks)
         if count == len(answer.ranks):
             return answer
-        proven = ProvenPlaces(answer.settled, answer.settled_set, answer.groups, answer.ties)
         return replace(
             answer,
             vertices=answer.vertices[:count],

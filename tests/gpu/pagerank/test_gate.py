@@ -9,7 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from liverank_gpu import EdgeBatch, Engine, InvalidValue, NotConverged, Options, ShardedEngine
+from liverank_gpu import (
+    EdgeBatch,
+    Engine,
+    InvalidValue,
+    NotConverged,
+    Options,
+    PersonalizedQuery,
+    ShardedEngine,
+)
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.pagerank import gate, solver
 from liverank_gpu.pagerank.global_iterate import GlobalIterate
@@ -192,3 +200,38 @@ def test_a_solve_that_has_not_converged_is_told() -> None:
         Engine(options, "cpu", unconverged="no")  # type: ignore[arg-type]
     with pytest.raises(InvalidValue, match="unconverged"):
         ShardedEngine(options, unconverged="no")  # type: ignore[arg-type]
+
+
+def test_personalized_queries_that_have_not_converged_are_told() -> None:
+    method = "pull"
+    options = Options(damping=0.99, max_iterations=3, target_error=1e-8)
+    engine, batch = Engine(options, "cpu"), EdgeBatch.of([*EDGES, (0, 3), (3, 2), (1, 0)])
+    engine.apply(batch)
+    asked = [PersonalizedQuery(np.array([v]), method=method) for v in (0, 1)]
+    easy = PersonalizedQuery(np.array([0]), method=method, target_error=2.0)
+    with pytest.warns(NotConverged, match=r"after \d iterations: .* target_error is 1\.0e-08$"):
+        assert not engine.personalized(np.array([0]), method=method).converged
+    with pytest.warns(NotConverged, match=r"\(queries\[[02]\], the farthest off of 2\)") as told:
+        answers = engine.personalized_many([asked[0], easy, asked[1]])
+    assert len(told) == 1
+    assert told[0].filename == __file__
+    assert [answer.converged for answer in answers] == [False, True, False]
+    raising = Engine(options, "cpu", unconverged="raise")
+    raising.apply(batch)
+    with pytest.raises(NotConverged):
+        raising.personalized_many(asked)
+    assert raising.personalized_many([easy])[0].converged
+    # places that are proven are what was asked for
+    proven = PersonalizedQuery(np.array([0]), k=1, method=method, target="settled-set")
+    answer = Engine(options, "cpu", unconverged="ignore")
+    answer.apply(batch)
+    (first,) = answer.personalized_many([proven])
+    assert first.converged == first.settled_set
+
+
+def test_a_published_query_has_converged_where_it_ends_by_itself() -> None:
+    for most, converged in ((500, True), (2, False)):
+        engine = Engine(Options(max_iterations=most), "cpu", unconverged="ignore")
+        engine.apply(EdgeBatch.of(EDGES))
+        found = engine.personalized(np.array([0]), method="pull", form="published")
+        assert found.converged is converged
