@@ -43,6 +43,7 @@ Refresh = Literal["batch", "read"]
 Scope = Literal["read", "write", "admin"]
 OnConflict = Literal["replace", "add"]
 Clock = Literal["wall", "event"]
+ConsumerState = Literal["consuming", "retrying", "stopped"]
 BrokerName = Literal["redis", "nats", "kafka", "rabbitmq"]
 Program = Literal[
     "pagerank",

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
-
-import msgspec
 
 from liverank.choices import Key, Order, Program
 from liverank.client.call import (
@@ -20,70 +17,7 @@ from liverank.client.call import (
     read,
 )
 from liverank.client.exports import Format, export, export_call
-
-
-class AnalysisProgress(msgspec.Struct, frozen=True):
-    """edges: read so far; seconds: spent, without the time of batches in between."""
-
-    supersteps: int
-    edges: int
-    seconds: float
-
-
-class AnalysisReceipt(AnalysisProgress, frozen=True):
-    """continued: whether the run continued from the answer before; finished: False if it was ended
-    after its last superstep.
-    """
-
-    continued: bool
-    finished: bool
-
-
-class AnalysisInfo(msgspec.Struct, frozen=True):
-    """progress: of the newest run; version, receipt, summary: of the answer, None if there is none;
-    problem: why it failed.
-    """
-
-    id: str
-    program: str
-    parameters: dict[str, str | int | float]
-    fresh: bool
-    created: float
-    state: Literal["queued", "running", "finished", "failed", "cancelled", "interrupted"]
-    progress: AnalysisProgress
-    version: int | None
-    receipt: AnalysisReceipt | None
-    summary: dict[str, float] | None
-    problem: dict[str, Any] | None
-
-
-class VertexValue(msgspec.Struct, frozen=True):
-    """value: None for a vertex that has none."""
-
-    vertex: Key
-    value: str | int | float | None
-
-
-class ValueOfVertex(VertexValue, frozen=True):
-    version: int
-
-
-class EdgeValue(msgspec.Struct, frozen=True):
-    """An edge without direction: either end may be the source."""
-
-    source: Key
-    target: Key
-    value: int
-
-
-class TopValues(msgspec.Struct, frozen=True):
-    """values: in order; of `components` and `labels` the groups, with their numbers of vertices;
-    edges: of `support` and `trussness`, which have no `values`.
-    """
-
-    version: int
-    values: list[VertexValue]
-    edges: list[EdgeValue]
+from liverank.client.responses import AnalysisInfo, TopValues, ValueOfVertex
 
 
 def _path(graph: str, identity: str, *rest: Key) -> str:

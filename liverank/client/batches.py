@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from dataclasses import replace as changed
 from itertools import compress
 from operator import ne
-from typing import Any
+from typing import Any, Unpack
 
 import msgspec
 
@@ -29,6 +29,7 @@ from liverank.client.responses import Accepted, Outcome, Pending, Receipt, Rejec
 from liverank.client.sources import SourceRange, range_query
 from liverank.edges import Columns, EdgeColumns, read_edges
 from liverank.errors import InvalidInput
+from liverank.options import BatchOptions, SolveKeywords
 
 Edges = Iterable[Pair] | Iterable[tuple[Key, Key, float]] | Any
 """Pairs of keys, triples with weights, or what liverank.edges reads."""
@@ -77,26 +78,22 @@ def batch_call(
     wait: str,
     key: str | None,
     result: type[T],
-    rank: Rank = "now",
     deleted: Columns | None = None,
+    **options: Any,
 ) -> Call[T]:
     """Sends the batch; `wait` is `ranked` or `durable`.
 
     deleted  the columns of deletions; None: as `columns`, without weights and times
+    options  of BatchOptions, beside those that the batch has itself
     """
     body, content_type = batch_body(batch, columns, deleted)
+    own = {name: getattr(batch, name, None) for name in BatchOptions.__struct_fields__}
+    if options.get("rank") == "now":  # servers before it do not know it
+        del options["rank"]
     return Call(
         method="POST",
         path=path_of("graphs", graph, "batches"),
-        query=given(
-            wait=wait,
-            rank=None if rank == "now" else rank,
-            strategy=batch.strategy,
-            on_conflict=batch.on_conflict,
-            form=batch.form,
-            trace=batch.trace,
-        )
-        | range_query(batch.source_range),
+        query=given(**own | options | {"wait": wait}) | range_query(batch.source_range),
         body=body,
         headers={"Content-Type": content_type, "Idempotency-Key": key or new_key()},
         parse=decoder(result),
@@ -190,6 +187,61 @@ def _arrow_stream(insert: EdgeColumns, delete: EdgeColumns) -> bytes:
     return arrow_body(table)
 
 
+class SentKeywords(SolveKeywords, total=False):
+    """Of every batch: see `send`."""
+
+    source_range: SourceRange | None
+    key: str | None
+
+
+class ReplacedKeywords(SentKeywords, total=False):
+    """Of a batch with weights."""
+
+    on_conflict: OnConflict | None
+
+
+class EdgeKeywords(ReplacedKeywords, total=False):
+    """Of a batch with edges."""
+
+    source: str | None
+    target: str | None
+    weight: str | None
+    time: str | None
+    directed: bool | None
+
+
+class ChangedKeywords(EdgeKeywords, total=False):
+    """Of a batch of all kinds of changes."""
+
+    remove: Iterable[Key] | None
+    sets: Mapping[str, SetChange] | None
+    replace: Lists | None
+
+
+class RecomputeKeywords(SolveKeywords, total=False):
+    """Of a solve without a batch."""
+
+    target: Target | None
+    k: int | None
+
+
+class AppendedKeywords(ChangedKeywords, total=False):
+    """Of a batch that is only written to disk."""
+
+    rank: Rank | None
+
+
+def _sent(graph: str, wait: str, result: type[T], **members: Any) -> Call[T]:
+    """Sends a batch: members of Batch, and keywords of calls. Beside edges to insert, the columns
+    of weights and times are theirs alone.
+    """
+    columns = Columns(*(members.pop(name, None) for name in Columns._fields))
+    deleted = None if "insert" in members else columns
+    key = members.pop("key", None)
+    own = {each.name: members.pop(each.name, None) for each in fields(Batch)}
+    return batch_call(graph, Batch(**given(**own)), columns, wait, key, result, deleted, **members)
+
+
 class BatchCalls:
     """A part of Calls."""
 
@@ -200,21 +252,7 @@ class BatchCalls:
         insert: Edges = (),
         delete: Edges = (),
         vertices: Iterable[Key] = (),
-        *,
-        source: str | None = None,
-        target: str | None = None,
-        weight: str | None = None,
-        time: str | None = None,
-        directed: bool | None = None,
-        on_conflict: OnConflict | None = None,
-        remove: Iterable[Key] = (),
-        sets: Mapping[str, SetChange] | None = None,
-        replace: Lists | None = None,
-        strategy: Strategy | None = None,
-        form: Form | None = None,
-        trace: bool | None = None,
-        source_range: SourceRange | None = None,
-        key: str | None = None,
+        **options: Unpack[ChangedKeywords],
     ) -> Call[Receipt]:
         """Sends a batch and waits for its ranks. The server removes vertices, deletes, inserts,
         then adds the vertices; all or nothing.
@@ -240,11 +278,8 @@ class BatchCalls:
         key             the idempotency key: a batch that is sent twice with it is applied once;
                         None: a new one
         """
-        options = (strategy, on_conflict, form, trace)
-        changes = (insert, delete, vertices, *options, sets or {}, directed, remove)
-        batch = Batch(*changes, source_range, replace or {})
-        columns = Columns(source, target, weight, time)
-        return batch_call(graph, batch, columns, "ranked", key, Receipt)
+        changes = {"insert": insert, "delete": delete, "vertices": vertices}
+        return _sent(graph, "ranked", Receipt, **changes, **options)
 
     @operation
     def append(
@@ -253,116 +288,40 @@ class BatchCalls:
         insert: Edges = (),
         delete: Edges = (),
         vertices: Iterable[Key] = (),
-        *,
-        source: str | None = None,
-        target: str | None = None,
-        weight: str | None = None,
-        time: str | None = None,
-        directed: bool | None = None,
-        on_conflict: OnConflict | None = None,
-        remove: Iterable[Key] = (),
-        sets: Mapping[str, SetChange] | None = None,
-        replace: Lists | None = None,
-        strategy: Strategy | None = None,
-        form: Form | None = None,
-        trace: bool | None = None,
-        rank: Rank = "now",
-        source_range: SourceRange | None = None,
-        key: str | None = None,
+        **options: Unpack[AppendedKeywords],
     ) -> Call[Accepted]:
         """Like `send`, but returns once the batch is on disk. `batch` has the receipt later. With
         `rank="later"`, the next batch without it ranks this one too.
         """
-        options = (strategy, on_conflict, form, trace)
-        changes = (insert, delete, vertices, *options, sets or {}, directed, remove)
-        batch = Batch(*changes, source_range, replace or {})
-        columns = Columns(source, target, weight, time)
-        return batch_call(graph, batch, columns, "durable", key, Accepted, rank)
+        changes = {"insert": insert, "delete": delete, "vertices": vertices}
+        return _sent(graph, "durable", Accepted, **changes, **options)
 
     @operation
-    def insert(
-        self,
-        graph: str,
-        edges: Edges,
-        *,
-        source: str | None = None,
-        target: str | None = None,
-        weight: str | None = None,
-        time: str | None = None,
-        directed: bool | None = None,
-        on_conflict: OnConflict | None = None,
-        strategy: Strategy | None = None,
-        form: Form | None = None,
-        trace: bool | None = None,
-        source_range: SourceRange | None = None,
-        key: str | None = None,
-    ) -> Call[Receipt]:
+    def insert(self, graph: str, edges: Edges, **options: Unpack[EdgeKeywords]) -> Call[Receipt]:
         """Sends a batch that inserts the edges, and waits for its ranks: see `send`."""
-        options = (strategy, on_conflict, form, trace)
-        batch = Batch(edges, (), (), *options, directed=directed, source_range=source_range)
-        columns = Columns(source, target, weight, time)
-        return batch_call(graph, batch, columns, "ranked", key, Receipt)
+        return _sent(graph, "ranked", Receipt, insert=edges, **options)
 
     @operation
-    def delete(
-        self,
-        graph: str,
-        edges: Edges,
-        *,
-        source: str | None = None,
-        target: str | None = None,
-        weight: str | None = None,
-        time: str | None = None,
-        directed: bool | None = None,
-        on_conflict: OnConflict | None = None,
-        strategy: Strategy | None = None,
-        form: Form | None = None,
-        trace: bool | None = None,
-        source_range: SourceRange | None = None,
-        key: str | None = None,
-    ) -> Call[Receipt]:
+    def delete(self, graph: str, edges: Edges, **options: Unpack[EdgeKeywords]) -> Call[Receipt]:
         """Sends a batch that deletes the edges, and waits for its ranks: see `send`. With
         on_conflict `add`, an edge with a weight loses this much of its own, and leaves at 0; in a
         graph with `half_life`, `time` is that of the weight. `Receipt.lowered` counts those that
         stay.
         """
-        options = (strategy, on_conflict, form, trace)
-        batch = Batch((), edges, (), *options, directed=directed, source_range=source_range)
-        columns = Columns(source, target, weight, time)
-        return batch_call(graph, batch, columns, "ranked", key, Receipt, deleted=columns)
+        return _sent(graph, "ranked", Receipt, delete=edges, **options)
 
     @operation
     def remove(
-        self,
-        graph: str,
-        vertices: Iterable[Key],
-        *,
-        strategy: Strategy | None = None,
-        form: Form | None = None,
-        trace: bool | None = None,
-        source_range: SourceRange | None = None,
-        key: str | None = None,
+        self, graph: str, vertices: Iterable[Key], **options: Unpack[SentKeywords]
     ) -> Call[Receipt]:
         """Sends a batch that removes vertices and their edges, and waits for its ranks: see
         `send`.
         """
-        batch = Batch(
-            remove=vertices, strategy=strategy, form=form, trace=trace, source_range=source_range
-        )
-        return batch_call(graph, batch, Columns(), "ranked", key, Receipt)
+        return _sent(graph, "ranked", Receipt, remove=vertices, **options)
 
     @operation
     def replace(
-        self,
-        graph: str,
-        lists: Lists,
-        *,
-        on_conflict: OnConflict | None = None,
-        strategy: Strategy | None = None,
-        form: Form | None = None,
-        trace: bool | None = None,
-        source_range: SourceRange | None = None,
-        key: str | None = None,
+        self, graph: str, lists: Lists, **options: Unpack[ReplacedKeywords]
     ) -> Call[Receipt]:
         """Sends a batch that replaces the out-lists of vertices (in an undirected graph all their
         edges), and waits for its ranks: see `send`. What goes is counted as deleted, what stays as
@@ -370,9 +329,7 @@ class BatchCalls:
 
         lists  the targets of each vertex: keys, (target, weight) or (target, weight, time)
         """
-        options = (strategy, on_conflict, form, trace)
-        batch = Batch((), (), (), *options, source_range=source_range, replace=lists)
-        return batch_call(graph, batch, Columns(), "ranked", key, Receipt)
+        return _sent(graph, "ranked", Receipt, replace=lists, **options)
 
     @operation
     def batch(self, graph: str, version: int) -> Call[Outcome]:
@@ -380,16 +337,7 @@ class BatchCalls:
         return read(path_of("graphs", graph, "batches", version), _outcome)
 
     @operation
-    def recompute(
-        self,
-        graph: str,
-        *,
-        strategy: Strategy | None = None,
-        form: Form | None = None,
-        trace: bool | None = None,
-        target: Target | None = None,
-        k: int | None = None,
-    ) -> Call[Receipt]:
+    def recompute(self, graph: str, **options: Unpack[RecomputeKeywords]) -> Call[Receipt]:
         """Ranks the graph again, with `static` unless another strategy is given; its version does
         not change. With the target `settled-top-k` it ranks with `auto`, and goes on until the
         first k places (10) are proven: `Receipt.settled` says how many are. With `settled-set`, it
@@ -397,8 +345,7 @@ class BatchCalls:
         `TopRanks.ties` then names those that are proven to have equal ranks.
         """
         path = path_of("graphs", graph, "recompute")
-        query = given(strategy=strategy, form=form, trace=trace, target=target, k=k)
-        return Call(method="POST", path=path, query=query, parse=decoder(Receipt))
+        return Call(method="POST", path=path, query=given(**options), parse=decoder(Receipt))
 
 
 def _outcome(body: bytes) -> Outcome:

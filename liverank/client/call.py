@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+import inspect
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from functools import wraps
 from types import MethodType
-from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, TypeVar, overload
+from typing import (
+    Any,
+    ClassVar,
+    Concatenate,
+    Generic,
+    ParamSpec,
+    TypeVar,
+    get_args,
+    get_type_hints,
+    overload,
+)
 from urllib.parse import quote
 
 import msgspec
@@ -73,9 +84,14 @@ class Described(Generic[P, T, S, A]):
     method: ClassVar[str]
 
     def __init__(self, describe: Callable[Concatenate[Any, P], Call[T]]) -> None:
+        options = _name_options(describe)
+
         @wraps(describe)
         def run(client: Any, /, *args: P.args, **kwargs: P.kwargs) -> Any:
             check_names(describe, kwargs)
+            if options and (unknown := kwargs.keys() - options):
+                message = f"got an unexpected keyword argument {min(unknown)!r}"
+                raise TypeError(f"{describe.__qualname__}() {message}")
             return getattr(client, self.method)(describe(client, *args, **kwargs))
 
         self._describe = describe
@@ -94,6 +110,25 @@ class Described(Generic[P, T, S, A]):
 
     def __get__(self, client: Any, kind: type | None = None) -> Any:
         return self._describe if client is None else MethodType(self._run, client)
+
+
+def _name_options(describe: Any) -> Set[str]:
+    """Gives a function with options, `**options: Unpack[…]`, the signature that names each of them.
+    Returns the names of its parameters, or none if it has no options.
+    """
+    signature = inspect.signature(describe)
+    *others, last = signature.parameters.values()
+    if last.kind is not last.VAR_KEYWORD:
+        return set()
+    (keywords,) = get_args(get_type_hints(describe)[last.name])
+    named = [
+        last.replace(
+            name=name, kind=last.KEYWORD_ONLY, default=None, annotation=kind.__forward_arg__
+        )
+        for name, kind in keywords.__annotations__.items()
+    ]
+    signature = describe.__signature__ = signature.replace(parameters=[*others, *named])
+    return signature.parameters.keys()
 
 
 class operation(Described[P, T, T, Coroutine[Any, Any, T]]):  # noqa: N801

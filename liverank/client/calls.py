@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from typing import Unpack
 
 import msgspec
 
-from liverank.choices import Clock, Dangling, Form, Key, KeyKind, Storage, Strategy
+from liverank.choices import Key
 from liverank.client.analyses import AnalysisCalls
 from liverank.client.batches import BatchCalls, keys_of
 from liverank.client.call import (
@@ -34,10 +35,8 @@ from liverank.client.responses import (
     TopRanks,
     VertexRank,
 )
-from liverank.client.sources import Positions, SourceCalls, waiting
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from liverank.client.sources import SourceCalls, ViewedKeywords, query_of
+from liverank.options import GraphKeywords
 
 
 class Calls(BatchCalls, GraphCalls, QueryCalls, AnalysisCalls, SourceCalls, OperationCalls):
@@ -54,53 +53,12 @@ class Calls(BatchCalls, GraphCalls, QueryCalls, AnalysisCalls, SourceCalls, Oper
     # Graphs
 
     @operation
-    def create(
-        self,
-        graph: str,
-        *,
-        damping: float | None = None,
-        dangling: Dangling | None = None,
-        strategy: Strategy | None = None,
-        target_error: float | None = None,
-        storage: Storage | None = None,
-        keys: KeyKind | None = None,
-        weighted: bool | None = None,
-        directed: bool | None = None,
-        form: Form | None = None,
-        tolerance: float | None = None,
-        frontier_tolerance: float | None = None,
-        prune_tolerance: float | None = None,
-        max_iterations: int | None = None,
-        half_life: float | None = None,
-        window: float | None = None,
-        clock: Clock | None = None,
-        forget_vertices: bool | None = None,
-        max_time_ahead: float | None = None,
-    ) -> Call[GraphInfo]:
+    def create(self, graph: str, **options: Unpack[GraphKeywords]) -> Call[GraphInfo]:
         """Creates the graph, or finds it with the same options. Options that are None have their
         defaults in a new graph, and are not compared with those of an existing one.
         """
-        options = given(
-            damping=damping,
-            dangling=dangling,
-            strategy=strategy,
-            target_error=target_error,
-            storage=storage,
-            keys=keys,
-            weighted=weighted,
-            directed=directed,
-            form=form,
-            tolerance=tolerance,
-            frontier_tolerance=frontier_tolerance,
-            prune_tolerance=prune_tolerance,
-            max_iterations=max_iterations,
-            half_life=half_life,
-            window=window,
-            clock=clock,
-            forget_vertices=forget_vertices,
-            max_time_ahead=max_time_ahead,
-        )
-        return write("PUT", path_of("graphs", graph), options, GraphInfo, repeatable=True)
+        path = path_of("graphs", graph)
+        return write("PUT", path, given(**options), GraphInfo, repeatable=True)
 
     @operation
     def graphs(self) -> Call[list[GraphInfo]]:
@@ -126,33 +84,16 @@ class Calls(BatchCalls, GraphCalls, QueryCalls, AnalysisCalls, SourceCalls, Oper
     # Ranks
 
     @operation
-    def rank(
-        self,
-        graph: str,
-        vertex: Key,
-        *,
-        view: str | None = None,
-        min_version: int | None = None,
-        min_position: Positions | None = None,
-        timeout: float | None = None,
-    ) -> Call[VertexRank]:
+    def rank(self, graph: str, vertex: Key, **options: Unpack[ViewedKeywords]) -> Call[VertexRank]:
         """The rank of one vertex, in a view if that is given. Raises ServerError 404 for an unknown
         one.
         """
         path = path_of("graphs", graph, "ranks", vertex)
-        query = waiting(min_version, min_position, timeout)
-        return read(path, decoder(VertexRank), view=view, **query)
+        return read(path, decoder(VertexRank), **query_of(**options))
 
     @operation
     def ranks(
-        self,
-        graph: str,
-        vertices: Iterable[Key],
-        *,
-        view: str | None = None,
-        min_version: int | None = None,
-        min_position: Positions | None = None,
-        timeout: float | None = None,
+        self, graph: str, vertices: Iterable[Key], **options: Unpack[ViewedKeywords]
     ) -> Call[RankList]:
         """The ranks of many vertices in their order, all of one version.
 
@@ -164,7 +105,7 @@ class Calls(BatchCalls, GraphCalls, QueryCalls, AnalysisCalls, SourceCalls, Oper
         return Call(
             method="POST",
             path=path_of("graphs", graph, "ranks"),
-            query=given(view=view, **waiting(min_version, min_position, timeout)),
+            query=query_of(**options),
             body=json_body({"vertices": keys}),
             headers={"Content-Type": JSON},
             parse=lambda body: msgspec.structs.replace(found(body), vertices=keys),
@@ -179,18 +120,15 @@ class Calls(BatchCalls, GraphCalls, QueryCalls, AnalysisCalls, SourceCalls, Oper
         offset: int = 0,
         *,
         among: str | None = None,
-        view: str | None = None,
-        min_version: int | None = None,
-        min_position: Positions | None = None,
-        timeout: float | None = None,
+        **options: Unpack[ViewedKeywords],
     ) -> Call[TopRanks]:
         """Places offset … offset+k-1, best first; `among` the vertices of a named set, or all; by
         the ranks of a `view`, or of the graph.
         """
         path = path_of("graphs", graph, "top")
         found = decoder(TopRanks)
-        query = {"k": k, "offset": offset, **waiting(min_version, min_position, timeout)}
-        return read(path, found, among=among, view=view, **query)
+        query = {"k": k, "offset": offset, **query_of(**options)}
+        return read(path, found, among=among, **query)
 
     @events
     def changes(

@@ -331,7 +331,7 @@ class _Stream:
     def _call(self, wait: str, result: type[T], rank: Rank = "now") -> Call[T]:
         assert self._batch is not None
         key = f"{self._key}-{self._number}"
-        return batch_call(self._graph, self._batch, self._columns, wait, key, result, rank)
+        return batch_call(self._graph, self._batch, self._columns, wait, key, result, rank=rank)
 
 
 async def _iterated(batches: Any) -> AsyncIterator[Any]:

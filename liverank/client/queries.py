@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
-from liverank.choices import Form, Key, Method, Refresh, Target, Unknown, ViewDirection
+from liverank.choices import Key
 from liverank.client.arrow import (
     ARROW_STREAM,
     PersonalizedTable,
@@ -35,7 +35,12 @@ from liverank.client.responses import (
     ViewState,
     WatchedRanks,
 )
-from liverank.client.sources import Positions, waiting
+from liverank.client.sources import ReadKeywords, query_of
+from liverank.options import QueryKeywords, ViewKeywords
+
+
+class PersonalizedKeywords(QueryKeywords, ReadKeywords, total=False):
+    """Of a query that is answered once."""
 
 
 class QueryCalls:
@@ -43,78 +48,27 @@ class QueryCalls:
 
     @operation
     def personalized(
-        self,
-        graph: str,
-        vertex: Key,
-        k: int = 10,
-        *,
-        method: Method | None = None,
-        target_error: float | None = None,
-        target: Target | None = None,
-        unknown: Unknown | None = None,
-        damping: float | None = None,
-        among: str | None = None,
-        form: Form | None = None,
-        trace: bool | None = None,
-        zeros: bool | None = None,
-        min_version: int | None = None,
-        min_position: Positions | None = None,
-        timeout: float | None = None,
+        self, graph: str, vertex: Key, k: int = 10, **options: Unpack[PersonalizedKeywords]
     ) -> Call[PersonalizedRanks]:
         """The k vertices of highest rank when every walk restarts at `vertex`; see
         PersonalizedQuery. `among` is the name of a set.
         """
-        return read(
-            path_of("graphs", graph, "personalized", vertex),
-            decoder(PersonalizedRanks),
-            k=k,
-            method=method,
-            target_error=target_error,
-            target=target,
-            unknown=unknown,
-            damping=damping,
-            among=among,
-            form=form,
-            trace=trace,
-            zeros=zeros,
-            **waiting(min_version, min_position, timeout),
-        )
+        path = path_of("graphs", graph, "personalized", vertex)
+        return read(path, decoder(PersonalizedRanks), k=k, **query_of(**options))
 
     @operation
     def personalized_many(
-        self,
-        graph: str,
-        queries: Sequence[PersonalizedQuery],
-        *,
-        min_version: int | None = None,
-        min_position: Positions | None = None,
-        timeout: float | None = None,
+        self, graph: str, queries: Sequence[PersonalizedQuery], **wait: Unpack[ReadKeywords]
     ) -> Call[PersonalizedAnswers]:
         """Queries with weighted seeds, answered together: faster than one after the other."""
         path = path_of("graphs", graph, "personalized")
-        query = waiting(min_version, min_position, timeout)
+        query = query_of(**wait)
         body = {"queries": queries}
         return write("POST", path, body, PersonalizedAnswers, query, repeatable=True)
 
     @operation
     def personalized_table(
-        self,
-        graph: str,
-        seeds: Any,
-        k: int = 10,
-        *,
-        method: Method | None = None,
-        target_error: float | None = None,
-        target: Target | None = None,
-        unknown: Unknown | None = None,
-        damping: float | None = None,
-        among: str | None = None,
-        form: Form | None = None,
-        trace: bool | None = None,
-        zeros: bool | None = None,
-        min_version: int | None = None,
-        min_position: Positions | None = None,
-        timeout: float | None = None,
+        self, graph: str, seeds: Any, k: int = 10, **options: Unpack[PersonalizedKeywords]
     ) -> Call[PersonalizedTable]:
         """`personalized_many` in columns, for many seeds: they are sent and answered as Arrow.
 
@@ -126,19 +80,7 @@ class QueryCalls:
         return Call(
             method="POST",
             path=path_of("graphs", graph, "personalized"),
-            query=given(
-                k=k,
-                method=method,
-                target_error=target_error,
-                target=target,
-                unknown=unknown,
-                damping=damping,
-                among=among,
-                form=form,
-                trace=trace,
-                zeros=zeros,
-                **waiting(min_version, min_position, timeout),
-            ),
+            query={"k": k, **query_of(**options)},
             body=seeds_stream(seeds),
             headers={"Content-Type": ARROW_STREAM, "Accept": ARROW_STREAM},
             parse=personalized_table,
@@ -156,18 +98,10 @@ class QueryCalls:
         return write("PUT", path, query, WatchedRanks, given(timeout=timeout), repeatable=True)
 
     @operation
-    def watched(
-        self,
-        graph: str,
-        name: str,
-        *,
-        min_version: int | None = None,
-        min_position: Positions | None = None,
-        timeout: float | None = None,
-    ) -> Call[WatchedRanks]:
+    def watched(self, graph: str, name: str, **wait: Unpack[ReadKeywords]) -> Call[WatchedRanks]:
         """The answer to a watched query for the newest version."""
         path = path_of("graphs", graph, "watched", name)
-        return read(path, decoder(WatchedRanks), **waiting(min_version, min_position, timeout))
+        return read(path, decoder(WatchedRanks), **query_of(**wait))
 
     @operation
     def unwatch(self, graph: str, name: str) -> Call[None]:
@@ -177,18 +111,11 @@ class QueryCalls:
 
     @operation
     def watched_rank(
-        self,
-        graph: str,
-        name: str,
-        vertex: Key,
-        *,
-        min_version: int | None = None,
-        min_position: Positions | None = None,
-        timeout: float | None = None,
+        self, graph: str, name: str, vertex: Key, **wait: Unpack[ReadKeywords]
     ) -> Call[VertexRank]:
         """The rank of one of the k vertices of a watched query; ServerError 404 for others."""
         path = path_of("graphs", graph, "watched", name, "ranks", vertex)
-        return read(path, decoder(VertexRank), **waiting(min_version, min_position, timeout))
+        return read(path, decoder(VertexRank), **query_of(**wait))
 
     @operation
     def put_view(
@@ -197,12 +124,8 @@ class QueryCalls:
         name: str,
         teleport: Literal["uniform"] | Mapping[str, Any],
         *,
-        damping: float | None = None,
-        direction: ViewDirection | None = None,
-        target_error: float | None = None,
-        refresh: Refresh | float | None = None,
-        unknown: Unknown | None = None,
         timeout: float | None = None,
+        **options: Unpack[ViewKeywords],
     ) -> Call[ViewState]:
         """Ranks all vertices for a teleport distribution of its own, and keeps these ranks fresh.
         Reads have them by `view`. A view of this name goes on from the ranks that it has.
@@ -212,44 +135,21 @@ class QueryCalls:
                   seconds that are to pass before
         unknown   "ignore": keys of weights that are no vertices are left out
         """
-        members = given(
-            damping=damping,
-            direction=direction,
-            target_error=target_error,
-            refresh=refresh,
-            unknown=unknown,
-        )
         path = path_of("graphs", graph, "views", name)
-        body = {"teleport": teleport, **members}
+        body = given(teleport=teleport, **options)
         return write("PUT", path, body, ViewState, given(timeout=timeout), repeatable=True)
 
     @operation
-    def view(
-        self,
-        graph: str,
-        name: str,
-        *,
-        min_version: int | None = None,
-        min_position: Positions | None = None,
-        timeout: float | None = None,
-    ) -> Call[ViewState]:
+    def view(self, graph: str, name: str, **wait: Unpack[ReadKeywords]) -> Call[ViewState]:
         """What a view is, and the error bound of its ranks for the newest version."""
         path = path_of("graphs", graph, "views", name)
-        return read(path, decoder(ViewState), **waiting(min_version, min_position, timeout))
+        return read(path, decoder(ViewState), **query_of(**wait))
 
     @operation
-    def views(
-        self,
-        graph: str,
-        *,
-        min_version: int | None = None,
-        min_position: Positions | None = None,
-        timeout: float | None = None,
-    ) -> Call[list[ViewInfo]]:
+    def views(self, graph: str, **wait: Unpack[ReadKeywords]) -> Call[list[ViewInfo]]:
         """The views of a graph, by name."""
         path = path_of("graphs", graph, "views")
-        found = member("views", list[ViewInfo])
-        return read(path, found, **waiting(min_version, min_position, timeout))
+        return read(path, member("views", list[ViewInfo]), **query_of(**wait))
 
     @operation
     def remove_view(self, graph: str, name: str) -> Call[None]:
@@ -265,17 +165,11 @@ class QueryCalls:
 
     @operation
     def vertex_set(
-        self,
-        graph: str,
-        name: str,
-        *,
-        min_version: int | None = None,
-        min_position: Positions | None = None,
-        timeout: float | None = None,
+        self, graph: str, name: str, **wait: Unpack[ReadKeywords]
     ) -> Call[VertexSetMembers]:
         """The vertices of a set."""
         path = path_of("graphs", graph, "sets", name)
-        return read(path, decoder(VertexSetMembers), **waiting(min_version, min_position, timeout))
+        return read(path, decoder(VertexSetMembers), **query_of(**wait))
 
     @operation
     def drop_set(self, graph: str, name: str) -> Call[None]:

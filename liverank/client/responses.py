@@ -1,93 +1,89 @@
-"""Responses of the server, as the client returns them. docs/api.md explains every member.
-
-A member that a newer server adds is ignored.
+"""Responses of the server, each said once: OpenAPI has their schemas from here, and the client
+returns them. A member that a newer server adds is ignored. docs/api.md explains them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 
 from liverank.choices import (
-    Clock,
-    Dangling,
+    ConsumerState,
     Direction,
     Form,
-    Key,
-    KeyKind,
-    Method,
-    Pair,
     Refresh,
     Scope,
-    Target,
     Unknown,
     ViewDirection,
     ViewKind,
 )
+from liverank.options import GraphOptions as GraphOptions
+from liverank.options import PersonalizedQuery as PersonalizedQuery
+from liverank.options import about
 from liverank.tables import Ranks, ranks_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+Key = (
+    Annotated[str, msgspec.Meta(extra_json_schema={"minLength": 1})]
+    | Annotated[
+        int,
+        msgspec.Meta(
+            extra_json_schema={"format": "int64", "minimum": -(2**63), "maximum": 2**63 - 1}
+        ),
+    ]
+)
+"""liverank.choices.Key, with its limits."""
+
+_ABSENT_IN_OLD = "absent in receipts that older releases wrote"
+
+Proven = Annotated[
+    bool, about("whether it is proven that these vertices have these places, in any order")
+]
+Groups = Annotated[
+    list[int],
+    about(
+        "numbers of places one after the other: the order of the groups is proven, the order "
+        "within a group of several is not"
+    ),
+]
+Ties = Annotated[
+    list[int],
+    about(
+        "numbers of the groups, from 0 on, whose vertices have equal ranks, because their "
+        "in-edges are the same: their order, that in which they were added, counts as proven"
+    ),
+]
+
 # Graphs
 
 
-class GraphOptions(msgspec.Struct, frozen=True):
-    damping: float
-    dangling: Dangling
-    strategy: str
-    target_error: float
-    storage: str
-    keys: KeyKind
-    form: Form = "accelerated"
-    tolerance: float = 1e-10
-    frontier_tolerance: float = 1e-6
-    prune_tolerance: float = 1e-6
-    max_iterations: int = 500
-    weighted: bool = False
-    directed: bool = True
-    half_life: float | None = None
-    window: float | None = None
-    clock: Clock = "wall"
-    forget_vertices: bool = False
-    max_time_ahead: float | None = None
-
-
 class ShardsInfo(msgspec.Struct, frozen=True):
-    """Worker processes that hold a graph.
+    """Worker processes that hold a graph."""
 
-    reason, since    why and since when (Unix seconds) they are started again; None while `serving`
-    vertices, edges  of each; empty while `recovering`
-    """
-
-    count: int
+    count: Annotated[int, about("number of worker processes")]
     state: Literal["serving", "recovering"]
-    reason: str | None
-    since: float | None
-    restarts: int
-    vertices: list[int]
-    edges: list[int]
+    reason: Annotated[str | None, about("why it recovers")]
+    since: Annotated[float | None, about("when shards were lost, Unix seconds")]
+    restarts: Annotated[int, about("how often the workers were started again")]
+    vertices: Annotated[list[int], about("of each shard; empty while it recovers")]
+    edges: Annotated[
+        list[int], about("entries of the out-lists of each shard; empty while it recovers")
+    ]
 
 
 class ExpiryDelay(msgspec.Struct, frozen=True):
-    """Edges that are too old stay for now.
+    """Edges that are too old stay for now."""
 
-    reason, since  why, and since when (Unix seconds)
-    """
-
-    reason: str
-    since: float
+    reason: Annotated[str, about("why edges that are too old stay")]
+    since: Annotated[float, about("Unix seconds")]
 
 
 class GraphInfo(msgspec.Struct, frozen=True):
-    """A graph.
-
-    memory        bytes, by purpose
-    shards        None for a graph on one device
-    expiry_delay  None while edges leave when they are too old
-    """
+    """A graph."""
 
     graph: str
     version: int
@@ -97,19 +93,19 @@ class GraphInfo(msgspec.Struct, frozen=True):
     error_bound: float
     backend: str
     options: GraphOptions
-    memory: dict[str, int]
-    shards: ShardsInfo | None = None
-    expiry_delay: ExpiryDelay | None = None
+    memory: Annotated[dict[str, int], about("bytes, by purpose")]
+    shards: Annotated[ShardsInfo | None, about("omitted for a graph on one device")] = None
+    expiry_delay: Annotated[
+        ExpiryDelay | None, about("why edges that are too old stay for now; omitted if they do not")
+    ] = None
 
 
 class CheckpointTaken(msgspec.Struct, frozen=True):
-    """pause_seconds: how long batches had to wait."""
-
     version: int
     revision: int
     bytes: int
-    write_seconds: float
-    pause_seconds: float
+    write_seconds: Annotated[float, about("from the request until the checkpoint was on disk")]
+    pause_seconds: Annotated[float, about("how long the graph's writer was blocked")]
 
 
 # API keys
@@ -126,74 +122,99 @@ class ApiKeyInfo(msgspec.Struct, frozen=True):
 
 
 class NewApiKey(ApiKeyInfo, frozen=True):
-    """key: the key itself, which only this response has."""
-
-    key: str
+    key: Annotated[str, about("the key itself, shown only in this response")]
 
 
 # Batches
 
 
 class TraceStep(msgspec.Struct, frozen=True):
-    """One step of a solve; None where a member does not apply."""
+    """One step of a solve; null where a member does not apply."""
 
     kind: Literal["iteration", "sweep", "push", "components"]
-    rounds: int
-    vertices: int
-    edges: int
-    joined: int | None
-    pruned: int | None
-    largest_change: float | None
-    threshold: float | None
-    error_bound: float | None
-    end: Literal["goal", "floor", "work", "rounds"] | None = None
-    deflation: Literal["seeds", "ranks"] | None = None
-    mode: Literal["push", "pushopt", "pull"] | None = None
-    cost_difference: float | None = None
+    rounds: Annotated[
+        int, about("1, or the rounds that a push or a solve by components traces together")
+    ]
+    vertices: Annotated[int, about("recomputed, or pushed for the first time")]
+    edges: Annotated[int, about("edges read")]
+    joined: Annotated[int | None, about("vertices that became affected after it")]
+    pruned: Annotated[int | None, about("vertices that it removed from the affected set")]
+    largest_change: Annotated[float | None, about("the largest relative change of a rank")]
+    threshold: Annotated[float | None, about("of the residual, at the end of a push")]
+    error_bound: Annotated[float | None, about("after it")]
+    end: Annotated[
+        Literal["goal", "floor", "work", "rounds"] | None,
+        about(f"why a push ended; {_ABSENT_IN_OLD}"),
+    ] = None
+    deflation: Annotated[
+        Literal["seeds", "ranks"] | None,
+        about(f"direction of a personalized sweep; {_ABSENT_IN_OLD}"),
+    ] = None
+    mode: Annotated[
+        Literal["push", "pushopt", "pull"] | None,
+        about(f"of a published personalized query; {_ABSENT_IN_OLD}"),
+    ] = None
+    cost_difference: Annotated[
+        float | None, about(f"Ψ before it, of such a query; {_ABSENT_IN_OLD}")
+    ] = None
 
 
 class Trace(msgspec.Struct, frozen=True):
-    """What a solve did. affected: initially; pushes: rounds of work-lists."""
+    """What a solve did."""
 
-    affected: int
-    pushes: int
-    sweeps: int
-    steps: list[TraceStep]
+    affected: Annotated[int, about("initially affected vertices")]
+    pushes: Annotated[int, about("rounds of work-lists")]
+    sweeps: Annotated[int, about("iterations and sweeps")]
+    steps: Annotated[list[TraceStep], about("the first 1,000")]
 
 
-class Receipt(msgspec.Struct, frozen=True):
-    """The result of a batch; docs/api.md explains the members. seconds: by stage; views: the error
-    bound of each, None for one that has no ranks; settled and settled_set: of `recompute`, what is
-    proven of the first places, if that was its target.
-    """
+class Receipt(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of a batch or of a recomputation."""
 
     version: int
-    ranked_version: int
-    revision: int
+    ranked_version: Annotated[int, about("the version published with this batch's ranks")]
+    revision: Annotated[int, about("names the published ranks")]
     inserted: int
     already_present: int
+    reweighted: Annotated[int, about(f"edges with another weight; {_ABSENT_IN_OLD}")] = 0
     deleted: int
     not_found: int
+    lowered: Annotated[
+        int, about(f"deletions that took a weight and left the edge; {_ABSENT_IN_OLD}")
+    ] = 0
     new_vertices: int
+    removed: Annotated[int, about(f"vertices; {_ABSENT_IN_OLD}")] = 0
+    unknown: Annotated[int, about(f"keys to remove of no vertex; {_ABSENT_IN_OLD}")] = 0
+    removed_edges: Annotated[int, about(f"of the removed vertices; {_ABSENT_IN_OLD}")] = 0
+    expired: Annotated[int, about(f"edges that left because of their age; {_ABSENT_IN_OLD}")] = 0
     strategy: str
-    iterations: int
-    touched_vertices: int
-    error_bound: float
+    form: Annotated[Form, about(_ABSENT_IN_OLD)] = "accelerated"
+    iterations: Annotated[int, about("dense sweeps plus work-list rounds")]
+    touched_vertices: Annotated[int, about("distinct vertices recomputed")]
+    error_bound: Annotated[float, about("proven upper bound on the L1 error of the ranks")]
     converged: bool
     seconds: dict[str, float]
-    reweighted: int = 0
-    removed: int = 0
-    unknown: int = 0
-    removed_edges: int = 0
-    expired: int = 0
-    lowered: int = 0
-    form: Form = "accelerated"
-    settled: int | None = None
-    settled_set: bool | None = None
-    fallback: Literal["static", "equal", "kept"] | None = None
-    refused: str | None = None
-    trace: Trace | None = None
-    views: dict[str, float | None] = {}
+    views: Annotated[
+        dict[str, float | None],
+        about("the error bound of each view for this version; null: it has no ranks"),
+    ] = {}
+    settled: Annotated[int | None, about("first places that are proven, if asked for")] = None
+    settled_set: Annotated[
+        bool | None,
+        about(
+            "whether it is proven which vertices have the first k places, in any order; "
+            "if asked for"
+        ),
+    ] = None
+    fallback: Annotated[
+        Literal["static", "equal", "kept"] | None,
+        about(
+            "what is published in place of ranks that were no distribution: those of a static "
+            "solve, equal ranks, or the ranks before, which are kept; else absent"
+        ),
+    ] = None
+    refused: Annotated[str | None, about("why the ranks were refused; else absent")] = None
+    trace: Annotated[Trace | None, about("what the solve did, if it was asked for")] = None
 
 
 class Accepted(msgspec.Struct, frozen=True):
@@ -257,7 +278,9 @@ class RankList(Ranks, msgspec.Struct, frozen=True):
     version: int
     revision: int
     error_bound: float
-    ranks: list[float | None]
+    ranks: Annotated[
+        list[float | None], about("in the order of the vertices; null for an unknown one")
+    ]
     vertices: Sequence[Key] = ()
 
     def to_dict(self) -> dict[Key, float | None]:
@@ -282,12 +305,12 @@ class TopRanks(_Places, msgspec.Struct, frozen=True):
     version: int
     revision: int
     error_bound: float
-    ranks: list[RankedVertex]
-    rank_error: float
-    settled: int
-    settled_set: bool
-    groups: list[int]
-    ties: list[int]
+    ranks: Annotated[list[RankedVertex], about("best first")]
+    rank_error: Annotated[float, about("proven: no single rank is off by more")]
+    settled: Annotated[int, about("how many of the first places are proven to be theirs")]
+    settled_set: Proven
+    groups: Groups
+    ties: Ties
 
 
 # Edges
@@ -295,16 +318,16 @@ class TopRanks(_Places, msgspec.Struct, frozen=True):
 
 class Neighbor(msgspec.Struct, frozen=True):
     vertex: Key
-    weight: float = 1.0
+    weight: Annotated[float, about("only of a weighted graph")] = 1.0
 
 
 class Neighbors(msgspec.Struct, frozen=True):
-    """degree: the number of all neighbours."""
+    """Neighbours of a vertex, itself included if it has a loop, in no particular order."""
 
     vertex: Key
     version: int
     direction: Direction
-    degree: int
+    degree: Annotated[int, about("number of all neighbours")]
     neighbors: list[Neighbor]
 
 
@@ -314,143 +337,110 @@ class Contribution(msgspec.Struct, frozen=True):
 
 
 class ExplainedRank(VertexRank, frozen=True):
-    """A rank and its parts, which add up to it within error_bound.
+    """A rank and its parts, which add up to it within `error_bound`."""
 
-    teleport       from teleports and from vertices without out-edges: the same for every vertex
-    degree         the number of all in-neighbours
-    contributions  of those that give the most, largest first
-    rest           from the others
-    """
-
-    teleport: float
-    degree: int
-    contributions: list[Contribution]
-    rest: float
+    teleport: Annotated[
+        float,
+        about(
+            "from teleports and, with dangling uniform, from vertices without out-edges: the same "
+            "for every vertex"
+        ),
+    ]
+    degree: Annotated[int, about("number of in-neighbours; the vertex itself if it has a loop")]
+    contributions: Annotated[
+        list[Contribution],
+        about(
+            "of the in-neighbours that give the most, largest first: damping times their rank, "
+            "times the share of the edge in the weight of their out-edges"
+        ),
+    ]
+    rest: Annotated[float, about("from all other in-neighbours")]
 
 
 class Subgraph(msgspec.Struct, frozen=True):
-    """Vertices and the edges among them: (source, target).
-
-    unknown  keys that the graph does not have
-    weights  of the edges; None for an unweighted graph
-    """
+    """Vertices and the edges among them."""
 
     version: int
-    vertices: list[Key]
-    unknown: list[Key]
-    edges: list[Pair]
-    weights: list[float] | None = None
+    vertices: Annotated[list[Key], about("those that the graph has, each once")]
+    unknown: Annotated[list[Key], about("those that it does not have")]
+    edges: Annotated[list[tuple[Key, Key]], about("edges, each as [source, target]")]
+    weights: Annotated[
+        list[float] | None, about("in the order of the edges; only of a weighted graph")
+    ] = None
 
 
 # Sets of vertices
 
 
 class VertexSet(msgspec.Struct, frozen=True):
-    """size: number of vertices."""
-
     name: str
-    size: int
+    size: Annotated[int, about("number of vertices")]
     version: int
     revision: int
 
 
 class VertexSetMembers(VertexSet, frozen=True):
-    """vertices: in order of first appearance."""
-
-    vertices: list[Key]
+    vertices: Annotated[list[Key], about("in order of first appearance")]
 
 
 # Personalized ranks
 
 
-class PersonalizedQuery(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A query: docs/api.md explains its members.
+class PersonalizedAnswer(_Places, msgspec.Struct, frozen=True, kw_only=True):
+    """Best first; TopRanks says what `settled`, `settled_set`, `groups` and `ties` prove."""
 
-    seeds         the weight of each seed; scaled to sum 1
-    target_error  None: the graph's
-    target        must be `error` for a query to watch
-    unknown       `ignore`: unknown seeds are left out, and named in the answer
-    damping       None: the graph's
-    among         keys, or the name of a set: only these vertices are in the answer; None: all
-    form          `published`: by published algorithms, to compare with; not of a query to watch
-    trace         whether the answer says what each step did; not of a query to watch
-    zeros         whether vertices of rank 0 are in the answer too, up to k: those that walks from
-                  the seeds cannot reach
-    """
-
-    seeds: dict[Key, float]
-    k: int = 10
-    method: Method = "hybrid"
-    target_error: float | None = None
-    target: Target = "error"
-    unknown: Unknown = "error"
-    damping: float | None = None
-    among: str | list[Key] | None = None
-    form: Form = "accelerated"
-    trace: bool = False
-    zeros: bool = False
-
-
-class _Traced(msgspec.Struct, frozen=True, kw_only=True):
-    trace: Trace | None = None
-
-
-class PersonalizedAnswer(_Places, _Traced, frozen=True, kw_only=True):
-    """Best first; TopRanks says what `settled`, `settled_set`, `groups` and `ties` prove.
-    `ignored` are the unknown seeds that were left out; `trace` is set if it was asked for;
-    `refused` says why what was found first was no answer, so that this is of plain sweeps.
-    """
-
-    ranks: list[RankedVertex]
+    ranks: Annotated[list[RankedVertex], about("best first")]
     error_bound: float
-    settled: int
-    settled_set: bool
-    groups: list[int]
-    ties: list[int]
+    settled: Annotated[int, about("number of first places that are proven correct")]
+    settled_set: Proven
+    groups: Groups
+    ties: Ties
     method: str
     iterations: int
-    ignored: list[Key]
-    refused: str | None = None
+    ignored: Annotated[list[Key], about("unknown seeds that were left out")]
+    trace: Annotated[Trace | None, about("what each step did, if it was asked for")] = None
+    refused: Annotated[
+        str | None, about("why what was found first was no answer, so that this is of plain sweeps")
+    ] = None
 
 
-class PersonalizedRanks(PersonalizedAnswer, frozen=True):
+class PersonalizedRanks(PersonalizedAnswer, frozen=True, kw_only=True):
     vertex: Key
     version: int
     revision: int
 
 
 class PersonalizedAnswers(msgspec.Struct, frozen=True):
-    """answers: in the order of the queries, all of one version."""
+    """Answers of one version."""
 
     version: int
     revision: int
-    answers: list[PersonalizedAnswer]
+    answers: Annotated[list[PersonalizedAnswer], about("in the order of the queries")]
 
 
 class ViewInfo(msgspec.Struct, frozen=True):
-    """A view: ranks of all vertices for a teleport distribution of its own.
-
-    teleport     what its walks restart at: all vertices (`uniform`), a `set`, or `weights`
-    set          name of the set
-    weights      number of weights
-    ignored      keys of weights that are no vertices
-    refresh      `batch`, `read`, or seconds
-    error_bound  proven upper bound on the L1 error of its ranks; None: it has none
-    problem      why it has none
+    """A view: ranks of all vertices for a teleport distribution of its own. teleport: what its
+    walks restart at, all vertices (`uniform`), a `set`, or `weights`; refresh: `batch`, `read`, or
+    seconds.
     """
 
     name: str
     teleport: ViewKind
-    set: str | None
-    weights: int | None
-    ignored: list[Key]
+    set: Annotated[str | None, about("name of the set")]
+    weights: Annotated[int | None, about("number of weights")]
+    ignored: Annotated[list[Key], about("keys of weights that are no vertices")]
     unknown: Unknown
-    damping: float
+    damping: Annotated[float, about("the graph's unless the view has another")]
     direction: ViewDirection
     target_error: float
     refresh: Refresh | float
-    error_bound: float | None
-    problem: str | None
+    error_bound: Annotated[
+        float | None,
+        about(
+            "proven upper bound on the L1 error of its ranks, for this version; null if it has none"
+        ),
+    ]
+    problem: Annotated[str | None, about("why it has no ranks")]
 
 
 class ViewState(ViewInfo, frozen=True):
@@ -460,7 +450,7 @@ class ViewState(ViewInfo, frozen=True):
     revision: int
 
 
-class WatchedRanks(PersonalizedAnswer, frozen=True):
+class WatchedRanks(PersonalizedAnswer, frozen=True, kw_only=True):
     """The answer to a watched query for the newest version."""
 
     name: str
@@ -470,6 +460,104 @@ class WatchedRanks(PersonalizedAnswer, frozen=True):
     target_error: float
     seeds: dict[str, float]
     unknown: Unknown
-    damping: float
-    among: str | list[Key] | None
-    zeros: bool = False
+    damping: Annotated[float, about("the graph's unless the query has another")]
+    among: Annotated[str | list[Key] | None, about("of the query; null for all vertices")]
+    zeros: Annotated[bool, about("of the query: whether vertices of rank 0 are answered too")] = (
+        False
+    )
+
+
+# Analyses
+
+
+class AnalysisProgress(msgspec.Struct, frozen=True):
+    """What the newest run has done so far."""
+
+    supersteps: int
+    edges: Annotated[int, about("edges read")]
+    seconds: Annotated[float, about("spent, without the time of batches in between")]
+
+
+class AnalysisReceipt(AnalysisProgress, frozen=True):
+    """What the run did to which the answer belongs."""
+
+    continued: Annotated[bool, about("whether it continued from the answer before")]
+    finished: Annotated[bool, about("false if it was ended after its last superstep")]
+
+
+class AnalysisInfo(msgspec.Struct, frozen=True):
+    id: str
+    program: str
+    parameters: dict[str, str | int | float]
+    fresh: bool
+    created: Annotated[float, about("Unix seconds")]
+    state: Literal["queued", "running", "finished", "failed", "cancelled", "interrupted"]
+    progress: AnalysisProgress
+    version: Annotated[int | None, about("of the answer; null if there is none")]
+    receipt: Annotated[AnalysisReceipt | None, about("of the answer")]
+    summary: Annotated[dict[str, float] | None, about("numbers about the whole graph")]
+    problem: Annotated[dict[str, Any] | None, about("why it failed")]
+
+
+class VertexValue(msgspec.Struct, frozen=True):
+    vertex: Key
+    value: Annotated[
+        Key | float | None,
+        about(
+            "null for a vertex that has none; of `support` and `trussness` the largest of its edges"
+        ),
+    ]
+
+
+class ValueOfVertex(VertexValue, frozen=True):
+    version: int
+
+
+class EdgeValue(msgspec.Struct, frozen=True):
+    """An edge without direction: either end may be the source."""
+
+    source: Key
+    target: Key
+    value: int
+
+
+class TopValues(msgspec.Struct, frozen=True):
+    version: int
+    values: Annotated[
+        list[VertexValue],
+        about(
+            "in order. Of `components` and `labels`: the groups, each by the vertex that names "
+            "it, with its number of vertices"
+        ),
+    ]
+    edges: Annotated[
+        list[EdgeValue], about("of `support` and `trussness`, which have no `values`, in order")
+    ]
+
+
+# External sources
+
+
+class SourcePosition(msgspec.Struct, frozen=True):
+    """What the committed batches have of a partition of an external source."""
+
+    source: str
+    partition: str
+    position: Annotated[str, about("that the next batch of the partition begins `from`")]
+    version: Annotated[int, about("of the batch that moved the position")]
+    time: Annotated[float, about("of its commit, Unix seconds")]
+
+    def __str__(self) -> str:
+        """As `min_position` of a read, also of another server that consumes the source."""
+        return f"{self.source}:{self.partition}:{self.position}"
+
+
+class SourceConsumer(msgspec.Struct, frozen=True):
+    """What a consumer of a source reported."""
+
+    source: str
+    consumer: str
+    state: ConsumerState
+    reason: str | None
+    since: Annotated[float, about("when this state began, Unix seconds")]
+    expires: Annotated[float, about("when the report is dropped, Unix seconds")]

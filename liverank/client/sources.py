@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, TypedDict
 
-import msgspec
-
+from liverank.choices import ConsumerState
 from liverank.client.call import (
     JSON,
     Call,
@@ -19,8 +18,8 @@ from liverank.client.call import (
     read,
     yes,
 )
-
-ConsumerState = Literal["consuming", "retrying", "stopped"]
+from liverank.client.responses import SourceConsumer, SourcePosition
+from liverank.options import RanksKeywords
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,46 +36,28 @@ class SourceRange:
     partition: str = ""
 
 
-class SourcePosition(msgspec.Struct, frozen=True):
-    """position: that the next batch of the partition begins from; version: of the batch that moved
-    it; time: of its commit, Unix seconds.
-    """
-
-    source: str
-    partition: str
-    position: str
-    version: int
-    time: float
-
-    def __str__(self) -> str:
-        """As `min_position` of a read, also of another server that consumes the source."""
-        return f"{self.source}:{self.partition}:{self.position}"
-
-
-class SourceConsumer(msgspec.Struct, frozen=True):
-    """What a consumer of a source reported; `since`, when this state began, and `expires`, when the
-    report is dropped, are in Unix seconds.
-    """
-
-    source: str
-    consumer: str
-    state: ConsumerState
-    reason: str | None
-    since: float
-    expires: float
-
-
 Positions = str | SourcePosition | Iterable[str | SourcePosition]
 """One or several; a text is SOURCE:PARTITION:POSITION."""
 
 
-def waiting(
-    min_version: int | None, min_position: Positions | None, timeout: float | None
-) -> dict[str, Any]:
-    """The parameters of a read that say for what it waits, and how long."""
-    several = [min_position] if isinstance(min_position, str | SourcePosition) else min_position
+class ReadKeywords(TypedDict, total=False):
+    """What a read waits for, and how long: see Calls."""
+
+    min_version: int | None
+    min_position: Positions | None
+    timeout: float | None
+
+
+class ViewedKeywords(RanksKeywords, ReadKeywords, total=False):
+    """Of a read of the ranks of a graph, or of a view."""
+
+
+def query_of(**options: Any) -> dict[str, Any]:
+    """The options of a read as parameters of a query: those that are not None."""
+    positions = options.pop("min_position", None)
+    several = [positions] if isinstance(positions, str | SourcePosition) else positions
     texts = None if several is None else [str(one) for one in several]
-    return given(min_version=min_version, min_position=texts, timeout=timeout)
+    return given(**options, min_position=texts)
 
 
 def range_query(messages: SourceRange | None) -> dict[str, Any]:

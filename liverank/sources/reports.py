@@ -6,8 +6,8 @@ import os
 import socket
 import time
 
+from liverank.choices import ConsumerState
 from liverank.client import AsyncClient
-from liverank.client.sources import ConsumerState
 
 PERIOD = 10.0
 """Seconds between reports that it consumes."""

@@ -7,10 +7,12 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
 from typing import Any
+
+import msgspec
 
 from liverank_gpu import BackendName, EdgeBatch, Engine, Options, limit_device_memory
 from liverank_service.errors import (
@@ -263,7 +265,7 @@ class Catalog:
         return "cpu" if self._settings.shards else self._settings.backend
 
     def _create(self, name: str, options: GraphOptions) -> Graph:
-        directory = self._store.create(name, asdict(options))
+        directory = self._store.create(name, msgspec.structs.asdict(options))
         try:
             graph = self._open_graph(directory)
             self._recover(graph)

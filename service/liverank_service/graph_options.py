@@ -4,59 +4,34 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import fields
 from math import isfinite
 from typing import Any, get_args
 
-from liverank_gpu import Dangling, Form, InvalidValue, Options, SettledTarget, Solve, Storage
-from liverank_service.formats.times import MAX_AHEAD, Clock, TimeRule
+from msgspec.structs import force_setattr
+
+import liverank.options
+from liverank.choices import Clock, KeyKind
+from liverank_gpu import Form, InvalidValue, Options, SettledTarget, Solve
+from liverank_service.formats.times import MAX_AHEAD, TimeRule
 from liverank_service.pipeline.window import WindowOptions
-from liverank_service.vertex_keys import KeyKind
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
-@dataclass(frozen=True, slots=True)
-class GraphOptions:
-    """What is fixed when a graph is created.
-
-    damping … storage, weighted, directed, form … max_iterations  as in liverank_gpu.Options
-    half_life                                 as in liverank_gpu.Options; `weighted` is then true
-    window                                    seconds after which an edge leaves the graph
-    clock, forget_vertices                    as in liverank_service.pipeline.window.WindowOptions
-    max_time_ahead                            seconds that a time may be ahead of the server's
-                                              clock; None in a graph without times
-    strategy                                  of batches that do not name one
-    keys                                      ``string``: exact UTF-8 strings; ``integer``: signed
-                                              64-bit
+class GraphOptions(liverank.options.GraphOptions, frozen=True):
+    """The options of a graph, valid and complete: `weighted` is true with `half_life`, and
+    `max_time_ahead` None only in a graph without times. liverank_gpu.Options says what the engine
+    makes of them, liverank_service.pipeline.window.WindowOptions what a window is.
     """
-
-    damping: float = 0.85
-    dangling: Dangling = "uniform"
-    strategy: str = "auto"
-    target_error: float = 1e-6
-    storage: Storage = "float64"
-    keys: KeyKind = "string"
-    weighted: bool = False
-    directed: bool = True
-    form: Form = "accelerated"
-    tolerance: float = 1e-10
-    frontier_tolerance: float = 1e-6
-    prune_tolerance: float = 1e-6
-    max_iterations: int = 500
-    half_life: float | None = None
-    window: float | None = None
-    clock: Clock = "wall"
-    forget_vertices: bool = False
-    max_time_ahead: float | None = None
 
     def __post_init__(self) -> None:
         self.solve(self.strategy)
         self._check_times()
         if self.half_life is not None:
-            object.__setattr__(self, "weighted", True)
+            force_setattr(self, "weighted", True)
         if self.timed and self.max_time_ahead is None:
-            object.__setattr__(self, "max_time_ahead", MAX_AHEAD[self.clock])
+            force_setattr(self, "max_time_ahead", MAX_AHEAD[self.clock])
         if self.keys not in get_args(KeyKind):
             raise InvalidValue("keys", self.keys, "'string' or 'integer'")
 
@@ -101,10 +76,8 @@ class GraphOptions:
         return WindowOptions(self.window, *rules, max_share, hold_seconds)
 
     def engine_options(self) -> Options:
-        given = asdict(self)
-        return Options(
-            **{each.name: given[each.name] for each in fields(Options) if each.name in given}
-        )
+        names = {each.name for each in fields(Options)} & set(self.__struct_fields__)
+        return Options(**{name: getattr(self, name) for name in names})
 
     def solve(
         self,

@@ -47,6 +47,7 @@ AT_ONCE = {
 
 ORDER = [
     {"errors", "choices"},
+    {"options"},
     {"edges", "files", "tables"},
     {"client", "in_process"},
     {"networkx_backend", "mcp", "sources"},

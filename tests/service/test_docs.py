@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import fields
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
@@ -14,17 +13,18 @@ from typing import Any
 import httpx
 import pyarrow
 import pytest
+from msgspec.structs import fields
 from prometheus_client.parser import text_string_to_metric_families
 from starlette.routing import Route as AnyRoute
 
 from benchmarks.tables import MARKS
+from liverank.options import MAX_K
 from liverank_service.app import create_app
 from liverank_service.graph_options import GraphOptions
 from liverank_service.http.access import LIST_OF_GRAPHS, REQUIRED_SCOPE
 from liverank_service.http.route import Route
 from liverank_service.http.schemas import Problem, Receipt, Seconds
 from liverank_service.problems import problem_types
-from liverank_service.queries.model import MAX_K
 from liverank_service.settings import PREFIX, Settings
 from tests.docs.examples import curl_arguments, matches
 from tests.kernels.test_compile import ARCHITECTURES
@@ -104,7 +104,7 @@ def test_every_field_of_the_receipt_is_explained_and_no_other() -> None:
 
 def test_every_option_of_a_graph_is_documented_with_its_default() -> None:
     options = rows(section("GraphRequest", CALLS))
-    assert set(options) == {field.name for field in fields(GraphOptions)}
+    assert list(options) == [field.name for field in fields(GraphOptions)]
     for field in fields(GraphOptions):
         _, default, meaning = options[field.name]
         assert (json.loads(default.strip("`")) if default else None) == field.default

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import subprocess
+import sys
 from collections.abc import Iterator
 from functools import cache
 from graphlib import TopologicalSorter
@@ -22,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 FILES = sorted((ROOT / "service").rglob("*.py"))
 
 ORDER = [
-    {"sizes"},
+    {"sizes", "tables"},
     {"errors", "vertex_keys", "settings"},
     {"analysis_errors", "shard_errors", "logs", "formats", "process_limits"},
     {"problems"},
@@ -120,10 +122,27 @@ def test_the_service_uses_the_public_names_of_the_engine(path: Path) -> None:
             assert name in {*liverank_gpu.__all__, "generate", "kernels"}
 
 
+TABLES = (
+    "liverank.choices.",
+    "liverank.client.responses.",
+    "liverank.client.sources.",
+    "liverank.options.",
+)
+"""What the server has of the package that users import."""
+
+
 @pytest.mark.parametrize("path", FILES, ids=module_of)
-def test_the_client_is_used_by_the_command_only(path: Path) -> None:
+def test_the_client_is_used_by_the_command_only_and_its_tables_by_all(path: Path) -> None:
     if not module_of(path).startswith("liverank_service.cli"):
-        assert "liverank" not in imported_modules(path)
+        for module, name in imports(path):
+            is_own = module.split(".")[0] != "liverank"
+            assert is_own or f"{module}.{name}.".startswith(TABLES), f"imports {module}"
+
+
+def test_the_server_does_not_load_the_client() -> None:
+    program = "import sys, liverank_service.app; print(set(sys.modules) & {'httpx', 'tenacity'})"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("set()\n", "")
 
 
 # uvicorn's internals

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ import msgspec
 import liverank
 from liverank.client import arrow, changes, exports, responses, sources
 from liverank.client.call import events, operation
+from liverank.options import GraphOptions, described
 from liverank.tables import Ranks, Tabular
 from tools.reference.markdown import code, docstring, heading, members, table
 
@@ -65,11 +67,13 @@ def python_api() -> Iterator[str]:
         for module in (responses, changes, exports, sources, arrow)
         for name, each in vars(module).items()
         if inspect.isclass(each)
+        and not issubclass(each, dict)  # keywords
         and each.__module__ == module.__name__
         and not name.startswith("_")
         and name not in grouped
         and name != "export"
     }
+    returned[GraphOptions.__name__] = GraphOptions
     yield from _documented("Tabular", Tabular)
     yield from _documented("Ranks", Ranks)
     for name, each in returned.items():
@@ -114,6 +118,16 @@ def _has_fields(documented: type) -> bool:
 
 
 def _fields(documented: Any, meanings: dict[str, str]) -> Iterator[tuple[str, ...]]:
+    if issubclass(documented, msgspec.Struct):
+        for member in msgspec.structs.fields(documented):
+            said = described(member.type)[1].description
+            kind, default = _type_of(documented, member), code(repr(member.default))
+            if member.default_factory is not msgspec.NODEFAULT:
+                default = "empty"
+            elif member.default is msgspec.NODEFAULT:
+                default = ""
+            yield code(member.name), code(kind), default, said or meanings.get(member.name, "")
+        return
     annotations: dict[str, str] = {}
     for kind in reversed(documented.__mro__):
         annotations |= inspect.get_annotations(kind)
@@ -124,6 +138,17 @@ def _fields(documented: Any, meanings: dict[str, str]) -> Iterator[tuple[str, ..
             shown = "empty"
         kind = code(str(annotations[parameter.name]))
         yield code(parameter.name), kind, shown, meanings.get(parameter.name, "")
+
+
+def _type_of(documented: type, member: msgspec.structs.FieldInfo) -> str:
+    """The type of a member as its class says it, without what is said of its values."""
+    annotations = (inspect.get_annotations(kind) for kind in documented.__mro__)
+    text = next(str(each[member.name]) for each in annotations if member.name in each)
+    if text.startswith("Annotated["):
+        (expression,) = ast.parse(text).body
+        return ast.unparse(expression.value.slice.elts[0])  # type: ignore[attr-defined]
+    kind, said = described(member.type)
+    return inspect.formatannotation(kind) if said.description else text
 
 
 def _methods(documented: type) -> Iterator[tuple[str, Any]]:

@@ -123,6 +123,14 @@ def figures(values: Iterable[tuple[str, str]]) -> Table:
     return table
 
 
+def show(document: Any, values: Iterable[tuple[str, str]], as_json: bool) -> None:
+    """A response: figures, or as JSON for machines."""
+    if as_json:
+        print_json(document)
+    else:
+        output().print(figures(values))
+
+
 def counts(**numbers: int) -> list[tuple[str, str]]:
     """Named counts for `figures`, without those that are 0."""
     return [(name.replace("_", " "), f"{count:,}") for name, count in numbers.items() if count]

@@ -15,7 +15,8 @@ import logging
 import os
 from pathlib import Path
 
-from liverank_service.storage.api_keys import ApiKeyStore, Scope
+from liverank.choices import Scope
+from liverank_service.storage.api_keys import ApiKeyStore
 from liverank_service.storage.files import make_directory, storage_errors, sync_directory
 from liverank_service.storage.lock import locked
 

@@ -7,9 +7,6 @@ from typing import Any
 
 from liverank_service.errors import FormatError
 
-MAX_LENGTH = 255
-"""Characters of a source, a partition and a position."""
-
 
 @dataclass(frozen=True, slots=True)
 class SourceRange:

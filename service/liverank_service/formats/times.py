@@ -5,18 +5,17 @@ from __future__ import annotations
 import contextlib
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from liverank.choices import Clock
 from liverank_gpu import MOST_HALF_LIVES
 from liverank_service.errors import FormatError
 from liverank_service.formats.values import described
-
-Clock = Literal["wall", "event"]
 
 MAX_AHEAD: dict[Clock, float] = {"wall": 60.0, "event": 86_400.0}
 """Seconds that a time may be ahead of the server's clock, unless the graph says otherwise. By the

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 from fastapi import Request
 
+from liverank.choices import Scope
 from liverank_service.errors import (
     CrossOrigin,
     Forbidden,
@@ -28,7 +29,7 @@ from liverank_service.errors import (
 from liverank_service.http.framing import MAX_HEAD_BYTES
 from liverank_service.pipeline.turns import Turns, turns
 from liverank_service.settings import Settings
-from liverank_service.storage.api_keys import ApiKey, ApiKeyStore, Scope
+from liverank_service.storage.api_keys import ApiKey, ApiKeyStore
 
 REQUIRED_SCOPE: dict[str, Scope | None] = {
     "GET /livez": None,

@@ -13,6 +13,7 @@ from fastapi import Depends, Path, Query, Request
 from pydantic import Field
 from starlette.convertors import Convertor, register_url_convertor
 
+from liverank.options import MAX_K, RanksOptions
 from liverank_gpu import InvalidValue
 from liverank_service.catalog import Catalog, Graph
 from liverank_service.errors import (
@@ -23,7 +24,7 @@ from liverank_service.errors import (
     WaitEnded,
 )
 from liverank_service.http.body import context_of, limit_of
-from liverank_service.queries.model import MAX_K
+from liverank_service.http.tables import parameter_of
 from liverank_service.queries.positions import FIELD, PATTERN, MinPosition
 from liverank_service.queries.view import View
 from liverank_service.storage.api_keys import ApiKey
@@ -39,6 +40,13 @@ Timeout = Annotated[
         description="seconds to wait for min_version and min_position, or for the answer",
     ),
 ]
+
+
+def _answer_timeout(timeout: Timeout = 10.0) -> float:
+    return timeout
+
+
+AnswerTimeout = Annotated[float, Depends(_answer_timeout)]
 
 MinPositions = Annotated[
     tuple[Annotated[str, Field(json_schema_extra={"pattern": PATTERN})], ...],
@@ -122,9 +130,7 @@ async def seen_of(
     request: Request,
     graph: OpenGraph,
     published: PublishedView,
-    view: Annotated[
-        str | None, Query(description="name of a view: its ranks in place of the graph's")
-    ] = None,
+    view: Annotated[str | None, parameter_of(RanksOptions, "view")] = None,
     timeout: float = 10.0,
 ) -> View:
     """The published ranks of the graph, or of one of its views, solved first if it has to be."""

@@ -16,9 +16,9 @@ from pydantic.json_schema import models_json_schema
 
 from liverank_service.formats.media_types import CSV, EXPORTED, JSON, NDJSON
 from liverank_service.http.access import REQUIRED_SCOPE
-from liverank_service.http.analysis_schemas import AnalysisRequest
 from liverank_service.http.graph_schemas import ConsumerRequest, GraphRequest
 from liverank_service.http.schemas import (
+    AnalysisRequest,
     ApiKeyRequest,
     BatchRequest,
     PersonalizedRequest,

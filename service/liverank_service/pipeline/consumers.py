@@ -6,11 +6,10 @@ from __future__ import annotations
 
 import time
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any
 
+from liverank.choices import ConsumerState
 from liverank_service.errors import InvalidField
-
-ConsumerState = Literal["consuming", "retrying", "stopped"]
 
 MAX_CONSUMERS = 1_000
 """Of one graph."""

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from liverank.choices import Clock
 from liverank_gpu import EdgeBatch, Engine, Solve
 from liverank_service.formats.columns import EdgeColumns
-from liverank_service.formats.times import Clock
 from liverank_service.pipeline.edge_times import EdgeTimes, TimesCapture
 
 AUTO = Solve("auto")

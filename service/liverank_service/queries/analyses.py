@@ -15,14 +15,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from liverank.choices import KeyKind, Order
 from liverank_gpu import PROGRAMS, Algorithm, Answer, InvalidValue, VertexProgram
 from liverank_service.errors import InvalidField, UnknownVertex
 from liverank_service.formats.values import EXPECTED_KEY, is_key
-from liverank_service.vertex_keys import ARROW_TYPES, KeyKind, VertexKeys
+from liverank_service.vertex_keys import ARROW_TYPES, VertexKeys
 
 State = Literal["queued", "running", "finished", "failed", "cancelled", "interrupted"]
 UNFINISHED = ("queued", "running")
-Order = Literal["largest", "smallest"]
 
 Parameters = Mapping[str, str | int | float]
 

@@ -8,32 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated, Any, Literal, NamedTuple
+from functools import partial
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict
 
-from liverank_gpu import METHODS, PUBLISHED_METHODS, TARGETS, Form, InvalidValue, PersonalizedQuery
+import liverank.options
+from liverank.choices import Unknown
+from liverank_gpu import METHODS, Form, InvalidValue, PersonalizedQuery
 from liverank_service.errors import UnknownSet, UnknownVertex
 from liverank_service.formats.seeds import SeedColumns
 from liverank_service.formats.values import key_column
+from liverank_service.tables import member_of
 from liverank_service.vertex_keys import VertexKeys
 
 Members = Mapping[str, NDArray[np.int64]]
 """The ids of each set's vertices by its name, ascending. Never changed, only replaced."""
-
-MAX_K = 100_000
-
-# For OpenAPI alone: the engine checks these values, with clearer messages.
-ONE_OF_METHODS: dict[str, Any] = {"enum": list(METHODS)}
-ONE_OF_ALL_METHODS: dict[str, Any] = {"enum": list(PUBLISHED_METHODS)}
-ONE_OF_TARGETS: dict[str, Any] = {"enum": list(TARGETS)}
-L1_ERROR: dict[str, Any] = {"exclusiveMinimum": 0, "maximum": 2}
-BELOW_ONE: dict[str, Any] = {"exclusiveMinimum": 0, "exclusiveMaximum": 1}
-
-Unknown = Literal["error", "ignore"]
 
 
 class Vertices(NamedTuple):
@@ -90,6 +83,9 @@ def _integral(value: object) -> object:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
+_member = partial(member_of, liverank.options.PersonalizedQuery)
+
+
 class WatchedQuery(BaseModel):
     """A personalized query whose answer follows every batch."""
 
@@ -99,45 +95,25 @@ class WatchedQuery(BaseModel):
         json_schema_extra={"examples": [{"seeds": {"ada": 2.0, "alan": 1.0}, "k": 5}]},
     )
 
-    seeds: SeedColumns = Field(
-        description="weight of each seed, scaled to sum 1; a weight of 0 is ignored",
+    seeds: SeedColumns = _member(
+        "seeds",
         json_schema_extra={
             "minProperties": 1,
             "propertyNames": {"minLength": 1},
             "additionalProperties": {"type": "number", "minimum": 0},
         },
     )
-    k: Annotated[int, BeforeValidator(_integral)] = Field(
-        default=10,
-        ge=1,
-        le=MAX_K,
-        description="number of places; fewer if fewer vertices have a rank above 0",
+    k: Annotated[int, BeforeValidator(_integral)] = _member("k")
+    method: str = _member(
+        "method",
+        description="`hybrid`, `push` or `pull`",
+        json_schema_extra={"enum": list(METHODS)},
     )
-    method: str = Field(
-        default="hybrid", description="`hybrid`, `push` or `pull`", json_schema_extra=ONE_OF_METHODS
-    )
-    target_error: float | None = Field(
-        default=None,
-        description="L1 error to reach; the graph's if omitted",
-        json_schema_extra=L1_ERROR,
-    )
-    unknown: Unknown = Field(
-        default="error",
-        description="`ignore`: a seed that is no vertex is left out, and named in the answer",
-    )
-    damping: float | None = Field(
-        default=None, description="the graph's if omitted", json_schema_extra=BELOW_ONE
-    )
-    among: str | list[str | int] | None = Field(
-        default=None,
-        description="keys, or the name of a set: only these vertices are in the answer, with their "
-        "ranks in the whole graph. `unknown` is for keys too",
-    )
-    zeros: bool = Field(
-        default=False,
-        description="whether vertices of rank 0, which walks from the seeds cannot reach, are in "
-        "the answer too",
-    )
+    target_error: float | None = _member("target_error")
+    unknown: Unknown = _member("unknown")
+    damping: float | None = _member("damping")
+    among: str | list[str | int] | None = _member("among")
+    zeros: bool = _member("zeros")
 
     @property
     def listed_keys(self) -> int:
@@ -198,22 +174,10 @@ class WatchedQuery(BaseModel):
 class KeyedQuery(WatchedQuery):
     """A personalized query."""
 
-    method: str = Field(
-        default="hybrid",
-        description="`hybrid`, `push` or `pull`; `pushopt` of the published form",
-        json_schema_extra=ONE_OF_ALL_METHODS,
-    )
-    form: Form = Field(
-        default="accelerated",
-        description="`published`: by the algorithms of Wang et al., to compare with",
-    )
-    trace: bool = Field(default=False, description="whether the answer has a `trace`")
-    target: str = Field(
-        default="error",
-        description="`error`; `settled-top-k`: stop once the k places are proven; `settled-set`: "
-        "once it is proven which vertices have them, in any order",
-        json_schema_extra=ONE_OF_TARGETS,
-    )
+    method: str = _member("method")
+    form: Form = _member("form")
+    trace: bool = _member("trace")
+    target: str = _member("target")
 
     def by_ids(
         self, vertices: Vertices, prefix: str = "", seeds_field: str = "seeds"

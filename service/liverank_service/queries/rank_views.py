@@ -7,29 +7,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from time import perf_counter
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import pyarrow as pa
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
+from liverank.choices import Unknown, ViewKind
+from liverank.options import ViewOptions
 from liverank_gpu import InvalidValue, Ranks, Registration, ViewQuery
 from liverank_gpu import UnknownVertex as UnknownId
 from liverank_service.errors import ServiceError, UnknownSet, UnknownVertex, UnknownView
 from liverank_service.formats.seeds import SeedColumns
-from liverank_service.queries.model import (
-    BELOW_ONE,
-    L1_ERROR,
-    QueryByIds,
-    Unknown,
-    Vertices,
-    seeds_by_ids,
-)
+from liverank_service.queries.model import QueryByIds, Vertices, seeds_by_ids
 from liverank_service.queries.watched import NO_VERTICES, KeptQueries
+from liverank_service.tables import member_of
 from liverank_service.vertex_keys import ARROW_TYPES
-
-TeleportKind = Literal["uniform", "set", "weights"]
 
 
 class Teleport(BaseModel):
@@ -51,7 +46,7 @@ class Teleport(BaseModel):
     )
 
     @property
-    def kind(self) -> TeleportKind:
+    def kind(self) -> ViewKind:
         if self.weights is not None:
             return "weights"
         return "uniform" if self.set is None else "set"
@@ -69,6 +64,9 @@ def _teleport(value: object) -> object:
     return value
 
 
+_member = partial(member_of, ViewOptions)
+
+
 class ViewRequest(BaseModel):
     """A view: ranks of all vertices for a teleport distribution of its own."""
 
@@ -78,40 +76,12 @@ class ViewRequest(BaseModel):
         json_schema_extra={"examples": [{"teleport": {"weights": {"ada": 2.0, "alan": 1.0}}}]},
     )
 
-    teleport: Annotated[Teleport, BeforeValidator(_teleport)] = Field(
-        description="where walks restart, and where the rank of vertices without out-edges goes: "
-        "`uniform`, all vertices alike; a set; or weights. One of the three",
-    )
-    damping: float | None = Field(
-        default=None, description="the graph's if omitted", json_schema_extra=BELOW_ONE
-    )
-    direction: str = Field(
-        default="forward",
-        description="`forward`: along edges",
-        json_schema_extra={"enum": ["forward"]},
-    )
-    target_error: float | None = Field(
-        default=None,
-        description="L1 error to reach; the graph's if omitted",
-        json_schema_extra=L1_ERROR,
-    )
-    refresh: str | float = Field(
-        default="batch",
-        description="when it is solved, if its error bound has passed the target: `batch`, with "
-        "every batch; `read`, when it is read; or seconds: with a batch or a read, but no sooner "
-        "than so long after it last met its target. The bound is of the present version in any "
-        "case",
-        json_schema_extra={
-            "anyOf": [
-                {"enum": ["batch", "read"], "type": "string"},
-                {"exclusiveMinimum": 0, "type": "number"},
-            ]
-        },
-    )
-    unknown: Unknown = Field(
-        default="error",
-        description="`ignore`: a key of `weights` that is no vertex is left out, until it is one",
-    )
+    teleport: Annotated[Teleport, BeforeValidator(_teleport)] = _member("teleport")
+    damping: float | None = _member("damping")
+    direction: str = _member("direction")
+    target_error: float | None = _member("target_error")
+    refresh: str | float = _member("refresh")
+    unknown: Unknown = _member("unknown")
 
     @property
     def listed_keys(self) -> int:

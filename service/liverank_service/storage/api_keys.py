@@ -27,10 +27,11 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from hmac import compare_digest
 from pathlib import Path
-from typing import Annotated, Literal, get_args
+from typing import Annotated, get_args
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
+from liverank.choices import Scope
 from liverank_gpu import InvalidValue
 from liverank_service.errors import (
     ApiKeysMissing,
@@ -49,10 +50,9 @@ from liverank_service.storage.json_file import validated
 
 log = logging.getLogger("liverank.keys")
 
-Scope = Literal["read", "write", "admin"]
+SCOPES: tuple[Scope, ...] = get_args(Scope)
 """Each includes the ones before it."""
 
-SCOPES: tuple[Scope, ...] = get_args(Scope)
 FILE = "keys.json"
 REQUIRED_FILE = "keys.required"
 FILE_FORMAT = 1

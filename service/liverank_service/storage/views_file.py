@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from liverank_service.queries.model import Unknown
+from liverank.choices import Refresh, Unknown
 from liverank_service.queries.rank_views import Teleport, ViewRequest
 from liverank_service.storage.files import replace_file
 from liverank_service.storage.json_file import read_validated
@@ -55,7 +55,7 @@ class _StoredView(BaseModel):
     teleport: Literal["uniform"] | _StoredTeleport
     damping: Annotated[float, Field(gt=0.0, lt=1.0)] | None
     target_error: Annotated[float, Field(gt=0.0, le=2.0)] | None
-    refresh: Literal["batch", "read"] | Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
+    refresh: Refresh | Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
     unknown: Unknown
 
     @property
@@ -70,13 +70,7 @@ class _StoredView(BaseModel):
             teleport = Teleport(weights=seeds_of(self.weights))
         elif not isinstance(self.teleport, str):
             teleport = Teleport(set=self.teleport.set)
-        return ViewRequest(
-            teleport=teleport,
-            damping=self.damping,
-            target_error=self.target_error,
-            refresh=self.refresh,
-            unknown=self.unknown,
-        )
+        return ViewRequest(teleport=teleport, **self.model_dump(exclude={"teleport"}))
 
 
 class _StoredViews(BaseModel):
@@ -110,10 +104,7 @@ def write_views(path: Path, requests: Mapping[str, ViewRequest], kind: KeyKind) 
     views = {
         name: {
             "teleport": _stored(request.teleport, kind),
-            "damping": request.damping,
-            "target_error": request.target_error,
-            "refresh": request.refresh,
-            "unknown": request.unknown,
+            **request.model_dump(exclude={"teleport", "direction"}),
         }
         for name, request in requests.items()
     }

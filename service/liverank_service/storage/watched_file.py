@@ -18,10 +18,12 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from liverank.choices import Unknown
+from liverank.options import MAX_K
 from liverank_gpu import METHODS
 from liverank_service.errors import FileDamaged
 from liverank_service.formats.seeds import SeedColumns
-from liverank_service.queries.model import MAX_K, Unknown, WatchedQuery
+from liverank_service.queries.model import WatchedQuery
 from liverank_service.storage.files import replace_file
 from liverank_service.storage.json_file import read_validated
 from liverank_service.vertex_keys import KeyKind
@@ -64,16 +66,7 @@ class _StoredQuery(BaseModel):
 
     @property
     def query(self) -> WatchedQuery:
-        return WatchedQuery(
-            seeds=seeds_of(self.seeds),
-            k=self.k,
-            method=self.method,
-            target_error=self.target_error,
-            unknown=self.unknown,
-            damping=self.damping,
-            among=self.among,
-            zeros=self.zeros,
-        )
+        return WatchedQuery(seeds=seeds_of(self.seeds), **self.model_dump(exclude={"seeds"}))
 
 
 class _StoredQueries(BaseModel):
@@ -135,12 +128,7 @@ def write_watched(path: Path, queries: Mapping[str, WatchedQuery], kind: KeyKind
     watched = {
         name: {
             "seeds": stored_seeds(query.seeds, kind, "seeds"),
-            "k": query.k,
-            "method": query.method,
-            "target_error": query.target_error,
-            "unknown": query.unknown,
-            "damping": query.damping,
-            "among": query.among,
+            **query.model_dump(exclude={"seeds", "zeros"}),
             # releases that did not have it know no such member
             **({"zeros": True} if query.zeros else {}),
         }

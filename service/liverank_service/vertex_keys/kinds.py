@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from liverank.choices import KeyKind
 from liverank_gpu import InvalidValue
-
-KeyKind = Literal["string", "integer"]
 
 ARROW_TYPES: dict[KeyKind, pa.DataType] = {"string": pa.string(), "integer": pa.int64()}
 

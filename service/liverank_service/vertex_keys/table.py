@@ -38,8 +38,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from liverank.choices import KeyKind
 from liverank_gpu import VERTEX_LIMIT, kernels
-from liverank_service.vertex_keys.kinds import ARROW_TYPES, KeyKind
+from liverank_service.vertex_keys.kinds import ARROW_TYPES
 
 _INTEGER_BYTES = 8
 _CHUNK = 1 << 16

@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from liverank_service.vertex_keys.kinds import KeyKind
+from liverank.choices import KeyKind
 from liverank_service.vertex_keys.table import KeyCapture, KeyTable
 
 _NONE = np.empty(0, np.int64)

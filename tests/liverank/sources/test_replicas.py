@@ -16,7 +16,7 @@ import httpx
 import redis
 
 from liverank import Client
-from liverank.client.sources import SourcePosition
+from liverank.client import SourcePosition
 from liverank.sources.broker import Address
 from liverank.sources.consumer import Target
 from liverank.sources.session import consume

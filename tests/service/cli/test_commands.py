@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from dataclasses import is_dataclass
 from importlib import metadata
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, get_args
 
 import pytest
+import typer
 
 import liverank.client.connection
 from liverank import choices
@@ -115,6 +119,41 @@ def test_choices_are_those_of_the_engine_and_the_address_that_of_the_client() ->
     assert set(get_args(choices.Strategy)) == set(STRATEGIES)
     assert set(get_args(options.Backend)) == set(get_args(BackendName))
     assert liverank.client.DEFAULT_URL == options.DEFAULT_URL
+
+
+def test_the_help_of_an_option_says_what_its_table_does(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["load", "--help"])
+    told = " ".join(capsys.readouterr().out.split())
+    assert "--target-error <float> L1 error at which auto stops; above 0, at most 2 [1e-6]." in told
+    assert "--undirected An edge is followed either way, and is one edge." in told
+    assert "--clock <wall|event> event: the largest time" in told
+    assert "needs --dangling uniform, and makes the graph weighted." in told
+    assert "--forget-vertices Vertices leave with their last edge by age; only with" in told
+
+
+def test_options_of_a_table_are_passed_if_they_are_given() -> None:
+    given = options.NEW_GRAPH(damping=None, directed=True, forget_vertices=False, window=0.0)
+    assert given == {"directed": False, "window": 0.0}
+
+
+def _commands(app: typer.Typer, *above: str) -> Iterator[tuple[str, Any]]:
+    for each in app.registered_commands:
+        name = each.name or each.callback.__name__  # type: ignore[union-attr]
+        yield " ".join([*above, name]), each.callback
+    for group in app.registered_groups:
+        assert group.typer_instance is not None
+        yield from _commands(group.typer_instance, *above, *([group.name] if group.name else []))
+
+
+def test_no_command_has_a_group_of_options_as_one_parameter() -> None:
+    whole = {
+        name: parameter
+        for name, command in _commands(cli.app)
+        for parameter, kind in inspect.get_annotations(command, eval_str=True).items()
+        if is_dataclass(kind) or any(isinstance(each, options.Of) for each in get_args(kind))
+    }
+    assert whole == {}
 
 
 @pytest.mark.parametrize(

@@ -13,13 +13,14 @@ from typing import Any, get_args
 import httpx
 import pytest
 
+from liverank.choices import Scope
 from liverank.client import Client, ServerError
 from liverank_service.app import create_app
 from liverank_service.errors import UnknownApiKey, Unprotected
 from liverank_service.http.access import LIST_OF_GRAPHS, REQUIRED_SCOPE
 from liverank_service.http.route import Route
 from liverank_service.settings import Settings
-from liverank_service.storage.api_keys import ApiKeyStore, Scope, digest_of
+from liverank_service.storage.api_keys import ApiKeyStore, digest_of
 from tests.service.server import Server, running
 
 ENVIRONMENT_KEY = "k" * 32

@@ -16,7 +16,7 @@ import pytest
 
 from liverank_gpu import PROGRAMS, ProgramRun, VertexProgram
 from liverank_service.formats.media_types import EXPORTED
-from liverank_service.http.analysis_schemas import (
+from liverank_service.http.schemas import (
     AnalysisInfo,
     AnalysisList,
     AnalysisStarted,
@@ -80,13 +80,13 @@ def start(server: Server, path: str, program: str, fresh: bool = False, **parame
     return answer.headers["Location"]
 
 
-def state(server: Server, analysis: str, **query: Any) -> AnalysisInfo:
+def state(server: Server, analysis: str, **query: Any) -> Any:
     answer = server.http.get(analysis, params=query)
     assert answer.status_code == 200, answer.text
     return AnalysisInfo.model_validate_json(answer.content)
 
 
-def finished(server: Server, analysis: str, min_version: int = 0) -> AnalysisInfo:
+def finished(server: Server, analysis: str, min_version: int = 0) -> Any:
     found = state(server, analysis, wait=60, min_version=min_version)
     assert (found.state, found.problem) == ("finished", None)
     return found
@@ -407,7 +407,7 @@ def test_an_analysis_that_is_kept_fresh_follows_every_version(server: Server) ->
     analysis = start(server, path, "levels", fresh=True, source="a")
     assert finished(server, analysis).version == 1
 
-    def after(**batch: Any) -> AnalysisInfo:
+    def after(**batch: Any) -> Any:
         receipt = server.http.post(f"{path}/batches", json=batch).json()
         found = finished(server, analysis, receipt["version"])
         assert found.version == receipt["version"]

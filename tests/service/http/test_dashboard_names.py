@@ -17,7 +17,7 @@ def test_a_graph_that_is_not_there_is_named(browser: Browser, server: Server) ->
             "There is no graph nobody's that can be read here: this is default."
         )
         expect(page.locator(CURRENT)).to_have_text("default")
-        page.locator(".graph-entry", has_text=graph).click()
+        page.get_by_role("button", name=f"{graph} ").click()
         expect(page.locator(CURRENT)).to_have_text(graph)
         expect(notice).to_be_hidden()
 

@@ -16,6 +16,7 @@ import orjson
 import pyarrow as pa
 import pytest
 
+from liverank.options import MAX_K
 from liverank_service.app import create_app
 from liverank_service.errors import RequestTooLarge, TooBusy
 from liverank_service.formats.duplicate_members import values_in
@@ -25,7 +26,6 @@ from liverank_service.http.framing import MAX_HEAD_BYTES
 from liverank_service.http.limits import ConcurrencyLimit, RequestContext
 from liverank_service.http.schemas import MAX_QUERIES
 from liverank_service.queries.changes import MAX_CHANGES, MAX_TOP
-from liverank_service.queries.model import MAX_K
 from liverank_service.settings import Settings
 from tests.service.http.test_problems import problem
 from tests.service.server import Server, connection_to, running, wait_for

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from liverank import AsyncClient, Client, ServerError, SourceRange
-from liverank_service.formats.source_ranges import MAX_LENGTH
+from liverank.options import MAX_POSITION
 from liverank_service.http.graph_schemas import Ready, SourceList
 from liverank_service.pipeline import consumers, source_positions
 from tests.service.server import Server, running, wait_for
@@ -105,8 +105,8 @@ def test_the_position_of_a_batch_that_is_ranked_later_counts_at_once(server: Ser
         ({"from": "1"}, "from"),
         ({"partition": "1"}, "partition"),
         ({"source": "", "to": "1"}, "source"),
-        ({"source": "s", "to": "x" * (MAX_LENGTH + 1)}, "to"),
-        ({"source": "s" * (MAX_LENGTH + 1), "to": "1"}, "source"),
+        ({"source": "s", "to": "x" * (MAX_POSITION + 1)}, "to"),
+        ({"source": "s" * (MAX_POSITION + 1), "to": "1"}, "source"),
     ],
 )
 def test_a_range_that_cannot_be_is_refused(

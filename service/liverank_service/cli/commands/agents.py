@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from liverank_service.cli.commands.options import DEFAULT_URL, Graph, Url
+from liverank_service.cli.commands.options import Server, grouped
 
 if TYPE_CHECKING:
     import socket
@@ -18,28 +19,27 @@ _BACKLOG = 32
 """Connections that asyncio accepts at once, before those beyond the limit are closed."""
 
 
-@app.command()
-def mcp(
+@dataclass(frozen=True)
+class _Http:
+    """Tools over HTTP."""
+
     http: Annotated[
         bool, typer.Option("--http", help="Serve streamable HTTP at /mcp instead of stdio.")
-    ] = False,
-    host: Annotated[str, typer.Option(help="With --http: address to listen on.")] = "127.0.0.1",
+    ] = False
+    host: Annotated[str, typer.Option(help="With --http: address to listen on.")] = "127.0.0.1"
     port: Annotated[
         int, typer.Option(min=0, max=65_535, help="With --http: port; 0 picks a free one.")
-    ] = 8081,
+    ] = 8081
     allow_host: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME",
             help="With --http: a name by which clients reach it, beside localhost. Repeatable.",
         ),
-    ] = None,
-    allow_writes: Annotated[
-        bool, typer.Option("--allow-writes", help="Have the tool `add_edges`, too.")
-    ] = False,
+    ] = None
     max_connections: Annotated[
         int, typer.Option(min=1, help="With --http: one more is closed at once.")
-    ] = 1000,
+    ] = 1000
     slow_client_seconds: Annotated[
         float,
         typer.Option(
@@ -48,9 +48,18 @@ def mcp(
             help="With --http: for the head of a request, for its body, and for accepting a "
             "response.",
         ),
-    ] = 30.0,
-    graph: Graph = "default",
-    url: Url = DEFAULT_URL,
+    ] = 30.0
+
+
+@app.command()
+@grouped
+def mcp(
+    *,
+    over: _Http,
+    allow_writes: Annotated[
+        bool, typer.Option("--allow-writes", help="Have the tool `add_edges`, too.")
+    ] = False,
+    of: Server,
 ) -> None:
     """Gives language models tools for the graphs of a server.
 
@@ -61,14 +70,13 @@ def mcp(
 
     with needs("mcp"):
         from liverank.mcp import server
-    if http:
-        serve = partial(_serve, max_connections, slow_client_seconds)
-        names = allow_host or ()
-        server.serve_http(
-            url, graph, allow_writes, host, port, names, _say_where, serve, slow_client_seconds
-        )
+    tools = of.url, of.graph, allow_writes
+    if over.http:
+        serve = partial(_serve, over.max_connections, over.slow_client_seconds)
+        where = over.host, over.port, over.allow_host or ()
+        server.serve_http(*tools, *where, _say_where, serve, over.slow_client_seconds)
     else:
-        server.serve_stdio(url, graph, allow_writes)
+        server.serve_stdio(*tools)
 
 
 def _say_where(address: str) -> None:

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, get_args
+from typing import Annotated, Any, get_args
 
 import typer
 
 from liverank.choices import Program
+from liverank.options import GraphOptions
 from liverank_service.cli.commands.options import (
-    Backend,
-    Damping,
-    File,
-    Format,
+    EdgesFile,
     Json,
-    Memory,
-    Scratch,
-    Undirected,
-    Weights,
-    check_ranks_out,
-    check_scratch,
-    given,
+    Of,
+    Place,
+    RanksFile,
+    grouped,
     read_edges,
     starting,
     wanted_columns,
@@ -47,31 +43,41 @@ ValuesOut = Annotated[
 ]
 
 
+@dataclass(frozen=True)
+class _Parameters:
+    """Those of the programs, beside the damping."""
+
+    source: Annotated[
+        str | None, typer.Option(help="The vertex from which paths begin: levels, distances.")
+    ] = None
+    tolerance: Annotated[float | None, typer.Option(help="Of pagerank [1e-10].")] = None
+    iterations: Annotated[
+        int | None, typer.Option(help="Of labels [10] and trussness [no limit].")
+    ] = None
+    epsilon: Annotated[float | None, typer.Option(help="Of densest [0.1].")] = None
+
+
+@dataclass(frozen=True)
+class _Output(RanksFile):
+    """What becomes of the values."""
+
+    out: ValuesOut = None
+    top: Annotated[int, typer.Option(min=1, help="Number of largest values to print.")] = 10
+    as_json: Json = False
+
+
 @app.command()
+@grouped
 def analyse(
-    file: File,
+    source: EdgesFile,
     programs: Annotated[
         list[str],
         typer.Argument(metavar="PROGRAM...", callback=_known, help="What to compute."),
     ],
-    weights: Weights = None,
-    undirected: Undirected = False,
-    source: Annotated[
-        str | None, typer.Option(help="The vertex from which paths begin: levels, distances.")
-    ] = None,
-    damping: Damping = None,
-    tolerance: Annotated[float | None, typer.Option(help="Of pagerank [1e-10].")] = None,
-    iterations: Annotated[
-        int | None, typer.Option(help="Of labels [10] and trussness [no limit].")
-    ] = None,
-    epsilon: Annotated[float | None, typer.Option(help="Of densest [0.1].")] = None,
-    top: Annotated[int, typer.Option(min=1, help="Number of largest values to print.")] = 10,
-    backend: Annotated[Backend, typer.Option(help="auto: CUDA if there is a device.")] = "auto",
-    memory: Memory = None,
-    scratch: Scratch = None,
-    out: ValuesOut = None,
-    format: Format = None,  # noqa: A002
-    as_json: Json = False,
+    options: Annotated[dict[str, Any], Of(GraphOptions, only=("damping", "directed"))],
+    parameters: _Parameters,
+    place: Place,
+    output: _Output,
 ) -> None:
     """Runs programs on the graph of a file; needs no server.
 
@@ -92,40 +98,30 @@ def analyse(
         from liverank_gpu import Options
         from liverank_service.cli.analyse import analyse_edges, analyse_file, check_source
 
-    check_ranks_out(out, format)
-    if out is not None and len(programs) > 1:
+    if output.out is not None and len(programs) > 1:
         raise CommandError("--out needs one program: a file has the values of one")
-    check_scratch(scratch, memory)
-    parameters = given(
-        source=source, damping=damping, tolerance=tolerance, iterations=iterations, epsilon=epsilon
-    )
-    check_source(programs, parameters)
-    options = Options(directed=not undirected)
-    if memory is None:
-        edges = read_edges(file, weights=weights)
+    directed = options.pop("directed", True)
+    given = options | {name: one for name, one in vars(parameters).items() if one is not None}
+    check_source(programs, given)
+    how = programs, given, Options(directed=directed), place.backend
+    if place.memory is None:
+        edges = read_edges(source.file, weights=source.weights)
         with display.working("analysing"):
-            found = analyse_edges(edges, file.name, programs, parameters, options, backend)
+            found = analyse_edges(edges, source.file.name, *how)
     else:
-        wanted = wanted_columns(weights=weights)
+        wanted = wanted_columns(weights=source.weights)
         with display.working("analysing"):
-            found = analyse_file(
-                file, wanted, memory, scratch, programs, parameters, options, backend
-            )
+            found = analyse_file(source.file, wanted, place.memory, place.scratch, *how)
     left_out = {"duplicates": found.duplicates, "superseded": found.superseded}
     display.notice_left_out(found.unused_columns, **left_out)
-    if out is not None:
-        from liverank_service.cli.table_files import STANDARD, write_table
-
-        with display.working(f"writing {out.name}"):
-            write_table(out, found.answers[0].table(), format)
-        if out == STANDARD:
-            return
-    if as_json:
-        display.print_json(found.document(top))
+    if output.write(found.answers[0].table):
+        return
+    if output.as_json:
+        display.print_json(found.document(output.top))
         return
     console = display.output()
     for answer in found.answers:
-        console.print(display.value_table(answer.program, answer.top(top, "largest")))
+        console.print(display.value_table(answer.program, answer.top(output.top, "largest")))
         console.print()
         summary = [(name, f"{number:,g}") for name, number in answer.summary.items()]
         seconds = f"{answer.receipt['seconds']:.3f} s"

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, TextIO
+from typing import Annotated, Any, TextIO
 
 import typer
 
-from liverank_service.cli.commands.options import DEFAULT_URL, Json, Url, client_of
+from liverank.choices import Scope
+from liverank_service.cli.commands.options import DEFAULT_URL, Json, Url, client_of, grouped
 from liverank_service.cli.errors import CommandError
 
 keys = typer.Typer(
@@ -21,17 +23,23 @@ keys = typer.Typer(
 app = typer.Typer(rich_markup_mode=None)
 app.add_typer(keys, name="keys")
 
-Scope = Literal["read", "write", "admin"]
 
+@dataclass(frozen=True)
+class _Key:
+    """What a key is for."""
 
-@keys.command("create")
-def create_key(
-    scope: Annotated[Scope, typer.Option(help="Each includes the ones before it.")],
-    name: Annotated[str, typer.Option(help="The purpose of the key.")] = "unnamed",
+    scope: Annotated[Scope, typer.Option(help="Each includes the ones before it.")]
+    name: Annotated[str, typer.Option(help="The purpose of the key.")] = "unnamed"
     graph: Annotated[
         list[str] | None,
         typer.Option(help="A graph that it is valid for; repeatable. Default: all."),
-    ] = None,
+    ] = None
+
+
+@keys.command("create")
+@grouped
+def create_key(
+    wanted: _Key,
     data: Annotated[
         str | None,
         typer.Option(metavar="<path>", help="Directory of a stopped server, instead of a URL."),
@@ -50,10 +58,11 @@ def create_key(
 
     with _file_for_key(out) if out else nullcontext() as file:
         if data is not None:
-            created = _create_offline(data, name, scope, graph)
+            created = _create_offline(data, wanted.name, wanted.scope, wanted.graph)
         else:
             with client_of(url) as client:
-                created = display.document_of(client.create_key(name, scope, graph))
+                key = client.create_key(wanted.name, wanted.scope, wanted.graph)
+            created = display.document_of(key)
         if file is not None:
             print(created.pop("key"), file=file)
     if as_json:

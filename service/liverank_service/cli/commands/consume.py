@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
 from liverank.choices import BrokerName, OnConflict
-from liverank_service.cli.commands.options import DEFAULT_URL, Graph, Url
+from liverank_service.cli.commands.options import Server, grouped
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -20,12 +21,10 @@ DEFAULT_URLS: dict[BrokerName, str] = {
 }
 
 
-@app.command()
-def consume(
-    broker: Annotated[BrokerName, typer.Argument(help="The kind of broker.")],
-    place: Annotated[str, typer.Argument(help="Its stream, subject, topic or queue.")],
-    url: Url = DEFAULT_URL,
-    graph: Graph = "default",
+@dataclass(frozen=True)
+class _Access:
+    """How to reach the broker."""
+
     broker_url: Annotated[
         str | None,
         typer.Option(
@@ -33,7 +32,7 @@ def consume(
             metavar="URL",
             help="The broker, without credentials. Default: its usual port of this machine.",
         ),
-    ] = None,
+    ] = None
     credentials: Annotated[
         Path | None,
         typer.Option(
@@ -43,39 +42,62 @@ def consume(
             help="File that contains USER:PASSWORD of the broker. Default: "
             "LIVERANK_SOURCE_CREDENTIALS.",
         ),
-    ] = None,
+    ] = None
     source: Annotated[
         str | None,
         typer.Option(
             help="Name under which the server stores its position. Default: BROKER:PLACE."
         ),
-    ] = None,
+    ] = None
+
+
+@dataclass(frozen=True)
+class _Messages:
+    """What messages are."""
+
     messages: Annotated[
         Literal["edge", "batch", "debezium"],
         typer.Option(help="What a message is: an edge, a batch, or a changed row of a table."),
-    ] = "edge",
+    ] = "edge"
     on_conflict: Annotated[
         OnConflict, typer.Option(help="What a weight does to that of a present edge.")
-    ] = "replace",
-    source_column: Annotated[str, typer.Option(help="Of a row: the source.")] = "source",
-    target_column: Annotated[str, typer.Option(help="Of a row: the target.")] = "target",
-    weight_column: Annotated[str | None, typer.Option(help="Of a row: the weight.")] = None,
-    time_column: Annotated[str | None, typer.Option(help="Of a row: the time.")] = None,
+    ] = "replace"
+    source_column: Annotated[str, typer.Option(help="Of a row: the source.")] = "source"
+    target_column: Annotated[str, typer.Option(help="Of a row: the target.")] = "target"
+    weight_column: Annotated[str | None, typer.Option(help="Of a row: the weight.")] = None
+    time_column: Annotated[str | None, typer.Option(help="Of a row: the time.")] = None
+
+
+@dataclass(frozen=True)
+class _Pace:
+    """How messages become batches."""
+
     dead_letter: Annotated[
         str | None,
         typer.Option(
             metavar="PLACE",
             help="Where messages go that cannot be used, with the reason. Default: stop at one.",
         ),
-    ] = None,
-    group_size: Annotated[int, typer.Option(min=1, help="Messages in a batch, at most.")] = 10_000,
+    ] = None
+    group_size: Annotated[int, typer.Option(min=1, help="Messages in a batch, at most.")] = 10_000
     linger: Annotated[
         float, typer.Option(min=0.001, max=60, help="Seconds until a smaller batch is sent.")
-    ] = 0.05,
+    ] = 0.05
     idle: Annotated[
         float | None,
         typer.Option(min=0.1, help="End after this many seconds without a message."),
-    ] = None,
+    ] = None
+
+
+@app.command()
+@grouped
+def consume(
+    broker: Annotated[BrokerName, typer.Argument(help="The kind of broker.")],
+    place: Annotated[str, typer.Argument(help="Its stream, subject, topic or queue.")],
+    server: Server,
+    access: _Access,
+    messages: _Messages,
+    pace: _Pace,
 ) -> None:
     """Consumes a stream of a message broker into a graph.
 
@@ -97,16 +119,18 @@ def consume(
 
     logs.set_up("text")
     broker_log.setLevel(logging.WARNING)  # FastStream tells of its tasks there
-    name = f"{broker}:{place}" if source is None else source
-    address = Address(
-        broker_url or DEFAULT_URLS[broker],
-        place,
-        credentials_of(credentials),
-        dead_letter,
-        group_size,
-        linger,
+    name = f"{broker}:{place}" if access.source is None else access.source
+    broker_url, login = (
+        access.broker_url or DEFAULT_URLS[broker],
+        credentials_of(access.credentials),
     )
-    columns = Columns(source_column, target_column, weight_column, time_column)
-    target = Target(graph, name, messages, on_conflict, columns)
-    count = run(url, broker, address, target, idle)
+    address = Address(broker_url, place, login, pace.dead_letter, pace.group_size, pace.linger)
+    columns = Columns(
+        messages.source_column,
+        messages.target_column,
+        messages.weight_column,
+        messages.time_column,
+    )
+    target = Target(server.graph, name, messages.messages, messages.on_conflict, columns)
+    count = run(server.url, broker, address, target, pace.idle)
     typer.echo(f"{count:,} messages consumed")

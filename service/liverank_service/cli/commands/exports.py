@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from liverank_service.cli.commands.options import DEFAULT_URL, Graph, Json, Url, client_of
+from liverank_service.cli.commands.options import Json, Server, Which, grouped
 from liverank_service.cli.errors import CommandError
 
 if TYPE_CHECKING:
@@ -32,28 +33,34 @@ Out = Annotated[
 ]
 
 
-@app.command()
-def export(
-    table: Annotated[
-        Literal["ranks", "edges"], typer.Argument(metavar="ranks|edges", help="What to export.")
-    ],
-    out: Out = Path("-"),
-    format: Format = None,  # noqa: A002
-    view: Annotated[
-        str | None, typer.Option(help="Name of a view: its ranks in place of the graph's.")
-    ] = None,
-    graph: Graph = "default",
+@dataclass(frozen=True)
+class _Waited:
+    """What the server waits for."""
+
     min_version: Annotated[
         int | None, typer.Option(min=0, help="Wait until this version is ranked (edges: applied).")
-    ] = None,
+    ] = None
     min_position: Annotated[
         list[str] | None,
         typer.Option(
             metavar="SOURCE:PARTITION:POSITION",
             help="Wait until the messages of a source up to this position are ranked. Repeatable.",
         ),
-    ] = None,
-    url: Url = DEFAULT_URL,
+    ] = None
+
+
+@app.command()
+@grouped
+def export(
+    *,
+    table: Annotated[
+        Literal["ranks", "edges"], typer.Argument(metavar="ranks|edges", help="What to export.")
+    ],
+    out: Out = Path("-"),
+    format: Format = None,  # noqa: A002
+    which: Which,
+    waited: _Waited,
+    server: Server,
     as_json: Json = False,
 ) -> None:
     """Exports the ranks of all vertices, or all edges.
@@ -72,16 +79,13 @@ def export(
 
     if as_json and out == STANDARD:
         raise CommandError("--json needs --out FILE: stdout has the table")
-    if view is not None and table != "ranks":
+    if which and table != "ranks":
         raise CommandError("--view needs ranks: views have no edges of their own")
     check_path(out, EXPORT_FILES, format)
     kind, compression = form_of(out, format)
-    with client_of(url) as client:
-        of_view = {} if view is None else {"view": view}
+    with server.client() as client:
         call: Any = client.export_ranks if table == "ranks" else client.export_edges
-        wanted: Export = call(
-            graph, format=kind[1:], min_version=min_version, min_position=min_position, **of_view
-        )
+        wanted: Export = call(server.graph, format=kind[1:], **which, **vars(waited))
         exported = _saved(wanted, out, compression)
     if out == STANDARD:
         return

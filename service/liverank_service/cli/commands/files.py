@@ -2,54 +2,32 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from liverank.choices import Strategy
+from liverank.options import GraphKeywords, SolveOptions
 from liverank_service.cli.commands.options import (
-    DEFAULT_URL,
-    LOADING_WAIT,
-    Backend,
-    Clock,
-    Damping,
-    Dangling,
-    File,
-    ForgetVertices,
-    Form,
-    Format,
-    FrontierTolerance,
-    Graph,
-    HalfLife,
+    IN_PROCESS,
+    NEW_GRAPH,
+    REPLAYED,
+    EdgesFile,
     Json,
-    MaxIterations,
-    MaxTimeAhead,
-    Memory,
+    LoadingServer,
+    Of,
+    Place,
     Plot,
-    PruneTolerance,
-    RanksOut,
-    Scratch,
-    Storage,
-    TargetError,
-    Time,
-    Tolerance,
-    Trace,
-    Undirected,
-    Url,
-    Wait,
-    Weights,
-    Window,
+    RanksFile,
+    Solving,
+    TimedFile,
     check_plot_out,
-    check_ranks_out,
-    check_scratch,
-    client_of,
-    given,
-    graph_options,
+    grouped,
     read_edges,
     send_batches,
     starting,
     wanted_columns,
-    write_ranks,
 )
 from liverank_service.cli.errors import CommandError
 
@@ -61,31 +39,11 @@ app = typer.Typer(rich_markup_mode=None)
 
 
 @app.command()
+@grouped
 def load(
-    file: File,
-    weights: Weights = None,
-    time: Time = None,
-    graph: Graph = "default",
-    damping: Damping = None,
-    dangling: Dangling = None,
-    target_error: TargetError = None,
-    storage: Storage = None,
-    tolerance: Tolerance = None,
-    frontier_tolerance: FrontierTolerance = None,
-    prune_tolerance: PruneTolerance = None,
-    max_iterations: MaxIterations = None,
-    half_life: HalfLife = None,
-    window: Window = None,
-    clock: Clock = None,
-    forget_vertices: ForgetVertices = False,
-    max_time_ahead: MaxTimeAhead = None,
-    undirected: Undirected = False,
-    strategy: Annotated[
-        Strategy | None, typer.Option(help="Of the graph's batches [auto].")
-    ] = None,
-    form: Form = None,
-    url: Url = DEFAULT_URL,
-    wait: Wait = None,
+    source: TimedFile,
+    options: Annotated[GraphKeywords, NEW_GRAPH],
+    server: LoadingServer,
     as_json: Json = False,
 ) -> None:
     """Sends an edge list to a server and waits until it is ranked.
@@ -104,69 +62,61 @@ def load(
     with starting():
         from liverank_service.cli import ingest
 
-    options = graph_options(locals()) | given(strategy=strategy, form=form)
-    edges, timed = read_edges(file, time, weights), time is not None
-    with client_of(url, wait, LOADING_WAIT) as client:
-        present = ingest.prepare_graph(client, graph, edges, options, timed)
-        receipt, loaded = _load(client, graph, ingest.as_in_graph(edges, present), timed)
+    edges, timed = source.read(), source.time is not None
+    with server.client() as client:
+        present = ingest.prepare_graph(client, server.graph, edges, options, timed)
+        receipt, loaded = _load(client, server.graph, ingest.as_in_graph(edges, present), timed)
     display.notice_left_out(loaded.unused_columns, **loaded.not_new)
-    if as_json:
-        display.print_json({**display.document_of(receipt), "load": loaded})
-        return
-    display.output().print(
-        display.figures(
-            [
-                ("edges sent", f"{len(edges):,}"),
-                *display.counts(
-                    inserted=loaded.inserted,
-                    deleted=loaded.deleted,
-                    **loaded.not_new,
-                    expired=loaded.expired,
-                    new_vertices=loaded.new_vertices,
-                ),
-                *display.unused(loaded.unused_columns),
-                ("version", f"{receipt.version:,}"),
-                ("error bound", f"{receipt.error_bound:.1e}"),
-                ("last batch", display.milliseconds(receipt.seconds["total"])),
-            ]
-        )
-    )
+    figures = [
+        ("edges sent", f"{len(edges):,}"),
+        *display.counts(
+            inserted=loaded.inserted,
+            deleted=loaded.deleted,
+            **loaded.not_new,
+            expired=loaded.expired,
+            new_vertices=loaded.new_vertices,
+        ),
+        *display.unused(loaded.unused_columns),
+        ("version", f"{receipt.version:,}"),
+        ("error bound", f"{receipt.error_bound:.1e}"),
+        ("last batch", display.milliseconds(receipt.seconds["total"])),
+    ]
+    display.show({**display.document_of(receipt), "load": loaded}, figures, as_json)
 
 
-@app.command()
-def replay(
-    file: File,
+@dataclass(frozen=True)
+class _Stream(EdgesFile):
+    """A file as a stream of batches."""
+
     batch_size: Annotated[
         int | None, typer.Option(min=1, help="Edges per batch; optional for files with operations.")
-    ] = None,
-    batches: Annotated[int, typer.Option(min=1, help="Maximum number of batches.")] = 100,
+    ] = None
+    batches: Annotated[int, typer.Option(min=1, help="Maximum number of batches.")] = 100
     time_column: Annotated[
         str | None,
         typer.Option(help="Column of the times: its name in the header, or its number from 1."),
-    ] = None,
-    weights: Weights = None,
-    strategy: Annotated[Strategy | None, typer.Option(help="Default: the graph's.")] = None,
-    form: Form = None,
-    trace: Trace = False,
-    damping: Damping = None,
-    dangling: Dangling = None,
-    target_error: TargetError = None,
-    storage: Storage = None,
-    tolerance: Tolerance = None,
-    frontier_tolerance: FrontierTolerance = None,
-    prune_tolerance: PruneTolerance = None,
-    max_iterations: MaxIterations = None,
-    half_life: HalfLife = None,
-    window: Window = None,
-    clock: Clock = None,
-    forget_vertices: ForgetVertices = False,
-    max_time_ahead: MaxTimeAhead = None,
-    undirected: Undirected = False,
-    graph: Graph = "default",
-    url: Url = DEFAULT_URL,
-    wait: Wait = None,
-    plot: Plot = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON line per batch.")] = False,
+    ] = None
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """What a replay shows."""
+
+    plot: Plot = None
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON line per batch.")] = False
+
+    def __post_init__(self) -> None:
+        check_plot_out(self.plot)
+
+
+@app.command()
+@grouped
+def replay(
+    stream: _Stream,
+    solve: Solving,
+    options: Annotated[GraphKeywords, REPLAYED],
+    server: LoadingServer,
+    shown: _Shown,
 ) -> None:
     """Sends a temporal edge list as a stream of batches.
 
@@ -184,14 +134,11 @@ def replay(
     with starting():
         from liverank_service.cli import ingest
 
-    options = graph_options(locals())
-    solve = given(strategy=strategy, form=form, trace=trace or None)
-    check_plot_out(plot)
-    edges = read_edges(file, time_column, weights)
+    edges, graph = read_edges(stream.file, stream.time_column, stream.weights), server.graph
     display.notice_left_out(edges.unread)
     with display.working("planning batches"):
-        plan = ingest.plan_replay(edges, batch_size, batches)
-    with client_of(url, wait, LOADING_WAIT) as client:
+        plan = ingest.plan_replay(edges, stream.batch_size, stream.batches)
+    with server.client() as client:
         present_options = ingest.prepare_graph(client, graph, plan.initial, options)
         timed = ingest.has_times(present_options)
         later = [ingest.as_in_graph(batch, present_options) for batch in plan.batches]
@@ -203,39 +150,36 @@ def replay(
             )
         _, loaded = _load(client, graph, ingest.as_in_graph(plan.initial, present_options), timed)
         display.notice_left_out((), **loaded.not_new)
-        sent = send_batches(client, graph, later, len(later), solve, as_json, timed)
-    if plot is not None:
+        sent = send_batches(client, graph, later, len(later), solve, shown.as_json, timed)
+    if shown.plot is not None:
         from liverank_service.cli.plots import plot_replay
 
-        plot_replay(plot, sent)
+        plot_replay(shown.plot, sent)
+
+
+@dataclass(frozen=True)
+class _Output(RanksFile):
+    """What becomes of the ranks of a file."""
+
+    top: Annotated[int, typer.Option(min=1, help="Number of places to print.")] = 10
+    plot: Plot = None
+    as_json: Json = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_plot_out(self.plot)
 
 
 @app.command()
+@grouped
 def rank(
-    file: File,
-    weights: Weights = None,
-    time: Time = None,
-    half_life: HalfLife = None,
-    top: Annotated[int, typer.Option(min=1, help="Number of places to print.")] = 10,
+    *,
+    source: TimedFile,
     strategy: Annotated[Strategy, typer.Option(help="Strategy of the solve.")] = "static",
-    form: Form = None,
-    trace: Trace = False,
-    damping: Damping = None,
-    dangling: Dangling = None,
-    target_error: TargetError = None,
-    storage: Storage = None,
-    tolerance: Tolerance = None,
-    frontier_tolerance: FrontierTolerance = None,
-    prune_tolerance: PruneTolerance = None,
-    max_iterations: MaxIterations = None,
-    undirected: Undirected = False,
-    backend: Annotated[Backend, typer.Option(help="auto: CUDA if there is a device.")] = "auto",
-    memory: Memory = None,
-    scratch: Scratch = None,
-    out: RanksOut = None,
-    format: Format = None,  # noqa: A002
-    plot: Plot = None,
-    as_json: Json = False,
+    solve: Annotated[dict[str, Any], Of(SolveOptions, without=("strategy",))],
+    options: Annotated[dict[str, Any], IN_PROCESS],
+    place: Place,
+    output: _Output,
 ) -> None:
     """Ranks the vertices of a file; needs no server.
 
@@ -254,53 +198,48 @@ def rank(
         from liverank_gpu import Options, Solve
         from liverank_service.cli.rank import rank_edges, rank_file
 
-    options = Options(**graph_options(locals()))
-    if (time is None) != (half_life is None):
+    if (source.time is None) != ("half_life" not in options):
         raise CommandError("--time and --half-life need each other")
-    check_ranks_out(out, format)
-    check_plot_out(plot)
-    solve, places = Solve(strategy, form, trace), None if out or plot else top
-    check_scratch(scratch, memory)
-    if memory is None:
-        edges = read_edges(file, time, weights)
+    how = Options(**options), Solve(strategy, **solve), place.backend
+    places = None if output.out or output.plot else output.top
+    if place.memory is None:
+        edges = source.read()
         with display.working("ranking"):
-            ranking = rank_edges(edges, options, solve, backend, places)
+            ranking = rank_edges(edges, *how, places)
     else:
-        if half_life is not None:
+        if source.time is not None:
             raise CommandError("--half-life cannot be used with --memory")
-        wanted = wanted_columns(weights=weights)
+        wanted = wanted_columns(weights=source.weights)
         with display.working("ranking"):
-            ranking = rank_file(file, wanted, memory, scratch, options, solve, backend, places)
+            ranking = rank_file(source.file, wanted, place.memory, place.scratch, *how, places)
     left_out = {"duplicates": ranking.duplicates, "superseded": ranking.superseded}
     display.notice_left_out(ranking.unused_columns, **left_out)
-    if plot is not None:
+    if output.plot is not None:
         from liverank_service.cli.plots import plot_ranks
 
-        plot_ranks(plot, ranking.table["rank"].to_numpy(), f"{file.name}: {strategy}")
-    if write_ranks(out, format, ranking):
+        ranks = ranking.table["rank"].to_numpy()
+        plot_ranks(output.plot, ranks, f"{source.file.name}: {strategy}")
+    if output.write(ranking.to_arrow):
         return
-    if as_json:
-        display.print_json(ranking.document(top))
+    if output.as_json:
+        display.print_json(ranking.document(output.top))
         return
     console = display.output()
-    console.print(display.rank_table(ranking.places(top)))
+    console.print(display.rank_table(ranking.places(output.top)))
     console.print()
-    console.print(
-        display.figures(
-            [
-                ("vertices", f"{ranking.vertices:,}"),
-                ("edges", f"{ranking.edges:,}"),
-                *display.counts(**left_out),
-                *display.unused(ranking.unused_columns),
-                ("error bound", f"{ranking.error_bound:.1e}"),
-                ("iterations", f"{ranking.iterations:,}"),
-                ("backend", ranking.backend),
-                ("build", f"{ranking.build_seconds:.3f} s"),
-                ("solve", f"{ranking.solve_seconds:.3f} s"),
-                *([("streamed", str(ranking.streaming))] if ranking.streaming else []),
-            ]
-        )
-    )
+    figures = [
+        ("vertices", f"{ranking.vertices:,}"),
+        ("edges", f"{ranking.edges:,}"),
+        *display.counts(**left_out),
+        *display.unused(ranking.unused_columns),
+        ("error bound", f"{ranking.error_bound:.1e}"),
+        ("iterations", f"{ranking.iterations:,}"),
+        ("backend", ranking.backend),
+        ("build", f"{ranking.build_seconds:.3f} s"),
+        ("solve", f"{ranking.solve_seconds:.3f} s"),
+        *([("streamed", str(ranking.streaming))] if ranking.streaming else []),
+    ]
+    console.print(display.figures(figures))
     if ranking.trace is not None:
         console.print()
         console.print(display.trace_table(ranking.trace))

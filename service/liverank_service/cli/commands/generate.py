@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -19,6 +20,7 @@ from liverank_service.cli.commands.options import (
     Wait,
     client_of,
     given,
+    grouped,
     send_batches,
     starting,
 )
@@ -42,7 +44,6 @@ Out = Annotated[Path, typer.Option(help=FORMATS)]
 Events = Annotated[Path, typer.Option(help="File of events: .txt, also .gz, .zst or .bz2.")]
 Vertices = Annotated[int, typer.Option(help="Number of vertices.")]
 EdgesPerVertex = Annotated[int, typer.Option(min=1, help="Edges per vertex.")]
-Drawn = Annotated[Backend, typer.Option(help="Where it is drawn; the graph is the same.")]
 
 
 @group.command("rmat")
@@ -84,36 +85,54 @@ def grid(
     _write(out, rows * columns, draw, as_json)
 
 
+@dataclass(frozen=True)
+class _Drawn:
+    """How a graph is drawn."""
+
+    seed: Seed = 0
+    backend: Annotated[Backend, typer.Option(help="Where it is drawn; the graph is the same.")] = (
+        "auto"
+    )
+
+
+@dataclass(frozen=True)
+class _Sent:
+    """The graph of a server to which edges are sent, and how."""
+
+    graph: Annotated[
+        str | None, typer.Option(help="A graph of a server, to send the edges to instead.")
+    ] = None
+    batch_size: Annotated[
+        int, typer.Option(min=1, help="With --graph: vertices that arrive in a batch, in order.")
+    ] = 1000
+    strategy: Annotated[
+        Strategy | None, typer.Option(help="With --graph. Default: the graph's.")
+    ] = None
+    url: Url = DEFAULT_URL
+    wait: Wait = None
+    as_json: Annotated[
+        bool, typer.Option("--json", help="JSON for machines; with --graph a line per batch.")
+    ] = False
+
+
 @group.command("preferential-attachment")
+@grouped
 def preferential_attachment(
+    *,
     vertices: Vertices = 65_536,
     edges_per_vertex: EdgesPerVertex = 4,
     probability: Annotated[
         float, typer.Option(help="Of an edge to a uniformly chosen vertex; 0.5: Barabási-Albert.")
     ] = 0.5,
-    seed: Seed = 0,
-    backend: Drawn = "auto",
+    drawn: _Drawn,
     out: Annotated[Path | None, typer.Option(help=FORMATS)] = None,
-    graph: Annotated[
-        str | None, typer.Option(help="A graph of a server, to send the edges to instead.")
-    ] = None,
-    batch_size: Annotated[
-        int, typer.Option(min=1, help="With --graph: vertices that arrive in a batch, in order.")
-    ] = 1000,
-    strategy: Annotated[
-        Strategy | None, typer.Option(help="With --graph. Default: the graph's.")
-    ] = None,
-    url: Url = DEFAULT_URL,
-    wait: Wait = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="JSON for machines; with --graph a line per batch.")
-    ] = False,
+    sent: _Sent,
 ) -> None:
     """A scale-free graph, by the copy model.
 
     Each vertex links to earlier ones.
     """
-    if (out is None) == (graph is None):
+    if (out is None) == (sent.graph is None):
         raise typer.BadParameter("expected either --out or --graph")
     with starting():
         from liverank_gpu import generate
@@ -123,26 +142,26 @@ def preferential_attachment(
         vertices,
         edges_per_vertex,
         probability=probability,
-        seed=seed,
-        backend=backend,
+        **vars(drawn),
     )
     if out is not None:
-        _write(out, vertices, lambda: draw().edge_list(), as_json)
-    elif graph is not None:
+        _write(out, vertices, lambda: draw().edge_list(), sent.as_json)
+    elif sent.graph is not None:
         from liverank_service.cli.display import working
 
         with working("generating"):
-            drawn = draw()
-        _send(graph, drawn, batch_size, url, wait, strategy, as_json)
+            attached = draw()
+        _send(sent.graph, attached, sent)
 
 
 @group.command("uniform")
+@grouped
 def uniform(
+    *,
     out: Out,
     vertices: Vertices = 65_536,
     edges: Annotated[int, typer.Option(help="Number of edges, all distinct.")] = 1_048_576,
-    seed: Seed = 0,
-    backend: Drawn = "auto",
+    drawn: _Drawn,
     as_json: Json = False,
 ) -> None:
     """Distinct edges, chosen uniformly: G(n, m)."""
@@ -150,21 +169,27 @@ def uniform(
         from liverank_gpu import generate
 
     def draw() -> Edges:
-        columns = generate.uniform(vertices, edges, seed=seed, backend=backend)
-        return generate.edge_list(columns, backend)
+        columns = generate.uniform(vertices, edges, **vars(drawn))
+        return generate.edge_list(columns, drawn.backend)
 
     _write(out, vertices, draw, as_json)
 
 
+@dataclass(frozen=True)
+class _Chains:
+    length: Annotated[float, typer.Option(help="Mean vertices of a path.")] = 30.0
+    branching: Annotated[float, typer.Option(help="Share of the ends that branch off.")] = 0.5
+    shuffle: Annotated[bool, typer.Option(help="Relabel the vertices.")] = True
+
+
 @group.command("chains")
+@grouped
 def chains(
+    *,
     out: Out,
     vertices: Vertices = 65_536,
-    length: Annotated[float, typer.Option(help="Mean vertices of a path.")] = 30.0,
-    branching: Annotated[float, typer.Option(help="Share of the ends that branch off.")] = 0.5,
-    shuffle: Annotated[bool, typer.Option(help="Relabel the vertices.")] = True,
-    seed: Seed = 0,
-    backend: Drawn = "auto",
+    shape: _Chains,
+    drawn: _Drawn,
     as_json: Json = False,
 ) -> None:
     """Long paths with few branches.
@@ -175,29 +200,24 @@ def chains(
         from liverank_gpu import generate
 
     def draw() -> Edges:
-        columns = generate.chains(
-            vertices,
-            length=length,
-            branching=branching,
-            shuffle=shuffle,
-            seed=seed,
-            backend=backend,
-        )
-        return generate.edge_list(columns, backend)
+        columns = generate.chains(vertices, **vars(shape), **vars(drawn))
+        return generate.edge_list(columns, drawn.backend)
 
     _write(out, vertices, draw, as_json)
 
 
+@dataclass(frozen=True)
+class _Stream:
+    arrivals: Annotated[int, typer.Option(help="Vertices that arrive in a batch.")] = 1000
+    edges_per_vertex: EdgesPerVertex = 4
+    lifetime: Annotated[float, typer.Option(help="Mean batches until a vertex leaves.")] = 20.0
+    batches: Annotated[int, typer.Option(help="Number of batches.")] = 100
+    seed: Seed = 0
+
+
 @group.command("temporal")
-def temporal(
-    out: Events,
-    arrivals: Annotated[int, typer.Option(help="Vertices that arrive in a batch.")] = 1000,
-    edges_per_vertex: EdgesPerVertex = 4,
-    lifetime: Annotated[float, typer.Option(help="Mean batches until a vertex leaves.")] = 20.0,
-    batches: Annotated[int, typer.Option(help="Number of batches.")] = 100,
-    seed: Seed = 0,
-    as_json: Json = False,
-) -> None:
+@grouped
+def temporal(out: Events, stream: _Stream, as_json: Json = False) -> None:
     """Events for `replay`: vertices arrive and leave.
 
     One that leaves loses its edges.
@@ -208,15 +228,8 @@ def temporal(
         from liverank_gpu import generate
         from liverank_service.cli.generate import write_events
 
-    stream = generate.temporal_stream(
-        arrivals=arrivals,
-        edges_per_vertex=edges_per_vertex,
-        lifetime=lifetime,
-        batches=batches,
-        seed=seed,
-    )
     with display.working("generating"):
-        vertices, events = write_events(out, stream)
+        vertices, events = write_events(out, generate.temporal_stream(**vars(stream)))
     _print_written(out, vertices, "events", events, as_json)
 
 
@@ -238,24 +251,16 @@ def _print_written(out: Path, vertices: int, counted: str, count: int, as_json: 
         display.output().print(f"{out}: {vertices:,} vertices, {count:,} {counted}")
 
 
-def _send(
-    graph: str,
-    drawn: generate.PreferentialAttachment,
-    size: int,
-    url: str,
-    wait: float | None,
-    strategy: Strategy | None,
-    as_json: bool,
-) -> None:
+def _send(graph: str, drawn: generate.PreferentialAttachment, how: _Sent) -> None:
     import pyarrow as pa
 
     from liverank_service.cli import ingest
     from liverank_service.cli.generate import arrivals
     from liverank_service.formats.edge_list import EdgeList
 
-    total, batches = arrivals(drawn, size)
+    total, batches = arrivals(drawn, how.batch_size)
     nothing = pa.array([], pa.int64())
-    with client_of(url, wait, LOADING_WAIT) as client:
+    with client_of(how.url, how.wait, LOADING_WAIT) as client:
         options = ingest.prepare_graph(client, graph, EdgeList(nothing, nothing))
         keyed = (ingest.as_in_graph(batch, options) for batch in batches)
-        send_batches(client, graph, keyed, total, given(strategy=strategy), as_json)
+        send_batches(client, graph, keyed, total, given(strategy=how.strategy), how.as_json)

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from liverank.choices import Strategy
+from liverank.options import SolveKeywords, SolveOptions
 from liverank_service.cli.commands.options import (
-    DEFAULT_URL,
     Backend,
     Data,
-    Form,
-    Graph,
     Json,
-    Trace,
-    Url,
-    client_of,
+    Of,
+    Server,
+    grouped,
     settled_target,
     size,
     starting,
@@ -26,18 +24,20 @@ from liverank_service.cli.commands.options import (
 from liverank_service.cli.errors import CommandError
 
 if TYPE_CHECKING:
-    from liverank.client import Key
+    from liverank.client import Client, Key
     from liverank_service.storage.backup import CopiedGraph
 
 app = typer.Typer(rich_markup_mode=None)
 
 
-@app.command()
-def serve(
-    data: Data = None,
+@dataclass(frozen=True)
+class _Serving:
+    """The settings that are options too."""
+
+    data: Data = None
     backend: Annotated[
         Backend | None, typer.Option(help="auto: CUDA if there is a device [auto].")
-    ] = None,
+    ] = None
     shards: Annotated[
         int | None,
         typer.Option(
@@ -45,7 +45,7 @@ def serve(
             max=64,
             help="Worker processes that hold each graph, each with a GPU on cuda; 0: none [0].",
         ),
-    ] = None,
+    ] = None
     device_memory: Annotated[
         int | None,
         typer.Option(
@@ -53,34 +53,38 @@ def serve(
             parser=size,
             help="What arrays take on a GPU at most (8GiB); with shards, in each of the processes.",
         ),
-    ] = None,
+    ] = None
     cluster: Annotated[
         str | None,
         typer.Option(
             metavar="<address>",
             help="Scheduler of an existing Dask cluster with these processes: tls://HOST:PORT.",
         ),
-    ] = None,
-    host: Annotated[str | None, typer.Option(help="Address to listen on [127.0.0.1].")] = None,
+    ] = None
+    host: Annotated[str | None, typer.Option(help="Address to listen on [127.0.0.1].")] = None
     port: Annotated[
         int | None,
         typer.Option(min=0, max=65_535, help="Port to listen on; 0: a free one [8080]."),
-    ] = None,
+    ] = None
     keys: Annotated[
         str | None,
         typer.Option(
             metavar="<path>",
             help="Directory for the keys `operator` and `prometheus`, made if they are missing.",
         ),
-    ] = None,
+    ] = None
     insecure: Annotated[
         bool,
         typer.Option(
             "--insecure",
             help="Let other machines connect without API keys, and use a cluster without TLS.",
         ),
-    ] = False,
-) -> None:
+    ] = False
+
+
+@app.command()
+@grouped
+def serve(settings: _Serving) -> None:
     """Starts the service.
 
     Options that are not given are read from the environment (LIVERANK_DATA and so on); the
@@ -96,19 +100,8 @@ def serve(
 
     gc.freeze()
     gc.enable()
-    server.serve(
-        Settings(
-            data=data,
-            backend=backend,
-            shards=shards,
-            device_memory=device_memory,
-            cluster=cluster,
-            host=host,
-            port=port,
-            keys=keys,
-            insecure=insecure or None,
-        )
-    )
+    given = vars(settings) | {"insecure": settings.insecure or None}
+    server.serve(Settings(**given))
 
 
 @app.command()
@@ -151,32 +144,27 @@ def demo(
 
 
 @app.command()
-def checkpoint(graph: Graph = "default", url: Url = DEFAULT_URL, as_json: Json = False) -> None:
+@grouped
+def checkpoint(server: Server, as_json: Json = False) -> None:
     """Has a server write a checkpoint of what is committed."""
     from liverank_service.cli import display
 
-    with client_of(url) as client:
-        taken = client.checkpoint(graph)
-    if as_json:
-        display.print_json(taken)
-        return
-    display.output().print(
-        display.figures(
-            [
-                ("version", f"{taken.version:,}"),
-                ("bytes", f"{taken.bytes:,}"),
-                ("written in", display.milliseconds(taken.write_seconds)),
-                ("batches waited", display.milliseconds(taken.pause_seconds)),
-            ]
-        )
-    )
+    with server.client() as client:
+        taken = client.checkpoint(server.graph)
+    figures = [
+        ("version", f"{taken.version:,}"),
+        ("bytes", f"{taken.bytes:,}"),
+        ("written in", display.milliseconds(taken.write_seconds)),
+        ("batches waited", display.milliseconds(taken.pause_seconds)),
+    ]
+    display.show(taken, figures, as_json)
 
 
 @app.command()
+@grouped
 def remove(
     vertices: Annotated[list[str], typer.Argument(help="Keys of vertices.", metavar="VERTEX...")],
-    graph: Graph = "default",
-    url: Url = DEFAULT_URL,
+    server: Server,
     as_json: Json = False,
 ) -> None:
     """Removes vertices and their edges from a graph.
@@ -185,78 +173,70 @@ def remove(
     """
     from liverank_service.cli import display
 
-    with client_of(url) as client:
-        keys: list[Key] = list(vertices)
-        if client.graph(graph).options.keys == "integer":
-            keys = [_integer(vertex) for vertex in vertices]
-        receipt = client.remove(graph, keys)
-    if as_json:
-        display.print_json(receipt)
-        return
-    display.output().print(
-        display.figures(
-            [
-                ("version", f"{receipt.version:,}"),
-                ("removed", f"{receipt.removed:,}"),
-                ("unknown", f"{receipt.unknown:,}"),
-                ("edges", f"{receipt.removed_edges:,}"),
-                ("error bound", f"{receipt.error_bound:.1e}"),
-            ]
-        )
-    )
+    with server.client() as client:
+        receipt = client.remove(server.graph, _keys(client, server.graph, vertices))
+    figures = [
+        ("version", f"{receipt.version:,}"),
+        ("removed", f"{receipt.removed:,}"),
+        ("unknown", f"{receipt.unknown:,}"),
+        ("edges", f"{receipt.removed_edges:,}"),
+        ("error bound", f"{receipt.error_bound:.1e}"),
+    ]
+    display.show(receipt, figures, as_json)
 
 
 @app.command()
+@grouped
 def replace(
     vertex: Annotated[str, typer.Argument(help="Key of a vertex.", metavar="VERTEX")],
     targets: Annotated[
         list[str] | None,
         typer.Argument(help="Its new targets; none: no edge.", metavar="TARGET..."),
     ] = None,
-    graph: Graph = "default",
-    url: Url = DEFAULT_URL,
+    *,
+    server: Server,
     as_json: Json = False,
 ) -> None:
     """Replaces the out-list of a vertex (undirected: all its edges)."""
     from liverank_service.cli import display
 
-    with client_of(url) as client:
-        keys: list[Key] = [vertex, *(targets or ())]
-        if client.graph(graph).options.keys == "integer":
-            keys = [_integer(key) for key in [vertex, *(targets or ())]]
-        receipt = client.replace(graph, {keys[0]: keys[1:]})
-    if as_json:
-        display.print_json(receipt)
-        return
-    display.output().print(
-        display.figures(
-            [
-                ("version", f"{receipt.version:,}"),
-                ("inserted", f"{receipt.inserted:,}"),
-                ("kept", f"{receipt.already_present + receipt.reweighted:,}"),
-                ("deleted", f"{receipt.deleted:,}"),
-                ("error bound", f"{receipt.error_bound:.1e}"),
-            ]
-        )
-    )
+    with server.client() as client:
+        first, *others = _keys(client, server.graph, [vertex, *(targets or ())])
+        receipt = client.replace(server.graph, {first: others})
+    figures = [
+        ("version", f"{receipt.version:,}"),
+        ("inserted", f"{receipt.inserted:,}"),
+        ("kept", f"{receipt.already_present + receipt.reweighted:,}"),
+        ("deleted", f"{receipt.deleted:,}"),
+        ("error bound", f"{receipt.error_bound:.1e}"),
+    ]
+    display.show(receipt, figures, as_json)
 
 
-def _integer(text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise CommandError(f"{text}: the keys of this graph are integers") from None
+def _keys(client: Client, graph: str, texts: Sequence[str]) -> list[Key]:
+    """The keys as the graph has them. Raises CommandError."""
+    if client.graph(graph).options.keys == "string":
+        return list(texts)
+    keys: list[Key] = []
+    for text in texts:
+        try:
+            keys.append(int(text))
+        except ValueError:
+            raise CommandError(f"{text}: the keys of this graph are integers") from None
+    return keys
 
 
 @app.command()
+@grouped
 def recompute(
-    graph: Graph = "default",
-    strategy: Annotated[
-        Strategy | None,
-        typer.Option(help="Strategy of the solve; default: static, or auto to prove places."),
-    ] = None,
-    form: Form = None,
-    trace: Trace = False,
+    solve: Annotated[
+        SolveKeywords,
+        Of(
+            SolveOptions,
+            strategy="Strategy of the solve; default: static, or auto to prove places",
+        ),
+    ],
+    server: Server,
     settled: Annotated[
         int | None,
         typer.Option(min=1, metavar="K", help="Go on until the first K places are proven."),
@@ -269,39 +249,25 @@ def recompute(
             help="Go on until it is proven which vertices have the first K places, in any order.",
         ),
     ] = None,
-    url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
     """Has a server rank a graph again; its version does not change."""
     from liverank_service.cli import display
 
     target = settled_target(settled, settled_set)
-    with client_of(url) as client:
-        receipt = client.recompute(
-            graph,
-            strategy=strategy,
-            form=form,
-            trace=trace or None,
-            target=target,
-            k=settled or settled_set,
-        )
-    if as_json:
-        display.print_json(receipt)
-        return
-    display.output().print(
-        display.figures(
-            [
-                ("version", f"{receipt.version:,}"),
-                ("revision", f"{receipt.revision:,}"),
-                ("iterations", f"{receipt.iterations:,}"),
-                ("error bound", f"{receipt.error_bound:.1e}"),
-                *([] if receipt.settled is None else [("proven places", f"{receipt.settled:,}")]),
-                *([("proven set", "yes" if receipt.settled_set else "no")] if settled_set else []),
-                ("time", display.milliseconds(receipt.seconds["total"])),
-            ]
-        )
-    )
-    if receipt.trace is not None:
+    with server.client() as client:
+        receipt = client.recompute(server.graph, target=target, k=settled or settled_set, **solve)
+    figures = [
+        ("version", f"{receipt.version:,}"),
+        ("revision", f"{receipt.revision:,}"),
+        ("iterations", f"{receipt.iterations:,}"),
+        ("error bound", f"{receipt.error_bound:.1e}"),
+        *([] if receipt.settled is None else [("proven places", f"{receipt.settled:,}")]),
+        *([("proven set", "yes" if receipt.settled_set else "no")] if settled_set else []),
+        ("time", display.milliseconds(receipt.seconds["total"])),
+    ]
+    display.show(receipt, figures, as_json)
+    if receipt.trace is not None and not as_json:
         display.output().print(display.trace_table(receipt.trace))
 
 

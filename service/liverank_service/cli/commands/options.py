@@ -2,26 +2,47 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, is_dataclass
+from functools import cache, cached_property, wraps
 from itertools import pairwise, takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Literal,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import typer
+from msgspec import Meta, Struct
+from msgspec.structs import FieldInfo, fields
 from typer.core import TyperCommand
 
-from liverank.choices import Form as FormName
 from liverank.choices import Target
+from liverank.options import (
+    GraphOptions,
+    RanksKeywords,
+    RanksOptions,
+    SolveKeywords,
+    SolveOptions,
+    described,
+)
 from liverank_service.cli.errors import CommandError
 from liverank_service.sizes import parse_size
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from liverank.client import Client
     from liverank.client.call import Call, T
-    from liverank.tables import Tabular
     from liverank_service.cli.ingest import ReplayedBatch
     from liverank_service.formats.edge_list import EdgeList, WantedColumns
 
@@ -65,21 +86,6 @@ File = Annotated[
         help="An edge list, compressed or not; - reads stdin.",
     ),
 ]
-Weights = Annotated[
-    str | None,
-    typer.Option(
-        metavar="COLUMN",
-        help="Column of the weights: its name in the header, or its number from 1. Default: none.",
-    ),
-]
-Time = Annotated[
-    str | None,
-    typer.Option(
-        "--time",
-        metavar="COLUMN",
-        help="Column of the times: its name in the header, or its number from 1. Default: none.",
-    ),
-]
 Url = Annotated[str, typer.Option(envvar="LIVERANK_URL", help="The server.")]
 Wait = Annotated[
     float | None,
@@ -89,54 +95,6 @@ Wait = Annotated[
     ),
 ]
 Graph = Annotated[str, typer.Option(help="The graph's name.")]
-Form = Annotated[
-    FormName | None,
-    typer.Option(help="How a published strategy runs. Default: the graph's, or accelerated."),
-]
-Trace = Annotated[bool, typer.Option("--trace", help="What each iteration did.")]
-Damping = Annotated[float | None, typer.Option(help="Probability of following an edge [0.85].")]
-Dangling = Annotated[
-    Literal["uniform", "self-loop"] | None,
-    typer.Option(help="Where vertices without out-edges lead [uniform]."),
-]
-TargetError = Annotated[float | None, typer.Option(help="L1 error at which `auto` stops [1e-6].")]
-Storage = Annotated[
-    str | None, typer.Option(help="Type of the numbers of a vertex: always float64.")
-]
-Tolerance = Annotated[
-    float | None,
-    typer.Option(help="A published strategy stops when no rank moves by more [1e-10]."),
-]
-FrontierTolerance = Annotated[
-    float | None,
-    typer.Option(help="Relative change that makes the out-neighbours affected [1e-6]."),
-]
-PruneTolerance = Annotated[
-    float | None,
-    typer.Option(help="Relative change up to which a vertex is no longer affected [1e-6]."),
-]
-HalfLife = Annotated[
-    float | None,
-    typer.Option(help="Seconds after which a weight is worth half of a new one [never]."),
-]
-Window = Annotated[
-    float | None, typer.Option(help="Seconds after which an edge leaves the graph [never].")
-]
-Clock = Annotated[
-    Literal["wall", "event"] | None,
-    typer.Option(help="event: the largest time that was sent counts as now [wall]."),
-]
-ForgetVertices = Annotated[
-    bool, typer.Option("--forget-vertices", help="Vertices leave with their last edge by age.")
-]
-MaxTimeAhead = Annotated[
-    float | None,
-    typer.Option(help="Seconds that a time may be ahead of the server's clock [60; event: 86400]."),
-]
-MaxIterations = Annotated[int | None, typer.Option(help="Of one solve [500].")]
-Undirected = Annotated[
-    bool, typer.Option("--undirected", help="An edge is followed either way, and is one edge.")
-]
 Json = Annotated[bool, typer.Option("--json", help="JSON for machines.")]
 Data = Annotated[
     str | None, typer.Option(metavar="<path>", help="Directory of the graphs [liverank-data].")
@@ -151,31 +109,7 @@ def size(text: str) -> int:
         raise typer.BadParameter(str(error)) from None
 
 
-Memory = Annotated[
-    int | None,
-    typer.Option(
-        metavar="SIZE",
-        parser=size,
-        help="Read edges from files while ranking; keep arrays of the graph within SIZE (8GiB).",
-    ),
-]
-Scratch = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="DIR", help="With --memory: folder of those files, 16 to 24 bytes an edge."
-    ),
-]
-
 RANK_FILES = (".txt", ".csv", ".ndjson", ".parquet", ".arrow")
-RanksOut = Annotated[
-    Path | None,
-    typer.Option(
-        "--out",
-        metavar="FILE",
-        help="A file for the ranks: .txt, .csv, .ndjson (also .gz, .zst, .bz2), .parquet, .arrow; "
-        "- writes csv to stdout, and nothing else.",
-    ),
-]
 Format = Annotated[
     Literal["txt", "csv", "ndjson", "parquet", "arrow"] | None,
     typer.Option("--format", help="Format of the file; default: that of its suffix."),
@@ -190,6 +124,262 @@ DEFAULT_URL = "http://127.0.0.1:8080"
 LOADING_WAIT = 600.0
 """Of what loads a graph: a server may recover a large graph, or compile kernels for its GPU."""
 
+# Groups of options: see `grouped`
+
+_COLUMN = "its name in the header, or its number from 1"
+
+
+@dataclass(frozen=True)
+class Server:
+    """The graph of a server."""
+
+    graph: Graph = "default"
+    url: Url = DEFAULT_URL
+
+    def client(self) -> Client:
+        return client_of(self.url)
+
+
+@dataclass(frozen=True)
+class LoadingServer(Server):
+    """The graph of a server, for a command that loads one."""
+
+    wait: Wait = None
+
+    def client(self) -> Client:
+        return client_of(self.url, self.wait, LOADING_WAIT)
+
+
+@dataclass(frozen=True)
+class EdgesFile:
+    """A file of edges, and which of its columns are read beside the keys."""
+
+    file: File
+    weights: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN",
+            help=f"Column of the weights: {_COLUMN}. Default: none.",
+        ),
+    ] = None
+
+
+@dataclass(frozen=True)
+class TimedFile(EdgesFile):
+    """A file of edges that may have times."""
+
+    time: Annotated[
+        str | None,
+        typer.Option(
+            "--time",
+            metavar="COLUMN",
+            help=f"Column of the times: {_COLUMN}. Default: none.",
+        ),
+    ] = None
+
+    def read(self) -> EdgeList:
+        return read_edges(self.file, self.time, self.weights)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the graph of a file is."""
+
+    backend: Annotated[Backend, typer.Option(help="auto: CUDA if there is a device.")] = "auto"
+    memory: Annotated[
+        int | None,
+        typer.Option(
+            metavar="SIZE",
+            parser=size,
+            help="Read edges from files while ranking; keep arrays of the graph within SIZE "
+            "(8GiB).",
+        ),
+    ] = None
+    scratch: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="With --memory: folder of those files, 16 to 24 bytes an edge."
+        ),
+    ] = None
+
+    def __post_init__(self) -> None:
+        if self.memory is None and self.scratch is not None:
+            raise CommandError("--scratch needs --memory")
+
+
+@dataclass(frozen=True)
+class RanksFile:
+    """A file for ranks. Raises CommandError for one that cannot be written."""
+
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            metavar="FILE",
+            help="A file for the ranks: .txt, .csv, .ndjson (also .gz, .zst, .bz2), .parquet, "
+            ".arrow; - writes csv to stdout, and nothing else.",
+        ),
+    ] = None
+    format: Format = None
+
+    def __post_init__(self) -> None:
+        if self.out is None and self.format is not None:
+            raise CommandError("--format is the format of --out, which is missing")
+        if self.out is not None:
+            from liverank_service.cli.table_files import check_path
+
+            check_path(self.out, RANK_FILES, self.format)
+
+    def write(self, table: Callable[[], pa.Table]) -> bool:
+        """Writes vertices and ranks, best first; returns whether to stdout, which then has nothing
+        else. Raises CommandError, OSError.
+        """
+        if self.out is None:
+            return False
+        from liverank_service.cli.display import working
+        from liverank_service.cli.table_files import STANDARD, write_table
+
+        with working(f"writing {self.out.name}"):
+            write_table(self.out, table(), self.format)
+        return self.out == STANDARD
+
+
+class Of:
+    """Options of a table: a command gets those that are given, as keyword arguments.
+
+    only, without  names of options: only these, or all but these
+    told           help of options, where it differs from what the table says
+    """
+
+    def __init__(
+        self,
+        table: type[Struct],
+        only: Collection[str] = (),
+        without: Collection[str] = (),
+        **told: str,
+    ) -> None:
+        self._told = told
+        self._members = {
+            each.name: each
+            for each in fields(table)
+            if each.name in only or not (only or each.name in without)
+        }
+
+    @cached_property
+    def parameters(self) -> list[inspect.Parameter]:
+        """Those of the command, as typer reads them. What is true or false is a flag for what is
+        not its default.
+        """
+        parameters = []
+        for name, member in self._members.items():
+            kind, said = described(member.type)
+            choices = (said.extra_json_schema or {}).get("enum", ())
+            names, default = [], None
+            if kind is bool:
+                names = [("--un" if member.default else "--") + name.replace("_", "-")]
+                default = False
+            elif len(choices) > 1:
+                kind = Literal[tuple(choices)]
+            more: dict[str, Any] = {}
+            if words := _words_of(kind):
+                more = {"parser": _number_or_word, "metavar": "|".join([*words, "<float>"])}
+                kind = str
+            shown: Any = kind if kind is bool else kind | None
+            option = Annotated[shown, typer.Option(*names, help=self._help(member, said), **more)]
+            parameter = inspect.Parameter(name, _KEYWORD, default=default, annotation=option)
+            parameters.append(parameter)
+        return parameters
+
+    def _help(self, member: FieldInfo, said: Meta) -> str:
+        text = self._told.get(member.name) or (said.extra or {}).get("help")
+        if text is None:
+            text = re.sub("^(whether|false:) ", "", said.description or "")
+            begin = text if text.startswith("`") else text[:1].upper() + text[1:]
+            text = re.sub("`(.*?)`", self._named, begin)
+        default = member.default
+        shown = f"{default:g}".replace("e-0", "e-") if isinstance(default, float) else str(default)
+        if not isinstance(default, bool | None) and shown not in text:
+            text += f" [{shown}]"
+        return f"{text}."
+
+    def _named(self, quoted: re.Match[str]) -> str:
+        """The option of the command of this name, or the word itself."""
+        word = quoted[1]
+        return f"--{word.replace('_', '-')}" if word in self._members else word
+
+    def __call__(self, **given: Any) -> dict[str, Any]:
+        return {
+            name: not self._members[name].default if value is True else value
+            for name, value in given.items()
+            if value is not None and value is not False
+        }
+
+
+def _words_of(kind: Any) -> tuple[str, ...]:
+    """The words that a value is if it is no number; none of another type."""
+    literals = [each for each in get_args(kind) if get_origin(each) is Literal]
+    return get_args(literals[0]) if float in get_args(kind) and literals else ()
+
+
+def _number_or_word(text: str) -> float | str:
+    """The server checks both."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+_KEYWORD = inspect.Parameter.KEYWORD_ONLY
+
+
+def grouped(command: Callable[..., None]) -> Callable[..., None]:
+    """The command as typer reads it, with the members of a group in place of each parameter that is
+    one: a dataclass of options, or annotated as options `Of` a table.
+    """
+    parameters: list[inspect.Parameter] = []
+    groups: dict[str, tuple[Callable[..., Any], list[str]]] = {}
+    for name, each in _parameters(command).items():
+        group = next((one for one in get_args(each.annotation) if isinstance(one, Of)), None)
+        if group is not None:
+            members = group.parameters
+        elif isinstance(each.annotation, type) and is_dataclass(each.annotation):
+            members = list(_parameters(each.annotation).values())
+        else:
+            parameters.append(each)
+            continue
+        parameters += members
+        groups[name] = group or each.annotation, [one.name for one in members]
+
+    @wraps(command)
+    def run(**given: Any) -> None:
+        made = {
+            name: group(**{member: given.pop(member) for member in members})
+            for name, (group, members) in groups.items()
+        }
+        command(**given, **made)
+
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {}
+    return run
+
+
+@cache
+def _parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    """Its parameters by name, with their types."""
+    hints = get_type_hints(function, include_extras=True)
+    return {
+        name: each.replace(annotation=hints[name], kind=_KEYWORD)
+        for name, each in inspect.signature(function).parameters.items()
+    }
+
+
+NEW_GRAPH = Of(GraphOptions, without=("keys", "weighted"))
+REPLAYED = Of(GraphOptions, without=("keys", "weighted", "strategy", "form"))
+OF_SERVICE = ("window", "clock", "forget_vertices", "max_time_ahead")
+IN_PROCESS = Of(GraphOptions, without=("keys", "weighted", "strategy", "form", *OF_SERVICE))
+Solving = Annotated[SolveKeywords, Of(SolveOptions)]
+Which = Annotated[RanksKeywords, Of(RanksOptions)]
+
 
 @contextmanager
 def starting() -> Iterator[None]:
@@ -198,36 +388,6 @@ def starting() -> Iterator[None]:
 
     with working("starting", at_once=False):
         yield
-
-
-def check_scratch(scratch: Path | None, memory: int | None) -> None:
-    """Raises CommandError for a folder of files that are not written."""
-    if memory is None and scratch is not None:
-        raise CommandError("--scratch needs --memory")
-
-
-def check_ranks_out(out: Path | None, format: Format) -> None:  # noqa: A002
-    """Raises CommandError for a path that `write_ranks` cannot write, before there are ranks."""
-    if out is None and format is not None:
-        raise CommandError("--format is the format of --out, which is missing")
-    if out is not None:
-        from liverank_service.cli.table_files import check_path
-
-        check_path(out, RANK_FILES, format)
-
-
-def write_ranks(out: Path | None, format: Format, ranks: Tabular) -> bool:  # noqa: A002
-    """Writes vertices and ranks, best first; returns whether to stdout, which then has nothing
-    else. Raises CommandError, OSError.
-    """
-    if out is None:
-        return False
-    from liverank_service.cli.display import working
-    from liverank_service.cli.table_files import STANDARD, write_table
-
-    with working(f"writing {out.name}"):
-        write_table(out, ranks.to_arrow(), format)
-    return out == STANDARD
 
 
 def check_plot_out(plot: Path | None) -> None:
@@ -241,26 +401,6 @@ def check_plot_out(plot: Path | None) -> None:
 def given(**options: Any) -> dict[str, Any]:
     """The options that are not None."""
     return {name: value for name, value in options.items() if value is not None}
-
-
-_GRAPH_OPTIONS = (
-    *("damping", "dangling", "target_error", "storage", "tolerance", "frontier_tolerance"),
-    *("prune_tolerance", "max_iterations"),
-)
-
-
-_TIME_OPTIONS = ("half_life", "window", "clock", "max_time_ahead")
-"""Of the commands that take times."""
-
-
-def graph_options(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a graph that are given among the parameters of a command."""
-    return given(
-        directed=False if parameters["undirected"] else None,
-        forget_vertices=parameters.get("forget_vertices") or None,
-        **{name: parameters[name] for name in _GRAPH_OPTIONS},
-        **{name: parameters.get(name) for name in _TIME_OPTIONS},
-    )
 
 
 def settled_target(order: object, members: object) -> Target | None:

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from liverank.choices import Form as FormName
-from liverank.choices import Method
+from liverank.options import PersonalizedQuery, ViewKeywords, ViewOptions
 from liverank_service.cli.commands.options import (
     DEFAULT_URL,
-    Format,
-    Graph,
     Json,
     KeysCommand,
-    RanksOut,
-    Trace,
+    Of,
+    RanksFile,
+    Server,
     Url,
-    check_ranks_out,
+    Which,
     client_of,
+    grouped,
     settled_target,
-    write_ranks,
 )
 from liverank_service.cli.errors import CommandError
 
@@ -41,9 +40,6 @@ MAX_WATCHED = 5000
 """The most places that the change feed has."""
 
 Count = Annotated[int, typer.Option("--k", "-k", min=1, help="Number of places.")]
-View = Annotated[
-    str | None, typer.Option(help="Name of a view: its ranks in place of the graph's.")
-]
 ViewName = Annotated[str, typer.Argument(metavar="NAME", help="The view's name.")]
 
 
@@ -61,17 +57,17 @@ def graphs(url: Url = DEFAULT_URL, as_json: Json = False) -> None:
 
 
 @app.command()
+@grouped
 def top(
+    *,
     k: Count = 10,
     offset: Annotated[int, typer.Option(min=0, help="Places to skip.")] = 0,
-    view: View = None,
-    graph: Graph = "default",
-    url: Url = DEFAULT_URL,
+    which: Which,
+    server: Server,
     watch: Annotated[
         bool, typer.Option("--watch", help="Print them again whenever they change, until Ctrl-C.")
     ] = False,
-    out: RanksOut = None,
-    format: Format = None,  # noqa: A002
+    output: RanksFile,
     as_json: Json = False,
 ) -> None:
     """Asks a server for the vertices of highest rank.
@@ -84,21 +80,20 @@ def top(
     """
     from liverank_service.cli import display
 
-    check_ranks_out(out, format)
     if watch:
-        if offset or view is not None or out is not None or k > MAX_WATCHED:
+        if offset or which or output.out is not None or k > MAX_WATCHED:
             raise CommandError(
                 f"--watch shows up to {MAX_WATCHED:,} places from the first, without --out and "
                 "--view"
             )
         from liverank_service.cli.watch import watch as follow
 
-        with client_of(url) as client:
-            follow(client, graph, k, as_json)
+        with server.client() as client:
+            follow(client, server.graph, k, as_json)
         return
-    with client_of(url) as client:
-        answer = client.top(graph, k, offset, view=view)
-    if write_ranks(out, format, answer):
+    with server.client() as client:
+        answer = client.top(server.graph, k, offset, **which)
+    if output.write(answer.to_arrow):
         return
     if as_json:
         display.print_json(answer)
@@ -110,49 +105,42 @@ def top(
 
 
 @app.command(cls=KeysCommand)
+@grouped
 def get(
     vertex: Annotated[
         str, typer.Argument(metavar="VERTEX", help="The vertex's key; -5 is one too.")
     ],
-    view: View = None,
-    graph: Graph = "default",
-    url: Url = DEFAULT_URL,
+    which: Which,
+    server: Server,
     as_json: Json = False,
 ) -> None:
     """Asks a server for the rank of a vertex."""
     from liverank_service.cli import display
 
-    with client_of(url) as client:
-        answer = client.rank(graph, vertex, view=view)
-    if as_json:
-        display.print_json(answer)
-        return
-    display.output().print(
-        display.figures(
-            [("vertex", display.printable(answer.vertex)), ("rank", f"{answer.rank:.8f}")]
-        )
-    )
-    _print_provenance(answer.version, answer.error_bound)
+    with server.client() as client:
+        answer = client.rank(server.graph, vertex, **which)
+    figures = [("vertex", display.printable(answer.vertex)), ("rank", f"{answer.rank:.8f}")]
+    display.show(answer, figures, as_json)
+    if not as_json:
+        _print_provenance(answer.version, answer.error_bound)
 
 
 @app.command(cls=KeysCommand)
+@grouped
 def explain(
     vertex: Annotated[
         str, typer.Argument(metavar="VERTEX", help="The vertex's key; -5 is one too.")
     ],
+    *,
     k: Count = 10,
-    graph: Graph = "default",
-    url: Url = DEFAULT_URL,
+    server: Server,
     as_json: Json = False,
 ) -> None:
     """Asks a server which vertices give a vertex its rank."""
     from liverank_service.cli import display
 
-    with client_of(url) as client:
-        answer = client.explain(graph, vertex, k)
-    if as_json:
-        display.print_json(answer)
-        return
+    with server.client() as client:
+        answer = client.explain(server.graph, vertex, k)
     others = answer.degree - len(answer.contributions)
     parts = [
         *((display.printable(each.vertex), each.contribution) for each in answer.contributions),
@@ -160,11 +148,36 @@ def explain(
         ("teleport", answer.teleport),
         ("rank", answer.rank),
     ]
-    display.output().print(display.figures((name, f"{part:.8f}") for name, part in parts))
-    _print_provenance(answer.version, answer.error_bound)
+    display.show(answer, ((name, f"{part:.8f}") for name, part in parts), as_json)
+    if not as_json:
+        _print_provenance(answer.version, answer.error_bound)
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """What is to be proven, and of which vertices."""
+
+    k: Count = 10
+    settled: Annotated[
+        bool, typer.Option("--settled", help="Stop as soon as the places are proven.")
+    ] = False
+    settled_set: Annotated[
+        bool,
+        typer.Option(
+            "--settled-set",
+            help="Stop as soon as it is proven which vertices have the places, in any order.",
+        ),
+    ] = False
+    among: Annotated[
+        str | None, typer.Option(metavar="SET", help="Show only the vertices of this named set.")
+    ] = None
+    ignore_unknown: Annotated[
+        bool, typer.Option("--ignore-unknown", help="Leave out seeds that are no vertices.")
+    ] = False
 
 
 @app.command(cls=KeysCommand)
+@grouped
 def ppr(
     vertices: Annotated[
         list[str],
@@ -173,43 +186,13 @@ def ppr(
             help="The keys of the seeds; with several, each may have a weight (default 1).",
         ),
     ],
-    k: Count = 10,
-    method: Annotated[
-        Method,
-        typer.Option(help="How to solve; pushopt: with --form published."),
-    ] = "hybrid",
-    form: Annotated[
-        FormName,
-        typer.Option(help="published: by published algorithms, to compare with."),
-    ] = "accelerated",
-    target_error: Annotated[
-        float | None, typer.Option(help="L1 error to reach; default: the graph's.")
-    ] = None,
-    settled: Annotated[
-        bool, typer.Option("--settled", help="Stop as soon as the places are proven.")
-    ] = False,
-    settled_set: Annotated[
-        bool,
-        typer.Option(
-            "--settled-set",
-            help="Stop as soon as it is proven which vertices have the places, in any order.",
-        ),
-    ] = False,
-    damping: Annotated[float | None, typer.Option(help="Default: the graph's.")] = None,
-    among: Annotated[
-        str | None, typer.Option(metavar="SET", help="Show only the vertices of this named set.")
-    ] = None,
-    ignore_unknown: Annotated[
-        bool, typer.Option("--ignore-unknown", help="Leave out seeds that are no vertices.")
-    ] = False,
-    zeros: Annotated[
-        bool, typer.Option("--zeros", help="Show vertices of rank 0 too, up to K.")
-    ] = False,
-    trace: Trace = False,
-    graph: Graph = "default",
-    url: Url = DEFAULT_URL,
-    out: RanksOut = None,
-    format: Format = None,  # noqa: A002
+    wanted: _Wanted,
+    query: Annotated[
+        dict[str, Any],
+        Of(PersonalizedQuery, without=("seeds", "k", "target", "unknown", "among")),
+    ],
+    server: Server,
+    output: RanksFile,
     as_json: Json = False,
 ) -> None:
     """Asks a server for ranks as seen from a few vertices.
@@ -218,23 +201,17 @@ def ppr(
     """
     from liverank_service.cli import display
 
-    check_ranks_out(out, format)
-    options: dict[str, Any] = {
-        "method": method,
-        "target_error": target_error,
-        "target": settled_target(settled, settled_set) or "error",
-        "unknown": "ignore" if ignore_unknown else "error",
-        "damping": damping,
-        "among": among,
-        "form": form,
-        "trace": trace,
-        "zeros": zeros,
-    }
-    with client_of(url) as client:
-        answer, version = _personalized(client, graph, vertices, k, options)
-    if out is not None and answer.trace is not None:
+    if wanted.among is not None:
+        query["among"] = wanted.among
+    if target := settled_target(wanted.settled, wanted.settled_set):
+        query["target"] = target
+    if wanted.ignore_unknown:
+        query["unknown"] = "ignore"
+    with server.client() as client:
+        answer, version = _personalized(client, server.graph, vertices, wanted.k, query)
+    if output.out is not None and answer.trace is not None:
         display.notices().print(display.trace_table(answer.trace))
-    if write_ranks(out, format, answer):
+    if output.write(answer.to_arrow):
         return
     if as_json:
         display.print_json({**version, **display.document_of(answer)})
@@ -242,9 +219,9 @@ def ppr(
     display.output().print(display.rank_table(answer.ranks))
     for line in display.tie_lines(answer):
         display.output().print(line)
-    if settled:
+    if wanted.settled:
         display.output().print(f"proven places: {answer.settled:,} of {len(answer.ranks):,}")
-    if settled_set:
+    if wanted.settled_set:
         display.output().print(f"proven set: {'yes' if answer.settled_set else 'no'}")
     if answer.ignored:
         unknown = ", ".join(display.printable(key) for key in answer.ignored)
@@ -255,6 +232,7 @@ def ppr(
 
 
 @view_app.command("put", cls=KeysCommand)
+@grouped
 def put_view(
     name: ViewName,
     vertices: Annotated[
@@ -264,26 +242,16 @@ def put_view(
             help="Where walks restart: vertices, each with a weight (default 1).",
         ),
     ] = None,
+    *,
     of_set: Annotated[
         str | None, typer.Option("--set", metavar="SET", help="Or the vertices of this set.")
     ] = None,
     uniform: Annotated[bool, typer.Option("--uniform", help="Or all vertices alike.")] = False,
-    damping: Annotated[float | None, typer.Option(help="Default: the graph's.")] = None,
-    target_error: Annotated[
-        float | None, typer.Option(help="L1 error to reach; default: the graph's.")
-    ] = None,
-    refresh: Annotated[
-        str,
-        typer.Option(
-            metavar="batch|read|SECONDS",
-            help="When to solve it if its error bound has passed the target.",
-        ),
-    ] = "batch",
+    options: Annotated[ViewKeywords, Of(ViewOptions, without=("teleport", "direction", "unknown"))],
     ignore_unknown: Annotated[
         bool, typer.Option("--ignore-unknown", help="Leave out keys that are no vertices.")
     ] = False,
-    graph: Graph = "default",
-    url: Url = DEFAULT_URL,
+    server: Server,
     as_json: Json = False,
 ) -> None:
     """Has a server rank all vertices as seen from some, and keep that fresh.
@@ -305,16 +273,10 @@ def put_view(
             key, weight = _seed(text)
             weights[key] = weights.get(key, 0.0) + weight
         teleport = {"weights": weights}
-    with client_of(url) as client:
-        view = client.put_view(
-            graph,
-            name,
-            teleport,
-            damping=damping,
-            target_error=target_error,
-            refresh=_refresh(refresh),
-            unknown="ignore" if ignore_unknown else "error",
-        )
+    if ignore_unknown:
+        options["unknown"] = "ignore"
+    with server.client() as client:
+        view = client.put_view(server.graph, name, teleport, **options)
     if as_json:
         display.print_json(view)
         return
@@ -324,21 +286,14 @@ def put_view(
         display.output().print(f"unknown: {unknown}")
 
 
-def _refresh(text: str) -> Any:
-    """A word, or seconds; the server checks both."""
-    try:
-        return float(text)
-    except ValueError:
-        return text
-
-
 @view_app.command("list")
-def list_views(graph: Graph = "default", url: Url = DEFAULT_URL, as_json: Json = False) -> None:
+@grouped
+def list_views(*, server: Server, as_json: Json = False) -> None:
     """Lists the views of a graph."""
     from liverank_service.cli import display
 
-    with client_of(url) as client:
-        views = client.views(graph)
+    with server.client() as client:
+        views = client.views(server.graph)
     if as_json:
         display.print_json(views)
         return
@@ -346,10 +301,11 @@ def list_views(graph: Graph = "default", url: Url = DEFAULT_URL, as_json: Json =
 
 
 @view_app.command("remove")
-def remove_view(name: ViewName, graph: Graph = "default", url: Url = DEFAULT_URL) -> None:
+@grouped
+def remove_view(name: ViewName, server: Server) -> None:
     """Removes a view."""
-    with client_of(url) as client:
-        client.remove_view(graph, name)
+    with server.client() as client:
+        client.remove_view(server.graph, name)
 
 
 def _personalized(
@@ -359,8 +315,6 @@ def _personalized(
     after the last ``=``; and its version and revision. Raises CommandError for a weight that is not
     a number.
     """
-    from liverank.client import PersonalizedQuery
-
     if len(vertices) == 1:
         one = client.personalized(graph, vertices[0], k, **options)
         return one, {"version": one.version, "revision": one.revision}

@@ -8,18 +8,11 @@ from typing import Annotated
 import orjson
 from fastapi import APIRouter, Path, Query, Request, Response
 
+from liverank.choices import Order
 from liverank_gpu import PROGRAMS
 from liverank_service.analysis_errors import NoAnswer
 from liverank_service.catalog import Graph
 from liverank_service.formats.encode import json_objects
-from liverank_service.http.analysis_schemas import (
-    AnalysisInfo,
-    AnalysisList,
-    AnalysisRequest,
-    AnalysisStarted,
-    TopValues,
-    ValueAnswer,
-)
 from liverank_service.http.body import count_places, or_nothing, parsed_body, read_body
 from liverank_service.http.conditional import (
     cache_headers,
@@ -33,7 +26,15 @@ from liverank_service.http.negotiation import export_form
 from liverank_service.http.openapi import body_of, exported, problems
 from liverank_service.http.responses import json_response
 from liverank_service.http.route import Route
-from liverank_service.queries.analyses import Analysis, AnalysisAnswer, Order, checked_parameters
+from liverank_service.http.schemas import (
+    AnalysisInfo,
+    AnalysisList,
+    AnalysisRequest,
+    AnalysisStarted,
+    TopValues,
+    ValueAnswer,
+)
+from liverank_service.queries.analyses import Analysis, AnalysisAnswer, checked_parameters
 from liverank_service.queries.exports import values_export
 from liverank_service.vertex_keys import key_from_text
 

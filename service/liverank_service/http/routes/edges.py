@@ -9,6 +9,7 @@ from typing import Annotated, Literal, TypeVar
 import pyarrow as pa
 from fastapi import APIRouter, Query, Request, Response
 
+from liverank.options import MAX_K
 from liverank_service.catalog import Graph
 from liverank_service.errors import NotAnsweredInTime, NotPublishedInTime
 from liverank_service.http.body import count_places, read_body, release_body
@@ -39,7 +40,6 @@ from liverank_service.http.schemas import (
     VerticesRequest,
 )
 from liverank_service.queries.exports import edges_export
-from liverank_service.queries.model import MAX_K
 from liverank_service.vertex_keys import ARROW_TYPES, key_from_text
 
 Result = TypeVar("Result")

@@ -7,12 +7,13 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Annotated, Any
 
+import msgspec
 import orjson
 from fastapi import APIRouter, Path, Request, Response
 
+from liverank.options import MAX_POSITION
 from liverank_gpu import InvalidValue
 from liverank_service.catalog import Catalog, Graph
-from liverank_service.formats.source_ranges import MAX_LENGTH
 from liverank_service.graph_options import NAME, requested_options
 from liverank_service.http.body import or_nothing, parsed_body, read_body
 from liverank_service.http.conditional import response_by_content
@@ -58,7 +59,7 @@ def _describe(graph: Graph) -> dict[str, Any]:
         "edges": view.edges,
         "error_bound": view.error_bound,
         "backend": graph.pipeline.backend,
-        "options": asdict(graph.options),
+        "options": msgspec.structs.asdict(graph.options),
         "memory": graph.memory,
     }
     if shards.count:
@@ -127,8 +128,8 @@ async def report_consumer(
     """A consumer of an external source reports its state, for `GET /graphs/{graph}/sources` and
     `/readyz`, until the report expires.
     """
-    if not 1 <= len(source) <= MAX_LENGTH:
-        raise InvalidValue("source", source, f"a text of 1 to {MAX_LENGTH} characters")
+    if not 1 <= len(source) <= MAX_POSITION:
+        raise InvalidValue("source", source, f"a text of 1 to {MAX_POSITION} characters")
     given = await parsed_body(ConsumerRequest, await read_body(request))
     graph.consumers.report(source, given.consumer, given.state, given.reason, given.seconds)
     return Response(status_code=204)

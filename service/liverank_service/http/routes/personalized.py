@@ -8,9 +8,10 @@ from typing import Annotated, Any
 
 import orjson
 import pyarrow as pa
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Request, Response
 
-from liverank_gpu import PUBLISHED_METHODS, TARGETS, Form, Personalized
+from liverank.options import PersonalizedQuery
+from liverank_gpu import PUBLISHED_METHODS, TARGETS, Personalized
 from liverank_service.catalog import Graph
 from liverank_service.errors import FormatError, InvalidField, RequestTooLarge
 from liverank_service.formats.media_types import ARROW_STREAM, JSON
@@ -18,10 +19,9 @@ from liverank_service.formats.seeds import SeedColumns, decode_seeds
 from liverank_service.http.body import count_places, on_thread, parse_body, read_body, release_body
 from liverank_service.http.conditional import entity_tag, not_modified, tagged_response
 from liverank_service.http.dependencies import (
-    K,
+    AnswerTimeout,
     OpenGraph,
     PublishedView,
-    Timeout,
     Vertex,
     result_of,
 )
@@ -35,17 +35,9 @@ from liverank_service.http.schemas import (
     PersonalizedRanks,
     PersonalizedRequest,
 )
+from liverank_service.http.tables import query_of
 from liverank_service.queries.exports import answers_stream
-from liverank_service.queries.model import (
-    BELOW_ONE,
-    L1_ERROR,
-    MAX_K,
-    ONE_OF_ALL_METHODS,
-    ONE_OF_TARGETS,
-    KeyedQuery,
-    Unknown,
-    WatchedQuery,
-)
+from liverank_service.queries.model import KeyedQuery, WatchedQuery
 from liverank_service.queries.requests import (
     QueryAnswer,
     QueryRequest,
@@ -59,7 +51,7 @@ from liverank_service.vertex_keys import key_from_text
 
 router = APIRouter(tags=["personalized"], route_class=Route)
 
-_OPTIONS = len(KeyedQuery.model_fields)
+_MEMBERS = len(KeyedQuery.model_fields)
 
 _ROW_BYTES = 64
 """About what a place takes in an answer."""
@@ -67,16 +59,22 @@ _ROW_BYTES = 64
 _TRACE_PLACES = 1_000
 """Places that take as much as a trace."""
 
-METHOD = "one of " + ", ".join(PUBLISHED_METHODS) + "; `pushopt` of the published form"
-TARGET = "one of " + ", ".join(TARGETS)
-TARGET_ERROR = "L1 error to reach; the graph's if omitted"
-DAMPING = "the graph's if omitted"
-AMONG = "name of a set: only its vertices are in the answer, with their ranks in the whole graph"
-FORM = "`published`: by the algorithms of Wang et al., to compare with"
-TRACE = "whether the answer has a `trace`"
-ZEROS = "whether vertices of rank 0, which walks from the seeds cannot reach, are in the answer too"
-
-_OF_ARROW = " (of a body in Arrow; in JSON each query has its own)"
+_METHOD = "one of " + ", ".join(PUBLISHED_METHODS) + "; `pushopt` of the published form"
+_AMONG = "name of a set: only its vertices are in the answer, with their ranks in the whole graph"
+_IN_QUERY: dict[str, dict[str, Any] | None] = {
+    "seeds": None,
+    "method": {"description": _METHOD},
+    "target": {"description": "one of " + ", ".join(TARGETS)},
+    "among": {"description": _AMONG, "kind": str | None},
+}
+_OF_VERTEX = _IN_QUERY | {
+    "k": {"description": "number of places; fewer in a smaller graph"},
+    "unknown": {"description": "`ignore`: there are no ranks if the vertex is unknown"},
+}
+_OF_ARROW = _IN_QUERY | {
+    "k": {"description": "number of places; 10"},
+    "unknown": {"description": "`ignore`: seeds that are no vertices are left out"},
+}
 
 
 @router.get(
@@ -88,26 +86,9 @@ async def personalized_one(
     request: Request,
     graph: OpenGraph,
     vertex: Vertex,
+    options: Annotated[dict[str, Any], query_of(PersonalizedQuery, dict, _OF_VERTEX)],
+    timeout: AnswerTimeout,
     view: PublishedView,
-    k: K = 10,
-    method: Annotated[
-        str, Query(description=METHOD, json_schema_extra=ONE_OF_ALL_METHODS)
-    ] = "hybrid",
-    target_error: Annotated[
-        float | None, Query(description=TARGET_ERROR, json_schema_extra=L1_ERROR)
-    ] = None,
-    target: Annotated[str, Query(description=TARGET, json_schema_extra=ONE_OF_TARGETS)] = "error",
-    unknown: Annotated[
-        Unknown, Query(description="`ignore`: there are no ranks if the vertex is unknown")
-    ] = "error",
-    damping: Annotated[
-        float | None, Query(description=DAMPING, json_schema_extra=BELOW_ONE)
-    ] = None,
-    among: Annotated[str | None, Query(description=AMONG)] = None,
-    form: Annotated[Form, Query(description=FORM)] = "accelerated",
-    trace: Annotated[bool, Query(description=TRACE)] = False,
-    zeros: Annotated[bool, Query(description=ZEROS)] = False,
-    timeout: Timeout = 10.0,
 ) -> Response:
     """The vertices of highest rank when every walk restarts at this one, best first."""
     # the answer is known without solving, unless a newer version may have another one
@@ -116,19 +97,7 @@ async def personalized_one(
         if known is not None:
             return known
     key = key_from_text(vertex, graph.options.keys)
-    query = KeyedQuery(
-        seeds=SeedColumns.of({vertex: 1.0}),
-        k=k,
-        method=method,
-        target_error=target_error,
-        target=target,
-        unknown=unknown,
-        damping=damping,
-        among=among,
-        form=form,
-        trace=trace,
-        zeros=zeros,
-    )
+    query = KeyedQuery(seeds=SeedColumns.of({vertex: 1.0}), **options)
     count_places(request, _places(query, view), "k")
     pending = VertexQueryRequest([query], timeout)
     graph.pipeline.submit_query(pending)
@@ -149,47 +118,20 @@ async def personalized_one(
 async def personalized_many(
     request: Request,
     graph: OpenGraph,
+    given: Annotated[
+        dict[str, Any],
+        query_of(
+            PersonalizedQuery,
+            dict,
+            _OF_ARROW,
+            " (of a body in Arrow; in JSON each query has its own)",
+        ),
+    ],
+    timeout: AnswerTimeout,
     view: PublishedView,
-    k: Annotated[
-        int | None, Query(ge=1, le=MAX_K, description="number of places; 10" + _OF_ARROW)
-    ] = None,
-    method: Annotated[
-        str | None, Query(description=METHOD + _OF_ARROW, json_schema_extra=ONE_OF_ALL_METHODS)
-    ] = None,
-    target_error: Annotated[
-        float | None, Query(description=TARGET_ERROR + _OF_ARROW, json_schema_extra=L1_ERROR)
-    ] = None,
-    target: Annotated[
-        str | None, Query(description=TARGET + _OF_ARROW, json_schema_extra=ONE_OF_TARGETS)
-    ] = None,
-    unknown: Annotated[
-        Unknown | None,
-        Query(description="`ignore`: seeds that are no vertices are left out" + _OF_ARROW),
-    ] = None,
-    damping: Annotated[
-        float | None, Query(description=DAMPING + _OF_ARROW, json_schema_extra=BELOW_ONE)
-    ] = None,
-    among: Annotated[str | None, Query(description=AMONG + _OF_ARROW)] = None,
-    form: Annotated[Form | None, Query(description=FORM + _OF_ARROW)] = None,
-    trace: Annotated[bool | None, Query(description=TRACE + _OF_ARROW)] = None,
-    zeros: Annotated[bool | None, Query(description=ZEROS + _OF_ARROW)] = None,
-    timeout: Timeout = 10.0,
 ) -> Response:
     """Queries with weighted seeds, answered together and in order, all of one version."""
     media_type = media_type_for(request, (JSON, ARROW_STREAM))
-    members = {
-        "k": k,
-        "method": method,
-        "target_error": target_error,
-        "target": target,
-        "unknown": unknown,
-        "damping": damping,
-        "among": among,
-        "form": form,
-        "trace": trace,
-        "zeros": zeros,
-    }
-    given = {name: value for name, value in members.items() if value is not None}
     body = await read_body(request)
     pending = await on_thread(len(body), partial(_parsed, request, graph, body, given, timeout))
     release_body(request)
@@ -213,7 +155,7 @@ def _parsed(
         for name, value in given.items():
             raise InvalidField(name, None, value, "in JSON each query has its own")
         most = settings.max_query_keys
-        parsed = parse_body(PersonalizedRequest, body, _members, most + _OPTIONS * MAX_QUERIES)
+        parsed = parse_body(PersonalizedRequest, body, _members, most + _MEMBERS * MAX_QUERIES)
         check_keys(sum(query.listed_keys for query in parsed.queries), most, "queries")
         return QueryRequest(parsed.queries, timeout)
     seeds = decode_seeds(body, graph.options.keys, settings.max_body_bytes)
