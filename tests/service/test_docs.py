@@ -77,10 +77,10 @@ def calls() -> set[str]:
 
 
 SHARD_METRICS = {
-    "liverank_shard_vertices": "`graph`, `shard`",
-    "liverank_shard_edges": "`graph`, `shard`",
-    "liverank_recovering": "`graph`",
-    "liverank_shard_restarts_total": "`graph`",
+    "liverank_shard_vertices": ("gauge", "`graph`, `shard`"),
+    "liverank_shard_edges": ("gauge", "`graph`, `shard`"),
+    "liverank_recovering": ("gauge", "`graph`"),
+    "liverank_shard_restarts_total": ("counter", "`graph`"),
 }
 """Only of graphs in shards, which tests/service/http/test_shards.py has."""
 
@@ -136,16 +136,15 @@ def test_exactly_the_metrics_are_documented_with_their_labels(server: Server) ->
     started = server.http.post(f"{path}/analyses/components").headers["Location"]
     server.http.get(started, params={"wait": 60})
     wait_for(lambda: "liverank_stage_seconds_sum{" in server.http.get("/metrics").text)
-    due: dict[str, str] = {}
+    due: dict[str, tuple[str, str]] = {}
     for family in text_string_to_metric_families(server.http.get("/metrics").text):
         labels = {label for sample in family.samples for label in sample.labels} - {"le"}
         name = family.name + "_total" if family.type == "counter" else family.name
         if family.samples and not name.endswith("_created"):
-            due[name] = ", ".join(f"`{label}`" for label in sorted(labels))
+            due[name] = family.type, ", ".join(f"`{label}`" for label in sorted(labels))
     listed = {
-        name: ", ".join(sorted(cells[0].split(", ")))
-        for name, cells in rows(section("Metrics", REFERENCE)).items()
-        if len(cells) == 2
+        name: (kind, ", ".join(sorted(labels.split(", "))))
+        for name, (kind, labels, _) in rows(page(DOCUMENTS / "metrics.md")).items()
     }
     assert listed == due | SHARD_METRICS
 

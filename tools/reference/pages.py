@@ -9,8 +9,8 @@ from pathlib import Path
 
 from tools.reference.command import command
 from tools.reference.http_calls import http_calls
+from tools.reference.operations import metrics, settings
 from tools.reference.python_api import python_api
-from tools.reference.settings import settings
 
 DOCUMENTS = Path(__file__).parents[2] / "docs"
 
@@ -18,6 +18,7 @@ DOCUMENTS = Path(__file__).parents[2] / "docs"
 PAGES: dict[Path, Callable[[], Iterable[str]]] = {
     DOCUMENTS / "command.md": command,
     DOCUMENTS / "http-calls.md": http_calls,
+    DOCUMENTS / "metrics.md": metrics,
     DOCUMENTS / "python-api.md": python_api,
     DOCUMENTS / "settings.md": settings,
 }

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, fields
 from functools import cache
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +34,9 @@ from liverank_service.pipeline.observer import Observer, RankedBatch, StageSecon
 
 log = logging.getLogger("liverank.batches")
 
+MetricType = TypeVar("MetricType", Counter, Gauge, Histogram)
+Family = TypeVar("Family", CounterMetricFamily, GaugeMetricFamily)
+
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 UNMATCHED = "unmatched"
 """Label for unmatched requests: method and path are chosen freely by the client."""
@@ -46,25 +50,147 @@ _EDGES = (1, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000)
 _BATCHES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 
 
+class Described(NamedTuple):
+    """What a metric means, and its labels."""
+
+    kind: Literal["gauge", "counter", "histogram"]
+    meaning: str
+    labels: tuple[str, ...] = ()
+
+
+_OF_GRAPH = ("graph",)
+
+METRICS = {
+    "liverank_build_info": Described("gauge", "Always 1", ("version",)),
+    "liverank_ready": Described("gauge", "1 once the graphs can be used"),
+    "liverank_graphs": Described("gauge", "Number of graphs"),
+    "liverank_version": Described("gauge", "Published version", _OF_GRAPH),
+    "liverank_committed_version": Described(
+        "gauge",
+        "Newest version on disk; ahead of the published one by the unfinished batches",
+        _OF_GRAPH,
+    ),
+    "liverank_revision": Described("gauge", "Published revision", _OF_GRAPH),
+    "liverank_error_bound": Described(
+        "gauge", "Proven upper bound on the L1 error of the published ranks", _OF_GRAPH
+    ),
+    "liverank_vertices": Described("gauge", "Number of vertices", _OF_GRAPH),
+    "liverank_graph_edges": Described("gauge", "Number of edges", _OF_GRAPH),
+    "liverank_memory_bytes": Described(
+        "gauge", "Memory of a graph by purpose, on host and device", ("graph", "purpose")
+    ),
+    "liverank_expiry_delayed": Described(
+        "gauge",
+        "1 while edges that are too old stay: the description of the graph says why",
+        _OF_GRAPH,
+    ),
+    "liverank_queue_batches": Described("gauge", "Batches waiting or in progress", _OF_GRAPH),
+    "liverank_queue_bytes": Described("gauge", "Bytes held by these batches", _OF_GRAPH),
+    "liverank_queue_computations": Described(
+        "gauge", "Personalized queries and recomputations waiting or in progress", _OF_GRAPH
+    ),
+    "liverank_analyses": Described("gauge", "Analyses queued or running", _OF_GRAPH),
+    "liverank_analysis_seconds": Described(
+        "histogram",
+        "Seconds that the program of an analysis ran, by outcome: finished, failed, cancelled",
+        ("graph", "program", "outcome"),
+    ),
+    "liverank_shard_vertices": Described(
+        "gauge", "Vertices of a shard; none while the graph recovers", ("graph", "shard")
+    ),
+    "liverank_shard_edges": Described(
+        "gauge",
+        "Entries of the out-lists of a shard; none while the graph recovers",
+        ("graph", "shard"),
+    ),
+    "liverank_stopped": Described(
+        "gauge",
+        "1 for a graph that is not served, or takes no more batches: /readyz has the reason",
+        _OF_GRAPH,
+    ),
+    "liverank_recovering": Described(
+        "gauge", "1 while a graph recovers from the loss of shards", _OF_GRAPH
+    ),
+    "liverank_shard_restarts": Described(
+        "counter", "Times that the workers of a graph were started again", _OF_GRAPH
+    ),
+    "liverank_subscribers": Described("gauge", "Subscribers of changes", _OF_GRAPH),
+    "liverank_subscribers_dropped": Described(
+        "counter", "Subscribers of changes dropped because they read too slowly", _OF_GRAPH
+    ),
+    "liverank_refused": Described(
+        "counter",
+        "Refused with 429 because the queue was full, by kind: batch, computation",
+        ("graph", "kind"),
+    ),
+    "liverank_batches": Described(
+        "counter",
+        "Batches by outcome: ranked, rejected, failed (not committed, or not ranked)",
+        ("graph", "outcome"),
+    ),
+    "liverank_ranks_refused": Described(
+        "counter",
+        "Solves whose ranks were no distribution, by what was published: static (the ranks of a "
+        "static solve), equal (equal ranks), kept (nothing: the ranks before stay)",
+        ("graph", "fallback"),
+    ),
+    "liverank_personalized_refused": Described(
+        "counter",
+        "Personalized queries whose ranks were no distribution, so that they were solved again by "
+        "plain sweeps: query, or watched, after each solve",
+        ("graph", "kind"),
+    ),
+    "liverank_edges": Described(
+        "counter",
+        f"Edges of ranked batches by change, as in their receipts: {', '.join(CHANGES)}",
+        ("graph", "change"),
+    ),
+    "liverank_batch_edges": Described("histogram", "Edges per batch", _OF_GRAPH),
+    "liverank_group_batches": Described("histogram", "Batches per ranking", _OF_GRAPH),
+    "liverank_stage_seconds": Described(
+        "histogram", "Seconds per batch by stage, as in its receipt", ("graph", "stage")
+    ),
+    "liverank_http_requests": Described(
+        "counter",
+        "HTTP responses by call (method and route) and status; 0: the client disconnected",
+        ("call", "status"),
+    ),
+    "liverank_http_request_seconds": Described(
+        "histogram",
+        "Seconds from the parsed head of a request to the end of its response",
+        ("call",),
+    ),
+    "liverank_http_requests_in_progress": Described("gauge", "HTTP requests in progress"),
+    "liverank_exports": Described("gauge", "Exports in progress"),
+    "liverank_receiving_bytes": Described(
+        "gauge", "Bytes of request bodies being received or parsed"
+    ),
+}
+"""By their names, without the `_total` of counters. Those of the process are of the library."""
+
+
+def _updated(
+    kind: type[MetricType], name: str, registry: CollectorRegistry, **options: Any
+) -> MetricType:
+    """A metric of the table that events update."""
+    _, meaning, labels = METRICS[name]
+    return kind(name, meaning, labels, registry=registry, **options)
+
+
+def _read(kind: type[Family], name: str, value: float | None = None) -> Family:
+    """A metric of the table that is read at each scrape; one without labels has its value."""
+    _, meaning, labels = METRICS[name]
+    return kind(name, meaning, value, labels or None)
+
+
 class HttpMetrics:
     """HTTP requests and responses."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self.in_progress = Gauge(
-            "liverank_http_requests_in_progress", "HTTP requests in progress", registry=registry
-        )
-        self._requests = Counter(
-            "liverank_http_requests",
-            "HTTP responses by call and status",
-            ["call", "status"],
-            registry=registry,
-        )
-        self._seconds = Histogram(
-            "liverank_http_request_seconds",
-            "Seconds from the head of a request to the end of its response",
-            ["call"],
-            buckets=SECONDS,
-            registry=registry,
+        self.in_progress = _updated(Gauge, "liverank_http_requests_in_progress", registry)
+        self._requests = _updated(Counter, "liverank_http_requests", registry)
+        self._seconds = _updated(
+            Histogram, "liverank_http_request_seconds", registry, buckets=SECONDS
         )
 
         # calling `labels` each time would take longer than counting
@@ -82,53 +208,15 @@ class BatchMetrics:
     """Batches of all graphs."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self.batches = Counter(
-            "liverank_batches",
-            "Batches by outcome: ranked, rejected, failed (not committed, or not ranked)",
-            ["graph", "outcome"],
-            registry=registry,
+        self.batches = _updated(Counter, "liverank_batches", registry)
+        self.refused = _updated(Counter, "liverank_ranks_refused", registry)
+        self.queries_refused = _updated(Counter, "liverank_personalized_refused", registry)
+        self.edges = _updated(Counter, "liverank_edges", registry)
+        self.batch_edges = _updated(Histogram, "liverank_batch_edges", registry, buckets=_EDGES)
+        self.group_batches = _updated(
+            Histogram, "liverank_group_batches", registry, buckets=_BATCHES
         )
-        self.refused = Counter(
-            "liverank_ranks_refused",
-            "Solves whose ranks were no distribution, by what was published: static (the ranks of"
-            " a static solve), equal (equal ranks), kept (nothing: the ranks before stay)",
-            ["graph", "fallback"],
-            registry=registry,
-        )
-        self.queries_refused = Counter(
-            "liverank_personalized_refused",
-            "Personalized queries whose ranks were no distribution, so that they were solved again"
-            " by plain sweeps: query, watched",
-            ["graph", "kind"],
-            registry=registry,
-        )
-        self.edges = Counter(
-            "liverank_edges",
-            f"Edges of ranked batches by change: {', '.join(CHANGES)}",
-            ["graph", "change"],
-            registry=registry,
-        )
-        self.batch_edges = Histogram(
-            "liverank_batch_edges",
-            "Edges per batch",
-            ["graph"],
-            buckets=_EDGES,
-            registry=registry,
-        )
-        self.group_batches = Histogram(
-            "liverank_group_batches",
-            "Batches per ranking",
-            ["graph"],
-            buckets=_BATCHES,
-            registry=registry,
-        )
-        self.analyses = Histogram(
-            "liverank_analysis_seconds",
-            "Seconds that the program of an analysis ran, by outcome: finished, failed, cancelled",
-            ["graph", "program", "outcome"],
-            buckets=SECONDS,
-            registry=registry,
-        )
+        self.analyses = _updated(Histogram, "liverank_analysis_seconds", registry, buckets=SECONDS)
         self.stages = StageHistograms()
         registry.register(self.stages)
 
@@ -164,11 +252,8 @@ class StageHistograms(Collector):
         self._sums.pop(graph, None)
 
     def collect(self) -> Iterator[Metric]:
-        family = HistogramMetricFamily(
-            "liverank_stage_seconds",
-            "Seconds per batch by stage, as in its receipt",
-            labels=["graph", "stage"],
-        )
+        _, meaning, labels = METRICS["liverank_stage_seconds"]
+        family = HistogramMetricFamily("liverank_stage_seconds", meaning, labels=labels)
         bounds = [*map(floatToGoString, SECONDS), "+Inf"]
         for graph, counts in list(self._counts.items()):
             sums = self._sums.get(graph)
@@ -271,40 +356,22 @@ class _GraphState(Collector):
         ready = self._catalog.not_ready is None
         graphs = self._catalog.graphs() if ready else []
         stopped = self._catalog.stopped() if ready else {}
-        yield GaugeMetricFamily("liverank_ready", "1 once the graphs can be used", float(ready))
-        yield GaugeMetricFamily("liverank_graphs", "Number of graphs", len(graphs))
-        ended = GaugeMetricFamily(
-            "liverank_stopped",
-            "1 for a graph that is not served, or takes no more batches",
-            labels=["graph"],
-        )
+        yield _read(GaugeMetricFamily, "liverank_ready", float(ready))
+        yield _read(GaugeMetricFamily, "liverank_graphs", len(graphs))
+        ended = _read(GaugeMetricFamily, "liverank_stopped")
         for name in sorted({*stopped, *(graph.name for graph in graphs)}):
             ended.add_metric([name], float(name in stopped))
         yield ended
-        yield GaugeMetricFamily(
-            "liverank_receiving_bytes",
-            "Bytes of request bodies being received or parsed",
-            self._limit.receiving,
-        )
-        yield GaugeMetricFamily("liverank_exports", "Exports in progress", self._limit.exports)
-        for name, help_text, value in _GRAPH_GAUGES:
-            family = GaugeMetricFamily(name, help_text, labels=["graph"])
+        yield _read(GaugeMetricFamily, "liverank_receiving_bytes", self._limit.receiving)
+        yield _read(GaugeMetricFamily, "liverank_exports", self._limit.exports)
+        for name, value in _GRAPH_GAUGES.items():
+            family = _read(GaugeMetricFamily, name)
             for graph in graphs:
                 family.add_metric([graph.name], value(graph))
             yield family
-        refused = CounterMetricFamily(
-            "liverank_refused",
-            "Batches and computations refused because the queue was full",
-            labels=["graph", "kind"],
-        )
-        dropped = CounterMetricFamily(
-            "liverank_subscribers_dropped",
-            "Subscribers of changes dropped because they read too slowly",
-            labels=["graph"],
-        )
-        memory = GaugeMetricFamily(
-            "liverank_memory_bytes", "Memory of a graph by purpose", labels=["graph", "purpose"]
-        )
+        refused = _read(CounterMetricFamily, "liverank_refused")
+        dropped = _read(CounterMetricFamily, "liverank_subscribers_dropped")
+        memory = _read(GaugeMetricFamily, "liverank_memory_bytes")
         for graph in graphs:
             refused.add_metric([graph.name, "batch"], graph.pipeline.batches.refused)
             refused.add_metric([graph.name, "computation"], graph.pipeline.computations.refused)
@@ -319,17 +386,10 @@ class _GraphState(Collector):
 
 def _shard_families(graphs: Sequence[Graph]) -> Iterator[Metric]:
     """Of graphs in shards."""
-    each = ["graph", "shard"]
-    vertices = GaugeMetricFamily("liverank_shard_vertices", "Vertices of a shard", labels=each)
-    edges = GaugeMetricFamily(
-        "liverank_shard_edges", "Entries of the out-lists of a shard", labels=each
-    )
-    recovering = GaugeMetricFamily(
-        "liverank_recovering", "1 while a graph recovers from the loss of shards", labels=["graph"]
-    )
-    restarts = CounterMetricFamily(
-        "liverank_shard_restarts", "Times that the workers were started again", labels=["graph"]
-    )
+    vertices = _read(GaugeMetricFamily, "liverank_shard_vertices")
+    edges = _read(GaugeMetricFamily, "liverank_shard_edges")
+    recovering = _read(GaugeMetricFamily, "liverank_recovering")
+    restarts = _read(CounterMetricFamily, "liverank_shard_restarts")
     for graph in graphs:
         shards = graph.pipeline.shards
         for family, counts in ((vertices, shards.vertices), (edges, shards.edges)):
@@ -340,52 +400,20 @@ def _shard_families(graphs: Sequence[Graph]) -> Iterator[Metric]:
     yield from (vertices, edges, recovering, restarts)
 
 
-_GRAPH_GAUGES: tuple[tuple[str, str, Callable[[Graph], float]], ...] = (
-    (
-        "liverank_committed_version",
-        "Newest version on disk",
-        lambda graph: graph.pipeline.committed,
-    ),
-    ("liverank_version", "Published version", lambda graph: graph.pipeline.view.version),
-    ("liverank_revision", "Published revision", lambda graph: graph.pipeline.view.revision),
-    (
-        "liverank_error_bound",
-        "Proven upper bound on the L1 error of the published ranks",
-        lambda graph: graph.pipeline.view.error_bound,
-    ),
-    ("liverank_vertices", "Number of vertices", lambda graph: graph.pipeline.view.vertices),
-    ("liverank_graph_edges", "Number of edges", lambda graph: graph.pipeline.view.edges),
-    (
-        "liverank_expiry_delayed",
-        "1 while edges that are too old stay: the description of the graph says why",
-        lambda graph: float(graph.pipeline.expiry_delay is not None),
-    ),
-    (
-        "liverank_queue_batches",
-        "Batches waiting or in progress",
-        lambda graph: graph.pipeline.batches.jobs,
-    ),
-    (
-        "liverank_queue_bytes",
-        "Bytes held by these batches",
-        lambda graph: graph.pipeline.batches.bytes,
-    ),
-    (
-        "liverank_queue_computations",
-        "Personalized queries and recomputations waiting or in progress",
-        lambda graph: graph.pipeline.computations.jobs,
-    ),
-    (
-        "liverank_analyses",
-        "Analyses queued or running",
-        lambda graph: sum(one.is_unfinished for one in graph.all_analyses()),
-    ),
-    (
-        "liverank_subscribers",
-        "Subscribers of changes",
-        lambda graph: graph.pipeline.changes.subscribers,
-    ),
-)
+_GRAPH_GAUGES: dict[str, Callable[[Graph], float]] = {
+    "liverank_committed_version": lambda graph: graph.pipeline.committed,
+    "liverank_version": lambda graph: graph.pipeline.view.version,
+    "liverank_revision": lambda graph: graph.pipeline.view.revision,
+    "liverank_error_bound": lambda graph: graph.pipeline.view.error_bound,
+    "liverank_vertices": lambda graph: graph.pipeline.view.vertices,
+    "liverank_graph_edges": lambda graph: graph.pipeline.view.edges,
+    "liverank_expiry_delayed": lambda graph: float(graph.pipeline.expiry_delay is not None),
+    "liverank_queue_batches": lambda graph: graph.pipeline.batches.jobs,
+    "liverank_queue_bytes": lambda graph: graph.pipeline.batches.bytes,
+    "liverank_queue_computations": lambda graph: graph.pipeline.computations.jobs,
+    "liverank_analyses": lambda graph: sum(one.is_unfinished for one in graph.all_analyses()),
+    "liverank_subscribers": lambda graph: graph.pipeline.changes.subscribers,
+}
 
 
 class Metrics:
@@ -396,7 +424,7 @@ class Metrics:
         self._slow_batch_seconds = slow_batch_seconds
         self._batches = BatchMetrics(self._registry)
         self.http = HttpMetrics(self._registry)
-        build = Gauge("liverank_build_info", "Always 1", ["version"], registry=self._registry)
+        build = _updated(Gauge, "liverank_build_info", self._registry)
         build.labels(version).set(1)
         ProcessCollector(registry=self._registry)
 
