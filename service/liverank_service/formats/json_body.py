@@ -1,4 +1,6 @@
-"""Batches in JSON: edges as rows, which are pairs or have a weight and a time; or by column."""
+"""Batches in JSON: edges as rows, which are pairs or have a weight and a time; as objects; or by
+column.
+"""
 
 from __future__ import annotations
 
@@ -93,6 +95,9 @@ def decode_json(
     )
     objects = [document, *(edges for edges in document.values() if isinstance(edges, dict))]
     objects += given.values()
+    for name in ("insert", "delete"):
+        if isinstance(rows := document.get(name), list) and rows and isinstance(rows[0], dict):
+            objects += rows
     if may_have_more_members(body, sum(map(len, objects))):
         name = duplicate_member(body)
         if name is not None:
@@ -238,7 +243,7 @@ def _key_of(name: str, kind: KeyKind) -> str | int:
 
 
 def _edges(edges: object, kind: KeyKind, field: str, attributes: Attributes | None) -> Edges:
-    """An array of edges, or an object of columns. attributes: None for deletions."""
+    """An array of edges, or an object of columns. attributes: None if they have none."""
     if isinstance(edges, dict):
         return _edges_by_column(edges, kind, field, attributes)
     if not isinstance(edges, list):
@@ -246,6 +251,8 @@ def _edges(edges: object, kind: KeyKind, field: str, attributes: Attributes | No
         raise FormatError(field, None, f"expected {expected}, got {described(edges)}")
     if not edges:
         return Edges(EMPTY[kind], EMPTY[kind])
+    if isinstance(edges[0], dict):
+        return _edges_by_object(edges, kind, field, attributes)
     size = 2
     if (last := _last_attribute(edges[0])) is not None and attributes is not None:
         attributes.check(last, field, 0)
@@ -324,6 +331,35 @@ def _check_shape(edges: list[object], size: int, field: str, attributes: Attribu
         if isinstance(edge, list):
             got = f"{len(edge)} item{'s' if len(edge) != 1 else ''}"
         raise FormatError(field, index, f"expected {expected}, got {got}")
+
+
+def _edges_by_object(
+    edges: list[Any], kind: KeyKind, field: str, attributes: Attributes | None
+) -> Edges:
+    """All with the members of the first; a weight or time that is null in all is as if left out.
+    Errors name the edge, then the member.
+    """
+    names = edges[0].keys()
+    for end in ENDS:
+        if end not in names:
+            message = f"{end}: expected {EXPECTED_KEY[kind]}, got nothing"
+            raise FormatError(field, 0, message)
+    for index, edge in enumerate(edges):
+        if not isinstance(edge, dict) or edge.keys() != names:
+            got = described(edge)
+            if isinstance(edge, dict):
+                got += f" of {listed(list(edge))}"
+            message = f"expected an object of {listed(list(names))}{_AS_FIRST}, got {got}"
+            raise FormatError(field, index, message)
+    columns: dict[str, Any] = {name: [edge[name] for edge in edges] for name in names}
+    for name in {"weight", "time"} & names:
+        if all(value is None for value in columns[name]):
+            del columns[name]
+    try:
+        return _edges_by_column(columns, kind, field, attributes)
+    except FormatError as error:
+        name = error.field.removeprefix(f"{field}.")
+        raise FormatError(field, error.index or 0, f"{name}: {error.message}") from None
 
 
 def _edges_by_column(

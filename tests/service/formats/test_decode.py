@@ -67,6 +67,13 @@ def test_every_column_has_the_type_of_the_graphs_keys_even_when_empty(kind: KeyK
     assert {column.type for column in columns.keys.values()} == {ARROW_TYPES[kind]}
 
 
+def test_json_objects_become_columns() -> None:
+    edges = [{"source": 1, "target": -(2**63)}, {"target": 2**63 - 1, "source": 2}]
+    body = orjson.dumps({"insert": edges, "delete": edges[:1]})
+    expected = [[1, 2], [-(2**63), 2**63 - 1], [1], [-(2**63)], []]
+    assert lists(decode_batch(None, body, "integer")) == expected
+
+
 def test_json_by_column_is_accepted() -> None:
     body = b'{"insert": {"source": [1, -9223372036854775808], "target": [2, 9223372036854775807]}}'
     assert lists(decode_batch(None, body, "integer"))[:2] == [[1, -(2**63)], [2, 2**63 - 1]]
@@ -99,6 +106,15 @@ EXPECTED_INTEGER = "expected an integer from -2⁶³ to 2⁶³-1, got"
         ("string", '{"insert": {"source": ["a"], "target": []}}', "insert.target: expected 1 keys, as in source, got 0"),
         ("string", '{"insert": {"source": ["a"]}}', "insert.target: expected an array of keys, got nothing"),
         ("string", '{"insert": {"source": ["a", 1], "target": ["b", "c"]}}', f"insert.source[1]: {EXPECTED_STRING} the number 1"),
+        ("string", '{"insert": [{"source": "a", "target": "b"}, {"source": "a", "target": 1}]}', f"insert[1]: target: {EXPECTED_STRING} the number 1"),
+        ("string", '{"insert": [{"source": "a", "target": "b"}, {"source": "a"}]}', "insert[1]: expected an object of source and target, as in the first edge, got an object of source"),
+        ("string", '{"insert": [{"source": "a", "target": "b"}, ["a", "b"]]}', "insert[1]: expected an object of source and target, as in the first edge, got an array"),
+        ("string", '{"insert": [["a", "b"], {"source": "a", "target": "b"}]}', "insert[1]: expected a pair [source, target], got an object"),
+        ("string", '{"insert": [{"source": "a"}]}', f"insert[0]: target: {EXPECTED_STRING} nothing"),
+        ("string", '{"insert": [{}]}', f"insert[0]: source: {EXPECTED_STRING} nothing"),
+        ("string", '{"delete": [{"source": "a", "target": "b", "label": 1}]}', "delete[0]: label: unknown member; expected source and target"),
+        ("string", '{"insert": [{"source": "a", "target": "b", "weight": 1}]}', "insert[0]: weight: the graph is unweighted"),
+        ("string", '{"insert": [{"source": "a", "target": "b", "source": "c"}]}', "source: duplicate member"),
         ("string", '{"insert": {"sources": []}}', "insert.sources: unknown member; expected source and target"),
         ("string", '{"inserts": []}', "inserts: unknown member; expected insert, delete, vertices, remove, sets and replace"),
         ("string", "[]", "body: expected a JSON object, got an array"),

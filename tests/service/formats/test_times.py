@@ -46,6 +46,7 @@ WITH_DELETION: dict[str, pa.Array] = {
 BODIES = {
     "rows": (JSON, orjson.dumps({"insert": [(s, t, None, time) for s, t, time in ROWS], "delete": [["x", "y"]]})),
     "columns": (JSON, orjson.dumps({"insert": {"source": SOURCES, "target": TARGETS, "time": TIMES}, "delete": {"source": ["x"], "target": ["y"]}})),
+    "objects": (JSON, orjson.dumps({"insert": [{"source": s, "target": t, "weight": None, "time": time} for s, t, time in ROWS], "delete": [{"source": "x", "target": "y"}]})),
     "ndjson": (NDJSON, b"\n".join([*(orjson.dumps({"source": s, "target": t, "time": time}) for s, t, time in ROWS), b'{"source":"x","target":"y","operation":"delete"}'])),
     "csv": (CSV, b"time,source,target,operation\n1.5,a,b,insert\n1.7e9,b,c,insert\n,x,y,delete\n-3,a,c,insert\n"),
     "arrow": (ARROW, arrow_stream(**WITH_DELETION)),
@@ -173,6 +174,7 @@ EXPECTED = "expected a finite number, in Unix seconds"
         (JSON, b'{"insert": {"source":["a","b"],"target":["b","c"],"time":[1,"x"]}}', f'insert.time[1]: {EXPECTED}, got the string "x"'),
         (JSON, b'{"insert": {"source":["a","b"],"target":["b","c"],"time":[1]}}', "insert.time: expected 2 times, as many as keys in source, got 1"),
         (JSON, b'{"insert": {"source":["a"],"target":["b"],"time":3}}', "insert.time: expected an array of numbers, got the number 3"),
+        (JSON, b'{"insert": [{"source":"a","target":"b","time":1},{"source":"a","target":"b","time":"x"}]}', f'insert[1]: time: {EXPECTED}, got the string "x"'),
         (JSON, b'{"delete": {"source":["a"],"target":["b"],"time":[3]}}', "delete.time: unknown member; expected source and target"),
         (JSON, b'{"delete": [["a","b",null,1]]}', "delete[0]: expected a pair [source, target], got 4 items"),
         (NDJSON, b'{"source":"a","target":"b","time":1}\n{"source":"a","target":"b","time":"x"}', f'time[1]: {EXPECTED}, got the string "x"'),

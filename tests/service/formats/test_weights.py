@@ -38,6 +38,15 @@ BODIES = {
             }
         ),
     ),
+    "objects": (
+        JSON,
+        orjson.dumps(
+            {
+                "insert": [dict(zip(("target", "weight", "source"), (t, w, s), strict=True)) for s, t, w in ROWS],
+                "delete": [{"source": "x", "target": "y"}],
+            }
+        ),
+    ),
     "ndjson": (
         NDJSON,
         b"\n".join(

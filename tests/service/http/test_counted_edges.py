@@ -25,7 +25,7 @@ from tests.service.server import Server, ServerProcess, running, serving
 
 HALF_LIFE = 50.0
 ADD = {"on_conflict": "add"}
-FORMS = ("rows", "columns", "lines", "csv", "arrow", "parquet")
+FORMS = ("rows", "columns", "objects", "lines", "csv", "arrow", "parquet")
 
 Row = tuple[str, str, str, float | None, float | None]
 """Source, target, operation, weight (null: the whole edge) and, where weights decay, time."""
@@ -33,14 +33,16 @@ Row = tuple[str, str, str, float | None, float | None]
 
 def request_of(form: str, rows: list[Row], decays: bool) -> dict[str, Any]:
     names = ("source", "target", "operation", "weight", *["time"] * decays)
-    if form in ("rows", "columns"):
+    if form in ("rows", "columns", "objects"):
         document: dict[str, Any] = {}
         for operation in ("insert", "delete"):
             kept = [[*row[:2], *row[3 : 4 + decays]] for row in rows if row[2] == operation]
+            labels = [name for name in names if name != "operation"]
             if form == "columns":
                 columns = zip(*kept, strict=True) if kept else [[] for _ in names[1:]]
-                labels = [name for name in names if name != "operation"]
                 document[operation] = dict(zip(labels, columns, strict=True))
+            elif form == "objects":
+                document[operation] = [dict(zip(labels, row, strict=True)) for row in kept]
             else:
                 document[operation] = kept
         return {"json": document}
