@@ -130,6 +130,9 @@ class Problem(BaseModel):
     value: Any = Field(None, description="the value given")
     accepted: list[str] | None = Field(None, description="the values accepted")
     version: int | None = Field(None, description="the version of a rejected batch")
+    stored: str | None = Field(
+        None, description="of `source-position`: the position to continue from"
+    )
 
 
 TraceStep = model_of(responses.TraceStep, description=responses.TraceStep.__doc__)
