@@ -509,10 +509,11 @@ class Engine:
         form: Form = "accelerated",
         trace: bool = False,
         zeros: bool = False,
+        within: NDArray[np.integer[Any]] | None = None,
     ) -> Personalized:
         """PageRank of seeds, now: see PersonalizedQuery. Raises InvalidValue, OutOfMemory."""
         asked = (seeds, weights, k, method, target_error, target, damping, among, form, trace)
-        return self._answered([PersonalizedQuery(*asked, zeros)])[0]
+        return self._answered([PersonalizedQuery(*asked, zeros, within)])[0]
 
     def personalized_many(self, queries: Sequence[PersonalizedQuery]) -> list[Personalized]:
         """The answers in order; queries share passes over the graph. Raises as `personalized`.

@@ -376,6 +376,9 @@ class PersonalizedQuery:
     damping       α in (0, 1); None for the graph's own
     among         integer[a], ids: only these are answered and settled, while teleport and ranks
                   are those of the whole graph; None for all vertices
+    within        integer[w], ids, all seeds with a weight above 0 among them: the walk follows only
+                  the edges between these vertices, so that ranks are those of the subgraph that
+                  they induce, and others are not answered; None for all vertices
     form          ``accelerated``, or ``published``: by the algorithms of Wang et al. Then `target`
                   is ``error``
     trace         whether the answer says what each step did; such a query is solved alone
@@ -394,6 +397,7 @@ class PersonalizedQuery:
     form: Form = "accelerated"
     trace: bool = False
     zeros: bool = False
+    within: NDArray[np.integer[Any]] | None = None
 
 
 Refresh = Literal["batch", "read"] | float

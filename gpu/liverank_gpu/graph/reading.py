@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 
 from liverank_gpu.errors import InvalidValue
 from liverank_gpu.graph.dynamic_graph import DynamicGraph
-from liverank_gpu.graph.packed_csr import row_blocks, rows_of
+from liverank_gpu.graph.packed_csr import entries_of, row_blocks, rows_of
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.csr import Csr
 from liverank_gpu.operations.device import Array, DeviceOperations
+from liverank_gpu.types import EdgeBatch
 
 # Memory for copies of the device's arrays, made ready by the thread that wants the copies.
 
@@ -293,6 +294,48 @@ class EdgeReader:
     def _ids_of(self, columns: Array) -> NDArray[np.int64]:
         """The ids of rows, or of entries of lists."""
         return self._graph.permutation.ids_of(columns)
+
+
+# ---- the subgraph of some vertices ----
+
+_GATHERED = 1 << 22
+"""Entries of lists that are gathered at once, and at least a row."""
+
+
+def induced_subgraph(graph: DynamicGraph, vertices: NDArray[np.int64]) -> DynamicGraph:
+    """The graph of the edges between these vertices, which are 0, 1, … in it. Its edges are
+    directed: an undirected edge is two. Weights that decay are those of now but for a factor for
+    each row, which no probability depends on, and stay. The cost follows the out-lists of the
+    vertices.
+
+    vertices  int64[k], ids of vertices, distinct and ascending; at least one
+
+    Raises OutOfMemory.
+    """
+    backend, xp, csr = graph.backend, graph.backend.xp, graph.outgoing.csr
+    subgraph = DynamicGraph(backend, graph.dangling, weighted=graph.weighted)
+    purpose, count = f"the subgraph of {len(vertices):,} vertices", len(vertices)
+    rows = graph.permutation.positions_of(vertices).astype(np.int32)
+    order = xp.argsort(rows).astype(np.int32)
+    ascending = rows[order]
+    lengths = backend.device.to_host(csr.row_lengths[rows])
+    backend.device.require(purpose, 40 * min(int(lengths.sum(dtype=np.int64)), _GATHERED))
+    gathered: list[tuple[Array, ...]] = []
+    for block in row_blocks(lengths, _GATHERED):
+        numbers, neighbours, weights = entries_of(backend, csr, rows[block])
+        places = xp.minimum(xp.searchsorted(ascending, neighbours), count - 1)
+        inside = ascending[places] == neighbours
+        arcs = (numbers[inside] + block.start, order[places[inside]])
+        gathered.append(arcs if weights is None else (*arcs, weights[inside]))
+    if not graph.fixed_loops:
+        loop = graph.loop[rows]
+        loops = xp.flatnonzero(loop).astype(np.int32)
+        gathered.append((loops, loops, loop[loops]) if graph.weighted else (loops, loops))
+    sources, targets, *weighted = map(xp.concatenate, zip(*gathered, strict=True))
+    backend.device.require(purpose, subgraph.bytes_needed(len(sources), count))
+    weights = weighted[0] if weighted else None
+    subgraph.apply(EdgeBatch(sources, targets, vertices=count, weights=weights))
+    return subgraph
 
 
 def _captured_arrays(graph: DynamicGraph) -> dict[str, Array]:

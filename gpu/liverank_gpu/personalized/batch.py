@@ -11,6 +11,9 @@ what its sweeps do shows how much later trials may cost; a small one begins befo
 answer all queries but might be the slower way. A query leaves a block, and continues alone where
 the block has come, when the block would go on for hardly any other, or pushes took less for others.
 
+Queries that walk within a set are answered together on the subgraph that it induces, as those of a
+graph of their own.
+
 A batch runs in steps of at most about a sweep, so that the owner of the device can do something
 else between them, updates of the graph too. Answers that are taken together are of one graph: an
 update perturbs a single query, which continues, and restarts blocks and what was answered but not
@@ -23,24 +26,26 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from liverank_gpu.errors import UnknownVertex
+from liverank_gpu.graph.reading import induced_subgraph
 from liverank_gpu.operations.graph import GraphUpdate
 from liverank_gpu.personalized.block import Block, Column
 from liverank_gpu.personalized.forecast import DOUBT, LEAST_RECORDED, LOST_PART
+from liverank_gpu.personalized.iterate import WorkspacePool
 from liverank_gpu.personalized.published import PublishedQuery
-from liverank_gpu.personalized.query import Query, QueryContext
+from liverank_gpu.personalized.query import Query, QueryContext, no_deflation
 from liverank_gpu.personalized.resolve import (
     METHODS,
     PUBLISHED_METHODS,
     AnyQuery,
     ResolvedQuery,
-    checked_among,
+    checked_set,
     resolve,
 )
 from liverank_gpu.personalized.watched import Registration, Watched, require_watchable
@@ -119,7 +124,7 @@ class QueryBatch:
         self._queries = list(queries)
         # of queries that lost a seed
         self._lost: dict[int, UnknownVertex] = {}
-        self._running: Query | PublishedQuery | Block | None = None
+        self._running: _Running | None = None
         self._taken: set[int] = set()
         self._plan()
 
@@ -128,6 +133,11 @@ class QueryBatch:
         self._answers: dict[int, Personalized] = {}
         ended = self._taken | self._lost.keys()
         indices = [index for index in range(len(self._queries)) if index not in ended]
+        within: dict[bytes, list[int]] = {}
+        for index in indices:
+            vertices = self._queries[index].within
+            if vertices is not None:
+                within.setdefault(vertices.tobytes(), []).append(index)
         joint = [index for index in indices if Block.accepts(self._queries[index])]
         self._width = Block.size(self._graph, max(1, len(joint)))
         # queries of a block, if all of them go into blocks
@@ -141,8 +151,9 @@ class QueryBatch:
         in_block = partial(self._context.forecast.in_block, queries=self._sharing)
         self._record = _TrialRecord(in_block, map(self._kind, hybrid))
         self._for_blocks = [index for index in joint if index not in self._trials]
-        joining = set(self._for_blocks)
+        joining = {*self._for_blocks, *chain.from_iterable(within.values())}
         self._parts = [[index] for index in indices if index not in joining]
+        self._parts += within.values()
         self._end_trials()
         self._form_blocks()
 
@@ -237,8 +248,10 @@ class QueryBatch:
     def step(self) -> None:
         """Continues, by about a sweep's work at most. Raises OutOfMemory."""
         if self._running is None:
-            if len(self._parts[0]) > 1 and not Block.represents(self._context.vertices):
-                self._parts[:1] = [[index] for index in self._parts[0]]
+            part = self._parts[0]
+            block = len(part) > 1 and self._queries[part[0]].within is None
+            if block and not Block.represents(self._context.vertices):
+                self._parts[:1] = [[index] for index in part]
             self._running = self._begin(self._parts[0])
         part = self._parts[0]
         if not self._trial_ends(part[0], self._running):
@@ -248,6 +261,10 @@ class QueryBatch:
             if not self._running.done:
                 return
             alone = self._collect(part, self._running)
+        elif isinstance(self._running, _Within):
+            if not self._running.done:
+                return
+            self._answers |= zip(part, self._running.answers(), strict=True)
         elif self._running.done:
             self._answers[part[0]] = self._queries[part[0]].shown(self._running.answer())
             if part[0] in self._trials:
@@ -281,7 +298,7 @@ class QueryBatch:
                 self._suspended.pop(index, None)
         return alone
 
-    def _trial_ends(self, index: int, query: Query | PublishedQuery | Block) -> bool:
+    def _trial_ends(self, index: int, query: _Running) -> bool:
         """Whether the running query is on trial, without success, and joins a block now."""
         return index in self._trials and isinstance(query, Query) and query.pulling
 
@@ -320,8 +337,10 @@ class QueryBatch:
             self._trials.remove(index)
             self._for_blocks.append(index)
 
-    def _begin(self, part: Sequence[int]) -> Query | PublishedQuery | Block:
+    def _begin(self, part: Sequence[int]) -> _Running:
         queries = [self._queries[index] for index in part]
+        if queries[0].within is not None:
+            return _Within(self._context, queries, queries[0].within)
         if len(queries) > 1:
             return Block(self._context, queries, np.array(list(map(self._by_pushes, part))))
         if queries[0].form == "published":
@@ -422,6 +441,43 @@ class QueryBatch:
         self._running = None
 
 
+class _Within:
+    """Queries that walk within one set: a batch on the subgraph that it induces, which the first
+    step builds. It does not follow batches of edges: it begins again.
+    """
+
+    def __init__(
+        self, context: QueryContext, queries: Sequence[ResolvedQuery], within: NDArray[np.int64]
+    ) -> None:
+        self._context, self._queries, self._within = context, queries, within
+        self._batch: QueryBatch | None = None
+
+    @property
+    def done(self) -> bool:
+        return self._batch is not None and self._batch.done
+
+    def step(self) -> None:
+        """Raises OutOfMemory."""
+        if self._batch is not None:
+            self._batch.step()
+            return
+        subgraph = induced_subgraph(self._context.graph, self._within)
+        # its ranks are not known
+        context = QueryContext(WorkspacePool(subgraph), self._context.options, no_deflation)
+        self._batch = QueryBatch(context, [query.induced() for query in self._queries])
+
+    def answers(self) -> list[Personalized]:
+        """In the order of the queries, once it is done."""
+        assert self._batch is not None
+        return [
+            replace(answer, vertices=self._within[answer.vertices])
+            for answer in self._batch.answers()
+        ]
+
+
+_Running = Query | PublishedQuery | Block | _Within
+
+
 # ---- the personalized queries of one graph: those that run, and those that are watched ----
 
 
@@ -456,7 +512,7 @@ class Queries:
 
     def restrict(self, name: str, among: NDArray[np.integer[Any]]) -> None:
         """Changes the vertices that a watched query is among. Raises KeyError, InvalidValue."""
-        self.watched.restrict(name, checked_among(self.context.graph.ids, among))
+        self.watched.restrict(name, checked_set("among", self.context.graph.ids, among))
 
     def close(self, running: QueryBatch | Registration) -> None:
         """Ends what was begun, and takes its arrays back."""

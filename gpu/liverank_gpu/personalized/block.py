@@ -100,6 +100,7 @@ class Block:
         """Whether a block can answer the query."""
         return (
             query.form == "accelerated"
+            and query.within is None
             and not query.trace
             and query.method != "push"
             and query.target_error >= LEAST_TARGET

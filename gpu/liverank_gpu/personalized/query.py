@@ -101,12 +101,12 @@ class QueryContext:
         """The deflation trial of queries with these options. The image of the global ranks is known
         for the damping of the graph alone.
         """
-        source = self.source if options.damping == self.options.damping else _no_deflation
+        source = self.source if options.damping == self.options.damping else no_deflation
         return DeflationTrial(self.history, source, target_error)
 
 
-def _no_deflation(_: float) -> None:
-    return None
+def no_deflation(_: float) -> None:
+    """No direction is known."""
 
 
 class Query:

@@ -40,6 +40,10 @@ of its first k places, at the latest then.
 """
 
 
+_MOST_NAMED = 10
+"""The most seeds outside of `within` that an error names."""
+
+
 @dataclass(frozen=True, slots=True)
 class ResolvedQuery:
     """A personalized query whose seeds are known to the graph; see
@@ -47,6 +51,7 @@ class ResolvedQuery:
 
     options  the graph's, with the damping of the query
     among    int64[a], distinct, ascending; None for all vertices
+    within   int64[w], distinct, ascending, seeds and `among` among them; None for all vertices
     """
 
     seeds: Seeds
@@ -59,6 +64,7 @@ class ResolvedQuery:
     form: Form = "accelerated"
     trace: bool = False
     zeros: bool = False
+    within: NDArray[np.int64] | None = None
 
     kind: ClassVar[str] = "watched query"
     """What it is, if it is kept."""
@@ -73,9 +79,15 @@ class ResolvedQuery:
         vertices = ids_of("seeds", query.seeds)
         _require_vertices("seeds", vertices, ids)
         seeds = Seeds.of(ids.limit, vertices, query.weights)
-        among = None if query.among is None else checked_among(ids, query.among)
+        among = None if query.among is None else checked_set("among", ids, query.among)
+        within = None if query.within is None else checked_set("within", ids, query.within)
+        if within is not None:
+            outside = np.setdiff1d(seeds.vertices, within, assume_unique=True)
+            if len(outside):
+                raise InvalidValue("seeds", outside[:_MOST_NAMED].tolist(), "in `within`")
+            among = among if among is None else np.intersect1d(among, within, assume_unique=True)
         fields = (query.k, query.method, target_error, target, options, among)
-        return cls(seeds, *fields, query.form, query.trace, query.zeros)
+        return cls(seeds, *fields, query.form, query.trace, query.zeros, within)
 
     @staticmethod
     def checked_options(options: Options, query: PersonalizedQuery) -> tuple[Options, float]:
@@ -111,9 +123,19 @@ class ResolvedQuery:
         lost = self.seeds.vertices[np.isin(self.seeds.vertices, removed)]
         if len(lost):
             raise UnknownVertex("seeds", int(lost[0]), REMOVED)
-        if self.among is None:
-            return self
-        return replace(self, among=self.among[~np.isin(self.among, removed)])
+        among, within = (
+            None if some is None else some[~np.isin(some, removed)]
+            for some in (self.among, self.within)
+        )
+        return self if among is within is None else replace(self, among=among, within=within)
+
+    def induced(self) -> ResolvedQuery:
+        """The query of the subgraph that `within` induces, of which vertex i is within[i]."""
+        assert self.within is not None
+        places = np.searchsorted(self.within, self.seeds.vertices)
+        among = None if self.among is None else np.searchsorted(self.within, self.among)
+        seeds = Seeds(places, self.seeds.weights)
+        return replace(self, seeds=seeds, among=among, within=None)
 
     def places(self, ranks: Ranking) -> int:
         """How many of these places, best first, are answered: those of rank 0 unless `zeros`."""
@@ -256,12 +278,12 @@ def resolve(ids: VertexIds, options: Options, queries: Sequence[AnyQuery]) -> li
     return resolved
 
 
-def checked_among(ids: VertexIds, among: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
-    """int64[…], distinct, ascending. Raises InvalidValue, UnknownVertex."""
-    vertices: NDArray[np.int64] = ids_of("among", among)
+def checked_set(field: str, ids: VertexIds, some: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
+    """int64[…], distinct, ascending. Raises InvalidValue, UnknownVertex, which name the field."""
+    vertices: NDArray[np.int64] = ids_of(field, some)
     if len(vertices) == 0:
-        raise InvalidValue("among", [], "at least one vertex")
-    _require_vertices("among", vertices, ids)
+        raise InvalidValue(field, [], "at least one vertex")
+    _require_vertices(field, vertices, ids)
     # a named set is ascending already
     return vertices if (vertices[1:] > vertices[:-1]).all() else np.unique(vertices)
 

@@ -378,6 +378,9 @@ def require_watchable(query: PersonalizedQuery) -> None:
     ):
         if value != expected:
             raise InvalidValue(name, value, f"{expected!r} for a watched query")
+    if query.within is not None:
+        given = f"{len(query.within)} vertices"
+        raise InvalidValue("within", given, "left out for a watched query")
 
 
 def _purpose(name: str, asked: ResolvedQuery) -> str:

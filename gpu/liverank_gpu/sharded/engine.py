@@ -26,7 +26,7 @@ from liverank_gpu.pagerank.places import SettledTarget
 from liverank_gpu.pagerank.ranks import Ranks
 from liverank_gpu.pagerank.strategies import Solve, tell_unconverged
 from liverank_gpu.personalized.batch import QueryBatch
-from liverank_gpu.personalized.resolve import AnyQuery, ResolvedQuery, checked_among, resolve
+from liverank_gpu.personalized.resolve import AnyQuery, ResolvedQuery, checked_set, resolve
 from liverank_gpu.personalized.watched import Registration, require_watchable
 from liverank_gpu.programs.running import Programs
 from liverank_gpu.sharded.cluster import Cluster, started_workers
@@ -599,7 +599,13 @@ class ShardedEngine(Engine):
         return answered
 
     def resolve(self, queries: Sequence[AnyQuery]) -> list[ResolvedQuery]:
-        return resolve(self.ids, self.options, queries)
+        found = resolve(self.ids, self.options, queries)
+        for index, query in enumerate(found):
+            if query.within is not None:
+                field = "within" if len(found) == 1 else f"queries[{index}].within"
+                given = f"{len(query.within)} vertices"
+                raise InvalidValue(field, given, "left out for a graph in shards")
+        return found
 
     def register(self, name: str, query: PersonalizedQuery | ViewQuery) -> Registration:
         if isinstance(query, ViewQuery):
@@ -612,7 +618,7 @@ class ShardedEngine(Engine):
         self._watched.keep(registration)
 
     def restrict(self, name: str, among: NDArray[np.integer[Any]]) -> None:
-        self._watched.restrict(name, checked_among(self.ids, among))
+        self._watched.restrict(name, checked_set("among", self.ids, among))
 
     def unwatch(self, name: str) -> None:
         """See Engine.unwatch. Raises ShardLost."""

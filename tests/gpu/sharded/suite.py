@@ -60,6 +60,7 @@ LEFT_OUT = {
     "personalized/test_settled_set.py::test_a_block_ends_when": "changes parts of the engine",
     "personalized/test_ties.py::test_nothing_ties_without_memory": "changes parts of the engine",
     "personalized/test_views.py": "views",
+    "personalized/test_within.py": "walks within a set",
     "sharded": "shards, which start their own",
     "test_concurrent_use.py": "threads and forks of this process",
     "test_device_errors.py": "errors of an emulated device",

@@ -440,6 +440,11 @@ def test_what_cannot_be_asked_is_refused_by_name() -> None:
             engine.personalized_many([PersonalizedQuery(seeds), PersonalizedQuery(seeds, k=0)])
         with pytest.raises(InvalidValue, match="method: 'pushopt'"):
             engine.personalized(seeds, method="pushopt")
+        with pytest.raises(InvalidValue, match=r"within: '2 vertices' .* for a graph in shards"):
+            engine.personalized(seeds, within=np.array([0, 1]))
+        within = PersonalizedQuery(seeds, within=seeds)
+        with pytest.raises(InvalidValue, match=r"queries\[1\].within"):
+            engine.personalized_many([PersonalizedQuery(seeds), within])
         with pytest.raises(UnknownVertex, match=r"seeds\[0\]: 3"):
             engine.personalized(np.array([3]))
         engine.apply(EdgeBatch.of(remove=[1]))

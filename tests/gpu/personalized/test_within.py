@@ -1,0 +1,288 @@
+"""Personalized queries whose walk never leaves a set, on the subgraph that the set induces."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+from typing import get_args
+from unittest.mock import patch
+
+import networkx as nx
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from liverank_gpu import (
+    METHODS,
+    PUBLISHED_METHODS,
+    EdgeBatch,
+    Engine,
+    InvalidValue,
+    Options,
+    OutOfMemory,
+    Personalized,
+    PersonalizedQuery,
+    UnknownVertex,
+    verify,
+)
+from liverank_gpu.backends.cpu.device import CpuDevice
+from liverank_gpu.generate import rmat
+from liverank_gpu.graph import reading
+from liverank_gpu.graph.packed_csr import entries_of
+from liverank_gpu.operations.backend import Backend
+from liverank_gpu.personalized import batch
+from liverank_gpu.personalized.resolve import TARGETS
+from liverank_gpu.types import Form
+from tests.gpu.graphs import arc_weights_of, arcs_of, random_graph, some_weights
+
+KINDS = {
+    "directed": Options(),
+    "self-loop": Options(dangling="self-loop"),
+    "undirected": Options(directed=False),
+    "weighted": Options(weighted=True),
+    "weighted undirected": Options(weighted=True, directed=False),
+    "decaying": Options(half_life=60.0),
+}
+
+
+def _engine(seed: int, options: Options, backend: Backend) -> Engine:
+    """Some of whose vertices were removed."""
+    vertices, edges = random_graph(seed)
+    generator = np.random.default_rng(seed)
+    weights = some_weights(generator, len(edges)) if options.weighted else None
+    times = np.sort(1e9 + 600.0 * generator.random(len(edges))) if options.half_life else None
+    engine = Engine(options, backend)
+    columns = (edges[:, 0], edges[:, 1])
+    engine.apply(EdgeBatch(*columns, vertices=vertices, weights=weights, times=times))
+    engine.apply(EdgeBatch.of(remove=generator.integers(0, vertices, vertices // 10).tolist()))
+    engine.update()
+    return engine
+
+
+def _present(engine: Engine) -> NDArray[np.int64]:
+    return np.setdiff1d(np.arange(engine.id_limit), engine.free_ids())
+
+
+def _query(
+    generator: np.random.Generator, engine: Engine, within: NDArray[np.int64]
+) -> PersonalizedQuery:
+    """All vertices of the set, from weighted seeds in it."""
+    seeds = generator.choice(within, int(generator.integers(1, 4)))
+    weights = generator.integers(1, 4, len(seeds)).astype(np.float64)
+    k = max(1, engine.vertices)
+    return PersonalizedQuery(seeds, weights, k, target_error=1e-9, zeros=True, within=within)
+
+
+def _some(generator: np.random.Generator, engine: Engine) -> NDArray[np.int64]:
+    """Vertices, not in order, some of them twice."""
+    present = _present(engine)
+    return generator.choice(present, int(generator.integers(1, 2 * len(present) + 1)))
+
+
+def _exact(engine: Engine, query: PersonalizedQuery) -> NDArray[np.float64]:
+    """float64[id_limit], of the induced subgraph, by liverank_gpu.verify."""
+    assert query.within is not None
+    within = np.unique(query.within)
+    sources, targets = arcs_of(engine)
+    kept = np.isin(sources, within) & np.isin(targets, within)
+    teleport = np.bincount(query.seeds, query.weights, engine.id_limit)[within]
+    found, bound = verify.pagerank(
+        np.searchsorted(within, sources[kept]),
+        np.searchsorted(within, targets[kept]),
+        len(within),
+        query.damping or engine.options.damping,
+        engine.options.dangling,
+        teleport / teleport.sum(),
+        arc_weights_of(engine)[kept] if engine.options.weighted else None,
+    )
+    assert bound < 1e-11
+    exact = np.zeros(engine.id_limit)
+    exact[within] = found
+    return exact
+
+
+def _assert_right(engine: Engine, query: PersonalizedQuery, answer: Personalized) -> None:
+    """Within the bound; the settled places are right; no others are answered."""
+    exact, within = _exact(engine, query), np.unique(query.within)  # type: ignore[arg-type]
+    among = within if query.among is None else np.intersect1d(within, query.among)
+    assert np.isin(answer.vertices, among).all()
+    if query.zeros:
+        assert len(answer.vertices) == min(query.k, len(among))
+    found = np.zeros(engine.id_limit)
+    found[answer.vertices] = answer.ranks
+    off = np.abs(found - exact)[answer.vertices]
+    assert off.sum() <= answer.error_bound + 1e-11
+    if query.among is None and query.zeros and query.k >= len(within):
+        assert np.abs(found - exact).sum() <= answer.error_bound + 1e-11
+    proven = answer.vertices[: answer.settled]
+    others = exact[np.setdiff1d(among, proven)].max(initial=-1.0)
+    behind = np.maximum.accumulate(np.append(exact[proven], others)[::-1])[::-1][1:]
+    assert (exact[proven] > behind - 1e-13).all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_ranks_are_those_of_the_induced_subgraph(kind: str, backend: Backend, long: bool) -> None:
+    for seed in range(12 if backend.name == "cpu" else (4 if long else 2)):
+        generator = np.random.default_rng(seed)
+        engine = _engine(seed, KINDS[kind], backend)
+        for method in METHODS:
+            query = replace(_query(generator, engine, _some(generator, engine)), method=method)
+            answer = engine.personalized_many([query])[0]
+            assert answer.error_bound <= 1e-9 or answer.method == "push"
+            _assert_right(engine, query, answer)
+
+
+@pytest.mark.parametrize("directed", [True, False])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_ranks_are_those_of_networkx(directed: bool, weighted: bool, backend: Backend) -> None:
+    generator = np.random.default_rng(3)
+    engine = _engine(9, Options(directed=directed, weighted=weighted), backend)
+    graph = nx.DiGraph() if directed else nx.Graph()
+    graph.add_nodes_from(_present(engine).tolist())
+    columns = (*engine.edge_list(), engine.edge_weights())
+    graph.add_weighted_edges_from(zip(*(each.tolist() for each in columns), strict=True))
+    for _ in range(4):
+        query = _query(generator, engine, _some(generator, engine))
+        answer = engine.personalized_many([query])[0]
+        restarts = dict.fromkeys(query.seeds.tolist(), 0.0)
+        assert query.weights is not None
+        for seed, weight in zip(query.seeds.tolist(), query.weights.tolist(), strict=True):
+            restarts[seed] += weight
+        assert query.within is not None
+        subgraph = graph.subgraph(query.within.tolist())
+        exact = nx.pagerank(subgraph, 0.85, restarts, 2000, 1e-13 / len(subgraph))
+        found = zip(answer.vertices.tolist(), answer.ranks.tolist(), strict=True)
+        assert sum(abs(rank - exact[v]) for v, rank in found) <= answer.error_bound + 1e-10
+        assert set(answer.vertices.tolist()) == set(subgraph)
+
+
+@pytest.mark.parametrize("method", PUBLISHED_METHODS)
+def test_the_published_form_walks_within_a_set_too(method: str, backend: Backend) -> None:
+    generator = np.random.default_rng(5)
+    engine = _engine(7, Options(), backend)
+    query = _query(generator, engine, _some(generator, engine))
+    query = replace(query, form="published", method=method, target_error=1e-4)
+    answer = engine.personalized_many([query])[0]
+    assert answer.error_bound <= 1e-4
+    _assert_right(engine, query, answer)
+
+
+@pytest.mark.any_thread_order
+def test_queries_with_and_without_sets_are_answered_together(backend: Backend) -> None:
+    generator = np.random.default_rng(8)
+    engine = _engine(14, Options(weighted=True), backend)
+    sets = [_some(generator, engine) for _ in range(3)]
+    queries = []
+    for index in range(6 * backend.multivector.min_columns):
+        query = _query(generator, engine, sets[index % 3])
+        query = replace(query, method="pull", target_error=1e-6)
+        queries.append(replace(query, within=None) if index % 4 == 0 else query)
+    with patch.object(batch, "induced_subgraph", wraps=reading.induced_subgraph) as built:
+        answers = engine.personalized_many(queries)
+    assert built.call_count == 3  # those of one set share its subgraph
+    for query, answer in zip(queries, answers, strict=True):
+        everywhere = replace(query, within=_present(engine)) if query.within is None else query
+        assert answer.error_bound <= 1e-6
+        _assert_right(engine, everywhere, answer)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("zeros", [True, False])
+def test_among_still_filters_answers(target: str, zeros: bool, backend: Backend) -> None:
+    for seed in range(4 if backend.name == "cpu" else 1):
+        generator = np.random.default_rng(seed + 20)
+        engine = _engine(seed + 20, Options(), backend)
+        query = _query(generator, engine, _some(generator, engine))
+        query = replace(
+            query, among=_some(generator, engine), k=3, target=target, zeros=zeros, trace=True
+        )
+        answer = engine.personalized_many([query])[0]
+        _assert_right(engine, query, answer)
+        assert answer.trace is not None
+        assert zeros or (answer.ranks > 0.0).all()
+
+
+def test_a_set_without_edges_has_its_seeds_alone(backend: Backend) -> None:
+    engine = Engine(Options(), backend)
+    engine.apply(EdgeBatch.of([(0, 1), (1, 2), (2, 0), (3, 4)]))
+    within = np.array([0, 3])
+    answer = engine.personalized(np.array([3, 0]), np.array([3.0, 1.0]), within=within)
+    assert answer.vertices.tolist() == [3, 0]
+    np.testing.assert_allclose(answer.ranks, [0.75, 0.25], atol=answer.error_bound)
+    nothing = engine.personalized(np.array([3]), within=within, among=np.array([1]))
+    assert len(nothing.vertices) == 0
+
+
+def test_a_batch_between_steps_begins_the_queries_again(backend: Backend) -> None:
+    generator = np.random.default_rng(2)
+    for removes in (False, True):
+        engine = _engine(16, Options(), backend)
+        within = _some(generator, engine)
+        queries = [_query(generator, engine, within) for _ in range(2)]
+        queries[1] = replace(queries[1], within=None)
+        running = engine.submit(queries)
+        engine.step(running)
+        lost = np.setdiff1d(within, np.concatenate([query.seeds for query in queries]))[:3]
+        pairs = generator.integers(0, engine.id_limit, (20, 2))
+        edges = [(a, b) for a, b in pairs.tolist() if not {a, b} & set(lost.tolist())]
+        engine.apply(EdgeBatch.of(edges, remove=lost.tolist() if removes else ()))
+        while not running.done:
+            engine.step(running)
+        if removes:
+            assert len(lost)
+            queries = [replace(queries[0], within=np.setdiff1d(within, lost)), queries[1]]
+        queries[1] = replace(queries[1], within=_present(engine))
+        for query, answer in zip(queries, running.answers(), strict=True):
+            _assert_right(engine, query, answer)
+        engine.close(running)
+
+
+def test_what_cannot_be_asked_is_refused(backend: Backend) -> None:
+    engine = Engine(Options(), backend)
+    engine.apply(EdgeBatch.of([(0, 1), (1, 2), (2, 0), (3, 4)]))
+    seeds = np.array([2, 0, 4, 2])
+    with pytest.raises(InvalidValue, match="must be in `within`") as outside:
+        engine.personalized(seeds, within=np.array([0, 1]))
+    assert (outside.value.field, outside.value.value) == ("seeds", [2, 4])
+    # a weight of 0 is ignored there too
+    weights = np.array([0.0, 1.0, 0.0, 0.0])
+    assert engine.personalized(seeds, weights, within=np.array([0, 1])).settled
+    with pytest.raises(InvalidValue, match="within"):
+        engine.personalized(seeds, within=np.array([], np.int64))
+    with pytest.raises(UnknownVertex, match=r"within\[1\]"):
+        engine.personalized(seeds, within=np.array([0, 5]))
+    with pytest.raises(InvalidValue, match="left out for a watched query"):
+        engine.watch("w", PersonalizedQuery(np.array([0]), within=np.array([0, 1])))
+
+
+def test_a_subgraph_that_does_not_fit_is_refused_with_figures(backend: Backend) -> None:
+    if backend.name != "cpu":
+        pytest.skip("the memory of this backend is not counted alike")
+    engine = Engine(Options(), backend)
+    engine.apply(EdgeBatch(*rmat(16, 16, seed=1)))
+    query = PersonalizedQuery(np.array([0]), within=np.arange(engine.vertices))
+    with (
+        patch.object(CpuDevice, "memory_available", lambda _: 1 << 24),
+        pytest.raises(OutOfMemory, match="the subgraph of 65,536 vertices"),
+    ):
+        engine.personalized_many([query])
+    assert engine.personalized_many([query])[0].error_bound <= 1e-6
+
+
+def test_the_cost_follows_the_set(backend: Backend) -> None:
+    engine = Engine(Options(), backend)
+    engine.apply(EdgeBatch(*rmat(12, 16, seed=1)))
+    degrees = np.bincount(engine.edge_list()[0], minlength=engine.vertices)
+    within = np.flatnonzero(degrees == 1)[:50]
+    forms: tuple[Form, ...] = get_args(Form)
+    for method, form in product(METHODS, forms):
+        with (
+            patch.object(batch, "induced_subgraph", wraps=reading.induced_subgraph) as built,
+            patch("liverank_gpu.graph.reading.entries_of", wraps=entries_of) as gathered,
+        ):
+            engine.personalized(within[:1], method=method, form=form, within=within)
+        built.assert_called_once()
+        assert sum(len(call.args[2]) for call in gathered.call_args_list) == 50
+    subgraph = reading.induced_subgraph(engine.internals.graph, within)
+    assert subgraph.vertices == 50
+    assert subgraph.arcs <= 50
