@@ -244,7 +244,9 @@ class SolveKeywords(TypedDict, total=False):
 
 
 class PersonalizedQuery(Struct, frozen=True, omit_defaults=True):
-    """A personalized query. One to watch has the target `error`, no form and no trace."""
+    """A personalized query. One to watch has the target `error`, no form, no trace and no
+    `within`.
+    """
 
     seeds: Annotated[
         dict[Key, float], about("weight of each seed, scaled to sum 1; a weight of 0 is ignored")
@@ -305,6 +307,14 @@ class PersonalizedQuery(Struct, frozen=True, omit_defaults=True):
             help="Show vertices of rank 0 too, up to K",
         ),
     ] = False
+    within: Annotated[
+        str | list[Key] | None,
+        about(
+            "keys, or the name of a set, which has all seeds: the walk follows only the edges "
+            "between these vertices, and they alone are in the answer, with their ranks in this "
+            "part of the graph. `unknown` is for keys too"
+        ),
+    ] = None
 
 
 class QueryKeywords(TypedDict, total=False):
@@ -319,6 +329,7 @@ class QueryKeywords(TypedDict, total=False):
     form: Form | None
     trace: bool | None
     zeros: bool | None
+    within: str | None
 
 
 class RanksOptions(Struct, frozen=True):

@@ -51,7 +51,7 @@ class QueryCalls:
         self, graph: str, vertex: Key, k: int = 10, **options: Unpack[PersonalizedKeywords]
     ) -> Call[PersonalizedRanks]:
         """The k vertices of highest rank when every walk restarts at `vertex`; see
-        PersonalizedQuery. `among` is the name of a set.
+        PersonalizedQuery. `among` and `within` are names of sets.
         """
         path = path_of("graphs", graph, "personalized", vertex)
         return read(path, decoder(PersonalizedRanks), k=k, **query_of(**options))
@@ -75,7 +75,8 @@ class QueryCalls:
         seeds  a frame, as `send` reads them, or a mapping of columns: `seed` and, optionally,
                `weight` (1 if it is absent; those of repeats add up) and `query`, integers or
                strings that tell the seeds of several queries apart
-        The others are those of every query: see PersonalizedQuery. `among` is the name of a set.
+        The others are those of every query: see PersonalizedQuery. `among` and `within` are
+        names of sets.
         """
         return Call(
             method="POST",

@@ -122,6 +122,13 @@ class Tools:
         k: Count = 10,
         graph: Graph = None,
         among: Among = None,
+        within: Annotated[
+            str | None,
+            Field(
+                description="Name of a set of vertices, which has all seeds: walk only between "
+                "these vertices, as if the graph had no others."
+            ),
+        ] = None,
         damping: Annotated[
             float | None,
             Field(
@@ -156,6 +163,7 @@ class Tools:
             unknown="ignore" if ignore_unknown else "error",
             damping=damping,
             among=among,
+            within=within,
         )
         async with self._client(context) as client:
             found = await client.personalized_many(self._name(graph), [query])

@@ -91,8 +91,8 @@ class Settings(BaseSettings):
                              is smaller, summed over its queries; also vertices whose ranks or edges
                              it asks for. More are refused with 413
     max_places_in_progress   places in all answers being made or sent; more are refused with 503
-    max_query_keys           seeds and vertices of `among` of all queries of a request; more are
-                             refused with 413
+    max_query_keys           seeds and vertices of `among` and `within` of all queries of a request;
+                             more are refused with 413
     max_queue_batches        unfinished batches and computations of one graph; one more is refused
                              with 429
     max_queue_bytes          bytes that these batches hold; a single batch is always accepted

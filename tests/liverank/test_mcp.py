@@ -168,6 +168,11 @@ def test_related_includes_seeds_on_request_and_takes_a_list(endpoint: str) -> No
     assert vertices(found) == ["Ada"]
     found = answer(call(endpoint, "related", seeds=["Ada"], k=3, among="passages"))
     assert vertices(found) == ["passage/1", "passage/2"]
+    seeds = ["passage/1"]
+    found = answer(
+        call(endpoint, "related", seeds=seeds, k=9, within="passages", include_seeds=True)
+    )
+    assert vertices(found) == seeds  # no edge leads to another passage
 
 
 def test_related_names_the_unknown_seeds_that_it_ignored(endpoint: str) -> None:
@@ -244,6 +249,7 @@ def test_tools_are_described_and_writes_must_be_allowed(endpoint: str) -> None:
         ("related", {"seeds": {"Ada": -1}}, "greater than 0"),
         ("related", {"seeds": ["Ada"], "damping": 1.5}, "less than 1"),
         ("related", {"seeds": ["Ada"], "among": "none"}, "Unknown set"),
+        ("related", {"seeds": ["Ada"], "within": "passages"}, "in `within`"),
         ("related", {"seeds": ["Ada"] * 101}, "at most 100"),
         ("related", {"seeds": {f"v{n}": 1 for n in range(101)}}, "at most 100"),
         ("related", {"seeds": ["Ada"], "k": 101}, "less than or equal to 100"),

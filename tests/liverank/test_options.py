@@ -37,7 +37,7 @@ def test_the_keywords_are_those_of_the_table(table: Any, keywords: Any, others: 
     assert [*others, *hints] == [each.name for each in fields(table)]
     for member in fields(table):
         kind, said = options.described(member.type)
-        if member.name in (*others, "among"):  # the calls with keywords take names of sets
+        if member.name in (*others, "among", "within"):  # calls with keywords take names of sets
             continue
         if "enum" in (said.extra_json_schema or {}):
             (literal, none) = get_args(hints[member.name])

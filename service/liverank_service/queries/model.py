@@ -28,6 +28,12 @@ from liverank_service.vertex_keys import VertexKeys
 Members = Mapping[str, NDArray[np.int64]]
 """The ids of each set's vertices by its name, ascending. Never changed, only replaced."""
 
+Chosen = str | list[str | int]
+"""The name of a set, or keys."""
+
+_MOST_NAMED = 10
+"""The most seeds outside of `within` that an error names."""
+
 
 class Vertices(NamedTuple):
     """The vertices of a graph, in which the keys of a query are looked up.
@@ -51,7 +57,7 @@ class Vertices(NamedTuple):
 class QueryByIds(NamedTuple):
     """A query whose keys were looked up.
 
-    has_ranks  false if its seeds are all unknown, or if it is among no vertices
+    has_ranks  false if its seeds are all unknown, or if it is among or within no vertices
     ignored    keys of the unknown seeds that are left out
     """
 
@@ -112,18 +118,22 @@ class WatchedQuery(BaseModel):
     target_error: float | None = _member("target_error")
     unknown: Unknown = _member("unknown")
     damping: float | None = _member("damping")
-    among: str | list[str | int] | None = _member("among")
+    among: Chosen | None = _member("among")
     zeros: bool = _member("zeros")
 
     @property
     def listed_keys(self) -> int:
-        """Keys that it lists: seeds, and vertices of `among`."""
-        return len(self.seeds) + (len(self.among) if isinstance(self.among, list) else 0)
+        """Keys that it lists: seeds, and vertices of `among` and `within`."""
+        return len(self.seeds) + sum(len(each) for each in self._chosen if isinstance(each, list))
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the seeds, and about those of `among`."""
-        return self.seeds.nbytes + 16 * len(self.among or ())
+        """Bytes of the seeds, and about those of `among` and `within`."""
+        return self.seeds.nbytes + sum(16 * len(each) for each in self._chosen)
+
+    @property
+    def _chosen(self) -> list[Chosen]:
+        return [] if self.among is None else [self.among]
 
     def by_ids(
         self, vertices: Vertices, prefix: str = "", seeds_field: str = "seeds"
@@ -155,20 +165,29 @@ class WatchedQuery(BaseModel):
 
         Raises UnknownSet, UnknownVertex, InvalidValue, FormatError.
         """
-        if self.among is None:
-            return None
-        if isinstance(self.among, str):
-            if self.among not in vertices.sets:
-                raise UnknownSet(vertices.graph, self.among, field)
-            return vertices.sets[self.among]
-        if not self.among:
-            raise InvalidValue(field, [], "at least one vertex")
-        ids = vertices.ids_of(key_column(self.among, vertices.keys.kind, field))
-        known = ids >= 0
-        if self.unknown == "error" and not known.all():
-            index = int(np.flatnonzero(~known)[0])
-            raise UnknownVertex(vertices.graph, self.among[index], field, index)
-        return np.unique(ids[known])
+        return _chosen_ids(self.among, vertices, self.unknown, field)
+
+
+def _chosen_ids(
+    chosen: Chosen | None, vertices: Vertices, unknown: Unknown, field: str
+) -> NDArray[np.int64] | None:
+    """int64[…], ascending; None for all. Raises UnknownSet, UnknownVertex, InvalidValue,
+    FormatError.
+    """
+    if chosen is None:
+        return None
+    if isinstance(chosen, str):
+        if chosen not in vertices.sets:
+            raise UnknownSet(vertices.graph, chosen, field)
+        return vertices.sets[chosen]
+    if not chosen:
+        raise InvalidValue(field, [], "at least one vertex")
+    ids = vertices.ids_of(key_column(chosen, vertices.keys.kind, field))
+    known = ids >= 0
+    if unknown == "error" and not known.all():
+        index = int(np.flatnonzero(~known)[0])
+        raise UnknownVertex(vertices.graph, chosen[index], field, index)
+    return np.unique(ids[known])
 
 
 class KeyedQuery(WatchedQuery):
@@ -178,10 +197,27 @@ class KeyedQuery(WatchedQuery):
     form: Form = _member("form")
     trace: bool = _member("trace")
     target: str = _member("target")
+    within: Chosen | None = _member("within")
+
+    @property
+    def _chosen(self) -> list[Chosen]:
+        return [*super()._chosen, *([] if self.within is None else [self.within])]
 
     def by_ids(
         self, vertices: Vertices, prefix: str = "", seeds_field: str = "seeds"
     ) -> QueryByIds:
         found = super().by_ids(vertices, prefix, seeds_field)
-        query = replace(found.query, target=self.target, form=self.form, trace=self.trace)
-        return found._replace(query=query)
+        within = _chosen_ids(self.within, vertices, self.unknown, f"{prefix}within")
+        query: PersonalizedQuery = replace(
+            found.query, target=self.target, form=self.form, trace=self.trace, within=within
+        )
+        if within is None:
+            return found._replace(query=query)
+        assert query.weights is not None
+        outside = ~np.isin(query.seeds, within) & (query.weights > 0.0)
+        if outside.any():
+            named = query.seeds[outside][:_MOST_NAMED].astype(np.int64)
+            keys = vertices.keys.keys(named).to_pylist()
+            value = keys if len(self.seeds) > 1 else keys[0]
+            raise InvalidValue(f"{prefix}{seeds_field}", value, "in `within`")
+        return found._replace(query=query, has_ranks=found.has_ranks and len(within) > 0)

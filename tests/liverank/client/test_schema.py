@@ -41,7 +41,18 @@ ARGUMENTS: dict[str, Any] = {
     "delete": [("a", "b")],
     "queries": [
         PersonalizedQuery(
-            {"a": 1.0}, 3, "push", 0.1, "settled-top-k", "ignore", 0.5, "s", "published", True, True
+            {"a": 1.0},
+            3,
+            "push",
+            0.1,
+            "settled-top-k",
+            "ignore",
+            0.5,
+            "s",
+            "published",
+            True,
+            True,
+            "s",
         )
     ],
     "query": PersonalizedQuery(
@@ -103,6 +114,7 @@ ARGUMENTS: dict[str, Any] = {
     "wait": 2.0,
     "order": "smallest",
     "zeros": True,
+    "within": "s",
     "view": "w",
     "teleport": "uniform",
     "refresh": "read",
@@ -130,6 +142,7 @@ SHORTHANDS = {
 OF_TABLES = {
     *("k", "method", "target_error", "target", "unknown", "damping", "among", "form", "trace"),
     "zeros",
+    "within",
 }
 WITHOUT = {
     "remove": {"on_conflict"},

@@ -31,6 +31,13 @@ def test_sets_are_changed_with_batches_and_read(server: Server) -> None:
         assert answer.ignored == ["nobody"]
         alone = client.personalized("with-sets", "a", 5, damping=0.5, among="mine")
         assert set(alone.to_dict()) == {"b"}  # walks from the seed never reach the other
+        inside = client.personalized("with-sets", "b", 5, within="mine")
+        assert set(inside.to_dict()) == {"b"}
+        table = client.personalized_table("with-sets", {"seed": ["b"]}, 5, within="mine")
+        assert table.to_arrow()["vertex"].to_pylist() == ["b"]
+        listed = PersonalizedQuery({"a": 1}, within=["b", "a"])
+        (answer,) = client.personalized_many("with-sets", [listed]).answers
+        assert set(answer.to_dict()) == {"a", "b"}
         nothing = client.personalized("with-sets", "nobody", unknown="ignore")
         assert (nothing.ranks, nothing.ignored) == ([], ["nobody"])
         watched = client.watch("with-sets", "a's", PersonalizedQuery({"a": 1}, k=2))

@@ -320,6 +320,10 @@ def test_several_seeds_have_weights_behind_the_last_equals_sign(
         assert answer["ignored"] == (["nobody"] if len(seeds) > 1 else [])
     code, table, _ = run("ppr", "b", "nobody=3", *options, *server[:-1])
     assert (code, table.splitlines()[-2]) == (0, "unknown: nobody")
+    answer = json.loads(run("ppr", "a", "--within", "chosen", *server)[1])
+    assert [entry["vertex"] for entry in answer["ranks"]] == ["a"]
+    code, _, error = run("ppr", "b", "--within", "chosen", *server)
+    assert (code, "in `within`" in error) == (1, True)
     published = ("--form", "published", "--method", "pushopt", "--trace")
     answer = json.loads(run("ppr", "b", *published, *server)[1])
     assert [step["mode"] for step in answer["trace"]["steps"]] == ["pushopt"] * answer["iterations"]

@@ -432,6 +432,74 @@ def test_vertices_of_rank_zero_are_left_out_unless_they_are_asked_for(server: Se
     wait_for(lambda: len(server.http.get(f"{path}/watched/short").json()["ranks"]) == 5)
 
 
+def test_a_walk_stays_within_a_set(server: Server) -> None:
+    path = server.new_graph()
+    edges = [["a", "b"], ["b", "c"], ["c", "a"], ["b", "x"], ["x", "a"], ["x", "y"], ["d", "a"]]
+    server.http.post(f"{path}/batches", json={"insert": edges}).raise_for_status()
+    members = {"vertices": ["a", "b", "c", "d"]}
+    server.http.put(f"{path}/sets/mine", json=members).raise_for_status()
+    graph = nx.DiGraph(edges).subgraph(["a", "b", "c", "d"])
+    exact = nx.pagerank(graph, 0.85, {"b": 3, "c": 1}, 1000, 1e-14)
+
+    def assert_right(answer: dict[str, Any], vertices: list[str]) -> None:
+        found = {place["vertex"]: place["rank"] for place in answer["ranks"]}
+        assert sorted(found) == vertices
+        assert sum(abs(rank - exact[v]) for v, rank in found.items()) <= answer["error_bound"]
+
+    body: dict[str, Any] = {"seeds": {"b": 3, "c": 1}}
+    forms: list[dict[str, Any]] = [
+        {"within": "mine"},
+        {"within": ["d", "c", "b", "a"]},
+        {"within": ["c", "b", "a", "nobody"], "unknown": "ignore", "form": "published"},
+        {"within": "mine", "zeros": True},
+        {"within": "mine", "among": ["c", "x", "d"]},
+    ]
+    queries = [body | {"target_error": 1e-9} | form for form in forms]
+    answers = server.http.post(f"{path}/personalized", json={"queries": queries}).json()["answers"]
+    for answer in answers[:3]:
+        assert_right(answer, ["a", "b", "c"])
+    assert_right(answers[3], ["a", "b", "c", "d"])
+    assert_right(answers[4], ["c"])
+    single = server.http.get(f"{path}/personalized/b", params={"within": "mine", "k": 2})
+    everywhere = server.http.get(f"{path}/personalized/b", params={"k": 2})
+    assert [place["vertex"] for place in single.json()["ranks"]] == ["b", "c"]
+    assert single.json()["ranks"] != everywhere.json()["ranks"]
+    assert single.json()["version"] == everywhere.json()["version"]
+
+    # a batch that changes the set changes the walk
+    batch = {"sets": {"mine": {"add": ["x"]}}}
+    server.http.post(f"{path}/batches", json=batch).raise_for_status()
+    found = server.http.get(f"{path}/personalized/b", params={"within": "mine"}).json()
+    assert {place["vertex"] for place in found["ranks"]} == {"a", "b", "c", "x"}
+
+
+def test_what_a_walk_cannot_stay_within_is_refused(server: Server) -> None:
+    path = server.new_graph()
+    batch = {"insert": [["a", "b"], ["c", "d"]]}
+    server.http.post(f"{path}/batches", json=batch).raise_for_status()
+    server.http.put(f"{path}/sets/mine", json={"vertices": ["a", "b"]}).raise_for_status()
+
+    def refused(status: int, field: str, query: dict[str, Any]) -> Any:
+        first = {"seeds": {"a": 1}}
+        body = {"queries": [first, query]}
+        document = problem(server.http.post(f"{path}/personalized", json=body), status)
+        assert document["field"] == f"queries[1].{field}"
+        return document
+
+    document = refused(422, "seeds", {"seeds": {"d": 1, "a": 1, "c": 2}, "within": "mine"})
+    assert document["value"] == ["d", "c"]
+    assert "in `within`" in document["detail"]
+    refused(422, "seeds", {"seeds": {"d": 1}, "within": "mine", "unknown": "ignore"})
+    refused(404, "within", {"seeds": {"a": 1}, "within": "none"})
+    refused(404, "within", {"seeds": {"a": 1}, "within": ["a", "nobody"]})
+    refused(422, "within", {"seeds": {"a": 1}, "within": []})
+    single = server.http.get(f"{path}/personalized/d", params={"within": "mine"})
+    document = problem(single, 422)
+    assert (document["field"], document["value"]) == ("vertex", "d")
+    watched = server.http.put(f"{path}/watched/w", json={"seeds": {"a": 1}, "within": "mine"})
+    assert problem(watched, 422)["field"] == "within"
+
+
 def test_an_answer_says_why_another_was_refused() -> None:
     places = Personalized(np.array([0]), np.array([1.0]), 0.5, 1, "pull", 9)
     assert "refused" not in answer_document(pa.array([7]), places, [])

@@ -87,10 +87,11 @@ BODIES: list[tuple[str, str, dict[str, Any], int, str, str]] = [
     ("POST", "personalized", queries(1, k=MAX_K + 1), 422, "invalid-value", f"at most {MAX_K}"),
     ("POST", "personalized", queries(MAX_QUERIES + 1), 422, "invalid-value", f"{MAX_QUERIES}"),
     ("POST", "personalized", queries(1, trace=True), 413, TOO_LARGE, "queries: 1,010 places"),
-    # keys: queries × (seeds + among)
+    # keys: queries × (seeds + among + within)
     ("POST", "personalized", queries(1, seeds=seeds(101)), 413, TOO_LARGE, "queries: 101 seeds"),
     ("POST", "personalized", queries(3, seeds=seeds(40), k=1), 413, TOO_LARGE, "queries: 120 "),
     ("POST", "personalized", queries(2, among=MANY, k=1), 413, TOO_LARGE, "queries: 122 seeds and"),
+    ("POST", "personalized", queries(2, within=MANY, k=1), 413, TOO_LARGE, "queries: 122 seeds and"),
     ("POST", "personalized", queries(1, seeds=seeds(200_000)), 413, TOO_LARGE, "body: 199,999"),
     ("PUT", "watched/w", {"seeds": seeds(101)}, 413, TOO_LARGE, "seeds: 101 seeds"),
     ("PUT", "watched/w", {"seeds": SEED, "among": MANY * 2}, 413, TOO_LARGE, "seeds: 121 seeds"),

@@ -171,6 +171,10 @@ class _Wanted:
     among: Annotated[
         str | None, typer.Option(metavar="SET", help="Show only the vertices of this named set.")
     ] = None
+    within: Annotated[
+        str | None,
+        typer.Option(metavar="SET", help="Walk only between the vertices of this named set."),
+    ] = None
     ignore_unknown: Annotated[
         bool, typer.Option("--ignore-unknown", help="Leave out seeds that are no vertices.")
     ] = False
@@ -189,7 +193,7 @@ def ppr(
     wanted: _Wanted,
     query: Annotated[
         dict[str, Any],
-        Of(PersonalizedQuery, without=("seeds", "k", "target", "unknown", "among")),
+        Of(PersonalizedQuery, without=("seeds", "k", "target", "unknown", "among", "within")),
     ],
     server: Server,
     output: RanksFile,
@@ -203,6 +207,8 @@ def ppr(
 
     if wanted.among is not None:
         query["among"] = wanted.among
+    if wanted.within is not None:
+        query["within"] = wanted.within
     if target := settled_target(wanted.settled, wanted.settled_set):
         query["target"] = target
     if wanted.ignore_unknown:

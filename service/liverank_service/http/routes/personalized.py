@@ -61,11 +61,16 @@ _TRACE_PLACES = 1_000
 
 _METHOD = "one of " + ", ".join(PUBLISHED_METHODS) + "; `pushopt` of the published form"
 _AMONG = "name of a set: only its vertices are in the answer, with their ranks in the whole graph"
+_WITHIN = (
+    "name of a set: the walk follows only the edges between its vertices, and they alone are in "
+    "the answer, with their ranks in this part of the graph"
+)
 _IN_QUERY: dict[str, dict[str, Any] | None] = {
     "seeds": None,
     "method": {"description": _METHOD},
     "target": {"description": "one of " + ", ".join(TARGETS)},
     "among": {"description": _AMONG, "kind": str | None},
+    "within": {"description": _WITHIN, "kind": str | None},
 }
 _OF_VERTEX = _IN_QUERY | {
     "k": {"description": "number of places; fewer in a smaller graph"},
@@ -176,7 +181,7 @@ def _places(query: WatchedQuery, view: View) -> int:
 def check_keys(count: int, limit: int, field: str) -> None:
     """Raises RequestTooLarge if queries list too many keys."""
     if count > limit:
-        raise RequestTooLarge(field, count, limit, "seeds and vertices of `among`")
+        raise RequestTooLarge(field, count, limit, "seeds and vertices of `among` and `within`")
 
 
 def _members(parsed: PersonalizedRequest) -> int:
