@@ -359,7 +359,12 @@ class ViewOptions(Struct, frozen=True):
         about("the graph's if omitted", help="Default: the graph's", **_BELOW_ONE),
     ] = None
     direction: Annotated[
-        ViewDirection, about("`forward`: along edges", enum=list(get_args(ViewDirection)))
+        ViewDirection,
+        about(
+            "`forward`: walks follow edges; `reversed`: they follow them backwards, by the weights "
+            "of in-edges. Not in a graph with a `half_life`",
+            enum=list(get_args(ViewDirection)),
+        ),
     ] = "forward"
     target_error: Annotated[
         float | None, about("L1 error to reach; the graph's if omitted", **_L1_ERROR)

@@ -321,14 +321,18 @@ class Engine:
         if not self._group.divided:
             self.check_memory(batch.operations, batch.vertices)
             # before programs copy the graph, which they do where there is room beside the batch
-            self._iterate.reserve(max(self._graph.vertices, batch.vertices))
+            self._reserve(max(self._graph.vertices, batch.vertices))
         self.programs.prepare(batch)
-        update = self._graph.apply(batch, reserve=self._iterate.reserve)
+        update = self._graph.apply(batch, reserve=self._reserve)
         self._unfollowed = update
         self._touched.add(update)
         if not self._group.divided:
             self._follow()
         return update
+
+    def _reserve(self, vertices: int) -> None:
+        self._iterate.reserve(vertices)
+        self._views.reserve(vertices)
 
     def _follow(self) -> None:
         """Has ranks, queries and programs follow the last batch."""
@@ -341,6 +345,7 @@ class Engine:
                     raise
                 # the batch stands; the next solve computes the residual, in arrays that it has
                 self._iterate.invalidate()
+            self._views.turn(update)
             self._queries.perturb(update)
             self._views.perturb(update)
             self.programs.follow(update)
@@ -585,7 +590,7 @@ class Engine:
             if isinstance(query, PersonalizedQuery):
                 return self._queries.register(name, query)
             asked = ResolvedView.of_view(self._graph.ids, self.options, query)
-            registration = Registration(self._queries.context, name, asked)
+            registration = Registration(self._views.context(asked), name, asked)
             self._queries.running.append(registration)
             return registration
 
@@ -621,8 +626,9 @@ class Engine:
 
     def put_view(self, name: str, view: ViewQuery) -> None:
         """Ranks all vertices for a teleport distribution of its own, and keeps these ranks fresh
-        from now on. A view of this name goes on from where it is, unless its damping is another.
-        Raises InvalidValue, and OutOfMemory if its vectors would not fit; then nothing changes.
+        from now on. A view of this name goes on from where it is, unless its damping or its
+        direction is another. Raises InvalidValue, and OutOfMemory if its vectors would not fit;
+        then nothing changes.
         """
         with self._owned():
             if not self.change_view(name, view):
@@ -630,8 +636,8 @@ class Engine:
 
     def change_view(self, name: str, view: ViewQuery) -> bool:
         """Gives a view other seeds, another target or another refresh, which its next refresh or
-        read follows. False, and nothing is done, if there is none of this name and damping. Raises
-        InvalidValue.
+        read follows. False, and nothing is done, if there is none of this name, damping and
+        direction. Raises InvalidValue.
         """
         with self._owned():
             asked = ResolvedView.of_view(self._graph.ids, self.options, view)

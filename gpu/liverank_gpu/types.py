@@ -400,6 +400,9 @@ class PersonalizedQuery:
     within: NDArray[np.integer[Any]] | None = None
 
 
+ViewDirection = Literal["forward", "reversed"]
+"""Whether a view walks along the edges or against them."""
+
 Refresh = Literal["batch", "read"] | float
 """When a view is brought to its target: see ViewQuery."""
 
@@ -418,6 +421,9 @@ class ViewQuery:
                   of seconds, finite and above 0: by both, but no sooner than so long after it last
                   met its target. Its bound is of the graph as it is in any case; where it has
                   reached 2, which proves nothing, the view is solved at once
+    direction     ``forward``; or ``reversed``, which walks edges from their targets to their
+                  sources, with probabilities by the weights of in-edges. Not of a graph whose
+                  weights decay
     """
 
     seeds: NDArray[np.integer[Any]] | None
@@ -425,6 +431,7 @@ class ViewQuery:
     target_error: float | None = None
     damping: float | None = None
     refresh: Refresh = "batch"
+    direction: ViewDirection = "forward"
 
 
 @dataclass(frozen=True, slots=True)

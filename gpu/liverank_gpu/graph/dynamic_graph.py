@@ -13,6 +13,7 @@ loop in a row.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -424,3 +425,152 @@ class DynamicGraph:
         held = held_bytes(self.outgoing, self.incoming, vertices)
         held |= {"vertex order": order, "scratch": self._workspaces.nbytes}
         return held | self.in_pages.memory()
+
+
+# ---- a graph whose edges are walked backwards ----
+
+
+class ReversedGraph:
+    """A graph for walks against the direction of its edges, as the iterates of queries read it (see
+    liverank_gpu.pagerank.iterate.RankedGraph): the lists are those of the graph, in each other's
+    place. Beside them it takes the in-degrees, or the strengths of in-lists: 4 or 8 bytes a vertex,
+    which every batch brings up to date where it changed an in-list.
+
+    graph  a directed one. Its weights do not decay: those of an in-list would have the scales of
+           their sources
+    """
+
+    def __init__(self, graph: DynamicGraph) -> None:
+        """Raises OutOfMemory."""
+        self.graph, self.backend = graph, graph.backend
+        self.weighted, self.fixed_loops = graph.weighted, graph.fixed_loops
+        self._degree = self.backend.device.allocate("vertices", 0, strength_dtype(self.weighted))
+        self.reserve(graph.vertices)
+        self._count_all()
+
+    def reserve(self, vertices: int) -> None:
+        """Makes room for `vertices`, by a quarter more if it must grow. Raises OutOfMemory."""
+        known = len(self._degree)
+        if vertices > known:
+            room = max(vertices, known + known // 4)
+            grown = self.backend.device.allocate("vertices", room, self._degree.dtype.type)
+            grown[:known] = self._degree
+            # a new vertex has the policy's loop and nothing else
+            grown[known:] = 1 if self.fixed_loops else 0
+            self._degree = grown
+
+    def _count_all(self) -> None:
+        csr, loop = self.graph.incoming.csr, self.graph.loop
+        if self.weighted:
+            self.backend.rebuild.sum_weights(csr, None, loop, self.degree)
+        else:
+            self.backend.xp.add(csr.row_lengths, loop, out=self.degree)
+
+    def follow(self, update: GraphUpdate) -> GraphUpdate:
+        """Follows a batch that the graph has followed, for which room has been reserved. Returns
+        what it did to the reversed graph.
+        """
+        if update.changes is not None:
+            try:
+                return self._turned(update, update.changes)
+            except MemoryError:
+                update = replace(update, changes=None)
+        self._count_all()
+        return update
+
+    def _turned(self, update: GraphUpdate, changes: EdgeChanges) -> GraphUpdate:
+        graph, xp = self.graph, self.backend.xp
+        ends = (changes.removed_targets, changes.added_targets)
+        sources = xp.unique(xp.concatenate(ends)).astype(np.int32)
+        before = self._degree[sources]
+        csr = graph.incoming.csr
+        if self.weighted:
+            self.backend.rebuild.sum_weights(csr, sources, graph.loop, self.degree)
+        else:
+            self._degree[sources] = csr.row_lengths[sources] + graph.loop[sources]
+        # kernels look added edges up
+        keys = changes.added_targets.astype(np.int64) << 32 | changes.added_sources
+        order = xp.argsort(keys)
+        weights = changes.added_weights
+        turned = EdgeChanges(
+            sources,
+            before,
+            changes.removed_targets,
+            changes.removed_sources,
+            changes.added_targets[order],
+            changes.added_sources[order],
+            changes.removed_weights,
+            None if weights is None else weights[order],
+        )
+        targets = changes.removed_sources
+        return replace(update, sources=sources, removed_targets=targets, changes=turned)
+
+    @property
+    def vertices(self) -> int:
+        return self.graph.vertices
+
+    @property
+    def columns(self) -> int:
+        return self.graph.vertices
+
+    @property
+    def arcs(self) -> int:
+        return self.graph.arcs
+
+    @property
+    def connected(self) -> int:
+        return self.graph.connected
+
+    @property
+    def ids(self) -> VertexIds:
+        return self.graph.ids
+
+    @property
+    def permutation(self) -> VertexPermutation:
+        return self.graph.permutation
+
+    @property
+    def free(self) -> Array:
+        return self.graph.free
+
+    @property
+    def loop(self) -> Array:
+        return self.graph.loop
+
+    @property
+    def degree(self) -> Array:
+        return self._degree[: self.graph.vertices]
+
+    @property
+    def outgoing(self) -> PackedCsr:
+        return self.graph.incoming
+
+    @property
+    def incoming(self) -> PackedCsr:
+        return self.graph.outgoing
+
+    @property
+    def view(self) -> GraphView:
+        """The reversed graph as kernels read it, until the next batch."""
+        lists = (self.outgoing.csr, self.incoming.csr)
+        return GraphView(
+            self.vertices, self.arcs, *lists, self.loop, self.degree, self.incoming.longest
+        )
+
+    def sweep_view(self, largest_sum: float, of_query: bool = False) -> GraphView:  # noqa: ARG002
+        """`view`: pages are made of the graph's own in-lists alone."""
+        return self.view
+
+    def in_rows(self) -> Rows:
+        return self.incoming.partition()
+
+    def total(self, values: Array) -> float:
+        return self.graph.total(values)
+
+    def count(self, found: int) -> int:
+        return self.graph.count(found)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that it holds beside the graph."""
+        return int(self._degree.nbytes)

@@ -33,6 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from liverank_gpu.errors import UnknownVertex
+from liverank_gpu.graph.dynamic_graph import DynamicGraph
 from liverank_gpu.graph.reading import induced_subgraph
 from liverank_gpu.operations.graph import GraphUpdate
 from liverank_gpu.personalized.block import Block, Column
@@ -461,7 +462,9 @@ class _Within:
         if self._batch is not None:
             self._batch.step()
             return
-        subgraph = induced_subgraph(self._context.graph, self._within)
+        graph = self._context.graph
+        assert isinstance(graph, DynamicGraph)
+        subgraph = induced_subgraph(graph, self._within)
         # its ranks are not known
         context = QueryContext(WorkspacePool(subgraph), self._context.options, no_deflation)
         self._batch = QueryBatch(context, [query.induced() for query in self._queries])

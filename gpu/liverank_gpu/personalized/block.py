@@ -17,13 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from liverank_gpu.errors import OutOfMemory
-from liverank_gpu.graph.dynamic_graph import DynamicGraph
 from liverank_gpu.graph.vertices import NO_IDS
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.select import TopK
 from liverank_gpu.operations.sweeps import AddCompensated, SweepMany, SweepResult
 from liverank_gpu.pagerank.certificate import Certificate, StallRule, gather_roundoff
-from liverank_gpu.pagerank.iterate import Deflation, transition_error
+from liverank_gpu.pagerank.iterate import Deflation, RankedGraph, transition_error
 from liverank_gpu.pagerank.places import CHECK, BoundedPlaces, GraphVertices, ProvenPlaces, without
 from liverank_gpu.personalized.certified_top_k import ties_of
 from liverank_gpu.personalized.forecast import first_bound
@@ -119,12 +118,12 @@ class Block:
         return vertices.sums([float(len(strengths) - inside.sum())]) == [0.0]
 
     @staticmethod
-    def size(graph: DynamicGraph, wanted: int) -> int:
+    def size(graph: RankedGraph, wanted: int) -> int:
         """How many of `wanted` queries one block takes."""
         return min(wanted, graph.backend.multivector.column_count(wanted))
 
     @staticmethod
-    def bytes_needed(graph: DynamicGraph, queries: int) -> int:
+    def bytes_needed(graph: RankedGraph, queries: int) -> int:
         """Bytes that a block takes on the device."""
         multivector = graph.backend.multivector
         columns = multivector.column_count(queries)

@@ -14,9 +14,8 @@ from math import ceil
 import numpy as np
 from numpy.typing import NDArray
 
-from liverank_gpu.graph.dynamic_graph import DynamicGraph
 from liverank_gpu.operations.residual import PushResult
-from liverank_gpu.pagerank.iterate import Deflation
+from liverank_gpu.pagerank.iterate import Deflation, RankedGraph
 from liverank_gpu.types import Ranking
 
 _PACE, _FAST_PACE, _FASTEST_PACE = 2.0, 4.0, 8.0
@@ -53,7 +52,7 @@ class Forecast:
     spent  by all of them so far, in counted work
     """
 
-    def __init__(self, graph: DynamicGraph) -> None:
+    def __init__(self, graph: RankedGraph) -> None:
         self.graph = graph
         self._costs = graph.backend.costs.queries
         self._pace = _PACE

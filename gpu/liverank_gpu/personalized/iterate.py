@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from liverank_gpu.errors import InvalidValue
-from liverank_gpu.graph.dynamic_graph import DynamicGraph
 from liverank_gpu.graph.vertices import looked_up
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.residual import PushResult, ResidualDelta, Scatter
@@ -20,6 +19,7 @@ from liverank_gpu.pagerank.iterate import (
     ContributionBuffers,
     Deflation,
     Iterate,
+    RankedGraph,
     Workspace,
     candidate_room,
     transition_error,
@@ -107,7 +107,7 @@ class WorkspacePool:
     over n.
     """
 
-    def __init__(self, graph: DynamicGraph) -> None:
+    def __init__(self, graph: RankedGraph) -> None:
         self.graph = graph
         self._free: list[Workspace] = []
         self._buffers: ContributionBuffers | None = None
@@ -188,7 +188,7 @@ class PersonalizedIterate(Iterate):
 
     def __init__(
         self,
-        graph: DynamicGraph,
+        graph: RankedGraph,
         workspace: Workspace,
         options: Options,
         seeds: Seeds,

@@ -80,6 +80,7 @@ class QueryContext:
     vertices   of the graph; where it is a shard, those that it owns
     history    what deflation trials have shown
     forecast   what queries will cost
+    turned     what the batch that is being followed did, where the graph is a reversed one
     """
 
     def __init__(
@@ -90,12 +91,13 @@ class QueryContext:
         vertices: GraphVertices | None = None,
     ) -> None:
         self.pool = pool
-        self.graph = pool.graph
         self.vertices = vertices or GraphVertices(pool.graph)
+        self.graph = self.vertices.graph
         self.options = options
         self.source = source
         self.history = DeflationHistory()
-        self.forecast = Forecast(pool.graph)
+        self.forecast = Forecast(self.graph)
+        self.turned: GraphUpdate | None = None
 
     def trial(self, options: Options, target_error: float) -> DeflationTrial:
         """The deflation trial of queries with these options. The image of the global ranks is known

@@ -22,6 +22,7 @@ from liverank_gpu.types import (
     PersonalizedQuery,
     Ranking,
     Refresh,
+    ViewDirection,
     ViewQuery,
 )
 
@@ -174,11 +175,13 @@ class ResolvedQuery:
 class ResolvedView(ResolvedQuery):
     """A view: see liverank_gpu.types.ViewQuery. It has no places, and loses seeds that are removed.
 
-    uniform  whether its seeds are all vertices
+    uniform   whether its seeds are all vertices
+    reversed  whether it walks against the edges; never where they have no direction
     """
 
     refresh: Refresh = "batch"
     uniform: bool = False
+    reversed: bool = False
 
     kind: ClassVar[str] = "view"
 
@@ -188,6 +191,7 @@ class ResolvedView(ResolvedQuery):
         query = PersonalizedQuery(NO_IDS, target_error=view.target_error, damping=view.damping)
         ResolvedQuery.checked_options(options, query)
         _checked_refresh(view.refresh)
+        _is_reversed(options, view.direction)
 
     @classmethod
     def of_view(cls, ids: VertexIds, options: Options, view: ViewQuery) -> ResolvedView:
@@ -216,6 +220,7 @@ class ResolvedView(ResolvedQuery):
             None,
             refresh=refresh,
             uniform=uniform,
+            reversed=_is_reversed(options, view.direction),
         )
 
     def after(self, removed: NDArray[np.int64]) -> ResolvedView:
@@ -246,6 +251,15 @@ def all_of(ids: VertexIds) -> NDArray[np.int64]:
     """int64[count], ascending: all vertices."""
     each = np.arange(ids.limit)
     return each[~ids.is_free(each)] if ids.free_count else each
+
+
+def _is_reversed(options: Options, direction: Any) -> bool:
+    """Whether a view of this direction walks against the edges. Raises InvalidValue."""
+    if direction not in get_args(ViewDirection):
+        raise InvalidValue("direction", direction, "'forward' or 'reversed'")
+    if direction == "reversed" and options.half_life is not None:
+        raise InvalidValue("direction", direction, "'forward' where weights decay")
+    return direction == "reversed" and options.directed
 
 
 def _checked_refresh(refresh: Any) -> Refresh:

@@ -4,22 +4,30 @@ A view is a watched query (liverank_gpu.personalized.watched) that publishes all
 largest entries. Other seeds are another right-hand side: r changes at the vertices whose part of it
 is another, and the view is solved from where it is. So the residual is always that of the graph and
 the seeds as they are, and so is the bound that it proves, solved or not.
+
+A reversed view is a view of the graph with its directions in each other's place
+(liverank_gpu.graph.dynamic_graph.ReversedGraph), which follows the batches as the reversed graph
+sees them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Literal
+from weakref import ref
 
 import numpy as np
 
+from liverank_gpu.graph.dynamic_graph import DynamicGraph, ReversedGraph
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.graph import GraphUpdate
+from liverank_gpu.pagerank.places import GraphVertices
 from liverank_gpu.pagerank.ranks import Ranks
-from liverank_gpu.personalized.query import Query
+from liverank_gpu.personalized.query import Query, QueryContext, no_deflation
 from liverank_gpu.personalized.resolve import ResolvedQuery, ResolvedView
-from liverank_gpu.personalized.watched import Entry, Watched, to_solve
+from liverank_gpu.personalized.watched import Entry, Registration, Watched, to_solve
 from liverank_gpu.types import LARGEST_ERROR
 
 
@@ -44,8 +52,8 @@ class _View(Entry):
         return np.inf if self.query is None else self.query.iterate.error_bound
 
 
-class Views(Watched):
-    """The views of one graph, by name."""
+class _ViewsOfGraph(Watched):
+    """The views that walk one graph, by name."""
 
     _entries: dict[str, _View]  # type: ignore[assignment]  # only these are kept
 
@@ -54,11 +62,14 @@ class Views(Watched):
 
     def change(self, name: str, asked: ResolvedView) -> bool:
         """Gives a view other seeds, another target or another way to be refreshed, which the next
-        refresh follows. Whether it can: there is one, of the same damping, and it has not lost its
-        seeds.
+        refresh follows. Whether it can: there is one, of the same damping and direction, and it has
+        not lost its seeds.
         """
         entry = self._entries.get(name)
         if entry is None or entry.query is None or entry.asked.options != asked.options:
+            return False
+        assert isinstance(entry.asked, ResolvedView)
+        if entry.asked.reversed != asked.reversed:
             return False
         entry.asked, entry.lost_seeds = asked, False
         return True
@@ -165,3 +176,105 @@ class Views(Watched):
         """Bytes that iterates and published ranks hold on the device."""
         ranks = [entry.ranks for entry in self._entries.values() if entry.ranks is not None]
         return super().nbytes + sum(each.nbytes for each in ranks)
+
+
+class Views:
+    """The views of one graph, by name: those that walk along its edges, and those against them."""
+
+    def __init__(self, context: QueryContext) -> None:
+        self._context = context
+        self._forward = _ViewsOfGraph(context)
+        self._reversed: _ViewsOfGraph | None = None
+        # known as long as it has a view, or the first solve of one
+        self._reversed_context: Callable[[], QueryContext | None] = lambda: None
+
+    def context(self, asked: ResolvedView) -> QueryContext:
+        """Where the view is solved. Raises OutOfMemory."""
+        if not asked.reversed:
+            return self._context
+        context = self._reversed_context()
+        if context is None:
+            before, graph = self._context, self._context.graph
+            assert isinstance(graph, DynamicGraph)
+            # the global ranks are no direction there
+            vertices = GraphVertices(ReversedGraph(graph))
+            context = QueryContext(before.pool, before.options, no_deflation, vertices)
+            self._reversed_context = ref(context)
+        return context
+
+    def _of(self, name: str) -> _ViewsOfGraph:
+        """Those that have a view of this name, if any have."""
+        found = self._reversed
+        return found if found is not None and name in found.names else self._forward
+
+    @property
+    def names(self) -> list[str]:
+        return [*self._forward.names, *(self._reversed.names if self._reversed else ())]
+
+    def keep(self, registration: Registration) -> None:
+        """Keeps a solved view, in place of another of the same name."""
+        self.remove(registration.name)
+        kept, asked = self._forward, registration.asked
+        assert isinstance(asked, ResolvedView)
+        if asked.reversed:
+            kept = self._reversed = self._reversed or _ViewsOfGraph(registration.context)
+        kept.keep(registration)
+
+    def remove(self, name: str) -> None:
+        """Forgets a view, if there is one of this name."""
+        self._of(name).remove(name)
+        if not self._reversed:
+            self._reversed = None
+
+    def change(self, name: str, asked: ResolvedView) -> bool:
+        """See _ViewsOfGraph.change. A view of another direction cannot follow."""
+        return self._of(name).change(name, asked)
+
+    def lost_seeds(self, name: str) -> bool:
+        """Whether seeds were removed since the view was given them. Raises KeyError."""
+        return self._of(name).lost_seeds(name)
+
+    def reserve(self, vertices: int) -> None:
+        """Makes room for the reversed graph after a batch. Raises OutOfMemory."""
+        context = self._reversed_context()
+        if context is not None:
+            assert isinstance(context.graph, ReversedGraph)
+            context.graph.reserve(vertices)
+
+    def turn(self, update: GraphUpdate) -> None:
+        """Has the reversed graph follow a batch, before anything that walks it."""
+        context = self._reversed_context()
+        if context is not None:
+            assert isinstance(context.graph, ReversedGraph)
+            context.turned = context.graph.follow(update)
+
+    def perturb(self, update: GraphUpdate) -> None:
+        """Makes every residual that of the graph after a batch, when all else has followed it."""
+        self._forward.perturb(update)
+        context = self._reversed_context()
+        if context is None:
+            return
+        assert context.turned is not None
+        if self._reversed is not None:
+            self._reversed.perturb(context.turned)
+        context.turned = None
+
+    def refresh(self) -> None:
+        """Solves the views whose `refresh` says so, and renews the bounds of all."""
+        self._forward.refresh()
+        if self._reversed is not None:
+            self._reversed.refresh()
+
+    def ranks(self, name: str, *, solve: bool = True) -> Ranks:
+        """See _ViewsOfGraph.ranks."""
+        return self._of(name).ranks(name, solve=solve)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that iterates, published ranks and a reversed graph hold on the device."""
+        context = self._reversed_context()
+        held = self._forward.nbytes + (self._reversed.nbytes if self._reversed else 0)
+        if context is None:
+            return held
+        assert isinstance(context.graph, ReversedGraph)
+        return held + context.graph.nbytes

@@ -68,6 +68,7 @@ class Registration:
     """The first solve of a query that is to be watched: `step` until `done`, then `Watched.keep`;
     `close` in any case. A batch between two steps perturbs it, and it continues.
 
+    context   of the queries of its graph
     updates   how many batches of edges came since it began
     restarts  0: none made it start again
     """
@@ -82,7 +83,7 @@ class Registration:
         self.name = name
         self.asked = asked
         self.updates = self.restarts = 0
-        self._context = context
+        self.context = context
         self._query: Query | None = None
         self._lost: UnknownVertex | None = None
 
@@ -102,11 +103,12 @@ class Registration:
         if self._lost:
             raise self._lost
         if self._query is None:
-            self._query = _begin(self._context, self.asked)
+            self._query = _begin(self.context, self.asked)
         self._query.step()
 
     def perturb(self, update: GraphUpdate) -> None:
         """Follows a batch of edges."""
+        update = self.context.turned or update
         self.updates += 1
         try:
             asked, before = self.asked.after(update.removed), self.asked.seeds
@@ -124,7 +126,7 @@ class Registration:
         try:
             running.perturb(update)
         except MemoryError:
-            if self._context.vertices.divided:
+            if self.context.vertices.divided:
                 raise  # which ends the call in all processes
             # the update stands; the caller gets the error when the query starts again
             self.close()

@@ -169,10 +169,11 @@ def view_table(views: Iterable[ViewInfo]) -> Table:
     table = Table("view", "teleport", "damping", "refresh", "target", "error bound", box=None)
     for view in views:
         of = {"set": f"set {view.set}", "weights": f"{view.weights or 0:,} weights"}
+        against = ", reversed" if view.direction == "reversed" else ""
         refresh = view.refresh if isinstance(view.refresh, str) else f"{view.refresh:g} s"
         table.add_row(
             Text(printable(view.name)),
-            Text(printable(of.get(view.teleport, view.teleport))),
+            Text(printable(of.get(view.teleport, view.teleport) + against)),
             f"{view.damping:g}",
             refresh,
             f"{view.target_error:.1e}",

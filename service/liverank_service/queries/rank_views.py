@@ -103,8 +103,6 @@ class ViewRequest(BaseModel):
 
         Raises UnknownVertex, UnknownSet, InvalidValue and FormatError.
         """
-        if self.direction != "forward":
-            raise InvalidValue("direction", self.direction, "'forward', the only one so far")
         teleport, weights, ignored = self.teleport, None, list[Any]()
         if teleport.weights is not None:
             found = seeds_by_ids(teleport.weights, vertices, self.unknown, "teleport.weights")
@@ -116,7 +114,8 @@ class ViewRequest(BaseModel):
             seeds = set_by_ids(vertices, teleport.set)
             has_ranks = len(seeds) > 0
         refresh: Any = self.refresh  # the engine checks it
-        view = ViewQuery(seeds, weights, self.target_error, self.damping, refresh)
+        direction: Any = self.direction  # and this
+        view = ViewQuery(seeds, weights, self.target_error, self.damping, refresh, direction)
         return QueryByIds(view, has_ranks, ignored)
 
 

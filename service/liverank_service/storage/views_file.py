@@ -2,10 +2,11 @@
 
 GRAPH/views.json  {"format": 1, "views": {name: {"teleport": "uniform" | {"set": NAME} |
                   {"weights": [[key, weight], …]}, "damping", "target_error", "refresh",
-                  "unknown"}}}
+                  "unknown", "direction"}}}
 
-It holds views without ranks: after a restart each is solved again. It is replaced atomically, as
-watched.json is. A graph without views has no such file.
+"direction" is missing where it is "forward". It holds views without ranks: after a restart each
+is solved again. It is replaced atomically, as watched.json is. A graph without views has no such
+file.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from liverank.choices import Refresh, Unknown
+from liverank.choices import Refresh, Unknown, ViewDirection
 from liverank_service.queries.rank_views import Teleport, ViewRequest
 from liverank_service.storage.files import replace_file
 from liverank_service.storage.json_file import read_validated
@@ -57,6 +58,7 @@ class _StoredView(BaseModel):
     target_error: Annotated[float, Field(gt=0.0, le=2.0)] | None
     refresh: Refresh | Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
     unknown: Unknown
+    direction: ViewDirection = "forward"
 
     @property
     def weights(self) -> list[tuple[StoredKey, float]]:
@@ -104,11 +106,15 @@ def write_views(path: Path, requests: Mapping[str, ViewRequest], kind: KeyKind) 
     views = {
         name: {
             "teleport": _stored(request.teleport, kind),
-            **request.model_dump(exclude={"teleport", "direction"}),
+            **request.model_dump(exclude={"teleport"} | _left_out(request)),
         }
         for name, request in requests.items()
     }
     replace_file(path, json.dumps({"format": FORMAT, "views": views}).encode())
+
+
+def _left_out(request: ViewRequest) -> set[str]:
+    return {"direction"} if request.direction == "forward" else set()
 
 
 def _stored(teleport: Teleport, kind: KeyKind) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import get_args
 from unittest.mock import patch
 
 import networkx as nx
@@ -24,11 +25,12 @@ from liverank_gpu import (
 from liverank_gpu.backends import backend_named
 from liverank_gpu.backends.cpu.device import CpuDevice
 from liverank_gpu.generate import rmat
+from liverank_gpu.graph.dynamic_graph import ReversedGraph
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.sweeps import Sweep
 from liverank_gpu.personalized import views as views_module
 from liverank_gpu.personalized.iterate import PersonalizedIterate
-from liverank_gpu.types import Ranking
+from liverank_gpu.types import Ranking, ViewDirection
 from tests.gpu.graphs import (
     FAMILIES,
     Model,
@@ -55,8 +57,8 @@ _SLACK = 1e-12
 
 
 def _exact(engine: Engine, view: ViewQuery) -> Ranking:
-    """float64[id_limit] by power iteration: x = αPᵀx + (α·D(x) + 1-α)·s, D(x) the sum of x over the
-    vertices without out-edges.
+    """float64[id_limit] by power iteration, along the edges or against them: x = αPᵀx + (α·D(x) +
+    1-α)·s, D(x) the sum of x over the vertices without out-edges.
     """
     limit, present = engine.id_limit, np.ones(engine.id_limit, np.bool_)
     present[engine.free_ids()] = False
@@ -68,7 +70,7 @@ def _exact(engine: Engine, view: ViewQuery) -> Ranking:
     matrix = sparse.csr_array((weights, arcs_of(engine)), shape=(limit, limit)).tolil()
     if engine.options.dangling == "self-loop":
         matrix.setdiag(1.0)
-    matrix = matrix.tocsr()
+    matrix = matrix.tocsr() if view.direction == "forward" else matrix.T.tocsr()
     sums = matrix.sum(axis=1)
     dangles = sums == 0.0
     steps = matrix.T.tocsr()
@@ -135,6 +137,11 @@ def test_views_stay_within_their_bounds(kind: str, backend: Backend, long: bool)
         "many": ViewQuery(np.arange(50), None, 1e-7, refresh=1e9),
         "uniform": ViewQuery(None, None, 1e-6, 0.7),
     }
+    if not engine.options.half_life:
+        views |= {
+            "against": ViewQuery(seeds, np.array([1.0, 2.0, 3.0]), 1e-5, direction="reversed"),
+            "all against": ViewQuery(None, None, 1e-6, refresh="read", direction="reversed"),
+        }
     for name, view in views.items():
         engine.put_view(name, view)
     count = 12 if is_slow(backend) or backend.name == "reference" else (500 if long else 50)
@@ -163,7 +170,7 @@ def _assert_read(engine: Engine, name: str, view: ViewQuery) -> None:
         # all seeds were removed, and came back as other vertices
         engine.put_view(name, view)
         ranks = engine.view(name, solve=False)
-    held = engine._views._entries[name].asked.seeds
+    held = engine._views._of(name)._entries[name].asked.seeds
     if view.seeds is not None:
         view = replace(view, seeds=held.vertices, weights=held.weights)
     _assert_within_bound(engine, view, ranks)
@@ -191,10 +198,12 @@ def test_ranks_are_those_of_networkx(name: str, backend: Backend) -> None:
     for view, restarts in (
         (ViewQuery(*given, 1e-10), weights),
         (ViewQuery(None, None, 1e-10, 0.6), None),
+        (ViewQuery(*given, 1e-10, direction="reversed"), weights),
+        (ViewQuery(None, None, 1e-10, 0.6, direction="reversed"), None),
     ):
         engine.put_view("v", view)
         exact = nx.pagerank(
-            graph,
+            graph if view.direction == "forward" else graph.reverse(),
             view.damping or 0.85,
             restarts,
             dangling=restarts,
@@ -262,6 +271,54 @@ def test_a_view_becomes_another(backend: Backend) -> None:
     other = replace(one, damping=0.4)
     engine.put_view("v", other)
     _assert_within_bound(engine, other, engine.view("v"))
+
+
+def test_a_view_turns_around(backend: Backend) -> None:
+    """It is solved anew, and the reversed graph is kept while a view walks it, or will."""
+    engine = engine_of(FAMILIES["karate club"](), backend)
+    bytes_before = engine.memory()["personalized"]
+    views = [
+        ViewQuery(np.array([3, 8]), None, 1e-8, direction=direction)
+        for direction in get_args(ViewDirection)
+    ]
+    for view in [*views, *views]:
+        engine.put_view("v", view)
+        assert engine.views == ["v"]
+        assert engine.view("v").error_bound <= 1e-8
+        _assert_within_bound(engine, view, engine.view("v"))
+    engine.remove_view("v")
+    registration = engine.register("v", views[1])
+    engine.step(registration)
+    for batch in (EdgeBatch.of([(3, 40), (40, 8)]), EdgeBatch.of(delete=[(3, 40)])):
+        engine.apply(batch)
+        while not registration.done:
+            engine.step(registration)
+    engine.keep(registration)
+    engine.close(registration)
+    engine.apply(EdgeBatch.of([(8, 40), (3, 50)]))
+    engine.refresh_views()
+    _assert_within_bound(engine, views[1], engine.view("v"))
+    del registration
+    engine.remove_view("v")
+    assert engine.memory()["personalized"] <= bytes_before + engine._queries.context.pool.nbytes
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_reversed_graph_follows_without_memory(weighted: bool) -> None:
+    """It counts again, and its views are solved from nothing."""
+    backend = backend_named("cpu")
+    generator = np.random.default_rng(1)
+    engine = Engine(Options(weighted=weighted), backend)
+    engine.apply(_batch(generator, engine, 0.0))
+    view = ViewQuery(None, None, 1e-9, direction="reversed")
+    engine.put_view("v", view)
+    for _ in range(3):
+        with patch.object(ReversedGraph, "_turned", side_effect=MemoryError):
+            engine.apply(_batch(generator, engine, 0.0))
+        _assert_within_bound(engine, view, engine.view("v", solve=False))
+        engine.apply(_batch(generator, engine, 0.0))
+        assert engine.view("v").error_bound <= 1e-9
+        _assert_within_bound(engine, view, engine.view("v"))
 
 
 def test_when_a_view_is_solved(backend: Backend) -> None:
@@ -371,9 +428,14 @@ def test_what_cannot_be_a_view() -> None:
         (ViewQuery(one, refresh=float("nan")), "refresh: nan"),
         (ViewQuery(one, refresh="hourly"), "refresh: 'hourly'"),  # type: ignore[arg-type]
         (ViewQuery(one, refresh=True), "refresh: True"),
+        (ViewQuery(one, direction="in"), "direction: 'in'"),  # type: ignore[arg-type]
     ):
         with pytest.raises(InvalidValue, match=error):
             engine.put_view("mine", view)
+    decaying = Engine(Options(half_life=1.0), backend_named("cpu"))
+    decaying.apply(EdgeBatch(vertices=3))
+    with pytest.raises(InvalidValue, match=r"direction: 'reversed' .* where weights decay"):
+        decaying.put_view("mine", ViewQuery(one, direction="reversed"))
     memory = patch.object(CpuDevice, "memory_available", return_value=100)
     with memory, pytest.raises(OutOfMemory, match="the view 'large' needs"):
         engine.put_view("large", ViewQuery(one))

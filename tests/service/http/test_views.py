@@ -106,6 +106,35 @@ def test_a_view_follows_every_batch(server: Server) -> None:
         assert gone["detail"].endswith("has no view 'trust'; there are: set, all")
 
 
+def test_a_reversed_view_follows_every_batch_and_a_restart(tmp_path: Path) -> None:
+    path, edges = "/graphs/default", list(EDGES)
+    with running(tmp_path) as server:
+        server.http.post(f"{path}/batches", json={"insert": EDGES}).raise_for_status()
+        body = {"teleport": {"weights": WEIGHTS}, "target_error": 1e-8, "direction": "reversed"}
+        answer = ViewAnswer.model_validate(_put(server, path, "distrust", **body))
+        assert answer.direction == "reversed"
+        for step in range(3):
+            batch = [["v1", f"new {step}"], [f"new {step}", "v9"]]
+            edges += batch
+            server.http.post(f"{path}/batches", json={"insert": batch}).raise_for_status()
+            backwards = [(target, source) for source, target in edges]
+            assert _assert_exact(server, path, "distrust", backwards, WEIGHTS) <= 1e-8
+        _put(server, path, "distrust", **body | {"direction": "forward"})
+        assert _assert_exact(server, path, "distrust", edges, WEIGHTS) <= 1e-8
+        _put(server, path, "distrust", **body)
+    with running(tmp_path) as server:
+        assert server.http.get(f"{path}/views/distrust").json()["direction"] == "reversed"
+        assert _assert_exact(server, path, "distrust", backwards, WEIGHTS) <= 1e-8
+
+
+def test_weights_that_decay_have_no_reversed_view(server: Server) -> None:
+    path = server.new_graph(half_life=60.0)
+    server.http.post(f"{path}/batches", json={"insert": EDGES}).raise_for_status()
+    body = {"teleport": "uniform", "direction": "reversed"}
+    document = problem(server.http.put(f"{path}/views/mine", json=body), 422)
+    assert (document["field"], document["value"]) == ("direction", "reversed")
+
+
 def test_reads_of_a_view_are_those_of_the_graph(server: Server, path: str) -> None:
     _put(server, path, "trust", teleport={"weights": WEIGHTS}, target_error=1e-9)
     exact = _exact(EDGES, WEIGHTS)
@@ -186,7 +215,7 @@ def test_a_view_that_is_solved_when_it_is_read(server: Server, path: str) -> Non
         ("x", {"teleport": "uniform", "target_error": 0}, 422, "target_error"),
         ("x", {"teleport": "uniform", "refresh": "hourly"}, 422, "refresh"),
         ("x", {"teleport": "uniform", "refresh": 0}, 422, "refresh"),
-        ("x", {"teleport": "uniform", "direction": "reversed"}, 422, "direction"),
+        ("x", {"teleport": "uniform", "direction": "in"}, 422, "direction"),
         ("x", {"teleport": "uniform", "k": 1}, 422, "k"),
         ("x" * 201, {"teleport": "uniform"}, 422, "view"),
     ],
@@ -263,6 +292,7 @@ def test_views_survive_a_restart(tmp_path: Path) -> None:
         ),
         ({"refresh": 0}, "views.v.refresh"),
         ({"damping": 2}, "views.v.damping"),
+        ({"direction": "in"}, "views.v.direction"),
     ],
 )
 def test_a_damaged_file_is_named(tmp_path: Path, view: dict[str, Any], place: str) -> None:
