@@ -161,8 +161,8 @@ class Workspace:
         self._residuals = backend.device.allocate(purpose, 0, np.float64)
         self._marks = backend.device.allocate(purpose, 0, np.int32)
         self.values: Array = self._values
-        candidates = backend.device.allocate(purpose, 0, np.int32)
-        self.residual = Residual(self._residuals, self._marks, candidates, 0, np.inf, 0)
+        self._candidates = backend.device.allocate(purpose, 0, np.int32)
+        self.residual = Residual(self._residuals, self._marks, self._candidates, 0, np.inf, 0)
 
     @property
     def vertices(self) -> int:
@@ -195,7 +195,7 @@ class Workspace:
             array[known:] = 0
         candidates[:listed] = self.residual.candidates[:listed]
         self._values, self._residuals, self._marks = values, residuals, marks
-        self.residual.candidates = candidates
+        self._candidates = self.residual.candidates = candidates
         self._update_views(known)
 
     def extend(self, vertices: int) -> None:
@@ -244,6 +244,29 @@ class Workspace:
                 array.fill(0)
         self.residual.listed, self.residual.floor = 0, np.inf
 
+    def give_lists(self) -> tuple[Array, Array]:
+        """Gives the marks and the candidate list away. Nothing is listed, and nothing may be added
+        to r or pushed until `take_lists`.
+        """
+        lists = self._marks, self._candidates
+        self.residual.listed, self.residual.floor = 0, np.inf
+        none = self._backend.device.allocate(self._purpose, 0, np.int32)
+        self._marks = self._candidates = self.residual.candidates = none
+        self._update_views(self.vertices)
+        return lists
+
+    def take_lists(self, marks: Array, candidates: Array) -> None:
+        """Takes marks, all 0, and a candidate list, with room for `room` vertices at least."""
+        self._marks, self._candidates = marks, candidates
+        # as long as if it had one of its own
+        self.residual.candidates = candidates[: self._list_room(self.room)]
+        self._update_views(self.vertices)
+
+    @property
+    def has_lists(self) -> bool:
+        """Whether it has marks and a candidate list."""
+        return len(self._marks) >= self.room
+
     def _update_views(self, vertices: int) -> None:
         self.values = self._values[:vertices]
         self.residual.values = self._residuals[:vertices]
@@ -254,7 +277,7 @@ class Workspace:
 
     @property
     def nbytes(self) -> int:
-        arrays = (self._values, self._residuals, self._marks, self.residual.candidates)
+        arrays = (self._values, self._residuals, self._marks, self._candidates)
         return sum(int(array.nbytes) for array in arrays)
 
 

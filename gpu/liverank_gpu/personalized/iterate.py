@@ -110,6 +110,7 @@ class WorkspacePool:
     def __init__(self, graph: RankedGraph) -> None:
         self.graph = graph
         self._free: list[Workspace] = []
+        self._lists: tuple[Array, Array] | None = None
         self._buffers: ContributionBuffers | None = None
 
     def take(self, list_every_vertex: bool = False) -> Workspace:
@@ -139,6 +140,26 @@ class WorkspacePool:
         if len(like) < _KEPT:
             self._free.append(workspace)
 
+    def keep_lists(self, workspace: Workspace) -> None:
+        """Takes the marks and the candidate list of a workspace that others may use meanwhile."""
+        if workspace.has_lists:
+            lists = workspace.give_lists()
+            if self._lists is None or _least(self._lists) < _least(lists):
+                self._lists = lists
+
+    def lend_lists(self, workspace: Workspace) -> None:
+        """Gives a workspace its marks and candidate list back, or others. Raises OutOfMemory."""
+        if workspace.has_lists:
+            return
+        lists, self._lists, room = self._lists, None, workspace.room
+        if lists is None or _least(lists) < room:
+            lists = None  # freed before others are allocated
+            allocate = self.graph.backend.device.allocate
+            purpose = "a personalized vector"
+            lists = allocate(purpose, room, np.int32), allocate(purpose, room, np.int32)
+        lists[0].fill(0)
+        workspace.take_lists(*lists)
+
     def buffers(self) -> ContributionBuffers:
         """Contribution buffers over all columns, for one sweep at a time."""
         columns = self.graph.columns
@@ -151,7 +172,12 @@ class WorkspacePool:
     @property
     def nbytes(self) -> int:
         kept = sum(workspace.nbytes for workspace in self._free)
+        kept += sum(int(array.nbytes) for array in self._lists or ())
         return kept + (self._buffers.nbytes if self._buffers else 0)
+
+
+def _least(arrays: tuple[Array, Array]) -> int:
+    return min(map(len, arrays))
 
 
 def query_bytes(vertices: int) -> int:

@@ -13,7 +13,7 @@ sees them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Literal
 from weakref import ref
@@ -38,12 +38,14 @@ class _View(Entry):
     ranks  of y as it is; None before they are published
     ids    the number of rows, and those of free ids, when they were
     met    when its bound was last seen to meet its target, by `perf_counter`
+    solved its bound after the last solve
     lost_seeds  whether vertices were removed that were seeds
     """
 
     ranks: Ranks | None = None
     ids: tuple[int, Array | None] = (0, None)
     met: float = -np.inf
+    solved: float = 0.0
     lost_seeds: bool = False
 
     @property
@@ -59,6 +61,11 @@ class _ViewsOfGraph(Watched):
 
     def _entry(self, asked: ResolvedQuery) -> Entry:
         return _View(asked, None, None)
+
+    def keep(self, registration: Registration) -> None:
+        super().keep(registration)
+        entry = self._entries[registration.name]
+        entry.solved = entry.bound
 
     def change(self, name: str, asked: ResolvedView) -> bool:
         """Gives a view other seeds, another target or another way to be refreshed, which the next
@@ -163,6 +170,20 @@ class _ViewsOfGraph(Watched):
         entry.ranks, entry.ids = query.ranks(), (graph.vertices, graph.free)
         self._pack(query)
         entry.query = query
+
+    def _solve(self, entry: Entry) -> None:
+        """To a part of its target as a watched query, but where that would not save the next solve:
+        what came since the last one is more than the rest.
+        """
+        assert isinstance(entry, _View)
+        query, asked = entry.query, entry.asked
+        half = to_solve(asked)
+        if query is not None and entry.bound - entry.solved > asked.target_error:
+            query.query = replace(half, target_error=asked.target_error)
+        super()._solve(entry)
+        assert entry.query is not None
+        entry.query.query = half
+        entry.solved = entry.bound
 
     def _run(self, query: Query) -> None:
         query.renew()

@@ -7,7 +7,7 @@ half its target, so that most batches need no push at all: they change its bound
 
 An iterate that stayed near its seeds is packed to the entries that it touched, and unpacked into a
 workspace that all share when there is something to do; so its cost follows what it touches, not n.
-A dense one keeps a workspace of its own.
+A dense one keeps y and r of its own, and borrows what lists the entries to push.
 """
 
 from __future__ import annotations
@@ -321,7 +321,9 @@ class Watched:
         entry.query = query
 
     def _pack(self, query: Query) -> None:
-        if not query.iterate.dense:
+        if query.iterate.dense:
+            self._pool.keep_lists(query.iterate.workspace)
+        else:
             self._pool.give_back(query.iterate.pack())
 
     def _unpack(self, query: Query) -> None:
@@ -346,6 +348,7 @@ class Watched:
         if query.iterate.packed:
             return self._pool.take(query.query.method != "pull")
         workspace = query.iterate.workspace
+        self._pool.lend_lists(workspace)
         workspace.reserve(self._context.graph.vertices)
         return workspace
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import get_args
+from typing import Any, get_args
 from unittest.mock import patch
 
 import networkx as nx
@@ -30,6 +30,7 @@ from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.sweeps import Sweep
 from liverank_gpu.personalized import views as views_module
 from liverank_gpu.personalized.iterate import PersonalizedIterate
+from liverank_gpu.personalized.query import Query
 from liverank_gpu.types import Ranking, ViewDirection
 from tests.gpu.graphs import (
     FAMILIES,
@@ -248,6 +249,65 @@ def test_other_seeds_cost_a_part_of_a_solve(backend: Backend) -> None:
     # the digits that it had are not computed again
     digits = np.log(perturbed.error_bound / 5e-7) / np.log(2.0 / 5e-7)
     assert len(sweeps) <= np.ceil((digits + 0.1) * from_nothing)
+
+
+def test_a_view_takes_24_bytes_a_vertex(backend: Backend) -> None:
+    """y, r and the published ranks. What lists the entries to push is lent to one at a time."""
+    scale = 8 if is_slow(backend) else 12
+    engine = Engine(Options(target_error=1e-6), backend)
+    engine.apply(EdgeBatch(*rmat(scale, 8, seed=1)))
+    engine.update()
+    generator = np.random.default_rng(2)
+    held = []
+    for index in range(4):
+        seeds = generator.choice(engine.vertices, engine.vertices // 4, replace=False)
+        engine.put_view(str(index), ViewQuery(seeds, direction=("forward", "reversed")[index // 2]))
+        held.append(engine.memory()["personalized"])
+    engine.apply(EdgeBatch(*generator.integers(0, engine.vertices, (2, 20))))
+    engine.refresh_views()
+    n, few = engine.vertices, 512
+    assert held[1] - held[0] <= 24 * n + few
+    assert held[2] - held[1] <= (24 + 4) * n + few  # with the in-degrees
+    assert held[3] - held[2] <= 24 * n + few
+    assert engine.memory()["personalized"] <= held[3] + 4 * few
+
+
+def test_a_solve_ends_at_the_target_where_the_next_batch_passes_it_anyway(
+    backend: Backend,
+) -> None:
+    """Else at half of it, so that batches that change little need no solve."""
+    engine = Engine(Options(), backend)
+    engine.apply(EdgeBatch(*rmat(8, 8, seed=1)))
+    engine.update()
+    target, bounds = 1e-6, list[float]()
+    engine.put_view("v", ViewQuery(None, None, target))
+    sweep = PersonalizedIterate.sweep
+
+    def followed(iterate: PersonalizedIterate, *given: Any) -> Any:
+        bounds.append(iterate.error_bound)
+        return sweep(iterate, *given)
+
+    generator = np.random.default_rng(4)
+    sweeps_alone = patch.object(Query, "push_dense", lambda _: None)
+    with sweeps_alone, patch.object(PersonalizedIterate, "sweep", followed):
+        for _ in range(40 if backend.name == "cpu" else 4):
+            bounds.clear()
+            engine.apply(EdgeBatch(*generator.integers(0, 256, (2, 60))))
+            engine.refresh_views()
+            assert bounds[0] > 10.0 * target
+            assert bounds[-1] > target  # before the last sweep
+            assert engine.view("v").error_bound <= target
+        seeds, weights = np.arange(64), np.ones(64)
+        engine.put_view("v", ViewQuery(seeds, weights.copy(), target))
+        engine.refresh_views()
+        for _ in range(4):  # each moves less than the target
+            weights[:2] += 5e-6, -5e-6
+            before = engine.view("v", solve=False).error_bound
+            view = ViewQuery(seeds, weights.copy(), target, refresh="read")
+            engine.put_view("v", view)
+            after = engine.view("v", solve=False).error_bound
+            assert 0.1 * target < after - before < target
+            assert engine.view("v").error_bound <= (target if after <= target else target / 2)
 
 
 def test_a_view_becomes_another(backend: Backend) -> None:
