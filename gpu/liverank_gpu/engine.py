@@ -56,7 +56,7 @@ from liverank_gpu.personalized.iterate import WorkspacePool
 from liverank_gpu.personalized.query import QueryContext
 from liverank_gpu.personalized.resolve import AnyQuery, ResolvedQuery, ResolvedView
 from liverank_gpu.personalized.views import Views
-from liverank_gpu.personalized.watched import Registration
+from liverank_gpu.personalized.watched import Registration, Start
 from liverank_gpu.programs.answer import Answer
 from liverank_gpu.programs.running import AnyProgram, Programs
 from liverank_gpu.snapshot import Capture, Snapshot, ranks_of, restore, staging_buffer
@@ -573,8 +573,10 @@ class Engine:
         with self._owned():
             self._solve_first(name, query)
 
-    def _solve_first(self, name: str, query: PersonalizedQuery | ViewQuery) -> None:
-        registration = self.register(name, query)
+    def _solve_first(
+        self, name: str, query: PersonalizedQuery | ViewQuery, start: Start | None = None
+    ) -> None:
+        registration = self.register(name, query, start)
         try:
             while not registration.done:
                 self.step(registration)
@@ -582,7 +584,9 @@ class Engine:
         finally:
             self.close(registration)
 
-    def register(self, name: str, query: PersonalizedQuery | ViewQuery) -> Registration:
+    def register(
+        self, name: str, query: PersonalizedQuery | ViewQuery, start: Start | None = None
+    ) -> Registration:
         """The same, to be run by `step`, then to be kept and closed; or the same of `put_view`.
         Raises as they do.
         """
@@ -590,7 +594,7 @@ class Engine:
             if isinstance(query, PersonalizedQuery):
                 return self._queries.register(name, query)
             asked = ResolvedView.of_view(self._graph.ids, self.options, query)
-            registration = Registration(self._views.context(asked), name, asked)
+            registration = Registration(self._views.context(asked), name, asked, start)
             self._queries.running.append(registration)
             return registration
 
@@ -624,15 +628,19 @@ class Engine:
         with self._owned():
             self._queries.watched.refresh()
 
-    def put_view(self, name: str, view: ViewQuery) -> None:
+    def put_view(self, name: str, view: ViewQuery, start: Start | None = None) -> None:
         """Ranks all vertices for a teleport distribution of its own, and keeps these ranks fresh
         from now on. A view of this name goes on from where it is, unless its damping or its
         direction is another. Raises InvalidValue, and OutOfMemory if its vectors would not fit;
         then nothing changes.
+
+        start  ranks to begin at where there is none to go on from, float64[…] by id, and their
+               base: what `Ranks.to_numpy` and `Ranks.base` gave for it once. Any will do; the
+               closer they are, the less there is to solve
         """
         with self._owned():
             if not self.change_view(name, view):
-                self._solve_first(name, view)
+                self._solve_first(name, view, start)
 
     def change_view(self, name: str, view: ViewQuery) -> bool:
         """Gives a view other seeds, another target or another refresh, which its next refresh or

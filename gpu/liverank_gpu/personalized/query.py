@@ -237,6 +237,11 @@ class Query:
         self.pulling = self._pulled = True
         self._forget_progress()
 
+    def start_from(self, values: Array, rhs_scale: float) -> None:
+        """Begins at another y and β, of which nothing is known: see `resume`."""
+        self.resume(values, rhs_scale, 0)
+        self._check_target()
+
     def step(self) -> None:
         """Continues, by about a sweep's work at most."""
         self._places = None

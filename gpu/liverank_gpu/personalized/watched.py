@@ -34,6 +34,12 @@ _SOLVED_PART = 0.5
 """A query is solved to this part of its target: the rest is for batches."""
 
 
+Start = tuple[Ranking, float]
+"""Ranks to begin at, float64[…] by id, and their base: what `Ranks.to_numpy` and `Ranks.base` gave
+of this graph or an earlier one.
+"""
+
+
 class _ShortOfMemory(MemoryError):
     """There is no workspace for a query, in any process."""
 
@@ -73,8 +79,13 @@ class Registration:
     restarts  0: none made it start again
     """
 
-    def __init__(self, context: QueryContext, name: str, asked: ResolvedQuery) -> None:
-        """Raises OutOfMemory, with what its vectors need at most; on all shards, if on one."""
+    def __init__(
+        self, context: QueryContext, name: str, asked: ResolvedQuery, start: Start | None = None
+    ) -> None:
+        """start  where to begin, on one device; None: at nothing
+
+        Raises OutOfMemory, with what its vectors need at most; on all shards, if on one.
+        """
         device, highest = context.graph.backend.device, context.vertices.highest
         needed = int(highest(_bytes_needed(context, asked)))
         available = int(-highest(-device.memory_available()))
@@ -84,6 +95,7 @@ class Registration:
         self.asked = asked
         self.updates = self.restarts = 0
         self.context = context
+        self._start = start
         self._query: Query | None = None
         self._lost: UnknownVertex | None = None
 
@@ -104,7 +116,25 @@ class Registration:
             raise self._lost
         if self._query is None:
             self._query = _begin(self.context, self.asked)
-        self._query.step()
+            if self._start is not None:
+                self._start_from(self._query, *self._start)
+        if not self._query.done:
+            self._query.step()
+
+    def _start_from(self, query: Query, ranks: Ranking, base: float) -> None:
+        # sparse ranks are pushed from nothing in less, and stay sparse
+        if not (
+            np.count_nonzero(ranks) > len(ranks) // 8 and np.isfinite(ranks).all() and base > 0
+        ):
+            return
+        graph = self.context.graph
+        known = np.arange(min(len(ranks), graph.vertices))
+        values = graph.backend.device.allocate("the ranks of a view", graph.vertices, np.float64)
+        values.fill(0.0)
+        rows, _ = self.context.vertices.rows_of(known)
+        values[rows] = graph.backend.device.to_device(ranks[known])
+        values[graph.free] = 0.0
+        query.start_from(values, base)
 
     def perturb(self, update: GraphUpdate) -> None:
         """Follows a batch of edges."""

@@ -27,7 +27,7 @@ from liverank_gpu.pagerank.ranks import Ranks
 from liverank_gpu.pagerank.strategies import Solve, tell_unconverged
 from liverank_gpu.personalized.batch import QueryBatch
 from liverank_gpu.personalized.resolve import AnyQuery, ResolvedQuery, checked_set, resolve
-from liverank_gpu.personalized.watched import Registration, require_watchable
+from liverank_gpu.personalized.watched import Registration, Start, require_watchable
 from liverank_gpu.programs.running import Programs
 from liverank_gpu.sharded.cluster import Cluster, started_workers
 from liverank_gpu.sharded.columns import ListLayout
@@ -607,7 +607,12 @@ class ShardedEngine(Engine):
                 raise InvalidValue(field, given, "left out for a graph in shards")
         return found
 
-    def register(self, name: str, query: PersonalizedQuery | ViewQuery) -> Registration:
+    def register(
+        self,
+        name: str,
+        query: PersonalizedQuery | ViewQuery,
+        start: Start | None = None,  # noqa: ARG002
+    ) -> Registration:
         if isinstance(query, ViewQuery):
             raise InvalidValue("view", name, "one of a graph on one device")
         require_watchable(query)
@@ -631,7 +636,7 @@ class ShardedEngine(Engine):
         """See Engine.refresh_watched. Raises ShardLost."""
         self._watched.refresh()
 
-    def put_view(self, name: str, view: ViewQuery) -> None:  # noqa: ARG002
+    def put_view(self, name: str, view: ViewQuery, start: Start | None = None) -> None:  # noqa: ARG002
         """Raises InvalidValue: shards have no views yet."""
         raise InvalidValue("view", name, "one of a graph on one device")
 

@@ -11,6 +11,7 @@ Arrays of a checkpoint:
                        without sets
     window-edges, window-times    uint64[e] and float64[e], source · 2³² + target + 1 by ids, and
                        Unix seconds; of an undirected edge the lower id comes first
+    view-0, …          float64[limit], the ranks of views by id: of those that spread over the graph
     window-isolated    int64[…], ids that lost their last edges by age, and have not left yet
 
 Numbers:
@@ -20,19 +21,23 @@ Numbers:
     memory             bytes by purpose, as they were published
     sets               the number of members by name, in the order of the array
     sources            the fields of SourcePosition; left out if there are none
+    views              name and base (liverank_gpu.Ranks.base) of each view that has an array; left
+                       out if there are none
     newest-time        the clock of a window; null before the first edge
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from liverank_gpu import Capture, Engine, Snapshot
+from liverank_gpu import Capture, Engine, Ranks, Snapshot
+from liverank_gpu.personalized.watched import Start
 from liverank_service.errors import StorageFailed
 from liverank_service.pipeline.source_positions import SourcePosition
 from liverank_service.pipeline.window import Window, WindowCapture
@@ -42,7 +47,10 @@ from liverank_service.storage.checkpoint import Checkpoint
 from liverank_service.vertex_keys import KeyKind, VertexCapture, VertexKeys
 
 _KEYS_PREFIX, _SETS, _WINDOW_PREFIX, _NEWEST = "keys-", "sets", "window-", "newest-time"
-_SOURCES = "sources"
+_SOURCES, _VIEWS, _VIEW_PREFIX = "sources", "views", "view-"
+
+_DENSE_PART = 8
+"""A view is stored if more than one rank in _DENSE_PART is not 0: others are soon solved again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +89,24 @@ class Captured:
         if self.window is not None:
             numbers[_NEWEST] = self.window.newest
             arrays |= {f"{_WINDOW_PREFIX}{k}": each for k, each in self.window.arrays().items()}
-        parts = {name: map(self.call, pieces) for name, pieces in self.engine.pieces().items()}
+        parts: dict[str, Iterable[NDArray[Any]]] = {
+            name: map(self.call, pieces) for name, pieces in self.engine.pieces().items()
+        }
+        views = list[dict[str, Any]]()
+        for name, ranks in self._dense_views():
+            # one at a time is on the host
+            parts[f"{_VIEW_PREFIX}{len(views)}"] = map(Ranks.to_numpy, [ranks])
+            views.append({"name": name, "base": ranks.base})
+        if views:
+            numbers[_VIEWS] = views
         return Checkpoint(self.view.version, self.view.revision, self.chain, numbers, arrays, parts)
+
+    def _dense_views(self) -> Iterator[tuple[str, Ranks]]:
+        for name, one in (self.view.rank_views or {}).items():
+            if one.ranks is not None:
+                some = np.count_nonzero(one.ranks.to_numpy())
+                if some > one.ranks.id_limit // _DENSE_PART:
+                    yield name, one.ranks
 
     def release(self) -> None:
         """Frees what shards hold for it."""
@@ -95,7 +119,7 @@ def snapshot_of(checkpoint: Checkpoint) -> Snapshot:
     arrays = {
         name: array
         for name, array in checkpoint.arrays.items()
-        if not name.startswith((_KEYS_PREFIX, _SETS, _WINDOW_PREFIX))
+        if not name.startswith((_KEYS_PREFIX, _SETS, _WINDOW_PREFIX, _VIEW_PREFIX))
     }
     arrays["values"] = arrays["values"].astype(np.float64, copy=False)
     return Snapshot(arrays, checkpoint.numbers["engine"])
@@ -150,6 +174,15 @@ def view_of(checkpoint: Checkpoint, engine: Engine, keys: VertexKeys) -> View:
             (one.source, one.partition): one.position for one in source_positions_of(checkpoint)
         },
     )
+
+
+def views_of(checkpoint: Checkpoint) -> dict[str, Start]:
+    """The ranks of views as of the checkpoint, by name, to start from."""
+    stored = checkpoint.numbers.get(_VIEWS, [])
+    return {
+        one["name"]: (checkpoint.arrays[f"{_VIEW_PREFIX}{place}"], one["base"])
+        for place, one in enumerate(stored)
+    }
 
 
 def sets_of(checkpoint: Checkpoint) -> Members:

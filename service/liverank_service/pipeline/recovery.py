@@ -39,7 +39,14 @@ from liverank_service.errors import (
 )
 from liverank_service.formats.columns import EdgeColumns
 from liverank_service.formats.payload import decode_payload
-from liverank_service.pipeline.capture import keys_of, restore_window, sets_of, snapshot_of, view_of
+from liverank_service.pipeline.capture import (
+    keys_of,
+    restore_window,
+    sets_of,
+    snapshot_of,
+    view_of,
+    views_of,
+)
 from liverank_service.pipeline.keyed_graph import KeyedGraph
 from liverank_service.pipeline.observer import StageSeconds
 from liverank_service.pipeline.ranking import RECOVERY
@@ -257,14 +264,20 @@ def restored_watched(
         raise _stopped(file, error) from error
 
 
-def restored_views(graph: str, engine: Engine, keyed: KeyedGraph, directory: Path) -> RankViews:
-    """The views in the file, solved. Raises GraphStopped if it is damaged."""
+def restored_views(
+    graph: str, engine: Engine, keyed: KeyedGraph, directory: Path, checkpoint: Checkpoint | None
+) -> RankViews:
+    """The views in the file, solved, from where the checkpoint has them. Raises GraphStopped if it
+    is damaged.
+    """
     file = directory / views_file.FILE
     try:
         requests = read_views(file, keyed.keys.kind)
     except FileDamaged as error:
         raise _stopped(file, error) from error
-    return RankViews(graph, engine, lambda: keyed.keys, lambda: keyed.sets.members, requests)
+    vertices = (lambda: keyed.keys, lambda: keyed.sets.members)
+    starts = {} if checkpoint is None else views_of(checkpoint)
+    return RankViews(graph, engine, *vertices, requests, starts)
 
 
 def restored_window(

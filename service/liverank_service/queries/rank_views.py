@@ -4,7 +4,7 @@ follow every batch. They are kept as watched queries are (liverank_service.queri
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,14 +17,15 @@ from pydantic_core import PydanticCustomError
 
 from liverank.choices import Unknown, ViewKind
 from liverank.options import ViewOptions
-from liverank_gpu import InvalidValue, Ranks, Registration, ViewQuery
+from liverank_gpu import Engine, InvalidValue, Ranks, Registration, ViewQuery
 from liverank_gpu import UnknownVertex as UnknownId
+from liverank_gpu.personalized.watched import Start
 from liverank_service.errors import ServiceError, UnknownSet, UnknownVertex, UnknownView
 from liverank_service.formats.seeds import SeedColumns
-from liverank_service.queries.model import QueryByIds, Vertices, seeds_by_ids
+from liverank_service.queries.model import Members, QueryByIds, Vertices, seeds_by_ids
 from liverank_service.queries.watched import NO_VERTICES, KeptQueries
 from liverank_service.tables import member_of
-from liverank_service.vertex_keys import ARROW_TYPES
+from liverank_service.vertex_keys import ARROW_TYPES, VertexKeys
 
 
 class Teleport(BaseModel):
@@ -163,6 +164,20 @@ class RankViews(KeptQueries[ViewRequest, RankView]):
 
     _published = 0
 
+    def __init__(
+        self,
+        graph: str,
+        engine: Engine,
+        keys: Callable[[], VertexKeys],
+        sets: Callable[[], Members],
+        queries: Mapping[str, ViewRequest],
+        starts: Mapping[str, Start],
+    ) -> None:
+        """Solves every view. keys, sets: of the vertices now; starts: see Engine.put_view"""
+        self._starts = starts
+        super().__init__(graph, engine, keys, sets, queries)
+        self._starts = {}
+
     def _unknown(self, name: str) -> ServiceError:
         return UnknownView(self._graph, name, list(self.queries))
 
@@ -202,7 +217,7 @@ class RankViews(KeptQueries[ViewRequest, RankView]):
         try:
             found = self.queries[name].by_ids(self._vertices())
             if found.has_ranks:
-                self._engine.put_view(name, found.query)
+                self._engine.put_view(name, found.query, self._starts.get(name))
             else:
                 self._engine.remove_view(name)
         except (UnknownVertex, UnknownSet, InvalidValue, MemoryError) as error:

@@ -4,9 +4,9 @@ GRAPH/views.json  {"format": 1, "views": {name: {"teleport": "uniform" | {"set":
                   {"weights": [[key, weight], …]}, "damping", "target_error", "refresh",
                   "unknown", "direction"}}}
 
-"direction" is missing where it is "forward". It holds views without ranks: after a restart each
-is solved again. It is replaced atomically, as watched.json is. A graph without views has no such
-file.
+"direction" is missing where it is "forward". It holds views without ranks: a checkpoint has those
+of some (liverank_service.pipeline.capture), and after a restart the others are solved again. It
+is replaced atomically, as watched.json is. A graph without views has no such file.
 """
 
 from __future__ import annotations

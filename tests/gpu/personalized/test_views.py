@@ -251,6 +251,44 @@ def test_other_seeds_cost_a_part_of_a_solve(backend: Backend) -> None:
     assert len(sweeps) <= np.ceil((digits + 0.1) * from_nothing)
 
 
+def test_a_view_starts_from_ranks_that_are_given(backend: Backend) -> None:
+    """Those of this graph need no solve, those of an earlier one less; any others do no harm."""
+    generator = np.random.default_rng(3)
+    engine = Engine(Options(), backend)
+    engine.apply(EdgeBatch(*rmat(8, 8, seed=1)))
+    seeds = np.arange(0, 250, 3)
+    for direction in get_args(ViewDirection):
+        view = ViewQuery(seeds, None, 1e-6, direction=direction)
+        engine.put_view("before", view)
+        before = engine.view("before")
+        start = before.to_numpy(), before.base
+        with patch.object(Query, "step", side_effect=AssertionError):
+            engine.put_view("same", view, start)
+        _assert_within_bound(engine, view, engine.view("same"))
+        assert engine.view("same").error_bound <= 1e-6
+        sources, targets = generator.integers(3, 300, (2, 30))
+        removed = np.array([1, 2])  # no seeds
+        engine.apply(EdgeBatch(sources, targets, remove=removed))
+        nothing, negative = np.zeros(256), np.full(300, -1.0)
+        few = np.zeros(256)
+        few[3] = 1.0
+        not_finite = np.where(negative < 0.0, np.nan, 0.0)
+        for name, ranks in {
+            "earlier": start[0],
+            "longer": np.append(start[0], np.ones(100)),
+            "nothing": nothing,
+            "negative": negative,
+            "few": few,
+            "not finite": not_finite,
+        }.items():
+            engine.put_view(name, view, (ranks, start[1]))
+            assert engine.view(name).error_bound <= 1e-6
+            _assert_within_bound(engine, view, engine.view(name))
+        engine.apply(EdgeBatch.of([(1, 2), (2, 1)]))
+        for name in engine.views:
+            engine.remove_view(name)
+
+
 def test_a_view_takes_24_bytes_a_vertex(backend: Backend) -> None:
     """y, r and the published ranks. What lists the entries to push is lent to one at a time."""
     scale = 8 if is_slow(backend) else 12

@@ -12,6 +12,7 @@ import networkx as nx
 import pyarrow as pa
 import pytest
 
+from liverank_gpu.personalized.query import Query
 from liverank_gpu.personalized.watched import Registration
 from liverank_service.errors import FileDamaged
 from liverank_service.http.schemas import Receipt, ViewAnswer, ViewsAnswer
@@ -279,6 +280,31 @@ def test_views_survive_a_restart(tmp_path: Path) -> None:
             assert view.pop("error_bound") is not None
         assert after == before
         assert _assert_exact(server, path, "all", EDGES, None) <= 1e-7
+
+
+def test_a_restart_starts_views_from_the_checkpoint(tmp_path: Path) -> None:
+    """Those that spread over the graph: they need no solve, unless batches came after it."""
+    path = "/graphs/default"
+    with running(tmp_path) as server:
+        edges = [[f"v{i}", f"v{(i * i + 7) % 200}"] for i in range(200)]
+        edges += [["apart", "from"], ["from", "apart"]]
+        server.http.post(f"{path}/batches", json={"insert": edges}).raise_for_status()
+        _put(server, path, "all", teleport="uniform", target_error=1e-7, direction="reversed")
+        _put(server, path, "some", teleport={"weights": {f"v{i}": 1 for i in range(100)}})
+        _put(server, path, "few", teleport={"weights": {"apart": 1.0}})
+        before = {name: _export(server, path, name) for name in ("all", "some", "few")}
+        server.http.post(f"{path}/checkpoint").raise_for_status()
+    (manifest,) = (tmp_path / "graphs" / "default" / "checkpoints").glob("*/manifest.json")
+    stored = json.loads(manifest.read_text().split("\n", 1)[1])
+    assert [view["name"] for view in stored["numbers"]["views"]] == ["all", "some"]
+    with patch.object(Query, "start_from", autospec=True, side_effect=Query.start_from) as starts:
+        with running(tmp_path) as server:
+            after = {name: _export(server, path, name) for name in before}
+        assert starts.call_count == 2
+        assert all(call.args[0].iterations == 0 for call in starts.call_args_list)
+    for name, (ranks, bound) in after.items():
+        distance = sum(abs(rank - before[name][0][key]) for key, rank in ranks.items())
+        assert distance <= bound + before[name][1]
 
 
 @pytest.mark.parametrize(
