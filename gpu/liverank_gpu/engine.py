@@ -678,10 +678,12 @@ class Engine:
         with self._owned():
             self._views.remove(name)
 
-    def refresh_views(self) -> None:
-        """Brings the views up to date with everything applied, as their `refresh` says."""
+    def refresh_views(self) -> dict[str, float]:
+        """Brings the views up to date with everything applied, as their `refresh` says. Returns the
+        seconds that each took, by name.
+        """
         with self._owned():
-            self._views.refresh()
+            return self._views.refresh()
 
     def run(
         self,

@@ -198,6 +198,10 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
         dict[str, float | None],
         about("the error bound of each view for this version; null: it has no ranks"),
     ] = {}
+    view_seconds: Annotated[
+        dict[str, float],
+        about("what each view with ranks took of `seconds.watched`"),
+    ] = {}
     settled: Annotated[int | None, about("first places that are proven, if asked for")] = None
     settled_set: Annotated[
         bool | None,

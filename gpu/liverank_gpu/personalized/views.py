@@ -39,6 +39,7 @@ class _View(Entry):
     ids    the number of rows, and those of free ids, when they were
     met    when its bound was last seen to meet its target, by `perf_counter`
     solved its bound after the last solve
+    seconds of the last refresh
     lost_seeds  whether vertices were removed that were seeds
     """
 
@@ -46,6 +47,7 @@ class _View(Entry):
     ids: tuple[int, Array | None] = (0, None)
     met: float = -np.inf
     solved: float = 0.0
+    seconds: float = 0.0
     lost_seeds: bool = False
 
     @property
@@ -94,7 +96,14 @@ class _ViewsOfGraph(Watched):
     def refresh(self) -> None:
         """Solves the views whose `refresh` says so, and renews the bounds of all."""
         for entry in self._entries.values():
+            began = perf_counter()
             self._bring(entry, "batch")
+            entry.seconds = perf_counter() - began
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """The time that each took in the last refresh."""
+        return {name: entry.seconds for name, entry in self._entries.items()}
 
     def ranks(self, name: str, *, solve: bool = True) -> Ranks:
         """The ranks, with their bound for the graph as it is now.
@@ -280,11 +289,16 @@ class Views:
             self._reversed.perturb(context.turned)
         context.turned = None
 
-    def refresh(self) -> None:
-        """Solves the views whose `refresh` says so, and renews the bounds of all."""
-        self._forward.refresh()
-        if self._reversed is not None:
-            self._reversed.refresh()
+    def refresh(self) -> dict[str, float]:
+        """Solves the views whose `refresh` says so, and renews the bounds of all. Returns what each
+        took, in seconds.
+        """
+        seconds = dict[str, float]()
+        for views in (self._forward, self._reversed):
+            if views is not None:
+                views.refresh()
+                seconds |= views.seconds
+        return seconds
 
     def ranks(self, name: str, *, solve: bool = True) -> Ranks:
         """See _ViewsOfGraph.ranks."""

@@ -306,7 +306,8 @@ class Ranking:
             view = self._views.newest if kept else self._view(version, revision, result)
             self._engine.end_stage("publish")
             seconds = self._engine.stage_seconds()
-            ranked = RankedView(result, view, seconds, perf_counter(), kept)
+            of_views = self._rank_views.seconds
+            ranked = RankedView(result, view, seconds, perf_counter(), kept, of_views)
             self._report(ranked, version)
             return ranked
         except DeviceLost as error:

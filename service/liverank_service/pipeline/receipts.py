@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
@@ -43,6 +43,7 @@ class RankedView:
     seconds  time of the stages mark, solve, certify, watched and publish
     ended    when the last of them ended, by `perf_counter`
     kept     whether the view is the one published before: the ranks of the solve are not published
+    view_seconds  of the stage `watched`, what each view took
     """
 
     result: Result
@@ -50,6 +51,7 @@ class RankedView:
     seconds: Mapping[str, float]
     ended: float
     kept: bool = False
+    view_seconds: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def fallback(self) -> str | None:
@@ -102,6 +104,7 @@ def receipt_of(applied: AppliedBatch, ranked: RankedView, submitted: float | Non
     }
     if view.rank_views:
         document["views"] = {name: one.error_bound for name, one in view.rank_views.items()}
+        document["view_seconds"] = ranked.view_seconds
     if result.settled is not None:
         document["settled"] = result.settled
         document["settled_set"] = result.settled_set

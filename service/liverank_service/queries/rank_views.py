@@ -160,8 +160,12 @@ class RankView:
 
 
 class RankViews(KeptQueries[ViewRequest, RankView]):
-    """The views of one graph."""
+    """The views of one graph.
 
+    seconds  what each took in the last refresh
+    """
+
+    seconds: Mapping[str, float] = {}
     _published = 0
 
     def __init__(
@@ -185,7 +189,7 @@ class RankViews(KeptQueries[ViewRequest, RankView]):
         self._engine.remove_view(name)
 
     def _refresh(self) -> None:
-        self._engine.refresh_views()
+        self.seconds = self._engine.refresh_views()
 
     def bring(self, name: str) -> None:
         """Solves a view if a read has to. Raises UnknownView."""

@@ -54,6 +54,7 @@ def test_sets_are_changed_with_batches_and_read(server: Server) -> None:
         assert {"vertex": top.vertex, "rank": top.rank} in exported
         receipt = client.insert("with-sets", [("b", "d")])
         assert receipt.views["trust"] is not None
+        assert receipt.view_seconds.keys() == {"trust"}
         client.remove_view("with-sets", "trust")
         client.drop_set("with-sets", "mine")
         with pytest.raises(ServerError) as refused:

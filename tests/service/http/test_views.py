@@ -81,7 +81,9 @@ def test_a_view_follows_every_batch(server: Server) -> None:
         sets = {"good": {"add": [f"new {step}"]}}
         posted = server.http.post(f"{path}/batches", json={"insert": batch, "sets": sets})
         receipt = Receipt.model_validate(posted.json())
-        assert receipt.views.keys() == {"trust", "set", "all"}
+        assert receipt.views.keys() == receipt.view_seconds.keys() == {"trust", "set", "all"}
+        spent = sum(receipt.view_seconds.values())
+        assert 0.0 < spent <= posted.json()["seconds"]["watched"]
         good = dict.fromkeys(["v3", "v4", *(f"new {each}" for each in range(step + 1))], 1.0)
         for name, weights, target in (("trust", WEIGHTS, 1e-5), ("set", good, 1e-7)):
             bound = _assert_exact(server, path, name, edges, weights)
