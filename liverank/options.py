@@ -48,6 +48,7 @@ def described(annotation: Any) -> tuple[Any, Meta]:
     return kind, next((each for each in said if isinstance(each, Meta)), Meta())
 
 
+_DAMPING = "Probability of following an edge. Default: the graph's"
 _BELOW_ONE = {"exclusiveMinimum": 0, "exclusiveMaximum": 1}
 _L1_ERROR = {"exclusiveMinimum": 0, "maximum": 2}
 _ABOVE_ZERO = {"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"type": "null"}]}
@@ -181,7 +182,7 @@ class SolveOptions(Struct, frozen=True):
         str | None,
         about(
             "one of " + ", ".join(get_args(Strategy)),
-            help="Default: the graph's",
+            help="Strategy of the solve. Default: the graph's",
             enum=list(get_args(Strategy)),
         ),
     ] = None
@@ -284,7 +285,7 @@ class PersonalizedQuery(Struct, frozen=True, omit_defaults=True):
     ] = "error"
     damping: Annotated[
         float | None,
-        about("the graph's if omitted", help="Default: the graph's", **_BELOW_ONE),
+        about("the graph's if omitted", help=_DAMPING, **_BELOW_ONE),
     ] = None
     among: Annotated[
         str | list[Key] | None,
@@ -356,7 +357,7 @@ class ViewOptions(Struct, frozen=True):
     ]
     damping: Annotated[
         float | None,
-        about("the graph's if omitted", help="Default: the graph's", **_BELOW_ONE),
+        about("the graph's if omitted", help=_DAMPING, **_BELOW_ONE),
     ] = None
     direction: Annotated[
         ViewDirection,

@@ -132,6 +132,12 @@ def test_the_help_of_an_option_says_what_its_table_does(capsys: pytest.CaptureFi
     assert "--forget-vertices Vertices leave with their last edge by age; only with" in told
 
 
+@pytest.mark.parametrize("command", ["top", "explain", "ppr", "rank", "analyse"])
+def test_the_number_of_places_has_the_same_name_everywhere(command: str, run: Any) -> None:
+    _, out, _ = run(command, "--help")
+    assert re.search("^  -k, .*--k <int range>", out, re.MULTILINE)
+
+
 def test_options_of_a_table_are_passed_if_they_are_given() -> None:
     given = options.NEW_GRAPH(damping=None, directed=True, forget_vertices=False, window=0.0)
     assert given == {"directed": False, "window": 0.0}

@@ -62,7 +62,9 @@ class _Output(RanksFile):
     """What becomes of the values."""
 
     out: ValuesOut = None
-    top: Annotated[int, typer.Option(min=1, help="Number of largest values to print.")] = 10
+    top: Annotated[
+        int, typer.Option("--top", "--k", "-k", min=1, help="Number of largest values to print.")
+    ] = 10
     as_json: Json = False
 
 

@@ -161,7 +161,9 @@ def replay(
 class _Output(RanksFile):
     """What becomes of the ranks of a file."""
 
-    top: Annotated[int, typer.Option(min=1, help="Number of places to print.")] = 10
+    top: Annotated[
+        int, typer.Option("--top", "--k", "-k", min=1, help="Number of places to print.")
+    ] = 10
     plot: Plot = None
     as_json: Json = False
 
