@@ -162,6 +162,14 @@ def test_no_command_has_a_group_of_options_as_one_parameter() -> None:
     assert whole == {}
 
 
+def test_commands_have_at_most_six_parameters_of_their_own() -> None:
+    counts = {
+        name: len(inspect.signature(inspect.unwrap(command)).parameters)
+        for name, command in _commands(cli.app)
+    }
+    assert {name: count for name, count in counts.items() if count > 6} == {}
+
+
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [

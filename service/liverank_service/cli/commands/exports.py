@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from liverank_service.cli.commands.options import Json, Server, Which, grouped
+from liverank_service.cli.commands.options import Json, RanksServer, grouped
 from liverank_service.cli.errors import CommandError
 
 if TYPE_CHECKING:
@@ -58,9 +58,8 @@ def export(
     ],
     out: Out = Path("-"),
     format: Format = None,  # noqa: A002
-    which: Which,
     waited: _Waited,
-    server: Server,
+    server: RanksServer,
     as_json: Json = False,
 ) -> None:
     """Exports the ranks of all vertices, or all edges.
@@ -79,13 +78,13 @@ def export(
 
     if as_json and out == STANDARD:
         raise CommandError("--json needs --out FILE: stdout has the table")
-    if which and table != "ranks":
+    if server.view is not None and table != "ranks":
         raise CommandError("--view needs ranks: views have no edges of their own")
     check_path(out, EXPORT_FILES, format)
     kind, compression = form_of(out, format)
     with server.client() as client:
         call: Any = client.export_ranks if table == "ranks" else client.export_edges
-        wanted: Export = call(server.graph, format=kind[1:], **which, **vars(waited))
+        wanted: Export = call(server.graph, format=kind[1:], **server.ranks, **vars(waited))
         exported = _saved(wanted, out, compression)
     if out == STANDARD:
         return

@@ -378,7 +378,20 @@ REPLAYED = Of(GraphOptions, without=("keys", "weighted", "strategy", "form"))
 OF_SERVICE = ("window", "clock", "forget_vertices", "max_time_ahead")
 IN_PROCESS = Of(GraphOptions, without=("keys", "weighted", "strategy", "form", *OF_SERVICE))
 Solving = Annotated[SolveKeywords, Of(SolveOptions)]
-Which = Annotated[RanksKeywords, Of(RanksOptions)]
+
+
+(_VIEW,) = Of(RanksOptions).parameters
+
+
+@dataclass(frozen=True)
+class RanksServer(Server):
+    """The graph of a server, and which of its ranks are read."""
+
+    view: Annotated[str | None, *get_args(_VIEW.annotation)[1:]] = None
+
+    @property
+    def ranks(self) -> RanksKeywords:
+        return {} if self.view is None else {"view": self.view}
 
 
 @contextmanager

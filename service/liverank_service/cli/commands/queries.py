@@ -15,9 +15,9 @@ from liverank_service.cli.commands.options import (
     KeysCommand,
     Of,
     RanksFile,
+    RanksServer,
     Server,
     Url,
-    Which,
     client_of,
     grouped,
     settled_target,
@@ -62,8 +62,7 @@ def top(
     *,
     k: Count = 10,
     offset: Annotated[int, typer.Option(min=0, help="Places to skip.")] = 0,
-    which: Which,
-    server: Server,
+    server: RanksServer,
     watch: Annotated[
         bool, typer.Option("--watch", help="Print them again whenever they change, until Ctrl-C.")
     ] = False,
@@ -81,7 +80,7 @@ def top(
     from liverank_service.cli import display
 
     if watch:
-        if offset or which or output.out is not None or k > MAX_WATCHED:
+        if offset or server.view is not None or output.out is not None or k > MAX_WATCHED:
             raise CommandError(
                 f"--watch shows up to {MAX_WATCHED:,} places from the first, without --out and "
                 "--view"
@@ -92,7 +91,7 @@ def top(
             follow(client, server.graph, k, as_json)
         return
     with server.client() as client:
-        answer = client.top(server.graph, k, offset, **which)
+        answer = client.top(server.graph, k, offset, **server.ranks)
     if output.write(answer.to_arrow):
         return
     if as_json:
@@ -110,15 +109,14 @@ def get(
     vertex: Annotated[
         str, typer.Argument(metavar="VERTEX", help="The vertex's key; -5 is one too.")
     ],
-    which: Which,
-    server: Server,
+    server: RanksServer,
     as_json: Json = False,
 ) -> None:
     """Asks a server for the rank of a vertex."""
     from liverank_service.cli import display
 
     with server.client() as client:
-        answer = client.rank(server.graph, vertex, **which)
+        answer = client.rank(server.graph, vertex, **server.ranks)
     figures = [("vertex", display.printable(answer.vertex)), ("rank", f"{answer.rank:.8f}")]
     display.show(answer, figures, as_json)
     if not as_json:
@@ -237,26 +235,42 @@ def ppr(
     _print_provenance(version["version"], answer.error_bound)
 
 
-@view_app.command("put", cls=KeysCommand)
-@grouped
-def put_view(
-    name: ViewName,
+@dataclass(frozen=True)
+class _Restarts:
+    """Where the walks of a view restart."""
+
     vertices: Annotated[
         list[str] | None,
         typer.Argument(
             metavar="[VERTEX[=WEIGHT]]...",
             help="Where walks restart: vertices, each with a weight (default 1).",
         ),
-    ] = None,
-    *,
+    ] = None
     of_set: Annotated[
         str | None, typer.Option("--set", metavar="SET", help="Or the vertices of this set.")
-    ] = None,
-    uniform: Annotated[bool, typer.Option("--uniform", help="Or all vertices alike.")] = False,
-    options: Annotated[ViewKeywords, Of(ViewOptions, without=("teleport", "direction", "unknown"))],
+    ] = None
+    uniform: Annotated[bool, typer.Option("--uniform", help="Or all vertices alike.")] = False
     ignore_unknown: Annotated[
         bool, typer.Option("--ignore-unknown", help="Leave out keys that are no vertices.")
-    ] = False,
+    ] = False
+
+    def __post_init__(self) -> None:
+        if (self.of_set is not None) + self.uniform + bool(self.vertices) != 1:
+            raise CommandError("expected vertices, --set or --uniform")
+
+    @property
+    def teleport(self) -> Any:
+        if self.vertices:
+            return {"weights": _seeds(self.vertices)}
+        return "uniform" if self.uniform else {"set": self.of_set}
+
+
+@view_app.command("put", cls=KeysCommand)
+@grouped
+def put_view(
+    name: ViewName,
+    restarts: _Restarts,
+    options: Annotated[ViewKeywords, Of(ViewOptions, without=("teleport", "direction", "unknown"))],
     server: Server,
     as_json: Json = False,
 ) -> None:
@@ -270,19 +284,10 @@ def put_view(
     """
     from liverank_service.cli import display
 
-    if (of_set is not None) + uniform + bool(vertices) != 1:
-        raise CommandError("expected vertices, --set or --uniform")
-    teleport: Any = "uniform" if uniform else {"set": of_set}
-    if vertices:
-        weights: dict[str, float] = {}
-        for text in vertices:
-            key, weight = _seed(text)
-            weights[key] = weights.get(key, 0.0) + weight
-        teleport = {"weights": weights}
-    if ignore_unknown:
+    if restarts.ignore_unknown:
         options["unknown"] = "ignore"
     with server.client() as client:
-        view = client.put_view(server.graph, name, teleport, **options)
+        view = client.put_view(server.graph, name, restarts.teleport, **options)
     if as_json:
         display.print_json(view)
         return
@@ -324,13 +329,18 @@ def _personalized(
     if len(vertices) == 1:
         one = client.personalized(graph, vertices[0], k, **options)
         return one, {"version": one.version, "revision": one.revision}
-    seeds: dict[Key, float] = {}
-    for text in vertices:
-        key, weight = _seed(text)
-        seeds[key] = seeds.get(key, 0.0) + weight
-    query = PersonalizedQuery(seeds, k, **options)
+    query = PersonalizedQuery(_seeds(vertices), k, **options)
     answers = client.personalized_many(graph, [query])
     return answers.answers[0], {"version": answers.version, "revision": answers.revision}
+
+
+def _seeds(texts: Sequence[str]) -> dict[Key, float]:
+    """The weights of repeats add up."""
+    seeds: dict[Key, float] = {}
+    for text in texts:
+        key, weight = _seed(text)
+        seeds[key] = seeds.get(key, 0.0) + weight
+    return seeds
 
 
 def _seed(text: str) -> tuple[str, float]:
