@@ -132,10 +132,8 @@ class QueryCalls:
         Reads have them by `view`. A view of this name goes on from the ranks that it has.
 
         teleport  "uniform", {"set": NAME} or {"weights": {KEY: WEIGHT}}
-        direction "reversed": walks follow edges backwards
-        refresh   when it is solved, if its error bound has passed the target: "batch", "read", or
-                  seconds that are to pass before
-        unknown   "ignore": keys of weights that are no vertices are left out
+
+        ViewOptions says what the others mean.
         """
         path = path_of("graphs", graph, "views", name)
         body = given(teleport=teleport, **options)

@@ -423,9 +423,10 @@ class PersonalizedAnswers(msgspec.Struct, frozen=True):
 
 
 class ViewInfo(msgspec.Struct, frozen=True):
-    """A view: ranks of all vertices for a teleport distribution of its own. teleport: what its
-    walks restart at, all vertices (`uniform`), a `set`, or `weights`; refresh: `batch`, `read`, or
-    seconds.
+    """A view: ranks of all vertices for a teleport distribution of its own.
+
+    teleport  what its walks restart at: all vertices (`uniform`), a `set`, or `weights`
+    refresh   `batch`, `read`, or seconds
     """
 
     name: str

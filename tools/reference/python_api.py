@@ -13,7 +13,7 @@ import msgspec
 import liverank
 from liverank.client import arrow, changes, exports, responses, sources
 from liverank.client.call import events, operation
-from liverank.options import GraphOptions, described
+from liverank.options import GraphOptions, ViewOptions, described
 from liverank.tables import Ranks, Tabular
 from tools.reference.markdown import code, docstring, heading, members, table
 
@@ -73,7 +73,7 @@ def python_api() -> Iterator[str]:
         and name not in grouped
         and name != "export"
     }
-    returned[GraphOptions.__name__] = GraphOptions
+    returned |= {kind.__name__: kind for kind in (GraphOptions, ViewOptions)}
     yield from _documented("Tabular", Tabular)
     yield from _documented("Ranks", Ranks)
     for name, each in returned.items():
