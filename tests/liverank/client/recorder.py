@@ -15,6 +15,7 @@ RECEIPT: dict[str, Any] = {
     "fallback": None,
     "refused": None,
     "views": {},
+    "view_seconds": {},
     "version": 1,
     "ranked_version": 1,
     "revision": 2,
