@@ -436,6 +436,7 @@ class Engine:
         if self._backend.repeatable or self._group.divided or not self._improvable:
             return False
         with self._owned():
+            self._graph.in_pages.catch_up()
             try:
                 bound, self._improvable = improve(self._iterate)
             except MemoryError:  # it can be done without

@@ -307,7 +307,7 @@ class DynamicGraph:
         self.arcs += out_counts.added - out_counts.removed
         if self._connected is not None:
             self._connected += out_counts.connected
-        self.in_pages.follow(changes, vertices)
+        self.in_pages.follow_later(changes, vertices)
         edges = EdgeCounts(out_counts.inserted, out_counts.deleted, out_counts.reweighted)
         return edges, changes.sources, changes.removed_targets, changes
 

@@ -45,6 +45,12 @@ as 36 sweeps by rows on R-MAT 24, 26 on R-MAT 26 (benchmarks/results/gather-cuda
 """
 
 
+_LATER_BATCHES, _LATER_EDGES = 256, 1 << 14
+"""Batches that pages follow later, and changes of edges in all of them, at most: one has time until
+the next sweep by pages, and several are followed at once.
+"""
+
+
 @dataclass(slots=True)
 class _Demand:
     """What solves ask for, or queries.
@@ -67,6 +73,9 @@ class InPages:
         self._lists: PagedLists | None = None
         self._for_solves = False  # whether solves use them too
         self._solves, self._queries = _Demand(), _Demand()
+        # batches that the pages have not followed, and their changes
+        self._later: list[EdgeChanges] = []
+        self._later_edges = 0
 
     def memory(self) -> dict[str, int]:
         """Bytes of the pages, if there are any, by purpose."""
@@ -89,6 +98,7 @@ class InPages:
         """
         if self._backend.pages is None:
             return graph
+        self.catch_up()
         demand = self._queries if of_query else self._solves
         if not self._has(of_query):
             demand.wanted |= demand.by_rows >= SWEEPS_BY_ROWS
@@ -123,18 +133,35 @@ class InPages:
 
     def follow(self, changes: EdgeChanges, vertices: int) -> None:
         """Follows a batch. vertices: of the graph after it."""
-        operations, lists = self._backend.pages, self._lists
-        if operations is None or lists is None:
+        self.follow_later(changes, vertices)
+        self.catch_up()
+
+    def follow_later(self, changes: EdgeChanges, vertices: int) -> None:
+        """Follows a batch, whose arrays nothing will change, before the next sweep by pages."""
+        if self._lists is not None and vertices > self._lists.room:
+            self._give_up()
+        if self._lists is None:
             self.want()
             return
+        self._later.append(changes)
+        self._later_edges += len(changes.removed_targets) + len(changes.added_targets)
+        self._solves.wanted |= not self._for_solves
+        if len(self._later) > _LATER_BATCHES or self._later_edges > _LATER_EDGES:
+            self.catch_up()
+
+    def catch_up(self) -> None:
+        """Follows the batches that were left for later."""
+        operations, lists, later = self._backend.pages, self._lists, self._later
+        if operations is None or lists is None or not later:
+            return
+        self._later, self._later_edges = [], 0
         try:
-            followed = vertices <= lists.room and operations.follow(lists, changes)
+            followed = operations.follow(lists, *later)
         except MemoryError:
             followed = False
         if not followed:
             self._give_up()
             self.want()
-        self._solves.wanted |= not self._for_solves
 
     def drop(self) -> None:
         """Gives up the pages and their memory, until a batch, or many sweeps."""
@@ -145,11 +172,12 @@ class InPages:
         if self._for_solves:
             self._solves = _Demand()
         self._lists, self._for_solves, self._queries = None, False, _Demand()
+        self._later, self._later_edges = [], 0
 
     def require(self, purpose: str, needed: int, times: int = 1) -> None:
         """As DeviceOperations.require; drops the pages if there is not enough memory with them."""
         device = self._backend.device
-        if self._lists and needed * times > device.memory_available():
+        if self._lists and not device.has_room(needed, times):
             self._give_up()
         device.require(purpose, needed, times)
 

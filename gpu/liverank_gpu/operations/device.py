@@ -59,7 +59,7 @@ class DeviceOperations(ABC):
     xp: Any
 
     _available: tuple[Any, float, int] = (None, 0.0, 0)
-    """What `require` read last: by which function, when, and how much."""
+    """What `has_room` read last: by which function, when, and how much."""
 
     @abstractmethod
     def to_device(self, values: NDArray[Any]) -> Array:
@@ -144,21 +144,19 @@ class DeviceOperations(ABC):
         """Raises OutOfMemory, with the figures, if `times` times `needed` bytes are not available.
         Small requests are left to the allocator.
         """
-        if needed <= _SMALL_BYTES:
-            return
+        if needed > _SMALL_BYTES and not self.has_room(needed, times):
+            raise OutOfMemory(purpose, needed, self._available[2])
+
+    def has_room(self, needed: int, times: int = 1) -> bool:
+        """Whether `times` times `needed` bytes are available."""
         read, now = self.memory_available, monotonic()
         source = getattr(read, "__func__", read)
         before, then, available = self._available
-        if (
-            source is before
-            and now - then < _FRESH_SECONDS
-            and needed * times * _PLENTY < available
-        ):
-            return
-        available = read()
-        self._available = (source, now, available)
-        if needed * times > available:
-            raise OutOfMemory(purpose, needed, available)
+        plenty = needed * times * _PLENTY < available
+        if not (source is before and now - then < _FRESH_SECONDS and plenty):
+            available = read()
+            self._available = (source, now, available)
+        return needed * times <= available
 
     def allocate(self, purpose: str, count: int, dtype: type[np.generic]) -> Array:
         """An uninitialised array of `count` elements. Raises OutOfMemory."""

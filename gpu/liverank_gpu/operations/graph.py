@@ -747,8 +747,8 @@ class PageOperations(Protocol):
         MemoryError.
         """
 
-    def follow(self, lists: PagedLists, changes: EdgeChanges) -> bool:
-        """Changes the pages as a batch changed the graph, which has no more vertices than there is
-        room for. Returns False if a page found no room, and raises MemoryError: then they cannot be
-        used any more.
+    def follow(self, lists: PagedLists, *changes: EdgeChanges) -> bool:
+        """Changes the pages as batches, one after the other, changed the graph, which has no more
+        vertices than there is room for. Returns False if a page found no room, and raises
+        MemoryError: then they cannot be used any more.
         """

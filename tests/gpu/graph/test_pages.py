@@ -29,6 +29,7 @@ from tests.gpu.doubles import looked_after
 
 RANDOM_EDGES = 4000
 VERTICES = 300
+NO_EDGES = (np.empty(0, np.int64), np.empty(0, np.int64))
 
 
 ALWAYS = PageRule(1, 0.0, 0.0)
@@ -115,6 +116,23 @@ def test_pages_follow_a_stream(order: Literal["forward", "shuffled"], directed: 
         assert lists_of(graph) is lists
         assert edges_in(lists) == edges_of(graph)
     assert int(lists.counts[0]) > lists.built
+
+
+def test_pages_follow_several_batches_at_once() -> None:
+    random = np.random.default_rng(4)
+    graph = DynamicGraph(paging(), "uniform", "degree")
+    graph.apply(skewed(random, RANDOM_EDGES))
+    lists = lists_of(graph)
+    before = edges_in(lists)
+    new = skewed(random, 40)
+    for number, batch in enumerate(batches(random, graph, 6)):
+        graph.apply(batch)
+        # edges that come and go, an even or an odd number of times
+        columns = (new.insert_sources[number:], new.insert_targets[number:])
+        graph.apply(EdgeBatch(*columns) if number % 2 else EdgeBatch(*NO_EDGES, *columns))
+    assert edges_in(lists) == before != edges_of(graph)
+    assert lists_of(graph) is lists
+    assert edges_in(lists) == edges_of(graph)
 
 
 def follow(lists: PagedLists, gone: set[tuple[int, int]], new: set[tuple[int, int]]) -> None:

@@ -213,8 +213,13 @@ class CudaPages(PageOperations):
         items = items[np.argsort(begin - end, kind="stable")].astype(np.int32)
         return np.ascontiguousarray(items), np.flatnonzero(parts > 1).astype(np.int32)
 
-    def follow(self, lists: PagedLists, changes: EdgeChanges) -> bool:
-        removals, additions = len(changes.removed_targets), len(changes.added_targets)
+    def follow(self, lists: PagedLists, *changes: EdgeChanges) -> bool:
+        several = len(changes) > 1
+        removed_sources, removed_targets, added_sources, added_targets = (
+            self._xp.concatenate(columns) if several else columns[0]
+            for columns in zip(*(each[2:6] for each in changes), strict=True)
+        )
+        removals, additions = len(removed_targets), len(added_targets)
         total = removals + additions
         if total == 0:
             return True
@@ -224,11 +229,13 @@ class CudaPages(PageOperations):
             "pages",
             "pack_changes",
             grid_blocks(total),
-            *(changes.removed_sources, changes.removed_targets, removals),
-            *(changes.added_sources, changes.added_targets, additions),
+            *(removed_sources, removed_targets, removals),
+            *(added_sources, added_targets, additions),
             packed,
         )
         ascending = self._graph.sort(packed).keys
+        if several:
+            ascending = self._net(ascending)
         while True:
             # a page never takes more new ones than it is given edges
             lists.used += min(additions, len(ascending))
@@ -244,6 +251,17 @@ class CudaPages(PageOperations):
             if left is None or not counts[PAGE_COUNTS["LEFT"]]:
                 return True
             ascending = ascending[left != 0]
+
+    def _net(self, ascending: Array) -> Array:
+        """What is left of the packed changes of several batches. An edge comes and goes in turn: of
+        an odd number of changes that in the middle is left, of an even one none.
+        """
+        xp, edges = self._xp, ascending >> 1
+        differ = xp.ones(len(edges) + 1, np.bool_)
+        differ[1:-1] = edges[1:] != edges[:-1]
+        ends = xp.flatnonzero(differ)
+        first, counts = ends[:-1], ends[1:] - ends[:-1]
+        return ascending[(first + counts // 2)[counts % 2 == 1]]
 
     def _change(
         self, lists: PagedLists, ascending: Array, numbers: Array, left: Array | None
