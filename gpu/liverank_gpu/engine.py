@@ -323,7 +323,8 @@ class Engine:
             # before programs copy the graph, which they do where there is room beside the batch
             self._reserve(max(self._graph.vertices, batch.vertices))
         self.programs.prepare(batch)
-        update = self._graph.apply(batch, reserve=self._reserve)
+        follows = self._iterate.follows
+        update = self._graph.apply(batch, reserve=self._reserve, follows=follows)
         self._unfollowed = update
         self._touched.add(update)
         if not self._group.divided:

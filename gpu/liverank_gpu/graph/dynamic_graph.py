@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,8 +41,11 @@ from liverank_gpu.operations.graph import (
     EdgeChanges,
     EdgeCounts,
     Entries,
+    Follows,
     GraphUpdate,
+    Room,
     UpdateCounts,
+    Updated,
     UpdateRules,
 )
 from liverank_gpu.types import Dangling, EdgeBatch, VertexOrder
@@ -52,8 +56,15 @@ graph. On a GPU that takes two to four times as long as looking the batch up, bu
 than a load; the scratch of a look-up would be several times the graph.
 """
 
-_Applied = tuple[EdgeCounts, Array, Array, EdgeChanges | None]
-"""What a batch did to edges, its removed vertices' included, and the lists of GraphUpdate."""
+
+class _Applied(NamedTuple):
+    """What a batch did to edges, its removed vertices' included, and what GraphUpdate says."""
+
+    edges: EdgeCounts
+    sources: Array
+    removed_targets: Array
+    changes: EdgeChanges | None
+    followed: tuple[Any, Any] | None = None
 
 
 def is_large_part(operations: int, arcs: int) -> bool:
@@ -157,6 +168,7 @@ class DynamicGraph:
         batch: EdgeBatch,
         rebuilds: bool = False,
         reserve: Callable[[int], None] = lambda _: None,
+        follows: Callable[[], Follows | None] = lambda: None,
     ) -> GraphUpdate:
         """Removes, deletes, then inserts, in both directions. An error leaves the graph unchanged.
 
@@ -165,6 +177,7 @@ class DynamicGraph:
 
         rebuilds  whether both directions are rebuilt however small the batch is
         reserve   makes room for so many vertices in other arrays over them
+        follows   what may follow the batch as it is applied
 
         Raises OutOfMemory, before anything is touched if an estimate can tell; InvalidValue for
         weights and times that the graph does not take, and for a sum of weights that exceeds
@@ -175,9 +188,15 @@ class DynamicGraph:
         reserve(vertices)
         sizes = (batch.operations, vertices)
         with NamingMemory(self.backend.device, self.bytes_needed, *sizes):
-            return self._apply(batch, vertices, rebuilds)
+            return self._apply(batch, vertices, rebuilds, follows)
 
-    def _apply(self, batch: EdgeBatch, vertices: int, rebuilds: bool) -> GraphUpdate:
+    def _apply(
+        self,
+        batch: EdgeBatch,
+        vertices: int,
+        rebuilds: bool,
+        follows: Callable[[], Follows | None],
+    ) -> GraphUpdate:
         removal = self._removal(batch)
         arcs = Arcs.of(self.backend, batch, removal, self.directed, self.weighted)
         removed, removed_edges = (removal.vertices, removal.edges) if removal else (NO_IDS, 0)
@@ -192,9 +211,13 @@ class DynamicGraph:
         self._reserve(vertices)
         returned = self.ids.returning(self.backend, batch, removed)
         rebuilds = rebuilds or self.is_rebuilt_by(operations)
-        applied = self._rebuild if rebuilds else self._update
-        edges, sources, targets, changes = applied(batch, arcs, vertices)
-        inserted, deleted, reweighted = edges
+        if rebuilds:
+            applied = self._rebuild(batch, arcs, vertices)
+        else:
+            # new vertices have no ranks yet
+            following = follows() if vertices == self.vertices else None
+            applied = self._update(batch, arcs, vertices, following)
+        inserted, deleted, reweighted = applied.edges
         self.edges += inserted - deleted
         if self.decay and arcs.insertions:
             self.decay.commit()
@@ -213,7 +236,16 @@ class DynamicGraph:
             gone - removed_edges + too_old,
         )
         unknown = len(batch.remove) - len(removed)
-        return GraphUpdate(counts, sources, targets, changes, removed, returned, unknown)
+        return GraphUpdate(
+            counts,
+            applied.sources,
+            applied.removed_targets,
+            applied.changes,
+            removed,
+            returned,
+            unknown,
+            followed=applied.followed,
+        )
 
     def _removal(self, batch: EdgeBatch) -> Removal | None:
         vertices = self.ids.vertices_among(batch.remove)
@@ -281,35 +313,53 @@ class DynamicGraph:
         self.vertices = self.columns = vertices
         self.loop, self.degree = self._loop[:vertices], self._degree[:vertices]
 
-    def _update(self, batch: EdgeBatch, arcs: Arcs, vertices: int) -> _Applied:
-        workspace = self._workspaces.take(len(arcs))
-        counts, order = self.backend.graph.plan_columns(
-            self._slack,
+    def _update(
+        self, batch: EdgeBatch, arcs: Arcs, vertices: int, follows: Follows | None
+    ) -> _Applied:
+        operations, workspace = self.backend.graph, self._workspaces.take(len(arcs))
+        known, positions = (self.vertices, vertices), self.permutation.positions
+        rules = UpdateRules(self.loop, self.fixed_loops, self.directed, arcs.adds)
+        updated = operations.update(
+            (self.outgoing.extended(vertices), self.incoming.extended(vertices)),
             arcs.columns,
-            (self.vertices, vertices),
-            self.permutation.positions,
-            arcs.operation_weights(self.backend),
-            UpdateRules(self.loop, self.fixed_loops, self.directed, arcs.adds),
+            known,
+            positions,
+            rules._replace(loop=self._loop[:vertices]) if vertices > self.vertices else rules,
             workspace,
+            Room(*zip(self.outgoing.room, self.incoming.room, strict=True)),
+            self._degree,
+            follows,
         )
-        # sums are known now
-        if counts[0].exceeded:
-            assert order is not None
-            place = int(order[LAST_PLACE - counts[0].exceeded - 1])
-            raise arcs.weight_exceeded(self.backend, batch, place - arcs.deletions)
-
-        counts = self._packed(workspace, counts)
+        if updated is None:
+            weights = arcs.operation_weights(self.backend)
+            counts, order = operations.plan_columns(
+                self._slack, arcs.columns, known, positions, weights, rules, workspace
+            )
+            # sums are known now
+            if counts[0].exceeded:
+                assert order is not None
+                place = int(order[LAST_PLACE - counts[0].exceeded - 1])
+                raise arcs.weight_exceeded(self.backend, batch, place - arcs.deletions)
+            updated = Updated(counts, None, None, False)
+        changes, counts = updated.changes, updated.counts
+        if changes is None:
+            counts = self._packed(workspace, counts)
+            changes = allocate_changes(self.backend, counts[0], self.weighted)
+            # from here on nothing can fail
+            self._write(workspace, counts, changes, vertices)
+        else:
+            self._extend_lists(vertices)
+            self._record(counts)
         out_counts = counts[0]
-        changes = allocate_changes(self.backend, out_counts, self.weighted)
-
-        # from here on nothing can fail
-        self._write(workspace, counts, changes, vertices)
         self.arcs += out_counts.added - out_counts.removed
         if self._connected is not None:
             self._connected += out_counts.connected
         self.in_pages.follow_later(changes, vertices)
         edges = EdgeCounts(out_counts.inserted, out_counts.deleted, out_counts.reweighted)
-        return edges, changes.sources, changes.removed_targets, changes
+        followed = None
+        if follows is not None and updated.followed:
+            followed = (follows.residual, updated.delta)
+        return _Applied(edges, changes.sources, changes.removed_targets, changes, followed)
 
     @property
     def _slack(self) -> Directions:
@@ -334,13 +384,19 @@ class DynamicGraph:
         self, workspace: Workspace, counts: BothCounts, changes: EdgeChanges, vertices: int
     ) -> None:
         """Writes a planned batch, which cannot fail."""
+        self._extend_lists(vertices)
+        if counts[0].changed or counts[1].changed:
+            lists = (self.loop, self.degree, changes)
+            self.backend.graph.apply(self._slack, workspace, counts, *lists)
+        self._record(counts)
+
+    def _extend_lists(self, vertices: int) -> None:
         if vertices > self.vertices:
             self.outgoing.extend(vertices)
             self.incoming.extend(vertices)
             self._extend(vertices)
-        if counts[0].changed or counts[1].changed:
-            lists = (self.loop, self.degree, changes)
-            self.backend.graph.apply(self._slack, workspace, counts, *lists)
+
+    def _record(self, counts: BothCounts) -> None:
         self.outgoing.record(counts[0])
         self.incoming.record(counts[1])
 
@@ -366,7 +422,7 @@ class DynamicGraph:
             self.permutation, self._order_to_choose = rebuilt.permutation, None
         self._extend(vertices)
         self.arcs, self._free, self._connected = rebuilt.arcs, None, None
-        return rebuilt.counts, rebuilt.sources, rebuilt.removed_targets, None
+        return _Applied(rebuilt.counts, rebuilt.sources, rebuilt.removed_targets, None)
 
     def take_order(self, ids: NDArray[np.int32]) -> None:
         """Takes VertexPermutation.ids, instead of choosing an order."""

@@ -118,7 +118,7 @@ class Workspace:
         plan = BatchPlan(
             (wide, narrow, tiny, floats),
             self._counters[direction],
-            list(self._scans[direction]),
+            self._scans[direction],
             *wide.reshape(_WIDE, -1),
             *narrow.reshape(_NARROW, -1),
             *tiny.reshape(_TINY, -1),
@@ -141,8 +141,7 @@ class Workspace:
     def clear_row_plan(self, plan: BatchPlan) -> None:
         """Before rows that were packed are planned again."""
         plan.counters[_PLANNED] = 0
-        for scan in plan.scans[_PLANNING_SCANS:]:
-            scan.fill(0)
+        plan.scans[_PLANNING_SCANS:].fill(0)
 
     def counts(self) -> tuple[Counts, Counts]:
         """The counters of both directions. Waits for the device."""
@@ -309,6 +308,14 @@ class PackedCsr:
         """The lists with their room to grow."""
         return SlackCsr(self.csr, self.capacities, self.degree_bins, self.end)
 
+    def extended(self, vertices: int) -> SlackCsr:
+        """The same, with empty rows up to `vertices`, for which room has been reserved."""
+        if vertices == self.vertices:
+            return self.slack
+        rows = slice(vertices)
+        csr = Csr(self._starts[rows], self._lengths[rows], *self._slots)
+        return SlackCsr(csr, self._capacities[rows], self._degree_bins[rows], self.end)
+
     @property
     def kept_partition(self) -> Rows | None:
         """The last partition, with new vertices in its last group; None before the first."""
@@ -451,9 +458,14 @@ class PackedCsr:
 
     def must_pack(self, counts: Counts) -> bool:
         """Whether there are too few free slots for the batch, or more than half are wasted."""
-        used = self.end + counts.needed
-        packed = self.packed + counts.growth
-        return used > len(self._slots.column_indices) or used > 2 * packed + 2 * LEAST_SPARE
+        slots, slack = self.room
+        return counts.needed > slots or counts.needed - 2 * counts.growth > slack
+
+    @property
+    def room(self) -> tuple[int, int]:
+        """See liverank_gpu.operations.graph.Room."""
+        free = len(self._slots.column_indices) - self.end
+        return free, 2 * (self.packed + LEAST_SPARE) - self.end
 
     def pack(self, counts: Counts) -> None:
         """Packs all rows into a new array, with room for the batch and some spare."""

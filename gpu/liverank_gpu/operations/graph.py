@@ -129,7 +129,7 @@ class BatchPlan:
     blocks      int64[…], int32[…], int8[…], float32[…] (None without weights): the arrays below,
                 but for counters and scans, are equal parts of that of their dtype, in this order
     counters    int64[len(COUNTERS)]: see Counts
-    scans       SCANS arrays uint64[…] for prefix sums, zero before the first
+    scans       uint64[SCANS, …] for prefix sums, zero before the first
 
     edge_*      one entry for each distinct edge that the batch names, ascending by row, neighbour
     edge_operation   int32[edges+1], its first key
@@ -154,7 +154,7 @@ class BatchPlan:
 
     blocks: tuple[Array, Array, Array, Array | None]
     counters: Array
-    scans: list[Array]
+    scans: Array
     row_work: Array
     move_work: Array
     new_start: Array
@@ -237,6 +237,7 @@ class GraphUpdate:
                      and are those of new vertices now
     unknown          ids to remove that were no vertices, or repeated
     divided          whether it may have changed lists in other processes
+    followed         the Residual that has followed already, and what Perturb returned; or None
     """
 
     counts: UpdateCounts
@@ -247,6 +248,7 @@ class GraphUpdate:
     returned: NDArray[np.int64]
     unknown: int = 0
     divided: bool = False
+    followed: tuple[Any, Any] | None = None
 
     @property
     def touches(self) -> bool:
@@ -294,6 +296,43 @@ class UpdateRules(NamedTuple):
     fixed_loops: bool
     directed: bool
     adds: bool
+
+
+class Room(NamedTuple):
+    """How far both directions may grow before they are packed.
+
+    slots  that are free at their ends
+    slack  the most that Counts.needed may exceed twice Counts.growth: else half would be wasted
+    """
+
+    slots: tuple[int, int]
+    slack: tuple[int, int]
+
+
+class Follows(NamedTuple):
+    """What is to follow a batch as it is applied: see liverank_gpu.operations.residual.Perturb.
+
+    residual  Residual of these values
+    """
+
+    values: Array
+    residual: Any
+    damping: float
+    edge_limit: int
+
+
+class Updated(NamedTuple):
+    """What `update` did.
+
+    changes   what it changed; None if the lists have no room: then the batch is planned
+    delta     what Perturb returns, if the residual has followed
+    followed  whether it has
+    """
+
+    counts: BothCounts
+    changes: EdgeChanges | None
+    delta: Any
+    followed: bool
 
 
 class PlanWorkspace(Protocol):
@@ -364,6 +403,28 @@ class GraphOperations(ABC):
         """
         keys = self.sorted_keys(columns, vertices, positions, weights)
         return self.plan(lists, (keys, None), rules, workspace), keys.order
+
+    def update(
+        self,
+        lists: Directions,  # noqa: ARG002
+        columns: list[tuple[int, Array, Array]],  # noqa: ARG002
+        vertices: tuple[int, int],  # noqa: ARG002
+        positions: Array,  # noqa: ARG002
+        rules: UpdateRules,  # noqa: ARG002
+        workspace: PlanWorkspace,  # noqa: ARG002
+        room: Room,  # noqa: ARG002
+        degree: Array,  # noqa: ARG002
+        follows: Follows | None,  # noqa: ARG002
+    ) -> Updated | None:
+        """`plan_columns` and `apply` at once, for a graph without weights, if there is room; then a
+        residual follows.
+
+        lists    with empty rows for the vertices that are new; rules.loop and degree are as long
+        degree   as `apply` takes it
+        follows  None if nothing is to
+        Returns None, and does nothing, for batches that a backend does not take at once.
+        """
+        return None
 
     @abstractmethod
     def plan(

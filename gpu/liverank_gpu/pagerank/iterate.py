@@ -15,7 +15,7 @@ from liverank_gpu.graph.vertices import VertexIds, VertexPermutation
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.csr import Csr, GraphView, Rows
 from liverank_gpu.operations.device import Array
-from liverank_gpu.operations.graph import GraphUpdate
+from liverank_gpu.operations.graph import Follows, GraphUpdate
 from liverank_gpu.operations.residual import (
     LISTED,
     Perturb,
@@ -485,21 +485,33 @@ class Iterate(ABC):
             return
         if self.stale or not update.touches:
             return
-        backend = self.graph.backend
-        delta = backend.run(
-            Perturb(
-                self.graph.view,
-                update.changes,
-                self.workspace.values,
-                self.options.damping,
-                self.workspace.residual,
-                int(self.sweep_cost / backend.costs.pushed_edge),
+        vectors, followed = self.workspace, update.followed
+        if followed is not None and followed[0] is vectors.residual:
+            delta: ResidualDelta | None = followed[1]
+        else:
+            damping, residual, limit = self.options.damping, vectors.residual, self._edge_limit
+            perturb = Perturb(
+                self.graph.view, update.changes, vectors.values, damping, residual, limit
             )
-        )
+            delta = self.graph.backend.run(perturb)
         if delta is None:
             self._invalidate()
         else:
             self.add(delta)
+
+    @property
+    def _edge_limit(self) -> int:
+        """The most additions for which maintaining r is worth it."""
+        return int(self.sweep_cost / self.graph.backend.costs.pushed_edge)
+
+    def follows(self) -> Follows | None:
+        """What can follow a batch as it is applied, if all vertices of the graph have ranks;
+        `perturb` records it.
+        """
+        if self.stale:
+            return None
+        vectors = self.workspace
+        return Follows(vectors.values, vectors.residual, self.options.damping, self._edge_limit)
 
     def add(self, delta: ResidualDelta) -> None:
         """Records what an operation changed in y and r."""

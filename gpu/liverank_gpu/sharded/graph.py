@@ -44,6 +44,7 @@ from liverank_gpu.operations.graph import (
     BatchPlan,
     Counts,
     EdgeChanges,
+    Follows,
     GraphUpdate,
     SortedKeys,
     UpdateCounts,
@@ -349,6 +350,7 @@ class ShardGraph(DynamicGraph):
         batch: EdgeBatch,
         rebuilds: bool = False,  # noqa: ARG002
         reserve: Callable[[int], None] = lambda _: None,
+        follows: Callable[[], Follows | None] = lambda: None,  # noqa: ARG002
         stored: bool = False,
     ) -> GraphUpdate:
         """Removes, deletes, then inserts; to be called on all shards, each with a slice of the

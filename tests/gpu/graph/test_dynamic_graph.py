@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from dataclasses import replace
+from typing import Any, Literal, get_args
 from unittest.mock import patch
 
 import numpy as np
@@ -10,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from liverank_gpu import EdgeBatch
+from liverank_gpu import EdgeBatch, Engine, Options
 from liverank_gpu.backends.cuda.kernels.loader import BIN_LANES
 from liverank_gpu.graph.dynamic_graph import DynamicGraph
 from liverank_gpu.operations.backend import Backend
-from liverank_gpu.operations.graph import Slots, UpdateCounts
+from liverank_gpu.operations.graph import Slots, UpdateCounts, Updated
 from liverank_gpu.types import Dangling
 from tests.gpu.graph.model import COUNTS, apply, tiny_pools
 from tests.gpu.graphs import Model, is_emulated, random_batch
@@ -192,6 +193,61 @@ def test_the_order_of_threads_leaves_no_trace() -> None:
         ]
 
     assert pools("forward") == pools("shuffled")
+
+
+@pytest.mark.parametrize("directed", [True, False])
+@pytest.mark.parametrize("dangling", POLICIES)
+def test_a_batch_that_is_applied_at_once_leaves_what_a_planned_one_does(
+    dangling: Dangling, directed: bool
+) -> None:
+    from tests.cuda_emulator.emulated import emulated_backend
+
+    generator, model = np.random.default_rng(8), Model(dangling, directed)
+    taken: list[Updated | None] = []
+    backends = [emulated_backend("shuffled") for _ in range(2)]
+    update = backends[0].graph.update
+
+    def at_once(*arguments: Any) -> Updated | None:
+        taken.append(update(*arguments))
+        return taken[-1]
+
+    options = Options(dangling=dangling, directed=directed)
+    engines = [Engine(options, backend) for backend in backends]
+    with (
+        tiny_pools(),
+        patch.object(backends[0].graph, "update", at_once),
+        patch.object(backends[1].graph, "update", lambda *_: None),
+    ):
+        for number in range(40):
+            batch = _any_batch(generator, model)
+            model.apply(batch)
+            changes = [replace(engine.apply(batch), seconds=0.0) for engine in engines]
+            assert changes[0] == changes[1]
+            graphs = [engine.internals.graph for engine in engines]
+            of_vertices = [[graph.loop, graph.degree] for graph in graphs]
+            of_lists = [
+                [*lists.arrays().values(), lists.capacities]
+                for graph in graphs
+                for lists in (graph.outgoing, graph.incoming)
+            ]
+            of_lists = [of_lists[0] + of_lists[1], of_lists[2] + of_lists[3]]
+            for arrays in (of_vertices, of_lists):
+                for first, second in zip(*arrays, strict=True):
+                    np.testing.assert_array_equal(first, second)
+            assert graphs[0].connected == graphs[1].connected
+            iterates = [engine.internals.iterate for engine in engines]
+            maintained = [iterate.workspace.residual.values.copy() for iterate in iterates]
+            if number % 4 == 0:
+                for engine in engines:
+                    engine.update()
+            elif not iterates[0].stale:
+                iterates[0].recompute_residual()
+                computed = iterates[0].workspace.residual.values
+                assert np.abs(maintained[0] - computed).max(initial=0.0) < 1e-12
+    applied = [each is not None and each.changes is not None for each in taken]
+    assert any(applied)
+    assert not all(applied)
+    assert any(each.followed for each in taken if each is not None)
 
 
 def test_columns_may_lie_on_the_device(backend: Backend) -> None:

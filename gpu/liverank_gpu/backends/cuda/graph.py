@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +23,7 @@ from liverank_gpu.backends.cuda.launcher import (
     balanced_blocks,
     blocks_for,
 )
+from liverank_gpu.backends.cuda.residual import lists_of, perturbation_words, perturbed
 from liverank_gpu.operations.csr import Csr, GraphView, Rows, SlackCsr
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.graph import (
@@ -39,12 +39,15 @@ from liverank_gpu.operations.graph import (
     EdgeChanges,
     Entries,
     Fingerprints,
+    Follows,
     GraphOperations,
     ListOperations,
     PlanWorkspace,
     RebuildOperations,
+    Room,
     Slots,
     SortedKeys,
+    Updated,
     UpdateRules,
 )
 from liverank_gpu.types import VERTEX_LIMIT
@@ -118,45 +121,61 @@ def scale_rows(
 _SMALL = 4096
 """Up to this many keys are sorted in one launch, and packed on the host if they come from there."""
 
-_planned = attrgetter(
-    *("row_work", "move_work", "new_start", "edge_operation", "edge_neighbour", "edge_row"),
-    *("edge_slot", "row_edge", "row_vertex", "row_removed", "row_added"),
-    *("removed_row", "removed_neighbour", "removed_slot", "added_row", "added_neighbour"),
-    *("new_length", "changed_row", "row_loop"),
-)
-"""Arrays of a BatchPlan in the order of Side in batch.cu."""
 
-
-def _side(csr: SlackCsr, count: int, keys: SortedKeys, plan: BatchPlan) -> tuple[Any, ...]:
-    """Side of batch.cu; `count` keys."""
+def _direction(
+    csr: SlackCsr, count: int, keys: Array, weights: Array | None, plan: BatchPlan
+) -> tuple[Any, ...]:
+    """Direction of batch.cu; `count` keys."""
     lists, capacities, bins, end = csr
-    removed, added, _, filler = plan.weights
-    given = (*lists, capacities, bins, end, count, keys.keys, keys.weights)
-    return (*given, plan.counters, *plan.scans, *_planned(plan), removed, added, filler)
+    return (*lists, capacities, bins, end, count, keys, weights, *_place_of(plan))
 
 
-def _packed_side(csr: SlackCsr, side: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The side of a planned batch, whose lists may be in other arrays since."""
+def _place_of(plan: BatchPlan) -> tuple[Any, ...]:
+    """Where the arrays of a plan are, as Direction of batch.cu says it."""
+    return (plan.counters, plan.scans, *plan.blocks, len(plan.row_work), plan.scans.shape[1])
+
+
+def _packed_direction(csr: SlackCsr, planned: tuple[Any, ...]) -> tuple[Any, ...]:
+    """That of a planned batch, whose lists may be in other arrays since."""
     lists, capacities, bins, end = csr
-    return (*lists, capacities, bins, end, *side[7:])
+    return (*lists, capacities, bins, end, *planned[7:])
 
 
 class _Buffers(NamedTuple):
-    """What a small batch is planned in: the ids that are sent, and keys in the order of these."""
+    """What a small batch is planned in: the ids that are sent, keys in the order of these, and what
+    it changes in a residual.
+    """
 
     ids: Mapped
     keys: Array
+    perturbation: Array
 
     @classmethod
     def of(cls, device: CudaDevice) -> _Buffers:
         keys = device.allocate("keys of a batch", 2 * _SMALL, np.int64)
-        return cls(device.mapped(2 * _SMALL), keys)
+        changes = device.allocate("keys of a batch", perturbation_words(_SMALL, _SMALL), np.int64)
+        return cls(device.mapped(2 * _SMALL), keys, changes)
+
+
+def _small(columns: list[tuple[int, Array, Array]]) -> int:
+    """The operations of a batch that is sent as it is: few, and all on the host. 0 for others."""
+    total = 0
+    for _, *both in columns:
+        for ids in both:
+            if not isinstance(ids, np.ndarray) or ids.dtype != np.int64:
+                return 0
+        total += len(both[0])
+    return total if total <= _SMALL else 0
 
 
 def _counts(told: NDArray[np.int64]) -> BothCounts:
     outgoing, incoming = told[: 2 * len(COUNTERS)].reshape(2, -1).tolist()
     return Counts(*outgoing), Counts(*incoming)
 
+
+_NO_LIST = (None, None, 0.0, None, 0)
+_FOLLOWS_NOTHING = (None, 0.0, None, 0, _NO_LIST, 0)
+"""What `update_batch` takes of a residual, where none follows."""
 
 _SORTED = (None, 0, 0, 0, 0, None, 0, None, None, None)
 """Unsorted of batch.cu where there is nothing to sort."""
@@ -237,15 +256,30 @@ class CudaGraph(GraphOperations):
         rules: UpdateRules,
         workspace: PlanWorkspace,
     ) -> tuple[BothCounts, Array | None]:
-        total = sum(len(sources) for _, sources, _ in columns)
-        on_host = all(
-            isinstance(ids, np.ndarray) and ids.dtype == np.int64
-            for _, *both in columns
-            for ids in both
-        )
-        if not on_host or not 0 < total <= _SMALL:
+        total = _small(columns)
+        if total == 0:
             arguments = (columns, vertices, positions, weights, rules, workspace)
             return super().plan_columns(lists, *arguments)
+        order = None
+        if weights is not None:
+            order = self._device.allocate("keys of a batch", total, np.int32)
+        buffers, sent = self._sent(columns, total, vertices, positions, weights, order)
+        plans = workspace.outgoing, workspace.incoming
+        both = [SortedKeys(plan.opposite, plan.weights.opposite) for plan in plans]
+        counts = self._plan(lists, (total, total), both, rules, workspace, sent)
+        self._buffers.append(buffers)
+        return counts, order
+
+    def _sent(
+        self,
+        columns: list[tuple[int, Array, Array]],
+        total: int,
+        vertices: tuple[int, int],
+        positions: Array,
+        weights: Array | None,
+        order: Array | None,
+    ) -> tuple[_Buffers, tuple[Any, ...]]:
+        """Unsorted of batch.cu for a small batch, and the buffers that hold it: to be returned."""
         buffers = self._buffers.pop() if self._buffers else _Buffers.of(self._device)
         ids, begin, deletions = buffers.ids.host, 0, 0
         for operation, sources, targets in columns:
@@ -255,17 +289,65 @@ class CudaGraph(GraphOperations):
             begin = end
             if operation == DELETE:
                 deletions = end
-        order = None
-        if weights is not None:
-            order = self._device.allocate("keys of a batch", total, np.int32)
         sent = (buffers.ids.device, total, deletions, *vertices, positions, len(positions))
+        return buffers, (*sent, weights, order, buffers.keys)
+
+    def update(
+        self,
+        lists: Directions,
+        columns: list[tuple[int, Array, Array]],
+        vertices: tuple[int, int],
+        positions: Array,
+        rules: UpdateRules,
+        workspace: PlanWorkspace,
+        room: Room,
+        degree: Array,
+        follows: Follows | None,
+    ) -> Updated | None:
+        rows, total = lists[0].csr, _small(columns)
+        if total == 0 or rows.weights is not None:
+            return None
+        buffers, sent = self._sent(columns, total, vertices, positions, None, None)
         plans = workspace.outgoing, workspace.incoming
-        # in arrays that are free until rows are looked up
-        both = [SortedKeys(plan.opposite, plan.weights.opposite) for plan in plans]
-        unsorted = (*sent, weights, order, buffers.keys)
-        counts = self._plan(lists, (total, total), both, rules, workspace, unsorted)
+        workspace.planned = both = tuple(
+            # keys in arrays that are free until rows are looked up
+            _direction(csr, total, plan.opposite, None, plan)
+            for csr, plan in zip(lists, plans, strict=True)
+        )
+        changed = self._device.allocate("what a batch changed", 6 * total, np.int32)
+        residual: tuple[Any, ...] = _FOLLOWS_NOTHING
+        if follows is not None:
+            lists_of_residual = lists_of(follows.residual)
+            limits = (buffers.perturbation, follows.edge_limit)
+            residual = (follows.values, follows.damping, *limits, *lists_of_residual)
+        told = self._launch.ask(
+            "batch",
+            "update_batch",
+            *both,
+            (vertices[0], *rules),
+            sent,
+            workspace.zeroed,
+            len(workspace.zeroed),
+            (*room.slots, *room.slack),
+            rules.loop,
+            degree,
+            changed,
+            total,
+            *residual,
+        )
         self._buffers.append(buffers)
-        return counts, order
+        counts, (applied, *_) = _counts(told), told[2 * len(COUNTERS) :]
+        if not applied:
+            return Updated(counts, None, None, False)
+        out = counts[0]
+        sizes = (out.changed, out.changed, out.removed, out.removed, out.added, out.added)
+        changes = EdgeChanges(
+            *(changed[at * total : at * total + size] for at, size in enumerate(sizes))
+        )
+        if follows is None or out.changed == 0:
+            return Updated(counts, changes, None, False)
+        delta = perturbed(follows.residual, told[2 * len(COUNTERS) + 1 :])
+        return Updated(counts, changes, delta, True)
 
     def plan(
         self,
@@ -296,11 +378,14 @@ class CudaGraph(GraphOperations):
     ) -> BothCounts:
         rows = lists[0].csr
         plans = workspace.outgoing, workspace.incoming
-        workspace.planned = sides = tuple(map(_side, lists, operations, keys, plans))
+        workspace.planned = both = tuple(
+            _direction(csr, count, given.keys, given.weights, plan)
+            for csr, count, given, plan in zip(lists, operations, keys, plans, strict=True)
+        )
         told = self._launch.ask(
             "batch",
             "plan_batch",
-            *sides,
+            *both,
             (len(rows.row_lengths), *rules),
             unsorted,
             workspace.zeroed,
@@ -320,7 +405,7 @@ class CudaGraph(GraphOperations):
         told = self._launch.ask(
             "batch",
             "plan_again",
-            *map(_packed_side, lists, workspace.planned),
+            *map(_packed_direction, lists, workspace.planned),
             *packed,
             len(rows.row_lengths),
             weighted=rows.weights is not None,
@@ -341,7 +426,7 @@ class CudaGraph(GraphOperations):
             "batch",
             "apply_batch",
             self._launch.resident,
-            *map(_packed_side, lists, workspace.planned),
+            *map(_packed_direction, lists, workspace.planned),
             loop,
             degree,
             changes,

@@ -81,16 +81,16 @@ class CudaResidual:
             xp.empty(chunks, np.int64),
             xp.empty(chunks, np.int64),
             xp.empty(chunks),
-            *_lists(residual),
+            *lists_of(residual),
             weighted=graph.weighted,
         )
-        return _delta(residual, told)
+        return delta_of(residual, told)
 
     def _perturb(self, do: Perturb) -> ResidualDelta | None:
         graph, changes, residual = do.graph, do.changes, do.residual
         sources = changes.sources
         count, removed, added = map(len, (sources, changes.removed_targets, changes.added_targets))
-        words = 3 * count + 2 * (count + removed + added) + 3 + count // SCAN_TILE
+        words = perturbation_words(count, removed + added)
         told = self._launch.ask(
             "perturb",
             "perturb",
@@ -103,10 +103,10 @@ class CudaResidual:
             do.damping,
             self._launch.xp.empty(words, np.int64),
             do.edge_limit,
-            *_lists(residual),
+            *lists_of(residual),
             weighted=graph.weighted,
         )
-        return None if told[TALLY["END"]] else _delta(residual, told)
+        return perturbed(residual, told)
 
     def _scatter(self, do: Scatter) -> ResidualDelta:
         graph, sources, residual = do.graph, do.sources, do.residual
@@ -119,17 +119,17 @@ class CudaResidual:
             len(do.targets),
             (do.contributions, ends, do.amounts, do.targets, None),
             graph.outgoing,
-            *_lists(residual),
+            *lists_of(residual),
             weighted=graph.weighted,
         )
-        return _delta(residual, told)
+        return delta_of(residual, told)
 
     def _push(self, do: Push) -> PushResult:
         graph, residual, limits = do.graph, do.residual, do.limits
         xp, capacity = self._launch.xp, len(residual.candidates)
         # a selection copies the candidates from one array to the other
         other_candidates = xp.empty_like(residual.candidates)
-        lists, listed = _lists(residual)
+        lists, listed = lists_of(residual)
         told = self._launch.ask(
             "push",
             "push",
@@ -157,14 +157,14 @@ class CudaResidual:
             int(told[TALLY["ROUNDS"]]),
             int(told[TALLY["VERTICES"]]),
             int(told[TALLY["ENTRIES"]]),
-            _delta(residual, told),
+            delta_of(residual, told),
         )
 
     def _select_candidates(self, do: SelectCandidates) -> None:
         residual, vertices = do.residual, len(do.residual.values)
         residual.listed, residual.floor = 0, do.floor
-        lists, _ = _lists(residual)
-        _delta(residual, self._launch.ask("perturb", "select_candidates", lists, vertices))
+        lists, _ = lists_of(residual)
+        delta_of(residual, self._launch.ask("perturb", "select_candidates", lists, vertices))
 
 
 def _graph(graph: GraphView) -> tuple[Any, ...]:
@@ -172,14 +172,25 @@ def _graph(graph: GraphView) -> tuple[Any, ...]:
     return graph.outgoing, graph.loop, graph.degree
 
 
-def _lists(residual: Residual) -> tuple[tuple[Any, ...], int]:
+def lists_of(residual: Residual) -> tuple[tuple[Any, ...], int]:
     """Candidates of work_lists.cuh, and how many are listed."""
     candidates, capacity = residual.candidates, len(residual.candidates)
     arrays = (residual.values, residual.marks, residual.floor, candidates, capacity)
     return arrays, residual.listed
 
 
-def _delta(residual: Residual, tally: NDArray[np.int64]) -> ResidualDelta:
+def perturbation_words(sources: int, edges: int) -> int:
+    """Words of a Perturbation of perturb.cuh; edges: those that are gone or new."""
+    return 5 * sources + 2 * edges + 3 + sources // SCAN_TILE
+
+
+def perturbed(residual: Residual, tally: NDArray[np.int64]) -> ResidualDelta | None:
+    """What Perturb returns."""
+    return None if tally[TALLY["END"]] else delta_of(residual, tally)
+
+
+def delta_of(residual: Residual, tally: NDArray[np.int64]) -> ResidualDelta:
+    """What a tally says; the list of candidates is as long as it says too."""
     residual.listed = int(tally[TALLY["LISTED_COUNT"]])
     if residual.listed > len(residual.candidates):
         # if there are more candidates than their array holds, there are none

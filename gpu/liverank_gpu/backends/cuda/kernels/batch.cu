@@ -19,17 +19,19 @@
 //         fill_holes     moves the entries
 //         finish_rows    starts, lengths, capacities and degrees; the changed rows with their old degrees
 //
+//     update_batch: both at once for a small batch of an unweighted graph, and then what perturb.cu does
+//
 // If WEIGHTED, a weight goes with each entry: 4 bytes more wherever an entry is read or written.
 // Rows are unordered. The order in a row follows from the sorted keys alone, never from the order of threads.
 // Launch: BLOCK threads a block, all blocks resident (cooperative): they synchronise between the steps. Blocks take tiles,
 // items or parts of the work of one direction from the first on, and of the other from the last on: few have both if there is
 // little.
 #include <cooperative_groups.h>
-#include "scan.cuh"
+#include "perturb.cuh"
 
-// One direction of the graph and what a batch does to it: liverank_gpu.operations.csr.SlackCsr, the keys, and
+// One direction of the graph, the keys, and where the plan of a batch is: liverank_gpu.operations.csr.SlackCsr and
 // liverank_gpu.operations.graph.BatchPlan.
-struct Side {
+struct Direction {
     int64* row_starts;
     int* row_lengths;
     int* column_indices;
@@ -40,29 +42,44 @@ struct Side {
     int64* keys;
     float* weights;
     int64* counters;
+    uint64* first_scan;  // of SCANS, each in `words`
+    int64* wide;         // arrays of `room` each
+    int* narrow;
+    signed char* tiny;
+    float* floats;
+    int64 room, words;
+};
+
+// The same, and the arrays of the plan.
+struct Side : Direction {
     uint64* scans[SCANS];
-    int64* row_work;
-    int64* move_work;
-    int64* new_start;
-    int* edge_operation;
-    int* edge_neighbour;
-    int* edge_row;
-    int* edge_slot;
-    int* row_edge;
-    int* row_vertex;
-    int* row_removed;
-    int* row_added;
-    int* removed_row;
-    int* removed_neighbour;
-    int* removed_slot;
-    int* added_row;
-    int* added_neighbour;
-    int* new_length;
-    int* changed_row;
-    signed char* row_loop;
-    float* removed_weights;
-    float* added_weights;
-    float* filler_weights;
+    int64* const row_work = wide;
+    int64* const move_work = wide + room;
+    int64* const new_start = wide + 2 * room;
+    int* const edge_operation = narrow;
+    int* const edge_neighbour = narrow + room;
+    int* const edge_row = narrow + 2 * room;
+    int* const edge_slot = narrow + 3 * room;
+    int* const row_edge = narrow + 4 * room;
+    int* const row_vertex = narrow + 5 * room;
+    int* const row_removed = narrow + 6 * room;
+    int* const row_added = narrow + 7 * room;
+    int* const removed_row = narrow + 8 * room;
+    int* const removed_neighbour = narrow + 9 * room;
+    int* const removed_slot = narrow + 10 * room;
+    int* const added_row = narrow + 11 * room;
+    int* const added_neighbour = narrow + 12 * room;
+    int* const new_length = narrow + 13 * room;
+    int* const changed_row = narrow + 14 * room;
+    signed char* const row_loop = tiny;
+    float* const removed_weights = floats;
+    float* const added_weights = floats + room;
+    float* const filler_weights = floats + 3 * room;
+
+    __device__ __forceinline__ explicit Side(const Direction& direction) : Direction(direction) {
+#pragma unroll
+        for (int scan = 0; scan < SCANS; ++scan) scans[scan] = first_scan + scan * words;
+    }
 };
 
 // A small batch as it was sent. count: 0 if the keys of both directions are sorted already.
@@ -456,10 +473,10 @@ __device__ __forceinline__ void tell_counters(const Side& out, const Side& in, i
 }
 
 // zeroed: int64[zeros], counters and scans.
-__global__ void __launch_bounds__(BLOCK, 2) plan_batch(
-    Side out, Side in, Rules rules, Unsorted unsorted, int64* zeroed, int64 zeros, Answer answer) {
+__device__ __forceinline__ void plan(
+    const cooperative_groups::grid_group& grid, const Side& out, const Side& in, const Rules& rules, const Unsorted& unsorted,
+    int64* zeroed, int64 zeros) {
     __shared__ unsigned filters[WARPS][FILTER_WORDS];
-    const cooperative_groups::grid_group grid = cooperative_groups::this_grid();
     for (int64 at = thread_of_grid(); at < zeros; at += threads_of_grid()) zeroed[at] = 0;
     if (unsorted.count > 0) order_keys(grid, unsorted, out, in);
     grid.sync();
@@ -480,15 +497,23 @@ __global__ void __launch_bounds__(BLOCK, 2) plan_batch(
         over_tiles(side.scans[3], rows, block, [&](int64 tile) { plan_rows(side, tile, rules.vertices); });
     });
     grid.sync();
+}
+
+__global__ void __launch_bounds__(BLOCK, 2) plan_batch(
+    Direction outgoing, Direction incoming, Rules rules, Unsorted unsorted, int64* zeroed, int64 zeros, Answer answer) {
+    const cooperative_groups::grid_group grid = cooperative_groups::this_grid();
+    const Side out(outgoing), in(incoming);
+    plan(grid, out, in, rules, unsorted, zeroed, zeros);
     tell_counters(out, in, answer.told);
 }
 
 // plan_rows alone, again, for directions that were packed since.
 __global__ void __launch_bounds__(BLOCK, 2) plan_again(
-    Side out, Side in, int outgoing, int incoming, int64 vertices, Answer answer) {
+    Direction outgoing, Direction incoming, int out_again, int in_again, int64 vertices, Answer answer) {
     const cooperative_groups::grid_group grid = cooperative_groups::this_grid();
+    const Side out(outgoing), in(incoming);
     both(out, in, [&](const Side& side, int64 block) {
-        if (&side == &out ? !outgoing : !incoming) return;
+        if (&side == &out ? !out_again : !in_again) return;
         over_tiles(side.scans[3], side.counters[Counter::ROWS], block, [&](int64 tile) { plan_rows(side, tile, vertices); });
     });
     grid.sync();
@@ -515,18 +540,6 @@ __device__ __forceinline__ void move_rows(const Side& side, int64 block) {
     // a row that does not move has no units but its own
     balance_rows(side.move_work[rows], rows, begins, whole, one, block);
 }
-
-// liverank_gpu.operations.graph.EdgeChanges
-struct EdgeChanges {
-    int* sources;
-    Degree* old_degree;
-    int* removed_sources;
-    int* removed_targets;
-    int* added_sources;
-    int* added_targets;
-    float* removed_weights;
-    float* added_weights;
-};
 
 template <bool OUTGOING>
 __device__ __forceinline__ void place_changes(const Side& side, int64 block, Loop* loop, const EdgeChanges& to) {
@@ -636,9 +649,9 @@ __device__ __forceinline__ void finish_rows(
     }
 }
 
-__global__ void __launch_bounds__(BLOCK, 2) apply_batch(
-    Side out, Side in, Loop* loop, Degree* degree, EdgeChanges changes) {
-    const cooperative_groups::grid_group grid = cooperative_groups::this_grid();
+__device__ __forceinline__ void apply(
+    const cooperative_groups::grid_group& grid, const Side& out, const Side& in, Loop* loop, Degree* degree,
+    const EdgeChanges& changes) {
     const int64 backwards = gridDim.x - 1 - blockIdx.x;
     if (out.counters[Counter::NEEDED] > 0 || in.counters[Counter::NEEDED] > 0) {
         both(out, in, [&](const Side& side, int64 block) { move_rows(side, block); });
@@ -657,3 +670,58 @@ __global__ void __launch_bounds__(BLOCK, 2) apply_batch(
     finish_rows<true>(out, blockIdx.x, loop, degree, changes);
     finish_rows<false>(in, backwards, loop, degree, changes);
 }
+
+__global__ void __launch_bounds__(BLOCK, 2) apply_batch(
+    Direction outgoing, Direction incoming, Loop* loop, Degree* degree, EdgeChanges changes) {
+    const cooperative_groups::grid_group grid = cooperative_groups::this_grid();
+    apply(grid, Side(outgoing), Side(incoming), loop, degree, changes);
+}
+
+#if !WEIGHTED
+// ---- both, and the residual ----
+
+// How far the lists of both directions may grow: liverank_gpu.operations.graph.Room.
+struct Room {
+    int64 slots[2], slack[2];
+};
+
+__device__ __forceinline__ bool has_room(const Side& side, int64 slots, int64 slack) {
+    const int64 needed = side.counters[Counter::NEEDED];
+    return needed <= slots && needed - 2 * side.counters[Counter::GROWTH] <= slack;
+}
+
+// Plans a batch and, if there is room, applies it at once; if there are `values`, the residual follows. changed: arrays of `most`
+// each, as in EdgeChanges. The host gets the counters of both directions, whether the batch was applied, and the tally.
+__global__ void __launch_bounds__(BLOCK, 2) update_batch(
+    Direction outgoing, Direction incoming, Rules rules, Unsorted unsorted, int64* zeroed, int64 zeros, Room room, Loop* loop,
+    Degree* degree, int* changed, int64 most, const double* __restrict__ values, double damping, int64* memory, int64 limit,
+    Candidates to, int64 listed, Answer answer) {
+    const cooperative_groups::grid_group grid = cooperative_groups::this_grid();
+    const Side out(outgoing), in(incoming);
+    plan(grid, out, in, rules, unsorted, zeroed, zeros);
+    const bool applies = has_room(out, room.slots[0], room.slack[0]) && has_room(in, room.slots[1], room.slack[1]);
+    const int64 sources = out.counters[Counter::CHANGED];
+    if (applies && (sources > 0 || in.counters[Counter::CHANGED] > 0)) {
+        const EdgeChanges changes = {
+            changed, changed + most, changed + 2 * most, changed + 3 * most, changed + 4 * most, changed + 5 * most};
+        apply(grid, out, in, loop, degree, changes);
+        if (values != nullptr && sources > 0) {
+            grid.sync();
+            const Lists lists = {out.row_starts, out.row_lengths, out.column_indices, nullptr};
+            const int64 removed = out.counters[Counter::REMOVED], added = out.counters[Counter::ADDED];
+            const GraphLists graph = {lists, loop, degree};
+            perturb_all(
+                grid, changes, sources, removed, added, graph, values, damping, memory, limit, to, listed, answer);
+        }
+    }
+    grid.sync();
+    tell_counters(out, in, answer.told);
+    if (blockIdx.x > 0) return;
+    int64* const told = answer.told + 2 * COUNTERS;
+    if (threadIdx.x == 0) told[0] = applies;
+    if (threadIdx.x < Tally::SIZE) {
+        told[1 + threadIdx.x] = answer.counts[threadIdx.x];
+        answer.counts[threadIdx.x] = 0;
+    }
+}
+#endif
