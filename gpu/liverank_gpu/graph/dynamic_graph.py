@@ -143,6 +143,10 @@ class DynamicGraph:
             self._connected = int(self.total(lengths != 0))
         return self._connected
 
+    def size(self, values: Array) -> float:
+        """Σ of the sizes of float64 values over some vertices."""
+        return self.backend.select.size(values)
+
     def total(self, values: Array) -> float:
         """Σ over the vertices of an array over them."""
         return float(self.backend.device.sum(values))

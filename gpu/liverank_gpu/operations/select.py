@@ -33,6 +33,10 @@ class SelectOperations(ABC):
     def __init__(self, device: DeviceOperations) -> None:
         self._device = device
 
+    def size(self, values: Array) -> float:
+        """Σ|values[k]|, float64."""
+        return float(self._device.sum(self._device.xp.abs(values)))
+
     def top_k(self, values: Array, k: int, to_ids: ToIds | None = None) -> TopK:
         """The k largest of values[n], float64, ties by id. 0 ≤ k ≤ n.
 

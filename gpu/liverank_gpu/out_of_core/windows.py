@@ -286,6 +286,10 @@ class WindowedGraph:
         sweeps = PartialSweeps(backend.sweeps)
         self.backend = replace(backend, sweeps=sweeps, run=self.run, components=None)
 
+    def size(self, values: Array) -> float:
+        """Σ of the sizes of float64 values over some vertices."""
+        return self.backend.select.size(values)
+
     def total(self, values: Array) -> float:
         """Σ over the vertices of an array over them."""
         return float(self.backend.device.sum(values))

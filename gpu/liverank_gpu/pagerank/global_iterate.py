@@ -164,9 +164,8 @@ class GlobalIterate(Iterate):
 
     def size(self) -> float:
         """‖y‖₁ over the vertices, summed again."""
-        total, xp = self.graph.total, self.graph.backend.xp
-        size = total(xp.abs(self.values))
-        return size - total(xp.abs(self.values[self._free])) if self._free_count else size
+        size = self.graph.size(self.values)
+        return size - self.graph.size(self.values[self._free]) if self._free_count else size
 
     def invalidate(self) -> None:
         """Marks r as unknown: the next solve begins with `recompute_residual`."""

@@ -128,6 +128,9 @@ class RankedGraph(Protocol):
     def in_rows(self) -> Rows:
         """All in-lists, grouped for the kernels of sweeps."""
 
+    def size(self, values: Array) -> float:
+        """Σ of the sizes of float64 values, as `total`."""
+
     def total(self, values: Array) -> float:
         """Σ over the vertices of an array over them."""
 

@@ -337,6 +337,10 @@ class ShardGraph(DynamicGraph):
         if options.half_life is not None:
             self.decay = ShardDecay(options.half_life, self.backend, communicator)
 
+    def size(self, values: Array) -> float:
+        (size,) = self._communicator.sums([super().size(values)])
+        return size
+
     def total(self, values: Array) -> float:
         (total,) = self._communicator.sums([super().total(values)])
         return total

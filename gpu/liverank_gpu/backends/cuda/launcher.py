@@ -134,6 +134,13 @@ class Launcher:
             launches.append((blocks, (count, *self._from(first, everything))))
         return self._in_parts(file, kernel, launches, rows, graph.weighted)
 
+    def over_values(self, file: str, kernel: str, count: int, *arguments: Any) -> Array:
+        """Launches a kernel that takes each of so many values once; returns its sums as
+        `over_rows`.
+        """
+        launches = [(blocks_for(count, most=_MOST_BLOCKS // 4), (count, *arguments))]
+        return self._in_parts(file, kernel, launches, None, False)
+
     def _from(self, first: int, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
         """The arrays among these arguments from a vertex on."""
         if first == 0:

@@ -35,6 +35,10 @@ class CudaSelect(SelectOperations):
         super().__init__(launch.device)
         self._launch = launch
 
+    def size(self, values: Array) -> float:
+        sums = self._launch.over_values("sweep", "sum_sizes", len(values), values)
+        return float(self._launch.device.to_host(sums)[0])
+
     def _largest(
         self, values: Array, counts: NDArray[np.int64], to_ids: ToIds | None
     ) -> list[Candidates]:

@@ -93,6 +93,17 @@ __global__ void __launch_bounds__(BLOCK) quantize_contributions(
 
 enum InDegreeSum { CONSTANT, LINEAR, EDGES };
 
+#if !WEIGHTED
+// Σ|values[v]|, the first sum. Traffic: 8 bytes a value.
+__global__ void __launch_bounds__(BLOCK) sum_sizes(
+    int64 count, const double* __restrict__ values, double* __restrict__ partial_sums) {
+    double sums[SWEEP_SUMS] = {};
+#pragma unroll 4
+    for (int64 v = thread_of_grid(); v < count; v += threads_of_grid()) sums[0] += fabs(values[v]);
+    write_sums<true>(sums, partial_sums + (int64)blockIdx.x * SWEEP_SUMS);
+}
+#endif
+
 // What (β + α·c·i) / (1 - αℓ/d), i the length of the in-list, sends to other vertices: CONSTANT·β + LINEAR·c; and the edges.
 // Traffic per vertex: 9 bytes.
 __global__ void __launch_bounds__(BLOCK) sum_in_degrees(
