@@ -98,7 +98,8 @@ class PushResult(NamedTuple):
     """What a Push did.
 
     end        ``goal``: met; ``floor``: nothing is above the floor; ``work``: the next work-list,
-               or all so far, or the candidates, exceed their limit; ``rounds``: the most rounds ran
+               or all so far, or the candidates, exceed their limit, or sweeps gain more;
+               ``rounds``: the most rounds ran
     threshold  the last θ
     rounds     work-lists propagated
     vertices   distinct vertices pushed for the first time in this solve
@@ -192,7 +193,13 @@ class Push(Operation[PushResult]):
     by the length of the list (PushLimits.edge_weight): cheap vertices go first, and mass can gather
     and cancel at hubs.
 
-    values  values[n], y
+    A backend may end it too where sweeps gain more for what they take: a whole number of them
+    leads to the goal, so it ends where `sweep_edges` would not bring ‖r‖₁ + |Σr| to the next size
+    from which fewer do, at the rate of the last round.
+
+    values       values[n], y
+    left         what a sweep leaves of ‖r‖₁ + |Σr|; 0 if that is not known: then this is left out
+    sweep_edges  that many more edges would be worth a sweep, at this rate
     """
 
     graph: GraphView
@@ -200,6 +207,8 @@ class Push(Operation[PushResult]):
     damping: float
     residual: Residual
     limits: PushLimits
+    left: float = 0.0
+    sweep_edges: float = 0.0
 
 
 @dataclass(slots=True, eq=False)

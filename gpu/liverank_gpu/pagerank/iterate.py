@@ -405,6 +405,10 @@ _EDGE_WEIGHT = 0.02
 """What an out-edge adds to the work of pushing a vertex, relative to a vertex without any."""
 
 
+_SLOWING = 4.0
+"""How much less the next rounds of a push gain for an edge than the last one did, about."""
+
+
 def transition_error(graph: RankedGraph) -> float:
     """Certificate.transition_error for a graph."""
     if not graph.weighted:
@@ -421,10 +425,12 @@ class Iterate(ABC):
     stale        whether r is unknown
     residual_id  stands for the residual as it is: a new object after each change
     of_query     whether it is of a query
+    left_by_sweeps  what each of the last sweeps left of the error bound; 0 if that is not used
     trace        what solves do is added to it; None if it is not recorded
     """
 
     of_query: ClassVar[bool] = False
+    left_by_sweeps: float = 0.0
     trace: list[TraceStep] | None = None
 
     def __init__(self, graph: RankedGraph, options: Options, certificate: Certificate) -> None:
@@ -538,7 +544,9 @@ class Iterate(ABC):
             rounds=rounds,
         )
         vectors, damping = self.workspace, self.options.damping
-        push = Push(self.graph.view, vectors.values, damping, vectors.residual, limits)
+        edges_of_sweep = self.sweep_cost / self.graph.backend.costs.pushed_edge
+        ends = self.left_by_sweeps, edges_of_sweep / _SLOWING
+        push = Push(self.graph.view, vectors.values, damping, vectors.residual, limits, *ends)
         result = self.graph.backend.run(push)
         self.add(result.delta)
         return result

@@ -19,8 +19,8 @@ the target is met.
 _FLOOR_DIVISOR = 8.0
 """What the floor is divided by when nothing above it is left."""
 
-_SWEEP_REDUCTION = 0.8
-"""What part of ‖r‖₁ a dense sweep removes soon after a batch."""
+_LEFT_BY_SWEEPS = 0.2
+"""What a dense sweep leaves of ‖r‖₁ soon after a batch, where it is not known."""
 
 _SPARSE_SWEEPS = 2.0
 """The most that the sparse phase may spend before sweeps take over, in sweeps."""
@@ -75,7 +75,7 @@ def push_to_target(iterate: Iterate, target_error: float) -> tuple[int, int]:
         lower = residual.floor / _FLOOR_DIVISOR
         # at a lower floor the same work gains that much less: is it still more than a sweep's gain?
         gain = -pushed.delta.residual_l1 / _FLOOR_DIVISOR
-        sweep_gain = _SWEEP_REDUCTION * certificate.residual_l1
+        sweep_gain = (1.0 - (iterate.left_by_sweeps or _LEFT_BY_SWEEPS)) * certificate.residual_l1
         if lower < unit / _FLOOR_DIVISOR or gain * sweep_cost < sweep_gain * cost:
             break
         budget -= graph.ids.limit

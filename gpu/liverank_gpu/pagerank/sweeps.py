@@ -532,6 +532,10 @@ class Swept:
     converged: bool
 
 
+_LEFT_BY_SWEEPS = 0.01, 0.95
+"""The least and the most that Iterate.left_by_sweeps says."""
+
+
 def sweep_to_target(
     iterate: GlobalIterate,
     most_sweeps: int,
@@ -548,7 +552,13 @@ def sweep_to_target(
     goal = TargetError(iterate, target)
     if most_sweeps == 0 or (iterate.error_bound <= target and not from_nothing):
         return Swept(0, iterate.error_bound <= target)
+    before = iterate.error_bound
     sweeps, converged, kind = _sweep(iterate, most_sweeps, kinds, goal, from_nothing)
+    measured = not (from_nothing or iterate.graph.backend.repeatable)
+    if measured and 0.0 < iterate.error_bound <= before < inf:
+        left = (iterate.error_bound / before) ** (1.0 / max(1, sweeps))
+        least, most = _LEFT_BY_SWEEPS
+        iterate.left_by_sweeps = min(max(left, least), most)
     if not kind.mean_corrected or (converged and iterate.error_bound > target):
         # the correction that the goal has measured
         iterate.correct_mean()

@@ -12,8 +12,9 @@ import pytest
 
 from liverank_gpu import EdgeBatch, Engine, Options
 from liverank_gpu.operations.backend import Backend, Costs
-from liverank_gpu.operations.residual import PushResult, ResidualDelta
+from liverank_gpu.operations.residual import Push, PushResult, ResidualDelta
 from tests.gpu.graphs import FAMILIES
+from tests.gpu.observed import observed
 
 
 @pytest.mark.parametrize("price", ["pushed_edge", "round_overhead"])
@@ -37,6 +38,34 @@ def test_a_push_ends_when_it_has_cost_more_than_sweeps(price: str, backend: Back
         assert len(dear) == 1
     else:
         assert [step.rounds for step in dear] == [0]
+
+
+@pytest.mark.parametrize("sweep_edges", [1.0, 1e12])
+def test_a_push_ends_where_sweeps_gain_more(sweep_edges: float) -> None:
+    """On ``cuda``, which knows what sweeps leave."""
+    from tests.cuda_emulator.emulated import emulated_backend
+
+    vertices, edges = FAMILIES["grid"]()
+    engine = Engine(Options(target_error=1e-9), emulated_backend())
+    engine.apply(EdgeBatch(edges[:, 0], edges[:, 1], vertices=vertices))
+    engine.update("auto")
+    assert engine.internals.iterate.left_by_sweeps == 0.0  # it began with nothing
+    ends = []
+
+    def with_edges(push: Push, run: Callable[[], PushResult]) -> PushResult:
+        push.left, push.sweep_edges = 0.1, sweep_edges
+        ends.append(run())
+        return ends[-1]
+
+    with observed(Push, with_edges):
+        engine.apply(EdgeBatch.of(insert=[(0, vertices // 2), (7, vertices // 3)]))
+        result = engine.update("auto")
+    assert result.converged
+    if sweep_edges == 1.0:
+        assert [(each.end, each.rounds) for each in ends] == [("work", 1)]
+        assert 0.0 < engine.internals.iterate.left_by_sweeps < 1.0
+    else:
+        assert ends[0].rounds > 1
 
 
 def test_a_push_costs_its_edges_and_its_rounds() -> None:

@@ -144,6 +144,8 @@ class CudaResidual:
             residual.solve % SOLVES,
             do.damping,
             limits,
+            do.left,
+            do.sweep_edges,
             _FILL,
             listed,
             weighted=graph.weighted,

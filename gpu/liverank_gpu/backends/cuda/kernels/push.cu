@@ -137,12 +137,19 @@ __device__ __forceinline__ void spread_items(
     }
 }
 
+// The largest ‖r‖₁ + |Σr| below `size` from which a whole number of sweeps leads to the goal. left: what one leaves of it.
+__device__ __forceinline__ double size_to_reach(double size, double goal, double left) {
+    if (left > 0.0 && goal > 0.0)
+        while (goal < left * size) goal /= left;
+    return goal;
+}
+
 // Between two syncs of the grid one block may run ahead of another. So what a decision reads is written only after the next
 // sync, counts that restart at 0 have three places, used in turn, and every block decides by itself, from the same numbers.
 __global__ void __launch_bounds__(BLOCK, 2) push(
     Lists out, const Loop* __restrict__ loop, const Degree* __restrict__ degree, double* values, Candidates first_listed,
     int* second_candidates, int* first_queue, int* second_queue, double* contributions, int64* items, int solve,
-    double damping, PushLimits limits, int64 fill, int64 listed_before, Answer answer) {
+    double damping, PushLimits limits, double left, double sweep_edges, int64 fill, int64 listed_before, Answer answer) {
     const cooperative_groups::grid_group grid = cooperative_groups::this_grid();
     int64* const tally = answer.counts;
     begin_answer(answer, listed_before);
@@ -154,12 +161,13 @@ __global__ void __launch_bounds__(BLOCK, 2) push(
     const double floor = first_listed.floor, edge_weight = limits.edge_weight;
     double threshold = limits.threshold;
     __shared__ int64 seen[4];
-    __shared__ double seen_sums[4];
+    __shared__ double seen_sums[5];
     volatile int64* const numbers = tally;
     volatile double* const sums = reinterpret_cast<double*>(tally + Tally::SUMS);
     uint64* counts = reinterpret_cast<uint64*>(tally);
     const bool leader = thread_of_grid() == 0;
-    int64 step = 0, selections = 0, rounds = 0, entries = 0;
+    int64 step = 0, selections = 0, rounds = 0, entries = 0, edges_before = 0;
+    double size_before = 0.0;
     int short_rounds = 0;
     bool selected = false;
     int end;
@@ -181,11 +189,12 @@ __global__ void __launch_bounds__(BLOCK, 2) push(
             seen_sums[1] = limits.residual_sum + sums[RESIDUAL_SUM];
             seen_sums[2] = limits.mass + sums[MASS];
             seen_sums[3] = __longlong_as_double(numbers[Tally::LARGEST + now]);
+            seen_sums[4] = size_to_reach(seen_sums[0] + fabs(seen_sums[1]), limits.goal * seen_sums[2], left);
         }
         __syncthreads();
         const int64 listed = seen[0], queued = seen[1], queued_edges = seen[2], edges = seen[3];
         const double size = seen_sums[0] + fabs(seen_sums[1]), largest = seen_sums[3];
-        const double limit = limits.goal * seen_sums[2];
+        const double limit = limits.goal * seen_sums[2], reached = seen_sums[4];
         __syncthreads();
 
         if (size <= limit) {
@@ -195,6 +204,13 @@ __global__ void __launch_bounds__(BLOCK, 2) push(
         if (listed > capacity || edges > limits.edges) {
             end = PushEnd::WORK;
             break;
+        }
+        if (left > 0.0 && rounds > 0 && !selected) {
+            const double spent = fmax((double)(edges - edges_before), (double)fill);
+            if ((size - reached) * spent > (size_before - size) * sweep_edges) {
+                end = PushEnd::WORK;
+                break;
+            }
         }
         if (leader) {
             numbers[Tally::QUEUED_COUNT + after] = 0;
@@ -243,6 +259,8 @@ __global__ void __launch_bounds__(BLOCK, 2) push(
         ++rounds;
         entries += queued;
         selected = false;
+        edges_before = edges;
+        size_before = size;
 
         push_list(arrays, queue, queued, solve, threshold, edge_weight, counts + Tally::ITEMS + now, thread);
         grid.sync();
