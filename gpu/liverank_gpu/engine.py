@@ -182,6 +182,10 @@ class _Ranked(NamedTuple):
     rhs_scale: float
 
 
+_COPIED_AHEAD = 4
+"""Ranks are copied before they are published if so many copies would fit."""
+
+
 class Engine:
     """A dynamic graph, its transpose and its ranks, on one backend.
 
@@ -223,6 +227,8 @@ class Engine:
             self._timer = StageTimer(self._backend.device)
             self._unfollowed: GraphUpdate | None = None
             self._improvable = False  # no batch came since the last update
+            # a copy of y as it is, of no more vertices, with the free ids that it is for
+            self._copied: tuple[Array, Array] | None = None
             self._ranked: _Ranked
             self._record_ranked(0.0)
 
@@ -268,8 +274,10 @@ class Engine:
         """
         vertices = max(vertices, self._graph.ids.limit)
         graph = self._graph.bytes_needed(operations, vertices)
-        ranks = self._iterate.bytes_needed(vertices) + 8 * vertices
-        self._graph.in_pages.require(batch_purpose(operations, vertices), graph + ranks, times)
+        needed = graph + self._iterate.bytes_needed(vertices) + 8 * vertices
+        if self._copied and not self._backend.device.has_room(needed, times):
+            self._copied = None
+        self._graph.in_pages.require(batch_purpose(operations, vertices), needed, times)
 
     def apply(self, batch: EdgeBatch | ResolvedBatch) -> Change:
         """Removes, deletes, then inserts. All or nothing. The ranks follow at `update`."""
@@ -388,6 +396,7 @@ class Engine:
             form = "accelerated"
         with self._owned():
             self._timer.begin()
+            copied, self._copied = self._copied, None
             row = self._begin_solve(strategy_named(strategy), form)
             solver = solver_of(self._iterate, row, form, asked, self._vertices)
             solver.mark(self._touched)
@@ -399,6 +408,9 @@ class Engine:
             self._group.solving = self._group.ended_early and self._graph.ids.count == 0
             self._record_ranked(bound, solved.ties)
             self._improvable = form == "accelerated"
+            by_residual = self._improvable and row.affected == "residual"
+            if by_residual and solved.iterations == 0 and solved.fallback is None:
+                self._copied = copied
             self._timer.end("certify")
             seconds = self._timer.seconds()
         done = (strategy, solved.iterations, solved.touched_vertices, self._ranked.bound)
@@ -438,8 +450,15 @@ class Engine:
             return False
         with self._owned():
             self._graph.in_pages.catch_up()
+            copied, self._copied = self._copied, None
+            residual = self._iterate.residual_id
             try:
                 bound, self._improvable = improve(self._iterate)
+                if self._iterate.residual_id is residual:
+                    self._copied = copied
+                ranks, device = 8 * self._ranked.vertices, self._backend.device
+                if not self._improvable and device.has_room(ranks, _COPIED_AHEAD):
+                    self._copy()
             except MemoryError:  # it can be done without
                 bound, self._improvable = self._iterate.error_bound, False
             self._record_ranked(bound, self._ranked.ties)
@@ -464,10 +483,20 @@ class Engine:
     def publish(self) -> Ranks:
         """An immutable copy of the ranks of the last update."""
         with self._owned():
-            # rounding can have left an entry just below 0: see liverank_gpu.pagerank.gate
-            vertices, permutation, *others = self._ranked
-            values = self._backend.xp.maximum(self._iterate.values[:vertices], 0.0)
+            _, permutation, *others = self._ranked
+            values = self._copy()
+            if self._ranked.ties is not None:
+                self._copied = None  # equal ranks are written to it
             return Ranks(self._backend, permutation, values, *others)
+
+    def _copy(self) -> Array:
+        """A copy of y, which later ones may share; free ids may have another value."""
+        ranked, copied = self._ranked, self._copied
+        if copied is None or len(copied[0]) != ranked.vertices or copied[1] is not ranked.free:
+            # rounding can have left an entry just below 0: see liverank_gpu.pagerank.gate
+            values = self._backend.xp.maximum(self._iterate.values[: ranked.vertices], 0.0)
+            self._copied = copied = (values, ranked.free)
+        return copied[0]
 
     def explain(self, vertex: int, ranks: Ranks, k: int = 10) -> Explanation:
         """What the rank of a vertex, by id, consists of. ranks: those that were published of the

@@ -37,6 +37,8 @@ from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.graph import (
     LAST_PLACE,
     BothCounts,
+    ChangeBlock,
+    ChangedLists,
     Directions,
     EdgeChanges,
     EdgeCounts,
@@ -61,9 +63,8 @@ class _Applied(NamedTuple):
     """What a batch did to edges, its removed vertices' included, and what GraphUpdate says."""
 
     edges: EdgeCounts
-    sources: Array
-    removed_targets: Array
-    changes: EdgeChanges | None
+    lists: ChangedLists | ChangeBlock
+    touches: bool
     followed: tuple[Any, Any] | None = None
 
 
@@ -218,9 +219,7 @@ class DynamicGraph:
         if rebuilds:
             applied = self._rebuild(batch, arcs, vertices)
         else:
-            # new vertices have no ranks yet
-            following = follows() if vertices == self.vertices else None
-            applied = self._update(batch, arcs, vertices, following)
+            applied = self._update(batch, arcs, vertices, follows)
         inserted, deleted, reweighted = applied.edges
         self.edges += inserted - deleted
         if self.decay and arcs.insertions:
@@ -242,9 +241,8 @@ class DynamicGraph:
         unknown = len(batch.remove) - len(removed)
         return GraphUpdate(
             counts,
-            applied.sources,
-            applied.removed_targets,
-            applied.changes,
+            applied.lists,
+            applied.touches,
             removed,
             returned,
             unknown,
@@ -318,52 +316,78 @@ class DynamicGraph:
         self.loop, self.degree = self._loop[:vertices], self._degree[:vertices]
 
     def _update(
-        self, batch: EdgeBatch, arcs: Arcs, vertices: int, follows: Follows | None
+        self,
+        batch: EdgeBatch,
+        arcs: Arcs,
+        vertices: int,
+        follows: Callable[[], Follows | None],
     ) -> _Applied:
-        operations, workspace = self.backend.graph, self._workspaces.take(len(arcs))
-        known, positions = (self.vertices, vertices), self.permutation.positions
-        rules = UpdateRules(self.loop, self.fixed_loops, self.directed, arcs.adds)
-        updated = operations.update(
+        workspace, updated = self._workspaces.take(len(arcs)), None
+        # new vertices have no ranks yet
+        at_once = self.backend.graph.at_once and not self.weighted
+        following = follows() if at_once and vertices == self.vertices else None
+        if at_once:
+            updated = self._update_at_once(arcs, vertices, workspace, following)
+        lists: ChangedLists | ChangeBlock | None = updated.lists if updated else None
+        counts = updated.counts if updated else self._planned(batch, arcs, vertices, workspace)
+        if lists is None:
+            counts = self._packed(workspace, counts)
+            changes = allocate_changes(self.backend, counts[0], self.weighted)
+            # from here on nothing can fail
+            self._write(workspace, counts, changes, vertices)
+            lists = ChangedLists(changes.sources, changes.removed_targets, changes)
+        else:
+            if vertices > self.vertices:
+                self._extend_lists(vertices)
+            self.outgoing.record(counts[0])
+            self.incoming.record(counts[1])
+        out_counts = counts[0]
+        self.arcs += out_counts.added - out_counts.removed
+        if self._connected is not None:
+            self._connected += out_counts.connected
+        self.in_pages.follow_later(lists, vertices)
+        edges = EdgeCounts(out_counts.inserted, out_counts.deleted, out_counts.reweighted)
+        followed = None
+        if updated and following and updated.followed:
+            followed = (following.residual, updated.delta)
+        return _Applied(edges, lists, out_counts.changed > 0, followed)
+
+    def _update_at_once(
+        self, arcs: Arcs, vertices: int, workspace: Workspace, follows: Follows | None
+    ) -> Updated | None:
+        """See GraphOperations.update."""
+        loop = self.loop if vertices == self.vertices else self._loop[:vertices]
+        return self.backend.graph.update(
             (self.outgoing.extended(vertices), self.incoming.extended(vertices)),
             arcs.columns,
-            known,
-            positions,
-            rules._replace(loop=self._loop[:vertices]) if vertices > self.vertices else rules,
+            (self.vertices, vertices),
+            self.permutation.positions,
+            UpdateRules(loop, self.fixed_loops, self.directed, arcs.adds),
             workspace,
             Room(*zip(self.outgoing.room, self.incoming.room, strict=True)),
             self._degree,
             follows,
         )
-        if updated is None:
-            weights = arcs.operation_weights(self.backend)
-            counts, order = operations.plan_columns(
-                self._slack, arcs.columns, known, positions, weights, rules, workspace
-            )
-            # sums are known now
-            if counts[0].exceeded:
-                assert order is not None
-                place = int(order[LAST_PLACE - counts[0].exceeded - 1])
-                raise arcs.weight_exceeded(self.backend, batch, place - arcs.deletions)
-            updated = Updated(counts, None, None, False)
-        changes, counts = updated.changes, updated.counts
-        if changes is None:
-            counts = self._packed(workspace, counts)
-            changes = allocate_changes(self.backend, counts[0], self.weighted)
-            # from here on nothing can fail
-            self._write(workspace, counts, changes, vertices)
-        else:
-            self._extend_lists(vertices)
-            self._record(counts)
-        out_counts = counts[0]
-        self.arcs += out_counts.added - out_counts.removed
-        if self._connected is not None:
-            self._connected += out_counts.connected
-        self.in_pages.follow_later(changes, vertices)
-        edges = EdgeCounts(out_counts.inserted, out_counts.deleted, out_counts.reweighted)
-        followed = None
-        if follows is not None and updated.followed:
-            followed = (follows.residual, updated.delta)
-        return _Applied(edges, changes.sources, changes.removed_targets, changes, followed)
+
+    def _planned(
+        self, batch: EdgeBatch, arcs: Arcs, vertices: int, workspace: Workspace
+    ) -> BothCounts:
+        """What a batch changes; nothing is written. Raises InvalidValue."""
+        counts, order = self.backend.graph.plan_columns(
+            self._slack,
+            arcs.columns,
+            (self.vertices, vertices),
+            self.permutation.positions,
+            arcs.operation_weights(self.backend),
+            UpdateRules(self.loop, self.fixed_loops, self.directed, arcs.adds),
+            workspace,
+        )
+        # sums are known now
+        if counts[0].exceeded:
+            assert order is not None
+            place = int(order[LAST_PLACE - counts[0].exceeded - 1])
+            raise arcs.weight_exceeded(self.backend, batch, place - arcs.deletions)
+        return counts
 
     @property
     def _slack(self) -> Directions:
@@ -388,21 +412,18 @@ class DynamicGraph:
         self, workspace: Workspace, counts: BothCounts, changes: EdgeChanges, vertices: int
     ) -> None:
         """Writes a planned batch, which cannot fail."""
-        self._extend_lists(vertices)
+        if vertices > self.vertices:
+            self._extend_lists(vertices)
         if counts[0].changed or counts[1].changed:
             lists = (self.loop, self.degree, changes)
             self.backend.graph.apply(self._slack, workspace, counts, *lists)
-        self._record(counts)
-
-    def _extend_lists(self, vertices: int) -> None:
-        if vertices > self.vertices:
-            self.outgoing.extend(vertices)
-            self.incoming.extend(vertices)
-            self._extend(vertices)
-
-    def _record(self, counts: BothCounts) -> None:
         self.outgoing.record(counts[0])
         self.incoming.record(counts[1])
+
+    def _extend_lists(self, vertices: int) -> None:
+        self.outgoing.extend(vertices)
+        self.incoming.extend(vertices)
+        self._extend(vertices)
 
     def _rebuild(self, batch: EdgeBatch, arcs: Arcs, vertices: int) -> _Applied:
         self.in_pages.drop()
@@ -426,7 +447,8 @@ class DynamicGraph:
             self.permutation, self._order_to_choose = rebuilt.permutation, None
         self._extend(vertices)
         self.arcs, self._free, self._connected = rebuilt.arcs, None, None
-        return _Applied(rebuilt.counts, rebuilt.sources, rebuilt.removed_targets, None)
+        lists = ChangedLists(rebuilt.sources, rebuilt.removed_targets, None)
+        return _Applied(rebuilt.counts, lists, len(rebuilt.sources) > 0)
 
     def take_order(self, ids: NDArray[np.int32]) -> None:
         """Takes VertexPermutation.ids, instead of choosing an order."""

@@ -21,7 +21,7 @@ import numpy as np
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.csr import Csr, GraphView, PagedLists, PagedView
 from liverank_gpu.operations.device import Array
-from liverank_gpu.operations.graph import EdgeChanges
+from liverank_gpu.operations.graph import ChangeBlock, ChangedLists, EdgeChanges
 
 _SAMPLED_ROWS = 1 << 14
 
@@ -74,7 +74,7 @@ class InPages:
         self._for_solves = False  # whether solves use them too
         self._solves, self._queries = _Demand(), _Demand()
         # batches that the pages have not followed, and their changes
-        self._later: list[EdgeChanges] = []
+        self._later: list[ChangedLists | ChangeBlock] = []
         self._later_edges = 0
 
     def memory(self) -> dict[str, int]:
@@ -133,18 +133,20 @@ class InPages:
 
     def follow(self, changes: EdgeChanges, vertices: int) -> None:
         """Follows a batch. vertices: of the graph after it."""
-        self.follow_later(changes, vertices)
+        self.follow_later(ChangedLists.of(changes), vertices)
         self.catch_up()
 
-    def follow_later(self, changes: EdgeChanges, vertices: int) -> None:
-        """Follows a batch, whose arrays nothing will change, before the next sweep by pages."""
+    def follow_later(self, lists: ChangedLists | ChangeBlock, vertices: int) -> None:
+        """Follows a batch that rebuilt nothing before the next sweep by pages. Nothing changes its
+        arrays until then.
+        """
         if self._lists is not None and vertices > self._lists.room:
             self._give_up()
         if self._lists is None:
             self.want()
             return
-        self._later.append(changes)
-        self._later_edges += len(changes.removed_targets) + len(changes.added_targets)
+        self._later.append(lists)
+        self._later_edges += lists.edges
         self._solves.wanted |= not self._for_solves
         if len(self._later) > _LATER_BATCHES or self._later_edges > _LATER_EDGES:
             self.catch_up()
@@ -156,7 +158,8 @@ class InPages:
             return
         self._later, self._later_edges = [], 0
         try:
-            followed = operations.follow(lists, *later)
+            changes = (each.changes for each in later)
+            followed = operations.follow(lists, *(each for each in changes if each is not None))
         except MemoryError:
             followed = False
         if not followed:

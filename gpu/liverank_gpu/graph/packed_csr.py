@@ -458,12 +458,13 @@ class PackedCsr:
 
     def must_pack(self, counts: Counts) -> bool:
         """Whether there are too few free slots for the batch, or more than half are wasted."""
-        slots, slack = self.room
-        return counts.needed > slots or counts.needed - 2 * counts.growth > slack
+        used = self.end + counts.needed
+        packed = self.packed + counts.growth
+        return used > len(self._slots.column_indices) or used > 2 * (packed + LEAST_SPARE)
 
     @property
     def room(self) -> tuple[int, int]:
-        """See liverank_gpu.operations.graph.Room."""
+        """What `must_pack` compares with: see liverank_gpu.operations.graph.Room."""
         free = len(self._slots.column_indices) - self.end
         return free, 2 * (self.packed + LEAST_SPARE) - self.end
 

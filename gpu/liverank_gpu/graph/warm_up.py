@@ -56,7 +56,7 @@ def warm_up(backend: Backend, dangling: Dangling, weighted: bool) -> None:
 
 def warm_up_pages(backend: Backend, dangling: Dangling, weighted: bool) -> None:
     """Builds pages as for a large graph, if graphs of this kind can have them, and has them follow
-    a batch.
+    two batches at once.
     """
     if weighted or backend.pages is None:
         return
@@ -66,7 +66,9 @@ def warm_up_pages(backend: Backend, dangling: Dangling, weighted: bool) -> None:
     for batch in (EdgeBatch(vertices, vertices + 1), EdgeBatch(vertices, vertices + 2)):
         graph.apply(batch)  # pages are built after a batch to a graph with edges
         graph.sweep_view(1.0)
-    graph.apply(EdgeBatch(vertices, vertices + 3, vertices, vertices + 1))
+    for batch in (EdgeBatch(vertices, vertices + 3), EdgeBatch(vertices, vertices + 1)):
+        graph.apply(batch)
+    graph.in_pages.catch_up()
 
 
 def dated(options: Options, batch: EdgeBatch, half_lives: float = 0.0) -> EdgeBatch:

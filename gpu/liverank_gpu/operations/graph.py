@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from functools import cached_property
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -223,41 +224,99 @@ class EdgeChanges(NamedTuple):
     added_weights: Array | None = None
 
 
+class ChangedLists(NamedTuple):
+    """What a batch changed in lists.
+
+    sources          int32[s], ascending: vertices whose out-list or loop changed
+    removed_targets  integer[…]: targets of the edges that are gone
+    changes          every change; None where both directions were rebuilt, so that `sources` and
+                     `removed_targets` are supersets and the single changes are not known
+    """
+
+    sources: Array
+    removed_targets: Array
+    changes: EdgeChanges | None
+
+    @classmethod
+    def of(cls, changes: EdgeChanges) -> ChangedLists:
+        """Those of every change."""
+        return cls(changes.sources, changes.removed_targets, changes)
+
+    @property
+    def edges(self) -> int:
+        """Edges that are gone or new."""
+        changes = self.changes
+        return 0 if changes is None else len(changes.removed_targets) + len(changes.added_targets)
+
+
+class ChangeBlock:
+    """ChangedLists in one block, of whose parts there are arrays when they are asked for: they take
+    longer to make than a small batch has.
+
+    edges  that are gone or new
+    """
+
+    def __init__(self, block: Array, room: int, counts: Counts) -> None:
+        """block: int32[6 · room], the arrays of EdgeChanges, each with this room"""
+        self._block, self._room, self._counts = block, room, counts
+        self.edges = counts.removed + counts.added
+
+    @cached_property
+    def changes(self) -> EdgeChanges:
+        """See ChangedLists."""
+        counts, room = self._counts, self._room
+        sizes = (counts.changed, counts.removed, counts.added)
+        parts = (self._block[at * room : at * room + sizes[at // 2]] for at in range(6))
+        return EdgeChanges(*parts)
+
+    @property
+    def sources(self) -> Array:
+        """See ChangedLists."""
+        return self.changes.sources
+
+    @property
+    def removed_targets(self) -> Array:
+        """See ChangedLists."""
+        return self.changes.removed_targets
+
+
 @dataclass(frozen=True, slots=True)
 class GraphUpdate:
     """What one batch did to a graph.
 
     counts           for the receipt
-    sources          int32[s], ascending: vertices whose out-list or loop changed
-    removed_targets  integer[…]: targets of the edges that are gone
-    changes          every change; None where both directions were rebuilt, so that `sources` and
-                     `removed_targets` are supersets and the single changes are not known
+    lists            what changed in lists; sources, removed_targets, changes  see ChangedLists
+    touches          whether the list or the loop of a vertex may have changed
     removed          int64[r] on the host: ids of the vertices that were removed, ascending
     returned         int64[…] on the host, ascending: ids that were free, or removed by this batch,
                      and are those of new vertices now
     unknown          ids to remove that were no vertices, or repeated
-    divided          whether it may have changed lists in other processes
     followed         the Residual that has followed already, and what Perturb returned; or None
     """
 
     counts: UpdateCounts
-    sources: Array
-    removed_targets: Array
-    changes: EdgeChanges | None
+    lists: ChangedLists | ChangeBlock
+    touches: bool
     removed: NDArray[np.int64]
     returned: NDArray[np.int64]
     unknown: int = 0
-    divided: bool = False
     followed: tuple[Any, Any] | None = None
 
     @property
-    def touches(self) -> bool:
-        """Whether the list or the loop of a vertex may have changed."""
-        return self.divided or len(self.sources) > 0
+    def sources(self) -> Array:
+        return self.lists.sources
+
+    @property
+    def removed_targets(self) -> Array:
+        return self.lists.removed_targets
+
+    @property
+    def changes(self) -> EdgeChanges | None:
+        return self.lists.changes
 
     @property
     def rebuilt(self) -> bool:
-        return self.changes is None
+        return isinstance(self.lists, ChangedLists) and self.lists.changes is None
 
 
 # ---- changing a graph in compressed sparse rows by batches ----
@@ -324,13 +383,13 @@ class Follows(NamedTuple):
 class Updated(NamedTuple):
     """What `update` did.
 
-    changes   what it changed; None if the lists have no room: then the batch is planned
+    lists     what it changed; None if the lists have no room: then the batch is planned
     delta     what Perturb returns, if the residual has followed
     followed  whether it has
     """
 
     counts: BothCounts
-    changes: EdgeChanges | None
+    lists: ChangeBlock | None
     delta: Any
     followed: bool
 
@@ -362,7 +421,11 @@ class GraphOperations(ABC):
     ``row << 32 | neighbour << 1 | operation``, with DELETE = 0 and INSERT = 1. Sorted keys group
     the operations on an edge, deletions first, and the edges of a row by neighbour. The largest
     int64 is no operation.
+
+    at_once  whether `update` takes any batch
     """
+
+    at_once: ClassVar[bool] = False
 
     @abstractmethod
     def columns(self, sources: Array, targets: Array) -> tuple[Array, Array]:

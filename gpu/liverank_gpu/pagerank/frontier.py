@@ -6,7 +6,7 @@ import numpy as np
 
 from liverank_gpu.operations.csr import Rows
 from liverank_gpu.operations.device import Array
-from liverank_gpu.operations.graph import GraphUpdate
+from liverank_gpu.operations.graph import ChangeBlock, ChangedLists, GraphUpdate
 from liverank_gpu.operations.published import (
     AFFECTED,
     PRUNED,
@@ -46,25 +46,23 @@ class TouchedVertices:
     """
 
     def __init__(self) -> None:
-        self._sources: list[Array] = []
-        self._removed_targets: list[Array] = []
+        self._lists: list[ChangedLists | ChangeBlock] = []
 
     @property
     def sources(self) -> list[Array]:
-        return self._sources
+        return [each.sources for each in self._lists]
 
     @property
     def removed_targets(self) -> list[Array]:
-        return self._removed_targets
+        return [each.removed_targets for each in self._lists]
 
     def add(self, update: GraphUpdate) -> None:
         """Records a batch."""
-        self._sources.append(update.sources)
-        self._removed_targets.append(update.removed_targets)
+        self._lists.append(update.lists)
 
     def clear(self) -> None:
         """Forgets all batches."""
-        self._sources, self._removed_targets = [], []
+        self._lists = []
 
     def mark_affected(self, graph: RankedGraph, strategy: Strategy, flags: Array) -> Array:
         """int32[k]: the initially affected vertices.

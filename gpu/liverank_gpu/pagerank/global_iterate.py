@@ -76,7 +76,8 @@ class GlobalIterate(Iterate):
         self.workspace = Workspace(graph.backend, "ranks")
         self.trace = None
         self.solved = False
-        self._limit = self._cursor = self._updates = self.unguessable = self.cyclic = 0
+        self._limit = self._cursor = self.unguessable = self.cyclic = 0
+        self._updates = _RECOMPUTE_EVERY - 1  # since a slice was recomputed
         # free ids that Σy does not contain; and Σy when it was last summed, or more
         self._free, self._free_count = graph.free, graph.ids.free_count
         self._summed_mass = 0.0
@@ -240,10 +241,17 @@ class GlobalIterate(Iterate):
         """Every few calls, computes r from y for the next slice of the vertices; to be called once
         an update.
         """
-        vertices = self.graph.vertices
         self._updates += 1
-        if self._updates % _RECOMPUTE_EVERY != 1:
-            return
+        if self._updates >= _RECOMPUTE_EVERY:
+            self._recompute_slice()
+
+    def recompute_slice_ahead(self) -> None:
+        """The same where that would be due soon, while nothing else is to be done."""
+        if 2 * self._updates >= _RECOMPUTE_EVERY:
+            self._recompute_slice()
+
+    def _recompute_slice(self) -> None:
+        self._updates, vertices = 0, self.graph.vertices
         if self._cursor >= vertices:
             self.certificate.begin_round()
             self._cursor = 0

@@ -489,7 +489,7 @@ class Iterate(ABC):
         self._extend()
         self.certificate.transition_error = transition_error(self.graph)
         self.residual_id = object()
-        if update.changes is None:
+        if update.rebuilt:
             self._invalidate()
             return
         if self.stale or not update.touches:
@@ -498,10 +498,10 @@ class Iterate(ABC):
         if followed is not None and followed[0] is vectors.residual:
             delta: ResidualDelta | None = followed[1]
         else:
+            changes = update.lists.changes
+            assert changes is not None
             damping, residual, limit = self.options.damping, vectors.residual, self._edge_limit
-            perturb = Perturb(
-                self.graph.view, update.changes, vectors.values, damping, residual, limit
-            )
+            perturb = Perturb(self.graph.view, changes, vectors.values, damping, residual, limit)
             delta = self.graph.backend.run(perturb)
         if delta is None:
             self._invalidate()

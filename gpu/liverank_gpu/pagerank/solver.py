@@ -227,7 +227,11 @@ def improve(iterate: GlobalIterate) -> tuple[float, bool]:
     Returns the error bound of ranks that can be published, and whether another call may help.
     """
     target, before = _IMPROVED_PART * iterate.options.target_error, iterate.error_bound
-    if not target < before <= iterate.options.target_error or iterate.stale or not iterate.solved:
+    if before > iterate.options.target_error or iterate.stale or not iterate.solved:
+        return before, False
+    iterate.recompute_slice_ahead()
+    before = iterate.error_bound
+    if before <= target:
         return before, False
     swept = sweep_to_target(iterate, _SWEEPS_AT_ONCE, target=target)
     solved = Solved(swept.sweeps, iterate.graph.ids.count, swept.converged)

@@ -42,6 +42,7 @@ from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.graph import (
     NEIGHBOUR,
     BatchPlan,
+    ChangedLists,
     Counts,
     EdgeChanges,
     Follows,
@@ -457,7 +458,9 @@ class ShardGraph(DynamicGraph):
         )
         unknown = to_remove - len(removed)
         touched, changes = prepared.touched, prepared.changes
-        return GraphUpdate(counts, *touched, changes, removed, returned, unknown, divided=True)
+        # it may have changed lists of other shards
+        lists = ChangedLists(*touched, changes)
+        return GraphUpdate(counts, lists, True, removed, returned, unknown)
 
     @property
     def is_counted(self) -> bool:
@@ -650,13 +653,13 @@ class ShardTouched(TouchedVertices):
     @property
     def sources(self) -> list[Array]:
         """At least one list, also where no batch has touched anything here."""
-        return [self._graph.backend.xp.zeros(0, "int32"), *self._sources]
+        return [self._graph.backend.xp.zeros(0, "int32"), *super().sources]
 
     @property
     def removed_targets(self) -> list[Array]:
         """Exchanged: all shards read it together."""
         xp, numbering = self._graph.backend.xp, self._graph.numbering
-        batches = zip(self._numberings, self._removed_targets, strict=True)
+        batches = zip(self._numberings, super().removed_targets, strict=True)
         of_each = [numbered.positions_at(columns, xp) for numbered, columns in batches]
         positions = xp.unique(xp.concatenate([xp.asarray(NO_IDS), *of_each]))
         owners, rows = numbering.owners(positions), numbering.rows_of(positions)

@@ -244,7 +244,7 @@ def test_a_batch_that_is_applied_at_once_leaves_what_a_planned_one_does(
                 iterates[0].recompute_residual()
                 computed = iterates[0].workspace.residual.values
                 assert np.abs(maintained[0] - computed).max(initial=0.0) < 1e-12
-    applied = [each is not None and each.changes is not None for each in taken]
+    applied = [each is not None and each.lists is not None for each in taken]
     assert any(applied)
     assert not all(applied)
     assert any(each.followed for each in taken if each is not None)

@@ -374,6 +374,7 @@ def test_a_batch_that_pages_have_no_memory_to_follow_stands() -> None:
     lists_of(graph)
     with patch.object(type(graph.backend.pages), "follow", side_effect=MemoryError):
         graph.apply(EdgeBatch.of([(0, VERTICES - 1)]))
+        graph.in_pages.catch_up()
     assert (0, VERTICES - 1) in edges_of(graph)
     assert graph.in_pages.memory() == {}
 

@@ -114,3 +114,34 @@ def test_ranks_stay_where_memory_is_short(backend: Backend) -> None:
     assert np.abs(ranks.to_numpy() - exact(engine)).sum() <= ranks.error_bound
     assert ranks.error_bound <= engine.options.target_error
     assert not engine.improve()  # until there is another batch
+
+
+def test_published_ranks_stay_and_follow_whatever_changes(backend: Backend) -> None:
+    """Ranks that did not change are published in the same array again."""
+    engine, random = ranked(backend), np.random.default_rng(6)
+    kept = []
+    for number in range(12):
+        if number % 4 != 3:
+            while engine.improve():
+                pass
+        batch = EdgeBatch(*random.integers(0, N, (2, 1)))
+        if number % 5 == 1:
+            batch = EdgeBatch(np.array([number]), np.array([engine.id_limit]))
+        elif number % 5 == 2:
+            batch = EdgeBatch.of(remove=[number])
+        elif number % 5 == 4:
+            batch = EdgeBatch(*random.integers(0, N, (2, 80)))
+        engine.apply(batch)
+        engine.update()
+        ranks = engine.publish()
+        assert ranks.id_limit == engine.id_limit
+        found = ranks.to_numpy()
+        assert not found[engine.free_ids()].any()
+        same = Engine(engine.options, "cpu")
+        same.apply(EdgeBatch(*engine.edge_list(), vertices=engine.id_limit))
+        same.apply(EdgeBatch(remove=engine.free_ids()))
+        bound = same.update().error_bound + ranks.error_bound
+        assert np.abs(found - same.publish().to_numpy()).sum() <= bound
+        kept.append((ranks, found))
+    for ranks, found in kept:
+        np.testing.assert_array_equal(ranks.to_numpy(), found)

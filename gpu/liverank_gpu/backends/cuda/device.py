@@ -227,15 +227,13 @@ class CudaDevice(DeviceOperations):
                 # what was read may be freed now, and its memory written to in another stream
                 self._device.synchronize()
 
-    @contextmanager
-    def detecting_loss(self) -> Iterator[None]:
+    def detecting_loss(self) -> AbstractContextManager[None]:
         if os.getpid() != self._process:
             raise DeviceLost(
                 "CUDA does not work in a process that was forked from one that uses it; start "
                 "processes by spawn or forkserver"
             )
-        with super().detecting_loss():
-            yield
+        return super().detecting_loss()
 
     def is_lost(self, error: Exception) -> bool:
         # CUDARuntimeError and CUDADriverError of CuPy, which cannot be imported without a device

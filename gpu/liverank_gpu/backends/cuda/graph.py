@@ -33,6 +33,7 @@ from liverank_gpu.operations.graph import (
     SCAN_TILE,
     BatchPlan,
     BothCounts,
+    ChangeBlock,
     Counts,
     Deduplicated,
     Directions,
@@ -173,6 +174,9 @@ def _counts(told: NDArray[np.int64]) -> BothCounts:
     return Counts(*outgoing), Counts(*incoming)
 
 
+_FEW = 64
+"""A batch of so many operations is applied by half of the blocks."""
+
 _NO_LIST = (None, None, 0.0, None, 0)
 _FOLLOWS_NOTHING = (None, 0.0, None, 0, _NO_LIST, 0)
 """What `update_batch` takes of a residual, where none follows."""
@@ -183,6 +187,8 @@ _SORTED = (None, 0, 0, 0, 0, None, 0, None, None, None)
 
 class CudaGraph(GraphOperations):
     """See GraphOperations."""
+
+    at_once = True
 
     def __init__(self, launch: Launcher) -> None:
         self._launch = launch
@@ -334,20 +340,17 @@ class CudaGraph(GraphOperations):
             changed,
             total,
             *residual,
+            small=total <= _FEW,
         )
         self._buffers.append(buffers)
         counts, (applied, *_) = _counts(told), told[2 * len(COUNTERS) :]
         if not applied:
             return Updated(counts, None, None, False)
-        out = counts[0]
-        sizes = (out.changed, out.changed, out.removed, out.removed, out.added, out.added)
-        changes = EdgeChanges(
-            *(changed[at * total : at * total + size] for at, size in enumerate(sizes))
-        )
-        if follows is None or out.changed == 0:
-            return Updated(counts, changes, None, False)
+        block = ChangeBlock(changed, total, counts[0])
+        if follows is None or counts[0].changed == 0:
+            return Updated(counts, block, None, False)
         delta = perturbed(follows.residual, told[2 * len(COUNTERS) + 1 :])
-        return Updated(counts, changes, delta, True)
+        return Updated(counts, block, delta, True)
 
     def plan(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -65,6 +66,18 @@ MOST_FUSED = 16
 """Sweeps of a launch: so long a launch never takes more than a few milliseconds."""
 
 
+@lru_cache(maxsize=16)
+def _sum_depth(longest_row: int) -> int:
+    # additions of one thread, in any bin that can have a row of this length; sums of the parts of a
+    # row; shuffles
+    own = [
+        -(-min(longest_row, OVERFLOW_FACTOR * limit) // lanes)
+        for lanes, limit in zip(BIN_LANES, BIN_LIMITS, strict=False)
+    ]
+    parts = BIN_LANES[-1] // WARP
+    return max(*own, -(-longest_row // BIN_LANES[-1])) + parts // WARP + 2 * 5
+
+
 class CudaSweeps(SweepOperations):
     """See SweepOperations."""
 
@@ -77,14 +90,7 @@ class CudaSweeps(SweepOperations):
         return MOST_FUSED if graph.edges + 2 * graph.vertices <= _FUSED_EDGES else 1
 
     def sum_depth(self, longest_row: int) -> int:
-        # additions of one thread, in any bin that can have a row of this length; sums of the parts
-        # of a row; shuffles
-        own = [
-            -(-min(longest_row, OVERFLOW_FACTOR * limit) // lanes)
-            for lanes, limit in zip(BIN_LANES, BIN_LIMITS, strict=False)
-        ]
-        parts = BIN_LANES[-1] // WARP
-        return max(*own, -(-longest_row // BIN_LANES[-1])) + parts // WARP + 2 * 5
+        return _sum_depth(longest_row)
 
     @property
     def table(self) -> Table:
