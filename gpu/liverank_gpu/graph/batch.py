@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -137,7 +138,7 @@ class Arcs:
             xp, opposite = backend.xp, _not_loops(backend, insert)
             if weights is not None:
                 weights = xp.asarray(weights)
-                weights = xp.concatenate([weights, weights[opposite]])
+                weights = xp.concatenate([weights, weights[xp.asarray(opposite)]])
             if times is not None:
                 times = np.append(times, times[backend.device.to_host(opposite)])
             delete, insert = _both_directions(backend, delete), _both_directions(backend, insert)
@@ -183,7 +184,7 @@ class Arcs:
             place = int(self.places[place])
         if place >= len(batch.insert_sources):
             columns = (batch.insert_sources, batch.insert_targets)
-            others = backend.xp.flatnonzero(_not_loops(backend, columns))
+            others = _module(backend, columns).flatnonzero(_not_loops(backend, columns))
             place = int(others[place - len(batch.insert_sources)])
         return place
 
@@ -210,8 +211,18 @@ def arranged(batch: EdgeBatch) -> EdgeBatch:
     )
 
 
+_FEW = 1 << 12
+"""Arcs of a batch from the host that are arranged there, where that takes less time."""
+
+
+def _module(backend: Backend, columns: Columns) -> Any:
+    """The array module that arranges these columns."""
+    on_host = all(isinstance(column, np.ndarray) for column in columns)
+    return np if on_host and len(columns[0]) <= _FEW else backend.xp
+
+
 def _both_directions(backend: Backend, columns: Columns) -> Columns:
-    xp = backend.xp
+    xp = _module(backend, columns)
     first, second = (xp.asarray(column) for column in columns)
     low, high = xp.minimum(first, second), xp.maximum(first, second)
     others = low != high
@@ -219,8 +230,9 @@ def _both_directions(backend: Backend, columns: Columns) -> Columns:
 
 
 def _not_loops(backend: Backend, columns: Columns) -> Array:
-    """bool[k] on the device."""
-    first, second = (backend.xp.asarray(column) for column in columns)
+    """bool[k]."""
+    xp = _module(backend, columns)
+    first, second = (xp.asarray(column) for column in columns)
     return first != second
 
 
