@@ -690,8 +690,8 @@ __device__ __forceinline__ bool has_room(const Side& side, int64 slots, int64 sl
     return needed <= slots && needed - 2 * side.counters[Counter::GROWTH] <= slack;
 }
 
-// Plans a batch and, if there is room, applies it at once; if there are `values`, the residual follows. changed: arrays of `most`
-// each, as in EdgeChanges. The host gets the counters of both directions, whether the batch was applied, and the tally.
+// Plans a batch and, if there is room, applies it at once; if there are `values`, the residual follows. changed: arrays of
+// `most` each, as in EdgeChanges. The host gets the counters of both directions, whether the batch was applied, and the tally.
 __global__ void __launch_bounds__(BLOCK, 2) update_batch(
     Direction outgoing, Direction incoming, Rules rules, Unsorted unsorted, int64* zeroed, int64 zeros, Room room, Loop* loop,
     Degree* degree, int* changed, int64 most, const double* __restrict__ values, double damping, int64* memory, int64 limit,

@@ -141,8 +141,8 @@ __device__ __forceinline__ void scatter_all(
     flush(thread, answer.counts, counts + Tally::QUEUED_EDGES);
 }
 
-// r after a batch. memory: see perturbation_in. Nothing is done if the additions exceed `limit`: END says so. The answer's counts
-// are not told yet.
+// r after a batch. memory: see perturbation_in. Nothing is done if the additions exceed `limit`: END says so. The answer's
+// counts are not told yet.
 __device__ __forceinline__ void perturb_all(
     const cooperative_groups::grid_group& grid, const EdgeChanges& changes, int64 count, int64 removed, int64 added,
     const GraphLists& graph, const double* values, double damping, int64* memory, int64 limit, const Candidates& to,
