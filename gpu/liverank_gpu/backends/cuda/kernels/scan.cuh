@@ -28,7 +28,11 @@ __device__ __forceinline__ int64 next_tile(uint64* scan) {
 template <class Body>
 __device__ __forceinline__ void over_tiles(uint64* scan, int64 items, int64 block, Body body) {
     if (block * TILE >= items) return;
-    if (items <= TILE) return body(0);  // not numbered
+    if (items <= TILE) {  // which needs no number
+        __syncthreads();  // all threads are done with the tile before
+        body(0);
+        return;
+    }
     for (int64 tile = next_tile(scan); tile * TILE < items; tile = next_tile(scan)) body(tile);
 }
 
