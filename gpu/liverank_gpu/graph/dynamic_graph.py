@@ -556,7 +556,8 @@ class ReversedGraph:
             try:
                 return self._turned(update, update.changes)
             except MemoryError:
-                update = replace(update, changes=None)
+                lists = ChangedLists(update.sources, update.removed_targets, None)
+                update = replace(update, lists=lists)
         self._count_all()
         return update
 
@@ -584,8 +585,7 @@ class ReversedGraph:
             changes.removed_weights,
             None if weights is None else weights[order],
         )
-        targets = changes.removed_sources
-        return replace(update, sources=sources, removed_targets=targets, changes=turned)
+        return replace(update, lists=ChangedLists.of(turned), followed=None)
 
     @property
     def vertices(self) -> int:
@@ -645,6 +645,10 @@ class ReversedGraph:
 
     def in_rows(self) -> Rows:
         return self.incoming.partition()
+
+    def size(self, values: Array) -> float:
+        """See DynamicGraph.size."""
+        return self.graph.size(values)
 
     def total(self, values: Array) -> float:
         return self.graph.total(values)
