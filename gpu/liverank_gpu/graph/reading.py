@@ -298,15 +298,17 @@ class EdgeReader:
 
 # ---- the subgraph of some vertices ----
 
-_GATHERED = 1 << 22
+_GATHERED = 1 << 18
 """Entries of lists that are gathered at once, and at least a row."""
 
 
-def induced_subgraph(graph: DynamicGraph, vertices: NDArray[np.int64]) -> DynamicGraph:
-    """The graph of the edges between these vertices, which are 0, 1, … in it. Its edges are
-    directed: an undirected edge is two. Weights that decay are those of now but for a factor for
-    each row, which no probability depends on, and stay. The cost follows the out-lists of the
-    vertices.
+def induced_subgraph(
+    graph: DynamicGraph, vertices: NDArray[np.int64]
+) -> Iterator[DynamicGraph | None]:
+    """The graph of the edges between these vertices, which are 0, 1, … in it, after None for each
+    step on the way there, between which the graph must not change. Its edges are directed: an
+    undirected edge is two. Weights that decay are those of now but for a factor for each row, which
+    no probability depends on, and stay. The cost follows the out-lists of the vertices.
 
     vertices  int64[k], ids of vertices, distinct and ascending; at least one
 
@@ -327,6 +329,7 @@ def induced_subgraph(graph: DynamicGraph, vertices: NDArray[np.int64]) -> Dynami
         inside = ascending[places] == neighbours
         arcs = (numbers[inside] + block.start, order[places[inside]])
         gathered.append(arcs if weights is None else (*arcs, weights[inside]))
+        yield None
     if not graph.fixed_loops:
         loop = graph.loop[rows]
         loops = xp.flatnonzero(loop).astype(np.int32)
@@ -335,7 +338,7 @@ def induced_subgraph(graph: DynamicGraph, vertices: NDArray[np.int64]) -> Dynami
     backend.device.require(purpose, subgraph.bytes_needed(len(sources), count))
     weights = weighted[0] if weighted else None
     subgraph.apply(EdgeBatch(sources, targets, vertices=count, weights=weights))
-    return subgraph
+    yield subgraph
 
 
 def _captured_arrays(graph: DynamicGraph) -> dict[str, Array]:

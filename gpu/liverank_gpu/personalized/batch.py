@@ -444,13 +444,16 @@ class QueryBatch:
 
 class _Within:
     """Queries that walk within one set: a batch on the subgraph that it induces, which the first
-    step builds. It does not follow batches of edges: it begins again.
+    steps build. It does not follow batches of edges: it begins again.
     """
 
     def __init__(
         self, context: QueryContext, queries: Sequence[ResolvedQuery], within: NDArray[np.int64]
     ) -> None:
-        self._context, self._queries, self._within = context, queries, within
+        graph = context.graph
+        assert isinstance(graph, DynamicGraph)
+        self._queries, self._within, self._options = queries, within, context.options
+        self._building = induced_subgraph(graph, within)
         self._batch: QueryBatch | None = None
 
     @property
@@ -462,12 +465,11 @@ class _Within:
         if self._batch is not None:
             self._batch.step()
             return
-        graph = self._context.graph
-        assert isinstance(graph, DynamicGraph)
-        subgraph = induced_subgraph(graph, self._within)
-        # its ranks are not known
-        context = QueryContext(WorkspacePool(subgraph), self._context.options, no_deflation)
-        self._batch = QueryBatch(context, [query.induced() for query in self._queries])
+        subgraph = next(self._building)
+        if subgraph is not None:
+            # its ranks are not known
+            context = QueryContext(WorkspacePool(subgraph), self._options, no_deflation)
+            self._batch = QueryBatch(context, [query.induced() for query in self._queries])
 
     def answers(self) -> list[Personalized]:
         """In the order of the queries, once it is done."""

@@ -243,18 +243,25 @@ class Views:
 
     def keep(self, registration: Registration) -> None:
         """Keeps a solved view, in place of another of the same name."""
-        self.remove(registration.name)
-        kept, asked = self._forward, registration.asked
+        name, asked = registration.name, registration.asked
         assert isinstance(asked, ResolvedView)
         if asked.reversed:
-            kept = self._reversed = self._reversed or _ViewsOfGraph(registration.context)
-        kept.keep(registration)
+            self._reversed = self._reversed or _ViewsOfGraph(registration.context)
+            self._reversed.keep(registration)
+            self._forward.remove(name)
+        else:
+            self._forward.keep(registration)
+            self._remove_reversed(name)
 
     def remove(self, name: str) -> None:
         """Forgets a view, if there is one of this name."""
-        self._of(name).remove(name)
-        if not self._reversed:
-            self._reversed = None
+        self._forward.remove(name)
+        self._remove_reversed(name)
+
+    def _remove_reversed(self, name: str) -> None:
+        if self._reversed is not None:
+            self._reversed.remove(name)
+            self._reversed = self._reversed if len(self._reversed) else None
 
     def change(self, name: str, asked: ResolvedView) -> bool:
         """See _ViewsOfGraph.change. A view of another direction cannot follow."""

@@ -37,11 +37,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from liverank_gpu import Capture, Engine, Ranks, Snapshot
-from liverank_gpu.personalized.watched import Start
 from liverank_service.errors import StorageFailed
 from liverank_service.pipeline.source_positions import SourcePosition
 from liverank_service.pipeline.window import Window, WindowCapture
 from liverank_service.queries.model import Members
+from liverank_service.queries.rank_views import Start
 from liverank_service.queries.view import View
 from liverank_service.storage.checkpoint import Checkpoint
 from liverank_service.vertex_keys import KeyKind, VertexCapture, VertexKeys

@@ -11,7 +11,9 @@ from functools import partial
 from time import perf_counter
 from typing import Annotated, Any
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
@@ -19,13 +21,15 @@ from liverank.choices import Unknown, ViewKind
 from liverank.options import ViewOptions
 from liverank_gpu import Engine, InvalidValue, Ranks, Registration, ViewQuery
 from liverank_gpu import UnknownVertex as UnknownId
-from liverank_gpu.personalized.watched import Start
 from liverank_service.errors import ServiceError, UnknownSet, UnknownVertex, UnknownView
 from liverank_service.formats.seeds import SeedColumns
 from liverank_service.queries.model import Members, QueryByIds, Vertices, seeds_by_ids
 from liverank_service.queries.watched import NO_VERTICES, KeptQueries
 from liverank_service.tables import member_of
 from liverank_service.vertex_keys import ARROW_TYPES, VertexKeys
+
+Start = tuple[NDArray[np.float64], float]
+"""Ranks of a view by id and their base, to start from: see Engine.put_view."""
 
 
 class Teleport(BaseModel):

@@ -220,8 +220,15 @@ def test_a_batch_between_steps_begins_the_queries_again(backend: Backend) -> Non
         within = _some(generator, engine)
         queries = [_query(generator, engine, within) for _ in range(2)]
         queries[1] = replace(queries[1], within=None)
-        running = engine.submit(queries)
-        engine.step(running)
+        with patch.object(reading, "_GATHERED", 64):  # so that the subgraph takes several steps
+            running = engine.submit(queries[:1])
+            for _ in range(3):
+                engine.step(running)
+            assert not running.done
+            engine.close(running)
+            running = engine.submit(queries)
+            engine.step(running)
+            engine.step(running)
         lost = np.setdiff1d(within, np.concatenate([query.seeds for query in queries]))[:3]
         pairs = generator.integers(0, engine.id_limit, (20, 2))
         edges = [(a, b) for a, b in pairs.tolist() if not {a, b} & set(lost.tolist())]
@@ -283,6 +290,7 @@ def test_the_cost_follows_the_set(backend: Backend) -> None:
             engine.personalized(within[:1], method=method, form=form, within=within)
         built.assert_called_once()
         assert sum(len(call.args[2]) for call in gathered.call_args_list) == 50
-    subgraph = reading.induced_subgraph(engine.internals.graph, within)
+    *_, subgraph = reading.induced_subgraph(engine.internals.graph, within)
+    assert subgraph is not None
     assert subgraph.vertices == 50
     assert subgraph.arcs <= 50
