@@ -348,6 +348,10 @@ def test_answers_of_a_server_are_tables_for_people(run: Any, url: str, triangle:
     assert out.splitlines()[0].split() == ["vertex", "d"]
     code, out, _ = run("ppr", "d", "--k", 1, *for_people)
     assert out.splitlines()[1].split()[:2] == ["1", "a"]
+    with Client(url) as client:
+        client.put_view("people", "distrust", {"weights": {"a": 1.0}}, direction="reversed")
+    code, out, _ = run("view", "list", *for_people)
+    assert out.splitlines()[1].split()[:4] == ["distrust", "1", "weights,", "reversed"]
     code, out, _ = run("explain", "a", "--k", 1, *for_people)
     lines = [line.split() for line in out.splitlines()]
     assert [line[:-1] for line in lines[:4]] == [["c"], ["1", "others"], ["teleport"], ["rank"]]
