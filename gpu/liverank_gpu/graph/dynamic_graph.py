@@ -511,6 +511,8 @@ class DynamicGraph:
 
 # ---- a graph whose edges are walked backwards ----
 
+_REVERSED = "the degrees of a reversed graph"
+
 
 class ReversedGraph:
     """A graph for walks against the direction of its edges, as the iterates of queries read it (see
@@ -526,7 +528,7 @@ class ReversedGraph:
         """Raises OutOfMemory."""
         self.graph, self.backend = graph, graph.backend
         self.weighted, self.fixed_loops = graph.weighted, graph.fixed_loops
-        self._degree = self.backend.device.allocate("vertices", 0, strength_dtype(self.weighted))
+        self._degree = self.backend.device.allocate(_REVERSED, 0, strength_dtype(self.weighted))
         self.reserve(graph.vertices)
         self._count_all()
 
@@ -535,7 +537,7 @@ class ReversedGraph:
         known = len(self._degree)
         if vertices > known:
             room = max(vertices, known + known // 4)
-            grown = self.backend.device.allocate("vertices", room, self._degree.dtype.type)
+            grown = self.backend.device.allocate(_REVERSED, room, self._degree.dtype.type)
             grown[:known] = self._degree
             # a new vertex has the policy's loop and nothing else
             grown[known:] = 1 if self.fixed_loops else 0

@@ -417,6 +417,15 @@ def test_a_reversed_graph_follows_without_memory(weighted: bool) -> None:
         engine.apply(_batch(generator, engine, 0.0))
         assert engine.view("v").error_bound <= 1e-9
         _assert_within_bound(engine, view, engine.view("v"))
+    # the first edges of a graph without any build its lists anew
+    engine.apply(
+        EdgeBatch(delete_sources=engine.edge_list()[0], delete_targets=engine.edge_list()[1])
+    )
+    engine.apply(EdgeBatch.of([(v, v // 2) for v in range(70)]))
+    _assert_within_bound(engine, view, engine.view("v", solve=False))
+    engine.apply(_batch(generator, engine, 0.0))
+    _assert_within_bound(engine, view, engine.view("v", solve=False))
+    _assert_within_bound(engine, view, engine.view("v"))
 
 
 def test_when_a_view_is_solved(backend: Backend) -> None:
