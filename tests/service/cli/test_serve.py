@@ -219,7 +219,7 @@ def test_serve_without_keys_ends_where_others_could_connect(tmp_path: Path) -> N
     ("limit", "what"),
     [
         ("ulimit -n 64", r"64 file descriptors \(ulimit -n\)"),
-        ("ulimit -v 1500000", r"1,536,000,000 bytes of address space \(ulimit -v\)"),
+        ("ulimit -v 2000000", r"2,048,000,000 bytes of address space \(ulimit -v\)"),
     ],
 )
 def test_serve_ends_where_a_limit_of_the_process_is_too_low(
