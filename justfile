@@ -9,13 +9,17 @@ default:
 setup:
     python3 -m venv .venv && .venv/bin/pip install -q -e '.[test]'
 
-# the tests, without a GPU; such as `just test tests/liverank -x`
+# the default tier of the tests, without a GPU, or all tests of a path; such as `just test tests/liverank -x`
 test *arguments:
     .venv/bin/pytest -q -n 2 {{ arguments }}
 
 # a part of the tests that ends within a minute on two idle cores
 quick *arguments:
-    .venv/bin/pytest -q -n 2 --backend cpu tests/test_structure.py tests/test_project.py tests/gpu/pagerank/test_ranks.py tests/liverank/test_in_process.py tests/service/formats {{ arguments }}
+    .venv/bin/pytest -q -n 2 -m quick {{ arguments }}
+
+# the tests that the default tier leaves out, as far as their programs are installed
+deep *arguments:
+    .venv/bin/pytest -q -n 2 -m deep {{ arguments }}
 
 # format and rules
 lint:

@@ -3,7 +3,9 @@
 ``pytest``                 runs what it can anywhere: ``cpu``, and ``emulated``, the ``cuda``
                            backend with NumPy arrays and its kernels compiled for the CPU
                            (``shuffled``: its threads and blocks in a random order);
-                           marked tests on ``reference`` too
+                           marked tests on ``reference`` too. These are the tests of the default
+                           tier: see tests/tiers.py
+``pytest -m deep``         runs the others, and ``pytest PATH`` both
 ``pytest --backend cuda``  runs the same on a CUDA device
 ``pytest --all``           runs every case of the engine's tests, with long streams of batches,
                            as ``--backend`` does. Otherwise ``emulated`` and ``shuffled`` run a part
@@ -15,10 +17,8 @@ from __future__ import annotations
 
 import os
 import runpy
-from collections import defaultdict
 from functools import cache
 from pathlib import Path
-from zlib import crc32
 
 import pytest
 
@@ -31,6 +31,7 @@ else:
 
 from liverank_gpu.backends import backend_named
 from liverank_gpu.operations.backend import Backend
+from tests import tiers
 
 DATA = Path(os.environ.get("LIVERANK_GRAPHS", Path(__file__).parents[2] / "shared" / "data"))
 """Real graphs; LIVERANK_GRAPHS names another folder."""
@@ -62,48 +63,34 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-MANY_CASES = 12
-"""Of a test of the engine with more cases on ``emulated`` and ``shuffled`` an eighth is run; of the
-others enough cases for each value of each parameter. These backends take most of the suite's time.
-All cases run on ``cpu``, and on a CUDA device.
-"""
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    if collection_path.suffix != ".py" or _runs_everything(config) or _names_tests(config):
+        return None
+    needed = tiers.is_needed(collection_path, config.rootpath, config.option.markexpr)
+    return None if needed else True
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    tiers.mark(items)
     if _runs_everything(config):
         return
-    cases = defaultdict[str, list[pytest.Function]](list)
-    for item in items:
-        if _is_slow(item) and isinstance(item, pytest.Function) and hasattr(item, "callspec"):
-            cases[item.nodeid.split("[")[0]].append(item)
-    left_out = {item for each in cases.values() for item in each if item not in _sample(each)}
-    config.hook.pytest_deselected(items=list(left_out))
+    left_out = tiers.beyond_the_sample(items)
+    if not config.option.markexpr and not _names_tests(config):
+        left_out |= {item for item in items if item.get_closest_marker("deep")}
+    config.hook.pytest_deselected(items=[item for item in items if item in left_out])
     items[:] = [item for item in items if item not in left_out]
+
+
+def _names_tests(config: pytest.Config) -> bool:
+    """Whether files or folders are named, as opposed to all tests."""
+    named = {Path(config.invocation_params.dir, each.split("::")[0]) for each in config.args}
+    return named != {config.rootpath / each for each in config.getini("testpaths")}
 
 
 def _runs_everything(config: pytest.Config) -> bool:
     on_one_device = config.getoption("--backend") and not config.getoption("--shards")
     return bool(config.getoption("--all") or on_one_device)
-
-
-def _sample(cases: list[pytest.Function]) -> list[pytest.Function]:
-    """The cases of one test that are run."""
-    if len(cases) > MANY_CASES:
-        return [case for case in cases if crc32(case.nodeid.encode()) % 8 == 0]
-    rest = sorted(cases, key=lambda case: crc32(case.nodeid.encode()))
-    values = {
-        case: {(name, repr(value)) for name, value in case.callspec.params.items()} for case in rest
-    }
-    chosen: list[pytest.Function] = []
-    while uncovered := set().union(*values.values()).difference(*(values[case] for case in chosen)):
-        chosen.append(max(rest, key=lambda case: len(values[case] & uncovered)))
-    return chosen
-
-
-def _is_slow(item: pytest.Item) -> bool:
-    return item.nodeid.startswith("tests/gpu") and (
-        "emulated" in item.nodeid or "shuffled" in item.nodeid
-    )
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

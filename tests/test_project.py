@@ -10,10 +10,13 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import yaml
+
+from tests import conftest, tiers
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
@@ -46,6 +49,7 @@ SAID_IN = {
     "setup": "README.md",
     "test": "README.md",
     "quick": "docs/tests.md",
+    "deep": "docs/tests.md",
     "lint": ".ci/run",
     "types": ".ci/run",
     "bench": "benchmarks/README.md",
@@ -140,3 +144,68 @@ def test_files_for_other_programs_follow_their_schema(path: Path) -> None:
     command += ["--builtin-schema", f"vendor.{SCHEMAS[path]}", str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_tiers_name_tests_that_are_there() -> None:
+    for prefix in (*tiers.QUICK, *tiers.DEEP):
+        file, _, test = prefix.partition("::")
+        files = [*ROOT.glob(f"{file}*")]
+        assert files, prefix
+        if test:
+            assert f"def {test.split('[')[0]}" in files[0].read_text("utf-8"), prefix
+
+
+@pytest.mark.parametrize(
+    ("marker", "used"),
+    [
+        ("browser", r"\(.*\bbrowser: Browser"),
+        ("proxy", r'program\("haproxy"\)'),
+        ("brokers", r"\(.*\b(redis_broker|rabbitmq_broker): Process|\brabbitmq_server\("),
+    ],
+)
+def test_what_needs_a_program_has_its_marker(marker: str, used: str) -> None:
+    files = [
+        path.relative_to(ROOT).as_posix()
+        for path in (ROOT / "tests").rglob("test_*.py")
+        if re.search(used, path.read_text("utf-8"))
+    ]
+    prefixes = tiers.PROGRAMS[marker]
+    assert files
+    for file in files:
+        assert any(prefix.startswith(file) or file.startswith(prefix) for prefix in prefixes), file
+
+
+def test_both_tiers_are_all_tests() -> None:
+    named = "tests/gpu/pagerank/test_gate.py", "tests/gpu/test_device_errors.py"
+    command = [sys.executable, "-m", "pytest", "-q", "--collect-only", "-p", "no:cacheprovider"]
+    found = []
+    for chosen in ([], ["-m", "deep"], ["-m", "not deep"]):
+        done = subprocess.run(
+            [*command, *chosen, *named], cwd=ROOT, capture_output=True, text=True, check=False
+        )
+        found.append({line for line in done.stdout.splitlines() if line.startswith("tests/")})
+    whole, deep, default = found
+    assert deep | default == whole
+    assert not deep & default
+    assert any("test_every_error_of_the_device" in each for each in deep)
+    # each test of the engine runs on the emulated device in the default tier too, once
+    of = [re.sub(r"\[.*", "", each) for each in default if "emulated" in each]
+    assert len(of) == len(set(of)) > 0
+    assert set(of) == {re.sub(r"\[.*", "", each) for each in whole if "emulated" in each}
+
+
+def test_a_path_is_a_choice_of_tests() -> None:
+    def names(*arguments: str) -> bool:
+        config: Any = SimpleNamespace(
+            args=arguments,
+            rootpath=ROOT,
+            invocation_params=SimpleNamespace(dir=ROOT),
+            getini=lambda _: ["tests"],
+        )
+        return conftest._names_tests(config)
+
+    assert not names("tests")
+    assert not names(str(ROOT / "tests"))
+    assert names("tests/gpu")
+    assert names("tests/test_project.py::test_a_path_is_a_choice_of_tests")
+    assert names("tests", "docs")

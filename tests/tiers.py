@@ -1,0 +1,157 @@
+"""Which tests run when. All of it is said here, by the beginnings of their ids.
+
+``quick``  what to run before a commit; below a minute
+default    every feature, with what pip installs alone; of the engine's tests on an emulated device
+           one case each
+``deep``   the others: what is killed, cut off or recorded from real graphs, more cases on an
+           emulated device, and what needs programs that pip does not install
+
+``pytest`` runs the default tier, ``pytest -m deep`` the others, and ``pytest PATH`` both. On
+backends that emulate a device a test with many cases runs a sample of them in both together;
+``--all`` runs every case.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from zlib import crc32
+
+import pytest
+
+QUICK = (
+    "tests/test_structure.py",
+    "tests/test_project.py",
+    "tests/gpu/pagerank/test_ranks.py",
+    "tests/liverank/test_in_process.py",
+    "tests/service/formats/test_decode.py",
+    "tests/service/formats/test_edge",
+    "tests/service/formats/test_times.py",
+    "tests/service/formats/test_weights.py",
+)
+"""With the backend ``cpu`` alone."""
+
+PROGRAMS = {
+    "browser": ("tests/service/http/test_dashboard",),
+    "proxy": ("tests/liverank/sources/test_replicas.py",),
+    "brokers": (
+        "tests/crash/test_sources.py",
+        "tests/liverank/sources/test_brokers.py::test_rabbitmq_",
+        "tests/liverank/sources/test_brokers.py::test_redis_",
+        "tests/liverank/sources/test_brokers.py::test_the_commands_of_the_page",
+        "tests/liverank/sources/test_failures.py",
+    ),
+}
+"""Tests of what needs programs that pip does not install, by their marker. They are skipped without
+the programs.
+"""
+
+DEEP = (
+    *(prefix for prefixes in PROGRAMS.values() for prefix in prefixes),
+    # what is killed, cut off or fails again and again
+    "tests/crash/test_disk.py",
+    "tests/crash/test_kill.py",
+    "tests/crash/test_shards.py",
+    "tests/gpu/sharded/test_cut_network.py",
+    "tests/gpu/test_device_errors.py::test_every_error",
+    "tests/liverank/sources/test_brokers.py::test_kafka_",
+    "tests/service/http/test_cluster.py",
+    # thousands of bodies
+    "tests/service/formats/test_arrow_readers.py::test_nothing_holds_a_body",
+    "tests/service/http/test_arrow_types.py",
+    "tests/service/http/test_body_memory.py",
+    # real graphs, and shards in processes of their own
+    "tests/golden/test_golden.py::test_nothing_has_changed_since_it_was_recorded[shards]",
+    "tests/gpu/personalized/test_many.py::test_it_does_on_real_graphs_too",
+    "tests/gpu/sharded/test_suite.py::test_two_workers",
+    "tests/service/formats/test_real_edge_files.py",
+    # environments, compilers and sites that are built
+    "tests/docs/test_site.py::test_every_link",
+    "tests/gpu/programs/test_compiled_programs.py::test_a_folder_that_others",
+    "tests/gpu/programs/test_compiled_programs.py::test_a_program_is_compiled_once",
+    "tests/liverank/test_networkx_backend.py::test_the_tests_of_networkx_pass",
+    "tests/liverank/test_wheel.py",
+    "tests/service/http/test_openapi.py::test_a_python_client",
+    "tests/service/http/test_openapi.py::test_a_typescript",
+    "tests/service/http/test_openapi.py::test_typescript",
+)
+
+EMULATED = ("emulated", "shuffled")
+"""Backends whose kernels are compiled for the CPU by g++, and which take most of the time."""
+
+MANY_CASES = 12
+"""Of a test of the engine with more cases on an emulated device an eighth is run; of the others
+enough cases for each value of each parameter. All cases run on ``cpu``, and on a CUDA device.
+"""
+
+
+def mark(items: Sequence[pytest.Item]) -> None:
+    """Gives each test the markers of its tiers."""
+    first = {min(_sample(cases), key=_number) for cases in _emulated_cases(items).values()}
+    for item in items:
+        is_emulated = _is_emulated(item)
+        if item.nodeid.startswith(QUICK) and not is_emulated and "[reference" not in item.nodeid:
+            item.add_marker("quick")
+        for marker, prefixes in PROGRAMS.items():
+            if item.nodeid.startswith(prefixes):
+                item.add_marker(marker)
+        if is_emulated:
+            item.add_marker("compiler")
+        has_others = is_emulated and hasattr(item, "callspec")
+        if item.nodeid.startswith(DEEP) or (has_others and item not in first):
+            item.add_marker("deep")
+
+
+def is_needed(path: Path, root: Path, marker_expression: str) -> bool:
+    """Whether a file may have tests of the tier that is asked for: others are not imported."""
+    name = path.relative_to(root).as_posix()
+    if marker_expression == "quick":
+        return name.startswith(tuple(prefix.split("::")[0] for prefix in QUICK))
+    if marker_expression == "deep":
+        files = tuple(prefix.split("::")[0] for prefix in DEEP)
+        return name.startswith(("tests/gpu/", *files))
+    return bool(marker_expression) or not name.startswith(
+        tuple(prefix for prefix in DEEP if "::" not in prefix)
+    )
+
+
+def beyond_the_sample(items: Sequence[pytest.Item]) -> set[pytest.Item]:
+    """The cases that run with ``--all`` alone."""
+    return {
+        case
+        for cases in _emulated_cases(items).values()
+        for case in set(cases).difference(_sample(cases))
+    }
+
+
+def _is_emulated(item: pytest.Item) -> bool:
+    return item.nodeid.startswith("tests/gpu") and any(name in item.nodeid for name in EMULATED)
+
+
+def _emulated_cases(items: Iterable[pytest.Item]) -> dict[str, list[pytest.Function]]:
+    """The cases on an emulated device of each test that has several, by its id without them."""
+    cases = defaultdict[str, list[pytest.Function]](list)
+    for item in items:
+        if _is_emulated(item) and isinstance(item, pytest.Function) and hasattr(item, "callspec"):
+            cases[item.nodeid.split("[")[0]].append(item)
+    return cases
+
+
+def _number(case: pytest.Item) -> int:
+    """By which cases are chosen: the same in each run."""
+    return crc32(case.nodeid.encode())
+
+
+def _sample(cases: list[pytest.Function]) -> list[pytest.Function]:
+    """The cases of one test that are run."""
+    if len(cases) > MANY_CASES:
+        return sorted(cases, key=_number)[: -(-len(cases) // 8)]
+    rest = sorted(cases, key=_number)
+    values = {
+        case: {(name, repr(value)) for name, value in case.callspec.params.items()} for case in rest
+    }
+    chosen: list[pytest.Function] = []
+    while uncovered := set().union(*values.values()).difference(*(values[case] for case in chosen)):
+        chosen.append(max(rest, key=lambda case: len(values[case] & uncovered)))
+    return chosen
