@@ -6,6 +6,7 @@ import weakref
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import cache
 from time import perf_counter
 from types import SimpleNamespace
 from typing import Any, Literal
@@ -104,6 +105,11 @@ PAGES = PageShape(tile_bits=5, page_bytes=128, threads=64, blocks=1)
 """So small that a small graph has many pages, and shared memory of 48 KiB is enough."""
 
 
+@cache
+def _source(unit: str) -> str:
+    return source(unit, PAGES)
+
+
 def emulated_backend(order: Literal["forward", "shuffled"] = "forward") -> Backend:
     """The ``cuda`` backend; its launches run in `order` (see CpuLoader)."""
     return make_backend(emulated_device(order))
@@ -127,7 +133,7 @@ def emulated_device(order: Literal["forward", "shuffled"] = "forward") -> Device
 
     return Device(
         xp=np,
-        load=CpuLoader(order, source=lambda unit: source(unit, PAGES)),
+        load=CpuLoader(order, source=_source),
         compile=compiled,
         to_device=lambda source, target: np.copyto(target, source),
         to_host=np.array,

@@ -163,14 +163,9 @@ class CompiledKernel:
     ) -> None:
         self.name = name
         self._library = library
-        self._table = _Library.in_dll(library, "cuda_on_cpu_library")
-        self._kernel = next(
-            self._table.kernels[at]
-            for at in range(self._table.count)
-            if self._table.kernels[at].name.decode() == name
-        )
+        self._table, self._kernel = _kernel_of(library, name)
         self._declared = parameters
-        self._parameters = self._described()
+        self._parameters = _described(library, name, parameters)
         self._accepted = [(p.pointer, p.kind.decode(), p.size) for p in self._parameters]
         self._offsets = (ctypes.c_uint * len(parameters.offsets))(*parameters.offsets)
         self._launch = launch
@@ -248,27 +243,6 @@ class CompiledKernel:
             raise self._refusal(position, f"{type(value).__name__} {value!r}")
         struct.pack_into(f"={member.code}", packed, offset, value)
 
-    def _described(self) -> list[_Parameter]:
-        """What the compiler says of each parameter, with the members of structs, as they are
-        declared, in place of structs.
-        """
-        declared = self._declared
-        found: list[_Parameter] = []
-        ends = [*declared.offsets[1:], declared.size]
-        described = [self._kernel.parameters[at] for at in range(self._kernel.count)]
-        for parameter, offset, end in zip(described, declared.offsets, ends, strict=True):
-            own = [each for each in declared.members if offset <= each.offset < end]
-            members = [_parameter_of(each) for each in own]
-            if parameter.kind == b"V" and not parameter.pointer:
-                fits = offset + parameter.size <= end < offset + parameter.size + 8
-                found += members
-            else:
-                fits = len(own) == 1 and _same(parameter, members[0])
-                found.append(parameter)
-            if not fits:
-                raise TypeError(f"{self.name}: {own[0].name} is no {parameter}")
-        return found
-
     def _refusal(self, position: int, got: str) -> TypeError:
         return TypeError(
             f"{self.name}: argument {position} must be {self._parameters[position]}, got {got}"
@@ -315,11 +289,11 @@ class CpuLoader:
         self._cache = cache
 
     def __call__(self, name: str) -> Callable[[str], CompiledKernel]:
-        runtime, library = _load(self._cache, name, self._source(name), tuple(self._names(name)))
+        source, expressions = self._source(name), tuple(self._names(name))
+        runtime, library = _load(self._cache, name, source, expressions)
         launch = runtime.cuda_on_cpu_launch
         launch.restype = ctypes.c_bool
-        expressions = self._names(name)
-        parameters = parameters_of(self._source(name), expressions)
+        parameters = _parameters_of(source, expressions)
 
         def kernel(expression: str) -> CompiledKernel:
             if expression not in expressions:
@@ -328,6 +302,40 @@ class CpuLoader:
             return CompiledKernel(expression, library, declared, launch, self._next_seed)
 
         return kernel
+
+
+# each backend of a process asks for all kernels
+_parameters_of = functools.cache(parameters_of)
+
+
+@functools.cache
+def _kernel_of(library: ctypes.CDLL, name: str) -> tuple[_Library, _Kernel]:
+    table = _Library.in_dll(library, "cuda_on_cpu_library")
+    kernels = (table.kernels[at] for at in range(table.count))
+    return table, next(kernel for kernel in kernels if kernel.name.decode() == name)
+
+
+@functools.cache
+def _described(library: ctypes.CDLL, name: str, declared: Parameters) -> list[_Parameter]:
+    """What the compiler says of each parameter, with the members of structs, as they are declared,
+    in place of structs.
+    """
+    found: list[_Parameter] = []
+    ends = [*declared.offsets[1:], declared.size]
+    _, kernel = _kernel_of(library, name)
+    described = [kernel.parameters[at] for at in range(kernel.count)]
+    for parameter, offset, end in zip(described, declared.offsets, ends, strict=True):
+        own = [each for each in declared.members if offset <= each.offset < end]
+        members = [_parameter_of(each) for each in own]
+        if parameter.kind == b"V" and not parameter.pointer:
+            fits = offset + parameter.size <= end < offset + parameter.size + 8
+            found += members
+        else:
+            fits = len(own) == 1 and _same(parameter, members[0])
+            found.append(parameter)
+        if not fits:
+            raise TypeError(f"{name}: {own[0].name} is no {parameter}")
+    return found
 
 
 def require_compiler() -> None:
@@ -415,9 +423,8 @@ def _dynamic_shared(declaration: re.Match[str]) -> str:
 
 
 def _built(cache: Path, name: str, inputs: list[str], build: Callable[[Path], Path]) -> Path:
-    headers = sorted(file for file in (HERE / "include").rglob("*") if file.is_file())
     digest = hashlib.sha256()
-    for text in (_compiler(), *_FLAGS, *_CHECKED, *(file.read_text() for file in headers), *inputs):
+    for text in (_compiler(), *_FLAGS, *_CHECKED, *_headers(), *inputs):
         digest.update(f"{len(text)}:{text}".encode())
     path = cache / f"{name}-{digest.hexdigest()[:24]}.so"
     if not path.exists():
@@ -429,6 +436,12 @@ def _built(cache: Path, name: str, inputs: list[str], build: Callable[[Path], Pa
                 with tempfile.TemporaryDirectory(dir=cache) as folder:
                     os.replace(build(Path(folder)), path)
     return path
+
+
+@functools.cache
+def _headers() -> list[str]:
+    files = sorted(file for file in (HERE / "include").rglob("*") if file.is_file())
+    return [file.read_text() for file in files]
 
 
 @functools.cache

@@ -208,8 +208,8 @@ def test_every_error_of_the_device_is_told_as_such(options: Options, turn: int, 
     assert ends[-1] > 250
     # every call in turn would take long; these are spread over all steps. The last call of a step
     # fails with one of the options
-    last = ends if long else ends[turn::3]
-    for at in sorted({*range(33 * turn, ends[-1], 101), *(end - 1 for end in last)}):
+    last, apart = (ends, 101) if long else (ends[turn::3], 303)
+    for at in sorted({*range(apart // 3 * turn, ends[-1], apart), *(end - 1 for end in last)}):
         device.at, device.calls = None, -1_000_000
         engine = Engine(options, backend)
         device.at, device.calls = at, 0

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import cache
 from itertools import pairwise
 from typing import Any, Literal
 from unittest.mock import patch
@@ -23,7 +24,7 @@ from liverank_gpu.graph.sharing import SharedGraph, detach
 from liverank_gpu.graph.warm_up import warm_up
 from liverank_gpu.operations.backend import Backend, PageRule
 from liverank_gpu.operations.csr import PagedLists
-from liverank_gpu.operations.graph import EdgeChanges
+from liverank_gpu.operations.graph import EdgeChanges, PageOperations
 from tests.cuda_emulator.emulated import PAGES, emulated_backend, emulated_device
 from tests.gpu.doubles import looked_after
 
@@ -135,10 +136,16 @@ def test_pages_follow_several_batches_at_once() -> None:
     assert edges_in(lists) == edges_of(graph)
 
 
+@cache
+def _operations() -> PageOperations:
+    operations = emulated_backend().pages
+    assert operations is not None
+    return operations
+
+
 def follow(lists: PagedLists, gone: set[tuple[int, int]], new: set[tuple[int, int]]) -> None:
     """Has pages follow removals and additions alone, and fails if they find no room."""
-    nobody, operations = np.zeros(0, np.int32), emulated_backend().pages
-    assert operations is not None
+    nobody, operations = np.zeros(0, np.int32), _operations()
     columns = [
         np.array([edge[end] for edge in sorted(edges)], np.int32)
         for edges in (gone, new)

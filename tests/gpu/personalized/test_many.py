@@ -18,7 +18,7 @@ from liverank_gpu.operations.residual import PushResult, ResidualDelta
 from liverank_gpu.personalized.forecast import Forecast, PushForecast
 from liverank_gpu.types import Dangling
 from tests.conftest import DATA
-from tests.gpu.graphs import FAMILIES, random_graph
+from tests.gpu.graphs import FAMILIES, is_emulated, random_graph
 from tests.gpu.personalized.certified import assert_certified, engine_of, queries_of, solved_by
 
 POLICIES: tuple[Dangling, ...] = get_args(Dangling)
@@ -148,7 +148,10 @@ def _costs_at_most_a_fifth_more(
 def test_the_default_costs_at_most_a_fifth_more_than_the_better_method(
     name: str, backend: Backend
 ) -> None:
-    edges = GRAPHS[name](10_000 if backend.name != "cuda" else 1_000)
+    if is_emulated(backend) and name not in ("sinks", "trees"):
+        pytest.skip("one graph for each method is enough: launches take long here")
+    vertices = 10_000 if backend.name != "cuda" else 1_000
+    edges = GRAPHS[name](300 if is_emulated(backend) else vertices)
     count = 50
     if backend.name == "cuda":
         # pushes alone do not tell how few sweeps it takes, which matters to a dozen
@@ -157,20 +160,18 @@ def test_the_default_costs_at_most_a_fifth_more_than_the_better_method(
 
 
 @pytest.mark.parametrize(
-    ("name", "others"),
+    ("name", "target", "others"),
     [
-        ("CollegeMsg", METHODS),
-        ("enron", METHODS),
-        ("gnutella", METHODS),
+        *((name, target, METHODS) for name in ("CollegeMsg", "enron") for target in (1e-4, 1e-6)),
+        ("gnutella", 1e-6, METHODS),
         # the other one costs ten times as much, or more
-        ("higgs-retweet", ["push"]),
-        ("askubuntu", ["push"]),
-        ("cnr-2000", ["push"]),
-        ("mathoverflow", ["pull"]),
+        ("higgs-retweet", 1e-6, ["push"]),
+        ("askubuntu", 1e-4, ["push"]),
+        ("cnr-2000", 1e-4, ["push"]),
+        ("mathoverflow", 1e-4, ["pull"]),
     ],
 )
-@pytest.mark.parametrize("target", [1e-4, 1e-6])
-def test_it_does_on_real_graphs_too(name: str, others: Sequence[str], target: float) -> None:
+def test_it_does_on_real_graphs_too(name: str, target: float, others: Sequence[str]) -> None:
     path = DATA / NETWORKS[name]
     if not path.exists():
         pytest.skip(f"there is no {path}")

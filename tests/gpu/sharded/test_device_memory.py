@@ -90,8 +90,7 @@ def test_memory_that_runs_out_where_edges_are_routed_refuses_the_batch(
         assert_ranks(engine, model, engine.update().error_bound)
 
 
-@pytest.mark.parametrize("short", [[0, 1], [1]], ids=["both", "one"])
-@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(("weighted", "short"), [(False, [0, 1]), (True, [1])])
 def test_a_batch_is_applied_by_all_shards_or_by_none(weighted: bool, short: list[int]) -> None:
     """With a little more memory each time, until there is enough."""
     assert refused_batches(weighted, short, {20: 1_740, 900: 12_300}) > 12

@@ -130,7 +130,7 @@ def rings(*names: str) -> Iterator[tuple[ThreadWorkers, Engine, ShardedEngine]]:
     workers, one = ThreadWorkers(options, 2, FREE), Engine(options, CPU)
     with ShardedEngine(options, workers=workers) as engine:
         for each in (one, engine):
-            each.apply(parts(3_000))
+            each.apply(parts(400))
             each.update()
         for place, name in enumerate(names):
             engine.watch(name, ring_query(place))
@@ -153,7 +153,7 @@ def test_a_query_near_its_seeds_is_packed_and_costs_no_iteration_when_left_alone
         assert all(each.query and each.query.iterate.packed for each in entries(workers, "here"))
         before = engine.watched("here")
         for each in (one, engine):
-            each.apply(EdgeBatch.of([(100, 203)], vertices=13_000))
+            each.apply(EdgeBatch.of([(100, 203)], vertices=1_700))
         engine.refresh_watched()
         after = engine.watched("here")
         assert after.iterations == 0
