@@ -54,9 +54,11 @@ DEEP = (
     "tests/crash/test_kill.py",
     "tests/crash/test_shards.py",
     "tests/gpu/sharded/test_cut_network.py",
+    "tests/gpu/sharded/test_device_memory.py::test_a_batch_is_applied",
     "tests/gpu/test_device_errors.py::test_every_error",
     "tests/liverank/sources/test_brokers.py::test_kafka_",
     "tests/service/http/test_cluster.py",
+    "tests/service/storage/test_upgrade.py::test_ranks_that_were_stored_as_float32_become_float64[2]",
     # thousands of bodies
     "tests/service/formats/test_arrow_readers.py::test_nothing_holds_a_body",
     "tests/service/http/test_arrow_types.py",

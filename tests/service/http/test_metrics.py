@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,13 @@ def scraped(server: Server) -> dict[Sample, float]:
         for family in text_string_to_metric_families(answer.text)
         for sample in family.samples
     }
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server of its own: a scrape of the graphs of all tests takes long."""
+    with running(tmp_path_factory.mktemp("data"), max_body_bytes=100_000) as started:
+        yield started
 
 
 def value(server: Server, name: str, **labels: str) -> float | None:
