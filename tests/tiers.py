@@ -69,7 +69,10 @@ DEEP = (
     "tests/gpu/sharded/test_suite.py::test_two_workers",
     "tests/service/formats/test_real_edge_files.py",
     # environments, compilers and sites that are built
-    "tests/docs/test_site.py::test_every_link",
+    "tests/docs/test_site.py::test_every_link_leads",
+    "tests/docs/test_site.py::test_no_link_is_called",
+    "tests/docs/test_site.py::test_nothing_is_loaded",
+    "tests/docs/test_site.py::test_what_users_search",
     "tests/gpu/programs/test_compiled_programs.py::test_a_folder_that_others",
     "tests/gpu/programs/test_compiled_programs.py::test_a_program_is_compiled_once",
     "tests/liverank/test_networkx_backend.py::test_the_tests_of_networkx_pass",
