@@ -2,7 +2,7 @@
 
 ``quick``  what to run before a commit; below a minute
 default    every feature, with what pip installs alone; of the engine's tests on an emulated device
-           one case each
+           one case each, and none in shards
 ``deep``   the others: what is killed, cut off or recorded from real graphs, more cases on an
            emulated device, and what needs programs that pip does not install
 
@@ -58,6 +58,8 @@ DEEP = (
     "tests/gpu/test_device_errors.py::test_every_error",
     "tests/liverank/sources/test_brokers.py::test_kafka_",
     "tests/service/http/test_cluster.py",
+    "tests/service/http/test_shards.py::test_a_killed_worker",
+    "tests/service/http/test_shards.py::test_a_worker_killed",
     "tests/service/storage/test_upgrade.py::test_ranks_that_were_stored_as_float32_become_float64[2]",
     # thousands of bodies
     "tests/service/formats/test_arrow_readers.py::test_nothing_holds_a_body",
@@ -66,8 +68,15 @@ DEEP = (
     # real graphs, and shards in processes of their own
     "tests/golden/test_golden.py::test_nothing_has_changed_since_it_was_recorded[shards]",
     "tests/gpu/personalized/test_many.py::test_it_does_on_real_graphs_too",
+    "tests/gpu/personalized/test_many.py::test_the_default_costs",
     "tests/gpu/sharded/test_suite.py::test_two_workers",
     "tests/service/formats/test_real_edge_files.py",
+    # what benchmarks measure
+    "tests/benchmarks/test_device_memory.py",
+    "tests/benchmarks/test_profile.py",
+    # long streams
+    "tests/gpu/graph/test_resolve.py::test_shards_have",
+    "tests/gpu/sharded/test_large_batches.py::test_a_stream",
     # environments, compilers and sites that are built
     "tests/docs/test_site.py::test_every_link_leads",
     "tests/docs/test_site.py::test_no_link_is_called",
@@ -103,8 +112,9 @@ def mark(items: Sequence[pytest.Item]) -> None:
                 item.add_marker(marker)
         if is_emulated:
             item.add_marker("compiler")
-        has_others = is_emulated and hasattr(item, "callspec")
-        if item.nodeid.startswith(DEEP) or (has_others and item not in first):
+        is_one_of_many = hasattr(item, "callspec") and item not in first
+        in_shards = item.nodeid.startswith("tests/gpu/sharded")
+        if item.nodeid.startswith(DEEP) or (is_emulated and (is_one_of_many or in_shards)):
             item.add_marker("deep")
 
 

@@ -113,7 +113,7 @@ def assert_iterations(running: Running, reference: WangReference, method: str) -
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("method", PUBLISHED_METHODS)
 def test_each_iteration_is_that_of_the_paper(method: str, kind: str, backend: Backend) -> None:
-    turn = [*KINDS].index(kind) + PUBLISHED_METHODS.index(method)  # type: ignore[arg-type]
+    turn = [*KINDS].index(kind) + PUBLISHED_METHODS.index(method)
     orders: tuple[VertexOrder, ...] = ("given", "degree")
     for number, seed in enumerate((5, 9) if backend.name == "cpu" else (9,)):
         options = Options(vertex_order=orders[(turn + number) % 2], **KINDS[kind])
