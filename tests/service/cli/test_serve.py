@@ -94,7 +94,9 @@ def test_ranks_are_computed_where_nothing_can_be_written(tmp_path: Path) -> None
     (tmp_path / "edges.txt").write_text("a b\nb c\nc a\n")
     command = read_only(tmp_path, RANK, "rank", tmp_path / "edges.txt", "--json")
     done = subprocess.run(command, env=NOWHERE, capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stderr) == (0, "")
+    # a busy machine takes so long that the command says so
+    said = re.sub(r"^starting … \d+ s\n", "", done.stderr, flags=re.MULTILINE)
+    assert (done.returncode, said) == (0, "")
     assert len(json.loads(done.stdout)["ranks"]) == 3
 
 
