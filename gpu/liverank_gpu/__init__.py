@@ -1,8 +1,11 @@
 """The engine of liverank: a dynamic graph and its PageRank, on the GPU or on the CPU.
 
 It knows nothing of HTTP, keys, files or settings. The whole method is on one page, in NumPy:
-docs/algorithm.md.
+docs/algorithm.md. What runs out of core and in shards is imported on first use.
 """
+
+import importlib
+import typing
 
 from liverank_gpu.backends import limit_device_memory
 from liverank_gpu.columns import LARGEST_WEIGHT, LEAST_WEIGHT, MOST_HALF_LIVES
@@ -29,8 +32,6 @@ from liverank_gpu.graph.reading import (
 )
 from liverank_gpu.native import kernels as kernels
 from liverank_gpu.operations.programs import VertexProgram
-from liverank_gpu.out_of_core.programs import OutOfCoreAnswer, OutOfCorePrograms
-from liverank_gpu.out_of_core.ranking import OutOfCoreRanking, OutOfCoreRanks
 from liverank_gpu.pagerank.places import SettledTarget, proven_descents, rank_error
 from liverank_gpu.pagerank.ranks import Explanation, RankChanges, RankReference, Ranks
 from liverank_gpu.pagerank.strategies import STRATEGIES, Solve
@@ -47,9 +48,6 @@ from liverank_gpu.personalized.watched import Registration
 from liverank_gpu.programs.algorithms import Algorithm
 from liverank_gpu.programs.answer import Answer, Receipt
 from liverank_gpu.programs.running import PROGRAMS, ProgramRun
-from liverank_gpu.sharded.cluster import Cluster, started_workers
-from liverank_gpu.sharded.dask_workers import Workers
-from liverank_gpu.sharded.engine import ShardedCapture, ShardedEngine
 from liverank_gpu.snapshot import Capture, Snapshot
 from liverank_gpu.trace import Trace, TraceStep
 from liverank_gpu.types import (
@@ -67,6 +65,13 @@ from liverank_gpu.types import (
     Storage,
     ViewQuery,
 )
+
+if typing.TYPE_CHECKING:
+    from liverank_gpu.out_of_core.programs import OutOfCoreAnswer, OutOfCorePrograms
+    from liverank_gpu.out_of_core.ranking import OutOfCoreRanking, OutOfCoreRanks
+    from liverank_gpu.sharded.cluster import Cluster, started_workers
+    from liverank_gpu.sharded.dask_workers import Workers
+    from liverank_gpu.sharded.engine import ShardedCapture, ShardedEngine
 
 __all__ = [
     "EXIT_DEVICE_LOST",
@@ -141,3 +146,19 @@ __all__ = [
     "rank_error",
     "started_workers",
 ]
+
+_MODULES = {
+    "liverank_gpu.out_of_core.programs": ("OutOfCoreAnswer", "OutOfCorePrograms"),
+    "liverank_gpu.out_of_core.ranking": ("OutOfCoreRanking", "OutOfCoreRanks"),
+    "liverank_gpu.sharded.cluster": ("Cluster", "started_workers"),
+    "liverank_gpu.sharded.dask_workers": ("Workers",),
+    "liverank_gpu.sharded.engine": ("ShardedCapture", "ShardedEngine"),
+}
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
+
+
+def __getattr__(name: str) -> typing.Any:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module 'liverank_gpu' has no attribute {name!r}")
+    found = globals()[name] = getattr(importlib.import_module(_MODULE_OF[name]), name)
+    return found

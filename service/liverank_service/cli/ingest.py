@@ -13,12 +13,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from liverank.client import Batch, Client, Receipt, ServerError
 from liverank.client.responses import GraphOptions
+from liverank.errors import ServerError
 from liverank_service.cli.errors import CommandError
 from liverank_service.formats.edge_list import EdgeList
 
 if TYPE_CHECKING:
+    from liverank.client import Batch, Client, Receipt
     from liverank_service.vertex_keys import KeyKind
 
 LOAD_BATCH_EDGES = 1_000_000
@@ -273,6 +274,8 @@ def load(
     Raises ServerError if a batch is rejected.
     """
 
+    from liverank.client import Batch
+
     def batches() -> Iterator[Batch]:
         names = edges.vertices if edges.vertices is not None else edges.sources[:0]
         for start in range(0, len(names), LOAD_BATCH_EDGES):
@@ -314,6 +317,8 @@ def _columns(edges: EdgeList, timed: bool) -> dict[str, Any]:
 
 def batch_of(edges: EdgeList, timed: bool = False) -> Batch:
     """A batch with the last operation on each edge; timed: with times."""
+    from liverank.client import Batch
+
     reduced = last_operations(edges)
     columns = pa.table({"source": reduced.sources, "target": reduced.targets})
     if reduced.weights is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
@@ -17,15 +17,16 @@ from liverank_gpu import (
     EdgeBatch,
     Engine,
     Options,
-    OutOfCorePrograms,
-    OutOfCoreRanking,
     Solve,
     Trace,
 )
 from liverank_service.cli.ingest import final_graph, unused_columns
 from liverank_service.formats.edge_list import EdgeList, WantedColumns
 from liverank_service.formats.edge_pieces import NotIntegers, read_edge_pieces
-from liverank_service.vertex_keys import KeyKind, KeyTable
+from liverank_service.vertex_keys import KeyKind, KeyTable, arrow_numbers
+
+if TYPE_CHECKING:
+    from liverank_gpu import OutOfCorePrograms, OutOfCoreRanking
 
 
 @dataclass(frozen=True)
@@ -136,7 +137,7 @@ def rank_edges(
     result = engine.update(*solve)
     ids, ranks = engine.publish().top(engine.vertices if top is None else top)
     return Ranking(
-        table=pa.table({"vertex": keys.keys(ids), "rank": ranks}),
+        table=pa.table({"vertex": keys.keys(ids), "rank": arrow_numbers(ranks)}),
         vertices=engine.vertices,
         edges=engine.edges,
         duplicates=change.already_present,
@@ -194,6 +195,8 @@ def _rank_pieces(
     kind: KeyKind,
 ) -> Ranking:
     keys = KeyTable(kind)
+    from liverank_gpu import OutOfCoreRanking
+
     with OutOfCoreRanking(memory, options, backend, scratch) as graph:
         started = time.perf_counter()
         unread = add_pieces(graph, path, wanted, keys)
@@ -202,7 +205,7 @@ def _rank_pieces(
         ids, ranks = ranked.ranks.top(len(keys) if top is None else top)
         result = ranked.result
         return Ranking(
-            table=pa.table({"vertex": keys.keys(ids), "rank": ranks}),
+            table=pa.table({"vertex": keys.keys(ids), "rank": arrow_numbers(ranks)}),
             vertices=len(keys),
             edges=ranked.edges,
             duplicates=graph.added - ranked.edges,

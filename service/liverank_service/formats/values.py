@@ -29,7 +29,7 @@ EXPECTED_KEY: dict[KeyKind, str] = {
 EXPECTED_OPERATION = '"insert", "delete", "remove" or "replace"'
 EXPECTED_NOTHING = "nothing, because a row that removes a vertex has no target"
 
-EMPTY = {kind: pa.array([], arrow_type) for kind, arrow_type in ARROW_TYPES.items()}
+EMPTY = {kind: pa.nulls(0, arrow_type) for kind, arrow_type in ARROW_TYPES.items()}
 
 _PYTHON_TYPES: dict[KeyKind, type] = {"string": str, "integer": int}
 

@@ -40,7 +40,7 @@ from numpy.typing import NDArray
 
 from liverank.choices import KeyKind
 from liverank_gpu import VERTEX_LIMIT, kernels
-from liverank_service.vertex_keys.kinds import ARROW_TYPES
+from liverank_service.vertex_keys.kinds import ARROW_TYPES, arrow_numbers
 
 _INTEGER_BYTES = 8
 _CHUNK = 1 << 16
@@ -188,7 +188,8 @@ class KeyTable:
         ids = self.lookup(keys)
         unknown = np.flatnonzero(ids < 0)
         if len(unknown):
-            ids[unknown] = self._added(keys if len(unknown) == len(ids) else keys.take(unknown))
+            new = keys if len(unknown) == len(ids) else keys.take(arrow_numbers(unknown))
+            ids[unknown] = self._added(new)
         return ids
 
     def _added(self, keys: pa.Array) -> NDArray[np.int64]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import json
 import re
 import subprocess
 import sys
@@ -57,6 +58,17 @@ def test_help_names_every_command_and_imports_nothing_heavy() -> None:
     assert done.stderr == "0 set()\n"
     for name in ("serve", "load", "replay", "rank", "top", "get", "ppr", "generate", "demo"):
         assert f"\n  {name} " in done.stdout
+
+
+def test_a_small_file_is_ranked_without_what_only_others_need(tmp_path: Path) -> None:
+    pytest.importorskip("pandas")  # which Arrow imports to convert arrays
+    edges = tmp_path / "edges.txt"
+    edges.write_text("a b\nb c\n")
+    heavy = {"pandas", "httpx", "fastapi", "uvicorn", "polars", "networkx"}
+    heavy |= {f"liverank_gpu.{part}" for part in ("out_of_core", "sharded.cluster")}
+    done = imported_by(["rank", str(edges), "--json"], heavy)
+    assert done.stderr.endswith("0 set()\n"), done.stderr
+    assert [row["vertex"] for row in json.loads(done.stdout)["ranks"]] == ["c", "b", "a"]
 
 
 @pytest.mark.parametrize("group", [(), ("generate",), ("keys",), ("export",)])
