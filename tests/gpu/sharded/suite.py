@@ -59,6 +59,7 @@ LEFT_OUT = {
     "personalized/test_published_personalized.py::test_a_hybrid_ch": "changes parts of the engine",
     "personalized/test_settled_set.py::test_a_block_ends_when": "changes parts of the engine",
     "personalized/test_ties.py::test_nothing_ties_without_memory": "changes parts of the engine",
+    "personalized/test_trust.py": "views",
     "personalized/test_views.py": "views",
     "personalized/test_within.py": "walks within a set",
     "sharded": "shards, which start their own",
