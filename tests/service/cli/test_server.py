@@ -159,11 +159,16 @@ def test_views_are_put_read_and_removed(run: Any, url: str, triangle: Path, tmp_
     file = tmp_path / "ranks.csv"
     assert run("export", "ranks", "--view", "mine", "--out", file, *here)[0] == 0
     assert f'"b",{ranks["b"]!r}' in file.read_text().splitlines()
-    code, out, _ = run("view", "put", "all", "--uniform", *here)
+    code, out, _ = run("view", "put", "all", "--uniform", "--direction", "reversed", *here)
     assert code == 0
+    _, out, _ = run("top", "--view", "all", *here, "--json")
+    ranks = {entry["vertex"]: entry["rank"] for entry in json.loads(out)["ranks"]}
+    expected = nx.pagerank(graph.reverse(), tol=1e-14, max_iter=1_000)
+    assert ranks == pytest.approx(expected, abs=1e-5)
     code, out, _ = run("view", "list", *here)
     assert [line.split()[0] for line in out.splitlines()] == ["view", "all", "mine"]
     assert "60 s" in out
+    assert "uniform, reversed" in out
     assert run("view", "remove", "all", *here)[0] == 0
     for arguments, message in (
         (("top", "--view", "all"), "has no view 'all'; there are: mine"),

@@ -270,7 +270,7 @@ class _Restarts:
 def put_view(
     name: ViewName,
     restarts: _Restarts,
-    options: Annotated[ViewKeywords, Of(ViewOptions, without=("teleport", "direction", "unknown"))],
+    options: Annotated[ViewKeywords, Of(ViewOptions, without=("teleport", "unknown"))],
     server: Server,
     as_json: Json = False,
 ) -> None:
@@ -280,6 +280,7 @@ def put_view(
     Examples:
       liverank view put trust ada=2 grace
       liverank view put trust --set experts --refresh read
+      liverank view put distrust casino --direction reversed
       liverank top --view trust
     """
     from liverank_service.cli import display
