@@ -18,6 +18,7 @@ PAGES = [
         "how-to/data-science.md",
         "how-to/backend.md",
         "how-to/retrieval.md",
+        "how-to/trust.md",
         "programs.md",
         "out-of-core.md",
     )

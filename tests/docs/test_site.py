@@ -138,6 +138,7 @@ def test_no_link_is_called_by_the_name_of_a_file(site: Path, pages: dict[Path, _
 WORDS = {
     "webhook": "how-to/backend/#webhooks",
     "TLS": "operations/#tls",
+    "TrustRank": "how-to/trust/#trustrank",
     "weights": "api/#weights",
     "LangChain": "agents/#from-langchain-and-langgraph",
     "delete edges": "how-to/backend/#delete-edges",
