@@ -64,7 +64,7 @@ def test_what_is_printed_installs_from_a_clone_since_no_index_has_the_project() 
     folders = [ROOT / name for name in ("docs", "gpu", "liverank", "service", "examples", "docker")]
     files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
     for path in (*files, ROOT / "README.md", ROOT / "benchmarks" / "README.md"):
-        if path.suffix in (".md", ".py", ".yaml", ".yml", ".toml", ".sh"):
+        if path.suffix in (".md", ".py", ".ipynb", ".yaml", ".yml", ".toml", ".sh"):
             assert not re.search(r"pip install (-\w+ )*['`]?liverank", path.read_text("utf-8")), (
                 path
             )
