@@ -33,6 +33,13 @@ EXTRAS = {
 what a notebook is known to use it.
 """
 
+SAID = {
+    "live": ["entered ['grace', 'ada']"],
+    "ranking": ["page 3  page 388", "page 3  page 371"],
+    "retrieval": ["'note 7' is not allowed", "[note 4] Mira Voss", "[note 8] Mira Voss"],
+}
+"""Parts of what a notebook prints that its text speaks of."""
+
 
 def _sources(notebook: Path, kind: str) -> list[str]:
     """The cells of a kind, in order."""
@@ -80,7 +87,7 @@ def _execute(notebook: Path, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_there_are_notebooks() -> None:
-    assert [each.stem for each in NOTEBOOKS] == ["live", "ranking", "retrieval"]
+    assert [each.stem for each in NOTEBOOKS] == sorted(SAID)
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
@@ -134,6 +141,8 @@ def test_a_notebook_runs(notebook: Path, tmp_path: Path) -> None:
         pytest.importorskip(name, reason=f"{notebook.name} uses {name}")
     done = _execute(notebook, tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
+    for said in SAID[notebook.stem]:
+        assert said in done.stdout
     assert not list(tmp_path.iterdir()), "it leaves files behind"
 
 
