@@ -201,24 +201,32 @@ class SolveOptions(Struct, frozen=True):
 class BatchOptions(SolveOptions, frozen=True):
     """How a batch is applied, ranked and answered."""
 
-    wait: Annotated[Literal["ranked", "durable"], about("when to respond")] = "ranked"
+    wait: Annotated[
+        Literal["ranked", "durable"],
+        about("`ranked`: respond 200 with the receipt; `durable`: 202 once the batch is on disk"),
+    ] = "ranked"
     on_conflict: Annotated[
-        OnConflict, about("what a weight does to that of a present or repeated edge")
+        OnConflict,
+        about("what a weight does to that of a present or repeated edge: `replace` or `add`"),
     ] = "replace"
-    rank: Annotated[Rank, about("later: only apply it, and respond as for wait=durable")] = "now"
+    rank: Annotated[Rank, about("`later`: only apply it, and respond as for `wait=durable`")] = (
+        "now"
+    )
 
 
 class RangeOptions(Struct, frozen=True):
     """The messages of an external source that a batch has."""
 
     source: Annotated[str | None, _position("the external source that the batch continues")] = None
-    partition: Annotated[str, Meta(description="of `source`", max_length=MAX_POSITION)] = ""
+    partition: Annotated[
+        str, Meta(description="of `source`; empty if omitted", max_length=MAX_POSITION)
+    ] = ""
     begin: Annotated[
-        str | None, _position("the stored position of the partition; none: it has none yet")
+        str | None, _position("the stored position of the partition; omitted for its first batch")
     ] = field(default=None, name="from")
-    end: Annotated[str | None, _position("the position after the batch; with `source`")] = field(
-        default=None, name="to"
-    )
+    end: Annotated[
+        str | None, _position("the position after the batch, another than `from`; with `source`")
+    ] = field(default=None, name="to")
 
 
 class RecomputeOptions(SolveOptions, frozen=True):
@@ -352,7 +360,7 @@ class ViewOptions(Struct, frozen=True):
         str | dict[str, Any],
         about(
             "where walks restart, and where the rank of vertices without out-edges goes: "
-            "`uniform`, all vertices alike; a set; or weights. One of the three"
+            '`"uniform"`, all vertices alike; `{"set": NAME}`; or `{"weights": {KEY: WEIGHT}}`'
         ),
     ]
     damping: Annotated[
@@ -373,10 +381,10 @@ class ViewOptions(Struct, frozen=True):
     refresh: Annotated[
         Refresh | float,
         about(
-            "when it is solved, if its error bound has passed the target: `batch`, with every "
-            "batch; `read`, when it is read; or seconds: with a batch or a read, but no sooner "
-            "than so long after it last met its target. The bound is of the present version in "
-            "any case",
+            "when it is solved, if its error bound has passed the target: `batch`, before the "
+            "receipt of the batch; `read`, by the next read with `view=`, which waits for it; or "
+            "seconds: by either, but no sooner than so long after it last met its target. The "
+            "bound is of the present version in any case",
             help="When to solve it if its error bound has passed the target; a number: after "
             "so many seconds",
             anyOf=[

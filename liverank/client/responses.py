@@ -1,5 +1,5 @@
 """Responses of the server, each said once: OpenAPI has their schemas from here, and the client
-returns them. A member that a newer server adds is ignored. docs/api.md explains them.
+returns them. A member that a newer server adds is ignored.
 """
 
 from __future__ import annotations
@@ -171,43 +171,86 @@ class Trace(msgspec.Struct, frozen=True):
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a batch or of a recomputation."""
 
-    version: int
-    ranked_version: Annotated[int, about("the version published with this batch's ranks")]
-    revision: Annotated[int, about("names the published ranks")]
-    inserted: int
-    already_present: int
-    reweighted: Annotated[int, about(f"edges with another weight; {_ABSENT_IN_OLD}")] = 0
-    deleted: int
-    not_found: int
-    lowered: Annotated[
-        int, about(f"deletions that took a weight and left the edge; {_ABSENT_IN_OLD}")
+    version: Annotated[
+        int, about("the number of this batch in its graph: 1, 2, 3 …; the same after a restart")
+    ]
+    ranked_version: Annotated[
+        int,
+        about("the version published with this batch's ranks: higher if batches waited together"),
+    ]
+    revision: Annotated[
+        int,
+        about(
+            "the number of the published ranks, never reused for others; a recomputation "
+            "increases only this"
+        ),
+    ]
+    inserted: Annotated[int, about("edges added to the graph")]
+    already_present: Annotated[
+        int,
+        about("insertions of edges that were present, including repeats within the batch"),
+    ]
+    reweighted: Annotated[
+        int, about(f"present edges that have another weight now; {_ABSENT_IN_OLD}")
     ] = 0
-    new_vertices: int
-    removed: Annotated[int, about(f"vertices; {_ABSENT_IN_OLD}")] = 0
-    unknown: Annotated[int, about(f"keys to remove of no vertex; {_ABSENT_IN_OLD}")] = 0
-    removed_edges: Annotated[int, about(f"of the removed vertices; {_ABSENT_IN_OLD}")] = 0
-    expired: Annotated[int, about(f"edges that left because of their age; {_ABSENT_IN_OLD}")] = 0
-    strategy: str
-    form: Annotated[Form, about(_ABSENT_IN_OLD)] = "accelerated"
-    iterations: Annotated[int, about("dense sweeps plus work-list rounds")]
-    touched_vertices: Annotated[int, about("distinct vertices recomputed")]
-    error_bound: Annotated[float, about("proven upper bound on the L1 error of the ranks")]
-    converged: bool
-    seconds: dict[str, float]
+    deleted: Annotated[int, about("edges removed from the graph")]
+    not_found: Annotated[int, about("deletions of edges that were absent")]
+    lowered: Annotated[
+        int, about(f"deletions that took a weight away and left the edge; {_ABSENT_IN_OLD}")
+    ] = 0
+    new_vertices: Annotated[int, about("vertices added to the graph")]
+    removed: Annotated[int, about(f"vertices removed with their edges; {_ABSENT_IN_OLD}")] = 0
+    unknown: Annotated[
+        int,
+        about(
+            "keys to remove that were those of no vertex, including repeats within the batch; "
+            + _ABSENT_IN_OLD
+        ),
+    ] = 0
+    removed_edges: Annotated[
+        int, about(f"edges that went with the removed vertices; {_ABSENT_IN_OLD}")
+    ] = 0
+    expired: Annotated[
+        int,
+        about("edges that left by age, or were too old when they were inserted; " + _ABSENT_IN_OLD),
+    ] = 0
+    strategy: Annotated[str, about("the strategy that was used")]
+    form: Annotated[Form, about(f"`published`: the strategy as in its paper; {_ABSENT_IN_OLD}")] = (
+        "accelerated"
+    )
+    iterations: Annotated[int, about("sweeps over all vertices plus rounds over a work list")]
+    touched_vertices: Annotated[int, about("distinct vertices that were recomputed")]
+    error_bound: Annotated[
+        float,
+        about(
+            "proven bound on the L1 distance of the published ranks, which sum to 1, to the exact "
+            "ones; 0 to 2"
+        ),
+    ]
+    converged: Annotated[
+        bool,
+        about("whether the strategy met its stopping rule; if not, `error_bound` still holds"),
+    ]
+    seconds: Annotated[dict[str, float], about("the time by stage")]
     views: Annotated[
         dict[str, float | None],
-        about("the error bound of each view for this version; null: it has no ranks"),
+        about(
+            "the error bound of each view for this version; null: it has no ranks; absent "
+            "if there are no views"
+        ),
     ] = {}
     view_seconds: Annotated[
         dict[str, float],
-        about("what each view with ranks took of `seconds.watched`"),
+        about("what each view that has ranks took of `seconds.watched`; absent if there are none"),
     ] = {}
-    settled: Annotated[int | None, about("first places that are proven, if asked for")] = None
+    settled: Annotated[
+        int | None,
+        about("of a recomputation that was to prove places: how many of the first are proven"),
+    ] = None
     settled_set: Annotated[
         bool | None,
         about(
-            "whether it is proven which vertices have the first k places, in any order; "
-            "if asked for"
+            "of the same: whether it is proven which vertices have the first k places, in any order"
         ),
     ] = None
     fallback: Annotated[
@@ -217,8 +260,10 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
             "solve, equal ranks, or the ranks before, which are kept; else absent"
         ),
     ] = None
-    refused: Annotated[str | None, about("why the ranks were refused; else absent")] = None
-    trace: Annotated[Trace | None, about("what the solve did, if it was asked for")] = None
+    refused: Annotated[
+        str | None, about("with `fallback`: why the ranks were refused; else absent")
+    ] = None
+    trace: Annotated[Trace | None, about("what each iteration did, if it was asked for")] = None
 
 
 class Accepted(msgspec.Struct, frozen=True):

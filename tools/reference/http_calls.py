@@ -190,4 +190,6 @@ def _limits(schema: Schema) -> str:
         )
         if name in schema
     ]
+    if "maxLength" in schema:
+        limits.append(f"{schema.get('minLength', 0)} to {schema['maxLength']} characters")
     return f" ({', '.join(limits)})" if limits else ""

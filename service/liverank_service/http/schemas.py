@@ -16,6 +16,7 @@ from liverank.client import responses
 from liverank.options import about
 from liverank_gpu import LARGEST_WEIGHT, LEAST_WEIGHT
 from liverank_service.http.tables import Body, like, model_of
+from liverank_service.problems import TYPE_PREFIX
 from liverank_service.queries.model import KeyedQuery
 
 Key = (
@@ -104,34 +105,64 @@ _ABSENT_IN_OLD = "absent in receipts that older releases wrote"
 
 
 class Seconds(Body):
-    queue: float
-    journal: float
-    keys: float
-    mutate: float
-    mark: float
-    solve: float
-    certify: float = Field(0.0, description=_ABSENT_IN_OLD)
-    watched: float = Field(0.0, description=_ABSENT_IN_OLD)
-    publish: float
-    others: float = Field(0.0, description=_ABSENT_IN_OLD)
-    total: float
+    """Time spent in each stage. A shared stage, of batches that waited together, counts in full in
+    the receipt of each.
+    """
+
+    queue: float = Field(
+        description="waiting for earlier work, then checking for a repeat and for sufficient memory"
+    )
+    journal: float = Field(
+        description="writing and syncing to disk, and responding to `wait=durable`; shared"
+    )
+    keys: float = Field(description="mapping keys to ids")
+    mutate: float = Field(
+        description="updating the graph, its transpose, and the residuals of the ranks and of "
+        "personalized queries"
+    )
+    mark: float = Field(description="finding the vertices that the batch affects; shared")
+    solve: float = Field(
+        description="ranking, including the proof of the error bound of the accelerated form; "
+        "shared"
+    )
+    certify: float = Field(
+        0.0,
+        description=f"proving the error bound of the published form; shared; {_ABSENT_IN_OLD}",
+    )
+    watched: float = Field(
+        0.0,
+        description="updating the watched queries and views; shared. `view_seconds` has it of "
+        f"each view; {_ABSENT_IN_OLD}",
+    )
+    publish: float = Field(description="publishing the ranks; shared")
+    others: float = Field(
+        0.0,
+        description="the rest, and while other batches of the same ranking are applied and "
+        f"queries are solved; {_ABSENT_IN_OLD}",
+    )
+    total: float = Field(description="the sum: from the parsed request to published ranks")
 
 
 class Problem(BaseModel):
     """A problem document (RFC 9457), `application/problem+json`."""
 
-    type: str
-    title: str
-    status: int
-    detail: str
+    type: str = Field(description=f"`{TYPE_PREFIX}` and the name of the type; use this in programs")
+    title: str = Field(description="the type as text")
+    status: int = Field(description="the HTTP status")
+    detail: str = Field(description="what is wrong, for people")
     instance: str | None = Field(None, description="the path of the request")
-    field: str | None = Field(None, description="the field that is wrong")
+    field: str | None = Field(None, description="the invalid field, if known")
     index: int | None = Field(None, description="the item of the field, from 0")
     value: Any = Field(None, description="the value given")
     accepted: list[str] | None = Field(None, description="the values accepted")
-    version: int | None = Field(None, description="the version of a rejected batch")
+    version: int | None = Field(
+        None,
+        description="the version of the batch, if it was journalled: it was rejected, or its "
+        "outcome follows",
+    )
     stored: str | None = Field(
-        None, description="of `source-position`: the position to continue from"
+        None,
+        description="of `source-position`: the position to continue from; absent if there is none",
     )
 
 

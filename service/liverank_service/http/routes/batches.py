@@ -68,7 +68,7 @@ async def send_batch(
             alias="Idempotency-Key",
             min_length=1,
             max_length=255,
-            description="a repeat gets the first receipt",
+            description="a repeat is not applied again; it gets the first receipt",
         ),
     ] = None,
 ) -> Response:
