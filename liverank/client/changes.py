@@ -1,4 +1,4 @@
-"""Events of the change feed, as the client returns them. docs/api.md explains every member."""
+"""Events of the change feed, as the client returns them."""
 
 from __future__ import annotations
 
@@ -40,10 +40,19 @@ class Gap(_ChangeEvent, frozen=True):
 
 
 class Change(_ChangeEvent, frozen=True):
-    """What changed in one published revision; docs/api.md explains the members.
+    """What changed in one published revision.
 
-    time     of the publication, Unix seconds
-    seconds  by stage of the slowest batch
+    id         `changes` continues after this event if it is given as `last_event_id`
+    version, revision, error_bound  as in every read
+    time       when the revision was published, Unix seconds
+    seconds    time by stage, as in a receipt, of the slowest of the batches ranked together
+    entered    vertices that entered the top, with their ranks
+    left       vertices that left the top, with their ranks; None for one that was removed
+    moved      other vertices whose rank moved by more than `threshold`, with their ranks
+    truncated  more vertices moved than `limit` allows: these have the largest differences, later
+               events have the others
+    deferred   the server skipped these ranks because it is behind; the next event that is not
+               deferred has their changes
     """
 
     time: float
