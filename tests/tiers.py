@@ -89,6 +89,7 @@ DEEP = (
     "tests/service/http/test_openapi.py::test_a_python_client",
     "tests/service/http/test_openapi.py::test_a_typescript",
     "tests/service/http/test_openapi.py::test_typescript",
+    "tests/service/http/test_versions.py",
 )
 
 EMULATED = ("emulated", "shuffled")

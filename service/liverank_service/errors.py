@@ -4,6 +4,7 @@ to it.
     ServiceError
     ├── NotReady                 the server is starting, recovering or stopping, or could not start
     ├── Unprotected              other machines could connect, and no API key is set
+    ├── UnsupportedUvicorn       the installed version lacks what the server needs
     ├── ProcessLimitTooLow       a limit of the process is too low for the graphs
     ├── ApiKeysMissing           API keys were in use, and there are none
     ├── UnknownGraph             no graph has that name
@@ -78,6 +79,14 @@ class Unprotected(ServiceError):
             f"host {host!r} lets other machines connect, but no API key is set: set "
             "LIVERANK_API_KEY, create a key with `liverank keys create --data DIR`, or start with "
             "--insecure"
+        )
+
+
+class UnsupportedUvicorn(ServiceError):
+    def __init__(self, version: str, missing: str, tested: str) -> None:
+        super().__init__(
+            f"uvicorn {version} is installed, and it lacks what the server needs of it: {missing}; "
+            f"liverank is tested with uvicorn{tested}: pip install 'uvicorn{tested}'"
         )
 
 

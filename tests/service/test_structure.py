@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-import asyncio
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,11 +14,13 @@ from pathlib import Path
 import pytest
 import uvicorn
 from httptools.parser.protocol import HTTPProtocol
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
-from uvicorn.server import ServerState
 
 import liverank_gpu
-import liverank_service.http.server
+from liverank_service.errors import UnsupportedUvicorn
+from liverank_service.http import server
+from liverank_service.http.server import Rules
 
 ROOT = Path(__file__).parents[2]
 FILES = sorted((ROOT / "service").rglob("*.py"))
@@ -151,37 +153,62 @@ OF_THE_PARSER = {"on_chunk_header", "on_chunk_complete"}
 """Callbacks of httptools that uvicorn does not use."""
 
 
-def test_uvicorn_has_the_internals_that_connections_use() -> None:
-    config = uvicorn.Config(lambda: None, lifespan="off")
-    config.load()
-    loop = asyncio.new_event_loop()
-    try:
-        protocol = HttpToolsProtocol(config, ServerState(), {}, _loop=loop)
-        protocol.on_message_begin()
-    finally:
-        loop.close()
-    used = internals_used()
-    assert {"transport", "on_headers_complete", "send_400_response"} <= used
-    assert used - set(dir(protocol)) == OF_THE_PARSER
-    assert set(dir(HTTPProtocol)) >= OF_THE_PARSER
-    assert "response_complete" in RequestResponseCycle.__init__.__code__.co_names
-    documented = liverank_service.http.server.__doc__ or ""
-    assert {name for name in used if name not in documented} == set()
+def test_the_internals_that_connections_use_are_those_that_are_checked() -> None:
+    overridden = {name for name in vars(server.Connection) if not name.startswith("__")}
+    methods, attributes = map(str.split, server.RELIED_ON[HttpToolsProtocol])
+    assert overridden & set(dir(HttpToolsProtocol)) == {*methods} - {"_unset_keepalive_if_required"}
+    others = {"_unset_keepalive_if_required", *attributes}
+    used = names_used("self") - overridden
+    assert {name for name in used if not name.startswith("_") or name in others} == others
+    public = {name for name in overridden if not name.startswith("_")}
+    assert public - set(methods) == OF_THE_PARSER <= set(dir(HTTPProtocol))
+    assert {*server.RELIED_ON[RequestResponseCycle][1].split()} == names_used("cycle")
+    assert {*server.RELIED_ON[FlowControl][0].split()} == names_used("flow")
 
 
-def internals_used() -> set[str]:
-    """Names of uvicorn's class that `Connection` reads, calls or overrides."""
-    tree = ast.parse(Path(liverank_service.http.server.__file__).read_text("utf-8"))
+def names_used(owner: str) -> set[str]:
+    """Names of attributes that `Connection` reads, sets or calls of a variable or attribute."""
+    tree = ast.parse(Path(server.__file__).read_text("utf-8"))
     connection = next(node for node in tree.body if getattr(node, "name", "") == "Connection")
-    used = set()
-    for node in ast.walk(connection):
-        if isinstance(node, ast.FunctionDef):
-            used.add(node.name)
-        elif isinstance(node, ast.Attribute) and getattr(node.value, "id", "") == "self":
-            used.add(node.attr)
-    return {name for name in used if not name.startswith("_")}
+    return {
+        node.attr
+        for node in ast.walk(connection)
+        if isinstance(node, ast.Attribute)
+        and owner in (getattr(node.value, "id", ""), getattr(node.value, "attr", ""))
+    }
 
 
-def test_the_installed_uvicorn_is_one_that_is_allowed() -> None:
-    minor = ".".join(uvicorn.__version__.split(".")[:2])
-    assert f'"uvicorn>={minor},<' in (ROOT / "pyproject.toml").read_text("utf-8")
+def test_a_uvicorn_without_one_of_them_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(HttpToolsProtocol, "on_response_complete")
+    monkeypatch.setitem(server.RELIED_ON, FlowControl, ("pause_reading", "other_name"))
+    monkeypatch.setattr(uvicorn, "__version__", "0.99.1")
+    with pytest.raises(UnsupportedUvicorn) as refused:
+        server.server_of(lambda *_: None, Rules(1, 1.0, str.encode))  # type: ignore[arg-type]
+    assert str(refused.value) == (
+        "uvicorn 0.99.1 is installed, and it lacks what the server needs of it: "
+        "HttpToolsProtocol.on_response_complete, FlowControl.other_name; liverank is tested with "
+        f"uvicorn{server.TESTED}: pip install 'uvicorn{server.TESTED}'"
+    )
+
+
+@pytest.mark.parametrize("command", [["serve", "--insecure"], ["mcp", "--http"]], ids=" ".join)
+def test_commands_say_in_one_line_that_uvicorn_is_another(
+    tmp_path: Path, command: list[str]
+) -> None:
+    program = (
+        "import sys, uvicorn; uvicorn.__version__ = '0.99.1'\n"
+        "sys.modules['uvicorn.protocols.http.httptools_impl'] = None\n"
+        "from liverank_service.cli.__main__ import main; main()"
+    )
+    started = [sys.executable, "-c", program, *command, "--port", "0"]
+    done = subprocess.run(started, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 1
+    *_, last = done.stderr.splitlines()
+    assert "uvicorn 0.99.1 is installed, and it lacks what the server needs of it" in last
+    assert "Traceback" not in done.stderr
+
+
+def test_the_oldest_uvicorn_that_is_tested_is_the_oldest_that_is_installed() -> None:
+    oldest = server.TESTED.split(",")[0]
+    text = (ROOT / "pyproject.toml").read_text("utf-8")
+    assert re.findall('"uvicorn(.*)"', text) == [f"{oldest},<1"] * 2

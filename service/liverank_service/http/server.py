@@ -2,16 +2,9 @@
 with defined handling of unread bodies. Of `liverank serve`, and of `liverank mcp`, which has
 neither the engine nor FastAPI: what is special about either is in `Rules`.
 
-This is the one place that relies on uvicorn's internals, and pyproject.toml pins the minor versions
-that it was tested with. `Connection` relies on HttpToolsProtocol:
-
-    attributes  connections, cycle (disconnected, keep_alive, message_event, more_body,
-                response_complete, response_started), flow (pause_reading, resume_reading), headers,
-                loop, parser, scope, transport, url
-    callbacks   connection_made, data_received, eof_received, on_message_begin, on_header,
-                on_headers_complete, on_chunk_header, on_chunk_complete, on_message_complete,
-                on_response_complete, connection_lost, shutdown
-    methods     send_400_response, _unset_keepalive_if_required
+This is the one place that relies on uvicorn's internals: those in `RELIED_ON`, which the installed
+version must have, or no server is made. Tests say whether they still do what is expected;
+tests/service/http/test_versions.py runs them on other versions.
 
 uvicorn's own options do not replace any of it: `limit_concurrency` answers requests of existing
 connections with 503 instead of closing new ones, `h11_max_incomplete_event_size` belongs to another
@@ -28,17 +21,49 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from types import FunctionType
 from typing import Any, NoReturn
 
 import uvicorn
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from liverank_service.errors import UnsupportedUvicorn
 from liverank_service.http.framing import MAX_HEAD_BYTES, Framing
 from liverank_service.http.request_body import RequestBody, has_body
 from liverank_service.pipeline.turns import Turns
+
+TESTED = ">=0.34,<0.55"
+"""Versions of uvicorn with which tests/service/http/test_versions.py passed. pyproject.toml accepts
+later ones too.
+"""
+
+try:
+    from uvicorn.protocols.http.flow_control import FlowControl
+    from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+except ImportError as error:
+    if error.name == "httptools":  # another package
+        raise
+    raise UnsupportedUvicorn(uvicorn.__version__, str(error), TESTED) from error
+
+_OF_CONNECTIONS = """
+connection_lost connection_made data_received eof_received on_header on_headers_complete
+on_message_begin on_message_complete on_response_complete send_400_response shutdown
+_unset_keepalive_if_required
+"""
+RELIED_ON: dict[type, tuple[str, str]] = {
+    HttpToolsProtocol: (
+        _OF_CONNECTIONS,
+        "connections cycle flow headers loop parser scope transport url",
+    ),
+    RequestResponseCycle: (
+        "",
+        "disconnected keep_alive message_event more_body response_complete response_started",
+    ),
+    FlowControl: ("pause_reading resume_reading", ""),
+    uvicorn.Server: ("shutdown", "should_exit started"),
+}
+"""Of uvicorn's classes: methods that are overridden or called, and attributes of instances."""
 
 QUIET_SECONDS = 2.0
 """A client that sends nothing for this long has stopped sending, and can read its response."""
@@ -76,7 +101,8 @@ class Rules:
 
 
 def server_of(app: ASGIApp, rules: Rules, **options: Any) -> Server:
-    """A server for an application. options: of uvicorn.Config."""
+    """A server for an application. options: of uvicorn.Config. Raises UnsupportedUvicorn."""
+    check_uvicorn()
     config = uvicorn.Config(
         UnreadBodies(app, rules.client_seconds),
         http=partial(Connection, rules=rules),  # type: ignore[arg-type]
@@ -88,6 +114,25 @@ def server_of(app: ASGIApp, rules: Rules, **options: Any) -> Server:
         **options,
     )
     return Server(config, rules.stop)
+
+
+def check_uvicorn() -> None:
+    """Raises UnsupportedUvicorn if the installed version lacks what is in `RELIED_ON`."""
+    missing = [
+        f"{owner.__name__}.{name}"
+        for owner, (methods, attributes) in RELIED_ON.items()
+        for there, names in ((set(dir(owner)), methods), (_attributes(owner), attributes))
+        for name in names.split()
+        if name not in there
+    ]
+    if missing:
+        raise UnsupportedUvicorn(uvicorn.__version__, ", ".join(missing), TESTED)
+
+
+def _attributes(owner: type) -> set[str]:
+    """Names that the functions of a class use, with the attributes that they set."""
+    functions = (each for each in vars(owner).values() if isinstance(each, FunctionType))
+    return {name for function in functions for name in function.__code__.co_names}
 
 
 class Server(uvicorn.Server):
@@ -166,6 +211,8 @@ class Connection(HttpToolsProtocol):
         self._check_host()
         self._framing.headers_complete(self.headers)
         super().on_headers_complete()
+        if not self.parser.should_keep_alive():  # uvicorn below 0.53 compares one spelling only
+            self.cycle.keep_alive = False
 
     def on_chunk_header(self) -> None:
         self._framing.chunk_header()
@@ -246,7 +293,7 @@ class Connection(HttpToolsProtocol):
         is_behind  whether it arrived before the last request was answered
         """
         if self._waits_for_turn:
-            if len(self._unparsed) > HIGH_WATER_LIMIT:
+            if len(self._unparsed) > MAX_HEAD_BYTES:
                 self.flow.pause_reading()
             return
         turns = self._rules.turns_of(self._unparsed, is_behind) if self._begins_request else None
@@ -353,7 +400,7 @@ class UnreadBodies:
                 response_headers = MutableHeaders(scope=message)
                 if not body.can_be_discarded:
                     response_headers["Connection"] = "close"
-                closes = "close" in (response_headers.get("connection"), headers.get("connection"))
+                closes = _ends(response_headers) or _ends(headers)
             elif closes and not message.get("more_body", False):
                 # Not complete yet: uvicorn would close the connection.
                 message = {**message, "more_body": True}
@@ -375,3 +422,9 @@ class UnreadBodies:
                     await body.receive()
         except TimeoutError:
             pass
+
+
+def _ends(headers: Headers) -> bool:
+    """Whether the connection ends after the message with these headers."""
+    options = ",".join(headers.getlist("connection")).lower().split(",")
+    return "close" in map(str.strip, options)

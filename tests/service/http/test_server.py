@@ -171,6 +171,28 @@ def test_a_client_that_sends_all_and_then_reads_gets_the_answer(
             assert client.getresponse().status == status
 
 
+@pytest.mark.parametrize("value", ["close", "Close", "x-other, close"])
+def test_a_client_that_asks_for_the_end_of_the_connection_gets_it(
+    one: Server, monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    monkeypatch.setattr(ServerConnection, "timeout_keep_alive_handler", lambda _: None)
+    with connected(one) as connection:
+        connection.send(LIVEZ.replace(b"\r\n\r\n", f"\r\nConnection: {value}\r\n\r\n".encode()))
+        assert connection.answer()[0] == 200
+        assert connection.is_closed()
+
+
+@pytest.mark.parametrize("value", ["close", "Close", "x-other, close"])
+def test_a_connection_that_ends_takes_the_rest_of_a_body(one: Server, value: str) -> None:
+    with connected(one) as connection:
+        connection.post("/nowhere", f"Connection: {value}", "Content-Length: 100000")
+        assert connection.answer()[0] == 404
+        for _ in range(10):
+            connection.send(b" " * 10_000)
+            time.sleep(0.01)
+        assert connection.is_closed()
+
+
 def test_a_body_that_waits_to_be_asked_for_is_asked_for_only_where_it_is_read(one: Server) -> None:
     expects = "Expect: 100-continue"
     with connected(one) as connection:

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 
 import liverank_service.http.access
 from liverank_service.http.access import REQUIRED_SCOPE, is_read
+from liverank_service.http.framing import MAX_HEAD_BYTES
 from liverank_service.http.server import Connection
 from liverank_service.pipeline.turns import Kind, turns
 from tests.service.server import Server, connection_to, head, running, wait_for
@@ -132,7 +132,7 @@ def test_who_waits_is_not_read_without_end(server: Server, held: Held) -> None:
             while sent < len(body):
                 sent += writer.send(body[sent : sent + (1 << 16)])
         assert sent < len(body)
-        assert len(held.waiting[0]._unparsed) < HIGH_WATER_LIMIT + (1 << 20)
+        assert len(held.waiting[0]._unparsed) < MAX_HEAD_BYTES + (1 << 20)
         held.give()
         writer.settimeout(60)
         writer.sendall(body[sent:])
