@@ -326,13 +326,14 @@ class Engine:
     def _apply(self, batch: EdgeBatch) -> GraphUpdate:
         self._begin()
         self._improvable = False
+        reserve = self._reserve if self._views.has_reversed else self._iterate.reserve
         if not self._group.divided:
             self.check_memory(batch.operations, batch.vertices)
             # before programs copy the graph, which they do where there is room beside the batch
-            self._reserve(max(self._graph.vertices, batch.vertices))
+            reserve(max(self._graph.vertices, batch.vertices))
         self.programs.prepare(batch)
         follows = self._iterate.follows
-        update = self._graph.apply(batch, reserve=self._reserve, follows=follows)
+        update = self._graph.apply(batch, reserve=reserve, follows=follows)
         self._unfollowed = update
         self._touched.add(update)
         if not self._group.divided:
@@ -354,7 +355,8 @@ class Engine:
                     raise
                 # the batch stands; the next solve computes the residual, in arrays that it has
                 self._iterate.invalidate()
-            self._views.turn(update)
+            if self._views.has_reversed:
+                self._views.turn(update)
             self._queries.perturb(update)
             self._views.perturb(update)
             self.programs.follow(update)

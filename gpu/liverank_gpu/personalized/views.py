@@ -209,28 +209,36 @@ class _ViewsOfGraph(Watched):
 
 
 class Views:
-    """The views of one graph, by name: those that walk along its edges, and those against them."""
+    """The views of one graph, by name: those that walk along its edges, and those against them.
+
+    has_reversed  whether there was one of these: `reserve` and `turn` have something to do
+    """
 
     def __init__(self, context: QueryContext) -> None:
         self._context = context
         self._forward = _ViewsOfGraph(context)
         self._reversed: _ViewsOfGraph | None = None
+        self.has_reversed = False
         # known as long as it has a view, or the first solve of one
-        self._reversed_context: Callable[[], QueryContext | None] = lambda: None
+        self._reversed_context: Callable[[], QueryContext | None] | None = None
 
     def context(self, asked: ResolvedView) -> QueryContext:
         """Where the view is solved. Raises OutOfMemory."""
         if not asked.reversed:
             return self._context
-        context = self._reversed_context()
+        context = self._backwards()
         if context is None:
             before, graph = self._context, self._context.graph
             assert isinstance(graph, DynamicGraph)
             # the global ranks are no direction there
             vertices = GraphVertices(ReversedGraph(graph))
             context = QueryContext(before.pool, before.options, no_deflation, vertices)
-            self._reversed_context = ref(context)
+            self._reversed_context, self.has_reversed = ref(context), True
         return context
+
+    def _backwards(self) -> QueryContext | None:
+        """Where reversed views are solved, if there are any."""
+        return None if self._reversed_context is None else self._reversed_context()
 
     def _of(self, name: str) -> _ViewsOfGraph:
         """Those that have a view of this name, if any have."""
@@ -273,14 +281,14 @@ class Views:
 
     def reserve(self, vertices: int) -> None:
         """Makes room for the reversed graph after a batch. Raises OutOfMemory."""
-        context = self._reversed_context()
+        context = self._backwards()
         if context is not None:
             assert isinstance(context.graph, ReversedGraph)
             context.graph.reserve(vertices)
 
     def turn(self, update: GraphUpdate) -> None:
         """Has the reversed graph follow a batch, before anything that walks it."""
-        context = self._reversed_context()
+        context = self._backwards()
         if context is not None:
             assert isinstance(context.graph, ReversedGraph)
             context.turned = context.graph.follow(update)
@@ -288,7 +296,7 @@ class Views:
     def perturb(self, update: GraphUpdate) -> None:
         """Makes every residual that of the graph after a batch, when all else has followed it."""
         self._forward.perturb(update)
-        context = self._reversed_context()
+        context = self._backwards()
         if context is None:
             return
         assert context.turned is not None
@@ -314,7 +322,7 @@ class Views:
     @property
     def nbytes(self) -> int:
         """Bytes that iterates, published ranks and a reversed graph hold on the device."""
-        context = self._reversed_context()
+        context = self._backwards()
         held = self._forward.nbytes + (self._reversed.nbytes if self._reversed else 0)
         if context is None:
             return held

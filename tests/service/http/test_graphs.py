@@ -11,6 +11,7 @@ import pytest
 
 from liverank_gpu import Engine, OutOfMemory
 from liverank_service.http.graph_schemas import GraphInfo, GraphList
+from liverank_service.storage.graph_store import GraphStore
 from tests.service.server import DEFAULT_OPTIONS, Server, running, wait_for
 
 
@@ -135,23 +136,24 @@ def test_a_graph_that_cannot_be_opened_is_not_created_and_its_name_stays_free(
     assert server.http.put("/graphs/unlucky").status_code == 201
 
 
-def test_other_graphs_are_read_and_written_while_the_kernels_of_a_new_one_are_compiled(
+def test_other_graphs_are_read_and_written_while_a_new_one_is_created(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    compiling, compiled = threading.Event(), threading.Event()
+    creating, go_on = threading.Event(), threading.Event()
     with running(tmp_path) as server, ThreadPoolExecutor() as pool:
         server.http.post("/graphs/default/batches", json={"insert": [["a", "b"]]})
 
-        def warm_up(engine: Engine) -> None:
-            assert engine.options.weighted
-            compiling.set()
-            assert compiled.wait(60)
+        create = GraphStore.create
 
-        monkeypatch.setattr(Engine, "compiles_kernels", True)  # as on a GPU
-        monkeypatch.setattr(Engine, "warm_up", warm_up)
+        def slowly(store: GraphStore, name: str, options: dict[str, object]) -> Path:
+            creating.set()
+            assert go_on.wait(60)
+            return create(store, name, options)
+
+        monkeypatch.setattr(GraphStore, "create", slowly)
         created = pool.submit(server.http.put, "/graphs/slow", json={"weighted": True})
         try:
-            assert compiling.wait(60)
+            assert creating.wait(60)
             written = server.http.post("/graphs/default/batches", json={"insert": [["b", "c"]]})
             assert written.json()["version"] == 2
             assert server.http.get("/graphs/default/ranks/c").json()["version"] == 2
@@ -163,7 +165,7 @@ def test_other_graphs_are_read_and_written_while_the_kernels_of_a_new_one_are_co
             assert server.http.get("/graphs/slow").status_code == 404
             assert not created.done()
         finally:
-            compiled.set()
+            go_on.set()
         assert created.result(60).status_code == 201
         assert server.http.get("/graphs/slow").status_code == 200
 
