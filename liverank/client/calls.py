@@ -36,7 +36,7 @@ from liverank.client.responses import (
     VertexRank,
 )
 from liverank.client.sources import SourceCalls, ViewedKeywords, query_of
-from liverank.options import GraphKeywords
+from liverank.options import GraphKeywords, RanksKeywords
 
 
 class Calls(BatchCalls, GraphCalls, QueryCalls, AnalysisCalls, SourceCalls, OperationCalls):
@@ -140,6 +140,7 @@ class Calls(BatchCalls, GraphCalls, QueryCalls, AnalysisCalls, SourceCalls, Oper
         limit: int = 1000,
         among: str | None = None,
         last_event_id: str | None = None,
+        **ranks: Unpack[RanksKeywords],
     ) -> Call[ChangeEvent]:
         """Follows the ranks: a Snapshot, then a Change for each published revision, or a Gap.
 
@@ -148,15 +149,16 @@ class Calls(BatchCalls, GraphCalls, QueryCalls, AnalysisCalls, SourceCalls, Oper
         limit      vertices in an event
         among      the name of a set: only its vertices count
         last_event_id  continue after the event with this `id`
+        view       the name of a view: its ranks in place of the graph's
 
         Reconnects after a lost connection and while the server restarts. Raises ServerError also
-        when the server ends the stream: the graph was dropped, the API key was revoked, or this
-        client reads too slowly.
+        when the server ends the stream: the graph, the set or the view was dropped, the view has no
+        ranks any more, the API key was revoked, or this client reads too slowly.
         """
         return Call(
             method="GET",
             path=path_of("graphs", graph, "changes"),
-            query=given(top=top, threshold=threshold, limit=limit, among=among),
+            query=given(top=top, threshold=threshold, limit=limit, among=among, **ranks),
             headers=given(**{"Last-Event-ID": last_event_id}),
             parse=msgspec.json.Decoder(ChangeEvent).decode,
             repeatable=True,

@@ -15,6 +15,7 @@ from liverank_service.cli import display
 if TYPE_CHECKING:
     from liverank.client import Client
     from liverank.client.responses import TopRanks
+    from liverank.options import RanksKeywords
 
 SECONDS_BETWEEN = 0.25
 """Between two requests for the places: of several changes in between, the last one counts."""
@@ -28,37 +29,37 @@ class Places:
     entered: frozenset[str | int]
 
 
-def follow(client: Client, graph: str, k: int) -> Iterator[Places]:
+def follow(client: Client, graph: str, k: int, ranks: RanksKeywords) -> Iterator[Places]:
     """The places now, then whenever the change feed tells of another revision."""
     known: frozenset[str | int] | None = None
     revision, earliest = -1, 0.0
-    for event in client.changes(graph, top=k, limit=max(1000, 2 * k)):
+    for event in client.changes(graph, top=k, limit=max(1000, 2 * k), **ranks):
         if event.revision <= revision:
             continue  # its places are shown already
         time.sleep(max(0.0, earliest - time.monotonic()))
         earliest = time.monotonic() + SECONDS_BETWEEN
-        top = client.top(graph, k, min_version=event.version)
+        top = client.top(graph, k, min_version=event.version, **ranks)
         revision = top.revision
         vertices = frozenset(place.vertex for place in top.ranks)
         yield Places(top, frozenset() if known is None else vertices - known)
         known = vertices
 
 
-def watch(client: Client, graph: str, k: int, as_json: bool) -> None:
+def watch(client: Client, graph: str, k: int, ranks: RanksKeywords, as_json: bool) -> None:
     """Prints until Ctrl-C: a live table on a terminal, otherwise a table for each change, or a
     line of JSON.
     """
     console = display.output()
     if as_json:
-        for places in follow(client, graph, k):
+        for places in follow(client, graph, k, ranks):
             display.print_json(places.top)
         return
     if not console.is_terminal:
-        for places in follow(client, graph, k):
+        for places in follow(client, graph, k, ranks):
             console.print(_shown(places))
         return
     with display.Screen(console=console, auto_refresh=False) as live:
-        for places in follow(client, graph, k):
+        for places in follow(client, graph, k, ranks):
             live.update(_shown(places), refresh=True)
 
 

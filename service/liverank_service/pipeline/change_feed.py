@@ -25,7 +25,7 @@ from typing import Any
 
 import orjson
 
-from liverank_service.errors import SlowSubscriber, TooBusy, UnknownSet
+from liverank_service.errors import ServiceError, SlowSubscriber, TooBusy
 from liverank_service.pipeline.completions import Completions, Waiter
 from liverank_service.pipeline.device_loss import device_loss_ends_process
 from liverank_service.pipeline.observer import StageSeconds
@@ -162,10 +162,15 @@ class Joined:
 
 @dataclass(eq=False, slots=True)
 class _Publication:
-    """view: None once its ranks are skipped."""
+    """
+    members  those of every event, of the ranks of the graph
+    bounds   the error bounds of the views that have ranks
+    view     None once its ranks are skipped
+    """
 
     revision: int
     members: dict[str, Any]
+    bounds: dict[str, float]
     view: View | None
 
 
@@ -174,6 +179,14 @@ class _Join:
     subscription: Subscription
     last_event_id: str | None
     joined: Future[Joined]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _End:
+    """Of the streams of these subscriptions."""
+
+    of: Callable[[Subscription], bool]
+    reason: Exception
 
 
 class ChangeFeed:
@@ -193,7 +206,7 @@ class ChangeFeed:
         self._run_epoch = epoch
         self._made = 0
         self._changing = threading.Condition()
-        self._work: deque[_Publication | _Join] = deque()
+        self._work: deque[_Publication | _Join | _End] = deque()
         self._with_views: deque[_Publication] = deque()
         self._rings: dict[Subscription, EventRing] = {}
         self._thread: threading.Thread | None = None
@@ -216,7 +229,12 @@ class ChangeFeed:
                 "time": time.time(),
                 "seconds": seconds,
             }
-            publication = _Publication(view.revision, members, view)
+            bounds = {
+                name: found.ranks.error_bound
+                for name, found in (view.rank_views or {}).items()
+                if found.ranks is not None
+            }
+            publication = _Publication(view.revision, members, bounds, view)
             self._work.append(publication)
             self._with_views.append(publication)
             if len(self._with_views) > MAX_WAITING_VIEWS:
@@ -224,8 +242,8 @@ class ChangeFeed:
             self._changing.notify()
 
     def join(self, subscription: Subscription, last_event_id: str | None) -> Future[Joined]:
-        """Adds a subscriber, until `leave`. Fails with TooBusy, OutOfMemory, NotReady and the
-        reason given to `close`.
+        """Adds a subscriber, until `leave`. Fails with TooBusy, NotReady, what ChangeTracker raises
+        and the reason given to `close`.
         """
         joined: Future[Joined] = Future()
         with self._changing:
@@ -255,6 +273,13 @@ class ChangeFeed:
             ring.subscribers -= 1
             ring.idle_since = time.monotonic()
 
+    def end(self, of: Callable[[Subscription], bool], reason: Exception) -> None:
+        """Ends the streams of some subscriptions with `reason`; later ones may join."""
+        with self._changing:
+            if self._thread is not None:
+                self._work.append(_End(of, reason))
+                self._changing.notify()
+
     def close(self, reason: Exception) -> None:
         """Ends all streams with `reason`, and refuses later subscribers with it."""
         with self._changing:
@@ -270,6 +295,9 @@ class ChangeFeed:
         while (work := self._next()) is not None:
             if isinstance(work, _Join):
                 self._join(work)
+            elif isinstance(work, _End):
+                for subscription in filter(work.of, list(self._rings)):
+                    self._end_ring(subscription, work.reason)
             else:
                 self._compare(work)
         with self._changing:
@@ -279,7 +307,7 @@ class ChangeFeed:
         for ring in rings:
             ring.close(self._closed)
 
-    def _next(self) -> _Publication | _Join | None:
+    def _next(self) -> _Publication | _Join | _End | None:
         """The next work; None when the thread ends."""
         with self._changing:
             while self._closed is None:
@@ -351,6 +379,11 @@ class ChangeFeed:
             self._rings[subscription] = ring
         return ring
 
+    def _end_ring(self, subscription: Subscription, reason: Exception) -> None:
+        with self._changing:
+            ring = self._rings.pop(subscription)
+        ring.close(reason)
+
     def _compare(self, publication: _Publication) -> None:
         if not self._work:
             time.sleep(RECEIPTS_FIRST_SECONDS)
@@ -362,12 +395,14 @@ class ChangeFeed:
                 with device_loss_ends_process():
                     changes = NO_CHANGES if view is None else ring.tracker.advance(view)
             except Exception as error:
-                if not isinstance(error, UnknownSet):  # the set was dropped
+                if not isinstance(error, ServiceError):  # a set was dropped, a view has no ranks
                     log.exception("graph %s: a subscription has ended", self.graph)
-                with self._changing:
-                    del self._rings[subscription]
-                ring.close(error)
+                self._end_ring(subscription, error)
                 continue
-            data = orjson.dumps({**publication.members, **changes, "deferred": view is None})
+            members = {**publication.members, **changes, "deferred": view is None}
+            if subscription.view is not None:
+                # 2, which always holds, if it had no ranks and these are skipped
+                members["error_bound"] = publication.bounds.get(subscription.view, 2.0)
+            data = orjson.dumps(members)
             revision = publication.revision
             ring.append(Event("change", f"{ring.epoch}-{revision}", revision, data))

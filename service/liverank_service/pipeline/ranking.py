@@ -20,7 +20,13 @@ from liverank_gpu import (
     Solve,
     StagingBuffer,
 )
-from liverank_service.errors import ExpiryFailed, OutcomeDelayed, RankingFailed, StorageFailed
+from liverank_service.errors import (
+    ExpiryFailed,
+    OutcomeDelayed,
+    RankingFailed,
+    StorageFailed,
+    UnknownView,
+)
 from liverank_service.pipeline.capture import Captured
 from liverank_service.pipeline.completions import Completions
 from liverank_service.pipeline.device_loss import blame
@@ -258,6 +264,8 @@ class Ranking:
     def remove_view(self, name: str) -> None:
         """Raises UnknownView, StorageFailed."""
         self._remove(self._rank_views, name)
+        reason = UnknownView(self._graph, name, list(self._rank_views.queries))
+        self._views.changes.end(lambda subscription: subscription.view == name, reason)
 
     def _remove(self, kept: KeptQueries[Any, Any], name: str) -> None:
         queries = kept.without_query(name)

@@ -24,12 +24,14 @@ class Subscription:
     threshold  a rank is told again once it differs by more than this part from what was told last
     limit      vertices in an event, at least twice `top`
     among      the name of a set: only its vertices count, and are at the top
+    view       the name of a view: its ranks in place of the graph's
     """
 
     top: int = 100
     threshold: float = 0.05
     limit: int = 1000
     among: str | None = None
+    view: str | None = None
 
     def __post_init__(self) -> None:
         if self.limit < 2 * self.top:
@@ -40,7 +42,7 @@ class Subscription:
 class ChangeTracker:
     """What the subscribers of one subscription were told. Not thread-safe.
 
-    view  the newest published version that was compared
+    view  the newest published version that was compared, with the ranks that are told
 
     A subscriber that joins later gets a snapshot with the ranks of `view`, which can differ by up
     to the threshold from what the others were told. A rank is told to all once it differs too much
@@ -48,10 +50,10 @@ class ChangeTracker:
     """
 
     def __init__(self, graph: str, subscription: Subscription, view: View) -> None:
-        """Raises OutOfMemory, UnknownSet."""
-        self.view = view
+        """Raises OutOfMemory, UnknownSet and what View.seen raises."""
         self._graph = graph
         self._subscription = subscription
+        self.view = view = self._seen(view)
         self._told: RankReference | _SetReference = (
             RankReference(view.ranks)
             if subscription.among is None
@@ -76,7 +78,10 @@ class ChangeTracker:
         return self._snapshot
 
     def advance(self, view: View) -> dict[str, Any]:
-        """Compares a later version; returns the members of its event."""
+        """Compares a later version; returns the members of its event. Raises UnknownSet and what
+        View.seen raises.
+        """
+        view = self._seen(view)
         before, self.view, self._snapshot = self.view, view, None
         ids, ranks = self._places(view)
         removed = view.keys.removed_since(before.keys)
@@ -108,6 +113,11 @@ class ChangeTracker:
             "moved": self._ranked(moved, view.ranks.of(moved)),
             "truncated": len(first) < len(drifted) or len(changes.ids) < changes.found,
         }
+
+    def _seen(self, view: View) -> View:
+        """A published version with the ranks that are told."""
+        name = self._subscription.view
+        return view if name is None else view.seen(self._graph, name)
 
     def _places(self, view: View) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Ids and ranks at the top. Raises UnknownSet."""

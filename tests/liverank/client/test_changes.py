@@ -84,6 +84,14 @@ def test_changes_continue_after_a_lost_connection_and_a_restart(follow: Any) -> 
 
 
 @both
+def test_a_view_is_followed(follow: Any) -> None:
+    server = Recorder(stream(event("snapshot", SNAPSHOT, "e-1")))
+    next(follow(server, view="mine", among="some"))
+    assert server.requests[0].url.params["view"] == "mine"
+    assert server.requests[0].url.params["among"] == "some"
+
+
+@both
 def test_an_event_has_its_members(follow: Any) -> None:
     changes = follow(Recorder(stream(event("change", CHANGE, "e-2"))), last_event_id="e-1")
     change = next(changes)

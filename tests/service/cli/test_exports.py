@@ -136,11 +136,14 @@ def test_a_failed_export_changes_no_file(
     assert [file.read_text() for file in tmp_path.iterdir()] == ["before"] * present
 
 
-def test_the_top_is_printed_again_when_it_changes(loaded: str) -> None:
+@pytest.mark.parametrize("view", [[], ["--view", "mine"]])
+def test_the_top_is_printed_again_when_it_changes(loaded: str, view: list[str]) -> None:
     line = [*COMMAND, "top", "--watch", "-k", "2", "--graph", "watched", "--url", loaded, "--json"]
+    line += view
     with Client(loaded) as client:
         client.create("watched")
         client.insert("watched", [("a", "b"), ("c", "b")])
+        client.put_view("watched", "mine", {"weights": {"b": 1, "z": 9}}, unknown="ignore")
         with subprocess.Popen(line, stdout=subprocess.PIPE) as watching:
             assert watching.stdout
             first = json.loads(watching.stdout.readline())

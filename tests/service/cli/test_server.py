@@ -177,7 +177,7 @@ def test_views_are_put_read_and_removed(run: Any, url: str, triangle: Path, tmp_
         (("view", "put", "x", "a=b"), "the weight 'b' is not a number"),
         (("view", "put", "x", "a", "--refresh", "hourly"), "refresh: 'hourly' is not allowed"),
         (("export", "edges", "--view", "mine"), "--view needs ranks"),
-        (("top", "--watch", "--view", "mine"), "without --out and --view"),
+        (("top", "--watch", "--view", "all"), "has no view 'all'; there are: mine"),
     ):
         code, _, error = run(*arguments, *here)
         assert code == 1

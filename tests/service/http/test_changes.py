@@ -8,6 +8,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import Mock
@@ -266,9 +267,141 @@ def test_an_unknown_set_is_refused(server: Server) -> None:
         assert "papers" in stream.response.json()["detail"]
 
 
+def test_an_unknown_view_is_refused(server: Server) -> None:
+    path = server.new_graph()
+    put_view(server, path, "mine", {"set": put_set(server, path, "nobody")})
+    for name, status in (("other", 404), ("mine", 409)):
+        with subscribed(server, path, view=name) as stream:
+            assert stream.response.status_code == status
+            assert stream.response.json()["field"] == "view"
+    assert feed(server, path).subscribers == 0
+
+
 def test_an_unknown_graph_is_refused(server: Server) -> None:
     with subscribed(server, "/graphs/nobody") as stream:
         assert stream.response.status_code == 404
+
+
+# Views
+
+
+def put_set(server: Server, path: str, name: str, *vertices: str) -> str:
+    body = {"vertices": vertices}
+    server.http.put(f"{path}/sets/{name}", json=body).raise_for_status()
+    return name
+
+
+def put_view(server: Server, path: str, name: str, teleport: Any, **options: Any) -> None:
+    body = {"teleport": teleport, "target_error": 1e-9, **options}
+    server.http.put(f"{path}/views/{name}", json=body).raise_for_status()
+
+
+def ranks_of(places: list[dict[str, Any]]) -> dict[str, float]:
+    return {one["vertex"]: one["rank"] for one in places}
+
+
+class Known:
+    """What a subscriber knows of the ranks of a view, which it read when it joined."""
+
+    def __init__(self, snapshot: Told, server: Server, path: str, view: str) -> None:
+        self._get = partial(server.http.get, f"{path}/top", params={"view": view, "k": 1000})
+        self.ranks = ranks_of(self._get().json()["ranks"])
+        self.top = set(ranks_of(snapshot.data["top"]))
+        assert ranks_of(snapshot.data["top"]).items() <= self.ranks.items()
+
+    def take(self, event: Told) -> None:
+        assert event.name == "change"
+        entered, left = (set(ranks_of(event.data[name])) for name in ("entered", "left"))
+        assert not entered & self.top
+        assert left <= self.top
+        self.top = (self.top | entered) - left
+        told = [*event.data["entered"], *event.data["left"], *event.data["moved"]]
+        self.ranks |= ranks_of(told)
+        self.ranks = {vertex: rank for vertex, rank in self.ranks.items() if rank is not None}
+
+    def check(self) -> None:
+        """With a threshold of 0 it knows every rank: a new vertex of rank 0 has not moved."""
+        ranks = ranks_of(read := self._get().json()["ranks"])
+        assert dict.fromkeys(ranks, 0.0) | self.ranks == ranks
+        assert self.top == set(ranks_of(read[: len(self.top)]))
+
+
+@pytest.mark.parametrize("direction", ["forward", "reversed"])
+def test_the_ranks_of_a_view_are_followed(direction: str, server: Server) -> None:
+    path = server.new_graph()
+    edges = [(f"v{number}", f"v{number * number % 23}") for number in range(40)]
+    insert(server, path, *edges)
+    teleport = {"weights": {"v3": 1.0, "v5": 2.0}}
+    put_view(server, path, "trust", teleport, direction=direction)
+    put_view(server, path, "other", "uniform")
+    query: dict[str, Any] = {"top": 3, "threshold": 0.0, "view": "trust"}
+    with subscribed(server, path, **query) as stream:
+        snapshot = next(stream)
+        view = server.http.get(f"{path}/views/trust").json()
+        assert {name: snapshot.data[name] for name in ("version", "revision", "error_bound")} == {
+            name: view[name] for name in ("version", "revision", "error_bound")
+        }
+        known = Known(snapshot, server, path, "trust")
+        for step in range(4):
+            receipt = insert(server, path, ("v3", f"new{step}"), (f"new{step}", f"v{step}"))
+            event = next(stream)
+            known.take(event)
+            known.check()
+            assert event.data["error_bound"] == receipt["views"]["trust"]
+            assert event.data["error_bound"] != receipt["error_bound"]
+        last = event.id
+    receipt = insert(server, path, ("v5", "late"))
+    with subscribed(server, path, last, **query) as stream:
+        event = next(stream)
+        assert event.data["revision"] == receipt["revision"]
+        known.take(event)
+        # what a removed vertex had is told, and that others have it
+        batch = {"remove": [next(iter(known.top - {"v3", "v5"}))]}
+        server.http.post(f"{path}/batches", json=batch).raise_for_status()
+        known.take(next(stream))
+        known.check()
+        # other weights are told with the next revision
+        put_view(server, path, "trust", {"weights": {"v9": 1.0}}, direction=direction)
+        insert(server, path, ("v0", "v1"))
+        known.take(next(stream))
+        known.check()
+    with subscribed(server, path, last, **query | {"view": "other"}) as stream:
+        assert next(stream).data["reason"] == "epoch"
+
+
+def test_a_removed_view_ends_its_streams_alone(server: Server) -> None:
+    path = server.new_graph()
+    insert(server, path, ("a", "b"))
+    put_view(server, path, "mine", "uniform")
+    put_view(server, path, "yours", "uniform")
+    with (
+        subscribed(server, path, view="mine") as stream,
+        subscribed(server, path, view="yours") as other,
+        subscribed(server, path) as graph,
+    ):
+        for each in (stream, other, graph):
+            assert next(each).name == "snapshot"
+        assert server.http.delete(f"{path}/views/mine").status_code == 204
+        assert end_of(stream) == "unknown-view"  # no batch has to come before
+        with subscribed(server, path, view="mine") as refused:
+            assert refused.response.status_code == 404
+        insert(server, path, ("c", "b"))
+        assert (next(other).name, next(graph).name) == ("change", "change")
+
+
+def test_a_view_that_loses_its_ranks_ends_its_streams(server: Server) -> None:
+    path = server.new_graph()
+    insert(server, path, ("a", "b"))
+    put_view(server, path, "mine", {"set": put_set(server, path, "seeds", "a")})
+    with subscribed(server, path, view="mine") as stream:
+        next(stream)
+        batch = {"sets": {"seeds": {"remove": ["a"]}}}
+        server.http.post(f"{path}/batches", json=batch).raise_for_status()
+        assert end_of(stream) == "no-ranks"
+    insert(server, path, ("c", "b"))
+    put_set(server, path, "seeds", "c")
+    with subscribed(server, path, view="mine") as stream:
+        assert next(stream).data["top"][0]["vertex"] == "c"
 
 
 # Limits
@@ -413,7 +546,7 @@ def test_a_request_that_is_cancelled_while_it_joins_is_no_subscriber(
     request = Mock(state=Mock(key=None))
 
     async def cancel() -> None:
-        handler = asyncio.create_task(changes(request, graph, 3, 0.05, 10, None, None))
+        handler = asyncio.create_task(changes(request, graph, 3, 0.05, 10))
         assert await asyncio.to_thread(is_joining.wait, 60)
         handler.cancel()
         with pytest.raises(asyncio.CancelledError):

@@ -19,6 +19,8 @@ from liverank_service.pipeline import change_feed
 from liverank_service.pipeline.change_feed import Event, EventRing, Joined
 from liverank_service.pipeline.pipeline import Pipeline
 from liverank_service.queries.changes import ChangeTracker, Subscription
+from liverank_service.queries.rank_views import ViewRequest
+from liverank_service.queries.scheduler import WatchRequest
 from tests.service.graphs import batch, opened, send, working
 from tests.service.server import wait_for
 
@@ -258,6 +260,30 @@ def test_the_writer_does_not_wait_and_skipped_ranks_are_deferred(pipeline: Pipel
     assert not found[-1]["deferred"]
     told = {one["vertex"] for event in found for one in (*event["entered"], *event["moved"])}
     assert told >= {f"v{number}" for number in range(10)}
+
+
+def put_view(pipeline: Pipeline, name: str, teleport: Any) -> None:
+    view = ViewRequest.model_validate({"teleport": teleport, "refresh": "read"})
+    request = WatchRequest([view], 60.0, name)
+    pipeline.submit_query(request)
+    request.answer.result(60)
+
+
+def test_events_of_a_view_have_its_bound_though_its_ranks_are_skipped(pipeline: Pipeline) -> None:
+    insert(pipeline, "a", "b")
+    put_view(pipeline, "mine", {"weights": {"a": 1.0}})
+    joined = join(pipeline, subscription=Subscription(view="mine"))
+    with stalled() as gate:
+        receipts = [
+            send(pipeline, batch([("a", f"v{number}"), (f"v{number}", "hub")]))
+            for number in range(8)
+        ]
+        gate.set()
+        found = [members(event) for event in events(joined, joined.after, 8)]
+    assert any(one["deferred"] for one in found)
+    assert not found[-1]["deferred"]
+    assert [one["error_bound"] for one in found] == [one["views"]["mine"] for one in receipts]
+    assert len({one["error_bound"] for one in found}) > 1
 
 
 def test_different_subscriptions_are_limited(pipeline: Pipeline) -> None:

@@ -80,15 +80,14 @@ def top(
     from liverank_service.cli import display
 
     if watch:
-        if offset or server.view is not None or output.out is not None or k > MAX_WATCHED:
+        if offset or output.out is not None or k > MAX_WATCHED:
             raise CommandError(
-                f"--watch shows up to {MAX_WATCHED:,} places from the first, without --out and "
-                "--view"
+                f"--watch shows up to {MAX_WATCHED:,} places from the first, without --out"
             )
         from liverank_service.cli.watch import watch as follow
 
         with server.client() as client:
-            follow(client, server.graph, k, as_json)
+            follow(client, server.graph, k, server.ranks, as_json)
         return
     with server.client() as client:
         answer = client.top(server.graph, k, offset, **server.ranks)

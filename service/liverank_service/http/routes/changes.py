@@ -8,11 +8,13 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.sse import EventSourceResponse
 
+from liverank.options import RanksOptions
 from liverank_service.http.body import context_of, limit_of
 from liverank_service.http.dependencies import OpenGraph
 from liverank_service.http.openapi import problems
 from liverank_service.http.route import Route
 from liverank_service.http.subscribers import ChangeStream, subscribers_of
+from liverank_service.http.tables import parameter_of
 from liverank_service.queries.changes import MAX_CHANGES, MAX_TOP, Subscription
 
 router = APIRouter(tags=["changes"], route_class=Route)
@@ -21,7 +23,7 @@ router = APIRouter(tags=["changes"], route_class=Route)
 @router.get(
     "/graphs/{graph}/changes",
     response_class=EventSourceResponse,
-    responses=problems(404, 422, 507),
+    responses=problems(404, 409, 422, 507),
 )
 async def changes(
     request: Request,
@@ -35,12 +37,13 @@ async def changes(
         int, Query(ge=2, le=MAX_CHANGES, description="vertices in an event; at least twice top")
     ] = 1000,
     among: Annotated[str | None, Query(description="name of a set: only its vertices")] = None,
+    view: Annotated[str | None, parameter_of(RanksOptions, "view")] = None,
     last_event_id: Annotated[
         str | None, Header(alias="Last-Event-ID", description="continue after this event")
     ] = None,
 ) -> Response:
     """An event for each published revision: who entered or left the top, and whose rank moved."""
-    subscription = Subscription(top, threshold, limit, among)
+    subscription = Subscription(top, threshold, limit, among, view)
     key = request.state.key
     limit_of(request).subscribe(context_of(request), graph.name, None if key is None else key.id)
     feed, subscribers = graph.pipeline.changes, subscribers_of(request)
