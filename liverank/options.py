@@ -353,6 +353,21 @@ class RanksKeywords(TypedDict, total=False):
     view: str | None
 
 
+class FeedOptions(RanksOptions, frozen=True):
+    """Which ranks are followed."""
+
+    watched: Annotated[
+        str | None,
+        about("name of a watched query: its places alone; without `view` and `among`"),
+    ] = None
+
+
+class FeedKeywords(RanksKeywords, total=False):
+    """FeedOptions as keyword arguments."""
+
+    watched: str | None
+
+
 class ViewOptions(Struct, frozen=True):
     """A view: ranks of all vertices for a teleport distribution of its own."""
 

@@ -36,7 +36,7 @@ from liverank.client.responses import (
     VertexRank,
 )
 from liverank.client.sources import SourceCalls, ViewedKeywords, query_of
-from liverank.options import GraphKeywords, RanksKeywords
+from liverank.options import FeedKeywords, GraphKeywords
 
 
 class Calls(BatchCalls, GraphCalls, QueryCalls, AnalysisCalls, SourceCalls, OperationCalls):
@@ -140,7 +140,7 @@ class Calls(BatchCalls, GraphCalls, QueryCalls, AnalysisCalls, SourceCalls, Oper
         limit: int = 1000,
         among: str | None = None,
         last_event_id: str | None = None,
-        **ranks: Unpack[RanksKeywords],
+        **ranks: Unpack[FeedKeywords],
     ) -> Call[ChangeEvent]:
         """Follows the ranks: a Snapshot, then a Change for each published revision, or a Gap.
 
@@ -150,10 +150,11 @@ class Calls(BatchCalls, GraphCalls, QueryCalls, AnalysisCalls, SourceCalls, Oper
         among      the name of a set: only its vertices count
         last_event_id  continue after the event with this `id`
         view       the name of a view: its ranks in place of the graph's
+        watched    the name of a watched query: its places alone
 
         Reconnects after a lost connection and while the server restarts. Raises ServerError also
-        when the server ends the stream: the graph, the set or the view was dropped, the view has no
-        ranks any more, the API key was revoked, or this client reads too slowly.
+        when the server ends the stream: the graph, the set, the view or the watched query was
+        dropped or has no ranks any more, the API key was revoked, or this client reads too slowly.
         """
         return Call(
             method="GET",

@@ -11,7 +11,7 @@ from liverank.client.responses import RankedVertex
 
 
 class LeftVertex(msgspec.Struct, frozen=True):
-    """rank: None if the vertex was removed."""
+    """rank: None if the vertex was removed, or is no place of the watched query any more."""
 
     vertex: Key
     rank: float | None

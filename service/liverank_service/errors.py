@@ -141,8 +141,8 @@ class UnknownVersion(ServiceError):
 
 
 class UnknownWatched(ServiceError):
-    def __init__(self, graph: str, name: str) -> None:
-        self.field, self.value = "name", name
+    def __init__(self, graph: str, name: str, field: str = "name") -> None:
+        self.field, self.value = field, name
         super().__init__(f"graph {graph!r} has no watched query {name!r}")
 
 

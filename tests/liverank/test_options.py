@@ -28,6 +28,7 @@ ROOT = Path(__file__).parents[2]
         (options.RecomputeOptions, batches.RecomputeKeywords, []),
         (options.PersonalizedQuery, options.QueryKeywords, ["seeds", "k"]),
         (options.RanksOptions, options.RanksKeywords, []),
+        (options.FeedOptions, options.FeedKeywords, []),
         (options.ViewOptions, options.ViewKeywords, ["teleport"]),
     ],
 )

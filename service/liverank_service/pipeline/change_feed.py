@@ -20,7 +20,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
@@ -163,15 +163,27 @@ class Joined:
 @dataclass(eq=False, slots=True)
 class _Publication:
     """
-    members  those of every event, of the ranks of the graph
-    bounds   the error bounds of the views that have ranks
+    members  those of every event
     view     None once its ranks are skipped
+    bounds   then the error bounds of its views and watched queries, by both names
     """
 
     revision: int
     members: dict[str, Any]
-    bounds: dict[str, float]
     view: View | None
+    bounds: dict[tuple[str | None, str | None], float] = field(default_factory=dict)
+
+    def skip(self) -> None:
+        """Lets go of the ranks."""
+        view, self.view = self.view, None
+        assert view is not None
+        self.bounds[None, None] = view.error_bound
+        for name, found in (view.rank_views or {}).items():
+            if found.ranks is not None:
+                self.bounds[name, None] = found.ranks.error_bound
+        for name, result in (view.watched or {}).items():
+            if result.answer is not None:
+                self.bounds[None, name] = result.answer.error_bound
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -229,16 +241,11 @@ class ChangeFeed:
                 "time": time.time(),
                 "seconds": seconds,
             }
-            bounds = {
-                name: found.ranks.error_bound
-                for name, found in (view.rank_views or {}).items()
-                if found.ranks is not None
-            }
-            publication = _Publication(view.revision, members, bounds, view)
+            publication = _Publication(view.revision, members, view)
             self._work.append(publication)
             self._with_views.append(publication)
             if len(self._with_views) > MAX_WAITING_VIEWS:
-                self._with_views.popleft().view = None
+                self._with_views.popleft().skip()
             self._changing.notify()
 
     def join(self, subscription: Subscription, last_event_id: str | None) -> Future[Joined]:
@@ -355,7 +362,7 @@ class ChangeFeed:
             members |= {
                 "version": view.version,
                 "revision": view.revision,
-                "error_bound": view.error_bound,
+                "error_bound": ring.tracker.error_bound,
                 "top": ring.tracker.snapshot(),
             }
             after = view.revision
@@ -399,10 +406,10 @@ class ChangeFeed:
                     log.exception("graph %s: a subscription has ended", self.graph)
                 self._end_ring(subscription, error)
                 continue
-            members = {**publication.members, **changes, "deferred": view is None}
-            if subscription.view is not None:
-                # 2, which always holds, if it had no ranks and these are skipped
-                members["error_bound"] = publication.bounds.get(subscription.view, 2.0)
-            data = orjson.dumps(members)
+            bound = ring.tracker.error_bound
+            if view is None:  # 2, which always holds, if there were no ranks to skip
+                bound = publication.bounds.get((subscription.view, subscription.watched), 2.0)
+            members = {**publication.members, "error_bound": bound, **changes}
+            data = orjson.dumps({**members, "deferred": view is None})
             revision = publication.revision
             ring.append(Event("change", f"{ring.epoch}-{revision}", revision, data))

@@ -26,6 +26,7 @@ from liverank_service.errors import (
     RankingFailed,
     StorageFailed,
     UnknownView,
+    UnknownWatched,
 )
 from liverank_service.pipeline.capture import Captured
 from liverank_service.pipeline.completions import Completions
@@ -260,6 +261,8 @@ class Ranking:
     def unwatch(self, name: str) -> None:
         """Raises UnknownWatched, StorageFailed."""
         self._remove(self._watched, name)
+        reason = UnknownWatched(self._graph, name, "watched")
+        self._views.changes.end(lambda subscription: subscription.watched == name, reason)
 
     def remove_view(self, name: str) -> None:
         """Raises UnknownView, StorageFailed."""

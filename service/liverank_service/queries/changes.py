@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from liverank_gpu import InvalidValue, RankChanges, RankReference, Ranks
-from liverank_service.queries.view import View
+from liverank_gpu import InvalidValue, Personalized, RankChanges, RankReference, Ranks
+from liverank_service.queries.view import View, first_of
 
 MAX_TOP = 5_000
 MAX_CHANGES = 10_000
@@ -25,6 +25,7 @@ class Subscription:
     limit      vertices in an event, at least twice `top`
     among      the name of a set: only its vertices count, and are at the top
     view       the name of a view: its ranks in place of the graph's
+    watched    the name of a watched query: its places alone
     """
 
     top: int = 100
@@ -32,8 +33,11 @@ class Subscription:
     limit: int = 1000
     among: str | None = None
     view: str | None = None
+    watched: str | None = None
 
     def __post_init__(self) -> None:
+        if self.watched is not None and (self.view, self.among) != (None, None):
+            raise InvalidValue("watched", self.watched, "none beside view and among")
         if self.limit < 2 * self.top:
             requirement = f"at least twice top, {2 * self.top}: all {self.top} can change at once"
             raise InvalidValue("limit", self.limit, requirement)
@@ -42,7 +46,8 @@ class Subscription:
 class ChangeTracker:
     """What the subscribers of one subscription were told. Not thread-safe.
 
-    view  the newest published version that was compared, with the ranks that are told
+    view         the newest published version that was compared
+    error_bound  of the ranks that are told
 
     A subscriber that joins later gets a snapshot with the ranks of `view`, which can differ by up
     to the threshold from what the others were told. A rank is told to all once it differs too much
@@ -50,16 +55,16 @@ class ChangeTracker:
     """
 
     def __init__(self, graph: str, subscription: Subscription, view: View) -> None:
-        """Raises OutOfMemory, UnknownSet and what View.seen raises."""
+        """Raises OutOfMemory, UnknownSet and what View.seen and View.answer raise."""
         self._graph = graph
         self._subscription = subscription
-        self.view = view = self._seen(view)
+        self._take(view)
         self._told: RankReference | _SetReference = (
-            RankReference(view.ranks)
-            if subscription.among is None
-            else _SetReference(view.members(graph, subscription.among), view.ranks)
+            RankReference(self._ranks)
+            if self._members is None
+            else _SetReference(self._members, self._ranks)
         )
-        self._top = self._places(view)[0]
+        self._top = self._places()[0]
         # by id, the lowest and the highest rank in snapshots since the rank was told to all
         self._in_snapshots: dict[int, tuple[float, float]] = {}
         self._snapshot: list[dict[str, Any]] | None = None
@@ -68,7 +73,7 @@ class ChangeTracker:
         """The vertices at the top, best first, with their ranks, for subscribers that join now."""
         if self._snapshot is not None:
             return self._snapshot
-        ids, ranks = self._places(self.view)
+        ids, ranks = self._places()
         told_to_all = self._told.of(ids).tolist()
         for vertex, rank, told in zip(ids.tolist(), ranks.tolist(), told_to_all, strict=True):
             low, high = self._in_snapshots.get(vertex, (told, told))
@@ -79,23 +84,24 @@ class ChangeTracker:
 
     def advance(self, view: View) -> dict[str, Any]:
         """Compares a later version; returns the members of its event. Raises UnknownSet and what
-        View.seen raises.
+        View.seen and View.answer raise.
         """
-        view = self._seen(view)
-        before, self.view, self._snapshot = self.view, view, None
-        ids, ranks = self._places(view)
+        before = self.view
+        self._take(view)
+        self._snapshot = None
+        ids, ranks = self._places()
         removed = view.keys.removed_since(before.keys)
         self._forget(removed)
         if isinstance(self._told, _SetReference):
-            assert self._subscription.among is not None
-            self._told.follow(view.sets[self._subscription.among])
-            self._forget_others(view.sets[self._subscription.among])
+            assert self._members is not None
+            self._told.follow(self._members)
+            self._forget_others(self._members)
         gone = self._top[np.isin(self._top, removed)]
         stayed = self._top[np.isin(self._top, removed, invert=True)]
         is_new = np.isin(ids, stayed, invert=True)
         left = stayed[np.isin(stayed, ids, invert=True)]
         entered, self._top = ids[is_new], ids
-        left_ranks = view.ranks.of(left)
+        left_ranks = self._ranks.of(left)
         self._tell(entered)
         self._tell(left)
         room = self._subscription.limit - len(entered) - len(left) - len(gone)
@@ -103,28 +109,39 @@ class ChangeTracker:
         first = drifted[:room]
         self._tell(first)
         room -= len(first)
-        changes = self._told.changes(view.ranks, self._subscription.threshold, room)
+        changes = self._told.changes(self._ranks, self._subscription.threshold, room)
         self._tell(changes.ids)
         moved = np.concatenate([first, changes.ids])
         return {
             "entered": self._ranked(entered, ranks[is_new]),
             "left": self._ranked(left, left_ranks)
             + [{"vertex": key, "rank": None} for key in before.keys.keys(gone).to_pylist()],
-            "moved": self._ranked(moved, view.ranks.of(moved)),
+            "moved": self._ranked(moved, self._ranks.of(moved)),
             "truncated": len(first) < len(drifted) or len(changes.ids) < changes.found,
         }
 
-    def _seen(self, view: View) -> View:
-        """A published version with the ranks that are told."""
-        name = self._subscription.view
-        return view if name is None else view.seen(self._graph, name)
+    def _take(self, view: View) -> None:
+        """Reads what is told of a published version. If it raises, all is as it was."""
+        graph, of = self._graph, self._subscription
+        ranks: Any  # Ranks, or _PlacesOfQuery where there are members
+        members = None if of.among is None else view.members(graph, of.among)
+        if of.watched is not None:
+            answer = view.answer(graph, of.watched, "watched")
+            ranks = _PlacesOfQuery(answer)
+            members, bound = ranks.ids, answer.error_bound
+        else:
+            seen = view if of.view is None else view.seen(graph, of.view)
+            ranks, bound = seen.ranks, seen.error_bound
+        self.view, self.error_bound = view, bound
+        self._ranks, self._members = ranks, members
 
-    def _places(self, view: View) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Ids and ranks at the top. Raises UnknownSet."""
-        if self._subscription.among is None:
-            return view.ranks.top(self._subscription.top)
-        ids = view.members(self._graph, self._subscription.among)
-        return view.top_of(ids, self._subscription.top)
+    def _places(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Ids and ranks at the top."""
+        if self._members is not None:
+            return first_of(self._members, self._ranks.of(self._members), self._subscription.top)
+        found: tuple[NDArray[np.int64], NDArray[np.float64]]
+        found = self._ranks.top(self._subscription.top)
+        return found
 
     def _forget_others(self, members: NDArray[np.int64]) -> None:
         """Vertices that left the set are no longer followed."""
@@ -141,7 +158,7 @@ class ChangeTracker:
                 self._in_snapshots.pop(vertex, None)
 
     def _tell(self, ids: NDArray[np.int64]) -> None:
-        self._told.tell(self.view.ranks, ids)
+        self._told.tell(self._ranks, ids)
         if self._in_snapshots:
             for vertex in ids.tolist():
                 self._in_snapshots.pop(vertex, None)
@@ -152,7 +169,7 @@ class ChangeTracker:
         if len(ids) == 0:
             return ids
         low, high = np.array(list(self._in_snapshots.values())).T
-        ranks, threshold = self.view.ranks.of(ids), self._subscription.threshold
+        ranks, threshold = self._ranks.of(ids), self._subscription.threshold
         drifted = (ranks - low > threshold * low) | (high - ranks > threshold * high)
         difference = np.maximum(ranks - low, high - ranks)[drifted]
         order: NDArray[np.int64] = ids[drifted][np.argsort(-difference, kind="stable")]
@@ -163,6 +180,24 @@ class ChangeTracker:
         return [
             {"vertex": key, "rank": rank} for key, rank in zip(keys, ranks.tolist(), strict=True)
         ]
+
+
+class _PlacesOfQuery:
+    """The ranks of the places of a watched query; the rank of any other vertex is NaN.
+
+    ids  int64[k], ascending
+    """
+
+    def __init__(self, answer: Personalized) -> None:
+        order = np.argsort(answer.vertices)
+        self.ids, self._values = answer.vertices[order], answer.ranks[order]
+
+    def of(self, ids: NDArray[np.int64]) -> NDArray[np.float64]:
+        """float64[len(ids)]: as Ranks.of."""
+        known = np.isin(ids, self.ids)
+        ranks = np.full(len(ids), np.nan)
+        ranks[known] = self._values[np.searchsorted(self.ids, ids[known])]
+        return ranks
 
 
 class _SetReference:

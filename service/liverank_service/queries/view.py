@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from liverank_gpu import Ranks
-from liverank_service.errors import NoRanks, NotReady, UnknownSet, UnknownView
+from liverank_gpu import Personalized, Ranks
+from liverank_service.errors import NoRanks, NotReady, UnknownSet, UnknownView, UnknownWatched
 from liverank_service.formats.values import EMPTY
 from liverank_service.queries.places import Places, RankedVertices
 from liverank_service.queries.positions import Positions
@@ -174,7 +174,7 @@ class View:
         if among is None:
             listed = self._top.places(first, wanted)
         else:
-            best = self.top_of(among, wanted, first)
+            best = first_of(among, self.ranks.of(among), wanted, first)
             listed = _ranked_vertices(self.ranks, self.keys, *best)
         return Places.of(listed, self.error_bound, offset - first, count)
 
@@ -184,10 +184,23 @@ class View:
             raise UnknownSet(graph, name, field)
         return self.sets[name]
 
-    def top_of(
-        self, ids: NDArray[np.int64], count: int, offset: int = 0
-    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Ids and ranks of places offset … offset+count-1 among the vertices `ids`, ascending."""
-        ranks = self.ranks.of(ids)
-        best = np.argsort(-ranks, kind="stable")[offset : offset + count]
-        return ids[best], ranks[best]
+    def answer(self, graph: str, name: str, field: str = "name") -> Personalized:
+        """The answer to a watched query. Raises NotReady, UnknownWatched, which names the `field`,
+        and why there is no answer.
+        """
+        if self.watched is None:
+            raise NotReady(f"graph {graph!r} is being recovered")
+        found = self.watched.get(name)
+        if found is None:
+            raise UnknownWatched(graph, name, field)
+        if found.answer is None:
+            raise found.error or UnknownWatched(graph, name, field)
+        return found.answer
+
+
+def first_of(
+    ids: NDArray[np.int64], ranks: NDArray[np.float64], count: int, offset: int = 0
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Ids and ranks of places offset … offset+count-1 among the vertices `ids`, ascending."""
+    best = np.argsort(-ranks, kind="stable")[offset : offset + count]
+    return ids[best], ranks[best]

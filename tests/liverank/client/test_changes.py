@@ -84,11 +84,12 @@ def test_changes_continue_after_a_lost_connection_and_a_restart(follow: Any) -> 
 
 
 @both
-def test_a_view_is_followed(follow: Any) -> None:
+@pytest.mark.parametrize("ranks", [{"view": "mine", "among": "some"}, {"watched": "mine"}])
+def test_the_ranks_to_follow_are_chosen(follow: Any, ranks: dict[str, str]) -> None:
     server = Recorder(stream(event("snapshot", SNAPSHOT, "e-1")))
-    next(follow(server, view="mine", among="some"))
-    assert server.requests[0].url.params["view"] == "mine"
-    assert server.requests[0].url.params["among"] == "some"
+    next(follow(server, **ranks))
+    basis = {"top": "100", "threshold": "0.05", "limit": "1000"}
+    assert dict(server.requests[0].url.params) == basis | ranks
 
 
 @both

@@ -116,6 +116,7 @@ ARGUMENTS: dict[str, Any] = {
     "zeros": True,
     "within": "s",
     "view": "w",
+    "watched": "q",
     "teleport": "uniform",
     "refresh": "read",
 }

@@ -301,10 +301,13 @@ def ranks_of(places: list[dict[str, Any]]) -> dict[str, float]:
 
 
 class Known:
-    """What a subscriber knows of the ranks of a view, which it read when it joined."""
+    """What a subscriber knows of ranks that it read when it joined.
 
-    def __init__(self, snapshot: Told, server: Server, path: str, view: str) -> None:
-        self._get = partial(server.http.get, f"{path}/top", params={"view": view, "k": 1000})
+    read  which, of the server
+    """
+
+    def __init__(self, snapshot: Told, server: Server, read: str) -> None:
+        self._get = partial(server.http.get, read)
         self.ranks = ranks_of(self._get().json()["ranks"])
         self.top = set(ranks_of(snapshot.data["top"]))
         assert ranks_of(snapshot.data["top"]).items() <= self.ranks.items()
@@ -341,7 +344,7 @@ def test_the_ranks_of_a_view_are_followed(direction: str, server: Server) -> Non
         assert {name: snapshot.data[name] for name in ("version", "revision", "error_bound")} == {
             name: view[name] for name in ("version", "revision", "error_bound")
         }
-        known = Known(snapshot, server, path, "trust")
+        known = Known(snapshot, server, f"{path}/top?view=trust&k=1000")
         for step in range(4):
             receipt = insert(server, path, ("v3", f"new{step}"), (f"new{step}", f"v{step}"))
             event = next(stream)
@@ -367,6 +370,73 @@ def test_the_ranks_of_a_view_are_followed(direction: str, server: Server) -> Non
         known.check()
     with subscribed(server, path, last, **query | {"view": "other"}) as stream:
         assert next(stream).data["reason"] == "epoch"
+
+
+def put_watched(server: Server, path: str, name: str, **query: Any) -> None:
+    server.http.put(f"{path}/watched/{name}", json=query).raise_for_status()
+
+
+def test_the_places_of_a_watched_query_are_followed(server: Server) -> None:
+    path = server.new_graph()
+    edges = [(f"v{number}", f"v{number * number % 23}") for number in range(40)]
+    insert(server, path, *edges)
+    put_watched(server, path, "mine", seeds={"v3": 1.0, "v5": 2.0}, k=4, target_error=1e-6)
+    query: dict[str, Any] = {"threshold": 0.0, "watched": "mine"}
+    read, of_places = f"{path}/watched/mine", set[Any]()
+    with subscribed(server, path, **query) as stream, subscribed(server, path) as graph:
+        snapshot = next(stream)
+        assert snapshot.data["error_bound"] == server.http.get(read).json()["error_bound"]
+        known = Known(snapshot, server, read)
+        assert next(graph).name == "snapshot"
+        for step in range(6):
+            insert(server, path, ("v3", f"new{step}"), (f"new{step}", "v5"), ("v5", f"new{step}"))
+            event = next(stream)
+            known.take(event)
+            known.check()
+            assert len(known.ranks) == 4
+            assert event.data["error_bound"] == server.http.get(read).json()["error_bound"]
+            assert event.data["error_bound"] != next(graph).data["error_bound"]
+            of_places |= {one["rank"] for one in event.data["left"]}
+        put_watched(server, path, "mine", seeds={"v9": 1.0}, k=2)
+        insert(server, path, ("v0", "v1"))
+        event = next(stream)
+        known.take(event)  # another query of the name, with the next revision
+        known.check()
+    insert(server, path, ("v9", "new0"), ("v9", "v9"))
+    assert of_places == {None}  # nobody knows the rank of a vertex that is no place
+    with subscribed(server, path, event.id, **query) as stream:
+        known.take(next(stream))
+        known.check()
+        batch = {"remove": [vertex for vertex in known.top if vertex != "v9"]}
+        server.http.post(f"{path}/batches", json=batch).raise_for_status()
+        known.take(next(stream))
+        known.check()
+        assert server.http.delete(f"{path}/watched/mine").status_code == 204
+        assert end_of(stream) == "unknown-watched"
+
+
+def test_some_places_of_a_watched_query_are_followed(server: Server) -> None:
+    path = server.new_graph()
+    insert(server, path, ("a", "b"), ("b", "c"), ("c", "a"))
+    put_watched(server, path, "mine", seeds={"a": 1.0}, k=3)
+    with subscribed(server, path, top=1, watched="mine") as stream:
+        assert [one["vertex"] for one in next(stream).data["top"]] == ["a"]
+        insert(server, path, ("c", "c"))
+        event = next(stream).data
+        ranks = ranks_of(server.http.get(f"{path}/watched/mine").json()["ranks"])
+        assert event["entered"] == [{"vertex": "c", "rank": ranks["c"]}]
+        assert event["left"] == [{"vertex": "a", "rank": ranks["a"]}]
+        assert event["moved"] == [{"vertex": "b", "rank": ranks["b"]}]
+
+
+@pytest.mark.parametrize("other", ["view", "among"])
+def test_a_watched_query_is_followed_alone(server: Server, other: str) -> None:
+    with subscribed(server, "/graphs/default", watched="mine", **{other: "some"}) as stream:
+        assert stream.response.status_code == 422
+        assert stream.response.json()["field"] == "watched"
+    with subscribed(server, "/graphs/default", watched="mine") as stream:
+        assert stream.response.status_code == 404
+        assert stream.response.json()["field"] == "watched"
 
 
 def test_a_removed_view_ends_its_streams_alone(server: Server) -> None:

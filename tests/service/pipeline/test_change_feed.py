@@ -19,6 +19,7 @@ from liverank_service.pipeline import change_feed
 from liverank_service.pipeline.change_feed import Event, EventRing, Joined
 from liverank_service.pipeline.pipeline import Pipeline
 from liverank_service.queries.changes import ChangeTracker, Subscription
+from liverank_service.queries.model import WatchedQuery
 from liverank_service.queries.rank_views import ViewRequest
 from liverank_service.queries.scheduler import WatchRequest
 from tests.service.graphs import batch, opened, send, working
@@ -272,18 +273,27 @@ def put_view(pipeline: Pipeline, name: str, teleport: Any) -> None:
 def test_events_of_a_view_have_its_bound_though_its_ranks_are_skipped(pipeline: Pipeline) -> None:
     insert(pipeline, "a", "b")
     put_view(pipeline, "mine", {"weights": {"a": 1.0}})
+    query = WatchedQuery.model_validate({"seeds": {"a": 1.0}, "target_error": 1e-4})
+    watch = WatchRequest([query], 60.0, "mine")
+    pipeline.submit_query(watch)
+    watch.answer.result(60)
     joined = join(pipeline, subscription=Subscription(view="mine"))
+    others = join(pipeline, subscription=Subscription(watched="mine"))
+    bounds = []
     with stalled() as gate:
-        receipts = [
-            send(pipeline, batch([("a", f"v{number}"), (f"v{number}", "hub")]))
-            for number in range(8)
-        ]
+        receipts = []
+        for number in range(8):
+            receipts.append(send(pipeline, batch([("a", f"v{number}"), (f"v{number}", "hub")])))
+            bounds.append(pipeline.view.answer("test", "mine").error_bound)
         gate.set()
         found = [members(event) for event in events(joined, joined.after, 8)]
     assert any(one["deferred"] for one in found)
     assert not found[-1]["deferred"]
     assert [one["error_bound"] for one in found] == [one["views"]["mine"] for one in receipts]
     assert len({one["error_bound"] for one in found}) > 1
+    of_query = [members(event)["error_bound"] for event in events(others, others.after, 8)]
+    assert of_query == bounds
+    assert bounds != [one["error_bound"] for one in receipts]
 
 
 def test_different_subscriptions_are_limited(pipeline: Pipeline) -> None:

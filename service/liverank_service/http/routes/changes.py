@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.sse import EventSourceResponse
 
-from liverank.options import RanksOptions
+from liverank.options import FeedOptions
 from liverank_service.http.body import context_of, limit_of
 from liverank_service.http.dependencies import OpenGraph
 from liverank_service.http.openapi import problems
@@ -37,13 +37,14 @@ async def changes(
         int, Query(ge=2, le=MAX_CHANGES, description="vertices in an event; at least twice top")
     ] = 1000,
     among: Annotated[str | None, Query(description="name of a set: only its vertices")] = None,
-    view: Annotated[str | None, parameter_of(RanksOptions, "view")] = None,
+    view: Annotated[str | None, parameter_of(FeedOptions, "view")] = None,
+    watched: Annotated[str | None, parameter_of(FeedOptions, "watched")] = None,
     last_event_id: Annotated[
         str | None, Header(alias="Last-Event-ID", description="continue after this event")
     ] = None,
 ) -> Response:
     """An event for each published revision: who entered or left the top, and whose rank moved."""
-    subscription = Subscription(top, threshold, limit, among, view)
+    subscription = Subscription(top, threshold, limit, among, view, watched)
     key = request.state.key
     limit_of(request).subscribe(context_of(request), graph.name, None if key is None else key.id)
     feed, subscribers = graph.pipeline.changes, subscribers_of(request)

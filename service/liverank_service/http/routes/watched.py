@@ -13,7 +13,7 @@ from fastapi import APIRouter, Path, Request, Response
 
 from liverank_gpu import InvalidValue, Personalized
 from liverank_service.catalog import Graph
-from liverank_service.errors import NotReady, UnknownVertex, UnknownWatched
+from liverank_service.errors import UnknownVertex
 from liverank_service.http.body import MAX_VALUES, count_places, parsed_body, read_body
 from liverank_service.http.conditional import response_by_content
 from liverank_service.http.dependencies import OpenGraph, PublishedView, Timeout, Vertex, result_of
@@ -122,14 +122,8 @@ class _Answered(NamedTuple):
 
 def _watched(graph: str, view: View, name: str) -> _Answered:
     """Raises NotReady, UnknownWatched, and the error for which there is no answer."""
-    if view.watched is None:
-        raise NotReady(f"graph {graph!r} is being recovered")
-    watched = view.watched.get(name)
-    if watched is None:
-        raise UnknownWatched(graph, name)
-    if watched.answer is None:
-        raise watched.error or UnknownWatched(graph, name)
-    return _Answered(watched.query, watched.vertices, watched.answer, watched.ignored)
+    answer, watched = view.answer(graph, name), (view.watched or {})[name]
+    return _Answered(watched.query, watched.vertices, answer, watched.ignored)
 
 
 async def _answer(
