@@ -162,7 +162,8 @@ class Joined:
 
 @dataclass(eq=False, slots=True)
 class _Publication:
-    """
+    """What is told of one revision.
+
     members  those of every event
     view     None once its ranks are skipped
     bounds   then the error bounds of its views and watched queries, by both names

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from liverank_gpu import EdgeBatch, Engine, Options, RankReference, Ranks
+from liverank_gpu import EdgeBatch, Engine, Options, RankReference, Ranks, ViewQuery
 from liverank_gpu.operations.backend import Backend
-from liverank_gpu.types import VertexOrder
+from liverank_gpu.types import VertexOrder, ViewDirection
 
 
 def _expected(ranks: NDArray[np.float64], told: NDArray[np.float64], threshold: float) -> set[int]:
@@ -94,6 +94,29 @@ def test_changes_follow_the_order_and_the_growth_of_the_graph(
             told[changes.ids] = current[changes.ids]
             everything = np.arange(len(current))
             assert reference.of(everything).tolist() == told.tolist()
+
+
+@pytest.mark.parametrize("direction", ["forward", "reversed"])
+@pytest.mark.parametrize("order", ["auto", "degree"])
+def test_changes_of_a_view_follow_the_order_and_the_growth_of_the_graph(
+    order: VertexOrder, direction: ViewDirection, backend: Backend
+) -> None:
+    engine, random = _followed(backend, order)
+    _apply(engine, random, 200, 100)
+    engine.put_view("mine", ViewQuery(np.arange(5), None, 1e-9, direction=direction))
+    ranks = engine.view("mine")
+    reference, told = RankReference(ranks), ranks.to_numpy()
+    for vertices in (100, 130, 300):
+        _apply(engine, random, 100, vertices)
+        engine.refresh_views()
+        ranks = engine.view("mine")
+        current = ranks.to_numpy()
+        told = np.append(told, np.zeros(len(current) - len(told)))
+        changes = reference.changes(ranks, 0.05, len(current))
+        assert set(changes.ids.tolist()) == _expected(current, told, 0.05) != set()
+        reference.tell(ranks, changes.ids)
+        told[changes.ids] = current[changes.ids]
+        assert reference.of(np.arange(len(current))).tolist() == told.tolist()
 
 
 def test_slow_drift_adds_up(backend: Backend) -> None:

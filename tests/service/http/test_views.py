@@ -160,6 +160,10 @@ def test_reads_of_a_view_are_those_of_the_graph(server: Server, path: str) -> No
     assert again.status_code == 304
     _put(server, path, "trust", teleport={"weights": {"v1": 1.0}}, target_error=1e-9)
     again = server.http.get(url, params={"view": "trust"}, headers=known)
+    version = again.json()["version"]
+    for later, status in ((0, 200), (1, 504)):
+        waiting = {"view": "trust", "min_version": version + later, "timeout": 0.1}
+        assert server.http.get(url, params=waiting).status_code == status
     assert (again.status_code, again.json()["rank"]) == (
         200,
         pytest.approx(_exact(EDGES, {"v1": 1.0})[best[0]], abs=1e-9),
