@@ -44,6 +44,7 @@ from liverank_gpu.personalized.resolve import (
     ResolvedView,
     Target,
 )
+from liverank_gpu.personalized.views import ViewSteps
 from liverank_gpu.personalized.watched import Registration
 from liverank_gpu.programs.algorithms import Algorithm
 from liverank_gpu.programs.answer import Answer, Receipt
@@ -140,6 +141,7 @@ __all__ = [
     "UnknownVertex",
     "VertexProgram",
     "ViewQuery",
+    "ViewSteps",
     "Workers",
     "limit_device_memory",
     "proven_descents",

@@ -55,7 +55,7 @@ from liverank_gpu.personalized.batch import Queries, QueryBatch
 from liverank_gpu.personalized.iterate import WorkspacePool
 from liverank_gpu.personalized.query import QueryContext
 from liverank_gpu.personalized.resolve import AnyQuery, ResolvedQuery, ResolvedView
-from liverank_gpu.personalized.views import Views
+from liverank_gpu.personalized.views import Views, ViewSteps
 from liverank_gpu.personalized.watched import Registration, Start
 from liverank_gpu.programs.answer import Answer
 from liverank_gpu.programs.running import AnyProgram, Programs
@@ -705,6 +705,15 @@ class Engine:
         """
         with self._owned():
             return self._views.ranks(name, solve=solve)
+
+    def view_steps_to(self, name: str, vertex: int) -> ViewSteps:
+        """How the walks of a view come to a vertex, by id, for `Ranks.explain` of its ranks.
+
+        Raises KeyError if there is no view of this name, UnknownVertex for an id that is no vertex,
+        InvalidValue for more than MAX_EXPLAINED edges, and as `view` if it has no ranks.
+        """
+        with self._owned():
+            return self._views.steps_to(name, vertex, MAX_EXPLAINED)
 
     def remove_view(self, name: str) -> None:
         """Forgets a view, if there is one of this name."""

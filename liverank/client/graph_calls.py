@@ -62,13 +62,13 @@ class GraphCalls:
 
     @operation
     def explain(
-        self, graph: str, vertex: Key, k: int = 10, **wait: Unpack[ReadKeywords]
+        self, graph: str, vertex: Key, k: int = 10, **options: Unpack[ViewedKeywords]
     ) -> Call[ExplainedRank]:
-        """What the rank of a vertex consists of, with the k in-neighbours that give the most.
-        Raises ServerError 404 for an unknown one.
+        """What the rank of a vertex, in a view if that is given, consists of, with the k
+        in-neighbours that give the most. Raises ServerError 404 for an unknown one.
         """
         path = path_of("graphs", graph, "explain", vertex)
-        return read(path, decoder(ExplainedRank), k=k, **query_of(**wait))
+        return read(path, decoder(ExplainedRank), k=k, **query_of(**options))
 
     @operation
     def subgraph(

@@ -118,8 +118,13 @@ class Ranks:
         steps: tuple[NDArray[np.int64], NDArray[np.float64]],
         damping: float,
         k: int,
+        restart: float = 1.0,
     ) -> Explanation:
-        """See Engine.explain. steps: of the graph of these ranks: see EdgeReader.steps_to"""
+        """See Engine.explain.
+
+        steps    of the graph of these ranks: see EdgeReader.steps_to
+        restart  of a view: see Engine.view_steps_to
+        """
         if k < 0:
             raise InvalidValue("k", k, "at least 0")
         rank = float(self.of(np.array([vertex]))[0])
@@ -130,7 +135,9 @@ class Ranks:
             places = np.flatnonzero(given >= -np.partition(-given, k)[k])
         first = places[np.lexsort((sources[places], -given[places]))[:k]]
         rest = float(np.delete(given, first).sum())
-        return Explanation(rank, self.base, len(sources), sources[first], given[first], rest)
+        return Explanation(
+            rank, restart * self.base, len(sources), sources[first], given[first], rest
+        )
 
     def to_numpy(self) -> Ranking:
         """float64[id_limit], all ranks on the host; 0 for a free id."""

@@ -15,12 +15,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from time import perf_counter
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 from weakref import ref
 
 import numpy as np
+from numpy.typing import NDArray
 
 from liverank_gpu.graph.dynamic_graph import DynamicGraph, ReversedGraph
+from liverank_gpu.graph.reading import EdgeReader
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.graph import GraphUpdate
 from liverank_gpu.pagerank.places import GraphVertices
@@ -54,6 +56,19 @@ class _View(Entry):
     def bound(self) -> float:
         """On the error of y; infinite if there is none."""
         return np.inf if self.query is None else self.query.iterate.error_bound
+
+
+class ViewSteps(NamedTuple):
+    """How the walks of a view come to a vertex.
+
+    steps    along the edges that they follow: see EdgeReader.steps_to
+    damping  α
+    restart  the probability that a walk which restarts does so at this vertex
+    """
+
+    steps: tuple[NDArray[np.int64], NDArray[np.float64]]
+    damping: float
+    restart: float
 
 
 class _ViewsOfGraph(Watched):
@@ -92,6 +107,18 @@ class _ViewsOfGraph(Watched):
         super()._remove(entry, update)
         assert isinstance(entry, _View)
         entry.lost_seeds |= entry.lost is not None or entry.asked is not before
+
+    def steps_to(self, name: str, vertex: int, limit: int) -> ViewSteps:
+        """See Engine.view_steps_to."""
+        entry = self._entries[name]
+        if entry.query is None or entry.ranks is None:
+            raise self._missing(name)
+        entry.ranks.of(np.array([vertex]))
+        graph: Any = self._context.graph  # or a ReversedGraph, whose steps can be read too
+        steps = EdgeReader(graph).steps_to(vertex, limit)
+        seeds = entry.query.iterate.seeds
+        restart = float(seeds.weights[seeds.vertices == vertex].sum())
+        return ViewSteps(steps, entry.asked.options.damping, restart)
 
     def refresh(self) -> None:
         """Solves the views whose `refresh` says so, and renews the bounds of all."""
@@ -260,6 +287,10 @@ class Views:
         else:
             self._forward.keep(registration)
             self._remove_reversed(name)
+
+    def steps_to(self, name: str, vertex: int, limit: int) -> ViewSteps:
+        """See Engine.view_steps_to. limit: of the edges along which they come"""
+        return self._of(name).steps_to(name, vertex, limit)
 
     def remove(self, name: str) -> None:
         """Forgets a view, if there is one of this name."""

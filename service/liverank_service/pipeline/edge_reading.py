@@ -89,7 +89,8 @@ class Subgraph:
 class StepsTo:
     """How walks come to a vertex, by id, in one version; None if the view is of another.
 
-    found  see liverank_gpu.EdgeReader.steps_to
+    found    see liverank_gpu.EdgeReader.steps_to
+    restart  of a view: see liverank_gpu.Engine.view_steps_to
     """
 
     version: int
@@ -97,12 +98,13 @@ class StepsTo:
     vertex: int = -1
     found: tuple[NDArray[np.int64], NDArray[np.float64]] | None = None
     damping: float = 0.0
+    restart: float = 1.0
 
     def document(self, k: int) -> dict[str, Any]:
         """What the rank of the vertex consists of, for orjson."""
         view = self.view
         assert self.found is not None
-        parts = view.ranks.explain(self.vertex, self.found, self.damping, k)
+        parts = view.ranks.explain(self.vertex, self.found, self.damping, k, self.restart)
         sources = view.keys.keys(parts.sources)
         return {
             "rank": parts.rank,
@@ -165,9 +167,14 @@ class EdgeReading:
 
         return self._call(read)
 
-    def steps_to(self, vertex: pa.Array, newest: Callable[[], View]) -> Future[StepsTo]:
+    def steps_to(
+        self, vertex: pa.Array, newest: Callable[[], View], of_view: str | None = None
+    ) -> Future[StepsTo]:
         """How walks come to the only key in the array `vertex`, if the edges are of the newest
-        view. Fails with UnknownVertex, and with InvalidValue for a vertex with too many in-edges.
+        view. Fails with UnknownVertex, with InvalidValue for a vertex with too many in-edges, and
+        as View.seen.
+
+        of_view  the name of a view, whose walks and ranks these are in place of the graph's
 
         Raises QueueFull.
         """
@@ -179,6 +186,9 @@ class EdgeReading:
             identity = int(keyed.keys.lookup(vertex)[0])
             if identity < 0:
                 raise UnknownVertex(self._graph, vertex[0].as_py())
+            if of_view is not None:
+                view = view.seen(self._graph, of_view)
+                return StepsTo(version, view, identity, *keyed.view_steps_to(of_view, identity))
             found = keyed.edge_reader.steps_to(identity, MAX_EXPLAINED)
             return StepsTo(version, view, identity, found, keyed.damping)
 

@@ -23,6 +23,7 @@ from liverank_gpu import (
     InvalidValue,
     OutOfMemory,
     ShardLost,
+    ViewSteps,
 )
 from liverank_service.errors import InvalidField
 from liverank_service.formats.columns import EdgeColumns
@@ -89,6 +90,10 @@ class KeyedGraph:
     def damping(self) -> float:
         """Of the graph's ranks."""
         return self._engine.options.damping
+
+    def view_steps_to(self, name: str, vertex: int) -> ViewSteps:
+        """See Engine.view_steps_to."""
+        return self._engine.view_steps_to(name, vertex)
 
     def memory(self) -> dict[str, int]:
         """Bytes held in host memory, by purpose."""

@@ -9,7 +9,15 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from liverank_gpu import EdgeBatch, Engine, InvalidValue, Options, Ranks, UnknownVertex
+from liverank_gpu import (
+    EdgeBatch,
+    Engine,
+    InvalidValue,
+    Options,
+    Ranks,
+    UnknownVertex,
+    ViewQuery,
+)
 from liverank_gpu.operations.backend import Backend
 from tests.gpu.sharded.test_shards import sharded_engine
 
@@ -24,6 +32,15 @@ KINDS: list[dict[str, Any]] = [
     {"dangling": "self-loop"},
     {"dangling": "self-loop", "weighted": True, "directed": False},
 ]
+
+
+SHARES = {1: 0.75, 4: 0.25}
+_SEEDS = (np.array(list(SHARES)), np.array([3.0, 1.0]))
+VIEWS = {
+    "along": ViewQuery(*_SEEDS, 1e-8, 0.6),
+    "later": ViewQuery(*_SEEDS, 1e-8, refresh=1e9),
+    "against": ViewQuery(*_SEEDS, 1e-8, direction="reversed"),
+}
 
 
 def matrix_of(options: Options, rows: list[tuple[int, int, float, float]], size: int) -> Any:
@@ -41,16 +58,33 @@ def matrix_of(options: Options, rows: list[tuple[int, int, float, float]], size:
 
 
 def check(
-    engine: Engine, ranks: Ranks, weights: NDArray[np.float64], present: NDArray[np.int64], k: int
+    engine: Engine,
+    ranks: Ranks,
+    weights: NDArray[np.float64],
+    present: NDArray[np.int64],
+    k: int,
+    view: str | None = None,
 ) -> None:
-    """Every vertex: the parts are those of NumPy, and add up to the rank within the bound."""
+    """Every vertex: the parts are those of NumPy, and add up to the rank within the bound.
+
+    view  whose ranks these are: one of VIEWS
+    """
     values, damping, bound = ranks.to_numpy(), engine.options.damping, ranks.error_bound
+    if view is not None:
+        damping = VIEWS[view].damping or damping
     strengths = weights.sum(axis=1)
     dangling = values[present][strengths[present] == 0].sum()
     base = (1 - damping + damping * dangling) / len(present)
-    assert abs(ranks.base - base) <= bound + 1e-15
+    assert view or abs(ranks.base - base) <= bound + 1e-15
     for vertex in present.tolist():
-        found = engine.explain(vertex, ranks, k)
+        if view is None:
+            found = engine.explain(vertex, ranks, k)
+        else:
+            steps = engine.view_steps_to(view, vertex)
+            assert steps.damping == damping
+            found = ranks.explain(vertex, steps.steps, damping, k, steps.restart)
+            restarts = base * len(present) * SHARES.get(vertex, 0.0)
+            assert abs(found.base - restarts) <= bound + 1e-15
         sources = np.flatnonzero(weights[:, vertex])
         given = damping * values[sources] * weights[sources, vertex] / strengths[sources]
         assert found.rank == values[vertex]
@@ -63,6 +97,19 @@ def check(
         assert found.contributions == pytest.approx(np.sort(given)[::-1][:k], rel=1e-6)
         parts = found.base + found.contributions.sum() + found.rest
         assert abs(parts - found.rank) <= bound + 1e-15
+
+
+def test_the_steps_of_what_is_no_view_or_vertex_are_refused(backend: Backend) -> None:
+    engine = Engine(Options(), backend)
+    engine.apply(EdgeBatch.of(insert=[(0, 1), (1, 2)]))
+    engine.put_view("mine", ViewQuery(np.array([0])))
+    with pytest.raises(KeyError):
+        engine.view_steps_to("other", 0)
+    engine.apply(EdgeBatch.of(remove=[1]))
+    engine.refresh_views()
+    for vertex in (1, 3):
+        with pytest.raises(UnknownVertex):
+            engine.view_steps_to("mine", vertex)
 
 
 @pytest.mark.parametrize("shards", [0, 2])
@@ -106,6 +153,17 @@ def test_parts_are_those_of_the_list_of_edges(kind: int, shards: int, backend: B
                 present = present[present != 7]
             matrix = matrix_of(options, list(rows.values()), size)
             check(engine, engine.publish(), matrix, present, k=3)
+            if shards:
+                continue  # which have no views
+            for name, view in VIEWS.items():
+                if options.half_life and view.direction == "reversed":
+                    continue  # which is refused
+                if step == 0:
+                    engine.put_view(name, view)
+            engine.refresh_views()
+            for name in engine.views:
+                walked = matrix.T if VIEWS[name].direction == "reversed" else matrix
+                check(engine, engine.view(name, solve=False), walked, present, 3, name)
 
 
 @pytest.mark.parametrize("form", ["accelerated", "published"])

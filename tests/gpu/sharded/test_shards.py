@@ -426,6 +426,7 @@ BESIDE_THE_GRAPH = {
     "remove_view",
     "view",
     "view_lost_seeds",
+    "view_steps_to",
     "views",
     # of an engine without vertices
     "staging_buffer",

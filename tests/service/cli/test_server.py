@@ -362,6 +362,8 @@ def test_answers_of_a_server_are_tables_for_people(run: Any, url: str, triangle:
     assert [line[:-1] for line in lines[:4]] == [["c"], ["1", "others"], ["teleport"], ["rank"]]
     *parts, rank = (float(line[-1]) for line in lines[:4])
     assert sum(parts) == pytest.approx(rank, abs=3e-6)
+    code, out, _ = run("explain", "d", "--view", "distrust", *for_people)
+    assert [line.split()[0] for line in out.splitlines()[:3]] == ["a", "teleport", "rank"]
     code, out, _ = run("explain", "d", *for_people, "--json")
     explained = json.loads(out)
     assert explained["contributions"] == []

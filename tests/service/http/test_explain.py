@@ -56,6 +56,45 @@ def test_parts_are_those_of_the_list_of_edges(
         assert abs(parts - rank) <= bound
 
 
+@pytest.mark.parametrize("direction", ["forward", "reversed"])
+@pytest.mark.parametrize("weighted", [True, False])
+@pytest.mark.parametrize("teleport", [{"weights": {"b": 3.0, "d": 1.0}}, "uniform"])
+def test_parts_of_a_view_are_those_of_its_walks(
+    server: Server, weighted: bool, direction: str, teleport: Any
+) -> None:
+    path = server.new_graph(weighted=weighted)
+    post(server, path, json={"insert": [row if weighted else row[:2] for row in EDGES]})
+    view = {"teleport": teleport, "damping": 0.6, "direction": direction, "refresh": "read"}
+    server.http.put(f"{path}/views/mine", json=view | {"target_error": 1e-9}).raise_for_status()
+    edges = [*EDGES, ["d", "c", 2]]  # so that it has to be solved by the read
+    post(server, path, json={"insert": [edges[-1] if weighted else edges[-1][:2]]})
+    arcs = {(a, b) if direction == "forward" else (b, a): w if weighted else 1 for a, b, w in edges}
+    first = explained(server, path, "b", view="mine")
+    assert first["error_bound"] <= 1e-9
+    read = server.http.get(f"{path}/top", params={"view": "mine"}).json()
+    ranks = {row["vertex"]: row["rank"] for row in read["ranks"]}
+    strengths = {v: sum(w for (s, _), w in arcs.items() if s == v) for v in ranks}
+    dangling = sum(rank for v, rank in ranks.items() if strengths[v] == 0)
+    seeds = dict.fromkeys(ranks, 1.0) if teleport == "uniform" else teleport["weights"]
+    for vertex, rank in ranks.items():
+        found = explained(server, path, vertex, k=1, view="mine")
+        given = {s: 0.6 * ranks[s] * w / strengths[s] for (s, t), w in arcs.items() if t == vertex}
+        most = sorted(given.values(), reverse=True)[:1]
+        assert [each["contribution"] for each in found["contributions"]] == pytest.approx(most)
+        assert (found["rank"], found["degree"]) == (rank, len(given))
+        assert found["rest"] == pytest.approx(sum(given.values()) - sum(most), abs=1e-15)
+        share = seeds.get(vertex, 0.0) / sum(seeds.values())
+        assert found["teleport"] == pytest.approx((0.4 + 0.6 * dangling) * share, abs=1e-8)
+        parts = found["teleport"] + sum(most) + found["rest"]
+        assert abs(parts - rank) <= found["error_bound"] == read["error_bound"]
+    unknown = server.http.get(f"{path}/explain/b", params={"view": "other"})
+    assert (unknown.status_code, unknown.json()["field"]) == (404, "view")
+    with Client(str(server.http.base_url)) as client:
+        graph = path.rpartition("/")[2]
+        assert client.explain(graph, "b", view="mine").teleport == first["teleport"]
+        assert client.explain(graph, "b").teleport != first["teleport"]
+
+
 def test_ranks_and_edges_are_of_one_version(server: Server) -> None:
     path = server.new_graph()
     post(server, path, json={"insert": [["a", "b"]]})

@@ -130,14 +130,14 @@ def explain(
     ],
     *,
     k: Count = 10,
-    server: Server,
+    server: RanksServer,
     as_json: Json = False,
 ) -> None:
     """Asks a server which vertices give a vertex its rank."""
     from liverank_service.cli import display
 
     with server.client() as client:
-        answer = client.explain(server.graph, vertex, k)
+        answer = client.explain(server.graph, vertex, k, **server.ranks)
     others = answer.degree - len(answer.contributions)
     parts = [
         *((display.printable(each.vertex), each.contribution) for each in answer.contributions),

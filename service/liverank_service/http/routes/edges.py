@@ -9,7 +9,7 @@ from typing import Annotated, Literal, TypeVar
 import pyarrow as pa
 from fastapi import APIRouter, Query, Request, Response
 
-from liverank.options import MAX_K
+from liverank.options import MAX_K, RanksOptions
 from liverank_service.catalog import Graph
 from liverank_service.errors import NotAnsweredInTime, NotPublishedInTime
 from liverank_service.http.body import count_places, read_body, release_body
@@ -26,6 +26,7 @@ from liverank_service.http.dependencies import (
     Timeout,
     Vertex,
     result_of,
+    seen_of,
 )
 from liverank_service.http.exports import ExportResponse, in_copying_thread, start_export
 from liverank_service.http.negotiation import export_form
@@ -39,6 +40,7 @@ from liverank_service.http.schemas import (
     SubgraphAnswer,
     VerticesRequest,
 )
+from liverank_service.http.tables import parameter_of
 from liverank_service.queries.exports import edges_export
 from liverank_service.vertex_keys import ARROW_TYPES, key_from_text
 
@@ -105,7 +107,7 @@ async def neighbors(
 @router.get(
     "/graphs/{graph}/explain/{vertex:key}",
     response_model=ExplainedAnswer,
-    responses=problems(404, 413, 422, 429, 504),
+    responses=problems(404, 409, 413, 422, 429, 504, 507),
 )
 async def explain(
     request: Request,
@@ -113,6 +115,7 @@ async def explain(
     vertex: Vertex,
     _committed: Committed,
     k: K = 10,
+    view: Annotated[str | None, parameter_of(RanksOptions, "view")] = None,
     timeout: Timeout = 10.0,
 ) -> Response:
     """What the rank of one vertex consists of: ranks and edges of one version, read between two
@@ -122,11 +125,12 @@ async def explain(
     key = key_from_text(vertex, kind)
     pipeline, vertices = graph.pipeline, pa.array([key], ARROW_TYPES[kind])
     count_places(request, min(k, pipeline.view.vertices), "k")
+    await seen_of(request, graph, pipeline.view, view, timeout)  # which may solve it
     committed = pipeline.committed
     try:
         async with asyncio.timeout(timeout):
             while True:
-                reading = pipeline.edges.steps_to(vertices, lambda: pipeline.view)
+                reading = pipeline.edges.steps_to(vertices, lambda: pipeline.view, view)
                 read = await result_of(reading, graph, request)
                 if read.found is not None:
                     break
@@ -135,11 +139,11 @@ async def explain(
     except TimeoutError:
         newest = pipeline.view.version
         raise NotPublishedInTime("min_version", committed, newest, "published", timeout) from None
-    view, found = read.view, read.found
+    seen, found = read.view, read.found
 
     def respond() -> Response:
-        content = {"vertex": key, **published(view), **read.document(k)}
-        return tagged_response(request, entity_tag(request, graph, view.state), content)
+        content = {"vertex": key, **published(seen), **read.document(k)}
+        return tagged_response(request, entity_tag(request, graph, seen.state), content)
 
     return respond() if len(found[0]) <= FEW_ROWS else await asyncio.to_thread(respond)
 
