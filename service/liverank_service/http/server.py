@@ -34,8 +34,8 @@ from liverank_service.http.request_body import RequestBody, has_body
 from liverank_service.pipeline.turns import Turns
 
 TESTED = ">=0.34,<0.55"
-"""Versions of uvicorn with which tests/service/http/test_versions.py passed. pyproject.toml accepts
-later ones too.
+"""tests/service/http/test_versions.py passed with the oldest and the newest of these versions of
+uvicorn, and with some between. pyproject.toml accepts later ones too.
 """
 
 try:
