@@ -30,15 +30,45 @@ def _pack_keys(_: Sizes, arguments: Arguments) -> float:
     return (ids + 8) * edges + 4 * min(int(arguments["permuted"]), 2 * edges)
 
 
+_SIDES = ("outgoing", "incoming")
+
+_WIDE = ("row_work", "move_work", "new_start")
+_NARROW = (
+    "edge_operation",
+    "edge_neighbour",
+    "edge_row",
+    "edge_slot",
+    "row_edge",
+    "row_vertex",
+    "row_removed",
+    "row_added",
+    "removed_row",
+    "removed_neighbour",
+    "removed_slot",
+    "added_row",
+    "added_neighbour",
+    "new_length",
+    "changed_row",
+)
+"""The arrays of a plan in one block, as Side in batch.cu has them."""
+
+
 def _side(arguments: Arguments, name: str) -> Arguments:
-    """The arguments of one direction."""
+    """The arguments of one direction, and the arrays of its plan."""
     begin = f"{name}."
-    return {key.removeprefix(begin): value for key, value in arguments.items() if begin in key}
+    side = {
+        key.removeprefix(begin): value for key, value in arguments.items() if key.startswith(begin)
+    }
+    room = int(side["room"])
+    for block, parts in (("wide", _WIDE), ("narrow", _NARROW)):
+        for at, part in enumerate(parts):
+            side[part] = side[block][at * room : (at + 1) * room]
+    return side
 
 
 def _plan_batch(_: Sizes, arguments: Arguments) -> float:
     """See `_planned`, of both directions."""
-    return sum(_planned(_side(arguments, name)) for name in ("out", "in"))
+    return sum(_planned(_side(arguments, name)) for name in _SIDES)
 
 
 def _planned(side: Arguments) -> float:
@@ -59,7 +89,7 @@ def _apply_batch(_: Sizes, arguments: Arguments) -> float:
     """See `_applied`, of both directions; of the out-lists also source and target of each change,
     and of each changed row its loop, its degree before and after, and the source.
     """
-    out, into = (_side(arguments, name) for name in ("out", "in"))
+    out, into = (_side(arguments, name) for name in _SIDES)
     reported = 8 * (_counter(out, "REMOVED") + _counter(out, "ADDED"))
     return _applied(out) + _applied(into) + reported + 13 * _counter(out, "CHANGED")
 
