@@ -42,6 +42,13 @@ Among = Annotated[
         "the whole graph. Leave it out for all vertices."
     ),
 ]
+View = Annotated[
+    str | None,
+    Field(
+        description="Name of a view of the graph: its ranks, as seen from some vertices or topic, "
+        "in place of those of the whole graph. Leave it out for these."
+    ),
+]
 Count = Annotated[int, Field(ge=1, le=MAX_PLACES, description="Number of vertices to return.")]
 
 
@@ -185,13 +192,14 @@ class Tools:
         k: Count = 10,
         graph: Graph = None,
         among: Among = None,
+        view: View = None,
     ) -> TopAnswer:
         """List the most important vertices of the graph: those of highest PageRank.
 
         Use it for an overview of a graph, or to see what keys of vertices look like.
         """
         async with self._client(context) as client:
-            found = await client.top(self._name(graph), k, among=among)
+            found = await client.top(self._name(graph), k, among=among, view=view)
         return TopAnswer(
             graph=self._name(graph),
             version=found.version,
@@ -208,13 +216,14 @@ class Tools:
             Field(min_length=1, max_length=MAX_VERTICES, description="Exact keys of vertices."),
         ],
         graph: Graph = None,
+        view: View = None,
     ) -> RankAnswer:
         """Look up the PageRank of vertices: how important each is in the whole graph.
 
         The ranks of all vertices sum to 1. Vertices that the graph does not have are in `unknown`.
         """
         async with self._client(context) as client:
-            found = await client.ranks(self._name(graph), vertices)
+            found = await client.ranks(self._name(graph), vertices, view=view)
         ranked = list(zip(vertices, found.ranks, strict=True))
         return RankAnswer(
             graph=self._name(graph),

@@ -206,6 +206,18 @@ def test_top_and_rank_agree(url: str, endpoint: str) -> None:
     }
 
 
+def test_ranks_of_a_view_are_read_in_place_of_the_graphs(url: str, endpoint: str) -> None:
+    with Client(url, api_key=KEY) as client:
+        client.put_view("memory", "seen", {"weights": {"Ada": 1.0}})
+        direct = client.top("memory", 3, view="seen")
+        everywhere = client.top("memory", 3)
+    top = answer(call(endpoint, "top", k=3, view="seen"))
+    assert vertices(top) == list(direct.to_dict()) != list(everywhere.to_dict())
+    ranked = answer(call(endpoint, "rank", vertices=vertices(top), view="seen"))
+    assert ranked["ranks"] == top["ranks"]
+    assert "Unknown view" in refusal(call(endpoint, "top", view="none"))
+
+
 def test_added_edges_are_in_the_next_answer(url: str, endpoint: str) -> None:
     with Client(url, api_key=KEY) as client:
         client.create("notes")
