@@ -131,11 +131,24 @@ class QueryCalls:
         """Ranks all vertices for a teleport distribution of its own, and keeps these ranks fresh.
         Reads have them by `view`. A view of this name goes on from the ranks that it has.
 
-        teleport  "uniform", {"set": NAME} or {"weights": {KEY: WEIGHT}}
+        teleport  "uniform", {"set": NAME}, or {"weights": {KEY: WEIGHT}}; or {"weights": TABLE}
+                  with the columns `seed` and `weight`, for many of them: sent as Arrow
 
         ViewOptions says what the others mean.
         """
         path = path_of("graphs", graph, "views", name)
+        if isinstance(teleport, Mapping) and not isinstance(
+            weights := teleport.get("weights", {}), Mapping
+        ):
+            return Call(
+                method="PUT",
+                path=path,
+                query=given(timeout=timeout, **options),
+                body=seeds_stream(weights),
+                headers={"Content-Type": ARROW_STREAM},
+                parse=decoder(ViewState),
+                repeatable=True,
+            )
         body = given(teleport=teleport, **options)
         return write("PUT", path, body, ViewState, given(timeout=timeout), repeatable=True)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 import polars as pl
+import pyarrow as pa
 import pytest
 
 from liverank import Client, PersonalizedQuery, ServerError
@@ -55,6 +56,9 @@ def test_sets_are_changed_with_batches_and_read(server: Server) -> None:
         receipt = client.insert("with-sets", [("b", "d")])
         assert receipt.views["trust"] is not None
         assert receipt.view_seconds.keys() == {"trust"}
+        many = pa.table({"seed": ["a", "nobody"], "weight": [2.0, 1.0]})
+        view = client.put_view("with-sets", "trust", {"weights": many}, unknown="ignore")
+        assert (view.weights, view.ignored, view.refresh) == (2, ["nobody"], "batch")
         client.remove_view("with-sets", "trust")
         client.drop_set("with-sets", "mine")
         with pytest.raises(ServerError) as refused:

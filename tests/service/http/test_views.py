@@ -60,6 +60,41 @@ def _assert_exact(
     return bound
 
 
+def _arrow(**columns: Any) -> bytes:
+    table, sink = pa.table(columns), pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())
+
+
+def _refused(answer: Any) -> tuple[int, str, str]:
+    document = answer.json()
+    return answer.status_code, document["type"].rsplit(":", 1)[-1], document["field"]
+
+
+def test_weights_may_be_sent_as_arrow(server: Server) -> None:
+    path, headers = server.new_graph(), {"Content-Type": "application/vnd.apache.arrow.stream"}
+    server.http.post(f"{path}/batches", json={"insert": EDGES}).raise_for_status()
+
+    def put(body: bytes, **options: Any) -> Any:
+        return server.http.put(f"{path}/views/a", content=body, headers=headers, params=options)
+
+    body = _arrow(seed=[*WEIGHTS, "nobody"], weight=[*WEIGHTS.values(), 1.0])
+    answer = put(body, target_error=1e-6, refresh="2.5", unknown="ignore")
+    assert answer.status_code == 201, answer.text
+    view = answer.json()
+    assert (view["weights"], view["ignored"], view["refresh"]) == (3, ["nobody"], 2.5)
+    assert view["target_error"] == 1e-6
+    assert _assert_exact(server, path, "a", EDGES, WEIGHTS) <= 1e-6
+    assert put(_arrow(seed=["v1", "v2"]), refresh="read").status_code == 200
+    assert _refused(put(body)) == (404, "unknown-vertex", "teleport.weights")
+    labelled = put(_arrow(seed=["v1", "v2"], query=[1, 2]))
+    assert _refused(labelled) == (422, "invalid-body", "query")
+    assert _refused(put(_arrow(seed=["v1"], weight=["x"]))) == (422, "invalid-body", "weight")
+    both = server.http.put(f"{path}/views/a?refresh=read", json={"teleport": "uniform"})
+    assert _refused(both) == (422, "invalid-value", "refresh")
+
+
 def test_a_view_follows_every_batch(server: Server) -> None:
     path = server.new_graph()
     server.http.post(f"{path}/batches", json={"insert": EDGES}).raise_for_status()

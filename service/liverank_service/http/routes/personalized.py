@@ -155,8 +155,7 @@ def _parsed(
 ) -> QueryRequest:
     """The queries in a body. Raises as parse_body, decode_seeds and check_keys."""
     settings: Settings = request.app.state.settings
-    content_type = request.headers.get("content-type", "").split(";")[0].strip().lower()
-    if content_type != ARROW_STREAM:
+    if not is_arrow(request):
         for name, value in given.items():
             raise InvalidField(name, None, value, "in JSON each query has its own")
         most = settings.max_query_keys
@@ -170,6 +169,12 @@ def _parsed(
         raise FormatError("query", None, message)
     queries = [KeyedQuery(seeds=each, **given) for each in seeds.values()]
     return QueryRequest(queries, timeout, list(seeds))
+
+
+def is_arrow(request: Request) -> bool:
+    """Whether the body is an Arrow stream; others are JSON."""
+    content_type = request.headers.get("content-type", "").split(";")[0].strip().lower()
+    return content_type == ARROW_STREAM
 
 
 def _places(query: WatchedQuery, view: View) -> int:

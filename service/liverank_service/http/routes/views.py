@@ -5,23 +5,30 @@ Their ranks are read as those of the graph are, with `view`.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
+from functools import partial
 from typing import Annotated, Any
 
 import orjson
 from fastapi import APIRouter, Path, Request, Response
 
+from liverank.options import ViewOptions
 from liverank_gpu import InvalidValue
 from liverank_service.catalog import Graph
-from liverank_service.http.body import MAX_VALUES, parsed_body, read_body
+from liverank_service.errors import FormatError, InvalidField
+from liverank_service.formats.media_types import ARROW_STREAM
+from liverank_service.formats.seeds import decode_seeds
+from liverank_service.http.body import MAX_VALUES, on_thread, parsed_body, read_body, release_body
 from liverank_service.http.conditional import response_by_content
 from liverank_service.http.dependencies import OpenGraph, PublishedView, Timeout, result_of
 from liverank_service.http.openapi import body_of, problems
 from liverank_service.http.responses import json_response
 from liverank_service.http.route import Route
-from liverank_service.http.routes.personalized import check_keys
+from liverank_service.http.routes.personalized import check_keys, is_arrow
 from liverank_service.http.schemas import ViewAnswer, ViewsAnswer
+from liverank_service.http.tables import query_of
 from liverank_service.problems import problem_of
-from liverank_service.queries.rank_views import RankView, ViewRequest
+from liverank_service.queries.rank_views import RankView, Teleport, ViewRequest
 from liverank_service.queries.scheduler import WatchRequest
 from liverank_service.queries.view import View
 
@@ -42,19 +49,32 @@ Name = Annotated[
         201: {"model": ViewAnswer, "description": "The name is new"},
         **problems(404, 409, 413, 422, 429, 504, 507),
     },
-    openapi_extra=body_of(ViewRequest),
+    openapi_extra=body_of(ViewRequest, others=(ARROW_STREAM,)),
 )
 async def put_view(
-    request: Request, graph: OpenGraph, view: Name, timeout: Timeout = 10.0
+    request: Request,
+    graph: OpenGraph,
+    view: Name,
+    given: Annotated[
+        dict[str, Any],
+        query_of(
+            ViewOptions,
+            dict,
+            {"teleport": None},
+            " (of a body in Arrow; in JSON it is a member of the body)",
+        ),
+    ],
+    timeout: Timeout = 10.0,
 ) -> Response:
     """Ranks all vertices for a teleport distribution, and keeps these ranks fresh. A view of this
-    name goes on from the ranks that it has, unless its damping changes.
+    name goes on from the ranks that it has, unless its damping changes. Weights may be sent as
+    Arrow, in the columns `seed` and `weight`.
     """
     if not 1 <= len(view) <= MAX_NAME:
         raise InvalidValue("view", view, f"1 to {MAX_NAME} characters")
     graph.pipeline.shards.check_call("views")
+    asked = await _parsed(request, graph, given)
     most = request.app.state.settings.max_query_keys
-    asked = await parsed_body(ViewRequest, await read_body(request), most=most + MAX_VALUES)
     check_keys(asked.listed_keys, most, "teleport.weights")
     pending = WatchRequest([asked], timeout, view)
     graph.pipeline.submit_query(pending)
@@ -64,6 +84,20 @@ async def put_view(
         raise found.error
     document = {"name": view, **_document(graph, found), **_version(published)}
     return json_response(document, status=201 if is_new else 200)
+
+
+async def _parsed(request: Request, graph: Graph, given: Mapping[str, Any]) -> ViewRequest:
+    settings, body = request.app.state.settings, await read_body(request)
+    if not is_arrow(request):
+        for name, value in given.items():
+            raise InvalidField(name, None, value, "in JSON it is a member of the body")
+        return await parsed_body(ViewRequest, body, most=settings.max_query_keys + MAX_VALUES)
+    limit = settings.max_body_bytes
+    seeds = await on_thread(len(body), partial(decode_seeds, body, graph.options.keys, limit))
+    release_body(request)
+    if list(seeds) != [0]:
+        raise FormatError("query", None, "expected no such column: a view has one distribution")
+    return ViewRequest(teleport=Teleport(weights=seeds[0]), **given)
 
 
 @router.get(
