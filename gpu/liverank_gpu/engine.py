@@ -326,13 +326,14 @@ class Engine:
     def _apply(self, batch: EdgeBatch) -> GraphUpdate:
         self._begin()
         self._improvable = False
-        reserve = self._reserve if self._views.has_reversed else self._iterate.reserve
+        iterate, backwards = self._iterate, self._views.reversed_context
+        reserve = iterate.reserve if backwards is None else self._reserve
         if not self._group.divided:
             self.check_memory(batch.operations, batch.vertices)
             # before programs copy the graph, which they do where there is room beside the batch
             reserve(max(self._graph.vertices, batch.vertices))
         self.programs.prepare(batch)
-        follows = self._iterate.follows
+        follows = iterate.follows
         update = self._graph.apply(batch, reserve=reserve, follows=follows)
         self._unfollowed = update
         self._touched.add(update)
@@ -355,7 +356,7 @@ class Engine:
                     raise
                 # the batch stands; the next solve computes the residual, in arrays that it has
                 self._iterate.invalidate()
-            if self._views.has_reversed:
+            if self._views.reversed_context is not None:
                 self._views.turn(update)
             self._queries.perturb(update)
             self._views.perturb(update)

@@ -246,7 +246,7 @@ class GlobalIterate(Iterate):
             self._recompute_slice()
 
     def recompute_slice_ahead(self) -> None:
-        """The same where that would be due soon, while nothing else is to be done."""
+        """The same, while nothing else is to be done, if half of these calls have been made."""
         if 2 * self._updates >= _RECOMPUTE_EVERY:
             self._recompute_slice()
 

@@ -238,16 +238,16 @@ class _ViewsOfGraph(Watched):
 class Views:
     """The views of one graph, by name: those that walk along its edges, and those against them.
 
-    has_reversed  whether there was one of these: `reserve` and `turn` have something to do
+    reversed_context  where those against them are solved, while there are any; None before the
+                      first: `reserve` and `turn` then have nothing to do
     """
 
     def __init__(self, context: QueryContext) -> None:
         self._context = context
         self._forward = _ViewsOfGraph(context)
         self._reversed: _ViewsOfGraph | None = None
-        self.has_reversed = False
         # known as long as it has a view, or the first solve of one
-        self._reversed_context: Callable[[], QueryContext | None] | None = None
+        self.reversed_context: Callable[[], QueryContext | None] | None = None
 
     def context(self, asked: ResolvedView) -> QueryContext:
         """Where the view is solved. Raises OutOfMemory."""
@@ -260,12 +260,12 @@ class Views:
             # the global ranks are no direction there
             vertices = GraphVertices(ReversedGraph(graph))
             context = QueryContext(before.pool, before.options, no_deflation, vertices)
-            self._reversed_context, self.has_reversed = ref(context), True
+            self.reversed_context = ref(context)
         return context
 
     def _backwards(self) -> QueryContext | None:
         """Where reversed views are solved, if there are any."""
-        return None if self._reversed_context is None else self._reversed_context()
+        return None if self.reversed_context is None else self.reversed_context()
 
     def _of(self, name: str) -> _ViewsOfGraph:
         """Those that have a view of this name, if any have."""

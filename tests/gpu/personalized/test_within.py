@@ -34,15 +34,9 @@ from liverank_gpu.personalized import batch
 from liverank_gpu.personalized.resolve import TARGETS
 from liverank_gpu.types import Form
 from tests.gpu.graphs import arc_weights_of, arcs_of, random_graph, some_weights
+from tests.gpu.personalized.test_views import KINDS as OF_VIEWS
 
-KINDS = {
-    "directed": Options(),
-    "self-loop": Options(dangling="self-loop"),
-    "undirected": Options(directed=False),
-    "weighted": Options(weighted=True),
-    "weighted undirected": Options(weighted=True, directed=False),
-    "decaying": Options(half_life=60.0),
-}
+KINDS = OF_VIEWS | {"weighted undirected": Options(weighted=True, directed=False)}
 
 
 def _engine(seed: int, options: Options, backend: Backend) -> Engine:

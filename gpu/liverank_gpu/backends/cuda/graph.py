@@ -128,12 +128,8 @@ def _direction(
 ) -> tuple[Any, ...]:
     """Direction of batch.cu; `count` keys."""
     lists, capacities, bins, end = csr
-    return (*lists, capacities, bins, end, count, keys, weights, *_place_of(plan))
-
-
-def _place_of(plan: BatchPlan) -> tuple[Any, ...]:
-    """Where the arrays of a plan are, as Direction of batch.cu says it."""
-    return (plan.counters, plan.scans, *plan.blocks, len(plan.row_work), plan.scans.shape[1])
+    place = (plan.counters, plan.scans, *plan.blocks, len(plan.row_work), plan.scans.shape[1])
+    return (*lists, capacities, bins, end, count, keys, weights, *place)
 
 
 def _packed_direction(csr: SlackCsr, planned: tuple[Any, ...]) -> tuple[Any, ...]:
