@@ -73,9 +73,8 @@ class Seeds:
             raise InvalidValue("weights", given.tolist(), "not all 0")
         # scaled by the largest first: neither huge nor tiny weights may leave float64
         given = given / given.max()
-        order = np.argsort(vertices)
-        distinct, summed = vertices[order], given[order]
-        if (distinct[1:] == distinct[:-1]).any():
+        distinct, summed = vertices, given
+        if not (vertices[1:] > vertices[:-1]).all():
             distinct, place_of = np.unique(vertices, return_inverse=True)
             summed = np.bincount(place_of, weights=given)
         kept = summed > 0.0
@@ -260,8 +259,14 @@ class PersonalizedIterate(Iterate):
         if self.rhs_scale <= 0.0:
             self.restart()
             return
-        vertices = np.union1d(before.vertices, seeds.vertices)
-        old, weights = self.rhs_scale * before.weights_at(vertices), seeds.weights_at(vertices)
+        if np.array_equal(before.vertices, seeds.vertices):
+            vertices, old, weights = seeds.vertices, before.weights, seeds.weights
+        else:
+            # both ascend: np.union1d would hash them
+            vertices = np.sort(np.concatenate([before.vertices, seeds.vertices]), kind="stable")
+            vertices = vertices[np.append(True, vertices[1:] > vertices[:-1])]
+            old, weights = before.weights_at(vertices), seeds.weights_at(vertices)
+        old = self.rhs_scale * old
         scale = _scale_that_stays(old, weights, self.rhs_scale)
         new = scale * weights
         largest = np.maximum(old, new)
@@ -440,8 +445,14 @@ def _scale_that_stays(old: Ranking, weights: Ranking, scale: float) -> float:
     old      float64[k], β·s; weights  float64[k], s'
     """
     given = weights > 0.0
-    quotients = old[given] / weights[given]
-    order = np.argsort(quotients)
-    reached = np.cumsum(weights[given][order])
-    median = float(quotients[order[np.searchsorted(reached, 0.5 * reached[-1])]])
+    quotients, shares = old[given] / weights[given], weights[given]
+    # where most weights are as before it is the quotient of most, and sorting them is not needed
+    median = float(np.partition(quotients, len(quotients) // 2)[len(quotients) // 2])
+    rounding = 8.0 * UNIT_ROUNDOFF * median
+    half = 0.5 * float(shares.sum())
+    below, above = quotients < median - rounding, quotients > median + rounding
+    if max(shares[below].sum(), shares[above].sum()) > half:
+        order = np.argsort(quotients)
+        reached = np.cumsum(shares[order])
+        median = float(quotients[order[np.searchsorted(reached, 0.5 * reached[-1])]])
     return median if 0.5 * scale <= median <= 2.0 * scale else scale
