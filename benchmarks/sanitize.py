@@ -27,7 +27,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, get_args
 from unittest.mock import patch
 
 import numpy as np
@@ -50,7 +50,7 @@ from liverank_gpu import (
     verify,
 )
 from liverank_gpu.backends import backend_named
-from liverank_gpu.generate import preferential_attachment, rmat, uniform
+from liverank_gpu.generate import preferential_attachment, published, rmat, uniform
 from liverank_gpu.operations.backend import Backend, PageRule
 from liverank_gpu.operations.residual import (
     LEVELS,
@@ -90,6 +90,12 @@ def generated(backend: Backend) -> list[list[int]]:
         preferential_attachment(n, d, probability=0.2, seed=1, backend=backend).links.ravel()
         for n, d in ((3000, 5), (300, 40))
     ]
+    # with one edge a vertex, the order in which threads run does not matter
+    for scheme in get_args(published.Scheme):
+        drawn = published.preferential_attachment(
+            9000, 1, probability=0.1, seed=1, scheme=scheme, backend=backend
+        )
+        attached.append(drawn.graph.links.ravel())
     columns = uniform(300, 4000, seed=1, backend=backend)
     return [backend.device.to_host(drawn).tolist() for drawn in (numbers, *attached, *columns)]
 
@@ -177,8 +183,8 @@ def rank(backend: Backend, options: Options) -> None:
     for method in METHODS:
         engine.personalized(vertices[[1, 7]], k=5, method=method, target="settled-top-k")
     engine.personalized(vertices[[1, 7]], k=5, damping=0.5, among=vertices[::3])
-    for published in PUBLISHED_METHODS:
-        engine.personalized(vertices[[3]], method=published, form="published", target_error=0.5)
+    for each in PUBLISHED_METHODS:
+        engine.personalized(vertices[[3]], method=each, form="published", target_error=0.5)
     seeds = generator.choice(vertices, TOGETHER)
     # of another damping, for which no direction of deflation is known
     for damping in (None, 0.5):

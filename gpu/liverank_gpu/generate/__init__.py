@@ -13,8 +13,12 @@ backend: random numbers are counter-based (liverank_gpu.operations.generate). `r
 return columns on the host; `preferential_attachment`, `uniform` and `chains` leave them where they
 were drawn, and `edge_list` copies them to the host. `update_stream` and `temporal_stream` give
 batches on the host.
+
+`published.preferential_attachment` draws from the model of `preferential_attachment` by the
+algorithm of a paper, whose graphs depend on which thread runs when.
 """
 
+from liverank_gpu.generate import published
 from liverank_gpu.generate.batches import INSERTED_SHARE, temporal_stream, update_stream
 from liverank_gpu.generate.graphs import (
     RMAT_PROBABILITIES,
@@ -35,6 +39,7 @@ __all__ = [
     "edge_list",
     "grid",
     "preferential_attachment",
+    "published",
     "rmat",
     "temporal_stream",
     "uniform",

@@ -303,6 +303,16 @@ class PreferentialAttachment:
             yield EdgeBatch(*self.columns(first, last), vertices=last)
 
 
+def check_attachment(vertices: Any, edges_per_vertex: Any, probability: Any) -> None:
+    """Raises InvalidValue unless there is such a graph."""
+    check_count("edges_per_vertex", edges_per_vertex)
+    check_count("vertices", vertices)
+    if vertices < edges_per_vertex:
+        least = f"at least edges_per_vertex, {edges_per_vertex}"
+        raise InvalidValue("vertices", vertices, least)
+    check_probability("probability", probability)
+
+
 def preferential_attachment(
     vertices: int,
     edges_per_vertex: int,
@@ -319,12 +329,7 @@ def preferential_attachment(
 
     Raises InvalidValue, OutOfMemory and BackendUnavailable.
     """
-    check_count("edges_per_vertex", edges_per_vertex)
-    check_count("vertices", vertices)
-    if vertices < edges_per_vertex:
-        least = f"at least edges_per_vertex, {edges_per_vertex}"
-        raise InvalidValue("vertices", vertices, least)
-    check_probability("probability", probability)
+    check_attachment(vertices, edges_per_vertex, probability)
     device = chosen(backend)
     links = device.generate.preferential_attachment(
         sequence_start(seed, ATTACHMENT_SEQUENCE),

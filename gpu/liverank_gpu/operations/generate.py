@@ -14,6 +14,7 @@ functions: native/generate.cpp, native/in_numpy.py and backends/cuda/kernels/com
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,8 +48,27 @@ def threshold(probability: float) -> np.uint64:
     return np.uint64(int(np.ceil(probability * 2.0**53)))
 
 
+class Threads(NamedTuple):
+    """Who executes a segment of the published copy model.
+
+    blocks   that run at the same time
+    threads  of a block
+    room     edges that may wait at a thread, at least 1; where memory is not limited, more may
+    """
+
+    blocks: int
+    threads: int
+    room: int
+
+
 class GenerateOperations(ABC):
     """Random numbers and the graphs that are large enough to be drawn on the device."""
+
+    @abstractmethod
+    def processors(self) -> tuple[int, int]:
+        """Blocks that run at the same time for certain, and threads of a block, at most, with which
+        the published copy model is executed unless others are asked for.
+        """
 
     @abstractmethod
     def random_numbers(self, start: np.uint64, skipped: int, count: int) -> Array:
@@ -64,6 +84,27 @@ class GenerateOperations(ABC):
         threshold  an edge is direct where the upper 53 bits of its number are below it
         1 ≤ d ≤ vertices < 2³¹
         Raises OutOfMemory.
+        """
+
+    @abstractmethod
+    def execute_copy_model(
+        self,
+        links: Array,
+        first: int,
+        last: int,
+        start: np.uint64,
+        threshold: np.uint64,
+        threads: Threads,
+    ) -> Array:
+        """Both phases of the published algorithm (liverank_gpu.generate.published) for vertices
+        first … last - 1. Vertex v is executed by thread (v - first) mod T, of T in all.
+
+        links  int32[vertices - d, d]; rows of these vertices and later ones are -1. Rows of these
+               are written
+
+        Returns 64-bit integers where the backend computes: how many edges waited, how many at one
+        thread, at most, and the most passes of a thread over its queue.
+        Raises InvalidValue for more blocks than run at the same time, and OutOfMemory.
         """
 
     @abstractmethod

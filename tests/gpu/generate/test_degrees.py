@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import pairwise
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -15,7 +16,8 @@ from numpy.typing import NDArray
 
 from benchmarks.attachment_models import barabasi_albert, copy_model
 from benchmarks.degrees import DegreeDistribution
-from liverank_gpu.generate import preferential_attachment
+from liverank_gpu.generate import preferential_attachment, published
+from liverank_gpu.operations.backend import Backend
 
 Draw = Callable[[int], NDArray[np.int32]]
 """seed → int32[n - d, d]."""
@@ -63,6 +65,27 @@ def test_degrees_are_those_of_the_sequential_copy_model(probability: float) -> N
         lambda seed: ours(probability, seed), lambda seed: copy_model(N, D, probability, 999 + seed)
     )
     assert found.max() < MOST_DEVIATIONS
+
+
+@pytest.mark.any_thread_order
+@pytest.mark.parametrize("scheme", get_args(published.Scheme))
+@pytest.mark.parametrize("probability", [0.05, 0.5])
+def test_degrees_of_the_published_algorithm_are_those_of_the_sequential_copy_model(
+    backend: Backend, probability: float, scheme: published.Scheme
+) -> None:
+    queued = []
+
+    def draw(seed: int) -> NDArray[np.int32]:
+        drawn = published.preferential_attachment(
+            N, D, probability=probability, seed=seed, scheme=scheme, threads=64, backend=backend
+        )
+        queued.append(int(drawn.rounds.queued.sum()))
+        return backend.device.to_host(drawn.graph.links)
+
+    found = deviations(draw, lambda seed: copy_model(N, D, probability, 999 + seed))
+    assert found.max() < MOST_DEVIATIONS
+    # order matters: edges wait while later ones of their vertex are drawn
+    assert np.median(queued) > 0.02 * N * D
 
 
 @pytest.mark.parametrize("other", [0.45, 0.55])

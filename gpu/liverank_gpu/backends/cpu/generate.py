@@ -7,7 +7,12 @@ import numpy as np
 from liverank_gpu.backends.cpu.device import CpuDevice
 from liverank_gpu.native import kernels
 from liverank_gpu.operations.device import Array
-from liverank_gpu.operations.generate import FEISTEL_ROUNDS, GenerateOperations, feistel_bits
+from liverank_gpu.operations.generate import (
+    FEISTEL_ROUNDS,
+    GenerateOperations,
+    Threads,
+    feistel_bits,
+)
 
 _LEAST_SEGMENT = 4096
 _SEGMENT_SHIFT = 7
@@ -40,6 +45,24 @@ class CpuGenerate(GenerateOperations):
             kernels.attach(first, first + size, links, d, start, threshold)
             first += size
         return links
+
+    def processors(self) -> tuple[int, int]:
+        return kernels.threads(), 1
+
+    def execute_copy_model(
+        self,
+        links: Array,
+        first: int,
+        last: int,
+        start: np.uint64,
+        threshold: np.uint64,
+        threads: Threads,
+    ) -> Array:
+        all_threads = threads.blocks * threads.threads
+        d = links.shape[1]
+        return np.array(
+            kernels.execute_copy_model(first, last, d, threshold, start, all_threads, links)
+        )
 
     def uniform(self, start: np.uint64, vertices: int, edges: int) -> tuple[Array, Array]:
         self._device.require("the generated graph", 8 * edges)

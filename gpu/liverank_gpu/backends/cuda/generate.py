@@ -6,8 +6,9 @@ import numpy as np
 
 from liverank_gpu.backends.cuda.kernels.loader import WARP
 from liverank_gpu.backends.cuda.launcher import Launcher, blocks_for
+from liverank_gpu.errors import InvalidValue
 from liverank_gpu.operations.device import Array
-from liverank_gpu.operations.generate import GenerateOperations, feistel_bits
+from liverank_gpu.operations.generate import GenerateOperations, Threads, feistel_bits
 
 _WAVES = 4
 """Blocks of a launch, at most, in units of those that the launcher counts as resident."""
@@ -25,6 +26,12 @@ warp would get less than 4 tickets. Copies wait for vertices that are being draw
 
 _EDGES_OF_A_WORD = 32
 """Edges of a vertex, at most, for which one word is enough as a filter; for more it has 8."""
+
+_COPY_THREADS = 512
+"""Threads of a block, at most, of the published copy model: θ of section 4.6.5."""
+
+_SHARED_BYTES = 48 << 10
+"""Shared memory of a block for its queues, at most."""
 
 
 class CudaGenerate(GenerateOperations):
@@ -67,6 +74,46 @@ class CudaGenerate(GenerateOperations):
                 threads=WARP,
             )
         return links.reshape(-1, d)
+
+    def processors(self) -> tuple[int, int]:
+        return self._device.multiprocessors, _COPY_THREADS
+
+    def execute_copy_model(
+        self,
+        links: Array,
+        first: int,
+        last: int,
+        start: np.uint64,
+        threshold: np.uint64,
+        threads: Threads,
+    ) -> Array:
+        multiprocessors = self._device.multiprocessors
+        if threads.blocks > multiprocessors:
+            requirement = f"at most the multiprocessors of the device, {multiprocessors}"
+            raise InvalidValue("blocks", threads.blocks, requirement)
+        counts = self._launch.xp.zeros(3, np.uint64)
+        queues, block_bytes = None, 8 * threads.threads * threads.room
+        if block_bytes > _SHARED_BYTES:
+            self._device.require("the waiting queues", threads.blocks * block_bytes)
+            count = threads.blocks * block_bytes // 8
+            queues = self._device.allocate("the waiting queues", count, np.uint64)
+        self._launch(
+            "cuppa",
+            "execute_copy_model",
+            threads.blocks,
+            first,
+            last,
+            links.shape[1],
+            threshold,
+            start,
+            threads.room,
+            queues,
+            links,
+            counts,
+            threads=threads.threads,
+            shared_bytes=0 if queues is not None else block_bytes,
+        )
+        return counts
 
     def uniform(self, start: np.uint64, vertices: int, edges: int) -> tuple[Array, Array]:
         self._device.require("the generated graph", 8 * edges)

@@ -18,7 +18,12 @@ from liverank_gpu.operations.analysis import (
 )
 from liverank_gpu.operations.csr import Csr, Table
 from liverank_gpu.operations.device import Array, DeviceOperations
-from liverank_gpu.operations.generate import FEISTEL_ROUNDS, GenerateOperations, feistel_bits
+from liverank_gpu.operations.generate import (
+    FEISTEL_ROUNDS,
+    GenerateOperations,
+    Threads,
+    feistel_bits,
+)
 
 
 def _triangles(lowest: RowWindow, middle: RowWindow) -> tuple[Array, Array, Array]:
@@ -173,7 +178,31 @@ class ReferenceGenerate(GenerateOperations):
         self._device.require("the generated graph", 4 * (vertices - d) * d)
         links = self._device.allocate("the generated graph", (vertices - d) * d, np.int32)
         links = links.reshape(-1, d)
-        for v in range(d, vertices):
+        self._attach(links, d, vertices, start, threshold)
+        return links
+
+    def processors(self) -> tuple[int, int]:
+        return 1, 1
+
+    def execute_copy_model(
+        self,
+        links: Array,
+        first: int,
+        last: int,
+        start: np.uint64,
+        threshold: np.uint64,
+        threads: Threads,
+    ) -> Array:
+        """Any number of threads take turns, a vertex each: so nothing waits."""
+        del threads
+        self._attach(links, first, last, start, threshold)
+        return np.zeros(3, np.int64)
+
+    def _attach(
+        self, links: Array, first: int, last: int, start: np.uint64, threshold: np.uint64
+    ) -> None:
+        d = links.shape[1]
+        for v in range(first, last):
             keys = self.random_numbers(start, v * d, d).tolist()
             row = list[int]()
             for key in keys:
@@ -191,7 +220,6 @@ class ReferenceGenerate(GenerateOperations):
                         candidate = other + (other >= candidate)
                 row.append(candidate)
             links[v - d] = row
-        return links
 
     def uniform(self, start: np.uint64, vertices: int, edges: int) -> tuple[Array, Array]:
         """A Feistel network over 2·bits bits, again and again until the number is that of a pair
