@@ -4,6 +4,7 @@ Times are those of a whole call of liverank_gpu.generate.preferential_attachment
 graph included; the graph stays where it was drawn. The sequential models run on one core. Figures
 3, 7 and 10 to 15 are measured; 8 and 9 are counted, since our kernel has no waiting queue: the
 edges that phase 1 of the paper's algorithm would queue if the vertices of a round begin together.
+benchmarks.cuppa measures the paper's algorithm.
 
     python -m benchmarks.preferential_attachment --backend cuda
 """
@@ -57,13 +58,13 @@ def milliseconds(backend: Backend, vertices: int, d: int, probability: float) ->
     while len(times) < REPEATS and times[0] < 1000.0:
         times.append(timed(backend.device, draw)[0])
     row = {"vertices": vertices, "edges_per_vertex": d, "probability": probability}
-    return row | _times(times)
+    return row | shown(times)
 
 
-def _times(milliseconds: list[float]) -> Row:
+def shown(milliseconds: list[float]) -> Row:
     """Their median and the largest, to four digits."""
-    shown = {"median_ms": median(milliseconds), "largest_ms": max(milliseconds)}
-    return {name: float(f"{value:.4g}") for name, value in shown.items()}
+    times = {"median_ms": median(milliseconds), "largest_ms": max(milliseconds)}
+    return {name: float(f"{value:.4g}") for name, value in times.items()}
 
 
 def distribution(model: str, probability: float, links: Any, xp: Any) -> Row:
@@ -123,7 +124,7 @@ def models(
                 "vertices": n,
                 "edges_per_vertex": d,
             }
-            | _times([taken])
+            | shown([taken])
         )
         distributions.append(distribution(model, 0.5, links, np))
     times.append(milliseconds(cpu, n, d, 0.5) | {"model": "liverank, cpu"})
@@ -168,7 +169,7 @@ def threads_per_block(backend: Backend, vertices: int) -> list[Row]:
         draw = partial(draw_in_blocks, backend, threads, vertices, links)
         draw()
         times = [timed(backend.device, draw)[0] for _ in range(REPEATS)]
-        rows.append({"threads": threads} | _times(times))
+        rows.append({"threads": threads} | shown(times))
     return rows
 
 

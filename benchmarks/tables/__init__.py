@@ -31,6 +31,7 @@ TABLES: dict[str, Callable[[Record], str]] = {
     "compare-service": service.compare,
     "connections": figures_and_values,
     "crash": service.crash,
+    "cuppa": papers.cuppa,
     "device-memory": shards.device_memory,
     "durability": figures_and_values,
     "feed": figures_and_values,

@@ -29,6 +29,39 @@ def preferential_attachment(document: Record) -> str:
     return "\n\n".join(parts)
 
 
+def cuppa(document: Record) -> str:
+    """The published variants beside ours, what they count, and cuPPA-Dynamic by everything that the
+    record has it by.
+    """
+    figures = document["figures"]
+    lines = heading(
+        "| figures 3 and 10: model | ms (median) | (largest) | exponent, degrees ≥ 4 | rounds"
+        " | edges that waited | longest queue of a thread | passes, at most |"
+    )
+    for row in figures["models"]:
+        counts = [f"{row[name]:,}" if name in row else "" for name in _COUNTS]
+        lines.append(
+            f"| {row['model']} | {_milliseconds(row)} | {row['largest_ms']:,.4g}"
+            f" | {row['exponent']:.3f} | {' | '.join(counts)} |"
+        )
+    first = figures["models"][0]
+    edges = first["vertices"] * first["edges_per_vertex"]
+    parts = [f"{edges:,} edges, d = {first['edges_per_vertex']}, p = 1/2.", "\n".join(lines)]
+    dynamic = "cuPPA-Dynamic, ms (median)"
+    for name, title, down, across in (
+        ("vertices by probability", "figure 11, d = 4", "vertices", "probability"),
+        ("edges of a vertex", "figure 13", "probability", "edges_per_vertex"),
+        ("probability", "figure 14", "probability", "edges_per_vertex"),
+    ):
+        parts.append(_crossed(f"{title}, {dynamic}", figures[name], down, across))
+    if "threads of a block" in figures:
+        parts += [_threads(figures["threads of a block"]), *_queues(figures)]
+    return "\n\n".join(parts)
+
+
+_COUNTS = ("rounds", "queued", "largest_queue", "passes")
+
+
 def _queues(figures: Row) -> tuple[str, str]:
     title, largest = "figure 8, largest queue of 1,280 vertices", figures["largest queue"]
     table = _crossed(title, largest, "edges_per_vertex", "probability", "largest_queue")

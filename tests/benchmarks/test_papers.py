@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks import kim, paper_plots, sahu, sahu_programs, tables, wang
+from benchmarks import cuppa, kim, paper_plots, sahu, sahu_programs, tables, wang
 from benchmarks import preferential_attachment as attachment
 from liverank_gpu import METHODS, PUBLISHED_METHODS, EdgeBatch
 from liverank_gpu.backends import backend_named
@@ -124,6 +124,40 @@ def test_the_measurements_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("sys.argv", [program, "--quick", "--results", folder])
     attachment.main()
     assert (tmp_path / "preferential-attachment-cpu.json").exists()
+
+
+def test_the_published_algorithm_is_measured_beside_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LIVERANK_COMMIT", "test")
+    monkeypatch.setattr(cuppa, "REPEATS", 1)
+    arguments = ["--quick", "--results", str(tmp_path)]
+    monkeypatch.setattr("sys.argv", [str(Path(cuppa.__file__)), *arguments])
+    cuppa.main()
+    document = json.loads((tmp_path / "cuppa-cpu.json").read_text())
+    rows = document["figures"]["models"]
+    assert [row["model"] for row in rows] == ["liverank", *cuppa.PUBLISHED]
+    assert rows[1]["rounds"] == 1
+    assert rows[2]["rounds"] > rows[3]["rounds"] > 1
+    assert max(row["exponent"] for row in rows) - min(row["exponent"] for row in rows) < 0.02
+    assert tables.TABLES["cuppa"](document).count("\n| ") > 20
+
+
+def test_queues_are_measured_where_threads_run_at_the_same_time(emulated: Backend) -> None:
+    largest = {
+        (row["edges_per_vertex"], row["probability"]): row["largest_queue"]
+        for row in cuppa.largest_queues(emulated, 8)
+    }
+    # on the emulated device the last thread runs first: its vertex waits for those before it
+    assert {d for d, _ in largest} == {1, 2, 4, 8}
+    assert all(largest[d, 1.0] == 0 for d in (1, 2, 4, 8))
+    assert all(0 < largest[d, 0.0] <= d for d in (4, 8))
+    by_round = cuppa.queues_by_round(emulated, 16)
+    assert [row["round"] for row in by_round] == [*range(1, 101)]
+    assert by_round[0]["largest_queue"] > by_round[-1]["largest_queue"]
+    rows = cuppa.sweep(emulated, [(2000, 4)], [0.5], threads=64)
+    assert rows[0]["rounds"] > 1
+    assert rows[0]["queued"] > 0
 
 
 def test_ten_of_our_sweeps_are_timed_on_the_same_graph(emulated: Backend) -> None:
