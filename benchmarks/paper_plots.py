@@ -7,7 +7,7 @@ from benchmarks.svg import Panel, Points, panels
 from benchmarks.tables.common import Record, Row
 
 PAPER_MS = 1480.0
-"""Alam and Perumalla, section 4.6.1: a billion edges on a GeForce GTX 1080."""
+"""Alam and Perumalla, section 4.6.1: a billion edges by their algorithm on a GeForce GTX 1080."""
 
 ZERO = 1e-6
 """Where p = 0 is drawn on a logarithmic axis."""
@@ -48,7 +48,7 @@ def attachment_degrees(document: Record) -> str:
 def attachment_times(document: Record) -> str:
     """Figures 11 to 15, as far as they are in the record."""
     figures = document["figures"]
-    paper = {"paper, p = 0.5": [(1e9, PAPER_MS)]} if document["backend"] == "cuda" else {}
+    paper = {"cuPPA, GTX 1080, p = 0.5": [(1e9, PAPER_MS)]} if document["backend"] == "cuda" else {}
     rows = [
         row | {"edges": row["vertices"] * row["edges_per_vertex"]}
         for row in figures["vertices by probability"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from benchmarks.harness import load, place
+from benchmarks.harness import load, place, recorded
 from benchmarks.overload import WRITERS
 from benchmarks.tables.common import Record, Row, heading
 
@@ -415,6 +415,109 @@ def memory() -> str:
     return _below("graph-cuda", "graph-cpu", "weights-cuda", "window-cpu", "keys-cpu", lines=lines)
 
 
+def cuppa() -> str:
+    """What the text of the cuPPA paper says of its figures, and ours, of a GPU if there are any."""
+    document = load("cuppa", "cuda" if recorded("cuppa", "cuda") else "cpu")
+    figures, suite = document["figures"], f"cuppa-{document['backend']}"
+    lines = heading(f"| figure | theirs, GeForce GTX 1080 | ours, {place(document)} |")
+    lines += [
+        f"| {figure} | {theirs} | {ours(figures) if name in figures else 'on a GPU only'} |"
+        for figure, theirs, name, ours in _CUPPA
+    ]
+    return _below(suite, lines=lines, places=False)
+
+
+def _drawn_by(model: str) -> Callable[[Row], str]:
+    def text(figures: Row) -> str:
+        row = _only(row for row in figures["models"] if row["model"] == model)
+        rounds = f", rounds: {row['rounds']:,}" if "rounds" in row else ""
+        edges = row["vertices"] * row["edges_per_vertex"]
+        return f"{row['median_ms']:,.1f} ms for {edges:,} edges{rounds}"
+
+    return text
+
+
+def _exponent(figures: Row) -> str:
+    return f"{figures['models'][-1]['exponent']:.2f}"
+
+
+def _growth(name: str, by: str, factor: int) -> Callable[[Row], str]:
+    def text(figures: Row) -> str:
+        rows = {row[by]: row["median_ms"] for row in figures[name] if row["probability"] == 0.5}
+        most = max(rows)
+        return f"{rows[most] / rows[most // factor]:.1f} times the time"
+
+    return text
+
+
+def _by_probability(figures: Row) -> str:
+    times = {row["probability"]: row["median_ms"] for row in figures["probability"]}
+    return ", ".join(f"{times[p] / times[0.5]:.2g}" for p in (0.0, 1e-5, 1.0))
+
+
+def _by_edges(figures: Row) -> str:
+    rows = {
+        row["edges_per_vertex"]: row for row in figures["largest queue"] if not row["probability"]
+    }
+    return ", ".join(f"{rows[d]['largest_queue']:,}" for d in (64, 4096))
+
+
+def _by_round(figures: Row) -> str:
+    rows = {row["round"]: row["largest_queue"] for row in figures["queue by round"]}
+    return ", ".join(f"{rows[place]:,}" for place in (1, 10, 100))
+
+
+def _fastest_block(figures: Row) -> str:
+    row = min(figures["threads of a block"], key=lambda row: row["median_ms"])
+    return f"{row['threads']:,}"
+
+
+_CUPPA: tuple[tuple[str, str, str, Callable[[Row], str]], ...] = (
+    (
+        "10: cuPPA-Dynamic, d = 4, p = 1/2",
+        "1.48 s for 1,000,000,000 edges",
+        "models",
+        _drawn_by("SRRP, dynamic"),
+    ),
+    ("10: SRRP with fixed segments", "not in the text", "models", _drawn_by("SRRP, fixed")),
+    ("10: RRP", "not in the text", "models", _drawn_by("RRP")),
+    ("10: our own generator", "another algorithm", "models", _drawn_by("liverank")),
+    ("3: exponent (ours: degrees ≥ 4)", "2.7", "models", _exponent),
+    (
+        "8: largest queue of 1,280 vertices, p = 0, d = 64 and 4,096",
+        "d up to 64, then less",
+        "largest queue",
+        _by_edges,
+    ),
+    (
+        "9: largest queue in rounds 1, 10 and 100",
+        '"decreases dramatically"',
+        "queue by round",
+        _by_round,
+    ),
+    (
+        "11: 8 times the vertices, p = 1/2",
+        "linear",
+        "vertices by probability",
+        _growth("vertices by probability", "vertices", 8),
+    ),
+    (
+        "13: 128 times the edges of a vertex, p = 1/2",
+        '"almost linearly"',
+        "edges of a vertex",
+        _growth("edges of a vertex", "edges_per_vertex", 128),
+    ),
+    (
+        "14: time over that of p = 1/2, for p = 0, 1e-5 and 1",
+        "largest at 0, much less at 1e-5",
+        "probability",
+        _by_probability,
+    ),
+    ("15: fastest threads of a block", "512", "threads of a block", _fastest_block),
+)
+"""By figure: what the text says, the figures of ours, and how they are shown."""
+
+
 def devices() -> str:
     """R-MAT graphs on one GPU and on several, the newest record of each size."""
     records = [load("shards", "cuda"), load("shards-26", "cuda")]
@@ -450,6 +553,7 @@ def _below(*records: str, lines: list[str], places: bool = True) -> str:
 SUMMARIES: dict[str, Callable[[], str]] = {
     "overview": overview,
     "batches": batches,
+    "cuppa": cuppa,
     "devices": devices,
     "loads": loads,
     "memory": memory,

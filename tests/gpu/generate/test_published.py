@@ -203,8 +203,8 @@ def test_dynamic_segments_double_while_queues_are_less_than_half_full(backend: B
         left -= expected[-1]
         grown *= 2 if 2 * each < capacity // threads else 1
     assert sizes == expected
-    assert sizes[:2] == [200, 400]
-    assert len(sizes) < 15
+    assert sizes[0] == 200
+    assert max(sizes) > 400
 
 
 @pytest.mark.parametrize("order", ["forward", "shuffled"])
