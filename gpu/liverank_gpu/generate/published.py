@@ -12,7 +12,7 @@ copy of an edge F_l(u) that is not known yet waits in the thread's queue. In pha
 its queue until all edges are known. Then the next segment begins. The scheme says what they are:
 
 - ``rrp``, round-robin partitioning (section 3.2): all vertices are one segment. Queues have room
-  for all edges, in the memory of the device.
+  for all edges: in the memory of the device, unless 48 KiB a block of shared memory are enough.
 - ``srrp``, segmented (section 3.3): a block has τ = min(C/d, θ) threads, and each of them C/(dτ)
   vertices of a segment, for all of whose edges its queue has room in shared memory. With ``fixed``
   segments C stays the capacity. With ``dynamic`` ones, which is cuPPA-Dynamic, C is multiplied by
