@@ -73,6 +73,7 @@ TABLES: dict[str, Callable[[Record], str]] = {
     "temporal": engine.temporal,
     "trusses": papers.trusses,
     "vertex-keys": service.vertex_keys,
+    "views": engine.views,
     "wang": wang.wang,
     "weights": figures_and_values,
     "window": figures_and_values,

@@ -19,6 +19,30 @@ def small_batches(document: Record) -> str:
     return "\n".join(lines)
 
 
+def views(document: Record) -> str:
+    """Milliseconds with and without views, and their ratios."""
+    lines = heading(
+        "| R-MAT, views, seeds of each | batch of 1,000 | with views | ratio"
+        " | change of 1,000 weights | view from nothing | ratio"
+        " | export | of a view | bytes a vertex of a view |"
+    )
+    for row in document["figures"]:
+        cells = (
+            f"{row['scale']}, {row['views']}, {row['seeds of a view']:,}",
+            f"{row['batch ms']:.1f} ms",
+            f"{row['batch with views ms']:.1f} ms",
+            f"{row['batch with views over without']:.1f}",
+            f"{row['change of weights ms']:.1f} ms",
+            f"{row['view from nothing ms']:.1f} ms",
+            f"{row['change over from nothing']:.2f}",
+            f"{row['export ms']:.0f} ms",
+            f"{row['export of a view ms']:.0f} ms",
+            f"{row['bytes a vertex of a view']:g}",
+        )
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def temporal(document: Record) -> str:
     """Time and error of every strategy, a table for each policy; and where `auto` is beaten."""
     figures = document["figures"]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from math import exp, fsum, log
 
 from benchmarks.harness import load, place, recorded
 from benchmarks.overload import WRITERS
 from benchmarks.tables.common import Record, Row, heading
+from benchmarks.tables.sahu import PAPER_SPEEDUPS
 
 Line = tuple[str, str, str]
 """What, where, and how much."""
@@ -550,11 +552,82 @@ def _below(*records: str, lines: list[str], places: bool = True) -> str:
     return "\n".join([f"From {', '.join(named)}.", "", *lines])
 
 
+def dfp() -> str:
+    """The published form of DF-P beside that of Static and of ND, by record, policy and size of
+    batch: geometric means over the graphs.
+    """
+    lines = heading(
+        "| figures, policy, batch | graphs | DF-P: times as fast as Static | in the paper"
+        " | its error over Static's | ND: times as fast as Static |"
+    )
+    for document in (load("sahu", "cuda"), load("sahu-random", "cuda")):
+        rows = [row for row in document["figures"] if row["figures"] in PAPER_SPEEDUPS]
+        for key in dict.fromkeys(
+            (row["figures"], row["dangling"], row["fraction"]) for row in rows
+        ):
+            figures, dangling, fraction = key
+            own: dict[str, dict[str, Row]] = {}
+            for row in rows:
+                if (row["figures"], row["dangling"], row["fraction"]) == key:
+                    own.setdefault(row["graph"], {})[row["contender"]] = row
+            told = PAPER_SPEEDUPS[figures].get(fraction)
+            cells = (
+                f"{figures}, `{dangling}`, {fraction:g}",
+                f"{len(own)}",
+                f"{_mean_ratio(own, 'static', 'dynamic-frontier-prune', 'median_ms'):.2f}",
+                "" if told is None else f"{told:.1f}",
+                f"{_mean_ratio(own, 'dynamic-frontier-prune', 'static', 'mean_error'):.1f}",
+                f"{_mean_ratio(own, 'static', 'naive-dynamic', 'median_ms'):.2f}",
+            )
+            lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _mean_ratio(graphs: dict[str, dict[str, Row]], over: str, under: str, what: str) -> float:
+    """Geometric mean of quotients of two strategies in the published form."""
+    each = [
+        own[f"{over}, published"][what] / own[f"{under}, published"][what]
+        for own in graphs.values()
+    ]
+    return exp(fsum(map(log, each)) / len(each))
+
+
+def wang_beside_ours() -> str:
+    """The default of both forms, to the same error bound."""
+    document = load("wang", "cuda")
+    rows = document["figures"]["times"]
+    lines = heading(
+        "| graph | their `hybrid` | with its certificate | our default | times as fast"
+        " | as with it |"
+    )
+    alone, proven = [], []
+    for graph in dict.fromkeys(row["graph"] for row in rows):
+        theirs, ours = (
+            _only(
+                row
+                for row in rows
+                if (row["graph"], row["form"], row["method"]) == (graph, form, "hybrid")
+            )
+            for form in ("published", "accelerated")
+        )
+        solve, whole = theirs["median_ms"], theirs["median_ms"] + theirs["certify_ms"]
+        alone.append(solve / ours["median_ms"])
+        proven.append(whole / ours["median_ms"])
+        lines.append(
+            f"| {graph} | {solve:.1f} ms | {whole:.1f} ms | {ours['median_ms']:.1f} ms"
+            f" | {alone[-1]:.2f} | {proven[-1]:.2f} |"
+        )
+    means = (exp(fsum(map(log, each)) / len(each)) for each in (alone, proven))
+    lines.append(f"| geometric mean | | | | {' | '.join(f'{mean:.2f}' for mean in means)} |")
+    return "\n".join([f"On {place(document)}.", "", *lines])
+
+
 SUMMARIES: dict[str, Callable[[], str]] = {
     "overview": overview,
     "batches": batches,
     "cuppa": cuppa,
     "devices": devices,
+    "dfp": dfp,
     "loads": loads,
     "memory": memory,
     "networks": networks,
@@ -562,5 +635,6 @@ SUMMARIES: dict[str, Callable[[], str]] = {
     "programs": programs,
     "queries": queries,
     "server": server,
+    "wang-beside-ours": wang_beside_ours,
 }
 """The tables that have a name of their own: records have SUITE-BACKEND."""

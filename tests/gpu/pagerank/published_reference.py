@@ -2,8 +2,8 @@
 
 Written from the paper, not from the engine; two lines differ from it, as its errata: δN[v] is set
 to 1 in line 29 of algorithm 3, and ranks keep the values of the newest iteration where a vertex is
-pruned. The paper has no dangling vertices: under ``uniform`` their rank joins C0, in each iteration
-where all vertices are recomputed, and else as it was.
+pruned, but for a reference `as_printed`. The paper has no dangling vertices: under ``uniform``
+their rank joins C0, in each iteration where all vertices are recomputed, and else as it was.
 """
 
 from __future__ import annotations
@@ -17,10 +17,13 @@ from liverank_gpu import Options
 class PublishedReference:
     """R of one graph through batches.
 
-    edges  the set of edges, with the loops of ``self-loop``
+    edges       the set of edges, with the loops of ``self-loop``
+    as_printed  whether ranks are in two vectors that are swapped after each iteration, so that a
+                vertex which is not affected any more has one of its last two ranks in turns
     """
 
-    def __init__(self, options: Options, vertices: int) -> None:
+    def __init__(self, options: Options, vertices: int, *, as_printed: bool = False) -> None:
+        self.as_printed = as_printed
         self.options = options
         self.vertices = vertices
         self.edges: set[tuple[int, int]] = set()
@@ -65,6 +68,7 @@ class PublishedReference:
         self.deletions, self.insertions = [], []
         mass = self.ranks.sum()
         ever = affected.copy()
+        swapped = self.ranks
         for iteration in range(1, options.max_iterations + 1):
             before = self.ranks
             if full and options.dangling == "uniform":
@@ -77,7 +81,8 @@ class PublishedReference:
                 own = np.where(loop, sent, 0.0)
                 scale = 1.0 - options.damping * loop / np.maximum(degree, 1)
                 after = (self.teleport + options.damping * (incoming - own)) / scale
-            after = np.where(affected, after, before)
+            after = np.where(affected, after, swapped if self.as_printed else before)
+            swapped = before
             change = np.abs(after - before)
             relative = change / np.maximum(after, before)
             expanding = affected & (relative > options.frontier_tolerance)

@@ -117,6 +117,28 @@ def test_each_iteration_is_that_of_the_pseudocode(
         _assert_equal(engine, reference, strategy)
 
 
+def test_dfp_as_printed_does_not_converge_where_a_rank_is_above_the_quotient_of_tolerances(
+    backend: Backend,
+) -> None:
+    options = Options(dangling="self-loop", form="published")
+    engine, reference, generator = _started(options, backend, seed=1)
+    printed = PublishedReference(options, reference.vertices, as_printed=True)
+    printed.apply(sorted(reference.edges), [])
+    for each in (reference, printed):
+        each.update("static")
+    assert printed.ranks.max() > options.tolerance / options.prune_tolerance
+    engine.update("static")
+    insert, delete = _batch(generator, reference, "both")
+    for graph in (reference, printed):
+        graph.apply(insert, delete)
+    engine.apply(EdgeBatch.of(insert, delete))
+    # what is pruned has changed by at most τ_p of its rank, which is more than τ
+    iterations, converged, _ = printed.update("dynamic-frontier-prune")
+    assert (iterations, converged) == (options.max_iterations, False)
+    _assert_equal(engine, reference, "dynamic-frontier-prune")
+    assert engine.update("dynamic-frontier-prune").converged
+
+
 @pytest.mark.parametrize("dangling", POLICIES)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_published_static_of_every_family_is_certified(
