@@ -13,7 +13,7 @@ from msgspec.structs import force_setattr
 import liverank.options
 from liverank.choices import Clock, KeyKind
 from liverank_gpu import Form, InvalidValue, Options, SettledTarget, Solve
-from liverank_service.formats.times import MAX_AHEAD, TimeRule
+from liverank_service.formats.values import MAX_AHEAD, TimeRule
 from liverank_service.pipeline.window import WindowOptions
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")

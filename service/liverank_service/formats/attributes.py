@@ -11,8 +11,7 @@ import pyarrow.compute as pc
 
 from liverank_service.errors import FormatError
 from liverank_service.formats.columns import EdgeColumns
-from liverank_service.formats.times import NEEDS_TIME, UNTIMED, TimeRule, too_far
-from liverank_service.formats.weights import UNWEIGHTED
+from liverank_service.formats.values import NEEDS_TIME, UNTIMED, UNWEIGHTED, TimeRule, too_far
 
 _REFUSALS = {"weight": UNWEIGHTED, "time": UNTIMED}
 _OF_DELETIONS = {

@@ -18,9 +18,17 @@ from liverank_service.formats.arrow_readers import read_table
 from liverank_service.formats.attributes import Attributes
 from liverank_service.formats.columns import EdgeColumns
 from liverank_service.formats.tables import batch_of, check_names
-from liverank_service.formats.times import EXPECTED_TEXTS, EXPECTED_TIME, parsed_times
-from liverank_service.formats.values import ENDS, EXPECTED_KEY, decode_text, described, is_key
-from liverank_service.formats.weights import EXPECTED_WEIGHT
+from liverank_service.formats.values import (
+    ENDS,
+    EXPECTED_KEY,
+    EXPECTED_TEXTS,
+    EXPECTED_TIME,
+    EXPECTED_WEIGHT,
+    decode_text,
+    described,
+    is_key,
+    parsed_times,
+)
 from liverank_service.vertex_keys import ARROW_TYPES, KeyKind
 
 _LONGEST_HEADER = 4096

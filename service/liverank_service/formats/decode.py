@@ -45,7 +45,7 @@ from liverank_service.formats.json_body import decode_json
 from liverank_service.formats.media_types import ARROW_STREAM, CSV, JSON, NDJSON, PARQUET
 from liverank_service.formats.ndjson import decode_ndjson
 from liverank_service.formats.parquet import decode_parquet
-from liverank_service.formats.times import TimeRule
+from liverank_service.formats.values import TimeRule
 from liverank_service.vertex_keys import KeyKind
 
 PARSING_PRICES = {JSON: 16, NDJSON: 6, CSV: 10, ARROW_STREAM: 3, PARQUET: 4}

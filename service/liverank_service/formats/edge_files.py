@@ -54,7 +54,7 @@ from liverank_service.formats.edge_list import (
     unread_columns,
 )
 from liverank_service.formats.edge_text import read_matrix_market, read_text, without_mark
-from liverank_service.formats.weights import EXPECTED_WEIGHT, is_weight
+from liverank_service.formats.values import EXPECTED_WEIGHT, is_weight
 
 _CODECS = {
     b"\x1f\x8b": "gzip",

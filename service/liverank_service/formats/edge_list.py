@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from liverank_service.formats.arrow_limits import holds_strings
-from liverank_service.formats.times import parsed_times, unix_seconds
+from liverank_service.formats.values import parsed_times, unix_seconds
 
 SOURCE_NAMES = ("source", "src", "from", "srcid", "fromnodeid", "source_id", "from_id")
 TARGET_NAMES = ("target", "dst", "to", "dstid", "tonodeid", "target_id", "to_id", "destination")

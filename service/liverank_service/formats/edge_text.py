@@ -30,8 +30,7 @@ from liverank_service.formats.edge_list import (
     numbers_of,
     unread_columns,
 )
-from liverank_service.formats.times import EXPECTED_TEXTS, parsed_times
-from liverank_service.formats.weights import EXPECTED_WEIGHT, is_weight
+from liverank_service.formats.values import EXPECTED_TEXTS, EXPECTED_WEIGHT, is_weight, parsed_times
 
 _EARLIEST_UNIX_TIME = 1e8
 # Blank lines and comments before the first row.

@@ -19,7 +19,6 @@ from liverank_service.formats.columns import EdgeColumns
 from liverank_service.formats.duplicate_members import duplicate_member, may_have_more_members
 from liverank_service.formats.sets import decode_sets
 from liverank_service.formats.tables import combined, first_invalid, json_table
-from liverank_service.formats.times import times_of
 from liverank_service.formats.values import (
     EMPTY,
     ENDS,
@@ -33,8 +32,9 @@ from liverank_service.formats.values import (
     parse_json,
     refuse_others,
     spread,
+    times_of,
+    weights_of,
 )
-from liverank_service.formats.weights import weights_of
 from liverank_service.vertex_keys import ARROW_TYPES, KeyKind
 
 _AS_FIRST = ", as in the first edge"

@@ -15,13 +15,14 @@ from liverank_service.formats.attributes import Attributes
 from liverank_service.formats.columns import EdgeColumns
 from liverank_service.formats.json_body import Edges, joined, replacements
 from liverank_service.formats.tables import batch_of, json_table
-from liverank_service.formats.times import EXPECTED_TIME
 from liverank_service.formats.values import (
     COLUMNS,
     ENDS,
     EXPECTED_KEY,
     EXPECTED_NOTHING,
     EXPECTED_OPERATION,
+    EXPECTED_TIME,
+    EXPECTED_WEIGHT,
     OPERATIONS,
     described,
     is_key,
@@ -29,7 +30,6 @@ from liverank_service.formats.values import (
     parse_json,
     refuse_others,
 )
-from liverank_service.formats.weights import EXPECTED_WEIGHT
 from liverank_service.vertex_keys import ARROW_TYPES, KeyKind
 
 _EXPECTED = {"weight": EXPECTED_WEIGHT, "time": EXPECTED_TIME}

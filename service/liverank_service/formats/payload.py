@@ -31,9 +31,16 @@ from liverank_service.formats.columns import EDGE_COLUMNS, KEY_COLUMNS, EdgeColu
 from liverank_service.formats.sets import set_documents, stored_sets
 from liverank_service.formats.source_ranges import stored_range
 from liverank_service.formats.tables import combined
-from liverank_service.formats.times import time_column, times_of
-from liverank_service.formats.values import key_column, listed, parse_json, spread
-from liverank_service.formats.weights import weight_column, weights_of
+from liverank_service.formats.values import (
+    key_column,
+    listed,
+    parse_json,
+    spread,
+    time_column,
+    times_of,
+    weight_column,
+    weights_of,
+)
 from liverank_service.vertex_keys import ARROW_TYPES, KeyKind
 
 _OF_DELETIONS = ("delete_weights", "delete_times")

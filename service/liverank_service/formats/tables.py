@@ -16,21 +16,22 @@ from liverank_service.formats.arrow_limits import holds_strings
 from liverank_service.formats.arrow_readers import read_table
 from liverank_service.formats.attributes import Attributes
 from liverank_service.formats.columns import EdgeColumns
-from liverank_service.formats.times import EXPECTED_TIME, time_column
 from liverank_service.formats.values import (
     COLUMNS,
     ENDS,
     EXPECTED_KEY,
     EXPECTED_NOTHING,
     EXPECTED_OPERATION,
+    EXPECTED_TIME,
     OPERATIONS,
     at_rows,
     described,
     listed,
     refuse_others,
     spread,
+    time_column,
+    weight_column,
 )
-from liverank_service.formats.weights import weight_column
 from liverank_service.vertex_keys import ARROW_TYPES, KeyKind
 
 _MAX_BLOCK = 2**31 - 1

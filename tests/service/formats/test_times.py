@@ -18,7 +18,7 @@ from liverank_service.formats.columns import EdgeColumns
 from liverank_service.formats.decode import decode_batch
 from liverank_service.formats.media_types import PARQUET
 from liverank_service.formats.payload import decode_payload, encode_batch
-from liverank_service.formats.times import TimeRule
+from liverank_service.formats.values import TimeRule
 from tests.service.formats.test_decode import ARROW, NDJSON, arrow_stream, lists
 
 JSON = "application/json"
