@@ -1,16 +1,62 @@
-"""A batch as columns of keys, the result of decoding any format."""
+"""A batch as columns of keys, the result of decoding any format, and what it has beside edges:
+changes of vertex sets and the range of an external source.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, NamedTuple, get_args
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from liverank_gpu import OnConflict
-from liverank_service.formats.source_ranges import SourceRange
+from liverank_service.errors import FormatError
+from liverank_service.formats.values import (
+    NEEDS_TIME,
+    UNTIMED,
+    UNWEIGHTED,
+    TimeRule,
+    described,
+    key_column,
+    listed,
+    too_far,
+)
+from liverank_service.vertex_keys import KeyKind
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRange:
+    """The messages of a partition of a source after one position, up to another.
+
+    Positions are texts of the source, without an order: a batch continues the one that ended where
+    it begins.
+
+    begin  None: the batch is the first of this partition
+    """
+
+    source: str
+    partition: str
+    begin: str | None
+    end: str
+
+    def document(self) -> list[str | None]:
+        """As the journal stores it."""
+        return [self.source, self.partition, self.begin, self.end]
+
+
+def stored_range(document: Any) -> SourceRange:
+    """The range from its document. Raises FormatError for anything else."""
+    if isinstance(document, list) and len(document) == 4:
+        source, partition, begin, end = document
+        texts = (source, partition, end, "" if begin is None else begin)
+        if all(isinstance(text, str) for text in texts):
+            return SourceRange(source, partition, begin, end)
+    message = f"expected range [source, partition, from or null, to], got {document!r}"
+    raise FormatError("payload", None, message)
+
 
 SetOperation = Literal["replace", "drop"]
 
@@ -100,3 +146,145 @@ class EdgeColumns:
 
 EDGE_COLUMNS = tuple(EdgeColumns.__annotations__)[:5]
 KEY_COLUMNS = (*EDGE_COLUMNS, "remove", "replace")
+
+
+MAX_SET_NAME = 200
+MAX_SETS = 10_000
+"""That one batch changes."""
+
+_SET_MEMBERS = ("add", "remove")
+
+
+def decode_sets(document: object, kind: KeyKind) -> dict[str, SetChange]:
+    """The changes by name, of {name: {"add": [key, …], "remove": [key, …]}}. Raises FormatError."""
+    sets = _sets(document, _SET_MEMBERS)
+    if len(sets) > MAX_SETS:
+        raise FormatError("sets", None, f"expected at most {MAX_SETS:,} sets, got {len(sets):,}")
+    return {name: _change(name, given, kind) for name, given in sets.items()}
+
+
+def check_set_name(name: str, field: str) -> None:
+    """Raises FormatError."""
+    if not 1 <= len(name) <= MAX_SET_NAME:
+        message = f"expected 1 to {MAX_SET_NAME} characters, got {described(name)}"
+        raise FormatError(field, None, message)
+
+
+def set_documents(sets: Mapping[str, SetChange]) -> dict[str, Any]:
+    """The changes as JSON, as the journal has them."""
+    return {
+        name: {
+            "add": change.add.to_pylist(),
+            "remove": change.remove.to_pylist(),
+            "whole": change.operation,
+        }
+        for name, change in sets.items()
+    }
+
+
+def stored_sets(document: object, kind: KeyKind) -> dict[str, SetChange]:
+    """The changes in a document of `set_documents`. Raises FormatError."""
+    changes = {}
+    for name, given in _sets(document, (*_SET_MEMBERS, "whole")).items():
+        operation: Any = given.pop("whole", None)
+        if operation is not None and operation not in get_args(SetOperation):
+            raise FormatError(f"sets.{name}.whole", None, f"got {described(operation)}")
+        change = _change(name, given, kind)
+        changes[name] = SetChange(change.add, change.remove, operation)
+    return changes
+
+
+def _sets(document: object, members: tuple[str, ...]) -> dict[str, dict[str, Any]]:
+    if not isinstance(document, dict):
+        raise FormatError("sets", None, f"expected an object of sets, got {described(document)}")
+    for name, given in document.items():
+        check_set_name(name, "sets")
+        if not isinstance(given, dict):
+            message = f"expected an object of {listed(_SET_MEMBERS)}, got {described(given)}"
+            raise FormatError(f"sets.{name}", None, message)
+        for member in given:
+            if member not in members:
+                message = f"unknown member; expected {listed(_SET_MEMBERS)}"
+                raise FormatError(f"sets.{name}.{member}", None, message)
+    return document
+
+
+def _change(name: str, given: dict[str, Any], kind: KeyKind) -> SetChange:
+    columns: list[pa.Array] = []
+    for member in _SET_MEMBERS:
+        keys, field = given.get(member, []), f"sets.{name}.{member}"
+        if not isinstance(keys, list):
+            raise FormatError(field, None, f"expected an array of keys, got {described(keys)}")
+        columns.append(key_column(keys, kind, field))
+    return SetChange(*columns)
+
+
+_REFUSALS = {"weight": UNWEIGHTED, "time": UNTIMED}
+_OF_DELETIONS = {
+    "weight": "a deletion has a weight, which it takes away, only with on_conflict=add",
+    "time": "a deletion has a time, that of the weight which it takes away, only with "
+    "on_conflict=add in a graph with the option half_life",
+}
+
+
+class Attributes(NamedTuple):
+    """What insertions of a graph may have beside their keys.
+
+    times      None if no times
+    adds       whether weights add up, so that deletions may have weights too
+    deletions  whether these are those of deletions
+    """
+
+    weighted: bool = False
+    times: TimeRule | None = None
+    adds: bool = False
+    deletions: bool = False
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        has_weight, has_time = self.weighted, self.times is not None
+        if self.deletions:
+            has_weight = self.adds
+            has_time = self.adds and self.times is not None and self.times.decays
+        return ("weight",) * has_weight + ("time",) * has_time
+
+    @property
+    def of_deletions(self) -> Attributes | None:
+        """Those of deletions; None for an unweighted graph."""
+        return self._replace(deletions=True) if self.weighted else None
+
+    def subtracts(self, name: str) -> bool:
+        """Whether deletions may have the attribute."""
+        return self.of_deletions is not None and name in self.of_deletions.names
+
+    def check(self, name: str, field: str, index: int | None = None) -> None:
+        """Raises FormatError for an attribute that the graph, or a deletion, does not have."""
+        if name in _REFUSALS and name not in self.names:
+            refusals = _OF_DELETIONS if self.deletions else _REFUSALS
+            raise FormatError(field, index, refusals[name])
+
+    def completed(self, columns: EdgeColumns) -> EdgeColumns:
+        """The columns with a time for each insertion, in a graph with times, and for each weight
+        that is taken away, where weights decay. Raises FormatError.
+        """
+        if columns.delete_weights is not None and len(columns.replace):
+            message = "expected nothing where a deletion has a weight: send two batches"
+            raise FormatError("replace", None, message)
+        rule, given = self.times, {}
+        if rule is None:
+            return columns
+        if columns.times is None and len(columns.insert_sources):
+            given["times"] = pa.array(np.full(len(columns.insert_sources), rule.now))
+        if rule.decays and columns.delete_weights is not None and columns.delete_times is None:
+            is_whole, none = columns.delete_weights.is_null(), pa.scalar(None, pa.float64())
+            given["delete_times"] = pc.if_else(is_whole, none, rule.now)
+        if not given:
+            return columns
+        if rule.clock == "event":
+            needs = NEEDS_TIME
+            if "times" not in given:
+                needs = needs.replace("insertion", "deletion with a weight")
+            raise FormatError("time", None, needs)
+        if rule.now > rule.farthest:
+            raise FormatError("time", None, f"{too_far(rule)}; it is {rule.now:.3f} now")
+        return replace(columns, **given)

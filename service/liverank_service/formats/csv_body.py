@@ -15,8 +15,7 @@ import pyarrow.csv
 
 from liverank_service.errors import FormatError
 from liverank_service.formats.arrow_readers import read_table
-from liverank_service.formats.attributes import Attributes
-from liverank_service.formats.columns import EdgeColumns
+from liverank_service.formats.columns import Attributes, EdgeColumns
 from liverank_service.formats.tables import batch_of, check_names
 from liverank_service.formats.values import (
     ENDS,

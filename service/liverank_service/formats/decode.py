@@ -38,8 +38,7 @@ import pyarrow as pa
 
 from liverank_service.errors import UnsupportedFormat
 from liverank_service.formats.arrow import decode_arrow
-from liverank_service.formats.attributes import Attributes
-from liverank_service.formats.columns import EdgeColumns
+from liverank_service.formats.columns import Attributes, EdgeColumns
 from liverank_service.formats.csv_body import decode_csv
 from liverank_service.formats.json_body import decode_json
 from liverank_service.formats.media_types import ARROW_STREAM, CSV, JSON, NDJSON, PARQUET

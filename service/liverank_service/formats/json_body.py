@@ -14,10 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from liverank_service.errors import FormatError
-from liverank_service.formats.attributes import Attributes
-from liverank_service.formats.columns import EdgeColumns
+from liverank_service.formats.columns import Attributes, EdgeColumns, decode_sets
 from liverank_service.formats.duplicate_members import duplicate_member, may_have_more_members
-from liverank_service.formats.sets import decode_sets
 from liverank_service.formats.tables import combined, first_invalid, json_table
 from liverank_service.formats.values import (
     EMPTY,

@@ -11,8 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from liverank_service.errors import FormatError
-from liverank_service.formats.attributes import Attributes
-from liverank_service.formats.columns import EdgeColumns
+from liverank_service.formats.columns import Attributes, EdgeColumns
 from liverank_service.formats.json_body import Edges, joined, replacements
 from liverank_service.formats.tables import batch_of, json_table
 from liverank_service.formats.values import (

@@ -7,8 +7,7 @@ import pyarrow.parquet
 
 from liverank_service.errors import DecodedTooLarge, FormatError
 from liverank_service.formats.arrow_limits import PIECE_ROWS, holds_strings, plain_table
-from liverank_service.formats.attributes import Attributes
-from liverank_service.formats.columns import EdgeColumns
+from liverank_service.formats.columns import Attributes, EdgeColumns
 from liverank_service.formats.parquet_pages import page_bytes
 from liverank_service.formats.tables import batch_of, check_schema
 from liverank_service.vertex_keys import KeyKind

@@ -27,9 +27,14 @@ import pyarrow as pa
 from liverank_gpu import OnConflict
 from liverank_service.errors import FormatError
 from liverank_service.formats.arrow import arrow_table
-from liverank_service.formats.columns import EDGE_COLUMNS, KEY_COLUMNS, EdgeColumns
-from liverank_service.formats.sets import set_documents, stored_sets
-from liverank_service.formats.source_ranges import stored_range
+from liverank_service.formats.columns import (
+    EDGE_COLUMNS,
+    KEY_COLUMNS,
+    EdgeColumns,
+    set_documents,
+    stored_range,
+    stored_sets,
+)
 from liverank_service.formats.tables import combined
 from liverank_service.formats.values import (
     key_column,

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from liverank_service.errors import FormatError
 from liverank_service.formats.arrow_limits import holds_strings
 from liverank_service.formats.arrow_readers import read_table
-from liverank_service.formats.attributes import Attributes
-from liverank_service.formats.columns import EdgeColumns
+from liverank_service.formats.columns import Attributes, EdgeColumns
 from liverank_service.formats.values import (
     COLUMNS,
     ENDS,

@@ -7,8 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from liverank_service.errors import InvalidField, ServiceError, SourcePositionConflict
-from liverank_service.formats.columns import EdgeColumns
-from liverank_service.formats.source_ranges import SourceRange
+from liverank_service.formats.columns import EdgeColumns, SourceRange
 
 MAX_PARTITIONS = 10_000
 """Of one graph, of all sources: every checkpoint has their positions."""

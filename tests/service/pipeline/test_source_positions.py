@@ -10,9 +10,8 @@ import pytest
 
 from liverank_gpu import Solve
 from liverank_service.errors import BatchRejected, NotReady, SourcePositionConflict
-from liverank_service.formats.columns import SetChange
+from liverank_service.formats.columns import SetChange, SourceRange
 from liverank_service.formats.payload import decode_payload, encode_batch
-from liverank_service.formats.source_ranges import SourceRange
 from liverank_service.pipeline.batch import Batch
 from liverank_service.pipeline.pipeline import Pipeline
 from liverank_service.storage.backup import backup, restore

@@ -15,8 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.ipc
 
-from liverank_service.formats.columns import SetChange
-from liverank_service.formats.source_ranges import SourceRange
+from liverank_service.formats.columns import SetChange, SourceRange
 from liverank_service.pipeline.batch import Batch
 from liverank_service.pipeline.window import WindowOptions
 from tests.service.graphs import Sent, batch, columns, opened, send, timed_batch

@@ -9,10 +9,9 @@ import orjson
 from fastapi import APIRouter, Path, Request, Response
 
 from liverank_service.catalog import Graph
-from liverank_service.formats.columns import EdgeColumns, SetChange
+from liverank_service.formats.columns import MAX_SET_NAME, EdgeColumns, SetChange, check_set_name
 from liverank_service.formats.decode import decode_vertices
 from liverank_service.formats.encode import json_values
-from liverank_service.formats.sets import MAX_SET_NAME, check_name
 from liverank_service.formats.values import EMPTY
 from liverank_service.http.batch_requests import check_limits, ranked, received
 from liverank_service.http.body import context_of, limit_of
@@ -43,7 +42,7 @@ Name = Annotated[
 )
 async def put_set(request: Request, graph: OpenGraph, name: Name) -> Response:
     """Creates the set, or gives it other vertices. This is a batch, with a version."""
-    check_name(name, "name")
+    check_set_name(name, "name")
     content_type, kind = request.headers.get("content-type"), graph.options.keys
 
     def decode(body: bytes) -> tuple[Batch, int]:
