@@ -1,4 +1,4 @@
-"""Arrow IPC streams, and batches in them."""
+"""Arrow IPC streams."""
 
 from __future__ import annotations
 
@@ -8,18 +8,9 @@ import pyarrow as pa
 
 from liverank_service.errors import DecodedTooLarge, FormatError
 from liverank_service.formats.arrow_limits import decompressed_bytes, plain_table
-from liverank_service.formats.columns import Attributes, EdgeColumns
-from liverank_service.formats.tables import batch_of, check_schema
-from liverank_service.vertex_keys import KeyKind
 
 
-def decode_arrow(body: bytes, kind: KeyKind, attributes: Attributes, limit: int) -> EdgeColumns:
-    """Raises as `limited_table`, and FormatError for wrong columns."""
-    table = limited_table(body, limit, lambda schema: check_schema(schema, kind, attributes))
-    return batch_of(table, kind, attributes)
-
-
-def limited_table(body: bytes, limit: int, check: Callable[[pa.Schema], None]) -> pa.Table:
+def stream_table(body: bytes, limit: int, check: Callable[[pa.Schema], None]) -> pa.Table:
     """The table in a stream, of plain columns.
 
     check  raises FormatError for columns that are not read; nothing was decoded before

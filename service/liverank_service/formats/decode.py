@@ -37,13 +37,14 @@ import sys
 import pyarrow as pa
 
 from liverank_service.errors import UnsupportedFormat
-from liverank_service.formats.arrow import decode_arrow
+from liverank_service.formats.arrow import stream_table
 from liverank_service.formats.columns import Attributes, EdgeColumns
 from liverank_service.formats.csv_body import decode_csv
 from liverank_service.formats.json_body import decode_json
 from liverank_service.formats.media_types import ARROW_STREAM, CSV, JSON, NDJSON, PARQUET
 from liverank_service.formats.ndjson import decode_ndjson
-from liverank_service.formats.parquet import decode_parquet
+from liverank_service.formats.parquet import parquet_table
+from liverank_service.formats.tables import batch_of, check_schema
 from liverank_service.formats.values import TimeRule
 from liverank_service.vertex_keys import KeyKind
 
@@ -57,6 +58,7 @@ _DECODERS = {
     NDJSON: decode_ndjson,
     CSV: decode_csv,
 }
+_TABLES = {ARROW_STREAM: stream_table, PARQUET: parquet_table}
 
 
 def decode_batch(
@@ -77,13 +79,13 @@ def decode_batch(
     """
     attributes = Attributes(weighted, times, adds)
     media_type = _media_type(content_type)
-    if media_type == ARROW_STREAM:
-        return attributes.completed(decode_arrow(body, kind, attributes, limit))
-    if media_type == PARQUET:
-        return attributes.completed(decode_parquet(body, kind, attributes, limit))
+    if media_type in _TABLES:
+        read = _TABLES[media_type]
+        table = read(body, limit, lambda schema: check_schema(schema, kind, attributes))
+        return attributes.completed(batch_of(table, kind, attributes))
     if media_type in _DECODERS:
         return attributes.completed(_DECODERS[media_type](body, kind, attributes))
-    raise UnsupportedFormat(content_type or "", (*_DECODERS, ARROW_STREAM, PARQUET))
+    raise UnsupportedFormat(content_type or "", (*_DECODERS, *_TABLES))
 
 
 def decode_vertices(content_type: str | None, body: bytes, kind: KeyKind) -> pa.Array:

@@ -19,7 +19,7 @@ from pydantic_core import CoreSchema, core_schema
 
 from liverank_gpu import InvalidValue
 from liverank_service.errors import FormatError
-from liverank_service.formats.arrow import limited_table
+from liverank_service.formats.arrow import stream_table
 from liverank_service.formats.tables import (
     OF_KEYS,
     check_columns,
@@ -110,7 +110,7 @@ def decode_seeds(body: bytes, kind: KeyKind, limit: int) -> dict[Any, SeedColumn
         check_type(schema, "weight", "numbers")
         check_type(schema, "query", "strings", "integers")
 
-    table = limited_table(body, limit, check)
+    table = stream_table(body, limit, check)
     names = table.column_names
     keys = keys_of(table["seed"], kind, "seed")
     weights = _weights(table["weight"]) if "weight" in names else np.ones(len(keys))
