@@ -37,13 +37,11 @@ import sys
 import pyarrow as pa
 
 from liverank_service.errors import UnsupportedFormat
-from liverank_service.formats.arrow import stream_table
+from liverank_service.formats import ARROW_STREAM, CSV, JSON, NDJSON, PARQUET
+from liverank_service.formats.arrow import parquet_table, stream_table
 from liverank_service.formats.columns import Attributes, EdgeColumns
-from liverank_service.formats.csv_body import decode_csv
 from liverank_service.formats.json_body import decode_json
-from liverank_service.formats.media_types import ARROW_STREAM, CSV, JSON, NDJSON, PARQUET
-from liverank_service.formats.ndjson import decode_ndjson
-from liverank_service.formats.parquet import parquet_table
+from liverank_service.formats.row_bodies import decode_csv, decode_ndjson
 from liverank_service.formats.tables import batch_of, check_schema
 from liverank_service.formats.values import TimeRule
 from liverank_service.vertex_keys import KeyKind

@@ -13,7 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.json
 
-from liverank_service.formats.arrow_readers import read_table
+from liverank_service.formats.arrow import read_table
 from liverank_service.formats.edge_list import ACCEPTED, EdgeListError, end_columns
 
 _OBJECTS = re.compile(rb'\s*\{\s*"[^"]*"\s*:')

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from liverank_service.formats.arrow_limits import holds_strings
+from liverank_service.formats.arrow import holds_strings
 from liverank_service.formats.values import parsed_times, unix_seconds
 
 SOURCE_NAMES = ("source", "src", "from", "srcid", "fromnodeid", "source_id", "from_id")

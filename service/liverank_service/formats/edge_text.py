@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 from numpy.typing import NDArray
 
-from liverank_service.formats.arrow_readers import read_table
+from liverank_service.formats.arrow import read_table
 from liverank_service.formats.edge_list import (
     ACCEPTED,
     SOURCE_NAMES,

@@ -20,7 +20,7 @@ import pyarrow.csv
 import pyarrow.parquet
 from numpy.typing import NDArray
 
-from liverank_service.formats.media_types import ARROW_STREAM, CSV, NDJSON, PARQUET
+from liverank_service.formats import ARROW_STREAM, CSV, NDJSON, PARQUET
 
 _GZIP_LEVEL = 1
 """Higher levels take three to ten times as long for a tenth less bytes."""

@@ -12,8 +12,7 @@ import pyarrow.json
 from numpy.typing import NDArray
 
 from liverank_service.errors import FormatError
-from liverank_service.formats.arrow_limits import holds_strings
-from liverank_service.formats.arrow_readers import read_table
+from liverank_service.formats.arrow import holds_strings, read_table
 from liverank_service.formats.columns import Attributes, EdgeColumns
 from liverank_service.formats.values import (
     COLUMNS,

@@ -19,9 +19,9 @@ from liverank_service.errors import (
     SlowClient,
     UnsupportedEncoding,
 )
+from liverank_service.formats import CODINGS
 from liverank_service.formats.decode import parsing_bytes
-from liverank_service.formats.duplicate_members import duplicate_member, has_members, values_in
-from liverank_service.formats.media_types import CODINGS
+from liverank_service.formats.json_body import duplicate_member, has_members, values_in
 from liverank_service.http.limits import ConcurrencyLimit, RequestContext
 from liverank_service.http.validation import invalid
 from liverank_service.settings import Settings

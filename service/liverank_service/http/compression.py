@@ -9,7 +9,7 @@ import pyarrow as pa
 from fastapi import Request, Response
 
 from liverank_service.errors import NotAcceptable
-from liverank_service.formats.media_types import CODINGS, JSON
+from liverank_service.formats import CODINGS, JSON
 from liverank_service.http.negotiation import coding_for
 
 MIN_COMPRESSED_BYTES = 16 * 1024

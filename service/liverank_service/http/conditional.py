@@ -16,7 +16,7 @@ import orjson
 from fastapi import Request, Response
 
 from liverank_service.catalog import Graph
-from liverank_service.formats.media_types import JSON
+from liverank_service.formats import JSON
 from liverank_service.http.compression import uncoded_tag
 from liverank_service.http.responses import encoded_response
 

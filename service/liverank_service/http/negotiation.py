@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from fastapi import Request
 
 from liverank_service.errors import NotAcceptable
-from liverank_service.formats.media_types import CODINGS, EXPORTED, JSON, PARQUET
+from liverank_service.formats import CODINGS, EXPORTED, JSON, PARQUET
 
 
 def export_form(request: Request, offered: Sequence[str] = EXPORTED) -> tuple[str, str | None]:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from liverank_service.errors import DecodedTooLarge
-from liverank_service.formats.arrow_limits import decompressed_bytes, plain_table
+from liverank_service.formats.arrow import decompressed_bytes, plain_table
 
 
 def arrow(table: pa.Table, compression: str | None = None) -> bytes:

@@ -18,9 +18,9 @@ import pyarrow.parquet
 import pytest
 
 from liverank_service.errors import FormatError
-from liverank_service.formats.arrow_readers import read_table
+from liverank_service.formats import ARROW_STREAM, CSV, JSON, NDJSON, PARQUET
+from liverank_service.formats.arrow import read_table
 from liverank_service.formats.decode import decode_batch
-from liverank_service.formats.media_types import ARROW_STREAM, CSV, JSON, NDJSON, PARQUET
 
 
 def test_a_failure_waits_for_threads_that_hold_the_content() -> None:

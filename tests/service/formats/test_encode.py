@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from liverank_service.formats import encode
+from liverank_service.formats import ARROW_STREAM, CSV, EXPORTED, NDJSON, PARQUET, encode
 from liverank_service.formats.encode import (
     encoded,
     json_lines,
@@ -23,7 +23,6 @@ from liverank_service.formats.encode import (
     json_tuples,
     json_values,
 )
-from liverank_service.formats.media_types import ARROW_STREAM, CSV, EXPORTED, NDJSON, PARQUET
 
 STRINGS = [
     "plain",

@@ -12,9 +12,9 @@ import pyarrow.parquet
 import pytest
 
 from liverank_service.errors import DecodedTooLarge, FormatError
+from liverank_service.formats import PARQUET
+from liverank_service.formats.arrow import page_bytes
 from liverank_service.formats.decode import decode_batch
-from liverank_service.formats.media_types import PARQUET
-from liverank_service.formats.parquet_pages import page_bytes
 from liverank_service.vertex_keys import KeyKind
 
 

@@ -14,9 +14,9 @@ import pyarrow.parquet
 import pytest
 
 from liverank_service.errors import FormatError
+from liverank_service.formats import PARQUET
 from liverank_service.formats.columns import EdgeColumns
 from liverank_service.formats.decode import decode_batch
-from liverank_service.formats.media_types import PARQUET
 from liverank_service.formats.payload import decode_payload, encode_batch
 from liverank_service.formats.values import TimeRule
 from tests.service.formats.test_decode import ARROW, NDJSON, arrow_stream, lists

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from liverank_gpu import PROGRAMS, ProgramRun, VertexProgram
-from liverank_service.formats.media_types import EXPORTED
+from liverank_service.formats import EXPORTED
 from liverank_service.http.schemas import (
     AnalysisInfo,
     AnalysisList,

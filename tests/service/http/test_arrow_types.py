@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from liverank_service.formats.media_types import ARROW_STREAM, PARQUET
+from liverank_service.formats import ARROW_STREAM, PARQUET
 from tests.service.server import ServerProcess, serving
 
 LIMIT = 2 << 20

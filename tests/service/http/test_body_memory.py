@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
-from liverank_service.formats.media_types import ARROW_STREAM, CSV, JSON, NDJSON, PARQUET
+from liverank_service.formats import ARROW_STREAM, CSV, JSON, NDJSON, PARQUET
 from tests.service.formats.test_arrow_limits import arrow
 from tests.service.formats.test_parquet import parquet
 from tests.service.server import ServerProcess, serving

@@ -17,7 +17,7 @@ import pyarrow.parquet
 import pytest
 
 from liverank_gpu import OutOfMemory
-from liverank_service.formats.media_types import ARROW_STREAM, CSV, EXPORTED, NDJSON, PARQUET
+from liverank_service.formats import ARROW_STREAM, CSV, EXPORTED, NDJSON, PARQUET
 from liverank_service.http.conditional import tagged_response
 from tests.service.server import Server, connection_to, running, wait_for
 

@@ -14,8 +14,8 @@ import pytest
 
 from liverank.client import Client
 from liverank_service.errors import TooBusy
+from liverank_service.formats import JSON
 from liverank_service.formats.decode import PARSING_PRICES
-from liverank_service.formats.media_types import JSON
 from liverank_service.http.limits import ConcurrencyLimit, RequestContext
 from liverank_service.settings import Settings
 from tests.service.formats.test_arrow_limits import arrow

@@ -20,7 +20,7 @@ import pytest
 
 from liverank_gpu import InvalidValue
 from liverank_service.app import create_app
-from liverank_service.formats.media_types import ARROW_STREAM, EXPORTED, JSON
+from liverank_service.formats import ARROW_STREAM, EXPORTED, JSON
 from liverank_service.http import graph_schemas, schemas
 from liverank_service.queries.model import WatchedQuery
 from liverank_service.queries.positions import MinPosition

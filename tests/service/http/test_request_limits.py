@@ -20,7 +20,7 @@ from liverank.options import MAX_K
 from liverank_service.app import create_app
 from liverank_service.errors import RequestTooLarge, TooBusy
 from liverank_service.formats.columns import MAX_SETS
-from liverank_service.formats.duplicate_members import values_in
+from liverank_service.formats.json_body import values_in
 from liverank_service.http.body import MAX_VALUES
 from liverank_service.http.framing import MAX_HEAD_BYTES
 from liverank_service.http.limits import ConcurrencyLimit, RequestContext

@@ -12,9 +12,9 @@ from fastapi import APIRouter, Header, Request, Response
 
 from liverank.options import BatchOptions, RangeOptions, RecomputeOptions
 from liverank_gpu import InvalidValue
+from liverank_service.formats import EXPORTED
 from liverank_service.formats.columns import SourceRange
 from liverank_service.formats.decode import decode_batch
-from liverank_service.formats.media_types import EXPORTED
 from liverank_service.formats.values import UNWEIGHTED
 from liverank_service.http.batch_requests import check_limits, durable, ranked, received
 from liverank_service.http.dependencies import OpenGraph

@@ -14,7 +14,7 @@ from liverank.options import PersonalizedQuery
 from liverank_gpu import PUBLISHED_METHODS, TARGETS, Personalized
 from liverank_service.catalog import Graph
 from liverank_service.errors import FormatError, InvalidField, RequestTooLarge
-from liverank_service.formats.media_types import ARROW_STREAM, JSON
+from liverank_service.formats import ARROW_STREAM, JSON
 from liverank_service.formats.seeds import SeedColumns, decode_seeds
 from liverank_service.http.body import count_places, on_thread, parse_body, read_body, release_body
 from liverank_service.http.conditional import entity_tag, not_modified, tagged_response

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from liverank_gpu import rank_error
 from liverank_service.errors import UnknownVertex
+from liverank_service.formats import EXPORTED, JSON
 from liverank_service.formats.decode import decode_vertices
 from liverank_service.formats.encode import json_objects, json_values
-from liverank_service.formats.media_types import EXPORTED, JSON
 from liverank_service.http.body import count_places, read_body, release_body
 from liverank_service.http.conditional import (
     cache_headers,

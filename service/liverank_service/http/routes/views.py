@@ -16,7 +16,7 @@ from liverank.options import ViewOptions
 from liverank_gpu import InvalidValue
 from liverank_service.catalog import Graph
 from liverank_service.errors import FormatError, InvalidField
-from liverank_service.formats.media_types import ARROW_STREAM
+from liverank_service.formats import ARROW_STREAM
 from liverank_service.formats.seeds import decode_seeds
 from liverank_service.http.body import MAX_VALUES, on_thread, parsed_body, read_body, release_body
 from liverank_service.http.conditional import response_by_content
