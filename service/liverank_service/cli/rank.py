@@ -21,8 +21,8 @@ from liverank_gpu import (
     Trace,
 )
 from liverank_service.cli.ingest import final_graph, unused_columns
+from liverank_service.formats.edge_files import NotIntegers, read_edge_pieces
 from liverank_service.formats.edge_list import EdgeList, WantedColumns
-from liverank_service.formats.edge_pieces import NotIntegers, read_edge_pieces
 from liverank_service.vertex_keys import KeyKind, KeyTable, arrow_numbers
 
 if TYPE_CHECKING:

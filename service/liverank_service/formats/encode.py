@@ -44,7 +44,7 @@ def encoded(
 ) -> Iterator[bytes]:
     """The table in pieces of bytes, one or more a batch.
 
-    media_type  one of media_types.EXPORTED
+    media_type  one of EXPORTED
     coding      ``gzip``, ``zstd``, or None
     """
     collected = _Gzipped() if coding == "gzip" else _Collected()

@@ -14,10 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from liverank_service.formats import edge_pieces
-from liverank_service.formats.edge_files import STDIN, read_edge_list
+from liverank_service.formats import edge_files
+from liverank_service.formats.edge_files import STDIN, NotIntegers, read_edge_list, read_edge_pieces
 from liverank_service.formats.edge_list import EdgeListError, WantedColumns
-from liverank_service.formats.edge_pieces import NotIntegers, read_edge_pieces
 
 ROWS = 500
 GENERATOR = np.random.default_rng(1)
@@ -26,8 +25,8 @@ NUMBERS = GENERATOR.integers(-50, 10**10, (ROWS, 2))
 
 @pytest.fixture(autouse=True)
 def _small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(edge_pieces, "PIECE_BYTES", 100)
-    monkeypatch.setattr(edge_pieces, "PIECE_ROWS", 30)
+    monkeypatch.setattr(edge_files, "PIECE_BYTES", 100)
+    monkeypatch.setattr(edge_files, "PIECE_ROWS", 30)
 
 
 def lines(separator: str, more: str = "") -> str:
