@@ -42,7 +42,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -53,11 +53,10 @@ from liverank_service.formats.edge_list import (
     ACCEPTED,
     EdgeList,
     EdgeListError,
+    Places,
     WantedColumns,
-    end_columns,
     file_times,
     has_empty,
-    unread_columns,
 )
 from liverank_service.formats.edge_text import (
     TextLayout,
@@ -79,10 +78,9 @@ _CODECS = {
     b"BZh": "bz2",
     b"\x04\x22\x4d\x18": "lz4",
 }
-STDIN = Path("-")
-
 _XZ = b"\xfd7zXZ\x00"
 
+STDIN = Path("-")
 
 AS_RECOGNISED = WantedColumns()
 
@@ -110,11 +108,11 @@ def read_edge_list(path: Path, wanted: WantedColumns = AS_RECOGNISED) -> EdgeLis
     if content.startswith(b"%%MatrixMarket"):
         return read_matrix_market(path, content, wanted)
     if content.startswith((b"PAR1", b"ARROW1", b"\xff\xff\xff\xff")):
-        return _edges_of(path, _read_table(path, content), wanted)
+        return _edges_of_table(path, _read_table(path, content), wanted)
     if b"\0" in content[:65536]:
         raise EdgeListError(path, None, f"unknown binary format; {ACCEPTED}")
     if is_json(path, content):
-        return _edges_of(path, read_json_rows(path, content), wanted)
+        return _edges_of_table(path, read_json_rows(path, content), wanted)
     return read_text(path, content, wanted)
 
 
@@ -122,7 +120,7 @@ def _opened(path: Path) -> BinaryIO:
     return path.open("rb") if path != STDIN else io.BytesIO(sys.stdin.buffer.read())
 
 
-def uncompressed(file: BinaryIO) -> Any:
+def _uncompressed(file: BinaryIO) -> Any:
     """What reads the content of a file, which is at its start."""
     head = file.read(6)
     file.seek(0)
@@ -135,7 +133,7 @@ def uncompressed(file: BinaryIO) -> Any:
 
 
 @contextmanager
-def reading(path: Path) -> Iterator[None]:
+def _reading(path: Path) -> Iterator[None]:
     """Raises EdgeListError for a file that is missing or damaged."""
     try:
         yield
@@ -146,8 +144,8 @@ def reading(path: Path) -> Iterator[None]:
 
 
 def _whole(path: Path) -> bytes:
-    with reading(path), _opened(path) as file:
-        content: bytes = uncompressed(file).read()
+    with _reading(path), _opened(path) as file:
+        content: bytes = _uncompressed(file).read()
     return content
 
 
@@ -166,34 +164,49 @@ def _read_table(path: Path, content: bytes) -> pa.Table:
     return table
 
 
-def _edges_of(path: Path, table: pa.Table, wanted: WantedColumns) -> EdgeList:
+def _edges_of_table(path: Path, table: pa.Table, wanted: WantedColumns) -> EdgeList:
     names = table.column_names
     if len(names) < 2 or not table.num_rows:
         got = f"{len(names)} and {table.num_rows}"
         raise EdgeListError(path, None, f"expected at least two columns and one row, got {got}")
-    header = [name.lower() for name in names]
-    ends = end_columns(header)
-    integers = all(pa.types.is_integer(table.column(number).type) for number in ends)
-    keys = [
-        key_column(path, names[number], table.column(number).combine_chunks(), integers)
-        for number in ends
-    ]
-    time, weight = wanted.places(path, header, len(names))
+    places = _places_in(path, table.schema, wanted)
+    return _edges_of(path, table, places, _are_integers(table.schema, places))
+
+
+def _places_in(path: Path, schema: pa.Schema, wanted: WantedColumns) -> Places:
+    return wanted.places(path, [name.lower() for name in schema.names], len(schema.names))
+
+
+def _are_integers(schema: pa.Schema, places: Places) -> bool:
+    return all(pa.types.is_integer(schema.types[number]) for number in places[:2])
+
+
+def _edges_of(
+    path: Path, table: pa.Table, places: Places, integers: bool, first: int = 0
+) -> EdgeList:
+    """The edges of a table, or of a part of one that begins at row `first`. Raises EdgeListError.
+
+    integers  whether keys are integers
+    """
+    names = table.column_names
+    sources, targets = (
+        _keys(path, names[number], table.column(number).combine_chunks(), integers)
+        for number in places[:2]
+    )
     times = weights = None
-    if time is not None:
-        times = file_times(table.column(time).combine_chunks())
+    if places.time is not None:
+        times = file_times(table.column(places.time).combine_chunks())
         if times is None:
-            message = f"expected times, finite numbers or timestamps, in column {names[time]!r}"
-            raise EdgeListError(path, None, message)
-    if weight is not None:
-        weights = weights_of_table(path, table.column(weight), names[weight])
-    unread = unread_columns(names, *ends, time, weight)
-    return EdgeList(keys[0], keys[1], times, unread=unread, weights=weights)
+            expected = "expected times, finite numbers or timestamps, in column"
+            raise EdgeListError(path, None, f"{expected} {names[places.time]!r}")
+    if places.weight is not None:
+        weights = _weights(path, names[places.weight], table.column(places.weight), first)
+    return EdgeList(sources, targets, times, unread=places.unread(names), weights=weights)
 
 
-def key_column(path: Path, name: str, column: pa.Array, integers: bool) -> pa.Array:
-    """A column of a table as keys. Raises EdgeListError: also for floating-point numbers, which
-    JSON has for integers of more than 64 bits.
+def _keys(path: Path, name: str, column: pa.Array, integers: bool) -> pa.Array:
+    """Raises EdgeListError: also for floating-point numbers, which JSON has for integers of more
+    than 64 bits.
     """
     if pa.types.is_floating(column.type) or pa.types.is_boolean(column.type):
         expected = "expected a column of strings or integers below 2**63"
@@ -209,12 +222,8 @@ def key_column(path: Path, name: str, column: pa.Array, integers: bool) -> pa.Ar
     return keys
 
 
-def weights_of_table(
-    path: Path, column: pa.ChunkedArray, name: str, first: int = 0
-) -> NDArray[np.float64]:
-    """The weights in a column of a table, or of a part that begins at row `first`. Raises
-    EdgeListError.
-    """
+def _weights(path: Path, name: str, column: pa.ChunkedArray, first: int) -> NDArray[np.float64]:
+    """first: number of the first row. Raises EdgeListError."""
     is_number = any(
         test(column.type)
         for test in (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
@@ -236,6 +245,10 @@ def weights_of_table(
 def _read_pairs(path: Path, content: bytes) -> EdgeList:
     if len(content) % 8:
         raise EdgeListError(path, None, f"expected pairs of int32, got {len(content)} bytes")
+    return _edges_of_pairs(content)
+
+
+def _edges_of_pairs(content: bytes) -> EdgeList:
     pairs = np.frombuffer(content, "<i4").reshape(-1, 2).astype(np.int64)
     return EdgeList(pa.array(pairs[:, 0]), pa.array(pairs[:, 1]))
 
@@ -269,24 +282,9 @@ class NotIntegers(Exception):
     """A key that was to be read as an integer is none: the file has string keys."""
 
 
-class EdgePiece(NamedTuple):
-    """Edges of a file, in its order.
-
-    sources, targets  both pa.int64() or both pa.string(), without nulls
-    unread            names of the file's columns that are not in it
-    weights           float64[rows], as liverank_gpu.EdgeBatch takes them; None if the edges have
-                      none
-    """
-
-    sources: pa.Array
-    targets: pa.Array
-    unread: tuple[str, ...] = ()
-    weights: NDArray[np.float64] | None = None
-
-
 def read_edge_pieces(
     path: Path, integers: bool, wanted: WantedColumns = AS_RECOGNISED
-) -> Iterator[EdgePiece]:
+) -> Iterator[EdgeList]:
     """The edges of a file, one piece after the other, each with at least one row.
 
     integers  whether keys are to be read as integers
@@ -297,9 +295,9 @@ def read_edge_pieces(
     """
     if path == STDIN:
         raise EdgeListError(path, None, "stdin is not read by pieces: a memory budget needs a file")
-    with reading(path), ExitStack() as opened:
+    with _reading(path), ExitStack() as opened:
         file = opened.enter_context(path.open("rb"))
-        source = opened.enter_context(uncompressed(file))
+        source = opened.enter_context(_uncompressed(file))
         head = source.read(_HEAD_BYTES)
         if not head:
             raise EdgeListError(path, None, f"the file is empty; {ACCEPTED}")
@@ -312,21 +310,20 @@ def read_edge_pieces(
         head = without_mark(path, head)
         if head.startswith(b"%%Matrix"):
             raise EdgeListError(path, None, _PIECEWISE)
-        if head.startswith(b"PAR1"):
-            if source is not file:
-                raise EdgeListError(path, None, "a compressed Parquet file is not read by pieces")
+        is_parquet, is_file = head.startswith(b"PAR1"), head.startswith(b"ARROW1")
+        if (is_parquet or is_file) and source is not file:
+            kind = "Parquet" if is_parquet else "Arrow"
+            raise EdgeListError(path, None, f"a compressed {kind} file is not read by pieces")
+        if is_parquet:
             yield from _parquet(path, integers, wanted)
         elif head.startswith((b"ARROW1", b"\xff\xff\xff\xff")):
-            is_file = head.startswith(b"ARROW1")
-            if is_file and source is not file:
-                raise EdgeListError(path, None, "a compressed Arrow file is not read by pieces")
             file.seek(0)
-            yield from _arrow(path, uncompressed(file), is_file, integers, wanted)
+            yield from _arrow(path, _uncompressed(file), is_file, integers, wanted)
         else:
             yield from _text(path, source, head, integers, wanted)
 
 
-def _pairs(path: Path, source: Any, head: bytes) -> Iterator[EdgePiece]:
+def _pairs(path: Path, source: Any, head: bytes) -> Iterator[EdgeList]:
     rest = head
     while content := rest + source.read(8 * PIECE_ROWS):
         whole = len(content) // 8 * 8
@@ -334,62 +331,48 @@ def _pairs(path: Path, source: Any, head: bytes) -> Iterator[EdgePiece]:
             message = f"expected pairs of int32, got {len(content)} bytes behind the last pair"
             raise EdgeListError(path, None, message)
         content, rest = content[:whole], content[whole:]
-        pairs = np.frombuffer(content, "<i4").reshape(-1, 2).astype(np.int64)
-        yield EdgePiece(pa.array(pairs[:, 0]), pa.array(pairs[:, 1]))
+        yield _edges_of_pairs(content)
 
 
-def _parquet(path: Path, integers: bool, wanted: WantedColumns) -> Iterator[EdgePiece]:
+@contextmanager
+def _decoding(path: Path) -> Iterator[None]:
+    """Raises EdgeListError for what is damaged."""
     try:
-        with pyarrow.parquet.ParquetFile(path) as file:
-            batches = file.iter_batches(PIECE_ROWS)
-            yield from _tables(path, file.schema_arrow, batches, integers, wanted)
+        yield
+    except EdgeListError:
+        raise
     except (pa.ArrowException, ValueError) as error:
-        if isinstance(error, EdgeListError):
-            raise
         raise EdgeListError(path, None, f"cannot be read: {error}; {ACCEPTED}") from error
+
+
+def _parquet(path: Path, integers: bool, wanted: WantedColumns) -> Iterator[EdgeList]:
+    with _decoding(path), pyarrow.parquet.ParquetFile(path) as file:
+        batches = file.iter_batches(PIECE_ROWS)
+        yield from _tables(path, file.schema_arrow, batches, integers, wanted)
 
 
 def _arrow(
     path: Path, source: Any, is_file: bool, integers: bool, wanted: WantedColumns
-) -> Iterator[EdgePiece]:
-    try:
-        if is_file:
-            with pa.ipc.open_file(source) as file:
-                batches = (file.get_batch(number) for number in range(file.num_record_batches))
-                yield from _tables(path, file.schema, batches, integers, wanted)
-        else:
-            with pa.ipc.open_stream(source) as stream:
-                yield from _tables(path, stream.schema, stream, integers, wanted)
-    except (pa.ArrowException, ValueError) as error:
-        if isinstance(error, EdgeListError):
-            raise
-        raise EdgeListError(path, None, f"cannot be read: {error}; {ACCEPTED}") from error
+) -> Iterator[EdgeList]:
+    with _decoding(path), (pa.ipc.open_file if is_file else pa.ipc.open_stream)(source) as file:
+        batches = map(file.get_batch, range(file.num_record_batches)) if is_file else file
+        yield from _tables(path, file.schema, batches, integers, wanted)
 
 
 def _tables(
     path: Path, schema: pa.Schema, batches: Any, integers: bool, wanted: WantedColumns
-) -> Iterator[EdgePiece]:
-    names = schema.names
-    if len(names) < 2:
-        raise EdgeListError(path, None, f"expected at least two columns, got {len(names)}")
-    header = [name.lower() for name in names]
-    ends = end_columns(header)
-    _, weight = wanted.places(path, header, len(names))
-    if integers and not all(pa.types.is_integer(schema.types[number]) for number in ends):
+) -> Iterator[EdgeList]:
+    if len(schema) < 2:
+        raise EdgeListError(path, None, f"expected at least two columns, got {len(schema)}")
+    places = _places_in(path, schema, wanted)._replace(time=None)
+    if integers and not _are_integers(schema, places):
         raise NotIntegers
-    unread, rows = unread_columns(names, *ends, weight), 0
+    rows = 0
     for batch in batches:
         batch.validate(full=True)
         for first in range(0, len(batch), PIECE_ROWS):
-            part = batch.slice(first, PIECE_ROWS)
-            sources, targets = (
-                key_column(path, names[at], part.column(at), integers) for at in ends
-            )
-            weights = None
-            if weight is not None:
-                column = pa.chunked_array([part.column(weight)])
-                weights = weights_of_table(path, column, names[weight], rows)
-            yield EdgePiece(sources, targets, unread, weights)
+            part = pa.Table.from_batches([batch.slice(first, PIECE_ROWS)])
+            yield _edges_of(path, part, places, integers, rows)
             rows += len(part)
     if rows == 0:
         raise EdgeListError(path, None, "expected at least one row, got none")
@@ -397,7 +380,7 @@ def _tables(
 
 def _text(
     path: Path, source: Any, head: bytes, integers: bool, wanted: WantedColumns
-) -> Iterator[EdgePiece]:
+) -> Iterator[EdgeList]:
     content, ended = head, False
     while not ended and not _has_two_rows(content):
         if b"\0" in content:
@@ -410,11 +393,11 @@ def _text(
     if layout.events:
         message = "a list of events is not read by pieces: it may delete edges"
         raise EdgeListError(path, None, message)
-    _, weight = wanted.places(path, layout.header, layout.rows.columns)
+    places = wanted.places(path, layout.header, layout.rows.columns)._replace(time=None)
     line, start = 1, layout.rows.start
     while True:
         end = len(content) if ended else content.rfind(b"\n") + 1
-        yield from _piece(layout, content[:end], start, line, integers, weight)
+        yield from _piece(layout, content[:end], start, line, integers, places)
         if ended:
             return
         line, start = line + content.count(b"\n", 0, end), 0
@@ -429,13 +412,13 @@ def _has_two_rows(content: bytes) -> bool:
 
 
 def _piece(
-    layout: TextLayout, content: bytes, start: int, line: int, integers: bool, weight: int | None
-) -> Iterator[EdgePiece]:
-    """The edges of a piece of text; none if it has comments alone. weight: its column."""
+    layout: TextLayout, content: bytes, start: int, line: int, integers: bool, places: Places
+) -> Iterator[EdgeList]:
+    """The edges of a piece of text; none if it has comments alone."""
     if first_row(content, start) == len(content) or not content[start:].strip():
         return
     rows = replace(layout.rows, content=content, start=start, line=line)
-    ends = end_columns(layout.header)
+    ends, weight = places[:2], places.weight
     key = pa.int64() if integers else pa.string()
     types = dict.fromkeys(ends, key) | ({} if weight is None else {weight: pa.float64()})
     columns = dict(zip(types, rows.read(types), strict=True))
@@ -446,4 +429,4 @@ def _piece(
         for number, keys in zip(ends, (sources, targets), strict=True):
             check_keys(rows, number, keys)
     weights = None if weight is None else weights_of_rows(rows, weight, columns[weight])
-    yield EdgePiece(sources, targets, unread_columns(layout.names, *ends, weight), weights)
+    yield EdgeList(sources, targets, unread=places.unread(layout.names), weights=weights)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -39,7 +40,7 @@ class EdgeListError(ValueError):
 
 @dataclass(frozen=True)
 class EdgeList:
-    """The edges of a file, in its order, with repeats and self-loops.
+    """The edges of a file, or of a piece of it, in its order, with repeats and self-loops.
 
     sources, targets  pa.int64() or pa.string(), one row per edge, without nulls
     times             float64[rows], finite, in the file's unit; None if there are no times
@@ -98,9 +99,17 @@ def end_columns(header: list[str] | None) -> tuple[int, int]:
     return 0, 1
 
 
-def unread_columns(names: list[str], *read: int | None) -> tuple[str, ...]:
-    """The names of the columns that are not among those with the numbers `read`."""
-    return tuple(name for number, name in enumerate(names) if number not in read)
+class Places(NamedTuple):
+    """The numbers, from 0, of the columns of a file that are read; None: there is none."""
+
+    source: int
+    target: int
+    time: int | None = None
+    weight: int | None = None
+
+    def unread(self, names: list[str]) -> tuple[str, ...]:
+        """The names of the other columns."""
+        return tuple(name for number, name in enumerate(names) if number not in self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,16 +121,14 @@ class WantedColumns:
     time: str | int | None = None
     weight: str | int | None = None
 
-    def places(
-        self, path: Path, header: list[str] | None, columns: int
-    ) -> tuple[int | None, int | None]:
-        """The numbers, from 0, of both columns. Raises EdgeListError."""
+    def places(self, path: Path, header: list[str] | None, columns: int) -> Places:
+        """Where these columns and the keys are. Raises EdgeListError."""
         weight = _place_of(path, header, columns, self.weight, "the weight")
         time = _place_of(path, header, columns, self.time, "the time")
         if time is None:
             named = [n for n, name in enumerate(header or []) if name in _TIME_NAMES]
             time = named[-1] if named and named[-1] != weight else None
-        return time, weight
+        return Places(*end_columns(header), time, weight)
 
     def refuse_weight(self, path: Path, what: str) -> None:
         """Raises EdgeListError if a weight is wanted from a format without one."""

@@ -32,7 +32,6 @@ from liverank_service.formats.edge_list import (
     file_times,
     has_empty,
     numbers_of,
-    unread_columns,
 )
 from liverank_service.formats.values import EXPECTED_TEXTS, EXPECTED_WEIGHT, is_weight, parsed_times
 
@@ -195,8 +194,8 @@ def read_text(path: Path, content: bytes, wanted: WantedColumns) -> EdgeList:
     if layout.events:
         wanted.refuse_weight(path, "a list of events")
         return _read_events(rows)
-    ends = end_columns(header)
-    time, weight = wanted.places(path, header, rows.columns)
+    places = wanted.places(path, header, rows.columns)
+    ends, time, weight = places[:2], places.time, places.weight
     guessed = time is None and header is None and rows.columns >= 3 and weight != rows.columns - 1
     if guessed:
         time = rows.columns - 1
@@ -210,7 +209,7 @@ def read_text(path: Path, content: bytes, wanted: WantedColumns) -> EdgeList:
         time = times = None
     if time is not None and times is None:
         raise _wrong_time(rows, time)
-    unread = unread_columns(layout.names, *ends, time, weight)
+    unread = places._replace(time=time).unread(layout.names)
     return EdgeList(sources, targets, times, unread=unread, weights=weights)
 
 
@@ -269,8 +268,8 @@ def read_matrix_market(path: Path, content: bytes, wanted: WantedColumns) -> Edg
         got = _shown(size_line.decode("utf-8", "replace"))
         raise EdgeListError(path, line, f"expected {expected}, got {got}")
     header = ["row", "column"] if words[1] == "pattern" else ["row", "column", "values"]
-    _, weight = WantedColumns(weight=wanted.weight).places(path, header, len(header))
-    weights = None if weight is None else np.empty(0)
+    places = WantedColumns(weight=wanted.weight).places(path, header, len(header))
+    weights = None if places.weight is None else np.empty(0)
     count, _, entries = sizes
     vertices = pa.array(np.arange(1, count + 1))
     start += len(size_line) + 1
@@ -279,7 +278,7 @@ def read_matrix_market(path: Path, content: bytes, wanted: WantedColumns) -> Edg
     else:
         rows = TextRows(path, content, start, " ", len(header))
         types = {0: pa.int64(), 1: pa.int64()}
-        if weight == 2:
+        if places.weight == 2:
             types[2] = pa.float64()
         sources, targets, *others = rows.read(types)
         if others:
@@ -302,7 +301,7 @@ def read_matrix_market(path: Path, content: bytes, wanted: WantedColumns) -> Edg
         )
         if weights is not None:
             weights = np.concatenate([weights, weights[mirrored.to_numpy(zero_copy_only=False)]])
-    unread = unread_columns(header, 0, 1, weight)
+    unread = places.unread(header)
     return EdgeList(sources, targets, vertices=vertices, unread=unread, weights=weights)
 
 
