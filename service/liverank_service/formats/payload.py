@@ -41,9 +41,7 @@ from liverank_service.formats.values import (
     listed,
     parse_json,
     spread,
-    time_column,
     times_of,
-    weight_column,
     weights_of,
 )
 from liverank_service.vertex_keys import ARROW_TYPES, KeyKind
@@ -154,11 +152,9 @@ def _decode_small(payload: bytes) -> EdgeColumns:
 
 def _numbers_of(name: str, values: list[Any] | pa.ChunkedArray) -> pa.Array:
     """A column of weights or times, of deletions with nulls. Raises FormatError."""
-    weights: Callable[..., pa.Array] = weights_of
-    times: Callable[..., pa.Array] = times_of
-    if not isinstance(values, list):
-        weights, times = weight_column, time_column
-    read = partial(times, rule=None) if name.endswith("times") else weights
+    read: Callable[..., pa.Array] = weights_of
+    if name.endswith("times"):
+        read = partial(times_of, rule=None)
     if name not in _OF_DELETIONS:
         return read(values, f"payload.{name}")
     if isinstance(values, list):

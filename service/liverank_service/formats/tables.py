@@ -27,8 +27,8 @@ from liverank_service.formats.values import (
     listed,
     refuse_others,
     spread,
-    time_column,
-    weight_column,
+    times_of,
+    weights_of,
 )
 from liverank_service.vertex_keys import ARROW_TYPES, KeyKind
 
@@ -56,8 +56,8 @@ def batch_of(table: pa.Table, kind: KeyKind, attributes: Attributes) -> EdgeColu
     nothing = sources.slice(0, 0)
     if "operation" not in names:
         targets = keys_of(table["target"], kind, "target")
-        weights = weight_column(table["weight"], "weight") if "weight" in names else None
-        times = time_column(table["time"], "time", attributes.times) if "time" in names else None
+        weights = weights_of(table["weight"], "weight") if "weight" in names else None
+        times = times_of(table["time"], "time", attributes.times) if "time" in names else None
         return EdgeColumns(sources, targets, nothing, nothing, nothing, weights, times=times)
     operation = combined(table["operation"])
     known = pc.fill_null(pc.is_in(operation, pa.array(OPERATIONS)), False)
@@ -73,8 +73,8 @@ def batch_of(table: pa.Table, kind: KeyKind, attributes: Attributes) -> EdgeColu
     refuse_others(sources.filter(others), replaced, "source", pc.indices_nonzero(others).to_numpy())
     inserts = pc.or_(inserts, pc.and_not(replaces, without))
     readers: dict[str, Callable[[pa.ChunkedArray, str], pa.Array]] = {
-        "weight": weight_column,
-        "time": partial(time_column, rule=attributes.times),
+        "weight": weights_of,
+        "time": partial(times_of, rule=attributes.times),
     }
     readers = {name: read for name, read in readers.items() if name in names}
     lowers = _subtracting(table, deletes, attributes)

@@ -166,38 +166,15 @@ def is_weight(number: Any) -> Any:
     return (number >= LEAST_WEIGHT) & (number <= LARGEST_WEIGHT)
 
 
-def weights_of(values: list[Any], field: str, prefix: str = "") -> pa.Array:
-    """float32 weights from JSON values. Raises FormatError for the first one that is wrong."""
-    if set(map(type, values)) - {float, int}:
-        index = next(i for i, value in enumerate(values) if type(value) not in (float, int))
-        raise _wrong_weight(values[index], field, index, prefix)
-    return _in_range(np.array(list(map(float, values)), np.float64), values, field, prefix)
-
-
-def weight_column(column: pa.ChunkedArray, field: str) -> pa.Array:
-    """float32 weights from a column of numbers. Raises FormatError."""
-    kind = column.type
-    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
-        raise FormatError(field, None, f"expected a column of numbers, got {kind}")
-    if column.null_count:
-        index = column.is_null().index(True).as_py()
-        message = f"expected {EXPECTED_WEIGHT}, got null; give every insertion a weight, or none"
-        raise FormatError(field, index, message)
-    return _in_range(pc.cast(column, pa.float64(), safe=False).to_numpy(), column, field, "")
-
-
-def _in_range(numbers: np.ndarray[Any, Any], values: Any, field: str, prefix: str) -> pa.Array:
-    wrong = ~is_weight(numbers)
-    if wrong.any():
-        index = int(np.flatnonzero(wrong)[0])
-        value = values[index]
-        value = value.as_py() if isinstance(value, pa.Scalar) else value
-        raise _wrong_weight(value, field, index, prefix)
+def weights_of(values: list[Any] | pa.ChunkedArray, field: str, prefix: str = "") -> pa.Array:
+    """float32 weights from JSON values, or from a column of numbers. Raises FormatError for the
+    first one that is wrong.
+    """
+    numbers = _numbers_of(values, field, "weight", EXPECTED_WEIGHT, prefix)
+    for index in np.flatnonzero(~is_weight(numbers))[:1].tolist():
+        got = _described_at(values, numbers, index)
+        raise FormatError(field, index, f"{prefix}expected {EXPECTED_WEIGHT}, got {got}")
     return pa.array(numbers.astype(np.float32))
-
-
-def _wrong_weight(value: object, field: str, index: int, prefix: str) -> FormatError:
-    return FormatError(field, index, f"{prefix}expected {EXPECTED_WEIGHT}, got {described(value)}")
 
 
 MAX_AHEAD: dict[Clock, float] = {"wall": 60.0, "event": 86_400.0}
@@ -247,29 +224,59 @@ class TimeRule:
         return cls(clock, now, MAX_AHEAD[clock] if max_ahead is None else max_ahead, farthest)
 
 
-def times_of(values: list[Any], field: str, rule: TimeRule | None, prefix: str = "") -> pa.Array:
-    """float64 times from JSON values. rule: None if all are taken, as in the journal.
+def times_of(
+    values: list[Any] | pa.ChunkedArray, field: str, rule: TimeRule | None, prefix: str = ""
+) -> pa.Array:
+    """float64 times from JSON values, or from a column of numbers or timestamps. rule: None if all
+    are taken, as in the journal.
 
     Raises FormatError for the first one that is wrong.
     """
-    if set(map(type, values)) - {float, int}:
-        index = next(i for i, value in enumerate(values) if type(value) not in (float, int))
-        raise _wrong_time(values[index], field, index, prefix)
-    return _checked(np.array(list(map(float, values)), np.float64), values, field, rule, prefix)
+    seconds = _numbers_of(values, field, "time", EXPECTED_TIME, prefix)
+    refused = [(~np.isfinite(seconds), f"expected {EXPECTED_TIME}")]
+    if rule is not None:
+        ahead = (
+            f"expected a time at most {rule.max_ahead:g} s (max_time_ahead) ahead of "
+            f"the server's clock, which is at {rule.now:.3f}"
+        )
+        refused += [
+            (np.abs(seconds) > rule.farthest, too_far(rule)),
+            (seconds > rule.now + rule.max_ahead, ahead),
+        ]
+    for wrong, expected in refused:
+        for index in np.flatnonzero(wrong)[:1].tolist():
+            got = _described_at(values, seconds, index)
+            raise FormatError(field, index, f"{prefix}{expected}, got {got}")
+    return pa.array(seconds)
 
 
-def time_column(column: pa.ChunkedArray, field: str, rule: TimeRule | None) -> pa.Array:
-    """float64 times from a column of numbers or timestamps. Raises FormatError."""
-    kind = column.type
-    if not (pa.types.is_timestamp(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind)):
-        raise FormatError(field, None, f"expected a column of numbers or timestamps, got {kind}")
-    if column.null_count:
-        index = column.is_null().index(True).as_py()
-        message = f"expected {EXPECTED_TIME}, got null; give every insertion a time, or none"
+def _numbers_of(
+    values: list[Any] | pa.ChunkedArray, field: str, name: str, expected: str, prefix: str
+) -> NDArray[np.float64]:
+    """name: ``weight`` or ``time``; timestamps are in Unix seconds. Raises FormatError."""
+    if isinstance(values, list):
+        if set(map(type, values)) - {float, int}:
+            index = next(i for i, value in enumerate(values) if type(value) not in (float, int))
+            got = described(values[index])
+            raise FormatError(field, index, f"{prefix}expected {expected}, got {got}")
+        return np.array(list(map(float, values)), np.float64)
+    kind, accepted = values.type, "numbers or timestamps" if name == "time" else "numbers"
+    is_timestamp = name == "time" and pa.types.is_timestamp(kind)
+    if not (is_timestamp or pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+        raise FormatError(field, None, f"expected a column of {accepted}, got {kind}")
+    if values.null_count:
+        index = values.is_null().index(True).as_py()
+        message = f"expected {expected}, got null; give every insertion a {name}, or none"
         raise FormatError(field, index, message)
-    seconds = unix_seconds(column)
-    values = seconds.tolist() if pa.types.is_timestamp(kind) else column
-    return _checked(seconds, values, field, rule, "")
+    return unix_seconds(values)
+
+
+def _described_at(values: list[Any] | pa.ChunkedArray, numbers: NDArray[Any], index: int) -> str:
+    """The value in messages; a timestamp as its number."""
+    if isinstance(values, list):
+        return described(values[index])
+    is_timestamp = pa.types.is_timestamp(values.type)
+    return described(numbers[index].item() if is_timestamp else values[index].as_py())
 
 
 def unix_seconds(column: pa.Array | pa.ChunkedArray) -> NDArray[np.float64]:
@@ -295,39 +302,5 @@ def parsed_times(texts: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArra
     return None
 
 
-def _checked(
-    seconds: np.ndarray[Any, Any], values: Any, field: str, rule: TimeRule | None, prefix: str
-) -> pa.Array:
-    infinite = np.flatnonzero(~np.isfinite(seconds))
-    if len(infinite):
-        index = int(infinite[0])
-        raise _wrong_time(_item(values, index), field, index, prefix)
-    if rule is not None:
-        far = np.flatnonzero(np.abs(seconds) > rule.farthest)
-        if len(far):
-            index = int(far[0])
-            got = described(_item(values, index))
-            raise FormatError(field, index, f"{prefix}{too_far(rule)}, got {got}")
-        ahead = np.flatnonzero(seconds > rule.now + rule.max_ahead)
-        if len(ahead):
-            index = int(ahead[0])
-            message = (
-                f"{prefix}expected a time at most {rule.max_ahead:g} s (max_time_ahead) ahead of "
-                f"the server's clock, which is at {rule.now:.3f}, "
-                f"got {described(_item(values, index))}"
-            )
-            raise FormatError(field, index, message)
-    return pa.array(seconds)
-
-
 def too_far(rule: TimeRule) -> str:
     return f"expected a time within 2⁴⁰ half-lives of 0, {rule.farthest} s"
-
-
-def _item(values: Any, index: int) -> object:
-    value = values[index]
-    return value.as_py() if isinstance(value, pa.Scalar) else value
-
-
-def _wrong_time(value: object, field: str, index: int, prefix: str) -> FormatError:
-    return FormatError(field, index, f"{prefix}expected {EXPECTED_TIME}, got {described(value)}")
