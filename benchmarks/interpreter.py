@@ -39,7 +39,7 @@ KERNELS = "kernels"
 """Threads that were never seen with the lock, on the other cores."""
 
 WORK = {
-    "decoding": r"/liverank_service/(formats|pipeline/batch\.py)",
+    "decoding": r"/liverank_service/formats|;of \([^;]*/liverank_service/pipeline/batch\.py",
     "journal": r"/liverank_service/storage/",
     "keys": r"/liverank_service/vertex_keys/",
     "applying": r"/liverank_service/pipeline/keyed_graph\.py",

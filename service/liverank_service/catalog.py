@@ -24,12 +24,12 @@ from liverank_service.errors import (
     UnknownGraph,
 )
 from liverank_service.graph_options import GraphOptions, requested_options, stored_options
-from liverank_service.pipeline.admission import QueueLimits
 from liverank_service.pipeline.analyses import Analyses, AnalysisLimits
+from liverank_service.pipeline.batch import Observer
 from liverank_service.pipeline.checkpointer import CheckpointLimits
-from liverank_service.pipeline.consumers import Consumers
-from liverank_service.pipeline.observer import Observer
 from liverank_service.pipeline.pipeline import Pipeline
+from liverank_service.pipeline.sources import Consumers
+from liverank_service.pipeline.writer import QueueLimits
 from liverank_service.process_limits import check_process_limits
 from liverank_service.queries.analyses import Analysis
 from liverank_service.settings import Settings

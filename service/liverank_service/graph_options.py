@@ -94,7 +94,7 @@ class GraphOptions(liverank.options.GraphOptions, frozen=True):
 
 def stored_options(stored: Mapping[str, Any]) -> GraphOptions:
     """The options in the manifest of a graph. Ranks that an earlier release kept as float32 become
-    float64: see liverank_service.pipeline.capture. Raises InvalidValue and TypeError.
+    float64: see liverank_service.pipeline.checkpointer. Raises InvalidValue and TypeError.
     """
     given = {**stored}
     if given.get("storage") == "float32":

@@ -22,7 +22,7 @@ from liverank_service.errors import BatchTooLarge, BodyTooLarge, FormatError, Un
 from liverank_service.formats.columns import EdgeColumns
 from liverank_service.formats.decode import decode_batch
 from liverank_service.formats.payload import decode_payload, encode_batch
-from liverank_service.pipeline.limits import check_size
+from liverank_service.pipeline.batch import check_size
 from liverank_service.vertex_keys import KeyKind
 
 REFUSALS = (FormatError, UnsupportedFormat, BodyTooLarge, BatchTooLarge)

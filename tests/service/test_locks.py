@@ -38,34 +38,34 @@ class Guard:
 
 GUARDS = [
     Guard(
-        "pipeline/admission.py",
+        "pipeline/writer.py",
         "Admission",
         "_changing",
         always="jobs bytes refused _last_seconds",
         requires="_check",
     ),
     Guard(
-        "pipeline/waiters.py",
+        "pipeline/waiting.py",
         "Waiters",
         "_changing",
         always="_newest _waiting _closed",
     ),
     Guard(
-        "pipeline/work_queue.py",
+        "pipeline/writer.py",
         "WorkQueue",
         "_changed",
         always="_waiting closed queries",
         alone="refuse",
     ),
     Guard(
-        "pipeline/change_feed.py",
+        "pipeline/published.py",
         "EventRing",
         "_changing",
         always="_events _bytes _removed _newest _waiting _closed",
         requires="_wake",
     ),
     Guard(
-        "pipeline/change_feed.py",
+        "pipeline/published.py",
         "ChangeFeed",
         "_changing",
         always="subscribers idle_since _with_views",

@@ -150,7 +150,7 @@ def test_a_traceback_stays_with_its_line(lines: Any) -> None:
 _FAILING = """
 import gc, logging, threading, warnings
 from liverank_service import logs
-from liverank_service.pipeline.device_loss import end_process
+from liverank_service.pipeline.shards import end_process
 from liverank_gpu import DeviceLost
 
 class Unraisable:

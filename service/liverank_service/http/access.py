@@ -27,7 +27,7 @@ from liverank_service.errors import (
     Unprotected,
 )
 from liverank_service.http.framing import MAX_HEAD_BYTES
-from liverank_service.pipeline.turns import Turns, turns
+from liverank_service.pipeline.waiting import Turns, turns
 from liverank_service.settings import Settings
 from liverank_service.storage.api_keys import ApiKey, ApiKeyStore
 

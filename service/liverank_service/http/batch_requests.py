@@ -15,8 +15,7 @@ from liverank_service.catalog import Graph
 from liverank_service.formats.columns import EdgeColumns
 from liverank_service.formats.json_body import LARGE_BODY
 from liverank_service.http.body import announced_length, read_body, release_body
-from liverank_service.pipeline.batch import Batch
-from liverank_service.pipeline.limits import check_size
+from liverank_service.pipeline.batch import Batch, check_size
 from liverank_service.settings import Settings
 
 Decoded = TypeVar("Decoded")

@@ -15,7 +15,7 @@ from starlette.types import Send
 from liverank_service.formats.encode import encoded
 from liverank_service.http.body import context_of, limit_of
 from liverank_service.http.limits import MIN_READING_BYTES_PER_SECOND
-from liverank_service.pipeline.device_loss import device_loss_ends_process
+from liverank_service.pipeline.shards import device_loss_ends_process
 from liverank_service.queries.exports import Export
 
 Result = TypeVar("Result")

@@ -30,7 +30,7 @@ from liverank_gpu import Result
 from liverank_service.catalog import Catalog, Graph
 from liverank_service.http.limits import ConcurrencyLimit
 from liverank_service.logs import request_id
-from liverank_service.pipeline.observer import Observer, RankedBatch, StageSeconds
+from liverank_service.pipeline.batch import Observer, RankedBatch, StageSeconds
 
 log = logging.getLogger("liverank.batches")
 

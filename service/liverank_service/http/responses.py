@@ -15,7 +15,7 @@ from starlette.routing import Route
 from liverank_gpu import DeviceLost, EngineError
 from liverank_service import problems
 from liverank_service.errors import ServiceError
-from liverank_service.pipeline.device_loss import end_process
+from liverank_service.pipeline.shards import end_process
 
 FEW_ROWS = 1000
 """Longer lists are made in a thread: the event loop would make other requests wait."""

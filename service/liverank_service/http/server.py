@@ -31,7 +31,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from liverank_service.errors import UnsupportedUvicorn
 from liverank_service.http.framing import MAX_HEAD_BYTES, Framing
 from liverank_service.http.request_body import RequestBody, has_body
-from liverank_service.pipeline.turns import Turns
+from liverank_service.pipeline.waiting import Turns
 
 TESTED = ">=0.34,<0.55"
 """tests/service/http/test_versions.py passed with the oldest and the newest of these versions of

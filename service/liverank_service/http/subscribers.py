@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 from liverank_service import problems
 from liverank_service.errors import NotReady, SlowSubscriber, WaitEnded
 from liverank_service.http.body import limit_of
-from liverank_service.pipeline.change_feed import ChangeFeed, Event, Joined
+from liverank_service.pipeline.published import ChangeFeed, Event, Joined
 
 log = logging.getLogger("liverank.changes")
 
@@ -70,7 +70,7 @@ class Subscribers:
 
 
 class ChangeStream(EventSourceResponse):
-    """The events of one subscriber: see liverank_service.pipeline.change_feed. The last one,
+    """The events of one subscriber: see liverank_service.pipeline.published. The last one,
     ``end``, has the reason as a problem document, unless the connection ends first.
     """
 

@@ -19,7 +19,7 @@ from prometheus_client.core import Metric as Family
 from liverank_gpu import Result
 from liverank_service.http.metrics import Metrics
 from liverank_service.logs import request_id
-from liverank_service.pipeline.observer import Observer, Observers, RankedBatch, StageSeconds
+from liverank_service.pipeline.batch import Observer, Observers, RankedBatch, StageSeconds
 
 if TYPE_CHECKING:
     from fastapi.telemetry import TelemetryConfig

@@ -22,9 +22,9 @@ from typing import NamedTuple
 
 from liverank_gpu import Answer, DeviceLost, Engine, InvalidValue, ProgramRun
 from liverank_service.analysis_errors import TooManyAnalyses, UnknownAnalysis
+from liverank_service.pipeline.batch import Observer
 from liverank_service.pipeline.keyed_graph import KeyedGraph
-from liverank_service.pipeline.observer import Observer
-from liverank_service.pipeline.waiters import Waiters
+from liverank_service.pipeline.waiting import Waiters
 from liverank_service.problems import problem_of
 from liverank_service.queries.analyses import (
     Analysis,

@@ -1,20 +1,27 @@
-"""A batch as it was sent, and in the pipeline."""
+"""A batch: as it was sent, in the pipeline, and its receipt with its changes, the time of each
+stage and the error bound of the ranks. Limits on a single batch. The events of a pipeline, which an
+observer in liverank_service.http.metrics counts.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import Context, copy_context
 from dataclasses import dataclass, field
 from time import perf_counter
+from typing import Any
 
 import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from liverank_gpu import Solve
-from liverank_service.errors import BodyTooLarge
+from liverank_gpu import Change, Result, Solve
+from liverank_service.errors import BatchTooLarge, BodyTooLarge, FormatError
 from liverank_service.formats.columns import EdgeColumns
 from liverank_service.formats.payload import encode_batch
-from liverank_service.pipeline.completions import Completions, Waiter
+from liverank_service.pipeline.waiting import Completions, Waiter
+from liverank_service.queries.view import View
 from liverank_service.storage.journal import MAX_PAYLOAD_BYTES
 from liverank_service.storage.layout import Record
 
@@ -122,3 +129,244 @@ class PendingBatch:
     def _end(self) -> None:
         self.ended = True
         self.release()
+
+
+def check_size(columns: EdgeColumns, max_edges: int, max_key_bytes: int) -> None:
+    """Raises BatchTooLarge for too many edges and vertices, FormatError for a key too long."""
+    changed = [keys for change in columns.sets.values() for keys in (change.add, change.remove)]
+    others = [columns.vertices, columns.remove, columns.replace, *changed]
+    count = columns.operations + sum(map(len, others))
+    if count > max_edges:
+        raise BatchTooLarge(count, max_edges)
+    for name, keys in (
+        ("replace", columns.replace),
+        ("insert", columns.insert_sources),
+        ("insert", columns.insert_targets),
+        ("delete", columns.delete_sources),
+        ("delete", columns.delete_targets),
+        ("vertices", columns.vertices),
+        ("remove", columns.remove),
+        *(("sets", keys) for keys in changed),
+    ):
+        if not pa.types.is_string(keys.type) or not len(keys):
+            continue
+        text = keys.buffers()[-1]
+        if text is None or text.size <= max_key_bytes:
+            continue  # all keys together are short enough
+        lengths = pc.binary_length(keys)
+        longest = pc.max(lengths).as_py()
+        if longest > max_key_bytes:
+            index = pc.index(lengths, pa.scalar(longest, lengths.type)).as_py()
+            if name == "insert":
+                name, index = columns.place_of_insertion(index)
+            message = f"expected a key of at most {max_key_bytes:,} bytes, got {longest:,}"
+            raise FormatError(name, index, message)
+
+
+@dataclass(slots=True)
+class StageSeconds:
+    """The time of a batch by stage: the members of the receipt's `seconds`.
+
+    others  time in no other stage, see docs/api.md
+    total   the sum of the others
+    """
+
+    queue: float = 0.0
+    journal: float = 0.0
+    keys: float = 0.0
+    mutate: float = 0.0
+    mark: float = 0.0
+    solve: float = 0.0
+    certify: float = 0.0
+    watched: float = 0.0
+    publish: float = 0.0
+    others: float = 0.0
+    total: float = 0.0
+
+    def close(self, total: float | None) -> None:
+        """Sets `others` and `total`.
+
+        total  seconds from submission to ranks; None if nobody waits: `others` is then 0
+        """
+        spent = self.queue + self.journal + self.keys + self.mutate
+        spent += self.mark + self.solve + self.certify + self.watched + self.publish
+        self.total = spent if total is None else total
+        # not below 0: the clock of a device can differ slightly
+        self.others = max(0.0, self.total - spent)
+
+
+@dataclass(frozen=True, slots=True)
+class RankedBatch:
+    """A batch whose ranks are published.
+
+    submitted  by `perf_counter`; None if nobody waited all the time
+    context    of its request; empty if nobody waits
+    """
+
+    version: int
+    change: Change
+    seconds: StageSeconds
+    submitted: float | None
+    context: Context
+
+
+class Observer:
+    """Does nothing. Methods are called on the writer's thread and must not raise."""
+
+    def ranked(self, batches: Sequence[RankedBatch], result: Result) -> None:
+        """These batches were ranked together."""
+
+    def refused(self, fallback: str) -> None:
+        """The ranks of a solve were no distribution. fallback: as in the receipt"""
+
+    def query_refused(self, kind: str) -> None:
+        """The ranks of a personalized query were none. kind: query, watched"""
+
+    def rejected(self) -> None:
+        """A batch was committed, but could not be applied."""
+
+    def failed(self, batches: int) -> None:
+        """Batches were not committed, or were applied but not ranked."""
+
+    def analysed(self, program: str, outcome: str, seconds: float) -> None:
+        """An analysis has ended. seconds: that its program ran"""
+
+    def dropped(self) -> None:
+        """The graph was dropped."""
+
+
+class Observers(Observer):
+    """Several observers, one after the other."""
+
+    def __init__(self, *observers: Observer) -> None:
+        self._observers = observers
+
+    def ranked(self, batches: Sequence[RankedBatch], result: Result) -> None:
+        for each in self._observers:
+            each.ranked(batches, result)
+
+    def refused(self, fallback: str) -> None:
+        for each in self._observers:
+            each.refused(fallback)
+
+    def query_refused(self, kind: str) -> None:
+        for each in self._observers:
+            each.query_refused(kind)
+
+    def rejected(self) -> None:
+        for each in self._observers:
+            each.rejected()
+
+    def failed(self, batches: int) -> None:
+        for each in self._observers:
+            each.failed(batches)
+
+    def analysed(self, program: str, outcome: str, seconds: float) -> None:
+        for each in self._observers:
+            each.analysed(program, outcome, seconds)
+
+    def dropped(self) -> None:
+        for each in self._observers:
+            each.dropped()
+
+
+@dataclass(eq=False, slots=True)
+class AppliedBatch:
+    """An applied batch without a receipt.
+
+    pending   None if nobody waits: it was replayed, its ranking failed, or it is ranked later
+    late      whether an earlier ranking failed
+    deferred  whether it was sent to be ranked later
+    """
+
+    version: int
+    change: Change
+    seconds: StageSeconds
+    pending: PendingBatch | None = None
+    late: bool = False
+    deferred: bool = False
+
+    @property
+    def submitted(self) -> float | None:
+        """By `perf_counter`; None if nobody waited all the time."""
+        return None if self.pending is None or self.late else self.pending.submitted
+
+
+@dataclass(frozen=True, slots=True)
+class RankedView:
+    """Ranks that are ready to be published.
+
+    seconds  time of the stages mark, solve, certify, watched and publish
+    ended    when the last of them ended, by `perf_counter`
+    kept     whether the view is the one published before: the ranks of the solve are not published
+    view_seconds  of the stage `watched`, what each view took
+    """
+
+    result: Result
+    view: View
+    seconds: Mapping[str, float]
+    ended: float
+    kept: bool = False
+    view_seconds: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def fallback(self) -> str | None:
+        """What was published in place of ranks that were refused; None if they were not."""
+        return "kept" if self.kept else self.result.fallback
+
+    def slowest(self, batches: Sequence[AppliedBatch]) -> StageSeconds:
+        """The time of the slowest of the batches that have receipts of this ranking; without
+        batches that of the ranking alone.
+        """
+        if batches:
+            return max((batch.seconds for batch in batches), key=lambda each: each.total)
+        seconds = StageSeconds(**self.seconds)
+        seconds.close(None)
+        return seconds
+
+
+def receipt_of(applied: AppliedBatch, ranked: RankedView, submitted: float | None) -> bytes:
+    """The receipt of a batch with these ranks, as JSON.
+
+    submitted  by `perf_counter`; None if nobody waited all the time
+    """
+    change, seconds = applied.change, applied.seconds
+    result, view = ranked.result, ranked.view
+    for stage, spent in ranked.seconds.items():
+        setattr(seconds, stage, spent)
+    seconds.close(None if submitted is None else ranked.ended - submitted)
+    document: dict[str, Any] = {
+        "version": applied.version,
+        "ranked_version": view.version,
+        "revision": view.revision,
+        "inserted": change.inserted,
+        "already_present": change.already_present,
+        "reweighted": change.reweighted,
+        "deleted": change.deleted,
+        "not_found": change.not_found,
+        "lowered": change.lowered,
+        "new_vertices": change.new_vertices,
+        "removed": change.removed,
+        "unknown": change.unknown,
+        "removed_edges": change.removed_edges,
+        "expired": change.expired,
+        "strategy": result.strategy,
+        "form": result.form,
+        "iterations": result.iterations,
+        "touched_vertices": result.touched_vertices,
+        "error_bound": result.error_bound,
+        "converged": result.converged,
+        "seconds": seconds,
+    }
+    if view.rank_views:
+        document["views"] = {name: one.error_bound for name, one in view.rank_views.items()}
+        document["view_seconds"] = ranked.view_seconds
+    if result.settled is not None:
+        document["settled"] = result.settled
+        document["settled_set"] = result.settled_set
+    if result.refused is not None:
+        document["fallback"] = ranked.fallback
+        document["refused"] = result.refused
+    if result.trace is not None:
+        document["trace"] = result.trace
+    return orjson.dumps(document)

@@ -25,10 +25,9 @@ from liverank_gpu import Solve
 from liverank_service.errors import BatchRejected, BodyTooLarge, OutcomeDelayed, StorageFailed
 from liverank_service.formats.columns import EdgeColumns
 from liverank_service.pipeline.batch import Batch
-from liverank_service.pipeline.edge_times import Ids
 from liverank_service.pipeline.keyed_graph import KeyedGraph
 from liverank_service.pipeline.ranking import Ranking
-from liverank_service.pipeline.window import Window
+from liverank_service.pipeline.window import Ids, Window
 
 log = logging.getLogger("liverank.pipeline")
 

@@ -1,9 +1,11 @@
-"""The engine and the key table of one graph, which change together or not at all."""
+"""The engine, the key table and the named vertex sets of one graph, which change together or not at
+all.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from time import perf_counter
@@ -25,10 +27,10 @@ from liverank_gpu import (
     ShardLost,
     ViewSteps,
 )
-from liverank_service.errors import InvalidField
-from liverank_service.formats.columns import EdgeColumns
-from liverank_service.pipeline.vertex_sets import VertexSets
+from liverank_service.errors import InvalidField, UnknownSet, UnknownVertex
+from liverank_service.formats.columns import EdgeColumns, SetChange
 from liverank_service.pipeline.window import Window
+from liverank_service.queries.model import Members
 from liverank_service.vertex_keys import VertexKeys, VertexTable
 
 log = logging.getLogger("liverank.pipeline")
@@ -353,3 +355,52 @@ def _of_insertion(error: InvalidValue, columns: EdgeColumns) -> InvalidField:
     field, index = columns.place_of_insertion(int(place))
     message = f"{column.removesuffix('s')}: {error.value!r} must be {error.requirement}"
     return InvalidField(field, index, error.value, message)
+
+
+class VertexSets:
+    """Only for the writer's thread, except that `members` may be read by any.
+
+    members  replaced, never changed
+    """
+
+    def __init__(self, graph: str, members: Members) -> None:
+        self._graph = graph
+        self.members = members
+
+    def after(
+        self,
+        changes: Mapping[str, SetChange],
+        ids_of: Callable[[pa.Array], NDArray[np.int64]],
+        removed: NDArray[np.int64],
+    ) -> Members:
+        """The members after a batch: without the vertices that it removes, then with its changes.
+
+        ids_of   the ids of keys, -1 where a vertex is unknown
+        removed  ids, ascending
+
+        Raises UnknownSet, and UnknownVertex for an unknown vertex to add.
+        """
+        members = dict(self.members)
+        for name, ids in self.members.items() if len(removed) else ():
+            places = np.searchsorted(ids, removed)
+            inside = places < len(ids)
+            gone = places[inside][ids[places[inside]] == removed[inside]]
+            members[name] = np.delete(ids, gone) if len(gone) else ids
+        if not changes:
+            return members if len(removed) else self.members
+        for name, change in changes.items():
+            if change.operation == "drop":
+                if members.pop(name, None) is None:
+                    raise UnknownSet(self._graph, name, f"sets.{name}")
+                continue
+            if name not in members and change.operation is None:
+                raise UnknownSet(self._graph, name, f"sets.{name}")
+            added = ids_of(change.add)
+            if (added < 0).any():
+                index = int(np.flatnonzero(added < 0)[0])
+                key = change.add[index].as_py()
+                raise UnknownVertex(self._graph, key, f"sets.{name}.add", index)
+            before = np.empty(0, np.int64) if change.operation == "replace" else members[name]
+            kept = np.setdiff1d(before, ids_of(change.remove), assume_unique=False)
+            members[name] = np.union1d(kept, added)
+        return members

@@ -32,27 +32,28 @@ from liverank_service.errors import (
     RetiredVersion,
     UnknownVersion,
 )
-from liverank_service.pipeline.admission import Admission, QueueLimits
 from liverank_service.pipeline.analyses import Analyses, AnalysisLimits
-from liverank_service.pipeline.batch import Batch, PendingBatch
-from liverank_service.pipeline.capture import Captured, snapshot_of
-from liverank_service.pipeline.change_feed import ChangeFeed
-from liverank_service.pipeline.checkpointer import CheckpointLimits, TakenCheckpoint
-from liverank_service.pipeline.completions import Waiter
-from liverank_service.pipeline.device_loss import end_process
+from liverank_service.pipeline.batch import Batch, Observer, PendingBatch
+from liverank_service.pipeline.checkpointer import (
+    Captured,
+    CheckpointLimits,
+    TakenCheckpoint,
+    snapshot_of,
+)
 from liverank_service.pipeline.edge_reading import EdgeReading
 from liverank_service.pipeline.expiry import Delay
-from liverank_service.pipeline.observer import Observer
-from liverank_service.pipeline.opening import Opening
-from liverank_service.pipeline.published import PublishedViews
-from liverank_service.pipeline.recovery import MappedGraph, map_checkpoint, restored_journal
-from liverank_service.pipeline.shards import Shards
-from liverank_service.pipeline.source_positions import SourcePosition
-from liverank_service.pipeline.waiters import Waiters
-from liverank_service.pipeline.weak_calls import weakly
+from liverank_service.pipeline.published import ChangeFeed, PublishedViews
+from liverank_service.pipeline.recovery import (
+    MappedGraph,
+    Opening,
+    map_checkpoint,
+    restored_journal,
+)
+from liverank_service.pipeline.shards import Shards, end_process
+from liverank_service.pipeline.sources import SourcePosition
+from liverank_service.pipeline.waiting import Waiter, Waiters, weakly
 from liverank_service.pipeline.window import WindowOptions
-from liverank_service.pipeline.work_queue import Task, WorkQueue
-from liverank_service.pipeline.writer import Writer
+from liverank_service.pipeline.writer import Admission, QueueLimits, Task, WorkQueue, Writer
 from liverank_service.queries.positions import MinPosition
 from liverank_service.queries.requests import PendingQuery, QueryResponse
 from liverank_service.queries.scheduler import WatchRequest

@@ -28,14 +28,20 @@ from liverank_service.errors import (
     UnknownView,
     UnknownWatched,
 )
-from liverank_service.pipeline.capture import Captured
-from liverank_service.pipeline.completions import Completions
-from liverank_service.pipeline.device_loss import blame
+from liverank_service.pipeline.batch import (
+    AppliedBatch,
+    Observer,
+    RankedBatch,
+    RankedView,
+    StageSeconds,
+    receipt_of,
+)
+from liverank_service.pipeline.checkpointer import Captured
 from liverank_service.pipeline.keyed_graph import KeyedGraph
-from liverank_service.pipeline.observer import Observer, RankedBatch, StageSeconds
 from liverank_service.pipeline.published import PublishedViews
-from liverank_service.pipeline.receipts import AppliedBatch, RankedView, receipt_of
-from liverank_service.pipeline.source_positions import SourcePositions
+from liverank_service.pipeline.shards import blame
+from liverank_service.pipeline.sources import SourcePositions
+from liverank_service.pipeline.waiting import Completions
 from liverank_service.queries.model import QueryByIds
 from liverank_service.queries.rank_views import RankViews, ViewRequest
 from liverank_service.queries.scheduler import WatchRequest

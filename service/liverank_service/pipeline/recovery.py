@@ -1,4 +1,5 @@
-"""Recovery of a graph: the newest valid checkpoint, then the later batches of the journal.
+"""Recovery of a graph: the newest valid checkpoint, then the later batches of the journal, and the
+writer that continues.
 
 Ids follow from the order of the batches, so a replay through the same `apply` assigns every key the
 same id. Rejected batches are skipped, and so are lost ones (see liverank_service.storage.salvage).
@@ -39,27 +40,38 @@ from liverank_service.errors import (
 )
 from liverank_service.formats.columns import EdgeColumns
 from liverank_service.formats.payload import decode_payload
-from liverank_service.pipeline.capture import (
+from liverank_service.pipeline.analyses import Analyses, AnalysisLimits, Versions
+from liverank_service.pipeline.batch import AppliedBatch, Observer, StageSeconds
+from liverank_service.pipeline.checkpointer import (
+    Captured,
+    Checkpointer,
+    CheckpointLimits,
+    StoredCheckpoint,
     keys_of,
     restore_window,
     sets_of,
     snapshot_of,
+    source_positions_of,
     view_of,
     views_of,
 )
-from liverank_service.pipeline.keyed_graph import KeyedGraph
-from liverank_service.pipeline.observer import StageSeconds
-from liverank_service.pipeline.ranking import RECOVERY
-from liverank_service.pipeline.receipts import AppliedBatch
-from liverank_service.pipeline.source_positions import SourcePositions
+from liverank_service.pipeline.keyed_graph import KeyedGraph, VertexSets
+from liverank_service.pipeline.published import PublishedViews
+from liverank_service.pipeline.ranking import RECOVERY, Ranking
+from liverank_service.pipeline.shards import Shards
+from liverank_service.pipeline.sources import SourcePositions
+from liverank_service.pipeline.waiting import Waiters
 from liverank_service.pipeline.window import Window, WindowOptions
+from liverank_service.pipeline.writer import WorkQueue, Writer
 from liverank_service.problems import encode_problem, problem_of
 from liverank_service.queries.analyses import Analysis
 from liverank_service.queries.model import Members
 from liverank_service.queries.rank_views import RankViews
 from liverank_service.queries.requests import Refusals
+from liverank_service.queries.scheduler import QueryScheduler
 from liverank_service.queries.view import View
 from liverank_service.queries.watched import WatchedQueries
+from liverank_service.shard_errors import Unsupported
 from liverank_service.storage import analyses_file, views_file, watched_file
 from liverank_service.storage import checkpoint as checkpoints
 from liverank_service.storage import journal as journal_file
@@ -304,3 +316,106 @@ def restored_analyses(directory: Path) -> list[Analysis]:
 def _stopped(file: Path, error: Exception) -> GraphStopped:
     reason = str(error).removeprefix(f"{file}: ")
     return GraphStopped(file, f"{reason}; restore it from a backup or remove it")
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """What remains the same however often the graph is opened.
+
+    commits  the newest version on disk
+    capture  has the writer capture the graph; called on the checkpointer's thread
+    """
+
+    graph: str
+    directory: Path
+    window: WindowOptions | None
+    shards: Shards
+    checkpoint_limits: CheckpointLimits
+    analysis_limits: AnalysisLimits
+    observer: Observer
+    queue: WorkQueue
+    views: PublishedViews
+    commits: Waiters[int]
+    capture: Callable[[], Captured]
+
+    def writer(
+        self, mapped: MappedGraph, journal: Journal, checkpointer: Checkpointer | None = None
+    ) -> Writer:
+        """Replays and ranks the batches after the checkpoint, which the engine has.
+
+        checkpointer  of an earlier writer of the graph, which this one continues
+        """
+        engine, checkpoint = mapped.engine, mapped.checkpoint
+        sets = VertexSets(self.graph, mapped.sets)
+        window = restored_window(self.window, engine, checkpoint)
+        keyed = KeyedGraph(self.graph, engine, mapped.keys, sets, window)
+        stored = [] if checkpoint is None else source_positions_of(checkpoint)
+        positions = SourcePositions(self.graph, stored)
+        version = checkpoint.version if checkpoint is not None else 0
+        mark = ReplayMark(journal.path)
+        unranked = replayed(journal, version, keyed, positions, engine, mark)
+        refusals = Refusals(self.graph, self.observer.query_refused)
+        watched = restored_watched(self.graph, engine, keyed, refusals, self.directory)
+        rank_views = restored_views(self.graph, engine, keyed, self.directory, checkpoint)
+        if rank_views.queries and self.shards.count:
+            raise Unsupported("views", list(rank_views.queries), "a graph without views")
+        ranking = Ranking(
+            self.graph,
+            engine,
+            keyed,
+            positions,
+            journal,
+            watched,
+            rank_views,
+            self.directory,
+            self.views,
+            self.observer,
+            unranked,
+            checkpoint.revision if checkpoint is not None else 0,
+        )
+        if mapped.view is None or version < journal.version:
+            ranking.rank(RECOVERY, journal.version)
+        else:
+            ranking.publish_watched()
+        mark.end()
+        if journal.deaths():
+            journal.acquit()
+        scheduler = QueryScheduler(
+            self.graph,
+            self.queue.queries,
+            engine,
+            keys=lambda: keyed.keys,
+            newest=ranking.newest,
+            keep=ranking.watch,
+            closing=lambda: self.queue.closed is not None,
+            sets=lambda: keyed.sets.members,
+            refusals=refusals,
+        )
+        versions = Versions(lambda: journal.version, lambda: self.views.newest.version)
+        requested = restored_analyses(self.directory)
+        if requested and self.shards.count:
+            raise Unsupported("analyses", [one.id for one in requested], "a graph without analyses")
+        kept = (self.analysis_limits, self.observer)
+        analyses = Analyses(self.graph, engine, keyed, versions, requested, self.directory, *kept)
+        if checkpointer is None:
+            checkpointer = Checkpointer(
+                self.graph,
+                self.directory / checkpoints.DIRECTORY,
+                journal,
+                self.checkpoint_limits,
+                self.capture,
+                None if checkpoint is None else StoredCheckpoint.of(checkpoint),
+            )
+        return Writer(
+            self.graph,
+            self.queue,
+            journal,
+            keyed,
+            positions,
+            ranking,
+            scheduler,
+            analyses,
+            checkpointer,
+            self.observer,
+            self.commits,
+        )

@@ -1,10 +1,12 @@
-"""The shards of one graph: what does not work in them is refused here by name, before anything is
-done; and their state.
+"""What a graph can lose. Its shards: what does not work in them is refused here by name, before
+anything is done; and their state. The device: the process ends with it, a supervisor starts it
+again, and recovery applies the committed batches.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -12,11 +14,13 @@ from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 from liverank_gpu import (
+    EXIT_DEVICE_LOST,
     BackendName,
     Cluster,
+    DeviceLost,
     Engine,
     EngineError,
     Options,
@@ -25,10 +29,40 @@ from liverank_gpu import (
     Workers,
     started_workers,
 )
-from liverank_service.errors import NotReady
+from liverank_service.errors import NotReady, StorageFailed
+from liverank_service.logs import write_last_line
 from liverank_service.shard_errors import Unsupported
+from liverank_service.storage.journal import Journal
 
 log = logging.getLogger("liverank.shards")
+_device_log = logging.getLogger("liverank.pipeline")
+
+
+def end_process(error: DeviceLost) -> NoReturn:
+    """Ends the process at once: an orderly shutdown could wait for the lost device forever."""
+    message = f"{error}; the process ends and must be restarted"
+    _device_log.critical(message)
+    write_last_line(message)
+    os._exit(EXIT_DEVICE_LOST)
+
+
+@contextmanager
+def device_loss_ends_process() -> Iterator[None]:
+    """For readers of published ranks: no batch is to blame, and each later use would fail."""
+    try:
+        yield
+    except DeviceLost as error:
+        end_process(error)
+
+
+def blame(journal: Journal, versions: Sequence[int], error: DeviceLost) -> NoReturn:
+    """Records the batches that were being processed, and ends the process."""
+    try:
+        journal.blame(versions)
+    except StorageFailed as storage_error:
+        _device_log.error("%s: batches %s were not recorded as suspects", storage_error, versions)
+    end_process(error)
+
 
 _ONE_DEVICE = "a server without --shards"
 

@@ -1,35 +1,422 @@
-"""The only writer of a graph: commits, applies and ranks batches, on one thread."""
+"""The only writer of a graph: commits, applies and ranks batches, on one thread.
+
+How much work may wait for it is a number of jobs, and their bytes. A job counts from its admission
+until it ends, waiting or running: the writer takes all waiting batches at once, so counting only
+waiting jobs would not bound memory. Reads of published versions are not counted.
+
+Batches become durable with one fsync for those that wait together. Repeats are answered, and those
+that do not fit into memory or do not continue their source are refused.
+"""
 
 from __future__ import annotations
 
 import logging
+import math
+import sys
+import threading
 from collections import deque
+from collections.abc import Callable, Reversible, Sequence
 from concurrent.futures import Future
-from time import perf_counter
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import groupby
+from time import monotonic, perf_counter
+from typing import Any
 
-from liverank_gpu import DeviceLost, ShardLost
-from liverank_service.errors import BatchRejected, OutcomeDelayed, StorageFailed
+import orjson
+
+from liverank_gpu import DeviceLost, ShardLost, Solve
+from liverank_service.errors import (
+    BatchRejected,
+    ExpiryFailed,
+    IdempotencyConflict,
+    OutcomeDelayed,
+    QueueFull,
+    StorageFailed,
+)
 from liverank_service.pipeline.analyses import Analyses
-from liverank_service.pipeline.batch import Batch, PendingBatch
+from liverank_service.pipeline.batch import (
+    AppliedBatch,
+    Batch,
+    Observer,
+    PendingBatch,
+    StageSeconds,
+)
 from liverank_service.pipeline.checkpointer import Checkpointer
-from liverank_service.pipeline.commit import CommittedGroup, Committer
-from liverank_service.pipeline.completions import Completions
-from liverank_service.pipeline.device_loss import blame
 from liverank_service.pipeline.expiry import Expiry
 from liverank_service.pipeline.keyed_graph import IncompletelyApplied, KeyedGraph
-from liverank_service.pipeline.observer import Observer, StageSeconds
 from liverank_service.pipeline.ranking import Ranking
-from liverank_service.pipeline.receipts import AppliedBatch
-from liverank_service.pipeline.source_positions import SourcePositions
-from liverank_service.pipeline.waiters import Waiters
-from liverank_service.pipeline.weak_calls import weakly
-from liverank_service.pipeline.work_queue import Task, WorkQueue
+from liverank_service.pipeline.shards import blame
+from liverank_service.pipeline.sources import SourcePositions
+from liverank_service.pipeline.waiting import Completions, Waiters, weakly
 from liverank_service.problems import encode_problem, problem_of
-from liverank_service.queries.scheduler import QueryScheduler
+from liverank_service.queries.requests import PendingQuery, QueryResponse
+from liverank_service.queries.scheduler import QueryQueue, QueryScheduler, WatchRequest
 from liverank_service.shard_errors import RankingDelayed
 from liverank_service.storage.journal import Journal
 
 log = logging.getLogger("liverank.pipeline")
+
+MAX_RETRY_AFTER = 60
+
+
+@dataclass(frozen=True, slots=True)
+class QueueLimits:
+    """Unfinished jobs of one graph, and their bytes. Unlimited by default."""
+
+    jobs: int = sys.maxsize
+    bytes: int = sys.maxsize
+
+
+class Admission:
+    """Any thread may call any method.
+
+    jobs, bytes  admitted and unfinished
+    refused      jobs refused so far
+    """
+
+    def __init__(self, graph: str, limits: QueueLimits) -> None:
+        self._graph = graph
+        self._limits = limits
+        self._changing = threading.Lock()
+        self._last_seconds = 0.0  # of the job that ended last, from its admission
+        self.jobs = 0
+        self.bytes = 0
+        self.refused = 0
+
+    def check(self, size: int) -> None:
+        """Raises QueueFull if a job of `size` bytes would not be admitted now.
+
+        A job is always admitted if there is no other, or it might never be.
+        """
+        with self._changing:
+            self._check(size)
+
+    def admit(self, size: int) -> Callable[[], None]:
+        """Counts a job until the returned function is called, once. Raises QueueFull."""
+        with self._changing:
+            self._check(size)
+            self.jobs += 1
+            self.bytes += size
+        return partial(self._release, size, monotonic())
+
+    def _check(self, size: int) -> None:
+        limits = self._limits
+        if self.jobs and (self.jobs >= limits.jobs or self.bytes + size > limits.bytes):
+            self.refused += 1
+            wait = min(max(1, math.ceil(self._last_seconds)), MAX_RETRY_AFTER)
+            raise QueueFull(self._graph, self.jobs, self.bytes, wait)
+
+    def _release(self, size: int, since: float) -> None:
+        with self._changing:
+            self.jobs -= 1
+            self.bytes -= size
+            self._last_seconds = monotonic() - since
+
+
+@dataclass(eq=False, slots=True)
+class Task:
+    """A function to be called on the writer's thread, between two groups of batches."""
+
+    function: Callable[[], Any]
+    result: Future[Any] = field(default_factory=Future)
+
+    def run(self) -> None:
+        """Completes `result`. Raises DeviceLost, and ShardLost, with which `result` fails too."""
+        if not self.result.set_running_or_notify_cancel():
+            return
+        try:
+            self.result.set_result(self.function())
+        except DeviceLost:
+            raise
+        except Exception as error:
+            self.result.set_exception(error)
+            if isinstance(error, ShardLost):
+                raise
+
+
+class WorkQueue:
+    """Batches and tasks in order of arrival, and queries. Any thread may add, one takes.
+
+    queries  for the writer's QueryScheduler
+    closed   the reason; None while it is open
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._waiting: deque[PendingBatch | Task] = deque()
+        self.queries = QueryQueue(self._changed)
+        self.closed: Exception | None = None
+
+    def put(self, work: PendingBatch | Task) -> None:
+        """Raises the reason given to `close`."""
+        with self._changed:
+            if self.closed is not None:
+                raise self.closed
+            self._waiting.append(work)
+            self._changed.notify()
+
+    def put_back(self, batches: Reversible[PendingBatch]) -> None:
+        """Batches that were taken become the next ones again, in this order."""
+        with self._changed:
+            self._waiting.extendleft(reversed(batches))
+
+    def put_query(self, request: PendingQuery[QueryResponse] | WatchRequest) -> None:
+        """Raises the reason given to `close`."""
+        with self._changed:
+            if self.closed is not None:
+                raise self.closed
+            self.queries.put(request)
+            self._changed.notify()
+
+    def close(self, reason: Exception) -> None:
+        """From now on `take` returns None, and `put` raises the reason."""
+        with self._changed:
+            self.closed = reason
+            self._changed.notify()
+
+    def take(self, block: bool, seconds: float | None = None) -> list[PendingBatch] | Task | None:
+        """The next task, or all batches before the next task; None once the queue is closed.
+
+        block    wait if the queue is empty; otherwise, and if only queries wait, an empty list is
+                 returned
+        seconds  how long to wait; an empty list is returned then
+        """
+        with self._changed:
+            if block:
+                self._changed.wait_for(
+                    lambda: self._waiting or self.queries or self.closed is not None, seconds
+                )
+            if self.closed is not None:
+                return None
+            if not self._waiting:
+                return []
+            first = self._waiting.popleft()
+            if isinstance(first, Task):
+                return first
+            batches = [first]
+            while self._waiting and isinstance(self._waiting[0], PendingBatch):
+                batches.append(self._waiting.popleft())  # type: ignore[arg-type]
+            return batches
+
+    def wait_until_closed(self, seconds: float) -> None:
+        """Waits until the queue is closed, for `seconds` at most."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.closed is not None, seconds)
+
+    def batch_is_next(self) -> bool:
+        """Whether `take` would return batches."""
+        with self._changed:
+            return (
+                self.closed is None
+                and bool(self._waiting)
+                and isinstance(self._waiting[0], PendingBatch)
+            )
+
+    def refuse(self, reason: Exception) -> None:
+        """Fails everything that waits; the queue is closed."""
+        completions = Completions()
+        for work in self._waiting:
+            if isinstance(work, PendingBatch):
+                work.fail(reason, completions)
+            elif work.result.set_running_or_notify_cancel():
+                work.result.set_exception(reason)
+        completions.deliver()
+        self.queries.refuse(reason)
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedGroup:
+    """Batches to be ranked in the same way, with their versions, that were committed together.
+
+    began, seconds  of the commit, by `perf_counter`; includes completing the futures
+    time            of the commit, Unix seconds
+    """
+
+    batches: Sequence[tuple[int, PendingBatch]]
+    began: float
+    seconds: float
+    time: float
+
+    @property
+    def solve(self) -> Solve:
+        return self.batches[0][1].batch.solve
+
+    @property
+    def rank_later(self) -> bool:
+        """Whether none of them is to be ranked now."""
+        return all(pending.rank_later for _, pending in self.batches)
+
+    @property
+    def version(self) -> int:
+        """Of the last batch."""
+        return self.batches[-1][0]
+
+
+class Committer:
+    """Only for the writer's thread."""
+
+    def __init__(
+        self,
+        graph: str,
+        journal: Journal,
+        keyed: KeyedGraph,
+        positions: SourcePositions,
+        ranking: Ranking,
+        checkpointer: Checkpointer,
+        observer: Observer,
+        commits: Waiters[int],
+    ) -> None:
+        self._graph = graph
+        self._journal = journal
+        self._keyed = keyed
+        self._positions = positions
+        self._ranking = ranking
+        self._checkpointer = checkpointer
+        self._observer = observer
+        self._commits = commits
+
+    def commit(self, batches: Sequence[PendingBatch]) -> list[CommittedGroup]:
+        """Commits the batches that are new, fit into memory and continue their sources, and
+        answers all the others.
+
+        The batches must be applied and ranked in the order of the groups.
+        """
+        completions = Completions()
+        new = list(batches)
+        try:
+            new = self._in_time(self._without_repeats(batches, completions), completions)
+            new = self._continuing(self._fitting(new, completions), completions)
+            self._ranking.store_rejections()
+            began = perf_counter()
+            groups = [list(group) for _, group in groupby(new, lambda one: one.batch.solve)]
+            if new:
+                versions = self._journal.append([one.record for one in new], len(groups))
+        except Exception as error:
+            log.exception("graph %s: batches were not committed", self._graph)
+            for batch in new:
+                batch.fail(error, completions)
+            completions.deliver()
+            self._observer.failed(len(new))
+            return []
+        if not new:
+            completions.deliver()
+            return []
+        size = sum(len(batch.record.payload) for batch in new)
+        self._checkpointer.journal_grew(size, all(batch.rank_later for batch in new))
+        for version, batch in zip(versions, new, strict=True):
+            batch.set_durable(version, completions)
+        completions.deliver()
+        self._commits.reach(versions[-1])
+        seconds = perf_counter() - began
+        numbered = iter(zip(versions, new, strict=True))
+        time = self._journal.committed_at
+        return [
+            CommittedGroup([next(numbered) for _ in group], began, seconds, time)
+            for group in groups
+        ]
+
+    def _without_repeats(
+        self, batches: Sequence[PendingBatch], completions: Completions
+    ) -> list[PendingBatch]:
+        """The batches that are new; a repeat gets the results of the first request."""
+        new: list[PendingBatch] = []
+        first_of: dict[str, PendingBatch] = {}
+        for batch in batches:
+            key = batch.record.idempotency_key
+            if key is None:
+                new.append(batch)
+            elif key in first_of:
+                first = first_of[key]
+                if first.record.body_hash == batch.record.body_hash:
+                    first.followers.append(batch)
+                else:
+                    batch.fail(IdempotencyConflict(key, None), completions)
+            elif (holder := self._journal.holder(key)) is not None:
+                self._answer_repeat(batch, key, *holder, completions)
+            else:
+                first_of[key] = batch
+                new.append(batch)
+        return new
+
+    def _answer_repeat(
+        self,
+        batch: PendingBatch,
+        key: str,
+        version: int,
+        body_hash: bytes,
+        completions: Completions,
+    ) -> None:
+        """Answers a repeat of a batch that is committed."""
+        if body_hash != batch.record.body_hash:
+            batch.fail(IdempotencyConflict(key, version), completions)
+            return
+        batch.set_durable(version, completions)
+        if batch.rank_later:
+            batch.end()
+            return
+        outcome = self._journal.outcome(version)
+        if outcome is not None and outcome.status == "ranked":
+            batch.set_ranked(outcome.body, completions)
+        elif outcome is not None:
+            batch.fail(BatchRejected(version, orjson.loads(outcome.body)), completions)
+        else:
+            self._await_outcome(batch, version, completions)
+
+    def _await_outcome(self, batch: PendingBatch, version: int, completions: Completions) -> None:
+        """The repeat gets the receipt of the ranking that follows."""
+        if self._ranking.overdue is not None:
+            overdue = ExpiryFailed(self._ranking.overdue)
+            batch.fail(RankingDelayed(version, overdue), completions)
+            return
+        for applied in self._ranking.unranked:
+            if applied.version == version:
+                if applied.pending is not None:
+                    applied.pending.followers.append(batch)
+                else:
+                    applied.pending = batch
+                    if self._ranking.group is None:
+                        newest = self._journal.version
+                        self._ranking.add_group(batch.batch.solve, newest, perf_counter())
+                return
+        # a rejection that could not be stored: the next attempt finds it
+        batch.fail(OutcomeDelayed(version, "the disk refused it"), completions)
+
+    def _in_time(self, batches: list[PendingBatch], completions: Completions) -> list[PendingBatch]:
+        """All of them, unless an expiry has to be committed first; they are then refused."""
+        overdue = self._ranking.overdue
+        errors = [
+            None if overdue is None or batch.batch.columns.expiry else ExpiryFailed(overdue)
+            for batch in batches
+        ]
+        return self._without_errors(batches, errors, completions)
+
+    def _fitting(self, batches: list[PendingBatch], completions: Completions) -> list[PendingBatch]:
+        """The batches that fit into memory; the others are refused."""
+        errors = self._keyed.check_memory([batch.batch.columns for batch in batches])
+        return self._without_errors(batches, errors, completions)
+
+    def _continuing(
+        self, batches: list[PendingBatch], completions: Completions
+    ) -> list[PendingBatch]:
+        """The batches that begin at the stored positions of their sources; the others are
+        refused.
+        """
+        errors = self._positions.conflicts([batch.batch.columns for batch in batches])
+        return self._without_errors(batches, errors, completions)
+
+    def _without_errors(
+        self,
+        batches: list[PendingBatch],
+        errors: Sequence[Exception | None],
+        completions: Completions,
+    ) -> list[PendingBatch]:
+        for batch, error in zip(batches, errors, strict=True):
+            if error is not None:
+                log.warning("graph %s: batch refused: %s", self._graph, error)
+                batch.fail(error, completions)
+        return [batch for batch, error in zip(batches, errors, strict=True) if error is None]
+
 
 MAX_JOINING_SECONDS = 0.05
 """How long further batches may delay the ranking of earlier ones."""

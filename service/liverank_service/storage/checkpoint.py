@@ -6,7 +6,7 @@
                          revision, chain of the journal at that version, numbers, and for each array
                          its dtype (as of NumPy), length in elements and SHA-256 of the file
 
-What the arrays and the numbers are is said in liverank_service.pipeline.capture.
+What the arrays and the numbers are is said in liverank_service.pipeline.checkpointer.
 
 A graph in shards has the same files. Its lists arrive in pieces, which are written one after the
 other, so that they need not fit into the memory of the server: see liverank_gpu.sharded.engine.

@@ -5,8 +5,8 @@ GRAPH/views.json  {"format": 1, "views": {name: {"teleport": "uniform" | {"set":
                   "unknown", "direction"}}}
 
 "direction" is missing where it is "forward". It holds views without ranks: a checkpoint has those
-of some (liverank_service.pipeline.capture), and after a restart the others are solved again. It
-is replaced atomically, as watched.json is. A graph without views has no such file.
+of some (liverank_service.pipeline.checkpointer), and after a restart the others are solved again.
+It is replaced atomically, as watched.json is. A graph without views has no such file.
 """
 
 from __future__ import annotations

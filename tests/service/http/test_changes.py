@@ -19,7 +19,7 @@ import pytest
 from liverank_service.http import subscribers
 from liverank_service.http.limits import ConcurrencyLimit
 from liverank_service.http.routes.changes import changes
-from liverank_service.pipeline import change_feed
+from liverank_service.pipeline import published
 from liverank_service.queries.changes import Subscription
 from tests.service.server import PATIENCE, Server, connection_to, running, wait_for
 
@@ -89,7 +89,7 @@ def insert(server: Server, path: str, *pairs: tuple[str, str]) -> dict[str, Any]
     return receipt
 
 
-def feed(server: Server, path: str) -> change_feed.ChangeFeed:
+def feed(server: Server, path: str) -> published.ChangeFeed:
     return server.catalog.get(path.rsplit("/", 1)[1]).pipeline.changes
 
 
@@ -529,7 +529,7 @@ def test_subscribers_with_a_key_are_limited(keyed: Server) -> None:
 def test_different_subscriptions_of_a_graph_are_limited(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(change_feed, "MAX_SUBSCRIPTIONS", 1)
+    monkeypatch.setattr(published, "MAX_SUBSCRIPTIONS", 1)
     path = server.new_graph()
     before = subscribers_in(server)
     with subscribed(server, path, top=1) as stream:
@@ -694,7 +694,7 @@ def test_a_subscriber_that_never_reads_is_dropped(
 def test_a_subscriber_that_falls_behind_is_told_that_it_is_dropped(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(change_feed, "MAX_EVENTS", 2)
+    monkeypatch.setattr(published, "MAX_EVENTS", 2)
     path = server.new_graph()
     with deaf(server, path) as connection:
         ring = next(iter(feed(server, path)._rings.values()))

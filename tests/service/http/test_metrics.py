@@ -17,7 +17,7 @@ from liverank_gpu import Engine, OutOfMemory
 from liverank_gpu.personalized.gate import Gate
 from liverank_service.catalog import Catalog
 from liverank_service.http import metrics
-from liverank_service.pipeline.observer import StageSeconds
+from liverank_service.pipeline.batch import StageSeconds
 from tests.service.server import Server, running, wait_for
 
 Sample = tuple[str, frozenset[tuple[str, str]]]

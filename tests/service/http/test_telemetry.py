@@ -25,7 +25,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from liverank_service.app import create_app
 from liverank_service.http.telemetry import TracingObserver, stages
-from liverank_service.pipeline.observer import StageSeconds
+from liverank_service.pipeline.batch import StageSeconds
 from liverank_service.settings import Settings
 from tests.service.server import Server, running, wait_for
 

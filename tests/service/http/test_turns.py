@@ -16,7 +16,7 @@ import liverank_service.http.access
 from liverank_service.http.access import REQUIRED_SCOPE, is_read
 from liverank_service.http.framing import MAX_HEAD_BYTES
 from liverank_service.http.server import Connection
-from liverank_service.pipeline.turns import Kind, turns
+from liverank_service.pipeline.waiting import Kind, turns
 from tests.service.server import Server, connection_to, head, running, wait_for
 
 KEY = "k" * 40

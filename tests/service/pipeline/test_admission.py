@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from liverank_service.errors import QueueFull
-from liverank_service.pipeline.admission import Admission, QueueLimits
+from liverank_service.pipeline.writer import Admission, QueueLimits
 from liverank_service.problems import headers_of
 
 
@@ -44,7 +44,7 @@ def test_a_job_larger_than_the_queue_is_admitted_when_it_is_alone() -> None:
 
 def test_retry_after_is_the_time_that_the_last_job_took(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
-    monkeypatch.setattr("liverank_service.pipeline.admission.monotonic", lambda: now[0])
+    monkeypatch.setattr("liverank_service.pipeline.writer.monotonic", lambda: now[0])
     admission = Admission("g", QueueLimits(jobs=1))
     for taken, expected in ((7.2, 8), (0.1, 1), (1000.0, 60)):
         end_job = admission.admit(0)

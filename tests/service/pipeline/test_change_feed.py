@@ -15,9 +15,9 @@ import pytest
 
 from liverank_gpu import OutOfMemory, Solve
 from liverank_service.errors import NotReady, SlowSubscriber, TooBusy
-from liverank_service.pipeline import change_feed
-from liverank_service.pipeline.change_feed import Event, EventRing, Joined
+from liverank_service.pipeline import published
 from liverank_service.pipeline.pipeline import Pipeline
+from liverank_service.pipeline.published import Event, EventRing, Joined
 from liverank_service.queries.changes import ChangeTracker, Subscription
 from liverank_service.queries.model import WatchedQuery
 from liverank_service.queries.rank_views import ViewRequest
@@ -152,7 +152,7 @@ def gap(joined: Joined) -> str:
 
 
 def test_an_event_that_is_too_old_is_a_gap(pipeline: Pipeline) -> None:
-    with patch.object(change_feed, "MAX_EVENTS", 2):
+    with patch.object(published, "MAX_EVENTS", 2):
         joined = join(pipeline)
         for vertex in "abc":
             insert(pipeline, vertex)
@@ -165,7 +165,7 @@ def test_an_event_that_is_too_old_is_a_gap(pipeline: Pipeline) -> None:
 
 
 def test_the_bytes_of_a_ring_are_limited(pipeline: Pipeline) -> None:
-    with patch.object(change_feed, "MAX_EVENT_BYTES", 10):
+    with patch.object(published, "MAX_EVENT_BYTES", 10):
         joined = join(pipeline)
         for vertex in "abc":
             insert(pipeline, vertex)
@@ -212,7 +212,7 @@ def test_a_restart_is_a_gap(tmp_path: Path) -> None:
 
 def test_a_ring_that_was_removed_is_a_gap(pipeline: Pipeline) -> None:
     insert(pipeline, "a")
-    with patch.object(change_feed, "RESUME_SECONDS", 0.05):
+    with patch.object(published, "RESUME_SECONDS", 0.05):
         joined = join(pipeline)
         pipeline.changes.leave(joined.ring)
         wait_for(lambda: pipeline.changes._thread is None)
@@ -232,7 +232,7 @@ def test_a_thread_that_ends_leaves_the_rings_of_the_next_one_alone(pipeline: Pip
         return work
 
     with (
-        patch.object(change_feed, "RESUME_SECONDS", 0.05),
+        patch.object(published, "RESUME_SECONDS", 0.05),
         patch.object(feed, "_next", join_before_the_end),
     ):
         joined = join(pipeline)
@@ -250,13 +250,13 @@ def test_the_writer_does_not_wait_and_skipped_ranks_are_deferred(pipeline: Pipel
         for number in range(20):
             insert(pipeline, f"v{number}")  # has its receipt while no comparison ends
         views = [one for one in pipeline.changes._work if getattr(one, "view", None)]
-        assert len(views) <= change_feed.MAX_WAITING_VIEWS
+        assert len(views) <= published.MAX_WAITING_VIEWS
         gate.set()
         found = [members(event) for event in events(joined, joined.after, 20)]
     first = found[0]["revision"]
     assert [one["revision"] for one in found] == list(range(first, first + 20))
     deferred = [one for one in found if one["deferred"]]
-    assert len(deferred) >= 20 - change_feed.MAX_WAITING_VIEWS - 1
+    assert len(deferred) >= 20 - published.MAX_WAITING_VIEWS - 1
     assert all(one["entered"] == one["left"] == one["moved"] == [] for one in deferred)
     assert not found[-1]["deferred"]
     told = {one["vertex"] for event in found for one in (*event["entered"], *event["moved"])}
@@ -297,7 +297,7 @@ def test_events_of_a_view_have_its_bound_though_its_ranks_are_skipped(pipeline: 
 
 
 def test_different_subscriptions_are_limited(pipeline: Pipeline) -> None:
-    with patch.object(change_feed, "MAX_SUBSCRIPTIONS", 2):
+    with patch.object(published, "MAX_SUBSCRIPTIONS", 2):
         joined = [join(pipeline, subscription=Subscription(top, limit=99)) for top in (1, 2)]
         with pytest.raises(
             TooBusy, match="different subscriptions of graph 'test'; the limit is 2"

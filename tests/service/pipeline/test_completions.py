@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from liverank_service.pipeline.completions import Completions
+from liverank_service.pipeline.waiting import Completions
 
 
 def test_results_and_errors_reach_threads_that_wait() -> None:

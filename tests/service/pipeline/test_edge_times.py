@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from liverank_gpu import kernels
-from liverank_service.pipeline import edge_times
-from liverank_service.pipeline.edge_times import EdgeTimes, Ids
+from liverank_service.pipeline import window
+from liverank_service.pipeline.window import EdgeTimes, Ids
 
 VERTICES = 12
 
@@ -180,9 +180,7 @@ def test_memory_that_is_refused_leaves_the_times_unchanged(monkeypatch: pytest.M
     def refuse(*_: object) -> int:
         raise MemoryError
 
-    monkeypatch.setattr(
-        edge_times, "kernels", SimpleNamespace(**vars(kernels) | {"heapify": refuse})
-    )
+    monkeypatch.setattr(window, "kernels", SimpleNamespace(**vars(kernels) | {"heapify": refuse}))
     with pytest.raises(MemoryError):
         times.reserve(100_000)
     assert (len(times), times.earliest, expired(times, 4.0)) == (1, 3.0, [(1, 2)])

@@ -8,8 +8,7 @@ import pytest
 
 from liverank_gpu import DeviceLost, Engine, Options, OutOfMemory
 from liverank_service.formats.columns import EdgeColumns
-from liverank_service.pipeline.keyed_graph import KeyedGraph
-from liverank_service.pipeline.vertex_sets import VertexSets
+from liverank_service.pipeline.keyed_graph import KeyedGraph, VertexSets
 from liverank_service.pipeline.window import Window, WindowOptions
 from liverank_service.vertex_keys import ARROW_TYPES, KeyKind, VertexTable
 

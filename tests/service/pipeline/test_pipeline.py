@@ -25,8 +25,8 @@ from liverank_service.errors import (
     UnknownVersion,
 )
 from liverank_service.pipeline.batch import PendingBatch
-from liverank_service.pipeline.completions import Completions
 from liverank_service.pipeline.pipeline import Pipeline
+from liverank_service.pipeline.waiting import Completions
 from liverank_service.storage.journal import Journal
 from tests.service.graphs import (
     batch,

@@ -14,9 +14,9 @@ import pytest
 from liverank_gpu import Engine, Options, Solve
 from liverank_service.errors import FileDamaged, NotReady, QueueFull, StorageFailed, UnknownVertex
 from liverank_service.formats.seeds import SeedColumns
-from liverank_service.pipeline.admission import QueueLimits
 from liverank_service.pipeline.checkpointer import CheckpointLimits
 from liverank_service.pipeline.pipeline import Pipeline
+from liverank_service.pipeline.writer import QueueLimits
 from liverank_service.queries.model import WatchedQuery
 from liverank_service.queries.scheduler import WatchRequest
 from liverank_service.storage.journal import Journal

@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from liverank_service.pipeline import turns as module
-from liverank_service.pipeline.turns import ROUND_SECONDS, Turns, turns
+from liverank_service.pipeline import waiting as module
+from liverank_service.pipeline.waiting import ROUND_SECONDS, Turns, turns
 
 
 class Clock:

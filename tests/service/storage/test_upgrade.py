@@ -25,7 +25,7 @@ import numpy as np
 import pytest
 
 from liverank_service.errors import StorageFailed
-from liverank_service.pipeline.capture import snapshot_of
+from liverank_service.pipeline.checkpointer import snapshot_of
 from liverank_service.storage import checkpoint, journal
 from liverank_service.storage.backup import restore
 from liverank_service.storage.graph_store import GraphStore, read_manifest
