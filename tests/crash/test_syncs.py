@@ -22,8 +22,7 @@ from liverank_service.queries.rank_views import ViewRequest
 from liverank_service.storage import backup, checkpoint, files, salvage
 from liverank_service.storage.api_keys import ApiKeyStore
 from liverank_service.storage.graph_store import GraphStore
-from liverank_service.storage.views_file import write_views
-from liverank_service.storage.watched_file import write_watched
+from liverank_service.storage.kept_files import write_views, write_watched
 from tests.service.graphs import batch, opened, send
 
 top = Path(sys.argv[1])

@@ -17,8 +17,7 @@ from pathlib import Path
 
 from liverank.choices import Scope
 from liverank_service.storage.api_keys import ApiKeyStore
-from liverank_service.storage.files import make_directory, storage_errors, sync_directory
-from liverank_service.storage.lock import locked
+from liverank_service.storage.files import locked, make_directory, storage_errors, sync_directory
 
 log = logging.getLogger("liverank.keys")
 

@@ -35,7 +35,7 @@ from liverank_service.queries.analyses import (
     tie_order,
 )
 from liverank_service.queries.scheduler import SLICE_SECONDS
-from liverank_service.storage.analyses_file import FILE, write_analyses
+from liverank_service.storage.kept_files import ANALYSES_FILE, write_analyses
 from liverank_service.vertex_keys import VertexKeys
 
 log = logging.getLogger("liverank.analyses")
@@ -93,7 +93,7 @@ class Analyses:
         self._engine = engine
         self._keyed = keyed
         self._versions = versions
-        self._file = directory / FILE
+        self._file = directory / ANALYSES_FILE
         self._limits = limits
         self._observer = observer
         self._all = {one.id: one for one in stored}

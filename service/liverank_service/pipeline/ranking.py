@@ -48,10 +48,8 @@ from liverank_service.queries.scheduler import WatchRequest
 from liverank_service.queries.view import View
 from liverank_service.queries.watched import KeptQueries, WatchedQueries
 from liverank_service.shard_errors import RankingDelayed
-from liverank_service.storage import views_file, watched_file
 from liverank_service.storage.journal import Journal
-from liverank_service.storage.views_file import write_views
-from liverank_service.storage.watched_file import write_watched
+from liverank_service.storage.kept_files import VIEWS_FILE, WATCHED_FILE, write_views, write_watched
 
 log = logging.getLogger("liverank.pipeline")
 
@@ -261,7 +259,7 @@ class Ranking:
 
     def _write(self, kept: KeptQueries[Any, Any], queries: Mapping[str, Any]) -> None:
         write = write_views if kept is self._rank_views else write_watched
-        file = views_file.FILE if kept is self._rank_views else watched_file.FILE
+        file = VIEWS_FILE if kept is self._rank_views else WATCHED_FILE
         write(self._directory / file, queries, self._keyed.keys.kind)
 
     def unwatch(self, name: str) -> None:

@@ -72,15 +72,19 @@ from liverank_service.queries.scheduler import QueryScheduler
 from liverank_service.queries.view import View
 from liverank_service.queries.watched import WatchedQueries
 from liverank_service.shard_errors import Unsupported
-from liverank_service.storage import analyses_file, views_file, watched_file
 from liverank_service.storage import checkpoint as checkpoints
 from liverank_service.storage import journal as journal_file
 from liverank_service.storage.checkpoint import Checkpoint
-from liverank_service.storage.journal import Journal
+from liverank_service.storage.journal import Journal, ReplayMark
+from liverank_service.storage.kept_files import (
+    ANALYSES_FILE,
+    VIEWS_FILE,
+    WATCHED_FILE,
+    read_analyses,
+    read_views,
+    read_watched,
+)
 from liverank_service.storage.recovery import verified_journal, version_needed
-from liverank_service.storage.replay_mark import ReplayMark
-from liverank_service.storage.views_file import read_views
-from liverank_service.storage.watched_file import read_watched
 from liverank_service.vertex_keys import KeyKind, VertexTable
 
 log = logging.getLogger("liverank.recovery")
@@ -266,7 +270,7 @@ def restored_watched(
     graph: str, engine: Engine, keyed: KeyedGraph, refusals: Refusals, directory: Path
 ) -> WatchedQueries:
     """The watched queries in the file, solved. Raises GraphStopped if it is damaged."""
-    file = directory / watched_file.FILE
+    file = directory / WATCHED_FILE
     try:
         queries = read_watched(file, keyed.keys.kind)
         return WatchedQueries(
@@ -282,7 +286,7 @@ def restored_views(
     """The views in the file, solved, from where the checkpoint has them. Raises GraphStopped if it
     is damaged.
     """
-    file = directory / views_file.FILE
+    file = directory / VIEWS_FILE
     try:
         requests = read_views(file, keyed.keys.kind)
     except FileDamaged as error:
@@ -306,9 +310,9 @@ def restored_window(
 
 def restored_analyses(directory: Path) -> list[Analysis]:
     """The analyses in the file. Raises GraphStopped if it is damaged."""
-    file = directory / analyses_file.FILE
+    file = directory / ANALYSES_FILE
     try:
-        return analyses_file.read_analyses(file)
+        return read_analyses(file)
     except FileDamaged as error:
         raise _stopped(file, error) from error
 

@@ -45,8 +45,8 @@ from liverank_service.storage.files import (
     replace_file,
     storage_errors,
     sync_directory,
+    validated,
 )
-from liverank_service.storage.json_file import validated
 
 log = logging.getLogger("liverank.keys")
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from liverank_service.errors import StorageFailed
-from liverank_service.storage import analyses_file, api_keys, journal, views_file, watched_file
+from liverank_service.storage import api_keys, journal
 from liverank_service.storage import checkpoint as checkpoints
 from liverank_service.storage.api_keys import ApiKeyStore
 from liverank_service.storage.checkpoint import Checkpoint
@@ -32,10 +32,17 @@ from liverank_service.storage.files import (
     sync_directory,
 )
 from liverank_service.storage.graph_store import MANIFEST
-from liverank_service.storage.head import Head, read_head
-from liverank_service.storage.journal import Journal, head_path
-from liverank_service.storage.readable_rows import read_only
-from liverank_service.storage.verification import fault_of
+from liverank_service.storage.journal import Head, Journal, head_path, read_head
+from liverank_service.storage.kept_files import (
+    ANALYSES_FILE,
+    VIEWS_FILE,
+    WATCHED_FILE,
+    read_analyses,
+    read_views,
+    read_watched,
+)
+from liverank_service.storage.recovery import fault_of
+from liverank_service.storage.salvage import read_only
 
 _PARTIAL = ".partial"
 
@@ -173,7 +180,7 @@ def _copy(source: Path, temporary: Path, name: str) -> CopiedGraph:
         target.mkdir()
         try:
             shutil.copyfile(source / MANIFEST, target / MANIFEST)
-            for file in (watched_file.FILE, views_file.FILE, analyses_file.FILE):
+            for file in (WATCHED_FILE, VIEWS_FILE, ANALYSES_FILE):
                 _copy_if_exists(source / file, target)
             for path in checkpoints.stored(source / checkpoints.DIRECTORY)[:1]:
                 shutil.copytree(path, target / checkpoints.DIRECTORY / path.name)
@@ -220,9 +227,9 @@ def _verify(graph: Path) -> CopiedGraph:
     """Raises StorageFailed if the graph could not be recovered from its files."""
     stored = checkpoints.stored(graph / checkpoints.DIRECTORY)
     newest: Checkpoint | None = checkpoints.read(stored[0]) if stored else None
-    watched_file.read_watched(graph / watched_file.FILE)
-    views_file.read_views(graph / views_file.FILE)
-    analyses_file.read_analyses(graph / analyses_file.FILE)
+    read_watched(graph / WATCHED_FILE)
+    read_views(graph / VIEWS_FILE)
+    read_analyses(graph / ANALYSES_FILE)
     opened = Journal(graph / journal.FILE)
     try:
         fault = fault_of(opened, newest)

@@ -1,16 +1,24 @@
-"""Files that survive a power loss: written, synced, and renamed into place with their directory."""
+"""Files of a data directory. They survive a power loss: written, synced, and renamed into place
+with their directory. Those in JSON are validated field by field. One process at a time uses a data
+directory, by its lock.
+"""
 
 from __future__ import annotations
 
 import errno
+import fcntl
+import json
 import os
 import resource
 import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TypeVar
 
-from liverank_service.errors import StorageFailed, StorageFull
+from pydantic import BaseModel, ValidationError
+
+from liverank_service.errors import FileDamaged, StorageFailed, StorageFull
 
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _WRITE_ERRORS = {sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_TRUNCATE}
@@ -156,3 +164,74 @@ def _put_back(path: Path, temporary: Path, content: bytes | None) -> None:
     temporary.touch(FILE_MODE)
     temporary.write_bytes(content)
     temporary.rename(path)
+
+
+def take_lock(data: Path) -> int:
+    """Locks the directory until the returned descriptor is closed. Raises StorageFailed."""
+    try:
+        descriptor = os.open(data / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+    except OSError as error:
+        raise StorageFailed(data, error) from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(descriptor)
+        if isinstance(error, BlockingIOError):
+            raise StorageFailed(data, "another server uses this data directory") from error
+        raise StorageFailed(data, error) from error
+    return descriptor
+
+
+@contextmanager
+def locked(data: Path) -> Iterator[None]:
+    """Holds the lock. Raises StorageFailed."""
+    descriptor = take_lock(data)
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def read_validated(
+    model: type[Model], formats: tuple[int, ...], path: Path, what: str
+) -> Model | None:
+    """The file at `path`; None if it is missing. Raises as `validated`, and StorageFailed if it
+    cannot be read.
+    """
+    with storage_errors(path):
+        try:
+            content = path.read_bytes()
+        except FileNotFoundError:
+            return None
+    return validated(model, formats, path, content, what)
+
+
+def validated(
+    model: type[Model], formats: tuple[int, ...], path: Path, content: bytes, what: str
+) -> Model:
+    """The content of the file at `path`, which has a member `format`.
+
+    formats  that can be read
+    what     the file is, for messages
+
+    Raises FileDamaged, which names the first wrong field, and StorageFailed for another format.
+    """
+    try:
+        found = json.loads(content)["format"]
+    except (ValueError, TypeError, KeyError) as error:
+        raise FileDamaged(path, f"is not {what}: {error!r}") from error
+    if isinstance(found, int) and found not in formats:
+        expected = " or ".join(map(str, formats))
+        raise StorageFailed(path, f"has format {found}, expected {expected}")
+    try:
+        return model.model_validate_json(content)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = "".join(
+            f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"]
+        ).removeprefix(".")
+        given = repr(first["input"])[:100]
+        raise FileDamaged(path, f"is not {what}: {place} {given}: {first['msg']}") from error

@@ -4,12 +4,12 @@
     DATA/keys.json, keys.required    see liverank_service.storage.api_keys
     DATA/graphs/<name>/graph.json    the manifest: format version and options
     DATA/graphs/<name>/journal.db    see liverank_service.storage.layout; journal.head,
-                                     journal.replaying: liverank_service.storage.head,
-                                     liverank_service.storage.replay_mark
+                                     journal.replaying: liverank_service.storage.journal,
+                                     liverank_service.storage.journal
     DATA/graphs/<name>/checkpoints   see liverank_service.storage.checkpoint
-    DATA/graphs/<name>/watched.json  see liverank_service.storage.watched_file
-    DATA/graphs/<name>/views.json   see liverank_service.storage.views_file
-    DATA/graphs/<name>/analyses.json see liverank_service.storage.analyses_file
+    DATA/graphs/<name>/watched.json  see liverank_service.storage.kept_files
+    DATA/graphs/<name>/views.json   see liverank_service.storage.kept_files
+    DATA/graphs/<name>/analyses.json see liverank_service.storage.kept_files
     DATA/graphs/.<anything>          a graph partly created or dropped; removed at the next start
 
 A graph is created and dropped by renaming its whole directory: after a crash it is complete or
@@ -37,10 +37,10 @@ from liverank_service.storage.files import (
     storage_errors,
     storage_failure,
     sync_directory,
+    take_lock,
     write_synced,
 )
 from liverank_service.storage.journal import Journal
-from liverank_service.storage.lock import take_lock
 
 log = logging.getLogger("liverank.catalog")
 

@@ -22,6 +22,23 @@ The tables are those of liverank_service.storage.layout. The rules:
    commit, since an earlier process may have left such a log.
 
 The graph's writer writes; `retire`, `sync_receipts` and `outcome` may be called from any thread.
+
+The head of a journal: a small file beside it with the newest version.
+
+SQLite silently ignores the part of a write-ahead log that follows damage. The head, written after
+each commit, exposes a journal that ends too early. Its two slots are written alternately, so that
+one is always valid. It is not synced, because the commit before it is: after a power loss it may be
+behind the journal, never ahead of it.
+
+    slot: "LVHD", version (uint64), chain (32 bytes), CRC-32 of these (uint32); little-endian
+
+A mark: which batch was being replayed when the process ended, and how often.
+
+A process that is killed for its memory cannot write anything any more, so the file beside the
+journal is written before a batch that may need too much. It is not synced: it has to survive the
+process, not the machine.
+
+    "LVRM", version (uint64), count (uint64), CRC-32 of these (uint32); little-endian
 """
 
 from __future__ import annotations
@@ -29,8 +46,10 @@ from __future__ import annotations
 import logging
 import os
 import sqlite3
+import struct
 import threading
 import time
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -40,9 +59,104 @@ from typing import Literal
 
 from liverank_service.errors import StorageFailed
 from liverank_service.storage import layout
-from liverank_service.storage.files import SLICE, storage_errors
-from liverank_service.storage.head import Head
+from liverank_service.storage.files import FILE_MODE, SLICE, storage_errors
 from liverank_service.storage.layout import Record, State
+
+_HEAD_MAGIC = b"LVHD"
+_HEAD_FIELDS = struct.Struct("<4sQ32s")
+_CHECKSUM = struct.Struct("<I")
+_SLOT = 512
+"""Bytes between the slots: one sector each, which disks write atomically."""
+
+
+class Head:
+    """The head file of one journal, open for writing."""
+
+    def __init__(self, path: Path) -> None:
+        """Opens or creates the file. Raises OSError."""
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+        self._turn = 0
+
+    def write(self, version: int, chain: bytes) -> None:
+        """Raises OSError."""
+        fields = _HEAD_FIELDS.pack(_HEAD_MAGIC, version, chain)
+        slot = fields + _CHECKSUM.pack(zlib.crc32(fields))
+        os.pwrite(self._descriptor, slot, self._turn * _SLOT)
+        self._turn = 1 - self._turn
+
+    def sync(self) -> None:
+        """Makes the file survive a power loss. Raises OSError."""
+        os.fdatasync(self._descriptor)
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
+def read_head(path: Path) -> tuple[int, bytes] | None:
+    """Version and chain of the newest valid slot; None without one, or without the file.
+
+    Raises StorageFailed if the file cannot be read.
+    """
+    with storage_errors(path):
+        try:
+            content = path.read_bytes()
+        except FileNotFoundError:
+            return None
+    slots = []
+    for place in (0, _SLOT):
+        slot = content[place : place + _HEAD_FIELDS.size + _CHECKSUM.size]
+        if len(slot) == _HEAD_FIELDS.size + _CHECKSUM.size:
+            magic, version, chain = _HEAD_FIELDS.unpack_from(slot)
+            (stated,) = _CHECKSUM.unpack_from(slot, _HEAD_FIELDS.size)
+            if magic == _HEAD_MAGIC and stated == zlib.crc32(slot[: _HEAD_FIELDS.size]):
+                slots.append((version, chain))
+    return max(slots, default=None)
+
+
+_MARK_MAGIC = b"LVRM"
+_MARK_FIELDS = struct.Struct("<4sQQ")
+
+
+class ReplayMark:
+    """The mark of one journal."""
+
+    def __init__(self, journal: Path) -> None:
+        """Reads the file. Raises StorageFailed."""
+        self._path = journal.with_suffix(".replaying")
+        self._version, self._count = self._read()
+
+    def deaths(self, version: int) -> int:
+        """How often the process ended while this batch was replayed."""
+        return self._count if version == self._version else 0
+
+    def begin(self, version: int) -> None:
+        """Notes that a replay of this batch begins. Raises StorageFailed."""
+        self._count = self.deaths(version) + 1
+        self._version = version
+        fields = _MARK_FIELDS.pack(_MARK_MAGIC, self._version, self._count)
+        with storage_errors(self._path):
+            self._path.write_bytes(fields + _CHECKSUM.pack(zlib.crc32(fields)))
+
+    def end(self) -> None:
+        """Notes that the replay is complete. Raises StorageFailed."""
+        if self._version:
+            self._version = self._count = 0
+            with storage_errors(self._path):
+                self._path.unlink(missing_ok=True)
+
+    def _read(self) -> tuple[int, int]:
+        with storage_errors(self._path):
+            try:
+                content = self._path.read_bytes()
+            except FileNotFoundError:
+                return 0, 0
+        if len(content) == _MARK_FIELDS.size + _CHECKSUM.size:
+            magic, version, count = _MARK_FIELDS.unpack_from(content)
+            (stated,) = _CHECKSUM.unpack_from(content, _MARK_FIELDS.size)
+            if magic == _MARK_MAGIC and stated == zlib.crc32(content[: _MARK_FIELDS.size]):
+                return version, count
+        return 0, 0
+
 
 log = logging.getLogger("liverank.journal")
 

@@ -10,29 +10,262 @@ so that a batch is lost, too, if nothing of its predecessor can be read. Receipt
 are not kept: a later batch may have other effects without it, and is rejected if it needs a set or
 a vertex of it. The idempotency key of a lost batch is removed, so that the batch is applied when it
 is sent again. Batches that a checkpoint has are not lost, but their keys can be: they are reported.
+
+What can still be read is read from several views of the files, asked in order: if two have
+different rows of one version, the earlier view's counts. A row of `batches` proves itself by the
+chain, one of another table by its checksum.
+
+Of a damaged write-ahead log, SQLite applies what is before the first damaged frame. Two images of
+the database have the frames behind it, too: one has only intact frames, the other one all of them,
+so that the rest of a damaged page can be read. Neither is a consistent database.
+
+The format is that of https://www.sqlite.org/fileformat2.html#the_write_ahead_log: a header of 32
+bytes, then frames with a header of 24 bytes and a page each. A frame's checksum continues that of
+the previous frame, so each can be checked alone, with the checksum that the previous one states.
 """
 
 from __future__ import annotations
 
+import heapq
 import logging
 import shutil
 import sqlite3
+import struct
 import time
-from collections.abc import Mapping
-from contextlib import closing
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from liverank_service.errors import BatchLost, StorageFailed
 from liverank_service.problems import encode_problem, problem_of
 from liverank_service.storage import layout
 from liverank_service.storage.checkpoint import Checkpoint
 from liverank_service.storage.files import DIRECTORY_MODE, storage_errors, sync_directory
-from liverank_service.storage.head import Head, read_head
-from liverank_service.storage.journal import head_path
+from liverank_service.storage.journal import Head, head_path, read_head
 from liverank_service.storage.layout import Record, State
-from liverank_service.storage.readable_rows import OUTCOMES, REQUESTS, ReadableRows
-from liverank_service.storage.wal_images import write_images
+
+_HEADER, _FRAME_HEADER = 32, 24
+_BIG_ENDIAN_MAGIC = 0x377F0683
+_FRAMES_AT_ONCE = 4096
+"""Frames checked at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frames:
+    """The frames of a log since it was last restarted.
+
+    pages     uint32 per frame: the number of its page, from 1
+    intact    bool per frame: its checksum matches
+    contents  uint8, frames x bytes of a page
+    """
+
+    pages: NDArray[np.uint32]
+    intact: NDArray[np.bool_]
+    contents: NDArray[np.uint8]
+
+
+def write_images(database: Path, directory: Path) -> list[Path]:
+    """Writes the images of a database into `directory`: intact frames first. None without a log.
+
+    Raises StorageFailed.
+    """
+    log = database.with_name(f"{database.name}-wal")
+    images = []
+    with storage_errors(log):
+        if log.exists() and (frames := read_frames(log, _page_size(database))) is not None:
+            largest = max(database.stat().st_size // frames.contents.shape[1], len(frames.pages))
+            usable = (frames.pages >= 1) & (frames.pages <= 2 * largest)
+            for name, chosen in (("intact", frames.intact & usable), ("all", usable)):
+                images.append(directory / f"{name}-frames.db")
+                _write_image(database, images[-1], frames, chosen)
+    return images
+
+
+def _write_image(database: Path, target: Path, frames: Frames, chosen: NDArray[np.bool_]) -> None:
+    shutil.copyfile(database, target)
+    newest = {int(frames.pages[frame]): frame for frame in np.flatnonzero(chosen)}
+    size = frames.contents.shape[1]
+    with open(target, "r+b") as file:
+        for page, frame in newest.items():
+            file.seek((page - 1) * size)
+            file.write(frames.contents[frame].tobytes())
+
+
+def _page_size(database: Path) -> int:
+    with open(database, "rb") as file:
+        size = int.from_bytes(file.read(18)[16:18], "big")
+    return 65_536 if size == 1 else size
+
+
+def read_frames(log: Path, page_size: int) -> Frames | None:
+    """The frames of the log, or None if it has none. Raises OSError."""
+    frame_size = _FRAME_HEADER + page_size
+    count = (log.stat().st_size - _HEADER) // frame_size
+    if page_size < 512 or count < 1:
+        return None
+    content = np.memmap(log, np.uint8, "r")
+    header = content[:_HEADER].view(">u4")
+    rows = content[_HEADER : _HEADER + count * frame_size].reshape(count, frame_size)
+    fields = rows[:, :_FRAME_HEADER].copy().view(">u4").astype(np.uint32)
+    words: Any = np.dtype(">u4" if header[0] == _BIG_ENDIAN_MAGIC else "<u4")
+    begin = _checksums(content[:24].view(words)[None, :], np.zeros((1, 2), np.uint32))
+    header_is_intact = bool((begin == header[6:]).all())
+    salts = header[4:6] if header_is_intact else fields[0, 2:4]
+    # frames with other salts are left from before the log was restarted
+    current = np.flatnonzero((fields[:, 2:4] == salts).all(axis=1))
+    if not len(current):
+        return None
+    count = int(current[-1]) + 1
+    rows, fields = rows[:count], fields[:count]
+    previous = np.concatenate([header[6:].astype(np.uint32)[None, :], fields[:-1, 4:]])
+    intact = np.empty(count, np.bool_)
+    for first in range(0, count, _FRAMES_AT_ONCE):
+        part = slice(first, first + _FRAMES_AT_ONCE)
+        summed = np.concatenate([rows[part, :8], rows[part, _FRAME_HEADER:]], axis=1)
+        sums = _checksums(summed.view(words), previous[part])
+        intact[part] = (sums == fields[part, 4:]).all(axis=1)
+    return Frames(fields[:, 0], intact, rows[:, _FRAME_HEADER:])
+
+
+def _checksums(words: NDArray[Any], previous: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """The checksum of each row of words, continued from the previous one of each."""
+    columns = np.ascontiguousarray(words.T, np.uint32)
+    first, second = previous[:, 0].copy(), previous[:, 1].copy()
+    for place in range(0, len(columns), 2):
+        first += columns[place] + second
+        second += columns[place + 1] + first
+    return np.stack([first, second], axis=1)
+
+
+_ROWS_AT_ONCE = 1000
+
+_BATCHES = "version, committed_at, payload, strategy, idempotency_key, body_hash, chain"
+REQUESTS = "version, idempotency_key, body_hash, retired_at, checksum"
+OUTCOMES = "version, status, body, checksum"
+
+
+@contextmanager
+def read_only(path: Path, **parameters: int) -> Iterator[sqlite3.Connection]:
+    """A connection that leaves the database and its write-ahead log unchanged, also when it is
+    closed. Raises sqlite3.Error.
+    """
+    query = "&".join(["mode=ro", *(f"{name}={value}" for name, value in parameters.items())])
+    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?{query}", uri=True)) as connection:
+        yield connection
+
+
+class ReadableRows:
+    """views: connections to the damaged database, SQLite's own view of it first."""
+
+    def __init__(self, path: Path, views: Sequence[sqlite3.Connection]) -> None:
+        self._path = path
+        self._views = views
+
+    @classmethod
+    @contextmanager
+    def of(cls, path: Path, images: Sequence[Path]) -> Iterator[ReadableRows]:
+        """The rows of the journal at `path` and of images of it."""
+        with ExitStack() as stack:
+            views = [stack.enter_context(read_only(path))]
+            views += [stack.enter_context(read_only(image, immutable=1)) for image in images]
+            yield cls(path, views)
+
+    def state(self) -> State | None:
+        """The newest readable row of `state`."""
+        found = []
+        for view in self._views:
+            try:
+                found.append(layout.read_state(view, self._path))
+            except (sqlite3.Error, StorageFailed):
+                continue
+        return max(found, key=lambda state: (state.version, state.retired), default=None)
+
+    def newest(self) -> int | None:
+        """The newest batch in SQLite's own view; None if that is unreadable."""
+        try:
+            (newest,) = self._views[0].execute("SELECT max(version) FROM batches").fetchone()
+        except sqlite3.Error:
+            return None
+        return newest if isinstance(newest, int) else None
+
+    def batches(
+        self, chains: Mapping[int, bytes], last: int
+    ) -> Iterator[tuple[int, float, Record]]:
+        """The intact batches up to `last`. A row is verified with the previous row's chain.
+
+        chains  known ones by version
+        """
+        before_version, before = 0, set[bytes]()
+        for version, rows in groupby(self._merged("batches", _BATCHES, last), itemgetter(0)):
+            chain = chains.get(version - 1)
+            known = {chain} if chain is not None else set()
+            known |= before if before_version == version - 1 else set()
+            before_version, before = version, set()
+            found = False
+            for _, committed_at, *fields, stated in rows:
+                if not isinstance(stated, bytes):
+                    continue
+                before.add(stated)
+                record = Record(*fields)
+                if not found and any(
+                    _link(chain, version, committed_at, record) == stated for chain in known
+                ):
+                    found = True
+                    yield version, committed_at, record
+
+    def checked(self, table: str, columns: str, last: int) -> dict[int, list[Any]]:
+        """The rows of `requests` or `outcomes` up to `last` with the right checksum, by version."""
+        rows: dict[int, list[Any]] = {}
+        for *row, stated in self._merged(table, columns, last):
+            if layout.checksum(*row) == stated:
+                rows.setdefault(row[0], row)
+        return rows
+
+    def is_complete(self, table: str, columns: str, last: int) -> bool:
+        """Whether every row of the table up to `last` can be read in SQLite's own view."""
+        query = f"SELECT {columns} FROM {table} WHERE version <= ?"
+        try:
+            rows = self._views[0].execute(query, (last,)).fetchall()
+        except (sqlite3.Error, UnicodeDecodeError):
+            return False
+        return all(layout.checksum(*row) == stated for *row, stated in rows)
+
+    def _merged(self, table: str, columns: str, last: int) -> Iterator[tuple[Any, ...]]:
+        """The rows of all views, by version."""
+        views = (_readable(view, table, columns, last) for view in self._views)
+        return heapq.merge(*views, key=itemgetter(0))
+
+
+def _link(chain: bytes, version: int, committed_at: Any, record: Record) -> bytes | None:
+    try:
+        return layout.link(chain, version, committed_at, record)
+    except (AttributeError, TypeError, struct.error):  # a column has another type
+        return None
+
+
+def _readable(
+    view: sqlite3.Connection, table: str, columns: str, last: int
+) -> Iterator[tuple[Any, ...]]:
+    """The rows of versions up to `last` that SQLite can still read, ascending."""
+    query = f"SELECT {columns} FROM {table} WHERE version > ? AND version <= ? ORDER BY version"
+    for low in range(-1, last, _ROWS_AT_ONCE):
+        high = min(low + _ROWS_AT_ONCE, last)
+        try:
+            yield from view.execute(query, (low, high)).fetchall()
+        except (sqlite3.Error, UnicodeDecodeError):
+            for version in range(low + 1, high + 1):
+                try:
+                    yield from view.execute(query, (version - 1, version)).fetchall()
+                except (sqlite3.Error, UnicodeDecodeError):
+                    continue
+
 
 log = logging.getLogger("liverank.salvage")
 

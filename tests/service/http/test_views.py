@@ -16,7 +16,7 @@ from liverank_gpu.personalized.query import Query
 from liverank_gpu.personalized.watched import Registration
 from liverank_service.errors import FileDamaged
 from liverank_service.http.schemas import Receipt, ViewAnswer, ViewsAnswer
-from liverank_service.storage.views_file import read_views
+from liverank_service.storage.kept_files import read_views
 from tests.service.graphs import engine_of
 from tests.service.http.test_personalized import EDGES, path
 from tests.service.http.test_problems import problem

@@ -20,7 +20,7 @@ from liverank_service.pipeline.writer import QueueLimits
 from liverank_service.queries.model import WatchedQuery
 from liverank_service.queries.scheduler import WatchRequest
 from liverank_service.storage.journal import Journal
-from liverank_service.storage.watched_file import read_watched
+from liverank_service.storage.kept_files import read_watched
 from tests.service.graphs import batch, engine_of, send, started, submit
 from tests.service.server import running, wait_for
 

@@ -19,8 +19,7 @@ from liverank_service.formats.columns import SetChange
 from liverank_service.http.schemas import Receipt
 from liverank_service.pipeline.batch import Batch
 from liverank_service.storage.checkpoint import Checkpoint
-from liverank_service.storage.head import read_head
-from liverank_service.storage.journal import Journal, Outcome, head_path
+from liverank_service.storage.journal import Journal, Outcome, head_path, read_head
 from liverank_service.storage.layout import BEGINNING, Record
 from liverank_service.storage.recovery import verified_journal
 from tests.service.graphs import Sent, batch, columns, opened, send, working, writer_of

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from liverank_service.storage.wal_images import read_frames
+from liverank_service.storage.salvage import read_frames
 
 PAGE = 1024
 

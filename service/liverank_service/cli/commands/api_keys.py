@@ -105,7 +105,7 @@ def reset_keys(
     That works even if keys.json was lost.
     """
     from liverank_service.storage.api_keys import FILE, ApiKeyStore
-    from liverank_service.storage.lock import locked
+    from liverank_service.storage.files import locked
 
     with locked(data):
         ApiKeyStore.reset(data)
@@ -121,8 +121,7 @@ def _create_offline(
     """
     from liverank_service.settings import Settings
     from liverank_service.storage.api_keys import ApiKeyStore
-    from liverank_service.storage.files import make_directory
-    from liverank_service.storage.lock import locked
+    from liverank_service.storage.files import locked, make_directory
 
     data = Settings(data=directory).data
     make_directory(data)
