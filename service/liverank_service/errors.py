@@ -45,6 +45,11 @@ to it.
     ├── ExpiryFailed             what a batch made too old could not be deleted yet
     ├── OutcomeDelayed           a batch is committed, but its outcome could not be stored yet
     ├── RetiredVersion           the journal no longer holds the outcome of that batch
+    ├── UnknownAnalysis          the graph has no analysis with that id
+    ├── TooManyAnalyses          the graph has as many analyses as it may
+    ├── NoAnswer                 an analysis has no answer: it has not finished
+    ├── RankingDelayed           shards were lost, or an expiry failed, after a batch was committed
+    ├── Unsupported              an option or a call that a graph in shards does not have
     ├── StorageFailed            the disk failed, or a file on it is damaged
     │   ├── FileDamaged          a file was read, and its content is wrong
     │   ├── GraphStopped         one graph cannot be opened; the others are served
@@ -456,3 +461,43 @@ class WaitEnded(ServiceError):
 def _size(limit: int) -> str:
     mebibytes, rest = divmod(limit, 1 << 20)
     return f"{limit:,}-byte" if rest else f"{mebibytes:,} MiB"
+
+
+class UnknownAnalysis(ServiceError):
+    def __init__(self, graph: str, identity: str) -> None:
+        self.field, self.value = "analysis", identity
+        super().__init__(f"graph {graph!r} has no analysis {identity!r}")
+
+
+class TooManyAnalyses(ServiceError):
+    def __init__(self, graph: str, limit: int, unfinished: int) -> None:
+        super().__init__(
+            f"graph {graph!r} has {limit:,} analyses, which is its limit; {unfinished:,} of them "
+            "are queued or running; delete one first"
+        )
+
+
+class NoAnswer(ServiceError):
+    def __init__(self, identity: str, state: str) -> None:
+        self.field, self.value = "analysis", identity
+        super().__init__(f"analysis {identity!r} has no answer; it is {state}")
+
+
+class RankingDelayed(ServiceError):
+    """Shards were lost, or an expiry failed, after the batch was committed."""
+
+    def __init__(self, version: int, reason: object) -> None:
+        self.version = version
+        super().__init__(
+            f"version {version} is committed, but not ranked yet: {reason}. The graph recovers and "
+            "ranks it: request the batch by its version, or send it again with its idempotency key"
+        )
+
+
+class Unsupported(ServiceError, ValueError):
+    """`field` holds `value`, which a graph in shards does not have."""
+
+    def __init__(self, field: str, value: object, supported: str) -> None:
+        self.field = field
+        self.value = value
+        super().__init__(f"{field}: {value!r} does not work with shards; {supported} does")

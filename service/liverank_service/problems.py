@@ -21,7 +21,7 @@ from liverank_gpu import (
     OutOfMemory,
     ShardLost,
 )
-from liverank_service import analysis_errors, errors, shard_errors
+from liverank_service import errors
 
 MEDIA_TYPE = "application/problem+json"
 TYPE_PREFIX = "urn:liverank:problem:"
@@ -59,9 +59,9 @@ _TYPES: dict[type[Exception], ProblemType] = {
         (errors.UnknownView, 404, "unknown-view", "Unknown view"),
         (errors.NoRanks, 409, "no-ranks", "View without ranks"),
         (errors.UnknownWatched, 404, "unknown-watched", "Unknown watched query"),
-        (analysis_errors.UnknownAnalysis, 404, "unknown-analysis", "Unknown analysis"),
-        (analysis_errors.TooManyAnalyses, 409, "too-many-analyses", "Too many analyses"),
-        (analysis_errors.NoAnswer, 409, "no-answer", "Analysis without an answer"),
+        (errors.UnknownAnalysis, 404, "unknown-analysis", "Unknown analysis"),
+        (errors.TooManyAnalyses, 409, "too-many-analyses", "Too many analyses"),
+        (errors.NoAnswer, 409, "no-answer", "Analysis without an answer"),
         (errors.GraphExists, 409, "graph-exists", "Graph exists with other options"),
         (errors.TooManyGraphs, 507, "too-many-graphs", "Too many graphs"),
         (errors.MalformedRequest, 400, "malformed-request", "Malformed request"),
@@ -103,8 +103,8 @@ _TYPES: dict[type[Exception], ProblemType] = {
         ),
         (errors.BatchLost, 500, "batch-lost", "Batch lost"),
         (errors.RankingFailed, 500, "ranking-failed", "Ranking failed"),
-        (shard_errors.RankingDelayed, 503, "ranking-delayed", "Ranking delayed"),
-        (shard_errors.Unsupported, 422, "unsupported", "Not supported with shards"),
+        (errors.RankingDelayed, 503, "ranking-delayed", "Ranking delayed"),
+        (errors.Unsupported, 422, "unsupported", "Not supported with shards"),
         (errors.ExpiryFailed, 503, "expiry-failed", "Expiry failed"),
         (errors.OutcomeDelayed, 503, "outcome-delayed", "Outcome delayed"),
         (errors.RetiredVersion, 410, "retired-version", "Retired version"),

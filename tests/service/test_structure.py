@@ -28,7 +28,7 @@ FILES = sorted((ROOT / "service").rglob("*.py"))
 ORDER = [
     {"sizes", "tables"},
     {"errors", "vertex_keys", "settings"},
-    {"analysis_errors", "shard_errors", "logs", "formats", "process_limits"},
+    {"logs", "formats", "process_limits"},
     {"problems"},
     {"queries"},
     {"storage"},

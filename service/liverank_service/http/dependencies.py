@@ -24,7 +24,7 @@ from liverank_service.errors import (
     WaitEnded,
 )
 from liverank_service.http.body import context_of, limit_of
-from liverank_service.http.tables import parameter_of
+from liverank_service.http.schemas import parameter_of
 from liverank_service.queries.positions import FIELD, PATTERN, MinPosition
 from liverank_service.queries.view import View
 from liverank_service.storage.api_keys import ApiKey

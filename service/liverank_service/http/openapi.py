@@ -16,11 +16,12 @@ from pydantic.json_schema import models_json_schema
 
 from liverank_service.formats import CSV, EXPORTED, JSON, NDJSON
 from liverank_service.http.access import REQUIRED_SCOPE
-from liverank_service.http.graph_schemas import ConsumerRequest, GraphRequest
 from liverank_service.http.schemas import (
     AnalysisRequest,
     ApiKeyRequest,
     BatchRequest,
+    ConsumerRequest,
+    GraphRequest,
     PersonalizedRequest,
     Problem,
     VerticesRequest,

@@ -4,6 +4,8 @@ FastAPI reads the same signature for OpenAPI and /docs, but its own reading of a
 longer than most calls of this service. Supported: the request, dependencies without `yield`, and
 parameters of path (required), query and header (with a default). A parameter of the query that is
 a tuple may be repeated.
+
+What is wrong with one is said by errors of the service in place of pydantic's.
 """
 
 from __future__ import annotations
@@ -16,8 +18,48 @@ from fastapi import Request
 from fastapi.params import Depends, Header, Path
 from pydantic import TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
 
-from liverank_service.http.validation import invalid
+from liverank_service.errors import FormatError, InvalidField
+
+_EXPECTED = {
+    "greater_than": "a number above {gt}",
+    "greater_than_equal": "a number of at least {ge}",
+    "less_than": "a number below {lt}",
+    "less_than_equal": "a number of at most {le}",
+    "int_parsing": "an integer",
+    "int_type": "an integer",
+    "int_from_float": "an integer",
+    "float_parsing": "a number",
+    "float_type": "a number",
+    "bool_parsing": "true or false",
+    "bool_type": "true or false",
+    "string_type": "a string",
+    "literal_error": "{expected}",
+    "missing": "a value, since it has no default",
+}
+"""What a value must be, by type of the error; of other types pydantic's words are told."""
+
+
+def invalid(error: ErrorDetails) -> FormatError | InvalidField:
+    """The first of pydantic's errors, named by field and index."""
+    if error["type"] == "json_invalid":
+        reason = error.get("ctx", {}).get("error", error["msg"])
+        return FormatError("body", None, f"not JSON: {reason}")
+    location = error["loc"]
+    field = ".".join(part for part in location if isinstance(part, str)) or "body"
+    index = next((part for part in location if isinstance(part, int)), None)
+    value = error.get("input")
+    shown = value if isinstance(value, str | int | float) else None
+    return InvalidField(field, index, shown, _message(error, shown))
+
+
+def _message(error: ErrorDetails, shown: object) -> str:
+    expected = _EXPECTED.get(error["type"])
+    if expected is None:
+        return error["msg"]
+    got = "" if shown is None else f", got {shown!r}"
+    return f"expected {expected.format(**error.get('ctx', {}))}{got}"
 
 
 class Endpoint:

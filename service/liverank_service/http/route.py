@@ -12,8 +12,8 @@ from fastapi.routing import APIRoute
 from liverank_service.errors import InvalidField, ServiceError
 from liverank_service.http.access import REQUIRED_SCOPE, access_of
 from liverank_service.http.body import context_of, limit_of
-from liverank_service.http.compression import compressed
 from liverank_service.http.parameters import Endpoint
+from liverank_service.http.responses import compressed
 
 log = logging.getLogger("liverank.access")
 

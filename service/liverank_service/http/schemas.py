@@ -1,4 +1,5 @@
-"""Request and response bodies, as OpenAPI shows them.
+"""Request and response bodies, as OpenAPI shows them, and parameters: made of the tables in
+liverank.
 
 Requests are parsed with these models. Responses are encoded without them, since validating them
 would cost more than computing them; a test compares every response with its model.
@@ -6,18 +7,198 @@ would cost more than computing them; a test compares every response with its mod
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+import inspect
+from collections.abc import Callable, Mapping
+from functools import reduce
+from operator import or_
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from msgspec import defstruct
-from pydantic import BaseModel, Field
+from fastapi import Depends, Query
+from msgspec import Struct, defstruct
+from msgspec.structs import fields
+from pydantic import BaseModel, ConfigDict, Field, create_model
 
-from liverank.choices import Scope
+from liverank.choices import ConsumerState, Scope
 from liverank.client import responses
-from liverank.options import about
+from liverank.options import MAX_POSITION, GraphOptions, about
 from liverank_gpu import LARGEST_WEIGHT, LEAST_WEIGHT
-from liverank_service.http.tables import Body, like, model_of
 from liverank_service.problems import TYPE_PREFIX
 from liverank_service.queries.model import KeyedQuery
+from liverank_service.tables import default_of, named, said
+
+
+class Body(BaseModel):
+    """What the models of all bodies have in common."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+def like(example: dict[str, Any]) -> ConfigDict:
+    """The configuration of a body with an example."""
+    return ConfigDict(extra="forbid", strict=True, json_schema_extra={"examples": [example]})
+
+
+MODELS: dict[type[Struct], type[BaseModel]] = {}
+"""By their tables: a member that has one of these has its model in OpenAPI."""
+
+
+def parameter_of(table: type[Struct], name: str) -> Any:
+    """What is said of a parameter of the query that is one option of a table."""
+    return Query(**said(named(table, name).type)[1])
+
+
+def query_of(
+    table: type[Struct],
+    make: Callable[..., Any] | None = None,
+    changed: Mapping[str, Mapping[str, Any] | None] | None = None,
+    optional: str = "",
+) -> Any:
+    """A dependency: what `make`, or the table, makes of options in the query of a request.
+
+    changed   what is said of options instead: arguments of Query, and the type as `kind`; None: the
+              query does not have the option
+    optional  if only those are passed that are given: what their descriptions end with
+    """
+    parameters = []
+    for member in fields(table):
+        if (others := (changed or {}).get(member.name, {})) is None:
+            continue
+        kind, about = said(member.type)
+        about |= others
+        kind, default = about.pop("kind", kind), member.default
+        if optional:
+            kind, default, about["description"] = kind | None, None, about["description"] + optional
+        read_from = Query(alias=member.encode_name, **about)
+        parameter = inspect.Parameter(member.name, inspect.Parameter.KEYWORD_ONLY, default=default)
+        parameters.append(parameter.replace(annotation=Annotated[kind, read_from]))
+
+    def read(**given: Any) -> Any:
+        if optional:
+            given = {name: value for name, value in given.items() if value is not None}
+        return (make or table)(**given)
+
+    read.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    read.__annotations__ = {each.name: each.annotation for each in parameters}
+    return Depends(read)
+
+
+def model_of(
+    table: type[Struct],
+    name: str = "",
+    description: str | None = None,
+    *,
+    example: dict[str, Any] | None = None,
+    **changed: Any,
+) -> Any:
+    """The model of a body that has the members of a table: a class that no type checker sees.
+
+    name         in OpenAPI; empty: the table's
+    description  in OpenAPI; None: none
+    changed      members that are others: their types, without a default; None: left out
+    """
+    members: dict[str, Any] = {}
+    for each in fields(table):
+        kind, about = said(each.type)
+        default = {} if each.name in changed else default_of(each)
+        kind = changed.get(each.name, kind)
+        if kind is not None:
+            members[each.name] = (_type(kind), Field(**default, **about))
+    config = like(example) if example else Body.model_config
+    title = name or table.__name__
+    model: type[BaseModel] = create_model(title, __config__=config, __doc__=description, **members)
+    MODELS[table] = model
+    return model
+
+
+def _type(annotation: Any) -> Any:
+    """The same type with models in place of tables."""
+    if isinstance(annotation, type) and issubclass(annotation, Struct):
+        return MODELS[annotation] if annotation in MODELS else model_of(annotation)
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is None or origin is Literal:
+        return annotation
+    if origin is Annotated:
+        kind, about = said(annotation)
+        return Annotated[_type(kind), Field(**about)]
+    replaced = tuple(map(_type, arguments))
+    return reduce(or_, replaced) if origin in (Union, UnionType) else origin[replaced]
+
+
+GraphRequest = model_of(
+    GraphOptions,
+    "GraphRequest",
+    "Options of a graph. Omitted ones have their defaults, and are not compared later.",
+    example={"target_error": 1e-8, "keys": "integer"},
+)
+
+
+ShardsInfo = model_of(responses.ShardsInfo)
+ExpiryDelay = model_of(responses.ExpiryDelay)
+GraphInfo = model_of(responses.GraphInfo)
+CheckpointTaken = model_of(responses.CheckpointTaken)
+GraphList = model_of(defstruct("GraphList", [("graphs", list[responses.GraphInfo])]))
+
+
+class ConsumerRequest(Body):
+    """What a consumer of an external source reports of itself."""
+
+    model_config = like(
+        {"consumer": "host-1", "state": "retrying", "reason": "redis: refused", "seconds": 30}
+    )
+
+    consumer: str = Field(
+        description="one of those of the source", min_length=1, max_length=MAX_POSITION
+    )
+    state: ConsumerState
+    reason: str | None = Field(None, description="why it does not consume", max_length=1000)
+    seconds: float = Field(
+        60, description="until the report is dropped, unless another one follows", gt=0, le=86_400
+    )
+
+
+class _WaitingConsumer(responses.SourceConsumer, frozen=True):
+    graph: str
+
+
+class _SourceList(Struct):
+    sources: list[responses.SourcePosition]
+    consumers: Annotated[list[responses.SourceConsumer], about("that have reported lately")]
+
+
+class RecoveringGraph(Struct):
+    graph: str
+    reason: str
+    since: Annotated[float, about("when shards were lost, Unix seconds")]
+
+
+class StoppedGraph(Struct):
+    graph: str
+    reason: str
+
+
+class _Ready(Struct):
+    status: Literal["ready"]
+    stopped: Annotated[
+        list[StoppedGraph],
+        about("graphs that are not served, or take no more batches; omitted if none"),
+    ] = []
+    recovering: Annotated[
+        list[RecoveringGraph],
+        about("graphs whose shards were lost; omitted if there are none"),
+    ] = []
+    consumers: Annotated[
+        list[_WaitingConsumer],
+        about("those of external sources that do not consume; omitted if there are none"),
+    ] = []
+
+
+SourcePosition = model_of(responses.SourcePosition)
+Consumer = model_of(responses.SourceConsumer, "Consumer")
+SourceList = model_of(_SourceList, "SourceList")
+WaitingConsumer = model_of(_WaitingConsumer, "WaitingConsumer")
+Ready = model_of(_Ready, "Ready")
+
 
 Key = (
     Annotated[str, Field(json_schema_extra={"minLength": 1})]

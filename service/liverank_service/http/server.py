@@ -29,8 +29,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from liverank_service.errors import UnsupportedUvicorn
-from liverank_service.http.framing import MAX_HEAD_BYTES, Framing
-from liverank_service.http.request_body import RequestBody, has_body
+from liverank_service.http.framing import MAX_HEAD_BYTES, Framing, RequestBody, has_body
 from liverank_service.pipeline.waiting import Turns
 
 TESTED = ">=0.34,<0.55"

@@ -21,7 +21,7 @@ from time import perf_counter
 from typing import NamedTuple
 
 from liverank_gpu import Answer, DeviceLost, Engine, InvalidValue, ProgramRun
-from liverank_service.analysis_errors import TooManyAnalyses, UnknownAnalysis
+from liverank_service.errors import TooManyAnalyses, UnknownAnalysis
 from liverank_service.pipeline.batch import Observer
 from liverank_service.pipeline.keyed_graph import KeyedGraph
 from liverank_service.pipeline.waiting import Waiters

@@ -23,6 +23,7 @@ from liverank_gpu import (
 from liverank_service.errors import (
     ExpiryFailed,
     OutcomeDelayed,
+    RankingDelayed,
     RankingFailed,
     StorageFailed,
     UnknownView,
@@ -47,7 +48,6 @@ from liverank_service.queries.rank_views import RankViews, ViewRequest
 from liverank_service.queries.scheduler import WatchRequest
 from liverank_service.queries.view import View
 from liverank_service.queries.watched import KeptQueries, WatchedQueries
-from liverank_service.shard_errors import RankingDelayed
 from liverank_service.storage.journal import Journal
 from liverank_service.storage.kept_files import VIEWS_FILE, WATCHED_FILE, write_views, write_watched
 

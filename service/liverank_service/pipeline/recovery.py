@@ -37,6 +37,7 @@ from liverank_service.errors import (
     StorageFailed,
     UnknownSet,
     UnknownVertex,
+    Unsupported,
 )
 from liverank_service.formats.columns import EdgeColumns
 from liverank_service.formats.payload import decode_payload
@@ -71,7 +72,6 @@ from liverank_service.queries.requests import Refusals
 from liverank_service.queries.scheduler import QueryScheduler
 from liverank_service.queries.view import View
 from liverank_service.queries.watched import WatchedQueries
-from liverank_service.shard_errors import Unsupported
 from liverank_service.storage import checkpoint as checkpoints
 from liverank_service.storage import journal as journal_file
 from liverank_service.storage.checkpoint import Checkpoint

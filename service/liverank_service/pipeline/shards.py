@@ -29,9 +29,8 @@ from liverank_gpu import (
     Workers,
     started_workers,
 )
-from liverank_service.errors import NotReady, StorageFailed
+from liverank_service.errors import NotReady, StorageFailed, Unsupported
 from liverank_service.logs import write_last_line
-from liverank_service.shard_errors import Unsupported
 from liverank_service.storage.journal import Journal
 
 log = logging.getLogger("liverank.shards")

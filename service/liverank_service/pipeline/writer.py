@@ -32,6 +32,7 @@ from liverank_service.errors import (
     IdempotencyConflict,
     OutcomeDelayed,
     QueueFull,
+    RankingDelayed,
     StorageFailed,
 )
 from liverank_service.pipeline.analyses import Analyses
@@ -52,7 +53,6 @@ from liverank_service.pipeline.waiting import Completions, Waiters, weakly
 from liverank_service.problems import encode_problem, problem_of
 from liverank_service.queries.requests import PendingQuery, QueryResponse
 from liverank_service.queries.scheduler import QueryQueue, QueryScheduler, WatchRequest
-from liverank_service.shard_errors import RankingDelayed
 from liverank_service.storage.journal import Journal
 
 log = logging.getLogger("liverank.pipeline")

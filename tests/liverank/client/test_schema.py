@@ -21,7 +21,7 @@ from liverank.client.call import Call, events, operation
 from liverank.client.calls import Calls
 from liverank.client.exports import MEDIA_TYPES, export
 from liverank_service.app import create_app
-from liverank_service.http.tables import MODELS
+from liverank_service.http.schemas import MODELS
 from liverank_service.settings import Settings
 
 DOCUMENT = create_app(Settings()).openapi()

@@ -9,7 +9,7 @@ import httpx
 import pyarrow as pa
 import pytest
 
-from liverank_service.http.compression import MIN_COMPRESSED_BYTES
+from liverank_service.http.responses import MIN_COMPRESSED_BYTES
 from tests.service.server import Server, wait_for
 
 READS = [

@@ -18,7 +18,7 @@ import pytest
 
 from liverank_gpu import OutOfMemory
 from liverank_service.formats import ARROW_STREAM, CSV, EXPORTED, NDJSON, PARQUET
-from liverank_service.http.conditional import tagged_response
+from liverank_service.http.responses import tagged_response
 from tests.service.server import Server, connection_to, running, wait_for
 
 EDGES = [[f"v{i}", f"v{(i * i + 1) % 50}"] for i in range(60)] + [["v1", "v1"], ["k,\n", "v2"]]

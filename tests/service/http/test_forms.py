@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from liverank_service.http.graph_schemas import GraphInfo
-from liverank_service.http.schemas import Receipt
+from liverank_service.http.schemas import GraphInfo, Receipt
 from tests.service.server import Server
 
 EDGES = [["a", "b"], ["b", "c"], ["c", "a"], ["c", "d"]]

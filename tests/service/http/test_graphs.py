@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from liverank_gpu import Engine, OutOfMemory
-from liverank_service.http.graph_schemas import GraphInfo, GraphList
+from liverank_service.http.schemas import GraphInfo, GraphList
 from liverank_service.storage.graph_store import GraphStore
 from tests.service.server import DEFAULT_OPTIONS, Server, running, wait_for
 

@@ -10,7 +10,7 @@ from contextlib import closing, contextmanager
 
 import pytest
 
-from liverank_service.http.request_body import MAX_DISCARDED_BYTES
+from liverank_service.http.framing import MAX_DISCARDED_BYTES
 from liverank_service.http.server import QUIET_SECONDS
 from liverank_service.http.server import Connection as ServerConnection
 from tests.service.server import Server, running, wait_for

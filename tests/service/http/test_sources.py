@@ -11,7 +11,7 @@ import pytest
 
 from liverank import AsyncClient, Client, ServerError, SourceRange
 from liverank.options import MAX_POSITION
-from liverank_service.http.graph_schemas import Ready, SourceList
+from liverank_service.http.schemas import Ready, SourceList
 from liverank_service.pipeline import sources
 from tests.service.server import Server, running, wait_for
 

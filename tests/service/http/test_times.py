@@ -13,9 +13,8 @@ import pyarrow as pa
 import pytest
 
 from liverank import Client
-from liverank_service.http.graph_schemas import GraphInfo
 from liverank_service.http.routes import batches
-from liverank_service.http.schemas import Receipt
+from liverank_service.http.schemas import GraphInfo, Receipt
 from liverank_service.pipeline import expiry
 from tests.service.formats.test_decode import ARROW, arrow_stream
 from tests.service.http.test_weights import post, ranks_of

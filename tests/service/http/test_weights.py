@@ -10,8 +10,7 @@ import orjson
 import pyarrow as pa
 import pytest
 
-from liverank_service.http.graph_schemas import GraphInfo
-from liverank_service.http.schemas import Receipt
+from liverank_service.http.schemas import GraphInfo, Receipt
 from tests.service.formats.test_decode import ARROW, NDJSON, arrow_stream
 from tests.service.server import Server
 

@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from liverank_service.errors import ExpiryFailed, StorageFailed
+from liverank_service.errors import ExpiryFailed, RankingDelayed, StorageFailed
 from liverank_service.pipeline.window import WindowOptions
-from liverank_service.shard_errors import RankingDelayed
 from tests.service.graphs import (
     edges_of,
     send,

@@ -11,9 +11,8 @@ import pyarrow as pa
 import pytest
 
 from liverank_gpu import ShardLost, UnknownVertex
-from liverank_service.errors import NotReady, StorageFailed
+from liverank_service.errors import NotReady, RankingDelayed, StorageFailed
 from liverank_service.pipeline.pipeline import Pipeline
-from liverank_service.shard_errors import RankingDelayed
 from liverank_service.storage import checkpoint as checkpoints
 from liverank_service.storage.backup import backup, restore
 from liverank_service.storage.files import write_synced

@@ -11,14 +11,13 @@ import pyarrow as pa
 import pytest
 
 from liverank_gpu import ShardLost, Solve
-from liverank_service.errors import NotReady, UnknownWatched
+from liverank_service.errors import NotReady, RankingDelayed, UnknownWatched
 from liverank_service.formats.seeds import SeedColumns
 from liverank_service.pipeline.batch import Batch
 from liverank_service.pipeline.pipeline import Pipeline
 from liverank_service.queries.model import WatchedQuery
 from liverank_service.queries.scheduler import WatchRequest
 from liverank_service.queries.watched import WatchedResult
-from liverank_service.shard_errors import RankingDelayed
 from tests.service.graphs import Sent, batch, columns, send, submit, working
 from tests.service.pipeline.losing_workers import EDGES, Cluster
 from tests.service.server import wait_for

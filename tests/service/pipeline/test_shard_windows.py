@@ -14,10 +14,10 @@ import pytest
 
 from liverank_gpu import OutOfMemory
 from liverank_gpu.graph.resolve import ResolvedBatch
+from liverank_service.errors import RankingDelayed
 from liverank_service.pipeline.expiry import Expiry
 from liverank_service.pipeline.pipeline import Pipeline
 from liverank_service.pipeline.window import EdgeTimes, WindowOptions
-from liverank_service.shard_errors import RankingDelayed
 from liverank_service.storage.journal import Journal
 from tests.service.graphs import (
     Sent,

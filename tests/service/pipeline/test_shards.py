@@ -11,12 +11,11 @@ import pyarrow as pa
 import pytest
 
 from liverank_gpu import ShardLost, Solve
-from liverank_service.errors import BatchRejected, NotReady
+from liverank_service.errors import BatchRejected, NotReady, RankingDelayed
 from liverank_service.formats.seeds import SeedColumns
 from liverank_service.pipeline.pipeline import Pipeline
 from liverank_service.queries.model import KeyedQuery
 from liverank_service.queries.requests import PendingQuery, QueryResponse
-from liverank_service.shard_errors import RankingDelayed
 from tests.service.graphs import (
     Sent,
     batch,

@@ -16,7 +16,13 @@ import pytest
 
 from liverank_gpu import OutOfMemory, Solve
 from liverank_gpu.graph.resolve import ResolvedBatch
-from liverank_service.errors import BatchRejected, ExpiryFailed, IdempotencyConflict, StorageFailed
+from liverank_service.errors import (
+    BatchRejected,
+    ExpiryFailed,
+    IdempotencyConflict,
+    RankingDelayed,
+    StorageFailed,
+)
 from liverank_service.pipeline import expiry
 from liverank_service.pipeline.batch import Batch
 from liverank_service.pipeline.expiry import Expiry
@@ -24,7 +30,6 @@ from liverank_service.pipeline.keyed_graph import IncompletelyApplied, KeyedGrap
 from liverank_service.pipeline.pipeline import Pipeline
 from liverank_service.pipeline.window import WindowOptions
 from liverank_service.pipeline.writer import Writer
-from liverank_service.shard_errors import RankingDelayed
 from liverank_service.storage.journal import Journal
 from tests.service.graphs import (
     Sent,

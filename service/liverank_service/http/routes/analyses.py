@@ -10,21 +10,21 @@ from fastapi import APIRouter, Path, Query, Request, Response
 
 from liverank.choices import Order
 from liverank_gpu import PROGRAMS
-from liverank_service.analysis_errors import NoAnswer
 from liverank_service.catalog import Graph
+from liverank_service.errors import NoAnswer
 from liverank_service.formats.encode import json_objects
 from liverank_service.http.body import count_places, or_nothing, parsed_body, read_body
-from liverank_service.http.conditional import (
+from liverank_service.http.dependencies import K, OpenCatalog, OpenGraph, Vertex, result_of
+from liverank_service.http.exports import ExportResponse, start_export
+from liverank_service.http.openapi import body_of, exported, problems
+from liverank_service.http.responses import (
     cache_headers,
     entity_tag,
+    export_form,
+    json_response,
     not_modified,
     response_by_content,
 )
-from liverank_service.http.dependencies import K, OpenCatalog, OpenGraph, Vertex, result_of
-from liverank_service.http.exports import ExportResponse, start_export
-from liverank_service.http.negotiation import export_form
-from liverank_service.http.openapi import body_of, exported, problems
-from liverank_service.http.responses import json_response
 from liverank_service.http.route import Route
 from liverank_service.http.schemas import (
     AnalysisInfo,

@@ -16,7 +16,7 @@ from liverank_service.formats import EXPORTED
 from liverank_service.formats.columns import SourceRange
 from liverank_service.formats.decode import decode_batch
 from liverank_service.formats.values import UNWEIGHTED
-from liverank_service.http.batch_requests import check_limits, durable, ranked, received
+from liverank_service.http.body import check_limits, durable, ranked, received
 from liverank_service.http.dependencies import OpenGraph
 from liverank_service.http.openapi import body_of, problems
 from liverank_service.http.responses import encoded_response, json_response
@@ -27,8 +27,8 @@ from liverank_service.http.schemas import (
     Pending,
     Receipt,
     Rejected,
+    query_of,
 )
-from liverank_service.http.tables import query_of
 from liverank_service.pipeline.batch import Batch
 
 router = APIRouter(tags=["batches"], route_class=Route)

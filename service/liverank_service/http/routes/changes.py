@@ -13,8 +13,8 @@ from liverank_service.http.body import context_of, limit_of
 from liverank_service.http.dependencies import OpenGraph
 from liverank_service.http.openapi import problems
 from liverank_service.http.route import Route
+from liverank_service.http.schemas import parameter_of
 from liverank_service.http.subscribers import ChangeStream, subscribers_of
-from liverank_service.http.tables import parameter_of
 from liverank_service.queries.changes import MAX_CHANGES, MAX_TOP, Subscription
 
 router = APIRouter(tags=["changes"], route_class=Route)

@@ -13,12 +13,6 @@ from liverank.options import MAX_K, RanksOptions
 from liverank_service.catalog import Graph
 from liverank_service.errors import NotAnsweredInTime, NotPublishedInTime
 from liverank_service.http.body import count_places, read_body, release_body
-from liverank_service.http.conditional import (
-    cache_headers,
-    entity_tag,
-    not_modified,
-    tagged_response,
-)
 from liverank_service.http.dependencies import (
     Committed,
     K,
@@ -29,9 +23,16 @@ from liverank_service.http.dependencies import (
     seen_of,
 )
 from liverank_service.http.exports import ExportResponse, in_copying_thread, start_export
-from liverank_service.http.negotiation import export_form
 from liverank_service.http.openapi import body_of, exported, problems
-from liverank_service.http.responses import FEW_ROWS, json_response
+from liverank_service.http.responses import (
+    FEW_ROWS,
+    cache_headers,
+    entity_tag,
+    export_form,
+    json_response,
+    not_modified,
+    tagged_response,
+)
 from liverank_service.http.route import Route
 from liverank_service.http.routes.ranks import published, vertices_in
 from liverank_service.http.schemas import (
@@ -39,8 +40,8 @@ from liverank_service.http.schemas import (
     NeighborsAnswer,
     SubgraphAnswer,
     VerticesRequest,
+    parameter_of,
 )
-from liverank_service.http.tables import parameter_of
 from liverank_service.queries.exports import edges_export
 from liverank_service.vertex_keys import ARROW_TYPES, key_from_text
 

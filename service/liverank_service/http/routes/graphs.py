@@ -16,7 +16,6 @@ from liverank_gpu import InvalidValue
 from liverank_service.catalog import Catalog, Graph
 from liverank_service.graph_options import NAME, requested_options
 from liverank_service.http.body import or_nothing, parsed_body, read_body
-from liverank_service.http.conditional import response_by_content
 from liverank_service.http.dependencies import (
     OpenCatalog,
     OpenGraph,
@@ -24,7 +23,10 @@ from liverank_service.http.dependencies import (
     known_graphs,
     result_of,
 )
-from liverank_service.http.graph_schemas import (
+from liverank_service.http.openapi import body_of, problems
+from liverank_service.http.responses import json_response, response_by_content
+from liverank_service.http.route import Route
+from liverank_service.http.schemas import (
     CheckpointTaken,
     ConsumerRequest,
     GraphInfo,
@@ -32,9 +34,6 @@ from liverank_service.http.graph_schemas import (
     GraphRequest,
     SourceList,
 )
-from liverank_service.http.openapi import body_of, problems
-from liverank_service.http.responses import json_response
-from liverank_service.http.route import Route
 
 router = APIRouter(tags=["graphs"], route_class=Route)
 

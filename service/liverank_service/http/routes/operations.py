@@ -10,12 +10,11 @@ from fastapi import APIRouter, Request, Response
 from liverank_service.errors import NotReady
 from liverank_service.http.access import access_of
 from liverank_service.http.dependencies import OpenCatalog
-from liverank_service.http.graph_schemas import Ready
 from liverank_service.http.metrics import CONTENT_TYPE, Metrics
 from liverank_service.http.openapi import problems
 from liverank_service.http.responses import json_response
 from liverank_service.http.route import Route
-from liverank_service.http.schemas import Alive
+from liverank_service.http.schemas import Alive, Ready
 
 router = APIRouter(tags=["operations"], route_class=Route)
 

@@ -17,7 +17,6 @@ from liverank_service.errors import FormatError, InvalidField, RequestTooLarge
 from liverank_service.formats import ARROW_STREAM, JSON
 from liverank_service.formats.seeds import SeedColumns, decode_seeds
 from liverank_service.http.body import count_places, on_thread, parse_body, read_body, release_body
-from liverank_service.http.conditional import entity_tag, not_modified, tagged_response
 from liverank_service.http.dependencies import (
     AnswerTimeout,
     OpenGraph,
@@ -25,8 +24,13 @@ from liverank_service.http.dependencies import (
     Vertex,
     result_of,
 )
-from liverank_service.http.negotiation import media_type_for
 from liverank_service.http.openapi import answered, body_of, problems
+from liverank_service.http.responses import (
+    entity_tag,
+    media_type_for,
+    not_modified,
+    tagged_response,
+)
 from liverank_service.http.route import Route
 from liverank_service.http.routes.ranks import ranked_vertices
 from liverank_service.http.schemas import (
@@ -34,8 +38,8 @@ from liverank_service.http.schemas import (
     PersonalizedAnswers,
     PersonalizedRanks,
     PersonalizedRequest,
+    query_of,
 )
-from liverank_service.http.tables import query_of
 from liverank_service.queries.exports import answers_stream
 from liverank_service.queries.model import KeyedQuery, WatchedQuery
 from liverank_service.queries.requests import (

@@ -16,17 +16,18 @@ from liverank_service.formats import EXPORTED, JSON
 from liverank_service.formats.decode import decode_vertices
 from liverank_service.formats.encode import json_objects, json_values
 from liverank_service.http.body import count_places, read_body, release_body
-from liverank_service.http.conditional import (
+from liverank_service.http.dependencies import K, OpenGraph, SeenRanks, Vertex
+from liverank_service.http.exports import ExportResponse, in_copying_thread, start_export
+from liverank_service.http.openapi import answered, body_of, exported, problems
+from liverank_service.http.responses import (
+    FEW_ROWS,
     cache_headers,
     entity_tag,
+    export_form,
+    json_response,
     not_modified,
     tagged_response,
 )
-from liverank_service.http.dependencies import K, OpenGraph, SeenRanks, Vertex
-from liverank_service.http.exports import ExportResponse, in_copying_thread, start_export
-from liverank_service.http.negotiation import export_form
-from liverank_service.http.openapi import answered, body_of, exported, problems
-from liverank_service.http.responses import FEW_ROWS, json_response
 from liverank_service.http.route import Route
 from liverank_service.http.schemas import RankAnswer, RanksAnswer, TopAnswer, VerticesRequest
 from liverank_service.queries.exports import ranks_export, top_export

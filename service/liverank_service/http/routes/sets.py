@@ -13,12 +13,10 @@ from liverank_service.formats.columns import MAX_SET_NAME, EdgeColumns, SetChang
 from liverank_service.formats.decode import decode_vertices
 from liverank_service.formats.encode import json_values
 from liverank_service.formats.values import EMPTY
-from liverank_service.http.batch_requests import check_limits, ranked, received
-from liverank_service.http.body import context_of, limit_of
-from liverank_service.http.conditional import response_by_content
+from liverank_service.http.body import check_limits, context_of, limit_of, ranked, received
 from liverank_service.http.dependencies import OpenGraph, PublishedView
 from liverank_service.http.openapi import body_of, problems
-from liverank_service.http.responses import json_response
+from liverank_service.http.responses import json_response, response_by_content
 from liverank_service.http.route import Route
 from liverank_service.http.schemas import SetAnswer, SetMembers, VerticesRequest
 from liverank_service.pipeline.batch import Batch

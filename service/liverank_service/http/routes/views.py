@@ -19,14 +19,12 @@ from liverank_service.errors import FormatError, InvalidField
 from liverank_service.formats import ARROW_STREAM
 from liverank_service.formats.seeds import decode_seeds
 from liverank_service.http.body import MAX_VALUES, on_thread, parsed_body, read_body, release_body
-from liverank_service.http.conditional import response_by_content
 from liverank_service.http.dependencies import OpenGraph, PublishedView, Timeout, result_of
 from liverank_service.http.openapi import body_of, problems
-from liverank_service.http.responses import json_response
+from liverank_service.http.responses import json_response, response_by_content
 from liverank_service.http.route import Route
 from liverank_service.http.routes.personalized import check_keys, is_arrow
-from liverank_service.http.schemas import ViewAnswer, ViewsAnswer
-from liverank_service.http.tables import query_of
+from liverank_service.http.schemas import ViewAnswer, ViewsAnswer, query_of
 from liverank_service.problems import problem_of
 from liverank_service.queries.rank_views import RankView, Teleport, ViewRequest
 from liverank_service.queries.scheduler import WatchRequest

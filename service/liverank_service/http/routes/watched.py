@@ -15,10 +15,9 @@ from liverank_gpu import InvalidValue, Personalized
 from liverank_service.catalog import Graph
 from liverank_service.errors import UnknownVertex
 from liverank_service.http.body import MAX_VALUES, count_places, parsed_body, read_body
-from liverank_service.http.conditional import response_by_content
 from liverank_service.http.dependencies import OpenGraph, PublishedView, Timeout, Vertex, result_of
 from liverank_service.http.openapi import body_of, problems
-from liverank_service.http.responses import FEW_ROWS, json_response
+from liverank_service.http.responses import FEW_ROWS, json_response, response_by_content
 from liverank_service.http.route import Route
 from liverank_service.http.routes.personalized import answer_document, check_keys
 from liverank_service.http.routes.ranks import published
