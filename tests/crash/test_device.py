@@ -85,7 +85,7 @@ import sys
 from pathlib import Path
 from liverank_gpu.personalized.query import Query
 from liverank_service.queries.model import KeyedQuery, WatchedQuery
-from liverank_service.queries.requests import QueryRequest
+from liverank_service.queries.model import QueryRequest
 from liverank_service.queries.scheduler import WatchRequest
 from tests.service.graphs import batch, engine_of, opened, send
 

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from liverank_gpu import PROGRAMS, BackendName, Engine, Options, OutOfCorePrograms
-from liverank_service.cli.errors import CommandError
+from liverank_service.cli import CommandError
 from liverank_service.cli.rank import Streaming, add_pieces, apply_edges
 from liverank_service.formats.edge_files import NotIntegers
 from liverank_service.formats.edge_list import EdgeList, WantedColumns

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from liverank.client.responses import GraphOptions
 from liverank.errors import ServerError
-from liverank_service.cli.errors import CommandError
+from liverank_service.cli import CommandError
 from liverank_service.formats.edge_list import EdgeList
 
 if TYPE_CHECKING:

@@ -97,7 +97,7 @@ def _write_last_line(message: str) -> None:
 
 _EXPECTED = {
     "liverank_gpu": "EngineError",
-    "liverank_service.cli.errors": "CommandError",
+    "liverank_service.cli": "CommandError",
     "liverank.errors": "LiverankError",
     "liverank_service.errors": "ServiceError",
     "liverank_service.formats.edge_list": "EdgeListError",

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from liverank.files import whole_file
-from liverank_service.cli.errors import CommandError
+from liverank_service.cli import CommandError
 
 if TYPE_CHECKING:
     from liverank_service.cli.ingest import ReplayedBatch

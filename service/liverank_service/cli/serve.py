@@ -1,19 +1,72 @@
-"""Runs the service until it is stopped: `liverank serve`."""
+"""Runs the service until it is stopped: `liverank serve`. Its sockets are bound before it starts: a
+port in use ends the command at once.
+"""
 
 from __future__ import annotations
 
+import errno
 import gc
 import logging
+import socket
 import sys
 
 from liverank_service import logs
 from liverank_service.app import create_app, server_of
-from liverank_service.cli import display
-from liverank_service.cli.errors import CommandError
-from liverank_service.cli.listening import bound_sockets, url_of
+from liverank_service.cli import CommandError, display
 from liverank_service.cli.provided_keys import provide_keys
 from liverank_service.settings import Settings
 from liverank_service.storage.graph_store import GraphStore
+
+
+def bound_sockets(host: str, port: int) -> list[socket.socket]:
+    """One for each address of the host, but those of a family that this machine lacks; the server
+    still has to listen.
+
+    port  0: a free one
+
+    Raises CommandError.
+    """
+    bound: list[socket.socket] = []
+    missing: OSError | None = None
+    try:
+        for family, kind, protocol, _, address in _addresses(host, port):
+            # asyncio sets TCP_NODELAY only if the protocol is given: without it, each response
+            # would wait 40 ms for a delayed acknowledgement.
+            try:
+                listener = socket.socket(family, kind, protocol)
+            except OSError as error:
+                if error.errno != errno.EAFNOSUPPORT:
+                    raise
+                missing = error
+                continue
+            bound.append(listener)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:  # IPv4 has a socket of its own
+                listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            listener.bind(address)
+        if not bound and missing is not None:
+            raise missing
+    except OSError as error:
+        for listener in bound:
+            listener.close()
+        raise CommandError(
+            f"cannot listen on port {port} of {host}: {error.strerror}; --port 0 picks a free one"
+        ) from None
+    return bound
+
+
+def _addresses(host: str, port: int) -> list[tuple[int, int, int, str, tuple[object, ...]]]:
+    found = socket.getaddrinfo(
+        host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP, flags=socket.AI_PASSIVE
+    )
+    return list(dict.fromkeys(found))
+
+
+def url_of(bound: socket.socket) -> str:
+    """The address of a server that listens there."""
+    host, port = bound.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
 
 log = logging.getLogger("liverank.serve")
 

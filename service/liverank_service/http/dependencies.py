@@ -25,8 +25,7 @@ from liverank_service.errors import (
 )
 from liverank_service.http.body import context_of, limit_of
 from liverank_service.http.schemas import parameter_of
-from liverank_service.queries.positions import FIELD, PATTERN, MinPosition
-from liverank_service.queries.view import View
+from liverank_service.queries.view import FIELD, PATTERN, MinPosition, View
 from liverank_service.storage.api_keys import ApiKey
 
 Result = TypeVar("Result")

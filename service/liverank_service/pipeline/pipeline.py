@@ -54,10 +54,9 @@ from liverank_service.pipeline.sources import SourcePosition
 from liverank_service.pipeline.waiting import Waiter, Waiters, weakly
 from liverank_service.pipeline.window import WindowOptions
 from liverank_service.pipeline.writer import Admission, QueueLimits, Task, WorkQueue, Writer
-from liverank_service.queries.positions import MinPosition
-from liverank_service.queries.requests import PendingQuery, QueryResponse
+from liverank_service.queries.model import PendingQuery, QueryResponse
 from liverank_service.queries.scheduler import WatchRequest
-from liverank_service.queries.view import View
+from liverank_service.queries.view import MinPosition, View
 from liverank_service.storage import journal as journal_file
 from liverank_service.storage.journal import Outcome
 from liverank_service.vertex_keys import KeyKind

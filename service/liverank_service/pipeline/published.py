@@ -32,8 +32,7 @@ from liverank_service.pipeline.batch import StageSeconds
 from liverank_service.pipeline.shards import device_loss_ends_process
 from liverank_service.pipeline.waiting import Completions, Waiter, Waiters, weakly
 from liverank_service.queries.changes import ChangeTracker, Subscription
-from liverank_service.queries.positions import MinPosition, are_reached
-from liverank_service.queries.view import View
+from liverank_service.queries.view import MinPosition, View, are_reached
 
 log = logging.getLogger("liverank.changes")
 

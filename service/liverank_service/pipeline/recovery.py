@@ -66,9 +66,8 @@ from liverank_service.pipeline.window import Window, WindowOptions
 from liverank_service.pipeline.writer import WorkQueue, Writer
 from liverank_service.problems import encode_problem, problem_of
 from liverank_service.queries.analyses import Analysis
-from liverank_service.queries.model import Members
+from liverank_service.queries.model import Members, Refusals
 from liverank_service.queries.rank_views import RankViews
-from liverank_service.queries.requests import Refusals
 from liverank_service.queries.scheduler import QueryScheduler
 from liverank_service.queries.view import View
 from liverank_service.queries.watched import WatchedQueries

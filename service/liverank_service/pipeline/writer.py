@@ -51,7 +51,7 @@ from liverank_service.pipeline.shards import blame
 from liverank_service.pipeline.sources import SourcePositions
 from liverank_service.pipeline.waiting import Completions, Waiters, weakly
 from liverank_service.problems import encode_problem, problem_of
-from liverank_service.queries.requests import PendingQuery, QueryResponse
+from liverank_service.queries.model import PendingQuery, QueryResponse
 from liverank_service.queries.scheduler import QueryQueue, QueryScheduler, WatchRequest
 from liverank_service.storage.journal import Journal
 

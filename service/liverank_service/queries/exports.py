@@ -14,9 +14,8 @@ import pyarrow as pa
 
 from liverank_gpu import CapturedEdges
 from liverank_service.queries.analyses import AnalysisAnswer
-from liverank_service.queries.places import Places
-from liverank_service.queries.requests import QueryResponse, trace_member
-from liverank_service.queries.view import View
+from liverank_service.queries.model import QueryResponse, trace_member
+from liverank_service.queries.view import Places, View
 from liverank_service.vertex_keys import ARROW_TYPES, VertexKeys
 
 PIECE_ROWS = 1 << 17

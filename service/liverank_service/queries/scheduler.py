@@ -34,12 +34,14 @@ from liverank_gpu import (
     ViewQuery,
 )
 from liverank_gpu import UnknownVertex as UnknownId
-from liverank_service.queries.model import Members, QueryByIds, Vertices
-from liverank_service.queries.requests import (
+from liverank_service.queries.model import (
+    Members,
     PendingQuery,
     QueryAnswer,
+    QueryByIds,
     QueryResponse,
     Refusals,
+    Vertices,
     no_places,
 )
 from liverank_service.queries.view import View

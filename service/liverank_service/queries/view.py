@@ -1,24 +1,166 @@
-"""An immutable published version of a graph: reads use it and never wait for the writer."""
+"""An immutable published version of a graph: reads use it and never wait for the writer. Places in
+the order of ranks, and what is proven about them. Positions of external sources that a read waits
+for.
+
+Positions are texts of their source. Those of brokers have an order, by one or several numbers: a
+sequence of NATS, an offset of Kafka, an id of Redis such as `1526919030474-55`.
+"""
 
 from __future__ import annotations
 
+import re
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from liverank_gpu import Personalized, Ranks
-from liverank_service.errors import NoRanks, NotReady, UnknownSet, UnknownView, UnknownWatched
+from liverank_gpu import InvalidValue, Personalized, Ranks, proven_descents
+from liverank_service.errors import (
+    InvalidField,
+    NoRanks,
+    NotReady,
+    UnknownSet,
+    UnknownView,
+    UnknownWatched,
+)
 from liverank_service.formats.values import EMPTY
-from liverank_service.queries.places import Places, RankedVertices
-from liverank_service.queries.positions import Positions
 from liverank_service.queries.rank_views import RankView
 from liverank_service.queries.watched import WatchedResult
 from liverank_service.vertex_keys import VertexKeys
+
+Positions = Mapping[tuple[str, str], str]
+"""By source and partition."""
+
+FIELD = "min_position"
+
+_POSITION = r"[0-9]{1,20}(?:-[0-9]{1,20})*"
+_NUMBERS = re.compile(_POSITION)
+
+PATTERN = rf"^[\s\S]+:[^:]*:{_POSITION}$"
+"""What `MinPosition.parsed` accepts, for the OpenAPI document."""
+
+
+@dataclass(frozen=True, slots=True)
+class MinPosition:
+    """The messages of one partition up to a position, and perhaps later ones."""
+
+    source: str
+    partition: str
+    position: str
+
+    @classmethod
+    def parsed(cls, text: str) -> MinPosition:
+        """From SOURCE:PARTITION:POSITION; only SOURCE may have colons. Raises InvalidValue."""
+        head, *last = text.rsplit(":", 2)
+        if not head or len(last) != 2 or numbers_of(last[1]) is None:
+            expected = "SOURCE:PARTITION:POSITION, with a position such as 12 or 12-3"
+            raise InvalidValue(FIELD, text, expected)
+        return cls(head, *last)
+
+    def __str__(self) -> str:
+        return f"{self.source}:{self.partition}:{self.position}"
+
+    def check(self, graph: str, positions: Positions) -> None:
+        """Raises InvalidField if the graph cannot reach it: for an unknown source, and if the
+        stored position has another form. A partition of a known source may still get messages.
+        """
+        if not any(source == self.source for source, _ in positions):
+            message = f"graph {graph!r} has no source {self.source!r}"
+            raise InvalidField(FIELD, None, str(self), message)
+        stored = positions.get((self.source, self.partition))
+        if stored is not None and len(numbers_of(stored) or ()) != len(self._numbers):
+            message = f"expected a position of the form of the stored one, {stored!r}"
+            raise InvalidField(FIELD, None, str(self), f"{message}, got {self.position!r}")
+
+    def is_reached(self, positions: Positions) -> bool:
+        stored = numbers_of(positions.get((self.source, self.partition), ""))
+        wanted = self._numbers
+        return stored is not None and len(stored) == len(wanted) and stored >= wanted
+
+    @property
+    def _numbers(self) -> tuple[int, ...]:
+        found = numbers_of(self.position)
+        assert found is not None
+        return found
+
+
+def numbers_of(position: str) -> tuple[int, ...] | None:
+    """The numbers by which a position is ordered; None if it has no order."""
+    if _NUMBERS.fullmatch(position) is None:
+        return None
+    return tuple(map(int, position.split("-")))
+
+
+def are_reached(wanted: Collection[MinPosition], positions: Positions) -> bool:
+    return all(one.is_reached(positions) for one in wanted)
+
+
+class RankedVertices(NamedTuple):
+    """Vertices one after the other in the order of ranks, highest first.
+
+    vertices  keys
+    ranks     float64[len(vertices)]
+    ties      int64[len(vertices)]: a number for each tie among them, -1 for a vertex in none:
+              liverank_gpu.Ranks.ties_of
+    """
+
+    vertices: pa.Array
+    ranks: NDArray[np.float64]
+    ties: NDArray[np.int64]
+
+    def part(self, first: int, end: int) -> RankedVertices:
+        part = slice(first, end)
+        return RankedVertices(self.vertices[part], self.ranks[part], self.ties[part])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Places:
+    """Some places one after the other.
+
+    vertices         keys; highest rank first
+    ranks            float64[len(vertices)]
+    settled          how many of the first places are proven to be theirs
+    settled_set      whether it is proven that these vertices have these places, in any order
+    groups           numbers of places one after the other. The order of the groups is proven, the
+                     order within a group of several is not, unless it is a tie
+    ties             numbers of the groups, from 0 on, whose vertices are proven to have equal ranks
+    """
+
+    vertices: pa.Array
+    ranks: NDArray[np.float64]
+    settled: int
+    settled_set: bool
+    groups: list[int]
+    ties: list[int]
+
+    @classmethod
+    def of(cls, listed: RankedVertices, error_bound: float, before: int, count: int) -> Places:
+        """`count` of these places from number `before` on, or all if there are fewer.
+
+        listed  with one place more on either side, if the graph has them
+        """
+        vertices, ranks, ties = listed.part(before, before + count)
+        if not len(ranks):
+            return cls(vertices, ranks, 0, True, [], [])
+        # a tie is proven to be above or below all other vertices
+        above = proven_descents(listed.ranks, error_bound)
+        above |= np.diff(listed.ties) != 0
+        tied = listed.ties[1:] >= 0
+        end = before + len(ranks)
+        proven = np.concatenate([[True], above | tied, [True]])[before : end + 1]
+        unproven = np.flatnonzero(~(proven[:-1] & proven[1:]))
+        settled = int(unproven[0]) if len(unproven) else len(ranks)
+        borders = 1 + np.flatnonzero(above[before : end - 1])
+        firsts = np.concatenate([[0], borders])
+        groups = np.diff(firsts, append=len(ranks)).tolist()
+        of_ties = np.flatnonzero(ties[firsts] >= 0).tolist()
+        return cls(vertices, ranks, settled, bool(proven[0] and proven[-1]), groups, of_ties)
+
 
 CACHED_PLACES = (128, 2**17)
 """Bounds on the top places that a view caches: fewer would cost the same pass over all ranks, more

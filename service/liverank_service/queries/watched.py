@@ -19,8 +19,14 @@ from liverank_gpu import Engine, Personalized, Registration
 from liverank_gpu import UnknownVertex as UnknownId
 from liverank_service.errors import ServiceError, UnknownSet, UnknownVertex, UnknownWatched
 from liverank_service.formats.values import EMPTY
-from liverank_service.queries.model import Members, QueryByIds, Vertices, WatchedQuery
-from liverank_service.queries.requests import Refusals, no_places
+from liverank_service.queries.model import (
+    Members,
+    QueryByIds,
+    Refusals,
+    Vertices,
+    WatchedQuery,
+    no_places,
+)
 from liverank_service.vertex_keys import ARROW_TYPES, VertexKeys
 
 NO_VERTICES = np.empty(0, np.int64)

@@ -16,8 +16,7 @@ import pytest
 
 from liverank.client import RankedVertex
 from liverank_service.cli import demo, ingest
-from liverank_service.cli.board import Board
-from liverank_service.cli.demo import back_and_forth, generated_replay
+from liverank_service.cli.demo import Board, back_and_forth, generated_replay
 from liverank_service.formats.edge_list import EdgeList
 
 # demo

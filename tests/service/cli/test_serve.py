@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from liverank.client import Client
+from liverank_service.cli import CommandError
 from liverank_service.cli.demo import running_service
-from liverank_service.cli.errors import CommandError
-from liverank_service.cli.listening import bound_sockets, url_of
+from liverank_service.cli.serve import bound_sockets, url_of
 from liverank_service.storage.graph_store import GraphStore
 
 

@@ -16,8 +16,7 @@ import pytest
 
 from liverank.client import Client
 from liverank_gpu.generate import preferential_attachment, temporal_stream
-from liverank_service.cli import ingest
-from liverank_service.cli.errors import CommandError
+from liverank_service.cli import CommandError, ingest
 from tests.service.graphs import edge_list
 
 

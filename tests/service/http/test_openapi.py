@@ -23,8 +23,8 @@ from liverank_service.app import create_app
 from liverank_service.formats import ARROW_STREAM, EXPORTED, JSON
 from liverank_service.http import schemas
 from liverank_service.queries.model import WatchedQuery
-from liverank_service.queries.positions import MinPosition
 from liverank_service.queries.rank_views import ViewRequest
+from liverank_service.queries.view import MinPosition
 from liverank_service.settings import Settings
 
 DOCUMENT: dict[str, Any] = create_app(Settings()).openapi()

@@ -26,8 +26,7 @@ from liverank_service.http.schemas import (
 )
 from liverank_service.pipeline.pipeline import Pipeline
 from liverank_service.pipeline.writer import Writer
-from liverank_service.queries.model import KeyedQuery
-from liverank_service.queries.requests import QueryRequest
+from liverank_service.queries.model import KeyedQuery, QueryRequest
 from tests.service.graphs import engine_of, writer_of
 from tests.service.http.test_problems import problem
 from tests.service.server import Server, wait_for

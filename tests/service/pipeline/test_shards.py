@@ -14,8 +14,7 @@ from liverank_gpu import ShardLost, Solve
 from liverank_service.errors import BatchRejected, NotReady, RankingDelayed
 from liverank_service.formats.seeds import SeedColumns
 from liverank_service.pipeline.pipeline import Pipeline
-from liverank_service.queries.model import KeyedQuery
-from liverank_service.queries.requests import PendingQuery, QueryResponse
+from liverank_service.queries.model import KeyedQuery, PendingQuery, QueryResponse
 from tests.service.graphs import (
     Sent,
     batch,

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from liverank_gpu import rank_error
-from liverank_service.queries.places import Places, RankedVertices
+from liverank_service.queries.view import Places, RankedVertices
 
 RANKS = [0.4, 0.2, 0.2 - 1e-9, 0.1, 0.05, 0.05]
 BOUND = 1e-6

@@ -15,8 +15,13 @@ from liverank_gpu import EdgeBatch, Engine, Options, Registration
 from liverank_gpu.personalized.gate import Gate
 from liverank_service.errors import NotAnsweredInTime, UnknownVertex
 from liverank_service.formats.seeds import SeedColumns
-from liverank_service.queries.model import KeyedQuery, QueryByIds, WatchedQuery
-from liverank_service.queries.requests import QueryRequest, Refusals
+from liverank_service.queries.model import (
+    KeyedQuery,
+    QueryByIds,
+    QueryRequest,
+    Refusals,
+    WatchedQuery,
+)
 from liverank_service.queries.scheduler import MAX_BATCHES, QueryQueue, QueryScheduler, WatchRequest
 from liverank_service.queries.view import View
 from liverank_service.vertex_keys import VertexTable

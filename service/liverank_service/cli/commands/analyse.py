@@ -10,6 +10,7 @@ import typer
 
 from liverank.choices import Program
 from liverank.options import GraphOptions
+from liverank_service.cli import CommandError
 from liverank_service.cli.commands.options import (
     EdgesFile,
     Json,
@@ -21,7 +22,6 @@ from liverank_service.cli.commands.options import (
     starting,
     wanted_columns,
 )
-from liverank_service.cli.errors import CommandError
 
 app = typer.Typer(rich_markup_mode=None)
 

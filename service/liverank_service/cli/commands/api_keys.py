@@ -12,8 +12,8 @@ from typing import Annotated, Any, TextIO
 import typer
 
 from liverank.choices import Scope
+from liverank_service.cli import CommandError
 from liverank_service.cli.commands.options import DEFAULT_URL, Json, Url, client_of, grouped
-from liverank_service.cli.errors import CommandError
 
 keys = typer.Typer(
     help="API keys: who may read, write and administer which graphs.",

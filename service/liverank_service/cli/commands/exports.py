@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from liverank_service.cli import CommandError
 from liverank_service.cli.commands.options import Json, RanksServer, grouped
-from liverank_service.cli.errors import CommandError
 
 if TYPE_CHECKING:
     from liverank.client.exports import Export, Exported

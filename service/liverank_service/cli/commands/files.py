@@ -9,6 +9,7 @@ import typer
 
 from liverank.choices import Strategy
 from liverank.options import GraphKeywords, SolveOptions
+from liverank_service.cli import CommandError
 from liverank_service.cli.commands.options import (
     IN_PROCESS,
     NEW_GRAPH,
@@ -29,7 +30,6 @@ from liverank_service.cli.commands.options import (
     starting,
     wanted_columns,
 )
-from liverank_service.cli.errors import CommandError
 
 if TYPE_CHECKING:
     from liverank.client import Client

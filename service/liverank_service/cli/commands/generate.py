@@ -27,7 +27,7 @@ from liverank_service.cli.commands.options import (
 
 if TYPE_CHECKING:
     from liverank_gpu import generate
-    from liverank_service.cli.generate import Edges
+    from liverank_service.cli.table_files import Edges
 
 app = typer.Typer(rich_markup_mode=None)
 group = typer.Typer(
@@ -226,7 +226,7 @@ def temporal(out: Events, stream: _Stream, as_json: Json = False) -> None:
 
     with starting():
         from liverank_gpu import generate
-        from liverank_service.cli.generate import write_events
+        from liverank_service.cli.table_files import write_events
 
     with display.working("generating"):
         vertices, events = write_events(out, generate.temporal_stream(**vars(stream)))
@@ -235,7 +235,7 @@ def temporal(out: Events, stream: _Stream, as_json: Json = False) -> None:
 
 def _write(out: Path, vertices: int, draw: Callable[[], Edges], as_json: bool) -> None:
     from liverank_service.cli import display
-    from liverank_service.cli.generate import write_edges
+    from liverank_service.cli.table_files import write_edges
 
     with display.working("generating"):
         edges = write_edges(out, draw)
@@ -255,7 +255,7 @@ def _send(graph: str, drawn: generate.PreferentialAttachment, how: _Sent) -> Non
     import pyarrow as pa
 
     from liverank_service.cli import ingest
-    from liverank_service.cli.generate import arrivals
+    from liverank_service.cli.table_files import arrivals
     from liverank_service.formats.edge_list import EdgeList
 
     total, batches = arrivals(drawn, how.batch_size)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from liverank.options import SolveKeywords, SolveOptions
+from liverank_service.cli import CommandError
 from liverank_service.cli.commands.options import (
     Backend,
     Data,
@@ -21,7 +22,6 @@ from liverank_service.cli.commands.options import (
     size,
     starting,
 )
-from liverank_service.cli.errors import CommandError
 
 if TYPE_CHECKING:
     from liverank.client import Client, Key

@@ -35,7 +35,7 @@ from liverank.options import (
     SolveOptions,
     described,
 )
-from liverank_service.cli.errors import CommandError
+from liverank_service.cli import CommandError
 from liverank_service.sizes import parse_size
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from liverank.options import PersonalizedQuery, ViewKeywords, ViewOptions
+from liverank_service.cli import CommandError
 from liverank_service.cli.commands.options import (
     DEFAULT_URL,
     Json,
@@ -22,7 +23,6 @@ from liverank_service.cli.commands.options import (
     grouped,
     settled_target,
 )
-from liverank_service.cli.errors import CommandError
 
 if TYPE_CHECKING:
     from liverank.client import Client, Key

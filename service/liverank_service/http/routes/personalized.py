@@ -41,12 +41,13 @@ from liverank_service.http.schemas import (
     query_of,
 )
 from liverank_service.queries.exports import answers_stream
-from liverank_service.queries.model import KeyedQuery, WatchedQuery
-from liverank_service.queries.requests import (
+from liverank_service.queries.model import (
+    KeyedQuery,
     QueryAnswer,
     QueryRequest,
     QueryResponse,
     VertexQueryRequest,
+    WatchedQuery,
     trace_member,
 )
 from liverank_service.queries.view import View, state_of
