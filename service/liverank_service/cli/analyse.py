@@ -11,8 +11,7 @@ import pyarrow as pa
 
 from liverank_gpu import PROGRAMS, BackendName, Engine, Options, OutOfCorePrograms
 from liverank_service.cli import CommandError
-from liverank_service.cli.rank import Streaming, add_pieces, apply_edges
-from liverank_service.formats.edge_files import NotIntegers
+from liverank_service.cli.rank import Streaming, apply_edges, loaded_file
 from liverank_service.formats.edge_list import EdgeList, WantedColumns
 from liverank_service.queries.analyses import (
     AnalysisAnswer,
@@ -20,7 +19,7 @@ from liverank_service.queries.analyses import (
     parameters_by_id,
     tie_order,
 )
-from liverank_service.vertex_keys import KeyKind, KeyTable, VertexKeys, key_from_text
+from liverank_service.vertex_keys import KeyKind, VertexKeys, key_from_text
 
 
 @dataclass(frozen=True)
@@ -160,28 +159,9 @@ def analyse_file(
     for program in programs:
         OutOfCorePrograms.named(program)
     options = replace(options, weighted=wanted.weight is not None)
-    shared = (path, wanted, memory, scratch, programs, given, options, backend)
-    try:
-        return _analyse_pieces(*shared, "integer")
-    except NotIntegers:
-        return _analyse_pieces(*shared, "string")
-
-
-def _analyse_pieces(
-    path: Path,
-    wanted: WantedColumns,
-    memory: int,
-    scratch: Path | None,
-    programs: Sequence[str],
-    given: Mapping[str, Any],
-    options: Options,
-    backend: BackendName,
-    kind: KeyKind,
-) -> FileAnalyses:
-    table = KeyTable(kind)
-    with OutOfCorePrograms(memory, options, backend, scratch) as graph:
-        unread = add_pieces(graph, path, wanted, table)
-        parameters = _parameters(programs, given, kind)
+    loaded = loaded_file(path, wanted, lambda: OutOfCorePrograms(memory, options, backend, scratch))
+    with loaded as (graph, table, unread, _):
+        parameters = _parameters(programs, given, table.kind)
         keys = VertexKeys(table, len(table))
         graph.vertices = len(table)
         found = {}

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 
@@ -27,6 +29,8 @@ from liverank_service.vertex_keys import KeyKind, KeyTable, arrow_numbers
 
 if TYPE_CHECKING:
     from liverank_gpu import OutOfCorePrograms, OutOfCoreRanking
+
+Graph = TypeVar("Graph", "OutOfCorePrograms", "OutOfCoreRanking")
 
 
 @dataclass(frozen=True)
@@ -168,39 +172,17 @@ def rank_file(
     """Ranks the graph of an edge file whose edges are not held in memory.
 
     wanted   the column of weights
-
     memory   bytes for the arrays of the graph: keys, values of vertices, and buffers of edges
     scratch  folder for files; None for the system's folder of temporary files
     top      how many places to return; None: all
 
     Raises EngineError, EdgeListError, OSError.
     """
-    options = replace(options, weighted=wanted.weight is not None)
-    shared = (path, wanted, memory, scratch, options, solve, backend, top)
-    try:
-        return _rank_pieces(*shared, "integer")
-    except NotIntegers:
-        return _rank_pieces(*shared, "string")
-
-
-def _rank_pieces(
-    path: Path,
-    wanted: WantedColumns,
-    memory: int,
-    scratch: Path | None,
-    options: Options,
-    solve: Solve,
-    backend: BackendName,
-    top: int | None,
-    kind: KeyKind,
-) -> Ranking:
-    keys = KeyTable(kind)
     from liverank_gpu import OutOfCoreRanking
 
-    with OutOfCoreRanking(memory, options, backend, scratch) as graph:
-        started = time.perf_counter()
-        unread = add_pieces(graph, path, wanted, keys)
-        read_seconds = time.perf_counter() - started
+    options = replace(options, weighted=wanted.weight is not None)
+    loaded = loaded_file(path, wanted, lambda: OutOfCoreRanking(memory, options, backend, scratch))
+    with loaded as (graph, keys, unread, read_seconds):
         ranked = graph.rank(len(keys), solve, keys.nbytes())
         ids, ranks = ranked.ranks.top(len(keys) if top is None else top)
         result = ranked.result
@@ -224,14 +206,26 @@ def _rank_pieces(
         )
 
 
-def add_pieces(
-    graph: OutOfCorePrograms | OutOfCoreRanking, path: Path, wanted: WantedColumns, keys: KeyTable
-) -> tuple[str, ...]:
-    """Adds the edges of a file, and their keys. Returns the names of the columns that do not
-    count. Raises NotIntegers, EdgeListError, InvalidValue, OSError.
+@contextmanager
+def loaded_file(
+    path: Path, wanted: WantedColumns, make: Callable[[], Graph]
+) -> Iterator[tuple[Graph, KeyTable, tuple[str, ...], float]]:
+    """The edges of a file in a graph that is not held in memory, and their keys: integers, or
+    strings if it turns out to have others. With them come the names of the columns that do not
+    count, and how long reading took, in seconds.
+
+    Raises EdgeListError, InvalidValue, OSError.
     """
-    unread = tuple[str, ...]()
-    for piece in read_edge_pieces(path, keys.kind == "integer", wanted):
-        graph.add(keys.assign(piece.sources), keys.assign(piece.targets), piece.weights)
-        unread = piece.unread
-    return unread
+    kinds: tuple[KeyKind, ...] = ("integer", "string")
+    for kind in kinds:
+        keys, unread = KeyTable(kind), tuple[str, ...]()
+        with make() as graph:
+            started = time.perf_counter()
+            try:
+                for piece in read_edge_pieces(path, kind == "integer", wanted):
+                    graph.add(keys.assign(piece.sources), keys.assign(piece.targets), piece.weights)
+                    unread = piece.unread
+            except NotIntegers:
+                continue
+            yield graph, keys, unread, time.perf_counter() - started
+            return

@@ -14,13 +14,11 @@ import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 
 from liverank_gpu import (
-    Change,
     DeviceLost,
     Engine,
     EngineError,
@@ -39,7 +37,6 @@ from liverank_service.errors import (
     UnknownVertex,
     Unsupported,
 )
-from liverank_service.formats.columns import EdgeColumns
 from liverank_service.formats.payload import decode_payload
 from liverank_service.pipeline.analyses import Analyses, AnalysisLimits, Versions
 from liverank_service.pipeline.batch import AppliedBatch, Observer, StageSeconds
@@ -160,49 +157,18 @@ def replayed(
     engine: Engine,
     mark: ReplayMark,
 ) -> list[AppliedBatch]:
-    """Applies the batches of the journal after `after`; returns those without a receipt."""
+    """Applies every batch of `journal` after `after` that was not rejected, in order; returns those
+    without a receipt.
 
-    def apply(columns: EdgeColumns, version: int, committed_at: float) -> Change:
-        positions.check(columns)
-        change, _ = keyed.apply(columns)
-        positions.advance(columns, version, committed_at)
-        return change
-
-    unanswered = replay(
-        journal,
-        after,
-        apply,
-        lambda: engine.update(*RECOVERY),
-        keyed.memory_risk,
-        mark,
-    )
-    return [
-        AppliedBatch(version, change, StageSeconds(mutate=change.seconds))
-        for version, change in unanswered.items()
-    ]
-
-
-def replay(
-    journal: Journal,
-    after: int,
-    apply: Callable[[EdgeColumns, int, float], Change],
-    rank: Callable[[], object],
-    memory_risk: Callable[[EdgeColumns], OutOfMemory | None],
-    mark: ReplayMark,
-) -> dict[int, Change]:
-    """Applies every batch of `journal` after `after` that was not rejected, in order, with its
-    version and the Unix time of its commit.
-
-    Returns the changes of each batch without a receipt, by version. A batch over which the device
-    may have been lost is ranked alone, so that it is identified if that happens again; one over
-    which it was lost `MAX_DEATHS` times is rejected. So is one that may need too much memory, and
-    during whose replay the process ended that often.
+    A batch over which the device may have been lost is ranked alone, so that it is identified if
+    that happens again; one over which it was lost `MAX_DEATHS` times is rejected. So is one that
+    may need too much memory, and during whose replay the process ended that often.
 
     Raises StorageFailed for a payload that cannot be read; GraphStopped for a batch with a receipt
     that no longer applies, and for an error that is none of a batch; DeviceLost, which is recorded
     in the journal; ShardLost.
     """
-    unanswered: dict[int, Change] = {}
+    unanswered: list[AppliedBatch] = []
     deaths = journal.deaths()
     for version, committed_at, record, _ in journal.batches(after):
         outcome = journal.outcome(version)
@@ -216,15 +182,21 @@ def replay(
         try:
             if deaths.get(version, 0) >= MAX_DEATHS:
                 raise DeviceLost(f"batch {version} has ended the process {deaths[version]} times")
-            if (risk := memory_risk(columns)) is not None:
+            if (risk := keyed.memory_risk(columns)) is not None:
                 if mark.deaths(version) >= MAX_DEATHS:
                     purpose = f"{risk.purpose}, over which the process ended twice,"
                     raise OutOfMemory(purpose, risk.needed, risk.available)
                 suspect = suspect or mark.deaths(version) > 0
                 mark.begin(version)
-            change = _applied(
-                journal, version, partial(apply, columns, version, committed_at), rank, suspect
-            )
+            try:
+                positions.check(columns)
+                change, _ = keyed.apply(columns)
+                positions.advance(columns, version, committed_at)
+                if suspect:
+                    engine.update(*RECOVERY)
+            except DeviceLost:
+                journal.blame([version])
+                raise
         except ShardLost:
             raise
         except BATCH_ERRORS as error:
@@ -244,25 +216,9 @@ def replay(
                 journal.path, f"batch {version} cannot be applied: {error!r}"
             ) from error
         if outcome is None:
-            unanswered[version] = change
+            seconds = StageSeconds(mutate=change.seconds)
+            unanswered.append(AppliedBatch(version, change, seconds))
     return unanswered
-
-
-def _applied(
-    journal: Journal,
-    version: int,
-    apply: Callable[[], Change],
-    rank: Callable[[], object],
-    suspect: bool,
-) -> Change:
-    try:
-        change = apply()
-        if suspect:
-            rank()
-    except DeviceLost:
-        journal.blame([version])
-        raise
-    return change
 
 
 def restored_watched(

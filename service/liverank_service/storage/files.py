@@ -89,6 +89,13 @@ def storage_errors(path: object) -> Iterator[None]:
         raise storage_failure(path, error) from error
 
 
+def read_if_exists(path: Path) -> bytes | None:
+    """The content of a file; None if it is missing. Raises StorageFailed if it cannot be read."""
+    with storage_errors(path), suppress(FileNotFoundError):
+        return path.read_bytes()
+    return None
+
+
 def sync_directory(directory: Path) -> None:
     """Makes a rename in `directory` survive a power loss."""
     descriptor = os.open(directory, os.O_RDONLY)
@@ -201,12 +208,8 @@ def read_validated(
     """The file at `path`; None if it is missing. Raises as `validated`, and StorageFailed if it
     cannot be read.
     """
-    with storage_errors(path):
-        try:
-            content = path.read_bytes()
-        except FileNotFoundError:
-            return None
-    return validated(model, formats, path, content, what)
+    content = read_if_exists(path)
+    return None if content is None else validated(model, formats, path, content, what)
 
 
 def validated(

@@ -55,16 +55,40 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
 from liverank_service.errors import StorageFailed
 from liverank_service.storage import layout
-from liverank_service.storage.files import FILE_MODE, SLICE, storage_errors
+from liverank_service.storage.files import FILE_MODE, SLICE, read_if_exists, storage_errors
 from liverank_service.storage.layout import Record, State
 
-_HEAD_MAGIC = b"LVHD"
-_HEAD_FIELDS = struct.Struct("<4sQ32s")
 _CHECKSUM = struct.Struct("<I")
+
+
+class _Sealed(NamedTuple):
+    """A record of a file that begins with `magic` and ends with its checksum."""
+
+    magic: bytes
+    fields: struct.Struct
+
+    def written(self, *values: Any) -> bytes:
+        content = self.fields.pack(self.magic, *values)
+        return content + _CHECKSUM.pack(zlib.crc32(content))
+
+    def read(self, content: bytes, place: int = 0) -> tuple[Any, ...] | None:
+        """The values of the record at `place`; None if it is truncated or damaged."""
+        end = place + self.fields.size
+        if len(content) < end + _CHECKSUM.size:
+            return None
+        magic, *values = self.fields.unpack_from(content, place)
+        (stated,) = _CHECKSUM.unpack_from(content, end)
+        is_valid = magic == self.magic and stated == zlib.crc32(content[place:end])
+        return tuple(values) if is_valid else None
+
+
+_HEAD = _Sealed(b"LVHD", struct.Struct("<4sQ32s"))
+_MARK = _Sealed(b"LVRM", struct.Struct("<4sQQ"))
+
 _SLOT = 512
 """Bytes between the slots: one sector each, which disks write atomically."""
 
@@ -79,9 +103,7 @@ class Head:
 
     def write(self, version: int, chain: bytes) -> None:
         """Raises OSError."""
-        fields = _HEAD_FIELDS.pack(_HEAD_MAGIC, version, chain)
-        slot = fields + _CHECKSUM.pack(zlib.crc32(fields))
-        os.pwrite(self._descriptor, slot, self._turn * _SLOT)
+        os.pwrite(self._descriptor, _HEAD.written(version, chain), self._turn * _SLOT)
         self._turn = 1 - self._turn
 
     def sync(self) -> None:
@@ -97,24 +119,10 @@ def read_head(path: Path) -> tuple[int, bytes] | None:
 
     Raises StorageFailed if the file cannot be read.
     """
-    with storage_errors(path):
-        try:
-            content = path.read_bytes()
-        except FileNotFoundError:
-            return None
-    slots = []
-    for place in (0, _SLOT):
-        slot = content[place : place + _HEAD_FIELDS.size + _CHECKSUM.size]
-        if len(slot) == _HEAD_FIELDS.size + _CHECKSUM.size:
-            magic, version, chain = _HEAD_FIELDS.unpack_from(slot)
-            (stated,) = _CHECKSUM.unpack_from(slot, _HEAD_FIELDS.size)
-            if magic == _HEAD_MAGIC and stated == zlib.crc32(slot[: _HEAD_FIELDS.size]):
-                slots.append((version, chain))
-    return max(slots, default=None)
-
-
-_MARK_MAGIC = b"LVRM"
-_MARK_FIELDS = struct.Struct("<4sQQ")
+    content = read_if_exists(path) or b""
+    slots = [_HEAD.read(content, place) for place in (0, _SLOT)]
+    found: tuple[int, bytes] | None = max((slot for slot in slots if slot), default=None)
+    return found
 
 
 class ReplayMark:
@@ -123,7 +131,8 @@ class ReplayMark:
     def __init__(self, journal: Path) -> None:
         """Reads the file. Raises StorageFailed."""
         self._path = journal.with_suffix(".replaying")
-        self._version, self._count = self._read()
+        content = read_if_exists(self._path) or b""
+        self._version, self._count = _MARK.read(content) or (0, 0)
 
     def deaths(self, version: int) -> int:
         """How often the process ended while this batch was replayed."""
@@ -133,9 +142,8 @@ class ReplayMark:
         """Notes that a replay of this batch begins. Raises StorageFailed."""
         self._count = self.deaths(version) + 1
         self._version = version
-        fields = _MARK_FIELDS.pack(_MARK_MAGIC, self._version, self._count)
         with storage_errors(self._path):
-            self._path.write_bytes(fields + _CHECKSUM.pack(zlib.crc32(fields)))
+            self._path.write_bytes(_MARK.written(self._version, self._count))
 
     def end(self) -> None:
         """Notes that the replay is complete. Raises StorageFailed."""
@@ -143,19 +151,6 @@ class ReplayMark:
             self._version = self._count = 0
             with storage_errors(self._path):
                 self._path.unlink(missing_ok=True)
-
-    def _read(self) -> tuple[int, int]:
-        with storage_errors(self._path):
-            try:
-                content = self._path.read_bytes()
-            except FileNotFoundError:
-                return 0, 0
-        if len(content) == _MARK_FIELDS.size + _CHECKSUM.size:
-            magic, version, count = _MARK_FIELDS.unpack_from(content)
-            (stated,) = _CHECKSUM.unpack_from(content, _MARK_FIELDS.size)
-            if magic == _MARK_MAGIC and stated == zlib.crc32(content[: _MARK_FIELDS.size]):
-                return version, count
-        return 0, 0
 
 
 log = logging.getLogger("liverank.journal")
