@@ -41,7 +41,7 @@ KERNELS = "kernels"
 WORK = {
     "decoding": r"/liverank_service/formats|;of \([^;]*/liverank_service/pipeline/batch\.py",
     "journal": r"/liverank_service/storage/",
-    "keys": r"/liverank_service/vertex_keys/",
+    "keys": r"/liverank_service/vertex_keys\.py",
     "applying": r"/liverank_service/pipeline/keyed_graph\.py",
     "ranking and publishing": r"/liverank_service/pipeline/ranking\.py",
     "other work of the writer": r"/liverank_service/pipeline/writer\.py",

@@ -20,7 +20,8 @@ import pyarrow.compute as pc
 
 from benchmarks import harness
 from benchmarks.server import resident_bytes
-from liverank_service.vertex_keys import KeyKind, KeyTable
+from liverank.choices import KeyKind
+from liverank_service.vertex_keys import KeyTable
 
 REPEATS = 7
 BATCH = 1_000_000

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import get_args
 
-from liverank_service.vertex_keys import KeyKind
+from liverank.choices import KeyKind
 from tests.fuzz.mutations import FORMATS, Case, Maker
 from tests.fuzz.oracle import Oracle, decoded
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from liverank_service.vertex_keys import KeyKind
+from liverank.choices import KeyKind
 
 JSON, LINES, CSV, ARROW = FORMATS = (
     "application/json",

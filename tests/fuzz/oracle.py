@@ -17,13 +17,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from liverank.choices import KeyKind
 from liverank_gpu import EdgeBatch, Engine
 from liverank_service.errors import BatchTooLarge, BodyTooLarge, FormatError, UnsupportedFormat
 from liverank_service.formats.columns import EdgeColumns
 from liverank_service.formats.decode import decode_batch
 from liverank_service.formats.payload import decode_payload, encode_batch
 from liverank_service.pipeline.batch import check_size
-from liverank_service.vertex_keys import KeyKind
 
 REFUSALS = (FormatError, UnsupportedFormat, BodyTooLarge, BatchTooLarge)
 MOST_BYTES = 1 << 17

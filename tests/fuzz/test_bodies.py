@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+from liverank.choices import KeyKind
 from liverank_gpu import Change, EdgeBatch, Engine
 from liverank_service.formats.columns import EdgeColumns
 from liverank_service.formats.decode import decode_batch
-from liverank_service.vertex_keys import KeyKind
 from tests.fuzz import blocks, wire
 from tests.fuzz.bodies import cases
 from tests.fuzz.oracle import MOST_BYTES, MOST_EDGES, MOST_KEY_BYTES, Oracle, decoded

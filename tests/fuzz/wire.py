@@ -16,8 +16,8 @@ from dataclasses import asdict, dataclass, field
 from http.client import HTTPException, HTTPResponse
 from typing import Any, get_args
 
+from liverank.choices import KeyKind
 from liverank_service.http.access import REQUIRED_SCOPE
-from liverank_service.vertex_keys import KeyKind
 from tests.fuzz.blocks import described
 from tests.fuzz.mutations import Case, Maker
 from tests.fuzz.oracle import Model, decoded

@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from liverank.choices import KeyKind
 from liverank_gpu import PROGRAMS, BackendName, Engine, Options, OutOfCorePrograms
 from liverank_service.cli import CommandError
 from liverank_service.cli.rank import Streaming, apply_edges, loaded_file
@@ -19,7 +20,7 @@ from liverank_service.queries.analyses import (
     parameters_by_id,
     tie_order,
 )
-from liverank_service.vertex_keys import KeyKind, VertexKeys, key_from_text
+from liverank_service.vertex_keys import VertexKeys, key_from_text
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,8 @@ from liverank_service.cli import CommandError
 from liverank_service.formats.edge_list import EdgeList
 
 if TYPE_CHECKING:
+    from liverank.choices import KeyKind
     from liverank.client import Batch, Client, Receipt
-    from liverank_service.vertex_keys import KeyKind
 
 LOAD_BATCH_EDGES = 1_000_000
 """16 MB of integer keys: below the server's limits, but enough for fixed costs not to matter."""

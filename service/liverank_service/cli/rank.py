@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 
+from liverank.choices import KeyKind
 from liverank.client import RankedVertex
 from liverank.tables import Tabular
 from liverank_gpu import (
@@ -25,7 +26,7 @@ from liverank_gpu import (
 from liverank_service.cli.ingest import final_graph, unused_columns
 from liverank_service.formats.edge_files import NotIntegers, read_edge_pieces
 from liverank_service.formats.edge_list import EdgeList, WantedColumns
-from liverank_service.vertex_keys import KeyKind, KeyTable, arrow_numbers
+from liverank_service.vertex_keys import KeyTable, arrow_numbers
 
 if TYPE_CHECKING:
     from liverank_gpu import OutOfCorePrograms, OutOfCoreRanking

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from liverank.choices import KeyKind
 from liverank_gpu import OnConflict
 from liverank_service.errors import FormatError
 from liverank_service.formats.values import (
@@ -24,7 +25,6 @@ from liverank_service.formats.values import (
     listed,
     too_far,
 )
-from liverank_service.vertex_keys import KeyKind
 
 
 @dataclass(frozen=True, slots=True)

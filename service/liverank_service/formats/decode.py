@@ -36,6 +36,7 @@ import sys
 
 import pyarrow as pa
 
+from liverank.choices import KeyKind
 from liverank_service.errors import UnsupportedFormat
 from liverank_service.formats import ARROW_STREAM, CSV, JSON, NDJSON, PARQUET
 from liverank_service.formats.arrow import parquet_table, stream_table
@@ -44,7 +45,6 @@ from liverank_service.formats.json_body import decode_json
 from liverank_service.formats.row_bodies import decode_csv, decode_ndjson
 from liverank_service.formats.tables import batch_of, check_schema
 from liverank_service.formats.values import TimeRule
-from liverank_service.vertex_keys import KeyKind
 
 PARSING_PRICES = {JSON: 16, NDJSON: 6, CSV: 10, ARROW_STREAM: 3, PARQUET: 4}
 """Bytes that a byte of a body takes while it is parsed, beside itself; measured with edges whose

@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from liverank.choices import KeyKind
 from liverank_service.errors import FormatError
 from liverank_service.formats.columns import Attributes, EdgeColumns, decode_sets
 from liverank_service.formats.tables import combined, first_invalid, json_table
@@ -38,7 +39,7 @@ from liverank_service.formats.values import (
     times_of,
     weights_of,
 )
-from liverank_service.vertex_keys import ARROW_TYPES, KeyKind
+from liverank_service.vertex_keys import ARROW_TYPES
 
 _AS_FIRST = ", as in the first edge"
 _SHAPES = {

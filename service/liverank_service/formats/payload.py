@@ -24,6 +24,7 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
+from liverank.choices import KeyKind
 from liverank_gpu import OnConflict
 from liverank_service.errors import FormatError
 from liverank_service.formats.arrow import arrow_table
@@ -44,7 +45,7 @@ from liverank_service.formats.values import (
     times_of,
     weights_of,
 )
-from liverank_service.vertex_keys import ARROW_TYPES, KeyKind
+from liverank_service.vertex_keys import ARROW_TYPES
 
 _OF_DELETIONS = ("delete_weights", "delete_times")
 _NUMBERS = ("weights", "times", *_OF_DELETIONS)

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
+from liverank.choices import KeyKind
 from liverank_service.errors import FormatError
 from liverank_service.formats.arrow import read_table
 from liverank_service.formats.columns import Attributes, EdgeColumns
@@ -38,7 +39,7 @@ from liverank_service.formats.values import (
     parsed_times,
     refuse_others,
 )
-from liverank_service.vertex_keys import ARROW_TYPES, KeyKind
+from liverank_service.vertex_keys import ARROW_TYPES
 
 _EXPECTED = {"weight": EXPECTED_WEIGHT, "time": EXPECTED_TIME}
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
+from liverank.choices import KeyKind
 from liverank_gpu import InvalidValue
 from liverank_service.errors import FormatError
 from liverank_service.formats.arrow import stream_table
@@ -29,7 +30,7 @@ from liverank_service.formats.tables import (
     keys_of,
 )
 from liverank_service.formats.values import described
-from liverank_service.vertex_keys import KeyKind, key_from_text, keys_from_texts
+from liverank_service.vertex_keys import key_from_text, keys_from_texts
 
 _COLUMNS = ("query", "seed", "weight")
 

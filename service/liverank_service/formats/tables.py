@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.json
 from numpy.typing import NDArray
 
+from liverank.choices import KeyKind
 from liverank_service.errors import FormatError
 from liverank_service.formats.arrow import holds_strings, read_table
 from liverank_service.formats.columns import Attributes, EdgeColumns
@@ -30,7 +31,7 @@ from liverank_service.formats.values import (
     times_of,
     weights_of,
 )
-from liverank_service.vertex_keys import ARROW_TYPES, KeyKind
+from liverank_service.vertex_keys import ARROW_TYPES
 
 _MAX_BLOCK = 2**31 - 1
 

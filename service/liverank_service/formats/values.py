@@ -15,10 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from liverank.choices import Clock
+from liverank.choices import Clock, KeyKind
 from liverank_gpu import LARGEST_WEIGHT, LEAST_WEIGHT, MOST_HALF_LIVES
 from liverank_service.errors import FormatError
-from liverank_service.vertex_keys import ARROW_TYPES, KeyKind
+from liverank_service.vertex_keys import ARROW_TYPES
 
 ENDS = ("source", "target")
 COLUMNS = (*ENDS, "operation")

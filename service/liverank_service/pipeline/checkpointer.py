@@ -13,7 +13,7 @@ Arrays of a checkpoint:
 
     those of liverank_gpu.snapshot.Snapshot; values may be float32, as earlier releases could keep
     them
-    keys-seed, keys-slots, keys-offsets, keys-arena    see liverank_service.vertex_keys.table
+    keys-seed, keys-slots, keys-offsets, keys-arena    see liverank_service.vertex_keys
     keys-numbers       int32[limit], the number of the key of each id, -1 where it is free; left out
                        if no vertex was removed, since ids are the numbers then
     sets               int64[…], ids, ascending in each set, one set after the other; left out
@@ -50,6 +50,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from liverank.choices import KeyKind
 from liverank_gpu import Capture, Engine, Ranks, Snapshot
 from liverank_service.errors import StorageFailed
 from liverank_service.pipeline.shards import device_loss_ends_process
@@ -61,7 +62,7 @@ from liverank_service.queries.view import View
 from liverank_service.storage import checkpoint as checkpoints
 from liverank_service.storage.checkpoint import Checkpoint
 from liverank_service.storage.journal import Journal
-from liverank_service.vertex_keys import KeyKind, VertexCapture, VertexKeys
+from liverank_service.vertex_keys import VertexCapture, VertexKeys
 
 _KEYS_PREFIX, _SETS, _WINDOW_PREFIX, _NEWEST = "keys-", "sets", "window-", "newest-time"
 _SOURCES, _VIEWS, _VIEW_PREFIX = "sources", "views", "view-"

@@ -26,6 +26,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import TypeVar
 
+from liverank.choices import KeyKind
 from liverank_gpu import BackendName, Cluster, DeviceLost, Engine, Options, ShardLost, Solve
 from liverank_service.errors import (
     NotReady,
@@ -59,7 +60,6 @@ from liverank_service.queries.scheduler import WatchRequest
 from liverank_service.queries.view import MinPosition, View
 from liverank_service.storage import journal as journal_file
 from liverank_service.storage.journal import Outcome
-from liverank_service.vertex_keys import KeyKind
 
 log = logging.getLogger("liverank.pipeline")
 

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from liverank.choices import KeyKind
 from liverank_gpu import (
     DeviceLost,
     Engine,
@@ -81,7 +82,7 @@ from liverank_service.storage.kept_files import (
     read_watched,
 )
 from liverank_service.storage.recovery import verified_journal, version_needed
-from liverank_service.vertex_keys import KeyKind, VertexTable
+from liverank_service.vertex_keys import VertexTable
 
 log = logging.getLogger("liverank.recovery")
 

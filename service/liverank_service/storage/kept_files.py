@@ -30,7 +30,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from liverank.choices import Refresh, Unknown, ViewDirection
+from liverank.choices import KeyKind, Refresh, Unknown, ViewDirection
 from liverank.options import MAX_K
 from liverank_gpu import METHODS
 from liverank_service.errors import FileDamaged
@@ -39,7 +39,6 @@ from liverank_service.queries.analyses import Analysis
 from liverank_service.queries.model import WatchedQuery
 from liverank_service.queries.rank_views import Teleport, ViewRequest
 from liverank_service.storage.files import read_validated, replace_file
-from liverank_service.vertex_keys import KeyKind
 
 ANALYSES_FILE = "analyses.json"
 _ANALYSES_FORMAT = 1

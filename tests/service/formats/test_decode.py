@@ -11,12 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from liverank.choices import KeyKind
 from liverank_service.errors import FormatError, UnsupportedFormat
 from liverank_service.formats import json_body
 from liverank_service.formats.columns import EdgeColumns
 from liverank_service.formats.decode import decode_batch
 from liverank_service.formats.payload import decode_payload, encode_batch
-from liverank_service.vertex_keys import ARROW_TYPES, KeyKind
+from liverank_service.vertex_keys import ARROW_TYPES
 
 ARROW = "application/vnd.apache.arrow.stream"
 NDJSON = "application/x-ndjson"

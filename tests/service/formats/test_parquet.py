@@ -11,11 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
+from liverank.choices import KeyKind
 from liverank_service.errors import DecodedTooLarge, FormatError
 from liverank_service.formats import PARQUET
 from liverank_service.formats.arrow import page_bytes
 from liverank_service.formats.decode import decode_batch
-from liverank_service.vertex_keys import KeyKind
 
 
 def parquet(table: pa.Table, **options: Any) -> bytes:

@@ -6,11 +6,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from liverank.choices import KeyKind
 from liverank_gpu import DeviceLost, Engine, Options, OutOfMemory
 from liverank_service.formats.columns import EdgeColumns
 from liverank_service.pipeline.keyed_graph import KeyedGraph, VertexSets
 from liverank_service.pipeline.window import Window, WindowOptions
-from liverank_service.vertex_keys import ARROW_TYPES, KeyKind, VertexTable
+from liverank_service.vertex_keys import ARROW_TYPES, VertexTable
 
 
 @pytest.mark.parametrize("kind", ["string", "integer"])

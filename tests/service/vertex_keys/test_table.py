@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from liverank.choices import KeyKind
 from liverank_gpu import kernels
-from liverank_service.vertex_keys import ARROW_TYPES, KeyKind, KeyTable
-from liverank_service.vertex_keys import table as keys_module
+from liverank_service import vertex_keys as keys_module
+from liverank_service.vertex_keys import ARROW_TYPES, KeyTable
 
 
 class CollidingKeyTable(KeyTable):

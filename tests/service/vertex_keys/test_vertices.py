@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from liverank_service.vertex_keys import ARROW_TYPES, KeyKind, VertexKeys, VertexTable
-from liverank_service.vertex_keys import vertices as module
+from liverank.choices import KeyKind
+from liverank_service import vertex_keys as module
+from liverank_service.vertex_keys import ARROW_TYPES, VertexKeys, VertexTable
 
 STEPS = st.sampled_from(["assign", "assign", "remove", "remove", "undo", "store", "compact"])
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 from fastapi import APIRouter, Query, Request, Response
 from numpy.typing import NDArray
 
+from liverank.choices import KeyKind
 from liverank_gpu import rank_error
 from liverank_service.errors import UnknownVertex
 from liverank_service.formats import EXPORTED, JSON
@@ -32,7 +33,7 @@ from liverank_service.http.route import Route
 from liverank_service.http.schemas import RankAnswer, RanksAnswer, TopAnswer, VerticesRequest
 from liverank_service.queries.exports import ranks_export, top_export
 from liverank_service.queries.view import View
-from liverank_service.vertex_keys import KeyKind, key_from_text
+from liverank_service.vertex_keys import key_from_text
 
 router = APIRouter(tags=["ranks"], route_class=Route)
 
