@@ -16,11 +16,13 @@ import struct
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from functools import partial
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.json
 import pyarrow.parquet
 from numpy.typing import NDArray
 
@@ -368,6 +370,8 @@ class _Header:
 LONGEST_WAIT = 10.0
 """Seconds."""
 
+_MAX_BLOCK = 2**31 - 1
+
 
 def read_table(read: Callable[[pa.BufferReader], pa.Table], content: bytes) -> pa.Table:
     """What a reader makes of the content. Raises what it raises, once its threads have given the
@@ -384,3 +388,32 @@ def read_table(read: Callable[[pa.BufferReader], pa.Table], content: bytes) -> p
         del source
         given_back.wait(LONGEST_WAIT)
         raise  # not by a name of this frame: frame and error would hold each other, and the content
+
+
+def json_table(
+    content: bytes,
+    schema: pa.Schema,
+    *,
+    newlines_in_values: bool = False,
+    others: Literal["error", "infer"] = "error",
+) -> pa.Table:
+    """JSON objects as a table. Raises pa.ArrowException, UnicodeDecodeError.
+
+    schema  of columns whose types are known
+    others  what becomes of members that are not in it: they are an error, or columns of the types
+            that their values have
+    """
+    # one block, since a value must not be longer than a block, and a column has the type of its
+    # values in the first
+    read = partial(
+        pyarrow.json.read_json,
+        read_options=pyarrow.json.ReadOptions(block_size=min(len(content) + 1, _MAX_BLOCK)),
+        parse_options=pyarrow.json.ParseOptions(
+            explicit_schema=schema,
+            unexpected_field_behavior=others,
+            newlines_in_values=newlines_in_values,
+        ),
+    )
+    table = read_table(read, content)
+    table.validate(full=True)  # strings are UTF-8
+    return table

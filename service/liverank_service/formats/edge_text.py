@@ -8,7 +8,7 @@ import csv
 import json
 import re
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE, BOM_UTF32_BE
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -17,10 +17,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
-import pyarrow.json
 from numpy.typing import NDArray
 
-from liverank_service.formats.arrow import read_table
+from liverank_service.formats.arrow import json_table, read_table
 from liverank_service.formats.edge_list import (
     ACCEPTED,
     SOURCE_NAMES,
@@ -427,9 +426,7 @@ def read_json_rows(path: Path, content: bytes) -> pa.Table:
     if other := _NO_OBJECT.search(content):
         raise _no_object(path, content.count(b"\n", 0, other.end()) + 1, content)
     try:
-        table = _with_keys(content, _parsed_json(content))
-        table.validate(full=True)  # strings are UTF-8
-        return table
+        return _with_keys(content, json_table(content, pa.schema([]), others="infer"))
     except (pa.ArrowException, UnicodeDecodeError) as error:
         for number, line in enumerate(content.split(b"\n"), 1):
             try:
@@ -439,26 +436,14 @@ def read_json_rows(path: Path, content: bytes) -> pa.Table:
         raise EdgeListError(path, None, f"cannot be read: {error}; {ACCEPTED}") from error
 
 
-def _parsed_json(content: bytes, texts: Sequence[str] = ()) -> pa.Table:
-    """texts: columns that are strings; the types of others are inferred"""
-    schema = pa.schema([(name, pa.string()) for name in texts])
-    # one block, since a column has the type of its values in the first
-    size = min(len(content) + 1, 2**31 - 1)
-    read = partial(
-        pyarrow.json.read_json,
-        read_options=pyarrow.json.ReadOptions(block_size=size),
-        parse_options=pyarrow.json.ParseOptions(explicit_schema=schema),
-    )
-    return read_table(read, content)
-
-
 def _with_keys(content: bytes, table: pa.Table) -> pa.Table:
     """The table with the keys as they are written: Arrow reads strings like dates as times."""
     names = table.column_names
     ends = end_columns([name.lower() for name in names])
     types = {name: table.schema.field(name).type for at, name in enumerate(names) if at in ends}
     if texts := [name for name, found in types.items() if pa.types.is_timestamp(found)]:
-        table = _parsed_json(content, texts).select(names)
+        schema = pa.schema([(name, pa.string()) for name in texts])
+        table = json_table(content, schema, others="infer").select(names)
     return table
 
 

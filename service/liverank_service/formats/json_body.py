@@ -21,8 +21,9 @@ import pyarrow.compute as pc
 
 from liverank.choices import KeyKind
 from liverank_service.errors import FormatError
+from liverank_service.formats.arrow import json_table
 from liverank_service.formats.columns import Attributes, EdgeColumns, decode_sets
-from liverank_service.formats.tables import combined, first_invalid, json_table
+from liverank_service.formats.tables import combined, first_invalid
 from liverank_service.formats.values import (
     EMPTY,
     ENDS,

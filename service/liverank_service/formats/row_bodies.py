@@ -17,10 +17,10 @@ import pyarrow.csv
 
 from liverank.choices import KeyKind
 from liverank_service.errors import FormatError
-from liverank_service.formats.arrow import read_table
+from liverank_service.formats.arrow import json_table, read_table
 from liverank_service.formats.columns import Attributes, EdgeColumns
 from liverank_service.formats.json_body import Edges, joined, replacements
-from liverank_service.formats.tables import batch_of, check_names, json_table
+from liverank_service.formats.tables import batch_of, check_names
 from liverank_service.formats.values import (
     COLUMNS,
     ENDS,
@@ -172,7 +172,7 @@ def _decode_rows(body: bytes, kind: KeyKind, attributes: Attributes) -> EdgeColu
     if b"null" in body:  # pyarrow's reader crashes at a null that is not a member of an object
         _find_wrong_line(body, kind, attributes)
     try:
-        table = json_table(body, schema, newlines_in_values=False)
+        table = json_table(body, schema)
     except (pa.ArrowException, UnicodeDecodeError) as error:
         _find_wrong_line(body, kind, attributes)
         raise FormatError("body", None, f"not NDJSON: {error}") from error

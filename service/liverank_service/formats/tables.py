@@ -8,12 +8,11 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.json
 from numpy.typing import NDArray
 
 from liverank.choices import KeyKind
 from liverank_service.errors import FormatError
-from liverank_service.formats.arrow import holds_strings, read_table
+from liverank_service.formats.arrow import holds_strings
 from liverank_service.formats.columns import Attributes, EdgeColumns
 from liverank_service.formats.values import (
     COLUMNS,
@@ -32,8 +31,6 @@ from liverank_service.formats.values import (
     weights_of,
 )
 from liverank_service.vertex_keys import ARROW_TYPES
-
-_MAX_BLOCK = 2**31 - 1
 
 _LONGEST_TYPE = 100
 """Characters of a type in a message: a struct names all its fields."""
@@ -222,23 +219,6 @@ def first_invalid(keys: pa.Array, kind: KeyKind) -> int | None:
 
 def combined(column: pa.ChunkedArray) -> pa.Array:
     return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
-
-
-def json_table(body: bytes, schema: pa.Schema, newlines_in_values: bool) -> pa.Table:
-    """JSON objects as a table. Raises pa.ArrowException, UnicodeDecodeError."""
-    # one block, since a value must not be longer than a block
-    read = partial(
-        pyarrow.json.read_json,
-        read_options=pyarrow.json.ReadOptions(block_size=min(len(body) + 1, _MAX_BLOCK)),
-        parse_options=pyarrow.json.ParseOptions(
-            explicit_schema=schema,
-            unexpected_field_behavior="error",
-            newlines_in_values=newlines_in_values,
-        ),
-    )
-    table = read_table(read, body)
-    table.validate(full=True)
-    return table
 
 
 def keys_of(
