@@ -64,6 +64,8 @@ from liverank_service.storage.checkpoint import Checkpoint
 from liverank_service.storage.journal import Journal
 from liverank_service.vertex_keys import VertexCapture, VertexKeys
 
+log = logging.getLogger("liverank.checkpoint")
+
 _KEYS_PREFIX, _SETS, _WINDOW_PREFIX, _NEWEST = "keys-", "sets", "window-", "newest-time"
 _SOURCES, _VIEWS, _VIEW_PREFIX = "sources", "views", "view-"
 
@@ -208,8 +210,6 @@ def sets_of(checkpoint: Checkpoint) -> Members:
     ends = np.cumsum(list(sizes.values()), dtype=np.int64)[:-1]
     return dict(zip(sizes, np.split(checkpoint.arrays[_SETS], ends), strict=True)) if sizes else {}
 
-
-log = logging.getLogger("liverank.checkpoint")
 
 _RETRY_SECONDS = 10.0
 """Delay after a failure; a requested checkpoint is taken at once."""

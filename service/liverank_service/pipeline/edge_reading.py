@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -23,8 +23,6 @@ from liverank_service.formats.encode import json_objects, json_tuples, json_valu
 from liverank_service.pipeline.writer import Writer
 from liverank_service.queries.view import View
 from liverank_service.vertex_keys import VertexKeys
-
-Result = TypeVar("Result")
 
 MAX_SUBGRAPH_EDGES = 1 << 18
 """Out-edges of the vertices of a subgraph. Reading so many holds up the writer for 15 ms."""
@@ -115,17 +113,16 @@ class StepsTo:
         }
 
 
-class Call(Protocol):
-    """Pipeline.call."""
-
-    def __call__(self, function: Callable[[Writer], Result]) -> Future[Result]: ...
-
-
 class EdgeReading:
     """Reads the edges of an open graph. Any thread may call any method."""
 
-    def __init__(self, graph: str, call: Call, writer: Callable[[], Writer]) -> None:
-        """writer: raises NotReady while the graph is recovered"""
+    def __init__(
+        self,
+        graph: str,
+        call: Callable[[Callable[[Writer], Any]], Future[Any]],
+        writer: Callable[[], Writer],
+    ) -> None:
+        """call: Pipeline.call; writer: raises NotReady while the graph is recovered"""
         self._graph = graph
         self._call = call
         self._writer = writer
@@ -143,7 +140,7 @@ class EdgeReading:
             if last is not None and last.version == writer.journal.version:
                 return last
             buffer = writer.keyed.edge_reader.buffer()
-            copy = self._call(lambda writer: _copied(writer, buffer)).result()
+            copy: EdgeCopy = self._call(lambda writer: _copied(writer, buffer)).result()
             self._last = weakref.ref(copy)
             return copy
 

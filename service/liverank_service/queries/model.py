@@ -30,6 +30,8 @@ from liverank_service.formats.values import key_column
 from liverank_service.tables import member_of
 from liverank_service.vertex_keys import VertexKeys
 
+log = logging.getLogger("liverank.queries")
+
 Members = Mapping[str, NDArray[np.int64]]
 """The ids of each set's vertices by its name, ascending. Never changed, only replaced."""
 
@@ -227,8 +229,6 @@ class KeyedQuery(WatchedQuery):
             raise InvalidValue(f"{prefix}{seeds_field}", value, "in `within`")
         return found._replace(query=query, has_ranks=found.has_ranks and len(within) > 0)
 
-
-log = logging.getLogger("liverank.queries")
 
 Answer = TypeVar("Answer")
 

@@ -62,6 +62,8 @@ from liverank_service.storage import layout
 from liverank_service.storage.files import FILE_MODE, SLICE, read_if_exists, storage_errors
 from liverank_service.storage.layout import Record, State
 
+log = logging.getLogger("liverank.journal")
+
 _CHECKSUM = struct.Struct("<I")
 
 
@@ -152,8 +154,6 @@ class ReplayMark:
             with storage_errors(self._path):
                 self._path.unlink(missing_ok=True)
 
-
-log = logging.getLogger("liverank.journal")
 
 FILE = "journal.db"
 

@@ -51,6 +51,8 @@ from liverank_service.storage.files import DIRECTORY_MODE, storage_errors, sync_
 from liverank_service.storage.journal import Head, head_path, read_head
 from liverank_service.storage.layout import Record, State
 
+log = logging.getLogger("liverank.salvage")
+
 _HEADER, _FRAME_HEADER = 32, 24
 _BIG_ENDIAN_MAGIC = 0x377F0683
 _FRAMES_AT_ONCE = 4096
@@ -266,8 +268,6 @@ def _readable(
                 except (sqlite3.Error, UnicodeDecodeError):
                     continue
 
-
-log = logging.getLogger("liverank.salvage")
 
 _REVISIONS_SKIPPED = 1 << 20
 """Revisions skipped if the newest one is unknown, so that none is used twice."""
