@@ -1,4 +1,4 @@
-// The hash table and the heap of liverank_service.pipeline.edge_times, which documents their arrays.
+// The hash table and the heap of liverank_service.pipeline.window, which documents their arrays.
 #include <tuple>
 
 #include "bind.h"

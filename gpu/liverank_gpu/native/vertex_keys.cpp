@@ -1,4 +1,4 @@
-// The hash table of liverank_service.vertex_keys.table, which documents its arrays. Its hash is SipHash-1-3: with a random
+// The hash table of liverank_service.vertex_keys, which documents its arrays. Its hash is SipHash-1-3: with a random
 // seed, clients cannot choose keys that collide (Aumasson and Bernstein, SipHash: a fast short-input PRF, 2012).
 #include <cstring>
 #include <tuple>
