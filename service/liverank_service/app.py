@@ -24,7 +24,7 @@ from liverank_service.http.limits import ConcurrencyLimit
 from liverank_service.http.metrics import Metrics
 from liverank_service.http.middleware import RequestMiddleware
 from liverank_service.http.openapi import openapi_of
-from liverank_service.http.pages import Document, Files, assets, dashboard
+from liverank_service.http.pages import Document, Files, assets, dashboard, documentation
 from liverank_service.http.responses import EXCEPTION_HANDLERS
 from liverank_service.http.route import call_of
 from liverank_service.http.routes import (
@@ -91,6 +91,7 @@ def create_app(
         version=release,
         summary="PageRank that stays fresh on a graph that never stops changing",
         lifespan=_lifespan,
+        docs_url=None,  # see liverank_service.http.pages.documentation
         redoc_url=None,
         redirect_slashes=False,  # a redirect would name the client's Host before it is checked
         exception_handlers=EXCEPTION_HANDLERS,
@@ -115,6 +116,7 @@ def create_app(
     app.router.routes[:0] = [*_ROUTES, document]
     _keep_in_memory(app.router.routes)
     app.add_route("/", dashboard, include_in_schema=False)
+    app.add_route("/docs", documentation, include_in_schema=False)
     app.mount("/dashboard", assets)
     for route in _ROUTES:
         assert isinstance(route, APIRoute)

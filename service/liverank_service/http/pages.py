@@ -18,6 +18,7 @@ from typing import Any
 
 import orjson
 from fastapi import Request, Response
+from fastapi.openapi.docs import get_swagger_ui_html
 from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 
@@ -98,6 +99,22 @@ def _unless_known(request: Request, response: Response) -> Response:
 
 assets = Files(FOLDER / "assets", _HEADERS)
 _page = _tagged((FOLDER / "index.html").read_bytes(), "text/html", _HEADERS)
+
+
+_CALLS = get_swagger_ui_html(
+    openapi_url="openapi.json",
+    title="liverank: the calls",
+    oauth2_redirect_url=None,
+    swagger_js_url="static-offline-docs/swagger-ui-bundle.js",
+    swagger_css_url="static-offline-docs/swagger-ui.css",
+    swagger_favicon_url="dashboard/icon.svg",
+)
+_calls = bytes(_CALLS.body).replace(b"</head>", b'<script src="dashboard/docs.js"></script></head>')
+
+
+async def documentation(request: Request) -> Response:  # noqa: ARG001
+    """What the calls are, light or dark as the dashboard is."""
+    return Response(_calls, media_type="text/html")
 
 
 async def dashboard(request: Request) -> Response:

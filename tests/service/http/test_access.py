@@ -401,7 +401,7 @@ def test_every_call_of_the_application_is_in_the_table_or_a_page_without_data() 
     # other routes are open to all
     routes = [route for route in app.routes if not isinstance(route, Route)]
     beside = {getattr(route, "path", None) for route in routes}
-    of_docs = {"/docs", "/docs/oauth2-redirect", "/openapi.json", "/static-offline-docs"}
+    of_docs = {"/docs", "/openapi.json", "/static-offline-docs"}
     assert beside == of_docs | {"/", "/dashboard"}
 
 

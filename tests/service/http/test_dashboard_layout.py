@@ -74,3 +74,17 @@ def test_on_a_phone_tab_goes_down_the_page(browser: Browser, server: Server) -> 
             tops.append(page.evaluate(f"{panel}.getBoundingClientRect().top + scrollY"))
         assert len(set(tops)) > 3
         assert tops == sorted(tops)
+
+
+def test_the_calls_follow_the_theme(browser: Browser, server: Server) -> None:
+    background = "getComputedStyle(document.documentElement).backgroundColor"
+    with opened(browser, server, go=False, color_scheme="dark") as found:
+        page = found.page
+        page.goto(f"{server.url('')}docs")
+        expect(page.locator(".opblock-summary").first).to_be_visible()
+        dark = page.evaluate(background)
+        assert max(map(int, dark.removeprefix("rgb(").removesuffix(")").split(","))) < 64
+        page.evaluate("localStorage.setItem('liverank-theme', 'light')")
+        page.reload()
+        expect(page.locator(".opblock-summary").first).to_be_visible()
+        assert page.evaluate(background) != dark
