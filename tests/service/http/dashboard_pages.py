@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import quote
 
 from playwright.sync_api import Browser, Page, Request, expect
 
@@ -70,7 +71,12 @@ def send(server: Server, graph: str, *edges: tuple[Any, Any]) -> None:
     assert answer.status_code == 200, answer.text
 
 
-CURRENT = '.graph-entry[aria-current="true"] strong'
+def put_view(server: Server, graph: str, name: str, **body: Any) -> None:
+    path = f"/graphs/{graph}/views/{quote(name, safe='')}"
+    server.http.put(path, json=body).raise_for_status()
+
+
+CURRENT = '#graphs [aria-current="true"] strong'
 """Where the page shows the name of its graph."""
 
 STAR = [(f"leaf-{number:02d}", "hub") for number in range(30)]

@@ -56,8 +56,9 @@ def test_the_top_follows_the_stream(browser: Browser, server: Server) -> None:
             expect(newcomer.locator(".spark-line")).to_have_attribute(
                 "d", re.compile(r"^M[\d.]+ [\d.]+L")
             )
-            expect(page.locator("#feed")).to_contain_text("newcomer entered the top 20")
+            expect(page.locator("#feed")).to_contain_text("entered the top 20: newcomer")
             expect(page.locator("#feed")).to_contain_text("left the top 20")
+            expect(page.locator("#feed")).to_contain_text(re.compile(r"v\d+–\d+"))
             expect(page.locator("#throughput-legend li").nth(0)).not_to_contain_text("–")
             expect(page.locator("#throughput-legend li").nth(1)).not_to_contain_text("–")
             expect(page.locator("#latency-legend li").nth(3)).to_contain_text("s")
@@ -123,9 +124,9 @@ def test_a_hostile_key_is_text(browser: Browser, server: Server) -> None:
         expect(page.locator("#vertex .graph-node")).to_have_count(2)
         expect(page.locator("#vertex .graph-node[data-seed] title")).to_contain_text(HOSTILE)
         send(server, graph, *[(f"leaf-{number}", f"{HOSTILE}new") for number in range(30)])
-        expect(page.locator("#feed")).to_contain_text(f"{HOSTILE}new entered")
+        expect(page.locator("#feed")).to_contain_text(f"entered the top 20: {HOSTILE}new")
         assert page.locator("img").count() == 0
-        assert page.title() == f"{graph} · liverank"
+        assert page.title() == f"{HOSTILE} · {graph} · liverank"
 
 
 def test_integer_keys_are_exact(browser: Browser, server: Server) -> None:

@@ -45,7 +45,7 @@ def test_a_key_for_one_graph_is_enough_and_is_kept_nowhere(
         page.keyboard.press("Enter")
         expect(page.locator("#top tbody tr").first).to_contain_text("hub")
         expect(page.locator("#connection")).to_have_attribute("data-state", "live")
-        assert page.locator(".graph-entry strong").all_text_contents() == ["mine"]
+        assert page.locator("#graphs strong").all_text_contents() == ["mine"]
         expect(page.locator("#server")).to_contain_text("needs a key for all graphs")
         guarded.http.post("/graphs/mine/batches", json={"insert": [["hub", "spoke"]]})
         expect(page.locator("#top tbody tr", has_text="spoke")).to_be_visible()

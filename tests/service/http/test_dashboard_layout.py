@@ -9,13 +9,14 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
-from tests.service.http.dashboard_pages import STAR, new_graph, opened, send
+from tests.service.http.dashboard_pages import STAR, new_graph, opened, put_view, send
 from tests.service.server import Server
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_axe_finds_nothing_serious(browser: Browser, server: Server, theme: Any) -> None:
     graph = new_graph(server, *STAR, ("hub", "leaf-00"))
+    put_view(server, graph, "trust", teleport="uniform")
     with opened(browser, server, graph, color_scheme=theme, reduced_motion="reduce") as found:
         page = found.page
         page.locator("#top .vertex").first.click()
@@ -56,14 +57,17 @@ def test_a_phone_shows_all_of_it_and_the_theme_is_remembered(
         assert page.evaluate(background) != light
         page.reload()
         expect(page.locator("#theme-button")).to_have_text("Theme: dark")
-        assert urlsplit(page.url).fragment == graph
+        assert urlsplit(page.url).fragment == f"{graph}?vertex={'x' * 300}"
+        expect(page.locator(".vertex-name")).to_have_text("x" * 300)
 
 
 def test_on_a_phone_tab_goes_down_the_page(browser: Browser, server: Server) -> None:
     graph = new_graph(server, *STAR)
+    put_view(server, graph, "trust", teleport="uniform")
     with opened(browser, server, graph, viewport={"width": 390, "height": 844}) as found:
         page = found.page
         expect(page.locator("#top .vertex").first).to_be_visible()
+        expect(page.locator("#views button")).to_have_count(2)
         tops: list[float] = []
         page.locator("#theme-button").focus()
         while True:

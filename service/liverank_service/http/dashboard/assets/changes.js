@@ -1,15 +1,18 @@
-// The newest changes, as the feed tells of them.
+// The newest changes, as the feed tells of them: those of some seconds together.
 
 import { announce, element, find, spoken, vertexButton } from "./dom.js";
 import * as format from "./format.js";
 import { keyOf } from "./json.js";
 import { THRESHOLD } from "./feed.js";
 
+const SECONDS = 5; // between two groups of lines
 const SHOWN = 60;
-const SHOWN_OF_EVENT = 3;
+const NAMED = 3; // vertices in a line
 
 export class ChangeList {
   #waiting = [];
+  #since = null;
+  #closed = 0; // when the last group ended
   #isPaused = false;
   #isEmpty = true;
 
@@ -26,6 +29,8 @@ export class ChangeList {
 
   reset() {
     this.#waiting = [];
+    this.#since = null;
+    this.#closed = 0;
     this.#isEmpty = true;
     const text = "Nothing has changed since this page was opened.";
     this.list.replaceChildren(element("li", { class: "empty" }, text));
@@ -33,64 +38,108 @@ export class ChangeList {
 
   /** An event of the feed. */
   add(change, places) {
-    for (const { vertex, rank } of change.entered) this.#put(change, "entered", vertex, rank, places);
-    for (const { vertex, rank } of change.left) this.#put(change, "left", vertex, rank, places);
-    if (change.moved.length) this.#putMoved(change);
-    if (change.entered.length) {
-      const names = change.entered.slice(0, 3).map(({ vertex }) => keyOf(vertex));
-      announce(`entered the top ${places}: ${names.join(", ")}`, false);
-    }
+    const told = [...change.entered, ...change.left, ...change.moved];
     const time = Date.now() / 1000; // of this machine, as in all tracks: that of the server may differ
-    for (const { vertex, rank } of [...change.entered, ...change.left, ...change.moved]) {
-      this.ranks.add(time, keyOf(vertex), rank);
+    for (const { vertex, rank } of told) this.ranks.add(time, keyOf(vertex), rank);
+    if (told.length === 0) return;
+    this.#since ??= new Changes(change, places);
+    this.#since.add(change);
+    if (change.entered.length) {
+      const names = change.entered.slice(0, NAMED).map(({ vertex }) => keyOf(vertex));
+      announce(`entered the top ${places}: ${names.join(", ")}`, false);
     }
   }
 
   /** A text about the feed itself. */
   note(time, text) {
+    this.#close();
     this.#waiting.push(line(time, "note", "·", "", text));
   }
 
-  /** Shows what has been added. */
-  draw() {
-    if (this.#waiting.length === 0 || this.#isPaused) {
+  /** Shows what has been added; lines stay where they are while the pointer is on them. */
+  draw(now) {
+    if (this.#since !== null && now - this.#closed >= SECONDS) {
+      this.#closed = now;
+      this.#close();
+    }
+    if (this.#waiting.length === 0 || this.#isPaused || this.list.matches(":hover")) {
       this.#waiting.splice(0, this.#waiting.length - SHOWN);
       return;
     }
     if (this.#isEmpty) this.list.replaceChildren();
     this.#isEmpty = false;
-    this.list.prepend(...this.#waiting.splice(0).slice(-SHOWN).reverse());
+    this.list.prepend(...this.#waiting.splice(0).reverse());
     while (this.list.children.length > SHOWN) this.list.lastChild.remove();
   }
 
-  #put({ time, version }, kind, vertex, rank, places) {
-    const text = kind === "entered" ? `entered the top ${places}` : `left the top ${places}`;
-    const detail = rank === null ? "removed" : format.rank(rank);
-    const sign = kind === "entered" ? "↑" : "↓";
-    this.#waiting.push(line(time, kind, sign, version, vertexButton(keyOf(vertex)), ` ${text} `, value(detail)));
-  }
-
-  #putMoved({ time, version, moved, truncated }) {
-    const rows = moved.slice(0, SHOWN_OF_EVENT).flatMap(({ vertex, rank }) => {
-      const detail = rank === null ? "removed" : `to ${format.rank(rank)}`;
-      return [vertexButton(keyOf(vertex)), " ", value(detail), ", "];
-    });
-    const many = `${truncated ? "at least " : ""}${format.plural(moved.length, "vertex", "vertices")}`;
-    const rest = moved.length > SHOWN_OF_EVENT ? ", …" : "";
-    const text = ` moved by more than ${THRESHOLD * 100} %: `;
-    this.#waiting.push(line(time, "moved", "↕", version, many, text, ...rows.slice(0, -1), rest));
+  #close() {
+    if (this.#since !== null) this.#waiting.push(...this.#since.lines());
+    this.#since = null;
   }
 }
 
-const value = (text) => element("span", { class: "value" }, text);
+/** Those of one or more events. */
+class Changes {
+  #entered = new Map();
+  #left = new Map();
+  #moved = new Map();
+  #lacks = false;
 
-function line(time, kind, sign, version, ...content) {
+  constructor({ version }, places) {
+    this.first = version;
+    this.places = places;
+  }
+
+  add({ time, version, entered, left, moved, truncated }) {
+    [this.time, this.last] = [time, version];
+    this.#lacks ||= truncated;
+    this.#cross(entered, this.#entered, this.#left);
+    this.#cross(left, this.#left, this.#entered);
+    for (const { vertex } of [...entered, ...left]) this.#moved.delete(keyOf(vertex));
+    for (const { vertex, rank } of moved) this.#moved.set(keyOf(vertex), rank);
+  }
+
+  /** Who came back has crossed nothing. */
+  #cross(told, here, there) {
+    for (const { vertex, rank } of told) {
+      const key = keyOf(vertex);
+      if (!there.delete(key)) here.set(key, rank);
+    }
+  }
+
+  lines() {
+    const [first, last] = [this.first, this.last].map(format.count);
+    const versions = first === last ? `v${last}` : `v${first}–${last}`;
+    const of = (kind, sign, ...content) => line(this.time, kind, sign, versions, ...content);
+    const lines = [];
+    if (this.#moved.size) {
+      const many = `${this.#lacks ? "at least " : ""}${format.plural(this.#moved.size, "vertex", "vertices")}`;
+      lines.push(of("moved", "↕", `${many} moved by more than ${THRESHOLD * 100} %: `, ...list(this.#moved)));
+    }
+    if (this.#left.size) lines.push(of("left", "↓", `left the top ${this.places}: `, ...list(this.#left)));
+    if (this.#entered.size) lines.push(of("entered", "↑", `entered the top ${this.places}: `, ...list(this.#entered)));
+    return lines;
+  }
+}
+
+/** Vertices with their ranks, the first of them by name. */
+function list(ranks) {
+  const parts = [...ranks].slice(0, NAMED).map(([vertex, rank]) => {
+    const value = rank === null ? "removed" : format.rank(rank);
+    return [vertexButton(vertex), " ", element("span", { class: "value" }, value)];
+  });
+  if (ranks.size > NAMED) parts.push([format.plural(ranks.size - NAMED, "other")]);
+  const between = (place) => (place === 0 ? "" : place === parts.length - 1 ? " and " : ", ");
+  return parts.flatMap((part, place) => [between(place), ...part]);
+}
+
+function line(time, kind, sign, versions, ...content) {
   return element(
     "li",
     { class: `feed-${kind}` },
     element("span", { class: "when" }, format.time(time)),
     element("span", { class: "sign", "aria-hidden": "true" }, sign),
     element("span", { class: "what" }, ...content),
-    version === "" ? "" : element("span", { class: "when" }, spoken("version "), `v${format.count(version)}`),
+    versions === "" ? "" : element("span", { class: "when" }, spoken("version "), versions),
   );
 }

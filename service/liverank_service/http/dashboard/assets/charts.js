@@ -43,7 +43,7 @@ export class Charts {
     this.bound = new Plot(find("bound-plot"), find("bound-legend"), {
       name: "Error bound",
       logarithmic: true,
-      axes: { y: (tick) => (/^[125]e/.test(tick.toExponential(0)) ? tick.toExponential(0) : "") },
+      axes: { y: ["L1 error", (tick) => (/^[125]e/.test(tick.toExponential(0)) ? tick.toExponential(0) : "")] },
       series: [
         { label: "error bound", colour: "accent", format: format.bound },
         { label: "target", colour: "muted", format: format.bound, dashed: true },
@@ -51,14 +51,14 @@ export class Charts {
     });
     this.latency = new Plot(find("latency-plot"), find("latency-legend"), {
       name: "Latency by stage",
-      axes: { y: format.tick },
+      axes: { y: ["time of a batch", format.tick] },
       // each area is painted over the one before it: the sums of all groups, of all but the last, …
       series: GROUPS.toReversed().map((group) => ({ ...group, fill: "solid" })),
       shown: { labels: GROUPS, value: (place, row) => this.#stageSeconds[place][row] },
     });
     this.throughput = new Plot(find("throughput-plot"), find("throughput-legend"), {
       name: "Throughput",
-      axes: { y: format.short, edges: format.short },
+      axes: { y: ["batches a second", format.short], edges: ["edges a second", format.short] },
       series: [
         { label: "batches/s", colour: "accent", format: format.short, step: true, fill: true },
         { label: "edges/s", colour: "stage-3", format: format.short, scale: "edges" },

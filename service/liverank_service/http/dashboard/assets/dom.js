@@ -25,11 +25,27 @@ function filled(node, attributes, children) {
 /** Text for screen readers only. */
 export const spoken = (text) => element("span", { class: "visually-hidden" }, text);
 
-/** A button that looks a vertex up: see main.js. */
-export function vertexButton(vertex) {
-  const button = element("button", { type: "button", class: "vertex", title: vertex }, vertex);
-  button.dataset.vertex = vertex;
-  return button;
+let chosen = null;
+
+/** Gives an element the vertex that it looks up: see main.js. */
+export function named(node, vertex) {
+  node.dataset.vertex = vertex;
+  mark(node);
+  return node;
+}
+
+export const vertexButton = (vertex) =>
+  named(element("button", { type: "button", class: "vertex", title: vertex }, vertex), vertex);
+
+/** Marks a vertex wherever it is on the page; null: none. */
+export function choose(vertex) {
+  chosen = vertex;
+  document.querySelectorAll("[data-vertex]").forEach(mark);
+}
+
+function mark(node) {
+  if (node.dataset.vertex === chosen) node.setAttribute("aria-current", "true");
+  else node.removeAttribute("aria-current");
 }
 
 /** Rows of a description list: pairs of a term and its text or nodes. */

@@ -1,6 +1,6 @@
 // The change feed of a graph, continued after every interruption.
 
-import { graphPath, Problem, request } from "./api.js";
+import { Problem, request } from "./api.js";
 import { eventsOf } from "./events.js";
 import { parse } from "./json.js";
 
@@ -10,14 +10,17 @@ const SILENCE = 40_000; // ms: the server sends a comment every 15 s
 export const THRESHOLD = 0.05;
 const LIMIT = 100;
 
+/** The query of a feed of so many places. */
+export const ofPlaces = (places) => `top=${places}&threshold=${THRESHOLD}&limit=${LIMIT}`;
+
 /**
  * Yields {name, change} for each event until the signal aborts.
  *
+ * path: of the call, with its query
  * told: called with {state: "connecting" | "live"} or {state: "waiting", seconds, reason, retry}
  * Throws Problem where another attempt could not succeed without the user.
  */
-export async function* follow(graph, places, signal, told) {
-  const path = graphPath(graph, `/changes?top=${places}&threshold=${THRESHOLD}&limit=${LIMIT}`);
+export async function* follow(path, signal, told) {
   let last = null;
   let attempts = 0;
   while (!signal.aborted) {
@@ -46,7 +49,7 @@ export async function* follow(graph, places, signal, told) {
     } catch (error) {
       if (signal.aborted) return;
       if (error instanceof Problem) {
-        if (error.isAboutKey || error.type === "unknown-graph") throw error;
+        if (error.isAboutKey || error.type.startsWith("unknown-")) throw error;
         reason = error.message;
         pause = error.retryAfter;
       } else {

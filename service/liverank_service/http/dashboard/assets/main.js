@@ -5,8 +5,8 @@ import { ChangeList } from "./changes.js";
 import { Charts } from "./charts.js";
 import { connection } from "./connection.js";
 import { find } from "./dom.js";
-import { follow } from "./feed.js";
-import { showGraphs, showSummary } from "./graphs.js";
+import { follow, ofPlaces } from "./feed.js";
+import { NO_WEIGHT, showGraphs, showSummary, showViews } from "./graphs.js";
 import { Ranks } from "./history.js";
 import { keyOf } from "./json.js";
 import { KeyPanel } from "./key.js";
@@ -18,6 +18,7 @@ import { VertexView } from "./vertex.js";
 const TOP_PAUSE = 1000; // ms between two requests for the places
 const SERVER_PAUSE = 2000;
 const TICK = 1000;
+const SHOWN_OF_VERTEX = 320; // pixels
 
 const now = () => Date.now() / 1000;
 const waited = (milliseconds) => new Promise((resolve) => setTimeout(resolve, milliseconds));
@@ -29,12 +30,16 @@ const top = new TopTable(find("top"), ranks);
 const charts = new Charts();
 const changes = new ChangeList(ranks);
 const server = new ServerView();
-const keyPanel = new KeyPanel(connect);
+const keyPanel = new KeyPanel((graph) => connect(graph ? ofGraph(graph) : addressed()));
 
 /**
  * What is shown.
  *
  * graph        its name
+ * view         the name of the view whose ranks are shown; null for those of the graph
+ * vertex       the key that was looked up last, or null
+ * seen         the view, as GET /graphs/{graph}/views has it, or null
+ * path         the path of a call about these ranks
  * information  as GET /graphs/{graph} has it
  * keys         what the keys of its vertices are: "string" or "integer"
  * isListed     whether the key may list graphs
@@ -42,6 +47,13 @@ const keyPanel = new KeyPanel(connect);
  */
 const page = {
   graph: null,
+  view: null,
+  vertex: null,
+  seen: null,
+  path: (call) => {
+    const view = page.view === null ? "" : `${call.includes("?") ? "&" : "?"}view=${encodeURIComponent(page.view)}`;
+    return graphPath(page.graph, call + view);
+  },
   information: null,
   keys: "string",
   isListed: true,
@@ -55,36 +67,53 @@ const vertexView = new VertexView(page);
 
 // Connecting
 
-/** The graph that the address names after #. */
-function named() {
+/** What the address names after #: GRAPH?view=VIEW&vertex=VERTEX, where "" is no graph in particular. */
+function addressed() {
+  const [graph, ...rest] = location.hash.slice(1).split("?");
+  const members = new URLSearchParams(rest.join("?"));
   try {
-    return decodeURIComponent(location.hash.slice(1));
+    return ofGraph(decodeURIComponent(graph), members.get("view"), members.get("vertex"));
   } catch {
-    return "";
+    return ofGraph("");
   }
+}
+
+const ofGraph = (graph, view = null, vertex = null) => ({ graph, view, vertex });
+
+/** Makes address and title those of what is shown. isChoice: whether the user can go back from it */
+function address(isChoice) {
+  const members = new URLSearchParams();
+  for (const name of ["view", "vertex"]) if (page[name] !== null) members.set(name, page[name]);
+  const hash = `#${encodeURIComponent(page.graph)}${members.size ? `?${members}` : ""}`;
+  if (location.hash !== hash) history[isChoice ? "pushState" : "replaceState"](null, "", hash);
+  document.title = [page.vertex, page.view, page.graph, "liverank"].filter((name) => name !== null).join(" · ");
 }
 
 let attempts = 0;
 
-/** Finds the graphs that can be read, and opens one. wanted: a name, if the user gave one */
-async function connect(wanted = "") {
+/** Finds the graphs that can be read, and opens one. wanted: of ofGraph; isChoice: see address */
+async function connect(wanted = addressed(), isChoice = false) {
   page.stop.abort();
   page.isListed = true;
   attempts += 1;
   const attempt = attempts;
   connection({ state: "connecting" });
   try {
-    const graphs = await readGraphs(wanted || named() || "default");
+    const graphs = await readGraphs(wanted.graph || "default");
     await server.start();
-    if (attempt !== attempts) return; // the user has chosen another graph meanwhile
     const names = graphs.map(({ graph }) => graph);
-    const asked = wanted || named();
-    const name = [asked, named(), "default", names[0]].find((one) => names.includes(one));
+    const name = [wanted.graph, "default", names[0]].find((one) => names.includes(one));
+    const views = name === undefined ? [] : await readViews(name);
+    if (attempt !== attempts) return; // the user has chosen something else meanwhile
     keyPanel.close();
     if (name === undefined) await retryLater("There is no graph that can be read here yet.", wanted);
     else {
-      open(name, graphs);
-      showMissing(asked, name);
+      const isThere = wanted.graph === "" || wanted.graph === name;
+      const asked = isThere ? wanted : ofGraph(name);
+      const view = views.some((one) => one.name === asked.view) ? asked.view : null;
+      open(ofGraph(name, view, asked.vertex), graphs, views, isChoice);
+      if (!isThere) showMissing(`There is no graph ${wanted.graph} that can be read here: this is ${name}.`);
+      else if (view !== wanted.view) showMissing(`Graph ${name} has no view ${wanted.view}: these are the ranks of the graph.`);
     }
   } catch (error) {
     if (attempt !== attempts) return;
@@ -106,6 +135,8 @@ async function readGraphs(name) {
   }
   return [await getJson(graphPath(name))];
 }
+
+const readViews = async (name) => (await getJson(graphPath(name, "/views"))).views;
 
 async function retryLater(reason, wanted) {
   find("content").hidden = page.graph === null;
@@ -130,33 +161,35 @@ function askForKey(error) {
 let feed = new AbortController();
 let refreshSoon = () => {};
 
-function open(name, graphs) {
+function open({ graph: name, view, vertex }, graphs, views, isChoice) {
   page.stop.abort();
   page.stop = new AbortController();
-  page.graph = name;
+  [page.graph, page.view, page.vertex] = [name, view, null];
   page.edges = null;
   page.opened = now();
   server.reset();
   ranks.clear();
   for (const part of [top, charts, changes, vertexView]) part.reset();
   find("content").hidden = false;
-  if (named() !== name) history.replaceState(null, "", `#${encodeURIComponent(name)}`);
-  document.title = `${name} · liverank`;
-  showInformation(graphs);
+  find("missing").hidden = true;
+  for (const part of document.querySelectorAll(".seen")) part.textContent = view === null ? "" : `view ${view}`;
+  showInformation(graphs, views);
+  if (vertex === null) address(isChoice);
+  else lookUp(vertex, isChoice);
   const { signal } = page.stop;
   for (const task of [watchChanges, watchServer, tick]) {
     task(name, signal).catch((error) => signal.aborted || failed(error));
   }
 }
 
-/** Says that another graph is shown than the one asked for, if it is. */
-function showMissing(asked, name) {
-  const notice = find("missing");
-  notice.hidden = !asked || asked === name;
-  notice.textContent = notice.hidden ? "" : `There is no graph ${asked} that can be read here: this is ${name}.`;
+/** Says that other ranks are shown than those asked for. */
+function showMissing(text) {
+  find("missing").textContent = text;
+  find("missing").hidden = false;
 }
 
-const choose = (name) => connect(name);
+const chooseGraph = (name) => connect(ofGraph(name), true);
+const chooseView = (name) => connect(ofGraph(page.graph, name, page.vertex), true);
 
 /** Whether a later attempt may succeed. */
 const isPassing = (error) =>
@@ -166,7 +199,7 @@ const isPassing = (error) =>
 function failed(error) {
   if (page.stop.signal.aborted) return;
   if (error instanceof Problem && error.isAboutKey) askForKey(error);
-  else if (error instanceof Problem && error.type === "unknown-graph") connect();
+  else if (error instanceof Problem && error.type.startsWith("unknown-")) connect();
   else if (!isPassing(error)) throw error;
 }
 
@@ -174,8 +207,8 @@ async function watchChanges(name, whole) {
   feed = new AbortController();
   const signal = AbortSignal.any([whole, feed.signal]);
   const places = Number(find("top-places").value);
-  refreshSoon = throttled(() => refreshTop(name, places, signal), TOP_PAUSE);
-  for await (const { name: kind, change } of follow(name, places, signal, connection)) {
+  refreshSoon = throttled(() => refreshTop(places, signal), TOP_PAUSE);
+  for await (const { name: kind, change } of follow(page.path(`/changes?${ofPlaces(places)}`), signal, connection)) {
     if (kind === "change") {
       charts.add(change);
       changes.add(change, places);
@@ -195,10 +228,10 @@ function showTop(places) {
 }
 
 /** Reads the places and the vertex again. */
-async function refreshTop(name, places, signal) {
+async function refreshTop(places, signal) {
   if (document.hidden) return;
   try {
-    const answer = await getJson(graphPath(name, `/top?k=${places}`), signal);
+    const answer = await getJson(page.path(`/top?k=${places}`), signal);
     if (signal.aborted) return;
     showTop(answer.ranks);
     await vertexView.refresh();
@@ -231,7 +264,10 @@ async function watchServer(name, signal) {
         const graphs = await readGraphs(name);
         if (signal.aborted) return;
         if (!graphs.some(({ graph }) => graph === name)) return void connect();
-        showInformation(graphs);
+        const views = await readViews(name);
+        if (signal.aborted) return;
+        if (page.view !== null && !views.some((view) => view.name === page.view)) return void connect();
+        showInformation(graphs, views);
         const edges = await server.refresh(page.information);
         if (signal.aborted) return;
         page.edges = edges;
@@ -245,17 +281,20 @@ async function watchServer(name, signal) {
   }
 }
 
-function showInformation(graphs) {
+function showInformation(graphs, views) {
   page.information = graphs.find(({ graph }) => graph === page.graph);
   page.keys = page.information.options.keys;
-  showGraphs(graphs, page.graph, choose);
-  showSummary(page.information);
+  page.seen = views.find(({ name }) => name === page.view) ?? null;
+  showGraphs(graphs, page.graph, chooseGraph);
+  showViews(page.information, views, page.view, chooseView);
+  showSummary(page.information, page.seen);
+  if (page.seen?.error_bound === null) top.say(`There are no ranks: ${page.seen.problem ?? NO_WEIGHT}.`);
 }
 
 async function tick(_, signal) {
   while (!signal.aborted) {
-    changes.draw();
-    charts.tick(now(), page.information.options.target_error, page.edges);
+    changes.draw(now());
+    charts.tick(now(), (page.seen ?? page.information.options).target_error, page.edges);
     await waited(TICK);
   }
 }
@@ -270,16 +309,25 @@ find("top-places").addEventListener("change", () => {
 
 find("vertex-form").addEventListener("submit", (event) => {
   event.preventDefault();
-  vertexView.lookUp(find("vertex-field").value);
+  lookUp(find("vertex-field").value);
 });
+
+function lookUp(text, isChoice = true) {
+  page.vertex = page.keys === "integer" && /^-?\d{1,19}$/.test(text) ? String(BigInt(text)) : text;
+  find("vertex-field").value = text;
+  address(isChoice);
+  vertexView.lookUp(page.vertex);
+}
 
 /** Every element with a vertex looks it up, wherever it is. */
 function lookUpFrom(event) {
   const chosen = event.target.closest("[data-vertex]");
   if (chosen === null) return;
-  find("vertex-field").value = chosen.dataset.vertex;
-  vertexView.lookUp(chosen.dataset.vertex);
-  find("vertex-title").scrollIntoView({ block: "nearest" });
+  lookUp(chosen.dataset.vertex);
+  const panel = find("vertex-card");
+  const { top: above, bottom } = panel.getBoundingClientRect();
+  // where the panel is below the list, as on a phone, its title alone would not show the result
+  if (above < 0 || Math.min(bottom, above + SHOWN_OF_VERTEX) > innerHeight) panel.scrollIntoView();
 }
 document.addEventListener("click", lookUpFrom);
 document.addEventListener("keydown", (event) => {
@@ -294,7 +342,16 @@ find("skip").addEventListener("click", (event) => {
   find("main").focus();
 });
 find("key-button").addEventListener("click", () => keyPanel.open(null, page.graph !== null));
-addEventListener("hashchange", () => named() !== page.graph && connect(named()));
+addEventListener("hashchange", () => {
+  const wanted = addressed();
+  if (wanted.graph !== page.graph || wanted.view !== page.view) connect(wanted);
+  else if (wanted.vertex !== null && wanted.vertex !== page.vertex) lookUp(wanted.vertex, false);
+  else if (wanted.vertex === null) {
+    page.vertex = null;
+    vertexView.reset();
+    address(false);
+  }
+});
 document.addEventListener("visibilitychange", () => document.hidden || refreshSoon());
 
 connect();

@@ -1,6 +1,6 @@
 // A vertex and those of highest personalized rank, as a small graph: d3-force lays it out.
 
-import { svg } from "./dom.js";
+import { named, svg } from "./dom.js";
 import * as format from "./format.js";
 
 const WIDTH = 560;
@@ -81,8 +81,7 @@ function dot(node, scale) {
   );
   group.setAttribute("tabindex", "0");
   group.setAttribute("aria-label", name);
-  group.dataset.vertex = node.vertex;
-  return group;
+  return named(group, node.vertex);
 }
 
 function shortened(text) {

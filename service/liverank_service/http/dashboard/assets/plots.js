@@ -12,7 +12,7 @@ export class Plot {
 
   /**
    * series  [{label, colour, format, scale, fill, dashed, step}]; values: rows of the columns
-   * axes    {scale: format of its ticks}; the second is on the right
+   * axes    {scale: [name, format of its ticks]}; the second is on the right
    * fitted  whether the axis fits the values instead of starting at 0
    * shown   values of the legend by row; the columns themselves unless given
    */
@@ -90,11 +90,12 @@ export class Plot {
     const text = colour("muted");
     const font = `11px ${getComputedStyle(document.body).fontFamily}`;
     const grid = { stroke: colour("line"), width: 1 };
-    const common = { stroke: text, font, ticks: { show: false }, border: { show: false } };
-    const axes = Object.entries(this.axes).map(([scale, format], place) => ({
+    const common = { stroke: text, font, labelFont: font, labelSize: 18, labelGap: 2, ticks: { show: false }, border: { show: false } };
+    const axes = Object.entries(this.axes).map(([scale, [name, format]], place) => ({
       ...common,
       scale,
-      size: 52,
+      label: name,
+      size: 48,
       side: place === 0 ? 3 : 1,
       grid: place === 0 ? grid : { show: false },
       values: (_, ticks) => ticks.map((tick) => (tick === null ? "" : format(tick))),
@@ -107,11 +108,11 @@ export class Plot {
     return {
       width,
       height: this.height,
-      padding: [8, Object.keys(this.axes).length > 1 ? 0 : 24, 0, 0],
+      padding: [8, axes.length > 1 ? 0 : 24, 0, 0],
       legend: { show: false },
       cursor: { y: false, points: { show: false }, drag: { x: false, y: false } },
       scales,
-      axes: [{ ...common, grid: { show: false }, size: 28, space: 80, values: clockTimes }, ...axes],
+      axes: [{ ...common, label: "time of day", grid: { show: false }, size: 24, space: 80, values: clockTimes }, ...axes],
       series: [{}, ...this.series.map(drawn)],
       hooks: { setCursor: [(plot) => this.#showValues(plot.cursor.idx ?? null)] },
     };

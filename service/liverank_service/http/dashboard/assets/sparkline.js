@@ -1,11 +1,11 @@
-// A line as small as a word: the rank of one vertex since this page was opened.
+// A line as small as a word: the course of one vertex since this page was opened.
 
 import { svg } from "./dom.js";
 
 const WIDTH = 96;
 const HEIGHT = 24;
 const MARGIN = 3;
-const SMALLEST_RANGE = 0.02; // of the rank: rounding must not look like movement
+const SMALLEST_RANGE = 0.02; // of the highest: rounding must not look like movement
 
 export function sparkline() {
   const line = svg("path", { class: "spark-line" });
@@ -13,7 +13,7 @@ export function sparkline() {
   const box = { class: "spark", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, "aria-hidden": "true", focusable: "false" };
   const node = svg("svg", box, line, end);
 
-  /** times and ranks of the vertex; start: when the page was opened; now: the right edge. */
+  /** A Track of the vertex; start: when the page was opened; now: the right edge. */
   const draw = ({ times, ranks }, start, now) => {
     const low = Math.min(...ranks);
     const high = Math.max(...ranks);

@@ -1,7 +1,7 @@
 // One vertex: its rank since this page was opened, who gives it, and the vertices that matter most to it.
 
 import { getJson, graphPath, postJson } from "./api.js";
-import { announce, element, figures, find, vertexButton } from "./dom.js";
+import { announce, choose, element, figures, find, vertexButton } from "./dom.js";
 import * as format from "./format.js";
 import { encodedKeys, keyOf } from "./json.js";
 import { drawing } from "./neighbourhood.js";
@@ -16,7 +16,7 @@ export class VertexView {
   #vertex = null;
   #plot = null;
 
-  /** page: graph, keys (the kind of its keys), ranks, placeOf */
+  /** page: graph, view, path, keys (the kind of its keys), ranks, placeOf */
   constructor(page) {
     this.#page = page;
     this.box = find("vertex");
@@ -25,12 +25,14 @@ export class VertexView {
   reset() {
     this.#stop?.abort();
     this.#vertex = null;
+    choose(null);
     this.#plot?.destroy();
     this.box.replaceChildren(element("p", { class: "empty" }, "Enter a key, or choose a vertex of the list."));
   }
 
+  /** vertex: its key, as keyOf has it */
   async lookUp(vertex) {
-    if (this.#page.keys === "integer" && /^-?\d{1,19}$/.test(vertex)) vertex = String(BigInt(vertex));
+    choose(vertex);
     this.#stop?.abort();
     this.#stop = new AbortController();
     const { signal } = this.#stop;
@@ -64,10 +66,10 @@ export class VertexView {
   }
 
   async #rankOf(vertex, signal) {
-    const { graph, keys, ranks } = this.#page;
+    const { keys, path, ranks } = this.#page;
     const encoded = encodedKeys([vertex], keys);
     if (encoded === null) return null;
-    const answer = await postJson(graphPath(graph, "/ranks"), `{"vertices":${encoded}}`, signal);
+    const answer = await postJson(path("/ranks"), `{"vertices":${encoded}}`, signal);
     ranks.add(Date.now() / 1000, vertex, answer.ranks[0]);
     return answer.ranks[0];
   }
@@ -99,7 +101,7 @@ export class VertexView {
     this.#plot?.destroy();
     this.#plot = new Plot(plot, legend, {
       name: `Rank of ${vertex} since this page was opened`,
-      axes: { y: (tick) => (tick >= 1e-3 || tick === 0 ? String(+tick.toPrecision(4)) : tick.toExponential(1)) },
+      axes: { y: ["rank", (tick) => (tick >= 1e-3 || tick === 0 ? String(+tick.toPrecision(4)) : tick.toExponential(1))] },
       series: [{ label: "rank since this page was opened", colour: "accent", format: format.rank }],
       height: 130,
       fitted: true,
@@ -122,14 +124,14 @@ export class VertexView {
   }
 
   async #showGivers(vertex, signal) {
-    const path = graphPath(this.#page.graph, `/explain/${encodeURIComponent(vertex)}?k=${GIVERS}`);
+    const path = this.#page.path(`/explain/${encodeURIComponent(vertex)}?k=${GIVERS}`);
     try {
       const { degree, contributions, rest, teleport } = await getJson(path, signal);
       if (vertex !== this.#vertex) return;
       const others = degree - contributions.length;
       const rows = contributions.map((each) => [vertexButton(keyOf(each.vertex)), each.contribution]);
       if (others > 0) rows.push([format.plural(others, "other"), rest]);
-      rows.push(["every vertex has", teleport]);
+      rows.push([this.#page.view === null ? "every vertex has" : "walks that restart here", teleport]);
       this.givers.replaceChildren(
         element(
           "ol",
