@@ -40,12 +40,14 @@ class Gap(_ChangeEvent, frozen=True):
 
 
 class Change(_ChangeEvent, frozen=True):
-    """What changed in one published revision.
+    """What changed in one published revision. A view or a watched query has another one of the same
+    revision if it is solved between two.
 
     id         `changes` continues after this event if it is given as `last_event_id`
     version, revision, error_bound  as in every read
     time       when the revision was published, Unix seconds
-    seconds    time by stage, as in a receipt, of the slowest of the batches ranked together
+    seconds    time by stage, as in a receipt, of the slowest of the batches ranked together; empty
+               where no batch was
     entered    vertices that entered the top, with their ranks
     left       vertices that left the top, with their ranks; None for one that was removed
     moved      other vertices whose rank moved by more than `threshold`, with their ranks

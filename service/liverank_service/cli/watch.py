@@ -30,16 +30,16 @@ class Places:
 
 
 def follow(client: Client, graph: str, k: int, ranks: RanksKeywords) -> Iterator[Places]:
-    """The places now, then whenever the change feed tells of another revision."""
+    """The places now, then whenever the change feed tells of others."""
     known: frozenset[str | int] | None = None
-    revision, earliest = -1, 0.0
+    shown, earliest = (-1, 0.0), 0.0
     for event in client.changes(graph, top=k, limit=max(1000, 2 * k), **ranks):
-        if event.revision <= revision:
+        if event.revision < shown[0] or (event.revision, event.error_bound) == shown:
             continue  # its places are shown already
         time.sleep(max(0.0, earliest - time.monotonic()))
         earliest = time.monotonic() + SECONDS_BETWEEN
         top = client.top(graph, k, min_version=event.version, **ranks)
-        revision = top.revision
+        shown = top.revision, top.error_bound
         vertices = frozenset(place.vertex for place in top.ranks)
         yield Places(top, frozenset() if known is None else vertices - known)
         known = vertices

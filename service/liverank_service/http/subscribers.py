@@ -138,7 +138,7 @@ class ChangeStream(EventSourceResponse):
             self._is_sending = True
             for event in events:
                 yield encoded(event)
-                after = event.revision
+                after = event.position
                 if subscriber.ended is not None:
                     break
 

@@ -5,8 +5,9 @@ on a thread of its own.
 
 The writer only appends to a list. All subscribers of a subscription read from its ring, which holds
 its newest events. One that falls behind the ring is dropped; one that reconnects in time continues.
-An event's id is EPOCH-REVISION. The epoch names the run of the graph and the ring: there is another
-one after a restart, for another subscription, and once a ring was removed.
+An event's id is EPOCH-REVISION, or EPOCH-REVISION.NUMBER for ranks of a view or a watched query
+that are published between two revisions. The epoch names the run of the graph and the ring: there
+is another one after a restart, for another subscription, and once a ring was removed.
 
 If comparing takes longer than ranking, ranks are skipped: the event of such a revision is
 `deferred`, and the next one that is not has its changes.
@@ -32,7 +33,7 @@ from liverank_service.pipeline.batch import StageSeconds
 from liverank_service.pipeline.shards import device_loss_ends_process
 from liverank_service.pipeline.waiting import Completions, Waiter, Waiters, weakly
 from liverank_service.queries.changes import ChangeTracker, Subscription
-from liverank_service.queries.view import MinPosition, View, are_reached
+from liverank_service.queries.view import MinPosition, Position, View, are_reached
 
 log = logging.getLogger("liverank.changes")
 
@@ -48,7 +49,7 @@ MAX_WAITING_VIEWS = 4
 RECEIPTS_FIRST_SECONDS = 0.004
 """Before a comparison, which would compete for the interpreter with the receipts of its batches."""
 
-_REVISION = re.compile(r"\d{1,100}", re.ASCII)
+_POSITION = re.compile(r"(\d{1,100})(?:\.(\d{1,100}))?", re.ASCII)
 
 MAX_EVENTS = 1024
 MAX_EVENT_BYTES = 8 << 20
@@ -67,8 +68,14 @@ class Event:
 
     name: str
     id: str
-    revision: int
+    position: Position
     data: bytes
+
+    @classmethod
+    def of(cls, name: str, epoch: str, position: Position, members: dict[str, Any]) -> Event:
+        revision, renewed = position
+        number = f"{revision}.{renewed}" if renewed else revision
+        return cls(name, f"{epoch}-{number}", position, orjson.dumps(members))
 
 
 class EventRing:
@@ -82,7 +89,7 @@ class EventRing:
         self._changing = threading.Lock()
         self._events: deque[Event] = deque()
         self._bytes = 0
-        self._removed = self._newest = tracker.view.revision  # no event up to it is in the ring
+        self._removed = self._newest = tracker.view.position  # no event up to it is in the ring
         self._waiting: list[Waiter[None]] = []
         self._closed: Exception | None = None
 
@@ -92,18 +99,18 @@ class EventRing:
         with self._changing:
             self._events.append(event)
             self._bytes += len(event.data)
-            self._newest = event.revision
+            self._newest = event.position
             while len(self._events) > MAX_EVENTS or (
                 self._bytes > MAX_EVENT_BYTES and len(self._events) > 1
             ):
                 removed = self._events.popleft()
                 self._bytes -= len(removed.data)
-                self._removed = removed.revision
+                self._removed = removed.position
             self._wake(completions)
         completions.deliver()
 
-    def read(self, after: int, waiter: Waiter[None]) -> list[Event]:
-        """The events after a revision. If there are none, `waiter` gets a result once there is one.
+    def read(self, after: Position, waiter: Waiter[None]) -> list[Event]:
+        """The events after a position. If there are none, `waiter` gets a result once there is one.
 
         Raises SlowSubscriber if some are no longer in the ring, and the reason given to `close`.
         """
@@ -111,11 +118,11 @@ class EventRing:
             if self._closed is not None:
                 raise self._closed.with_traceback(None)
             if after < self._removed:
-                raise SlowSubscriber(self._newest - after)
+                raise SlowSubscriber(self._newest[0] - after[0])
             if after >= self._newest:
                 self._waiting.append(waiter)
                 return []
-            return [event for event in self._events if event.revision > after]
+            return [event for event in self._events if event.position > after]
 
     def forget(self, waiter: Waiter[None]) -> None:
         """The waiter no longer waits."""
@@ -123,17 +130,19 @@ class EventRing:
             if waiter in self._waiting:
                 self._waiting.remove(waiter)
 
-    def position(self, last_event_id: str) -> int | str:
-        """The revision after which a subscriber continues, or why it cannot: a ``reason`` of
+    def position(self, last_event_id: str) -> Position | str:
+        """The position after which a subscriber continues, or why it cannot: a ``reason`` of
         docs/api.md.
         """
-        epoch, _, revision = last_event_id.rpartition("-")
-        if epoch != self.epoch or _REVISION.fullmatch(revision) is None:
+        epoch, _, text = last_event_id.rpartition("-")
+        parts = _POSITION.fullmatch(text)
+        if epoch != self.epoch or parts is None:
             return "epoch"
+        position = int(parts[1]), int(parts[2] or 0)
         with self._changing:
-            if int(revision) < self._removed:
+            if position < self._removed:
                 return "too-old"
-            return "future" if int(revision) > self._newest else int(revision)
+            return "future" if position > self._newest else position
 
     def close(self, reason: Exception) -> None:
         """Ends reading with `reason`."""
@@ -153,25 +162,25 @@ class EventRing:
 class Joined:
     """A subscriber's place in a ring.
 
-    after  the revision after which it reads
+    after  where it reads on
     first  a snapshot, or a gap with one; None if it continues
     """
 
     ring: EventRing
-    after: int
+    after: Position
     first: Event | None
 
 
 @dataclass(eq=False, slots=True)
 class _Publication:
-    """What is told of one revision.
+    """What is told of one revision, or of one that is published again.
 
     members  those of every event
     view     None once its ranks are skipped
     bounds   then the error bounds of its views and watched queries, by both names
     """
 
-    revision: int
+    position: Position
     members: dict[str, Any]
     view: View | None
     bounds: dict[tuple[str | None, str | None], float] = field(default_factory=dict)
@@ -232,19 +241,23 @@ class ChangeFeed:
         with self._changing:
             return sum(ring.subscribers for ring in self._rings.values())
 
-    def publish(self, view: View, seconds: StageSeconds) -> None:
-        """Makes an event of a new revision; never waits. Call it after publishing the view."""
+    def publish(self, view: View, seconds: StageSeconds | None = None) -> None:
+        """Makes an event of a new revision; never waits. Call it after publishing the view.
+
+        seconds  None for a view that is published again: an event for those alone whose ranks are
+                 others
+        """
         with self._changing:
             if self._thread is None:
                 return  # nobody has subscribed
-            members = {
+            members: dict[str, Any] = {
                 "version": view.version,
                 "revision": view.revision,
                 "error_bound": view.error_bound,
                 "time": time.time(),
-                "seconds": seconds,
+                "seconds": seconds or {},
             }
-            publication = _Publication(view.revision, members, view)
+            publication = _Publication(view.position, members, view)
             self._work.append(publication)
             self._with_views.append(publication)
             if len(self._with_views) > MAX_WAITING_VIEWS:
@@ -357,7 +370,7 @@ class ChangeFeed:
         ring = self._rings.get(subscription) or self._open_ring(subscription)
         position = None if last_event_id is None else ring.position(last_event_id)
         first = None
-        if isinstance(position, int):
+        if isinstance(position, tuple):
             after = position
         else:
             view = ring.tracker.view
@@ -368,9 +381,9 @@ class ChangeFeed:
                 "error_bound": ring.tracker.error_bound,
                 "top": ring.tracker.snapshot(),
             }
-            after = view.revision
+            after = view.position
             name = "snapshot" if position is None else "gap"
-            first = Event(name, f"{ring.epoch}-{after}", after, orjson.dumps(members))
+            first = Event.of(name, ring.epoch, after, members)
         with self._changing:
             ring.subscribers += 1
         return Joined(ring, after, first)
@@ -398,11 +411,15 @@ class ChangeFeed:
         if not self._work:
             time.sleep(RECEIPTS_FIRST_SECONDS)
         for subscription, ring in list(self._rings.items()):
-            if publication.revision <= ring.tracker.view.revision:
-                continue  # the ring was made of this revision, or a later one
-            view = publication.view
+            if publication.position <= ring.tracker.view.position:
+                continue  # the ring was made of this publication, or a later one
+            view, is_again = publication.view, publication.position[1] > 0
+            if view is None and is_again:
+                continue  # one that waits has these ranks too
             try:
                 with device_loss_ends_process():
+                    if view is not None and is_again and not ring.tracker.differs(view):
+                        continue
                     changes = NO_CHANGES if view is None else ring.tracker.advance(view)
             except Exception as error:
                 if not isinstance(error, ServiceError):  # a set was dropped, a view has no ranks
@@ -413,9 +430,8 @@ class ChangeFeed:
             if view is None:  # 2, which always holds, if there were no ranks to skip
                 bound = publication.bounds.get((subscription.view, subscription.watched), 2.0)
             members = {**publication.members, "error_bound": bound, **changes}
-            data = orjson.dumps({**members, "deferred": view is None})
-            revision = publication.revision
-            ring.append(Event("change", f"{ring.epoch}-{revision}", revision, data))
+            members["deferred"] = view is None
+            ring.append(Event.of("change", ring.epoch, publication.position, members))
 
 
 class PublishedViews:

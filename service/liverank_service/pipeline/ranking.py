@@ -291,8 +291,12 @@ class Ranking:
 
     def publish_watched(self) -> None:
         """Publishes the newest view again, with the current watched queries and views."""
+        newest = self._views.newest
         watched, rank_views = self._watched.results, self._rank_views.results
-        self._views.publish(replace(self._views.newest, watched=watched, rank_views=rank_views))
+        again = newest.renewed + 1
+        view = replace(newest, watched=watched, rank_views=rank_views, renewed=again)
+        self._views.publish(view)
+        self._views.changes.publish(view)
 
     def store_rejections(self) -> None:
         """Stores the rejections that could not be stored before. Raises StorageFailed."""

@@ -69,6 +69,16 @@ class ChangeTracker:
         self._in_snapshots: dict[int, tuple[float, float]] = {}
         self._snapshot: list[dict[str, Any]] | None = None
 
+    def differs(self, view: View) -> bool:
+        """Whether the ranks that are told are others in a revision that is published again. Raises
+        as `advance`.
+        """
+        graph, of = self._graph, self._subscription
+        if of.watched is not None:
+            known, answer = self._ranks.answer, view.answer(graph, of.watched, "watched")
+            return answer.vertices is not known.vertices or answer.error_bound != self.error_bound
+        return of.view is not None and view.seen(graph, of.view).ranks is not self._ranks
+
     def snapshot(self) -> list[dict[str, Any]]:
         """The vertices at the top, best first, with their ranks, for subscribers that join now."""
         if self._snapshot is not None:
@@ -185,10 +195,12 @@ class ChangeTracker:
 class _PlacesOfQuery:
     """The ranks of the places of a watched query; the rank of any other vertex is NaN.
 
-    ids  int64[k], ascending
+    ids     int64[k], ascending
+    answer  to the query
     """
 
     def __init__(self, answer: Personalized) -> None:
+        self.answer = answer
         order = np.argsort(answer.vertices)
         self.ids, self._values = answer.vertices[order], answer.ranks[order]
 

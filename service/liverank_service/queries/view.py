@@ -207,6 +207,10 @@ def _ranked_vertices(
     return RankedVertices(keys.keys(ids), values, ranks.ties_of(ids))
 
 
+Position = tuple[int, int]
+"""A revision, and how often it has been published again."""
+
+
 def state_of(version: int, revision: int) -> str:
     """Names a version and its ranks within one run of the graph."""
     return f"{version}.{revision}"
@@ -225,6 +229,7 @@ class View:
     watched      results of the watched queries by name; None in the view of a checkpoint, which has
                  not solved them yet
     rank_views   the views by name, or None as well
+    renewed      how often it was published again, with other ranks of views or watched queries
     seen_from    the number of the view whose ranks these are; None for those of the graph
     sets         ids of the vertices of each named set, ascending
     positions    that its batches have reached in external sources
@@ -242,7 +247,13 @@ class View:
     rank_views: Mapping[str, RankView] | None = field(default_factory=dict, repr=False)
     sets: Mapping[str, NDArray[np.int64]] = field(default_factory=dict, repr=False)
     positions: Positions = field(default_factory=dict, repr=False)
+    renewed: int = 0
     seen_from: int | None = None
+
+    @property
+    def position(self) -> Position:
+        """Increases with every publication."""
+        return self.revision, self.renewed
 
     @cached_property
     def state(self) -> str:

@@ -363,8 +363,20 @@ def test_the_ranks_of_a_view_are_followed(direction: str, server: Server) -> Non
         server.http.post(f"{path}/batches", json=batch).raise_for_status()
         known.take(next(stream))
         known.check()
-        # other weights are told with the next revision
+        # other weights are told at once
         put_view(server, path, "trust", {"weights": {"v9": 1.0}}, direction=direction)
+        event = next(stream)
+        assert event.data["revision"] == server.http.get(path).json()["revision"]
+        assert event.data["seconds"] == {}
+        known.take(event)
+        known.check()
+    put_view(server, path, "trust", {"weights": {"v2": 1.0}}, direction=direction)
+    with subscribed(server, path, event.id, **query) as stream:
+        following = next(stream)
+        assert following.data["revision"] == event.data["revision"]
+        assert following.id != event.id
+        known.take(following)
+        known.check()
         insert(server, path, ("v0", "v1"))
         known.take(next(stream))
         known.check()
@@ -398,10 +410,10 @@ def test_the_places_of_a_watched_query_are_followed(server: Server) -> None:
             assert event.data["error_bound"] != next(graph).data["error_bound"]
             of_places |= {one["rank"] for one in event.data["left"]}
         put_watched(server, path, "mine", seeds={"v9": 1.0}, k=2)
-        insert(server, path, ("v0", "v1"))
-        event = next(stream)
-        known.take(event)  # another query of the name, with the next revision
+        event = next(stream)  # another query of the name
+        known.take(event)
         known.check()
+        put_watched(server, path, "other", seeds={"v9": 1.0}, k=2)  # which is not followed
     insert(server, path, ("v9", "new0"), ("v9", "v9"))
     assert of_places == {None}  # nobody knows the rank of a vertex that is no place
     with subscribed(server, path, event.id, **query) as stream:
@@ -437,6 +449,36 @@ def test_a_watched_query_is_followed_alone(server: Server, other: str) -> None:
     with subscribed(server, "/graphs/default", watched="mine") as stream:
         assert stream.response.status_code == 404
         assert stream.response.json()["field"] == "watched"
+
+
+def test_a_read_that_solves_a_view_is_told(server: Server) -> None:
+    path = server.new_graph()
+    insert(server, path, *[(f"v{number}", f"v{number * number % 23}") for number in range(40)])
+    for name in ("lazy", "other"):
+        put_view(server, path, name, "uniform", refresh="read")
+    query: dict[str, Any] = {"top": 3, "threshold": 0.0}
+    with (
+        subscribed(server, path, view="lazy", **query) as stream,
+        subscribed(server, path, view="other", **query) as other,
+        subscribed(server, path, **query) as graph,
+    ):
+        known = Known(next(stream), server, f"{path}/top?view=lazy&k=1000")
+        assert (next(other).name, next(graph).name) == ("snapshot", "snapshot")
+        for step in range(3):
+            receipt = insert(server, path, ("v3", f"new{step}"), (f"new{step}", f"v{step}"))
+            batch, of_other, of_graph = next(stream), next(other), next(graph)
+            for event in (batch, of_other, of_graph):
+                assert event.data["revision"] == receipt["revision"]
+            known.take(batch)
+            assert batch.data["error_bound"] > 1e-9
+            server.http.get(f"{path}/ranks/v3?view=lazy").raise_for_status()  # which solves it
+            solved = next(stream)
+            known.take(solved)
+            known.check()
+            assert solved.data["revision"] == receipt["revision"]
+            assert solved.data["error_bound"] <= 1e-9
+            assert solved.id == f"{batch.id}.1"
+            # neither the graph nor the other view has an event of that: see the next round
 
 
 def test_a_removed_view_ends_its_streams_alone(server: Server) -> None:

@@ -22,6 +22,7 @@ from liverank_service.queries.changes import ChangeTracker, Subscription
 from liverank_service.queries.model import WatchedQuery
 from liverank_service.queries.rank_views import ViewRequest
 from liverank_service.queries.scheduler import WatchRequest
+from liverank_service.queries.view import Position
 from tests.service.graphs import batch, opened, send, working
 from tests.service.server import wait_for
 
@@ -39,8 +40,8 @@ def insert(pipeline: Pipeline, *vertices: str) -> dict[str, Any]:
     return send(pipeline, batch([(vertex, "hub") for vertex in vertices]))
 
 
-def events(joined: Joined, after: int, count: int) -> list[Event]:
-    """`count` events after a revision, once they are in the ring."""
+def events(joined: Joined, after: Position, count: int) -> list[Event]:
+    """`count` events after a position, once they are in the ring."""
     found: list[Event] = []
     while len(found) < count:
         waiter: Future[None] = Future()
@@ -48,7 +49,7 @@ def events(joined: Joined, after: int, count: int) -> list[Event]:
         if not read:
             waiter.result(60)
         found += read
-        after = read[-1].revision if read else after
+        after = read[-1].position if read else after
     assert len(found) == count
     return found
 
@@ -103,7 +104,7 @@ def test_a_view_that_is_published_again_is_no_event(pipeline: Pipeline) -> None:
     pipeline.call(lambda writer: writer.ranking.publish_watched()).result(60)
     receipt = insert(pipeline, "a")
     (event,) = events(joined, joined.after, 1)
-    assert event.revision == receipt["revision"]
+    assert event.position == (receipt["revision"], 0)
 
 
 def test_equal_subscriptions_share_the_work(pipeline: Pipeline) -> None:
@@ -135,10 +136,9 @@ def test_a_subscriber_continues_where_it_was(pipeline: Pipeline) -> None:
     again = join(pipeline, first.id)
     assert again.first is None
     assert again.ring is joined.ring
-    assert [event.revision for event in events(again, again.after, 2)] == [
-        first.revision + 1,
-        first.revision + 2,
-    ]
+    revision, _ = first.position
+    following = [event.position for event in events(again, again.after, 2)]
+    assert following == [(revision + 1, 0), (revision + 2, 0)]
 
 
 def gap(joined: Joined) -> str:
@@ -156,7 +156,7 @@ def test_an_event_that_is_too_old_is_a_gap(pipeline: Pipeline) -> None:
         joined = join(pipeline)
         for vertex in "abc":
             insert(pipeline, vertex)
-        found = events(joined, pipeline.view.revision - 1, 1)
+        found = events(joined, (pipeline.view.revision - 1, 0), 1)
         epoch, _, newest = found[0].id.rpartition("-")
         assert gap(join(pipeline, f"{epoch}-{int(newest) - 3}")) == "too-old"
         assert join(pipeline, f"{epoch}-{int(newest) - 2}").first is None
@@ -169,20 +169,22 @@ def test_the_bytes_of_a_ring_are_limited(pipeline: Pipeline) -> None:
         joined = join(pipeline)
         for vertex in "abc":
             insert(pipeline, vertex)
-        events(joined, pipeline.view.revision - 1, 1)  # the newest is kept
+        events(joined, (pipeline.view.revision - 1, 0), 1)  # the newest is kept
         with pytest.raises(SlowSubscriber):
-            joined.ring.read(pipeline.view.revision - 2, Future())
+            joined.ring.read((pipeline.view.revision - 2, 0), Future())
 
 
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
         (lambda epoch, newest: f"{epoch}-{newest + 1}", "future"),
+        (lambda epoch, newest: f"{epoch}-{newest}.1", "future"),
         (lambda epoch, newest: f"{epoch}-{10**30 + newest}", "future"),
         (lambda epoch, newest: f"{epoch}0-{newest}", "epoch"),
         (lambda epoch, _: f"{epoch}-{'9' * 5000}", "epoch"),
         (lambda epoch, _: epoch, "epoch"),
         (lambda epoch, _: f"{epoch}-", "epoch"),
+        (lambda epoch, newest: f"{epoch}-{newest}.", "epoch"),
         (lambda epoch, newest: f"{epoch}--{newest}", "epoch"),
         (lambda epoch, _: f"{epoch}-٣", "epoch"),
         (lambda _, newest: str(newest), "epoch"),
@@ -191,13 +193,13 @@ def test_the_bytes_of_a_ring_are_limited(pipeline: Pipeline) -> None:
 def test_an_event_that_never_was_is_a_gap(change: Any, reason: str, pipeline: Pipeline) -> None:
     insert(pipeline, "a")
     joined = join(pipeline)
-    assert gap(join(pipeline, change(joined.ring.epoch, joined.after))) == reason
+    assert gap(join(pipeline, change(joined.ring.epoch, joined.after[0]))) == reason
 
 
 def test_another_subscription_is_a_gap(pipeline: Pipeline) -> None:
     insert(pipeline, "a")
     joined = join(pipeline)
-    last = f"{joined.ring.epoch}-{joined.after}"
+    last = f"{joined.ring.epoch}-{joined.after[0]}"
     assert join(pipeline, last).first is None
     assert gap(join(pipeline, last, Subscription(top=1, limit=10))) == "epoch"
 
@@ -207,7 +209,7 @@ def test_a_restart_is_a_gap(tmp_path: Path) -> None:
         insert(pipeline, "a")
         joined = join(pipeline)
     with working(tmp_path) as pipeline:
-        assert gap(join(pipeline, f"{joined.ring.epoch}-{joined.after}")) == "epoch"
+        assert gap(join(pipeline, f"{joined.ring.epoch}-{joined.after[0]}")) == "epoch"
 
 
 def test_a_ring_that_was_removed_is_a_gap(pipeline: Pipeline) -> None:
@@ -218,7 +220,7 @@ def test_a_ring_that_was_removed_is_a_gap(pipeline: Pipeline) -> None:
         wait_for(lambda: pipeline.changes._thread is None)
         assert pipeline.changes._rings == {}
         # ranks may have moved by less than the threshold since: continuing would add up
-        assert gap(join(pipeline, f"{joined.ring.epoch}-{joined.after}")) == "epoch"
+        assert gap(join(pipeline, f"{joined.ring.epoch}-{joined.after[0]}")) == "epoch"
 
 
 def test_a_thread_that_ends_leaves_the_rings_of_the_next_one_alone(pipeline: Pipeline) -> None:
@@ -349,7 +351,7 @@ def test_a_closed_graph_ends_its_streams(tmp_path: Path) -> None:
 def test_a_waiter_that_is_forgotten_is_not_woken(pipeline: Pipeline) -> None:
     ring: EventRing = join(pipeline).ring
     waiter: Future[None] = Future()
-    assert ring.read(pipeline.view.revision, waiter) == []
+    assert ring.read(pipeline.view.position, waiter) == []
     ring.forget(waiter)
     ring.forget(waiter)
     assert ring._waiting == []

@@ -86,7 +86,7 @@ export class Charts {
   tick(now, targetError, edges) {
     const events = this.#events;
     this.#events = [];
-    const timed = events.filter((event) => event.seconds);
+    const timed = events.filter(({ seconds }) => "queue" in seconds);
     if (events.length) {
       const largest = Math.max(...events.map((event) => event.error_bound));
       this.#bounds.add(now, [largest || null, targetError]);
