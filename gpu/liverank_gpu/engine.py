@@ -55,7 +55,8 @@ from liverank_gpu.personalized.batch import Queries, QueryBatch
 from liverank_gpu.personalized.iterate import WorkspacePool
 from liverank_gpu.personalized.query import QueryContext
 from liverank_gpu.personalized.resolve import AnyQuery, ResolvedQuery, ResolvedView
-from liverank_gpu.personalized.views import Views, ViewSteps
+from liverank_gpu.personalized.views import Views
+from liverank_gpu.personalized.views_within import RegistrationWithin, ViewSteps
 from liverank_gpu.personalized.watched import Registration, Start
 from liverank_gpu.programs.answer import Answer
 from liverank_gpu.programs.running import AnyProgram, Programs
@@ -628,7 +629,8 @@ class Engine:
             if isinstance(query, PersonalizedQuery):
                 return self._queries.register(name, query)
             asked = ResolvedView.of_view(self._graph.ids, self.options, query)
-            registration = Registration(self._views.context(asked), name, asked, start)
+            kind = Registration if asked.within is None else RegistrationWithin
+            registration = kind(self._views.context(asked), name, asked, start)
             self._queries.running.append(registration)
             return registration
 

@@ -424,6 +424,9 @@ class ViewQuery:
     direction     ``forward``; or ``reversed``, which walks edges from their targets to their
                   sources, with probabilities by the weights of in-edges. Not of a graph whose
                   weights decay
+    within        integer[…], ids, at least one, all seeds among them: walks follow only the edges
+                  between these vertices, as if the graph had no others, which have rank 0. A batch
+                  that changes one of these edges leaves a bound of 2. None: the whole graph
     """
 
     seeds: NDArray[np.integer[Any]] | None
@@ -432,6 +435,7 @@ class ViewQuery:
     damping: float | None = None
     refresh: Refresh = "batch"
     direction: ViewDirection = "forward"
+    within: NDArray[np.integer[Any]] | None = None
 
 
 @dataclass(frozen=True, slots=True)

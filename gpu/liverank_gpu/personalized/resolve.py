@@ -15,6 +15,7 @@ from liverank_gpu.graph.vertices import NO_IDS, VertexIds
 from liverank_gpu.pagerank.places import ProvenPlaces, SettledTarget
 from liverank_gpu.personalized.iterate import Seeds
 from liverank_gpu.types import (
+    LARGEST_ERROR,
     REMOVED,
     Form,
     Options,
@@ -200,13 +201,19 @@ class ResolvedView(ResolvedQuery):
         if view.seeds is not None:
             seeds = view.seeds
         elif view.weights is None:
-            seeds = all_of(ids)
+            seeds = all_of(ids) if view.within is None else view.within
         else:
             given = f"{len(view.weights)} weights"
             raise InvalidValue("weights", given, "left out where all vertices are seeds")
         method = "pull" if uniform else "hybrid"
         query = PersonalizedQuery(
-            seeds, view.weights, 1, method, view.target_error, damping=view.damping
+            seeds,
+            view.weights,
+            1,
+            method,
+            view.target_error,
+            damping=view.damping,
+            within=view.within,
         )
         found = ResolvedQuery.of(ids, options, query)
         refresh = _checked_refresh(view.refresh)
@@ -218,6 +225,7 @@ class ResolvedView(ResolvedQuery):
             "error",
             found.options,
             None,
+            within=found.within,
             refresh=refresh,
             uniform=uniform,
             reversed=_is_reversed(options, view.direction),
@@ -227,12 +235,27 @@ class ResolvedView(ResolvedQuery):
         """The view once these vertices (ascending) are removed. Raises UnknownVertex if no seed is
         left.
         """
-        if len(removed) == 0 or self.uniform:
+        if len(removed) == 0 or (self.uniform and self.within is None):
             return self
-        left = self.seeds.without(removed)
+        left, within = self.seeds.without(removed), self.within
         if left is None:
             raise UnknownVertex("seeds", int(self.seeds.vertices[0]), REMOVED)
+        gone = None if within is None else np.isin(within, removed)
+        if gone is not None and gone.any():
+            assert within is not None
+            return replace(self, seeds=left, within=within[~gone])
         return self if left is self.seeds else replace(self, seeds=left)
+
+    def is_due(self, bound: float, at: Literal["batch", "read"] | None, waited: float) -> bool:
+        """Whether it is to be solved now if its bound has passed its target.
+
+        waited  seconds since it last met it
+        """
+        if bound >= LARGEST_ERROR:
+            return True  # nothing is proven
+        if isinstance(self.refresh, float):
+            return at is not None and waited >= self.refresh
+        return at == "read" or at == self.refresh
 
     def with_vertices(self, ids: VertexIds) -> ResolvedView:
         """The view of a graph that has these vertices now."""

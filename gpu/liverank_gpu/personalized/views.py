@@ -15,11 +15,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from time import perf_counter
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 from weakref import ref
 
 import numpy as np
-from numpy.typing import NDArray
 
 from liverank_gpu.graph.dynamic_graph import DynamicGraph, ReversedGraph
 from liverank_gpu.graph.reading import EdgeReader
@@ -29,6 +28,7 @@ from liverank_gpu.pagerank.places import GraphVertices
 from liverank_gpu.pagerank.ranks import Ranks
 from liverank_gpu.personalized.query import Query, QueryContext, no_deflation
 from liverank_gpu.personalized.resolve import ResolvedQuery, ResolvedView
+from liverank_gpu.personalized.views_within import RegistrationWithin, ViewSteps, ViewsWithin
 from liverank_gpu.personalized.watched import Entry, Registration, Watched, to_solve
 from liverank_gpu.types import LARGEST_ERROR
 
@@ -58,19 +58,6 @@ class _View(Entry):
         return np.inf if self.query is None else self.query.iterate.error_bound
 
 
-class ViewSteps(NamedTuple):
-    """How the walks of a view come to a vertex.
-
-    steps    along the edges that they follow: see EdgeReader.steps_to
-    damping  α
-    restart  the probability that a walk which restarts does so at this vertex
-    """
-
-    steps: tuple[NDArray[np.int64], NDArray[np.float64]]
-    damping: float
-    restart: float
-
-
 class _ViewsOfGraph(Watched):
     """The views that walk one graph, by name."""
 
@@ -93,7 +80,7 @@ class _ViewsOfGraph(Watched):
         if entry is None or entry.query is None or entry.asked.options != asked.options:
             return False
         assert isinstance(entry.asked, ResolvedView)
-        if entry.asked.reversed != asked.reversed:
+        if entry.asked.reversed != asked.reversed or asked.within is not None:
             return False
         entry.asked, entry.lost_seeds = asked, False
         return True
@@ -164,13 +151,8 @@ class _ViewsOfGraph(Watched):
 
     @staticmethod
     def _has_to_solve(entry: _View, at: Literal["batch", "read"] | None) -> bool:
-        asked = entry.asked
-        assert isinstance(asked, ResolvedView)
-        if entry.bound >= LARGEST_ERROR:
-            return True  # nothing is proven
-        if isinstance(asked.refresh, float):
-            return at is not None and perf_counter() - entry.met >= asked.refresh
-        return at == "read" or at == asked.refresh
+        assert isinstance(entry.asked, ResolvedView)
+        return entry.asked.is_due(entry.bound, at, perf_counter() - entry.met)
 
     def _follow_seeds(self, entry: _View) -> None:
         """Makes the residual that of the seeds as they are, and of the vertices."""
@@ -236,7 +218,8 @@ class _ViewsOfGraph(Watched):
 
 
 class Views:
-    """The views of one graph, by name: those that walk along its edges, and those against them.
+    """The views of one graph, by name: those that walk along its edges, those that walk against
+    them, and those within sets.
 
     reversed_context  where those against them are solved, while there are any; None before the
                       first: `reserve` and `turn` then have nothing to do
@@ -246,12 +229,13 @@ class Views:
         self._context = context
         self._forward = _ViewsOfGraph(context)
         self._reversed: _ViewsOfGraph | None = None
+        self._within = ViewsWithin(context)
         # known as long as it has a view, or the first solve of one
         self.reversed_context: Callable[[], QueryContext | None] | None = None
 
     def context(self, asked: ResolvedView) -> QueryContext:
         """Where the view is solved. Raises OutOfMemory."""
-        if not asked.reversed:
+        if not asked.reversed or asked.within is not None:
             return self._context
         context = self._backwards()
         if context is None:
@@ -267,19 +251,27 @@ class Views:
         """Where reversed views are solved, if there are any."""
         return None if self.reversed_context is None else self.reversed_context()
 
-    def _of(self, name: str) -> _ViewsOfGraph:
+    def _of(self, name: str) -> _ViewsOfGraph | ViewsWithin:
         """Those that have a view of this name, if any have."""
+        if name in self._within.names:
+            return self._within
         found = self._reversed
         return found if found is not None and name in found.names else self._forward
 
     @property
     def names(self) -> list[str]:
-        return [*self._forward.names, *(self._reversed.names if self._reversed else ())]
+        reversed_ones = self._reversed.names if self._reversed else ()
+        return [*self._forward.names, *reversed_ones, *self._within.names]
 
     def keep(self, registration: Registration) -> None:
         """Keeps a solved view, in place of another of the same name."""
         name, asked = registration.name, registration.asked
         assert isinstance(asked, ResolvedView)
+        if isinstance(registration, RegistrationWithin):
+            self.remove(name)
+            self._within.keep(registration)
+            return
+        self._within.remove(name)
         if asked.reversed:
             self._reversed = self._reversed or _ViewsOfGraph(registration.context)
             self._reversed.keep(registration)
@@ -295,6 +287,7 @@ class Views:
     def remove(self, name: str) -> None:
         """Forgets a view, if there is one of this name."""
         self._forward.remove(name)
+        self._within.remove(name)
         self._remove_reversed(name)
 
     def _remove_reversed(self, name: str) -> None:
@@ -327,6 +320,7 @@ class Views:
     def perturb(self, update: GraphUpdate) -> None:
         """Makes every residual that of the graph after a batch, when all else has followed it."""
         self._forward.perturb(update)
+        self._within.perturb(update)
         context = self._backwards()
         if context is None:
             return
@@ -340,7 +334,7 @@ class Views:
         took, in seconds.
         """
         seconds = dict[str, float]()
-        for views in (self._forward, self._reversed):
+        for views in (self._forward, self._reversed, self._within):
             if views is not None:
                 views.refresh()
                 seconds |= views.seconds
@@ -354,7 +348,8 @@ class Views:
     def nbytes(self) -> int:
         """Bytes that iterates, published ranks and a reversed graph hold on the device."""
         context = self._backwards()
-        held = self._forward.nbytes + (self._reversed.nbytes if self._reversed else 0)
+        held = self._forward.nbytes + self._within.nbytes
+        held += self._reversed.nbytes if self._reversed else 0
         if context is None:
             return held
         assert isinstance(context.graph, ReversedGraph)

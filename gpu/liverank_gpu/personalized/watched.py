@@ -141,16 +141,19 @@ class Registration:
         update = self.context.turned or update
         self.updates += 1
         try:
-            asked, before = self.asked.after(update.removed), self.asked.seeds
-            if asked.seeds is not before:  # of a view, which would go on from the others
-                gone = before.vertices[np.isin(before.vertices, update.removed)]
-                raise UnknownVertex("seeds", int(gone[0]), REMOVED)
-            self.asked = asked
+            self.asked = self._after(update)
             if self._query is not None:
                 self._follow(self._query, update)
         except UnknownVertex as error:
             self._lost = error
             self.close()
+
+    def _after(self, update: GraphUpdate) -> ResolvedQuery:
+        asked, before = self.asked.after(update.removed), self.asked.seeds
+        if asked.seeds is not before:  # of a view, which would go on from the others
+            gone = before.vertices[np.isin(before.vertices, update.removed)]
+            raise UnknownVertex("seeds", int(gone[0]), REMOVED)
+        return asked
 
     def _follow(self, running: Query, update: GraphUpdate) -> None:
         try:
@@ -232,10 +235,8 @@ class Watched:
 
     def _missing(self, name: str) -> UnknownVertex | OutOfMemory:
         """Why a query has no answer."""
-        entry, context = self._entries[name], self._context
-        available = context.graph.backend.device.memory_available()
-        needed = _bytes_needed(context, entry.asked)
-        return entry.lost or OutOfMemory(_purpose(name, entry.asked), needed, available)
+        entry = self._entries[name]
+        return entry.lost or out_of_memory(self._context, name, entry.asked)
 
     def perturb(self, update: GraphUpdate) -> None:
         """Makes every residual that of the graph after a batch."""
@@ -422,6 +423,13 @@ def _purpose(name: str, asked: ResolvedQuery) -> str:
     return f"the {asked.kind} {name!r}"
 
 
+def out_of_memory(context: QueryContext, name: str, asked: ResolvedQuery) -> OutOfMemory:
+    """That there is not enough for a query."""
+    available = context.graph.backend.device.memory_available()
+    return OutOfMemory(_purpose(name, asked), _bytes_needed(context, asked), available)
+
+
 def _bytes_needed(context: QueryContext, asked: ResolvedQuery) -> int:
     vertices = context.graph.vertices
-    return query_bytes(vertices) + asked.bytes_of_answer(vertices)
+    walked = vertices if asked.within is None else len(asked.within)
+    return query_bytes(walked) + asked.bytes_of_answer(vertices)

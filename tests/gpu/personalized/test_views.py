@@ -63,12 +63,16 @@ def _exact(engine: Engine, view: ViewQuery) -> Ranking:
     """
     limit, present = engine.id_limit, np.ones(engine.id_limit, np.bool_)
     present[engine.free_ids()] = False
+    if view.within is not None:
+        present[np.setdiff1d(np.arange(limit), view.within)] = False
     teleport = present.astype(np.float64)
     if view.seeds is not None:
         teleport = np.bincount(view.seeds, view.weights, limit).astype(np.float64)
     teleport /= teleport.sum()
     weights = arc_weights_of(engine).astype(np.float64)
-    matrix = sparse.csr_array((weights, arcs_of(engine)), shape=(limit, limit)).tolil()
+    matrix = sparse.csr_array((weights, arcs_of(engine)), shape=(limit, limit))
+    inside = sparse.diags_array(present.astype(np.float64))
+    matrix = (inside @ matrix @ inside).tolil()  # the subgraph that the set induces
     if engine.options.dangling == "self-loop":
         matrix.setdiag(1.0)
     matrix = matrix.tocsr() if view.direction == "forward" else matrix.T.tocsr()
@@ -162,6 +166,138 @@ def test_views_stay_within_their_bounds(kind: str, backend: Backend, long: bool)
         engine.refresh_views()
         for name, view in views.items():
             _assert_read(engine, name, view)
+
+
+@pytest.mark.reference
+@pytest.mark.parametrize("kind", KINDS)
+def test_views_within_sets_stay_within_their_bounds(
+    kind: str, backend: Backend, long: bool
+) -> None:
+    """Through batches of every kind, and changes of the sets between them: the ranks are those of
+    the subgraph, and meet the target after each refresh.
+    """
+    generator = np.random.default_rng(6)
+    engine = Engine(replace(KINDS[kind], target_error=1e-6), backend)
+    engine.apply(EdgeBatch(vertices=60))
+    engine.apply(_batch(generator, engine, 0.0))
+    few = np.array([3, 8, 9])
+    views = {
+        "few": ViewQuery(few, np.array([1.0, 2.0, 3.0]), 1e-8, within=np.arange(2, 30)),
+        "uniform": ViewQuery(None, None, 1e-6, 0.7, "read", within=np.arange(0, 60, 2)),
+        "all": ViewQuery(few, None, 1e-6, within=np.arange(60)),
+    }
+    if not engine.options.half_life:
+        views["against"] = replace(views["few"], direction="reversed", refresh=1e9)
+    for name, view in views.items():
+        engine.put_view(name, view)
+    count = 12 if is_slow(backend) or backend.name == "reference" else (300 if long else 40)
+    for step in range(count):
+        engine.apply(_batch(generator, engine, 20.0 * step))
+        engine.update()
+        present = np.setdiff1d(np.arange(engine.id_limit), engine.free_ids())
+        if len(present) < 20:
+            engine.apply(EdgeBatch(add=np.arange(100, 140)))
+            present = np.setdiff1d(np.arange(engine.id_limit), engine.free_ids())
+        for name, view in views.items():
+            assert view.within is not None
+            members = np.append(view.within, few if view.seeds is None else view.seeds)
+            if generator.random() < 0.3 or not np.isin(members, present).all():
+                within = np.sort(generator.choice(present, len(present) // 2, replace=False))
+                seeds = None if view.seeds is None else generator.choice(within, 3)
+                views[name] = replace(view, within=within, seeds=seeds)
+                engine.put_view(name, views[name])
+        engine.refresh_views()
+        for name, view in views.items():
+            ranks = engine.view(name, solve=False)
+            _assert_within_bound(engine, view, ranks)
+            assert view.target_error is not None
+            assert ranks.error_bound <= view.target_error
+            _assert_explained(engine, name, ranks, generator)
+
+
+def _assert_explained(
+    engine: Engine, name: str, ranks: Ranks, generator: np.random.Generator
+) -> None:
+    """The parts of a rank add up to it, within its bound."""
+    present = np.setdiff1d(np.arange(engine.id_limit), engine.free_ids())
+    vertex = int(generator.choice(present))
+    steps, damping, restart = engine.view_steps_to(name, vertex)
+    parts = ranks.explain(vertex, steps, damping, 3, restart)
+    found = parts.base + parts.contributions.sum() + parts.rest
+    assert abs(found - parts.rank) <= ranks.error_bound + _SLACK
+
+
+def test_a_view_within_a_set_goes_on_from_its_ranks(backend: Backend) -> None:
+    """In fewer sweeps than from nothing, over the edges inside alone."""
+    engine = Engine(Options(), backend)
+    engine.apply(EdgeBatch(*rmat(8, 8, seed=1)))
+    within = np.arange(0, 256, 2)
+    view = ViewQuery(None, None, 1e-9, within=within)
+    sweeps: list[Sweep] = []
+    with counted(Sweep, sweeps):
+        engine.put_view("v", view)
+        from_nothing = len(sweeps)
+        ranks = engine.view("v")
+        sweeps.clear()
+        engine.apply(EdgeBatch.of([(1, 2), (2, 3), (5, 7)]))  # not inside
+        engine.refresh_views()
+        assert engine.view("v") is ranks
+        assert sweeps == []
+        engine.apply(EdgeBatch.of([(250, 252)]))
+        engine.refresh_views()
+        assert 0 < len(sweeps) < from_nothing
+    _assert_within_bound(engine, view, engine.view("v"))
+    assert engine.view("v").error_bound <= 1e-9
+    before = engine.view("v").to_numpy(), engine.view("v").base
+    sweeps.clear()
+    with counted(Sweep, sweeps):
+        engine.put_view("again", view, before)
+    assert len(sweeps) < from_nothing
+    _assert_within_bound(engine, view, engine.view("again"))
+
+
+def test_a_view_can_be_put_within_a_set_and_back(backend: Backend) -> None:
+    engine = Engine(Options(), backend)
+    engine.apply(EdgeBatch(*rmat(8, 8, seed=1)))
+    seeds = np.array([4, 6])
+    for within in (None, np.arange(0, 256, 2), None):
+        for direction in get_args(ViewDirection):
+            view = ViewQuery(seeds, None, 1e-7, within=within, direction=direction)
+            engine.put_view("v", view)
+            assert engine.views == ["v"]
+            _assert_within_bound(engine, view, engine.view("v"))
+    with pytest.raises(InvalidValue, match=r"seeds: \[6\] is not allowed; it must be in `within`"):
+        engine.put_view("v", ViewQuery(seeds, within=np.array([4, 5])))
+    engine.put_view("v", replace(view, within=np.array([4, 6, 8])))
+    engine.apply(EdgeBatch(remove=np.array([4])))
+    assert engine.view_lost_seeds("v")
+    engine.refresh_views()
+    left = ViewQuery(np.array([6]), None, 1e-7, within=np.array([6, 8]), direction="reversed")
+    _assert_within_bound(engine, left, engine.view("v"))
+    engine.apply(EdgeBatch(remove=np.array([6])))
+    with pytest.raises(UnknownVertex):
+        engine.view("v")
+    engine.remove_view("v")
+    assert engine.views == []
+
+
+def test_a_first_solve_within_a_set_follows_batches(backend: Backend) -> None:
+    """Between any two of its steps: it begins again where a batch changed what it reads."""
+    view = ViewQuery(np.array([4]), None, 1e-9, within=np.arange(0, 256, 2))
+    for after in range(4):
+        engine = Engine(Options(), backend)
+        engine.apply(EdgeBatch(*rmat(8, 8, seed=1)))
+        registration = engine.register("v", view)
+        for _ in range(after):
+            engine.step(registration)
+        engine.apply(EdgeBatch.of([(4, 250), (250, 252)]))
+        while not registration.done:
+            engine.step(registration)
+        assert registration.restarts == (after > 0)
+        engine.keep(registration)
+        engine.close(registration)
+        _assert_within_bound(engine, view, engine.view("v"))
+        assert engine.view("v").error_bound <= 1e-9
 
 
 def _assert_read(engine: Engine, name: str, view: ViewQuery) -> None:
