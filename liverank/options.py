@@ -411,9 +411,18 @@ class ViewOptions(Struct, frozen=True):
     unknown: Annotated[
         Unknown,
         about(
-            "`ignore`: a key of `weights` that is no vertex is left out, until it is one",
+            "`ignore`: a key of `weights` or `within` that is no vertex is left out, until it is "
+            "one",
         ),
     ] = "error"
+    within: Annotated[
+        str | list[Key] | None,
+        about(
+            "keys, or the name of a set: walks follow only the edges between these vertices, as if "
+            "the graph had no others, which have rank 0. A batch that changes these edges solves "
+            "the view",
+        ),
+    ] = None
 
 
 class ViewKeywords(TypedDict, total=False):
@@ -424,3 +433,4 @@ class ViewKeywords(TypedDict, total=False):
     target_error: float | None
     refresh: Refresh | float | None
     unknown: Unknown | None
+    within: str | list[Key] | None

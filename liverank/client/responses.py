@@ -480,6 +480,10 @@ class ViewInfo(msgspec.Struct, frozen=True):
     weights: Annotated[int | None, about("number of weights")]
     ignored: Annotated[list[Key], about("keys of weights that are no vertices")]
     unknown: Unknown
+    within: Annotated[
+        str | int | None,
+        about("the set that its walks stay in, or how many vertices; null: all of the graph"),
+    ]
     damping: Annotated[float, about("the graph's unless the view has another")]
     direction: ViewDirection
     target_error: float

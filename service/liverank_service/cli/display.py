@@ -170,6 +170,9 @@ def view_table(views: Iterable[ViewInfo]) -> Table:
     for view in views:
         of = {"set": f"set {view.set}", "weights": f"{view.weights or 0:,} weights"}
         against = ", reversed" if view.direction == "reversed" else ""
+        if view.within is not None:
+            named = isinstance(view.within, str)
+            against += f", within {view.within}" if named else f", within {view.within:,} vertices"
         refresh = view.refresh if isinstance(view.refresh, str) else f"{view.refresh:g} s"
         table.add_row(
             Text(printable(view.name)),

@@ -172,10 +172,10 @@ class WatchedQuery(BaseModel):
 
         Raises UnknownSet, UnknownVertex, InvalidValue, FormatError.
         """
-        return _chosen_ids(self.among, vertices, self.unknown, field)
+        return chosen_ids(self.among, vertices, self.unknown, field)
 
 
-def _chosen_ids(
+def chosen_ids(
     chosen: Chosen | None, vertices: Vertices, unknown: Unknown, field: str
 ) -> NDArray[np.int64] | None:
     """int64[…], ascending; None for all. Raises UnknownSet, UnknownVertex, InvalidValue,
@@ -197,6 +197,21 @@ def _chosen_ids(
     return np.unique(ids[known])
 
 
+def check_inside(
+    seeds: NDArray[np.integer[Any]],
+    weights: NDArray[np.float64],
+    within: NDArray[np.int64],
+    vertices: Vertices,
+    field: str,
+) -> None:
+    """Raises InvalidValue, which names the field, if a seed with a weight is not `within`."""
+    outside = ~np.isin(seeds, within) & (weights > 0.0)
+    if outside.any():
+        named = seeds[outside][:_MOST_NAMED].astype(np.int64)
+        keys = vertices.keys.keys(named).to_pylist()
+        raise InvalidValue(field, keys if len(seeds) > 1 else keys[0], "in `within`")
+
+
 class KeyedQuery(WatchedQuery):
     """A personalized query."""
 
@@ -214,19 +229,14 @@ class KeyedQuery(WatchedQuery):
         self, vertices: Vertices, prefix: str = "", seeds_field: str = "seeds"
     ) -> QueryByIds:
         found = super().by_ids(vertices, prefix, seeds_field)
-        within = _chosen_ids(self.within, vertices, self.unknown, f"{prefix}within")
+        within = chosen_ids(self.within, vertices, self.unknown, f"{prefix}within")
         query: PersonalizedQuery = replace(
             found.query, target=self.target, form=self.form, trace=self.trace, within=within
         )
         if within is None:
             return found._replace(query=query)
         assert query.weights is not None
-        outside = ~np.isin(query.seeds, within) & (query.weights > 0.0)
-        if outside.any():
-            named = query.seeds[outside][:_MOST_NAMED].astype(np.int64)
-            keys = vertices.keys.keys(named).to_pylist()
-            value = keys if len(self.seeds) > 1 else keys[0]
-            raise InvalidValue(f"{prefix}{seeds_field}", value, "in `within`")
+        check_inside(query.seeds, query.weights, within, vertices, f"{prefix}{seeds_field}")
         return found._replace(query=query, has_ranks=found.has_ranks and len(within) > 0)
 
 

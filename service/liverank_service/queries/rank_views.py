@@ -23,8 +23,16 @@ from liverank_gpu import Engine, InvalidValue, Ranks, Registration, ViewQuery
 from liverank_gpu import UnknownVertex as UnknownId
 from liverank_service.errors import ServiceError, UnknownSet, UnknownVertex, UnknownView
 from liverank_service.formats.seeds import SeedColumns
-from liverank_service.queries.model import Members, QueryByIds, Vertices, seeds_by_ids
-from liverank_service.queries.watched import NO_VERTICES, KeptQueries
+from liverank_service.queries.model import (
+    Chosen,
+    Members,
+    QueryByIds,
+    Vertices,
+    check_inside,
+    chosen_ids,
+    seeds_by_ids,
+)
+from liverank_service.queries.watched import KeptQueries
 from liverank_service.tables import member_of
 from liverank_service.vertex_keys import ARROW_TYPES, VertexKeys
 
@@ -87,16 +95,45 @@ class ViewRequest(BaseModel):
     target_error: float | None = _member("target_error")
     refresh: str | float = _member("refresh")
     unknown: Unknown = _member("unknown")
+    within: Chosen | None = _member("within")
 
     @property
     def listed_keys(self) -> int:
         """Keys that it lists."""
-        return len(self.teleport.weights or ())
+        return len(self.teleport.weights or ()) + len(self.keys_within)
+
+    @property
+    def keys_within(self) -> list[str | int]:
+        """Of the vertices that its walks stay within, if it lists them."""
+        return self.within if isinstance(self.within, list) else []
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the weights."""
-        return 0 if self.teleport.weights is None else self.teleport.weights.nbytes
+        """Bytes of the weights, and about those of the keys of `within`."""
+        weights = 0 if self.teleport.weights is None else self.teleport.weights.nbytes
+        return weights + 16 * len(self.keys_within)
+
+    def names_others(self, vertices: Vertices, known: ViewQuery) -> bool:
+        """Whether a set that it names, or keys of `within`, are other vertices than when it was
+        looked up. A set that stayed as it was is the same array.
+        """
+        try:
+            within = chosen_ids(self.within, vertices, self.unknown, "within")
+            if self.teleport.set is None:
+                seeds = known.seeds
+            else:
+                seeds = set_by_ids(vertices, self.teleport.set)
+        except (UnknownVertex, UnknownSet):
+            return True
+        if within is None or known.within is None:
+            return seeds is not known.seeds
+        if within is not known.within and not np.array_equal(within, known.within):
+            return True
+        if seeds is None or known.seeds is None:
+            return False
+        return seeds is not known.seeds and not np.array_equal(
+            np.intersect1d(seeds, within, assume_unique=True), known.seeds
+        )
 
     def by_ids(
         self,
@@ -109,18 +146,28 @@ class ViewRequest(BaseModel):
         Raises UnknownVertex, UnknownSet, InvalidValue and FormatError.
         """
         teleport, weights, ignored = self.teleport, None, list[Any]()
+        within = chosen_ids(self.within, vertices, self.unknown, "within")
         if teleport.weights is not None:
             found = seeds_by_ids(teleport.weights, vertices, self.unknown, "teleport.weights")
             seeds, weights, ignored = found
             has_ranks = bool(weights.any())
+            if within is not None:
+                check_inside(seeds, weights, within, vertices, "teleport.weights")
+                given = weights > 0.0
+                seeds, weights = seeds[given], weights[given]
         elif teleport.set is None:
             seeds, has_ranks = None, vertices.limit > 0
         else:
             seeds = set_by_ids(vertices, teleport.set)
+            if within is not None:
+                seeds = np.intersect1d(seeds, within, assume_unique=True)
             has_ranks = len(seeds) > 0
         refresh: Any = self.refresh  # the engine checks it
         direction: Any = self.direction  # and this
-        view = ViewQuery(seeds, weights, self.target_error, self.damping, refresh, direction)
+        view = ViewQuery(
+            seeds, weights, self.target_error, self.damping, refresh, direction, within
+        )
+        has_ranks = has_ranks and (within is None or len(within) > 0)
         return QueryByIds(view, has_ranks, ignored)
 
 
@@ -240,12 +287,10 @@ class RankViews(KeptQueries[ViewRequest, RankView]):
         if isinstance(found, Exception) or not found.has_ranks:
             self._solve(name)
             return
-        vertices, teleport = self._vertices(), query.teleport
-        if teleport.set is not None:
-            others = vertices.sets.get(teleport.set, NO_VERTICES) is not found.query.seeds
-        else:
-            ignored = pa.array(found.ignored, ARROW_TYPES[vertices.keys.kind])
-            others = bool((vertices.ids_of(ignored) >= 0).any())
+        vertices = self._vertices()
+        ignored = pa.array(found.ignored, ARROW_TYPES[vertices.keys.kind])
+        others = bool((vertices.ids_of(ignored) >= 0).any())
+        others = others or query.names_others(vertices, found.query)
         if others or name not in self._engine.views or self._engine.view_lost_seeds(name):
             self._solve(name)
 

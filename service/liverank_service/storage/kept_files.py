@@ -14,11 +14,11 @@ queries without results: after a restart each is solved again.
 
 GRAPH/views.json  {"format": 1, "views": {name: {"teleport": "uniform" | {"set": NAME} |
                   {"weights": [[key, weight], …]}, "damping", "target_error", "refresh",
-                  "unknown", "direction"}}}
+                  "unknown", "direction", "within": NAME | [key, …]}}}
 
-"direction" is missing where it is "forward". It holds views without ranks: a checkpoint has those
-of some (liverank_service.pipeline.checkpointer), and after a restart the others are solved again. A
-graph without views has no such file.
+"direction" is missing where it is "forward", and "within" where it is null. It holds views without
+ranks: a checkpoint has those of some (liverank_service.pipeline.checkpointer), and after a restart
+the others are solved again. A graph without views has no such file.
 """
 
 from __future__ import annotations
@@ -237,6 +237,7 @@ class _StoredView(BaseModel):
     refresh: Refresh | Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
     unknown: Unknown
     direction: ViewDirection = "forward"
+    within: str | Annotated[list[StoredKey], Field(min_length=1)] | None = None
 
     @property
     def weights(self) -> list[tuple[StoredKey, float]]:
@@ -276,6 +277,9 @@ def read_views(path: Path, kind: KeyKind | None = None) -> dict[str, ViewRequest
     for name, one in stored.views.items():
         keys = [(f"[{index}][0]", key) for index, (key, _) in enumerate(one.weights)]
         check_kind(path, kind, f"views.{name}.teleport.weights", keys)
+        within = one.within if isinstance(one.within, list) else []
+        listed = [(f"[{index}]", key) for index, key in enumerate(within)]
+        check_kind(path, kind, f"views.{name}.within", listed)
     return {name: one.request for name, one in stored.views.items()}
 
 
@@ -292,7 +296,8 @@ def write_views(path: Path, requests: Mapping[str, ViewRequest], kind: KeyKind) 
 
 
 def _left_out(request: ViewRequest) -> set[str]:
-    return {"direction"} if request.direction == "forward" else set()
+    left_out = {"direction"} if request.direction == "forward" else set()
+    return left_out | ({"within"} if request.within is None else set())
 
 
 def _stored(teleport: Teleport, kind: KeyKind) -> Any:

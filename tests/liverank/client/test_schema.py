@@ -149,7 +149,7 @@ WITHOUT = {
     "remove": {"on_conflict"},
     "personalized_many": OF_TABLES,
     # of weights in Arrow; in JSON they are in the body: see test_sets.py
-    "put_view": {"damping", "direction", "target_error", "refresh", "unknown"},
+    "put_view": {"damping", "direction", "target_error", "refresh", "unknown", "within"},
 }
 """Parameters that mean nothing to one of the ways to send a batch, queries, or a view."""
 

@@ -168,6 +168,14 @@ def test_views_are_put_read_and_removed(run: Any, url: str, triangle: Path, tmp_
     assert [line.split()[0] for line in out.splitlines()] == ["view", "all", "mine"]
     assert "60 s" in out
     assert "uniform, reversed" in out
+    with Client(url) as client:
+        client.put_set("viewed", "team", list("acd"))
+    code, out, _ = run("view", "put", "all", "--uniform", "--within", "team", *here)
+    assert (code, "uniform, within team" in out) == (0, True)
+    _, out, _ = run("top", "--view", "all", *here, "--json")
+    ranks = {entry["vertex"]: entry["rank"] for entry in json.loads(out)["ranks"]}
+    expected = nx.pagerank(graph.subgraph("acd"), tol=1e-14, max_iter=1_000)
+    assert ranks == pytest.approx({"b": 0.0, **expected}, abs=1e-5)
     assert run("view", "remove", "all", *here)[0] == 0
     for arguments, message in (
         (("top", "--view", "all"), "has no view 'all'; there are: mine"),

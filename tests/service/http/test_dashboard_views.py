@@ -37,7 +37,7 @@ def test_a_choice_of_a_view_changes_all_that_is_told_of_ranks(
     )
     put_view(server, graph, "spam", teleport="uniform", direction="reversed", refresh="read")
     server.http.put(f"/graphs/{graph}/sets/good", json={"vertices": ["leaf-02"]})
-    put_view(server, graph, "good", teleport={"set": "good"}, refresh=2.5)
+    put_view(server, graph, "good", teleport={"set": "good"}, refresh=2.5, within="good")
     with opened(browser, server, graph) as found:
         page = found.page
         expect(page.locator(VIEW)).to_have_text("Ranks of the graph")
@@ -45,7 +45,12 @@ def test_a_choice_of_a_view_changes_all_that_is_told_of_ranks(
         for text, parts in zip(
             texts[1:],
             [
-                ("good", "restart at set good · forward", "target 1.0e-6", "solved every 2.5 s"),
+                (
+                    "good",
+                    "restart at set good · forward · within set good",
+                    "target 1.0e-6",
+                    "solved every 2.5 s",
+                ),
                 ("spam", "restart at all vertices alike · reversed", "solved by reads"),
                 (NAME, "restart at 2 weights · forward", "target 1.0e-8", "solved by batches"),
             ],
@@ -158,7 +163,11 @@ def test_rows_keep_their_order_under_the_pointer(browser: Browser, server: Serve
 
 def test_a_tap_on_a_phone_shows_its_result(browser: Browser, server: Server) -> None:
     graph = new_graph(server, *EDGES)
-    phone: dict[str, Any] = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
+    phone: dict[str, Any] = {
+        "viewport": {"width": 390, "height": 844},
+        "has_touch": True,
+        "is_mobile": True,
+    }
     with opened(browser, server, graph, **phone) as found:
         page = found.page
         page.locator("#top .vertex").nth(1).tap()

@@ -108,6 +108,10 @@ BODIES: list[tuple[str, str, dict[str, Any], int, str, str]] = [
         *("PUT", "views/v", {"teleport": {"weights": seeds(101)}}),
         *(413, TOO_LARGE, "teleport.weights: 101 seeds"),
     ),
+    (
+        *("PUT", "views/v", {"teleport": "uniform", "within": MANY * 2}),
+        *(413, TOO_LARGE, "within: 120 seeds and vertices"),
+    ),
     # vertices
     ("POST", "ranks", {"vertices": MANY * 9}, 413, TOO_LARGE, "vertices: 540 places"),
     ("POST", "subgraph", {"vertices": MANY * 9}, 413, TOO_LARGE, "vertices: 540 places"),

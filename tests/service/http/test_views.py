@@ -144,6 +144,101 @@ def test_a_view_follows_every_batch(server: Server) -> None:
         assert gone["detail"].endswith("has no view 'trust'; there are: set, all")
 
 
+def _assert_within(
+    server: Server, path: str, view: str, edges: list[Any], within: set[str], seeds: set[str]
+) -> None:
+    """The ranks are those of the subgraph, and within the bound; others have rank 0."""
+    found, bound = _export(server, path, view)
+    graph = nx.DiGraph([tuple(edge) for edge in edges])
+    weights = dict.fromkeys(seeds & within, 1.0) or None
+    exact = dict.fromkeys(graph, 0.0) | nx.pagerank(
+        graph.subgraph(within), 0.85, weights, dangling=weights, max_iter=2000, tol=1e-16
+    )
+    assert found.keys() == exact.keys()
+    assert sum(abs(found[key] - exact[key]) for key in exact) <= bound + 1e-11
+    assert bound <= 1e-9
+
+
+def test_views_within_sets_follow_batches_and_a_restart(tmp_path: Path) -> None:
+    edges = [*EDGES, ["v1", "v2"], ["v2", "v3"], ["v3", "v1"]]
+    team, good = {"v1", "v2", "v3", "v5"}, {"v2", "v9"}
+    seeds: dict[str, set[str]] = {"all": set(), "good": good, "some": {"v1"}}
+    with running(tmp_path) as server:
+        path = server.new_graph()
+        server.http.post(f"{path}/batches", json={"insert": edges}).raise_for_status()
+        for name, members in (("team", team), ("good", good)):
+            body = {"vertices": sorted(members)}
+            server.http.put(f"{path}/sets/{name}", json=body).raise_for_status()
+        common = {"target_error": 1e-9, "within": "team"}
+        put = _put(server, path, "all", teleport="uniform", refresh="read", **common)
+        assert (put["within"], put["error_bound"] <= 1e-9) == ("team", True)
+        _put(server, path, "good", teleport={"set": "good"}, **common)
+        listed = _put(
+            server,
+            path,
+            "some",
+            teleport={"weights": {"v1": 2.0}},
+            target_error=1e-9,
+            within=[*sorted(team), "later"],
+            unknown="ignore",
+        )
+        assert listed["within"] == 5
+
+        def check(some: set[str]) -> None:
+            for name, of in seeds.items():
+                _assert_within(server, path, name, edges, some if name == "some" else team, of)
+
+        check(team)
+        batches: list[Any] = [
+            {"insert": [["v9", "outside"], ["v1", "outside"]]},
+            {"insert": [["v5", "v1"], ["v1", "later"], ["later", "v2"]]},
+            {"sets": {"team": {"add": ["v9"], "remove": ["v5"]}}},
+            {"insert": [["v9", "v1"], ["v2", "v9"]], "sets": {"good": {"add": ["v3"]}}},
+        ]
+        for batch in batches:
+            edges += batch.get("insert", [])
+            receipt = server.http.post(f"{path}/batches", json=batch).json()
+            assert max(receipt["views"].values()) <= 1e-9
+            for name, members in (("team", team), ("good", good)):
+                change = batch.get("sets", {}).get(name, {})
+                members |= {*change.get("add", ())}
+                members -= {*change.get("remove", ())}
+            is_known = any("later" in edge for edge in edges)
+            check({"v1", "v2", "v3", "v5", *(["later"] if is_known else [])})
+        explained = server.http.get(f"{path}/explain/v1", params={"view": "all"}).json()
+        parts = explained["contributions"]
+        assert {one["vertex"] for one in parts} <= team
+        total = (
+            explained["teleport"] + explained["rest"] + sum(one["contribution"] for one in parts)
+        )
+        assert abs(total - explained["rank"]) <= 1e-9
+        outside = server.http.get(f"{path}/explain/outside", params={"view": "all"}).json()
+        assert (outside["rank"], outside["contributions"], outside["teleport"]) == (0.0, [], 0.0)
+        before = server.http.get(f"{path}/views").json()["views"]
+    with running(tmp_path) as server:
+        now = server.http.get(f"{path}/views").json()["views"]
+        assert [one | {"error_bound": 0} for one in now] == [
+            one | {"error_bound": 0} for one in before
+        ]
+        check({"v1", "v2", "v3", "v5", "later"})
+        outside = {"teleport": {"weights": {"v5": 1.0, "v1": 1.0}}, "within": "team"}
+        answer = server.http.put(f"{path}/views/no", json=outside)
+        assert _refused(answer) == (422, "invalid-value", "teleport.weights")
+        nobody = server.http.put(
+            f"{path}/views/no", json={"teleport": "uniform", "within": "nobody"}
+        )
+        assert _refused(nobody) == (404, "unknown-set", "within")
+        server.http.delete(f"{path}/sets/team").raise_for_status()
+        lost = server.http.get(f"{path}/ranks/v1", params={"view": "all"})
+        assert _refused(lost) == (404, "unknown-set", "within")
+        stream = _arrow(seed=["v1"])
+        headers = {"Content-Type": "application/vnd.apache.arrow.stream"}
+        url = f"{path}/views/arrow"
+        server.http.put(f"{path}/sets/few", json={"vertices": ["v1", "v2"]}).raise_for_status()
+        made = server.http.put(url, content=stream, headers=headers, params={"within": "few"})
+        assert (made.status_code, made.json()["within"]) == (201, "few")
+
+
 def test_a_reversed_view_follows_every_batch_and_a_restart(tmp_path: Path) -> None:
     path, edges = "/graphs/default", list(EDGES)
     with running(tmp_path) as server:
@@ -360,6 +455,8 @@ def test_a_restart_starts_views_from_the_checkpoint(tmp_path: Path) -> None:
         ({"refresh": 0}, "views.v.refresh"),
         ({"damping": 2}, "views.v.damping"),
         ({"direction": "in"}, "views.v.direction"),
+        ({"within": []}, "views.v.within"),
+        ({"within": ["a", 1]}, "views.v.within[1]: 1 is not a string"),
     ],
 )
 def test_a_damaged_file_is_named(tmp_path: Path, view: dict[str, Any], place: str) -> None:

@@ -252,6 +252,10 @@ class _Restarts:
     ignore_unknown: Annotated[
         bool, typer.Option("--ignore-unknown", help="Leave out keys that are no vertices.")
     ] = False
+    within: Annotated[
+        str | None,
+        typer.Option(metavar="SET", help="Walk only between the vertices of this named set."),
+    ] = None
 
     def __post_init__(self) -> None:
         if (self.of_set is not None) + self.uniform + bool(self.vertices) != 1:
@@ -269,7 +273,7 @@ class _Restarts:
 def put_view(
     name: ViewName,
     restarts: _Restarts,
-    options: Annotated[ViewKeywords, Of(ViewOptions, without=("teleport", "unknown"))],
+    options: Annotated[ViewKeywords, Of(ViewOptions, without=("teleport", "unknown", "within"))],
     server: Server,
     as_json: Json = False,
 ) -> None:
@@ -280,12 +284,15 @@ def put_view(
       liverank view put trust ada=2 grace
       liverank view put trust --set experts --refresh read
       liverank view put distrust casino --direction reversed
+      liverank view put team --uniform --within team
       liverank top --view trust
     """
     from liverank_service.cli import display
 
     if restarts.ignore_unknown:
         options["unknown"] = "ignore"
+    if restarts.within is not None:
+        options["within"] = restarts.within
     with server.client() as client:
         view = client.put_view(server.graph, name, restarts.teleport, **options)
     if as_json:

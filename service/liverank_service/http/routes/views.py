@@ -34,6 +34,8 @@ router = APIRouter(tags=["views"], route_class=Route)
 
 MAX_NAME = 200
 
+_WITHIN = "name of a set: walks follow only the edges between its vertices"
+
 Name = Annotated[
     str,
     Path(description="name of a view", json_schema_extra={"minLength": 1, "maxLength": MAX_NAME}),
@@ -58,7 +60,7 @@ async def put_view(
         query_of(
             ViewOptions,
             dict,
-            {"teleport": None},
+            {"teleport": None, "within": {"kind": str | None, "description": _WITHIN}},
             " (of a body in Arrow; in JSON it is a member of the body)",
         ),
     ],
@@ -73,7 +75,7 @@ async def put_view(
     graph.pipeline.shards.check_call("views")
     asked = await _parsed(request, graph, given)
     most = request.app.state.settings.max_query_keys
-    check_keys(asked.listed_keys, most, "teleport.weights")
+    check_keys(asked.listed_keys, most, "within" if asked.keys_within else "teleport.weights")
     pending = WatchRequest([asked], timeout, view)
     graph.pipeline.submit_query(pending)
     is_new, published = await result_of(pending.answer, graph, request)
@@ -143,6 +145,7 @@ def _document(graph: Graph, found: RankView) -> dict[str, Any]:
         "weights": None if weights is None else len(weights),
         "ignored": found.ignored,
         "unknown": asked.unknown,
+        "within": len(asked.keys_within) or asked.within,
         "damping": asked.damping or graph.options.damping,
         "direction": asked.direction,
         "target_error": asked.target_error or graph.options.target_error,

@@ -30,12 +30,14 @@ export function showViews(graph, views, current, choose) {
 }
 
 /** Where the walks of a view restart and which way they go, how near its ranks are, and when it is solved. */
-function lines({ teleport, set, weights, direction, error_bound: bound, target_error: target, refresh, problem }) {
+function lines({ teleport, set, weights, direction, within, error_bound: bound, target_error: target, refresh, problem }) {
   const places = { uniform: "all vertices alike", set: `set ${set}`, weights: format.plural(weights, "weight") };
+  const part = typeof within === "number" ? format.plural(within, "vertex", "vertices") : `set ${within}`;
+  const inside = within === null ? "" : ` · within ${part}`;
   const error = bound === null ? (problem ?? NO_WEIGHT) : `error ≤ ${format.bound(bound)}`;
   const solved = { batch: "by batches", read: "by reads" }[refresh] ?? `every ${refresh} s at most`;
   return [
-    `restart at ${places[teleport]} · ${direction}`,
+    `restart at ${places[teleport]} · ${direction}${inside}`,
     `${error} · target ${format.bound(target)}`,
     `solved ${solved}`,
   ];
