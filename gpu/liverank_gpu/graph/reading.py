@@ -315,7 +315,8 @@ def induced_subgraph(
     Raises OutOfMemory.
     """
     backend, xp, csr = graph.backend, graph.backend.xp, graph.outgoing.csr
-    subgraph = DynamicGraph(backend, graph.dangling, weighted=graph.weighted)
+    # to find a better order takes longer than the few sweeps that such a graph is made for
+    subgraph = DynamicGraph(backend, graph.dangling, "given", graph.weighted)
     purpose, count = f"the subgraph of {len(vertices):,} vertices", len(vertices)
     rows = graph.permutation.positions_of(vertices).astype(np.int32)
     order = xp.argsort(rows).astype(np.int32)
