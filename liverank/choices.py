@@ -57,6 +57,7 @@ Program = Literal[
     "clustering",
     "support",
     "trussness",
+    "dn-graphs",
 ]
 Order = Literal["largest", "smallest"]
 

@@ -80,7 +80,8 @@ class AnalysisCalls:
     @operation
     def value(self, graph: str, identity: str, vertex: Key) -> Call[ValueOfVertex]:
         """The value of one vertex in the answer; of `support` and `trussness` the largest of its
-        edges. Raises ServerError 404 for an unknown vertex, 409 if there is no answer.
+        edges, of `dn-graphs` the vertex that names its DN-graph. Raises ServerError 404 for an
+        unknown vertex, 409 if there is no answer.
         """
         return read(_path(graph, identity, "values", vertex), decoder(ValueOfVertex))
 
@@ -89,8 +90,8 @@ class AnalysisCalls:
         self, graph: str, identity: str, k: int = 10, order: Order = "largest"
     ) -> Call[TopValues]:
         """The vertices of the largest or the smallest values; of `components` and `labels` the
-        groups by their numbers of vertices, of `support` and `trussness` the edges. Raises
-        ServerError 409 if there is no answer.
+        groups by their numbers of vertices, of `dn-graphs` the DN-graphs by λ, of `support` and
+        `trussness` the edges. Raises ServerError 409 if there is no answer.
         """
         return read(_path(graph, identity, "top"), decoder(TopValues), k=k, order=order)
 
@@ -102,5 +103,5 @@ class AnalysisCalls:
         *,
         format: Format = "arrow",  # noqa: A002
     ) -> Call[None]:
-        """The values of all vertices, or of all edges, streamed: see Export."""
+        """The values of all vertices, all edges, or those of DN-graphs, streamed: see Export."""
         return export_call(_path(graph, identity, "export"), format)

@@ -558,7 +558,8 @@ class VertexValue(msgspec.Struct, frozen=True):
     value: Annotated[
         Key | float | None,
         about(
-            "null for a vertex that has none; of `support` and `trussness` the largest of its edges"
+            "null for a vertex that has none; of `support` and `trussness` the largest of its "
+            "edges; of `dn-graphs` the vertex that names its DN-graph"
         ),
     ]
 
@@ -581,7 +582,7 @@ class TopValues(msgspec.Struct, frozen=True):
         list[VertexValue],
         about(
             "in order. Of `components` and `labels`: the groups, each by the vertex that names "
-            "it, with its number of vertices"
+            "it, with its number of vertices. Of `dn-graphs`: the DN-graphs likewise, with λ"
         ),
     ]
     edges: Annotated[

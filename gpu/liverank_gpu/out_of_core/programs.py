@@ -70,7 +70,7 @@ class OutOfCorePrograms(OutOfCoreEdges):
 
         program     a VertexProgram, a built-in one or its name: pagerank, levels, distances,
                     components, labels, cores, densest, triangles, clustering, support,
-                    trussness
+                    trussness, dn-graphs
         mode        ``asynchronous``: windows see what those before them have changed in the same
                     pass; for monotone programs, whose default it is. Others are ``synchronous``
         parameters  in place of their defaults; ``source`` is the id of a vertex
@@ -180,3 +180,7 @@ class _AnswerOfEdges(Answer):
     @property
     def edges(self) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
         return self._ends
+
+    @property
+    def lambdas(self) -> NDArray[np.int32] | None:
+        return self._lambdas

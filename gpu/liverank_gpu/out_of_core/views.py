@@ -49,7 +49,14 @@ from liverank_gpu.out_of_core.spool import (
     sorted_by_id,
 )
 from liverank_gpu.out_of_core.windows import Window, WindowedGraph, Windows, WindowStream
-from liverank_gpu.programs.algorithms import PEEL, Computed, EdgeTriangles, VertexTriangles
+from liverank_gpu.programs.algorithms import (
+    PEEL,
+    Computed,
+    DnGraphs,
+    EdgeTriangles,
+    VertexTriangles,
+)
+from liverank_gpu.programs.dn_graphs import BYTES_AT_ONCE, dn_graph_edges, dn_graph_labels
 
 VOTE_BYTES = 96
 """For each slot of a window, at most: votes, their runs, and the order of these. Half of it on
@@ -520,6 +527,26 @@ class FileGraph:
             finally:
                 trusses.close()
                 self._note(trusses.pairs.stream, trusses.pairs.pairs)
+
+    def dn_graphs(self, lambdas: Array, ends: tuple[Array, Array]) -> DnGraphs:
+        """On the host, as the edges are in files. Raises OSError."""
+        at_once = max(1, self._budget.streamed // BYTES_AT_ONCE)
+
+        def parts() -> Iterator[tuple[NDArray[Any], NDArray[Any], NDArray[Any]]]:
+            for first in range(0, len(lambdas), at_once):
+                part = slice(first, first + at_once)
+                yield ends[0][part], ends[1][part], lambdas[part]
+
+        labels, highest = dn_graph_labels(np, self.vertices, parts)
+        count = int(np.count_nonzero(labels == np.arange(self.vertices, dtype=np.int32)))
+        with ScratchColumns(4, self._folder) as found:
+            edges = 0
+            for columns in dn_graph_edges(labels, highest, parts):
+                found.write(edges, *columns)
+                edges += len(columns[0])
+            dtypes = np.int64, np.int64, np.int32, np.int32
+            sources, targets, of_edges, of_graphs = found.mapped(edges, *dtypes)
+        return DnGraphs(of_edges, of_graphs, (sources, targets), count)
 
     @contextmanager
     def _supported(self, buffers: int) -> Iterator[Support]:

@@ -273,6 +273,21 @@ class Trusses(Protocol):
         """Bounds and `more`, int32[m]; the edges, see Answer.edges; and passes over the graph."""
 
 
+class DnGraphs(NamedTuple):
+    """The edges of DN-graphs.
+
+    labels   int32[k], the lowest id of the DN-graph of each edge
+    lambdas  int32[k], its λ
+    ends     see Answer.edges
+    graphs   how many
+    """
+
+    labels: Array
+    lambdas: Array
+    ends: tuple[Array, Array]
+    graphs: int
+
+
 class AnalysedGraph(Protocol):
     """What algorithms read of a graph. Raises OutOfMemory, and OSError if edges are in a file.
 
@@ -305,6 +320,9 @@ class AnalysedGraph(Protocol):
     def trusses(self, partitions: int) -> AbstractContextManager[Trusses]:
         """partitions  at least about as many"""
 
+    def dn_graphs(self, lambdas: Array, ends: tuple[Array, Array]) -> DnGraphs:
+        """lambdas, ends  what `Trusses.found(0)` returned: λ of all edges"""
+
 
 class Computed(NamedTuple):
     """What an algorithm found.
@@ -315,6 +333,7 @@ class Computed(NamedTuple):
     summary     see Answer
     finished    see Receipt
     ends        see Answer.edges, on the device
+    lambdas     see Answer.lambdas, on the device
     """
 
     values: Array
@@ -323,6 +342,7 @@ class Computed(NamedTuple):
     summary: dict[str, float]
     finished: bool = True
     ends: tuple[Array, Array] | None = None
+    lambdas: Array | None = None
 
     @classmethod
     def by(cls, program: VertexProgram, state: ProgramState) -> Computed:
@@ -507,8 +527,12 @@ def distinct(xp: Any, values: Array) -> Array:
 #
 # The *k-truss* of a graph is its largest subgraph of which each edge is in at least k - 2 triangles
 # (Cohen, "Trusses: cohesive subgraphs for social network analysis", 2008); the *trussness* of an
-# edge is the largest k of whose truss it is part. In Zhang's thesis (section 2.5) trusses are
-# DN-graphs, and λ of an edge is its trussness less 2 in definition 2.5.2, its trussness in 2.5.3.
+# edge is the largest k of whose truss it is part.
+#
+# Zhang's thesis (section 2.5) defines λ of a subgraph as the least number of common neighbours of
+# its connected pairs, and λ of an edge as the largest one of all subgraphs with this edge. Of
+# subgraphs of edges that is its trussness less 2, and what is computed here. Where subgraphs have
+# all edges between their vertices, as the definition may be read, it can be lower.
 #
 # A bound of λ begins as the number of the edge's triangles and falls until as many of them have at
 # least this bound on both other edges; the fixpoint is λ ("iterative triangulation", algorithms 1,
@@ -539,6 +563,20 @@ def _trussness(graph: AnalysedGraph, binary: int, iterations: int, partitions: i
     largest = float(values.max()) if len(values) else 0.0
     summary = {"largest": largest, "partitions": float(trusses.partitions)}
     return Computed(values, passes, trusses.examined, summary, trusses.finished, ends)
+
+
+def _dn_graphs(graph: AnalysedGraph) -> Parts:
+    yield 0, 0
+    with graph.trusses(1) as trusses:
+        while not trusses.finished:
+            trusses.lower(by_bisection=True)
+            yield trusses.iterations, trusses.examined
+        lambdas, ends, passes = trusses.found(0)
+    found = graph.dn_graphs(lambdas, ends)
+    largest = float(found.lambdas.max()) if len(found.lambdas) else 0.0
+    summary = {"graphs": float(found.graphs), "largest": largest}
+    work = passes, trusses.examined
+    return Computed(found.labels, *work, summary, ends=found.ends, lambdas=found.lambdas)
 
 
 TRIANGLES = Algorithm("triangles", _triangles)
@@ -573,4 +611,9 @@ binary      1: a bound falls to the highest one that is supported, found by bise
             BiTriDN); 0: by one at a time (TriDN)
 iterations  at most
 partitions  intervals of rows whose triangles are listed at a time, at least about as many
+"""
+
+DN_GRAPHS = Algorithm("dn-graphs", _dn_graphs)
+"""The edges of DN-graphs: connected ones of equal λ that no edge of a higher λ touches. Of each the
+lowest id of its DN-graph, int32; λ is in Answer.lambdas. A vertex is in one DN-graph at most.
 """

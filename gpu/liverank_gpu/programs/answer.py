@@ -130,7 +130,7 @@ class Answer:
         self.by_position = computed.values
         self.since = since
         self.backend = backend
-        self._ends = computed.ends
+        self._ends, self._lambdas = computed.ends, computed.lambdas
         self._values: NDArray[Any] | None = None
 
     @property
@@ -150,7 +150,8 @@ class Answer:
     @property
     def edges(self) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
         """The edges that `values` belong to, int64[m] each on the host: the lower id, the higher
-        one, in ascending order, each edge once and without loops. None if values are of vertices.
+        one, in ascending order, each edge once and without loops: all of them, or those of
+        DN-graphs. None if values are of vertices.
         Raises DeviceLost.
         """
         if self._ends is None:
@@ -159,6 +160,18 @@ class Answer:
         with device.detecting_loss():
             sources, targets = map(device.to_host, self._ends)
         return sources, targets
+
+    @property
+    def lambdas(self) -> NDArray[np.int32] | None:
+        """int32[m] on the host, of the program ``dn-graphs``: λ of the DN-graph of each edge, that
+        is how many neighbours the ends of each of its edges have in common there, at least. None of
+        other programs. Raises DeviceLost.
+        """
+        if self._lambdas is None:
+            return None
+        device = self.backend.device
+        with device.detecting_loss():
+            return device.to_host(self._lambdas)
 
     @property
     def may_continue(self) -> bool:

@@ -28,6 +28,7 @@ from liverank_gpu.programs.algorithms import (
     CORES,
     DENSEST,
     DISTANCES,
+    DN_GRAPHS,
     LABELS,
     LEVELS,
     PAGERANK,
@@ -237,7 +238,7 @@ PROGRAMS: dict[str, VertexProgram | Algorithm] = {
     each.name: each
     for each in (
         *(PAGERANK, LEVELS, DISTANCES, COMPONENTS),
-        *(LABELS, CORES, DENSEST, TRIANGLES, CLUSTERING, SUPPORT, TRUSSNESS),
+        *(LABELS, CORES, DENSEST, TRIANGLES, CLUSTERING, SUPPORT, TRUSSNESS, DN_GRAPHS),
     )
 }
 """The built-in programs, by name."""

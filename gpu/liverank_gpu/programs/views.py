@@ -21,7 +21,8 @@ from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.csr import Csr, GraphView
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.programs import ProgramGraph, VertexProgram
-from liverank_gpu.programs.algorithms import EdgeTriangles, VertexTriangles, distinct
+from liverank_gpu.programs.algorithms import DnGraphs, EdgeTriangles, VertexTriangles, distinct
+from liverank_gpu.programs.dn_graphs import dn_graph_edges, dn_graph_labels
 
 
 def ids_by_position(graph: DynamicGraph) -> Array:
@@ -333,3 +334,14 @@ class MemoryGraph:
 
     def trusses(self, partitions: int) -> AbstractContextManager[MemoryTrusses]:
         return nullcontext(MemoryTrusses(self._graph, partitions))
+
+    def dn_graphs(self, lambdas: Array, ends: tuple[Array, Array]) -> DnGraphs:
+        xp, vertices = self.backend.xp, self._graph.vertices
+
+        def parts() -> Iterator[tuple[Array, Array, Array]]:
+            yield *ends, lambdas
+
+        labels, highest = dn_graph_labels(xp, vertices, parts)
+        [(*found, of_edges, lambdas)] = dn_graph_edges(labels, highest, parts)
+        count = int(self.backend.device.sum(labels == xp.arange(vertices)))
+        return DnGraphs(of_edges, lambdas, (found[0], found[1]), count)

@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from liverank.choices import KeyKind, Order
@@ -29,8 +30,8 @@ Parameters = Mapping[str, str | int | float]
 _VERTEX = "source"
 """The parameter that is a vertex."""
 
-_GROUPS = ("components", "labels")
-"""The programs whose values are vertices: each names the group that it is in."""
+_GROUPS = ("components", "labels", "dn-graphs")
+"""The programs whose values are vertices: each names the group that it, or an edge, is in."""
 
 
 def checked_parameters(
@@ -128,13 +129,14 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Groups of vertices by size.
+    """Groups of vertices, or of edges.
 
-    ids, sizes  int64[groups] each: the vertex that names the group, and how many are in it
+    ids    int64[groups], the vertex that names the group
+    sizes  integer[groups], how many vertices are in it; of DN-graphs λ
     """
 
     ids: NDArray[np.int64]
-    sizes: NDArray[np.int64]
+    sizes: NDArray[Any]
 
 
 _NO_EDGES = -1
@@ -146,11 +148,13 @@ class EdgeValues(NamedTuple):
 
     sources, targets  int32[m] each: ids, the lower one first
     values            int32[m]
+    lambdas           int32[m] of DN-graphs; None of other programs
     """
 
     sources: NDArray[np.int32]
     targets: NDArray[np.int32]
     values: NDArray[np.int32]
+    lambdas: NDArray[np.int32] | None
 
     def largest_by_vertex(self, vertices: int) -> NDArray[np.int32]:
         """int32[vertices]: the largest value of a vertex's edges, _NO_EDGES for one without."""
@@ -162,7 +166,7 @@ class EdgeValues(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AnalysisAnswer:
-    """The values of all vertices, or of all edges, of one version.
+    """The values of all vertices, of all edges, or of those in groups, of one version.
 
     values   by id, on the host; of a program of edges, the largest of each vertex's edges
     keys     of the vertices of that version
@@ -191,7 +195,10 @@ class AnalysisAnswer:
         summary = dict(answer.summary)
         if answer.edges is not None:
             sources, targets = (ends.astype(np.int32) for ends in answer.edges)
-            edges = EdgeValues(sources, targets, values)
+            edges = EdgeValues(sources, targets, values, answer.lambdas)
+            if edges.lambdas is not None:
+                named, first = np.unique(values, return_index=True)
+                groups = Group(named, edges.lambdas[first])
             values, missing = edges.largest_by_vertex(keys.limit), _NO_EDGES
         elif receipt.program in _GROUPS:
             sizes = np.bincount(values[keys.vertices(0, len(values))])
@@ -217,7 +224,7 @@ class AnalysisAnswer:
     @property
     def nbytes(self) -> int:
         """Bytes of the values."""
-        arrays: list[NDArray[Any]] = [self.values, *(self.edges or ())]
+        arrays = [self.values, *(each for each in self.edges or () if each is not None)]
         if self.groups is not None:
             arrays += [self.groups.ids, self.groups.sizes]
         return sum(int(each.nbytes) for each in arrays)
@@ -233,7 +240,10 @@ class AnalysisAnswer:
     def fields(self) -> dict[str, pa.DataType]:
         """The columns of the table of all values."""
         ends = ("vertex",) if self.edges is None else ("source", "target")
-        return {**dict.fromkeys(ends, ARROW_TYPES[self.keys.kind]), "value": self.type}
+        found = {**dict.fromkeys(ends, ARROW_TYPES[self.keys.kind]), "value": self.type}
+        if self.edges is not None and self.edges.lambdas is not None:
+            found["lambda"] = pa.int64()
+        return found
 
     @property
     def limit(self) -> int:
@@ -245,17 +255,20 @@ class AnalysisAnswer:
         if self.edges is None:
             ids = self.keys.vertices(first, min(last, self.limit))
             return [self.keys.keys(ids), self._column(ids)]
-        *ends, values = (each[first:last] for each in self.edges)
-        keys = [self.keys.keys(ids.astype(np.int64)) for ids in ends]
-        return [*keys, pa.array(values, self.type)]
+        parts = [each[first:last] for each in self.edges if each is not None]
+        vertices = len(parts) - 1  # columns of vertices: the ends, and the groups if there are any
+        keys = [self.keys.keys(ids.astype(np.int64)) for ids in parts[:vertices]]
+        return [*keys, pa.array(parts[vertices], pa.int64())]
 
     def _column(self, ids: NDArray[np.int64]) -> pa.Array:
         """The values of vertices by id; null for those that have none."""
         values = self.values[ids]
-        if self.groups is not None:
-            return self.keys.keys(values.astype(np.int64))
         missing = None if self.missing is None else values == self.missing
-        return pa.array(values, self.type, mask=missing)
+        if self.groups is None:
+            return pa.array(values, self.type, mask=missing)
+        named = values if missing is None else np.where(missing, ids, values)
+        keys = self.keys.keys(named.astype(np.int64))
+        return keys if missing is None else pc.if_else(pa.array(missing), None, keys)
 
     def value_of(self, graph: str, key: str | int) -> Any:
         """The value of one vertex; None if it has none. Raises UnknownVertex."""
@@ -270,26 +283,28 @@ class AnalysisAnswer:
 
     def top(self, k: int, order: Order) -> pa.RecordBatch:
         """The k largest, or smallest, values; ties in order of ids, or of edges. Of a program whose
-        values are vertices: the k largest groups, by the vertices that name them.
+        values are vertices: the k largest groups, or DN-graphs of the highest λ, by the vertices
+        that name them.
 
         Columns: `vertex`, or `source` and `target`, and `value`.
         """
         ends: list[NDArray[Any]]
         values: NDArray[Any]
-        if self.edges is not None:
-            *ends, values = self.edges
-        elif self.groups is not None:
-            ends, values = [self.groups.ids], self.groups.sizes
+        names = ["source", "target", "value"]
+        if self.groups is not None:
+            ends, values, names = [self.groups.ids], self.groups.sizes, ["vertex", "value"]
+        elif self.edges is not None:
+            ends, values = [self.edges.sources, self.edges.targets], self.edges.values
         else:
             ids = self.keys.vertices(0, len(self.values))
             values = self.values[ids]
             if self.missing is not None:
                 ids, values = ids[values != self.missing], values[values != self.missing]
-            ends = [ids]
+            ends, names = [ids], ["vertex", "value"]
         best = _first_places(values, k, order)
         keys = [self.keys.keys(ids[best].astype(np.int64)) for ids in ends]
         kind = pa.float64() if values.dtype.kind == "f" else pa.int64()
-        return pa.record_batch([*keys, pa.array(values[best], kind)], names=list(self.fields))
+        return pa.record_batch([*keys, pa.array(values[best], kind)], names=names)
 
 
 def _first_places(values: NDArray[Any], k: int, order: Order) -> NDArray[np.int64]:

@@ -93,7 +93,7 @@ def edges_export(edges: CapturedEdges, keys: VertexKeys, version: int, weighted:
 
 def values_export(answer: AnalysisAnswer) -> Export:
     """Columns vertex and value, by id, null for a vertex that has no value; of a program of edges
-    source, target and value.
+    source, target and value, and of DN-graphs lambda.
     """
     facts: dict[str, int | float] = {"version": answer.version}
     has_nulls = answer.edges is None and answer.missing is not None

@@ -112,6 +112,27 @@ def trussness(graph: nx.Graph) -> dict[tuple[int, int], int]:
     return found
 
 
+def dn_graphs(graph: nx.Graph) -> dict[tuple[int, int], tuple[int, int]]:
+    """The lowest vertex of the DN-graph of each edge, and its λ, for those that are in one, by
+    theorem 2.5.2: from an edge on, all that touch it and have its λ; none that touches these has
+    more.
+    """
+    lambdas = {edge: k - 2 for edge, k in trussness(graph).items()}
+    found: dict[tuple[int, int], tuple[int, int]] = {}
+    for first, density in lambdas.items():
+        edges, vertices = {first}, set(first)
+        grows = True
+        while grows:
+            touching = {e for e in lambdas if not vertices.isdisjoint(e)}
+            more = {e for e in touching if lambdas[e] == density} - edges
+            edges |= more
+            vertices |= {v for e in more for v in e}
+            grows = bool(more)
+        if max(lambdas[e] for e in touching) == density:
+            found[first] = min(vertices), density
+    return found
+
+
 def by_id(found: dict[int, float], values: NDArray[np.generic]) -> NDArray[np.generic]:
     """The values that an answer must have where vertices are, in its type; its own elsewhere."""
     expected = values.copy()

@@ -147,6 +147,7 @@ def test_programs_run_on_graphs_without_edges_and_without_vertices(
         "densest": [1, 1, 1],
         "support": [],
         "trussness": [],
+        "dn-graphs": [],
     }
     assert engine.run(name).values.tolist() == pytest.approx(expected.get(name, [0, 0, 0]))
 

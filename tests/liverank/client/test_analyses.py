@@ -66,6 +66,13 @@ def test_values_of_edges(server: Server) -> None:
         table = client.export_values(graph, identity).to_arrow()
         assert table.column_names == ["source", "target", "value"]
         assert table.num_rows == 4
+        identity_of_graphs = client.start_analysis(graph, "dn-graphs")
+        client.analysis(graph, identity_of_graphs, wait=60)
+        (densest,) = client.top_values(graph, identity_of_graphs, 1).values
+        assert (densest.value, densest.vertex in {"a", "b", "c"}) == (1, True)
+        assert client.value(graph, identity_of_graphs, "a").value == densest.vertex
+        table = client.export_values(graph, identity_of_graphs).to_arrow()
+        assert table.column_names == ["source", "target", "value", "lambda"]
 
     async def run() -> list[object]:
         async with AsyncClient(str(server.http.base_url)) as client:

@@ -62,6 +62,24 @@ def test_values_of_edges_as_json_as_a_table_and_in_a_file(
     assert [place["value"] for place in document["programs"]["trussness"]["values"]] == [3]
 
 
+@pytest.mark.parametrize("memory", [(), ("--memory", "1MiB")], ids=["in-memory", "windows"])
+def test_dn_graphs_as_json_and_in_a_file(
+    run: Any, triangle: Path, tmp_path: Path, memory: tuple[str, ...]
+) -> None:
+    out = tmp_path / "graphs.csv"
+    options = ("--backend", "cpu", *memory)
+    code, printed, _ = run("analyse", triangle, "dn-graphs", "--json", *options)
+    assert code == 0
+    document = json.loads(printed)
+    assert (document["graphs"], document["largest"]) == (1, 1)
+    (found,) = document["programs"]["dn-graphs"]["values"]
+    assert (set(found), found["value"]) == ({"vertex", "value"}, 1)
+    assert run("analyse", triangle, "dn-graphs", "--out", out, *options)[0] == 0
+    header, *rows = out.read_text().replace('"', "").splitlines()
+    assert (header, len(rows)) == ("source,target,value,lambda", 3)
+    assert {tuple(row.split(",")[2:]) for row in rows} == {(found["vertex"], "1")}
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [

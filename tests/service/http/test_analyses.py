@@ -137,7 +137,9 @@ OF_EDGES = {
 """The value of edges without triangles, one less than of those in the triangle, and the summary."""
 
 
-@pytest.mark.parametrize("program", [name for name in PROGRAMS if name not in OF_EDGES])
+@pytest.mark.parametrize(
+    "program", [each for each in PROGRAMS if each not in (*OF_EDGES, "dn-graphs")]
+)
 def test_every_program_answers_by_key(server: Server, path: str, program: str) -> None:
     parameters, expected, summary = EXPECTED.get(program, ({}, None, None))
     analysis = start(server, path, program, **parameters)
@@ -225,6 +227,34 @@ def test_programs_of_edges_answer_by_edge_and_by_vertex(
         assert server.http.get(f"{analysis}/values/{vertex}").json()["value"] == value
     problem(server.http.get(f"{analysis}/values/nobody"), 404)
     assert server.http.get(path).json()["memory"]["analyses"] - before == 12 * 7 + 4 * 9
+    server.http.delete(analysis).raise_for_status()
+
+
+def test_dn_graphs_answer_by_edge_by_vertex_and_by_graph(server: Server, path: str) -> None:
+    """The triangle a, b, c has the path c, d, e at its side, and x, y, z is a path of its own."""
+    before = server.http.get(path).json()["memory"]["analyses"]
+    analysis = start(server, path, "dn-graphs")
+    found = finished(server, analysis)
+    assert (found.version, found.summary) == (1, {"graphs": 2.0, "largest": 1.0})
+    expected = {"ab": ("a", 1), "ac": ("a", 1), "bc": ("a", 1), "xy": ("x", 0), "yz": ("x", 0)}
+    for media_type in EXPORTED:
+        answer = server.http.get(f"{analysis}/export", headers={"Accept": media_type})
+        rows = table_of(answer).to_pylist()
+        assert len(rows) == len(expected)
+        read = {"".join(sorted(r["source"] + r["target"])): (r["value"], r["lambda"]) for r in rows}
+        assert read == expected
+    for order, graphs in (("largest", [("a", 1), ("x", 0)]), ("smallest", [("x", 0), ("a", 1)])):
+        for k in (1, 2, 5):
+            top = server.http.get(f"{analysis}/top", params={"k": k, "order": order}).content
+            read_top = TopValues.model_validate_json(top)
+            assert [(row.vertex, row.value) for row in read_top.values] == graphs[:k]
+            assert read_top.edges == []
+    named = dict.fromkeys("abc", "a") | dict.fromkeys("xyz", "x") | dict.fromkeys("dew")
+    for vertex, name in named.items():
+        assert server.http.get(f"{analysis}/values/{vertex}").json()["value"] == name
+    # 4 columns of edges, the value of each vertex, and the name and λ of each DN-graph
+    held = server.http.get(path).json()["memory"]["analyses"] - before
+    assert held == 16 * 5 + 4 * 9 + 8 * 2
     server.http.delete(analysis).raise_for_status()
 
 

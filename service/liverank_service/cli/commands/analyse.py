@@ -84,8 +84,8 @@ def analyse(
     """Runs programs on the graph of a file; needs no server.
 
     Programs: pagerank, levels, distances, components, labels, cores, densest, triangles,
-    clustering; support and trussness have values of edges. Of components and labels, the values
-    printed are the sizes of the largest groups.
+    clustering; support, trussness and dn-graphs have values of edges. Of components and labels,
+    the values printed are the sizes of the largest groups, of dn-graphs the highest λ.
 
     \b
     Examples:

@@ -119,7 +119,8 @@ async def value_of_vertex(
 ) -> Response:
     """The value of one vertex of the version of the answer.
 
-    Of `support` and `trussness`, the largest value of its edges.
+    Of `support` and `trussness`, the largest value of its edges; of `dn-graphs`, the vertex that
+    names its DN-graph.
     """
     answer = _answer(graph, analysis)
     key = key_from_text(vertex, graph.options.keys)
@@ -145,8 +146,8 @@ async def top_values(
 ) -> Response:
     """The vertices of the largest or the smallest values; equal ones in order of first appearance.
 
-    Of `components` and `labels`, the largest or the smallest groups; of `support` and `trussness`,
-    the edges.
+    Of `components` and `labels`, the largest or the smallest groups; of `dn-graphs`, the DN-graphs
+    of the largest or the smallest λ; of `support` and `trussness`, the edges.
     """
     answer = _answer(graph, analysis)
     count_places(request, k, "k")
@@ -155,7 +156,7 @@ async def top_values(
         top = answer.top(k, order)
         rows = json_objects(dict(zip(top.schema.names, top.columns, strict=True)))
         content = {"version": answer.version, "values": [], "edges": []}
-        content["edges" if answer.edges else "values"] = rows
+        content["edges" if "source" in top.schema.names else "values"] = rows
         return response_by_content(request, graph, orjson.dumps(content))
 
     return await asyncio.to_thread(respond)
@@ -167,7 +168,9 @@ async def top_values(
     responses={**exported(), **problems(404, 406, 409, 422)},
 )
 async def export_values(request: Request, graph: OpenGraph, analysis: Identity) -> Response:
-    """The values of all vertices, or all edges, of the version of the answer, streamed."""
+    """The values of all vertices, of all edges, or of the edges of DN-graphs, of the version of the
+    answer, streamed.
+    """
     answer = _answer(graph, analysis)
     media_type, coding = export_form(request)
     tag = entity_tag(request, graph, f"{analysis}-{answer.version}", media_type, coding)
