@@ -30,6 +30,7 @@ TABLES: dict[str, Callable[[Record], str]] = {
     "compare": engine.compare,
     "compare-service": service.compare,
     "connections": figures_and_values,
+    "cores": engine.cores,
     "crash": service.crash,
     "cuppa": papers.cuppa,
     "device-memory": shards.device_memory,

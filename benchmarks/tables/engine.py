@@ -381,3 +381,18 @@ def compare(document: Record) -> str:
     figures = document["figures"]
     title = f"The other commit: `{figures['other commit']}`; R-MAT {figures['scale']}."
     return two_commits(title, "ms", figures["milliseconds"])
+
+
+def cores(document: Record) -> str:
+    """A row for each graph and size of batches."""
+    lines = heading(
+        "| graph | edges | operations | continued | changed | entries read | ms | again, ms |"
+    )
+    for row in document["figures"]:
+        kind = "directed" if row["directed"] else "undirected"
+        lines.append(
+            f"| {row['graph']}, {kind} | {row['edges']:,} | {row['operations']:,}"
+            f" | {row['continued']:.0%} | {row['changed']:,} | {row['entries']:,}"
+            f" | {row['milliseconds']:,.1f} | {row['again']:,.1f} |"
+        )
+    return "\n".join(lines)

@@ -314,7 +314,7 @@ def _answer(answer: Any) -> Iterator[Entry]:
         yield "sources", answer.edges[0]
         yield "targets", answer.edges[1]
     receipt = plain(answer.receipt)
-    if answer.receipt.mode == "asynchronous" or answer.receipt.program == "trussness":
+    if answer.receipt.mode == "asynchronous" or answer.receipt.program in ("cores", "trussness"):
         # values change in place: how soon others see that depends on the threads; the end does not
         del receipt["edges"], receipt["supersteps"]
     yield "receipt", receipt

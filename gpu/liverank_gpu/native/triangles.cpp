@@ -1,7 +1,12 @@
 // Triangles of an oriented graph and bounds of its edges (liverank_gpu.operations.analysis); core numbers
 // (liverank_gpu.operations.analysis).
+#include <algorithm>
 #include <atomic>
+#include <functional>
+#include <queue>
 #include <tuple>
+#include <utility>
+#include <vector>
 
 #include "bind.h"
 #include "rows.h"
@@ -321,5 +326,75 @@ int64 lower_cores(
     return all_fallen;
 }
 KERNEL("lower_cores", lower_cores);
+
+// The set X of liverank_gpu.programs.cores. Vertices are examined in the order of bounds and places, and those that follow a
+// candidate. One is a candidate if more neighbours than its bound have a higher one, or the same one and follow or are
+// candidates; it is one no longer when so many of them have turned out to be none.
+//
+// both     whether neighbours are those of both lists, else of the first
+// state, support, stamp  [n], zero before
+// found    [n], receives X; still [suspects], the suspects that have too many neighbours with a higher bound or behind them
+// Returns how many these are, and the entries that were read, which are more than `most` if it gave up.
+std::tuple<int64, int64, int64> core_candidates(
+    Rows outgoing, Rows incoming, bool both, Span<const int> bounds, Span<const int> places, Span<const int> suspects,
+    Span<int> state, Span<int> support, Span<int> stamp, Span<int> found, Span<int> still, int64 most) {
+    enum { UNSEEN, QUEUED, SUSPECT, CANDIDATE, REJECTED };
+    int64 read = 0, count = 0, left = 0;
+    int walk = 0;
+    const auto each = [&](int v, const auto& visit) {
+        ++walk;
+        for (const Rows* lists : {&outgoing, &incoming}) {
+            const int64 begin = lists->row_starts[v], length = lists->row_lengths[v];
+            read += length;
+            for (int64 slot = begin; slot < begin + length; ++slot) {
+                const int u = lists->column_indices[slot];
+                if (both && std::exchange(stamp[u], walk) == walk) continue;  // an edge in each direction
+                visit(u);
+            }
+            if (!both) return;
+        }
+    };
+    using Place = std::pair<int, int>;  // bound and place, of which no two are equal
+    std::priority_queue<std::pair<Place, int>, std::vector<std::pair<Place, int>>, std::greater<>> queue;
+    const auto examine_later = [&](int v, int as) {
+        state[v] = as;
+        queue.push({{bounds[v], places[v]}, v});
+    };
+    std::vector<int> gone;
+    for (const int v : suspects) examine_later(v, SUSPECT);
+    while (!queue.empty() && read <= most) {
+        const int v = queue.top().second, bound = bounds[v];
+        queue.pop();
+        int behind = 0, before = 0;
+        each(v, [&](int u) {
+            if (bounds[u] > bound || (bounds[u] == bound && places[u] > places[v])) ++behind;
+            else if (bounds[u] == bound && state[u] == CANDIDATE) ++before;
+        });
+        if (state[v] == SUSPECT && behind > bound) still[left++] = v;
+        if (behind + before > bound) {
+            state[v] = CANDIDATE;
+            support[v] = behind + before;
+            found[count++] = v;
+            each(v, [&](int u) {
+                if (bounds[u] == bound && places[u] > places[v] && state[u] == UNSEEN) examine_later(u, QUEUED);
+            });
+            continue;
+        }
+        state[v] = REJECTED;
+        gone.push_back(v);
+        while (!gone.empty()) {
+            const int w = gone.back();
+            gone.pop_back();
+            each(w, [&](int u) {
+                if (bounds[u] != bound || state[u] != CANDIDATE || --support[u] > bound) return;
+                state[u] = REJECTED;
+                gone.push_back(u);
+            });
+        }
+    }
+    count = std::remove_if(found.data, found.data + count, [&](int v) { return state[v] != CANDIDATE; }) - found.data;
+    return {count, left, read};
+}
+KERNEL("core_candidates", core_candidates);
 
 }  // namespace

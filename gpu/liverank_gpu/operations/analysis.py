@@ -79,8 +79,9 @@ class ComponentOperations(Protocol):
 
 
 @dataclass(slots=True, eq=False)
-class CoreNumbers(Operation[Array]):
-    """int32[n]: the largest k so that the vertex is in a subgraph of degrees ≥ k.
+class CoreNumbers(Operation[tuple[Array, Array]]):
+    """int32[n] each: the largest k so that the vertex is in a subgraph of degrees ≥ k; and the
+    vertices in an order in which at most so many of its neighbours follow each of them.
 
     lists  each edge in the rows of both ends
     """
@@ -105,6 +106,55 @@ class LowerCores(Operation[int]):
     blocks: Array
     shift: int
     now: int
+
+
+class NearRows(Protocol):
+    """Reads the neighbours of some vertices, without direction and loops.
+
+    outgoing, incoming  see GraphView; incoming None if each edge is in the rows of both ends
+    read                entries so far
+    most                of them
+    """
+
+    read: int
+
+    @property
+    def outgoing(self) -> Csr: ...
+
+    @property
+    def incoming(self) -> Csr | None: ...
+
+    @property
+    def most(self) -> int: ...
+
+    def of(self, vertices: Array) -> tuple[Array, Array]:
+        """Of distinct vertices, int32[k]: the place in `vertices` and the neighbour of each entry,
+        integer[…] each. Raises TooMuch.
+        """
+
+    def lists(self, vertices: Array) -> Csr:
+        """Lists in which at least the rows of distinct vertices are, int32[k]. Raises TooMuch."""
+
+
+class TooMuch(Exception):
+    """More than the most entries would be read."""
+
+
+@dataclass(slots=True, eq=False)
+class CoreCandidates(Operation[tuple[Array, Array]]):
+    """Some vertices that include the set X of liverank_gpu.programs.cores, and are part of C; and
+    the suspects of which more neighbours than their bounds have higher ones, or the same and
+    follow. int32[…] each. Raises TooMuch.
+
+    bounds    int32[n]
+    places    int32[n], of each vertex in the order
+    suspects  int32[k], distinct
+    """
+
+    near: NearRows
+    bounds: Array
+    places: Array
+    suspects: Array
 
 
 # ---- triangles of a graph without directions, and bounds of edges by their triangles ----

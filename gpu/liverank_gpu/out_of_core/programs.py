@@ -102,7 +102,9 @@ class OutOfCorePrograms(OutOfCoreEdges):
             started = time.perf_counter()
             graph = FileGraph(backend, packed, budget, self._scratch)
             if isinstance(program, Algorithm):
-                given = {"order": self.order} if program.ordered else {}
+                given: dict[str, Any] = {"order": self.order} if program.ordered else {}
+                if program.continues:
+                    given["earlier"] = None
                 computed = ended(program.compute(graph, **values, **given))
             else:
                 computed = graph.run(program, values, checked)

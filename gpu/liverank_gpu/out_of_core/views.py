@@ -56,6 +56,7 @@ from liverank_gpu.programs.algorithms import (
     EdgeTriangles,
     VertexTriangles,
 )
+from liverank_gpu.programs.cores import Earlier
 from liverank_gpu.programs.dn_graphs import BYTES_AT_ONCE, dn_graph_edges, dn_graph_labels
 
 VOTE_BYTES = 96
@@ -80,7 +81,7 @@ class WindowedNeighbours:
     def work(self) -> tuple[int, int]:
         return self._graph.stream.passes, self._entries
 
-    def core_numbers(self) -> Array:
+    def core_numbers(self) -> tuple[Array, None]:
         """Bounds begin as degrees and fall to the h-index of those of the neighbours, until none
         does: see LowerCores, and for parts of a graph Montresor, De Pellegrini and Miorandi,
         "Distributed k-core decomposition" (TPDS 2013). Bounds change in place, so a window sees
@@ -100,7 +101,10 @@ class WindowedNeighbours:
                 if fallen:
                     active.refresh()
                 self._entries += int(device.sum(lengths[window.vertices]))
-        return bounds
+        return bounds, None
+
+    def continued_cores(self, earlier: Earlier) -> None:
+        """No answer of edges in a file is continued."""
 
     def votes(self, labels: Array) -> Iterator[tuple[slice, Array]]:
         for window, view in self._graph.run.visit_active():

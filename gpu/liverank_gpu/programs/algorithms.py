@@ -23,6 +23,7 @@ from liverank_gpu.operations.programs import (
     VertexProgram,
     parameter_values,
 )
+from liverank_gpu.programs.cores import CoreOrder, Earlier
 
 UNREACHED = 2**31 - 1
 """The level of a vertex that no path from the source reaches."""
@@ -199,8 +200,11 @@ class Neighbours(Protocol):
     def work(self) -> tuple[int, int]:
         """Passes over them and entries read, so far."""
 
-    def core_numbers(self) -> Array:
-        """int32[n]: see liverank_gpu.operations.analysis.CoreNumbers."""
+    def core_numbers(self) -> tuple[Array, CoreOrder | None]:
+        """int32[n], the core numbers, and what a later run continues with; None if none does."""
+
+    def continued_cores(self, earlier: Earlier) -> tuple[Array, CoreOrder] | None:
+        """The same from an earlier answer; None if it is as well to begin again."""
 
     def votes(self, labels: Array) -> Iterator[tuple[slice, Array]]:
         """The labels of the neighbours, for some rows at a time: int64[m] that may be changed, the
@@ -332,8 +336,10 @@ class Computed(NamedTuple):
     edges       edges read
     summary     see Answer
     finished    see Receipt
+    continued   False if it began again although there was an earlier answer
     ends        see Answer.edges, on the device
     lambdas     see Answer.lambdas, on the device
+    order       of ``cores``: what a later run continues with
     """
 
     values: Array
@@ -343,6 +349,8 @@ class Computed(NamedTuple):
     finished: bool = True
     ends: tuple[Array, Array] | None = None
     lambdas: Array | None = None
+    continued: bool = True
+    order: CoreOrder | None = None
 
     @classmethod
     def by(cls, program: VertexProgram, state: ProgramState) -> Computed:
@@ -383,6 +391,8 @@ class Algorithm:
     limits      see VertexProgram
     ordered     whether ties go to the first vertex of an order; `compute` then has a parameter
                 `order`, see Programs.begin
+    continues   whether it may continue after batches; `compute` then has a parameter `earlier`, an
+                Earlier or None
     """
 
     name: str
@@ -390,6 +400,7 @@ class Algorithm:
     parameters: Mapping[str, float] = field(default_factory=dict)
     limits: Limits = field(default_factory=dict)
     ordered: bool = False
+    continues: bool = False
 
     def parameter_values(self, given: Mapping[str, float]) -> dict[str, float]:
         """See VertexProgram."""
@@ -417,13 +428,14 @@ def _clustering(graph: AnalysedGraph) -> Parts:
     return Computed(coefficients[rows], passes, edges, summary)
 
 
-def _cores(graph: AnalysedGraph) -> Parts:
+def _cores(graph: AnalysedGraph, earlier: Earlier | None) -> Parts:
     yield 0, 0
     with graph.neighbours() as neighbours:
-        cores = neighbours.core_numbers()
+        continued = None if earlier is None else neighbours.continued_cores(earlier)
+        cores, order = continued or neighbours.core_numbers()
         work = neighbours.work
-    largest = float(cores.max()) if len(cores) else 0.0
-    return Computed(cores, *work, {"largest": largest})
+    summary = {"largest": float(cores.max()) if len(cores) else 0.0}
+    return Computed(cores, *work, summary, continued=continued is not None, order=order)
 
 
 def _densest(graph: AnalysedGraph, epsilon: float) -> Parts:
@@ -585,7 +597,7 @@ TRIANGLES = Algorithm("triangles", _triangles)
 CLUSTERING = Algorithm("clustering", _clustering)
 """The local clustering coefficient, float64: triangles over pairs of neighbours."""
 
-CORES = Algorithm("cores", _cores)
+CORES = Algorithm("cores", _cores, continues=True)
 """The core number, int32: the largest k so that the vertex is in a subgraph of degrees ≥ k."""
 
 DENSEST = Algorithm("densest", _densest, {"epsilon": 0.1}, {"epsilon": (0.0, sys.float_info.max)})

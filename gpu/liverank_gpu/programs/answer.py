@@ -14,10 +14,11 @@ from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.graph import EdgeChanges, GraphUpdate
 from liverank_gpu.operations.programs import Mode, SupportsAny, VertexProgram
-from liverank_gpu.programs.algorithms import Computed, distinct
+from liverank_gpu.programs.algorithms import Algorithm, Computed, distinct
+from liverank_gpu.programs.cores import Earlier
 
-_SOURCES_APART = 64
-"""Arrays of sources that are kept before they are merged."""
+_APART = 64
+"""Arrays of sources, or of edges, that are kept before they are merged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,7 @@ class Receipt:
     ) -> Receipt:
         """The receipt of a run that found this."""
         supersteps, edges = computed.supersteps, computed.edges
+        continued = continued and computed.continued
         return cls(program, mode, supersteps, edges, seconds, continued, computed.finished)
 
 
@@ -55,11 +57,16 @@ class Since:
     """What batches did since an answer.
 
     sources     int32[…] each, positions whose messages may be new
+    added, removed  int64[…] each, of an algorithm: edges that are new and that are gone, the lower
+                position << 32 | the higher one
     everything  all vertices have to send
-    stale       the answer is of no use: edges are gone on which it may depend
+    stale       the answer is of no use: edges are gone on which it may depend, or an algorithm does
+                not know which have changed
     """
 
     sources: list[Array] = field(default_factory=list)
+    added: list[Array] = field(default_factory=list)
+    removed: list[Array] = field(default_factory=list)
     everything: bool = False
     stale: bool = False
 
@@ -74,7 +81,14 @@ class Since:
 
         depends_on_any  whether a value may have come along an edge that is gone
         """
-        if self.stale or not isinstance(program, VertexProgram) or not program.continues:
+        if (
+            self.stale
+            or not isinstance(program, VertexProgram | Algorithm)
+            or not program.continues
+        ):
+            return
+        if isinstance(program, Algorithm):
+            self._note_edges(update, xp)
             return
         counts, changes = update.counts, update.changes
         if len(update.removed) or len(update.returned) or counts.expired:
@@ -99,8 +113,36 @@ class Since:
         self.sources.append(changes.sources.copy())
         if program.direction == "both":
             self.sources.append(changes.added_targets.copy())
-        if len(self.sources) > _SOURCES_APART:
+        if len(self.sources) > _APART:
             self.sources = [distinct(xp, xp.concatenate(self.sources))]
+
+    def _note_edges(self, update: GraphUpdate, xp: Any) -> None:
+        changes = update.changes
+        try:
+            if changes is None:
+                self.stale = True
+            else:
+                ends = changes.added_sources, changes.added_targets
+                gone = changes.removed_sources, changes.removed_targets
+                new = slice(None)
+                if changes.added_weights is not None:  # other weights: in both lists
+                    new = ~xp.isin(_keys(*ends), _keys(*gone))
+                self._note_keys(self.added, (ends[0][new], ends[1][new]), xp)
+                self._note_keys(self.removed, gone, xp)
+        except MemoryError:  # the batch stands
+            self.stale = True
+        if self.stale:
+            self.added.clear()
+            self.removed.clear()
+
+    @staticmethod
+    def _note_keys(noted: list[Array], ends: tuple[Array, Array], xp: Any) -> None:
+        proper = ends[0] != ends[1]
+        if not len(ends[0]):
+            return
+        noted.append(_keys(xp.minimum(*ends), xp.maximum(*ends))[proper])
+        if len(noted) > _APART:
+            noted[:] = [distinct(xp, xp.concatenate(noted))]
 
 
 class Answer:
@@ -130,7 +172,7 @@ class Answer:
         self.by_position = computed.values
         self.since = since
         self.backend = backend
-        self._ends, self._lambdas = computed.ends, computed.lambdas
+        self._ends, self._lambdas, self._order = computed.ends, computed.lambdas, computed.order
         self._values: NDArray[Any] | None = None
 
     @property
@@ -177,8 +219,21 @@ class Answer:
     def may_continue(self) -> bool:
         """Whether a later run may continue from this answer, as far as is known yet."""
         program = self.program
-        continues = isinstance(program, VertexProgram) and program.continues
+        continues = isinstance(program, VertexProgram | Algorithm) and program.continues
         return continues and not self.since.stale
+
+    @property
+    def earlier(self) -> Earlier:
+        """What `cores` continue from."""
+        xp = self.backend.xp
+
+        def ends(noted: list[Array]) -> Array:
+            keys = distinct(xp, xp.concatenate([xp.zeros(0, np.int64), *noted]))
+            return xp.stack([keys >> 32, keys & 0xFFFFFFFF])
+
+        assert self._order is not None, "cores have an order"
+        added, removed = ends(self.since.added), ends(self.since.removed)
+        return Earlier(self.by_position, self._order, added, removed)
 
     def follow(self, update: GraphUpdate) -> None:
         """Notes what a batch did, if a later run may continue from this answer."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import inf
-from typing import NamedTuple, get_args
+from typing import Any, NamedTuple, get_args
 from weakref import WeakSet
 
 import numpy as np
@@ -81,7 +81,7 @@ class ProgramRun:
     """
 
     def __init__(self, work: Work, after: Answer | None) -> None:
-        """after  of the same vertex program: the answer to continue from"""
+        """after  of the same program: the answer to continue from"""
         self.shared, self.program = work.shared, work.program
         self.supersteps = self.edges = 0
         self.seconds = 0.0
@@ -175,7 +175,9 @@ def _parts_of(work: Work, after: Answer | None) -> Parts:
     program = work.program
     if isinstance(program, VertexProgram):
         return _supersteps(work, program, *_initial(work, program, after))
-    given = {"order": work.order} if program.ordered else {}
+    given: dict[str, Any] = {"order": work.order} if program.ordered else {}
+    if program.continues:
+        given["earlier"] = None if after is None else after.earlier
     return program.compute(MemoryGraph(work.shared.graph), **work.parameters, **given)
 
 
@@ -322,7 +324,8 @@ class Programs:
         after    an answer of the same program and parameters. If the program is monotone and its
                  values depend on edges alone, the run continues from there, with what insertions
                  changed; it starts again if an edge was deleted along which a value may have come,
-                 if vertices were removed, or if edges expired. The receipt says which
+                 if vertices were removed, or if edges expired. ``cores`` continue after any batch
+                 that did not build the lists anew, unless that takes longer. The receipt says which
         mode     ``asynchronous``: values change in place within a superstep, for monotone programs;
                  the receipt's counts may vary from run to run
         given    parameters in place of their defaults; ``source`` is the id of a vertex
@@ -365,7 +368,7 @@ class Programs:
         shared = SharedGraph(self._graph)
         work = Work(shared, program, parameters, order, by_mode, self._timer, self._answers)
         continued = (
-            isinstance(program, VertexProgram)
+            (isinstance(program, VertexProgram) or program.continues)
             and after is not None
             and self._continues(program, parameters, after)
         )
@@ -390,7 +393,7 @@ class Programs:
         return "asynchronous" if mode == "asynchronous" else "synchronous"
 
     def _continues(
-        self, program: VertexProgram, parameters: Mapping[str, float], after: Answer
+        self, program: VertexProgram | Algorithm, parameters: Mapping[str, float], after: Answer
     ) -> bool:
         known = isinstance(after, Answer)
         if not known or after.program is not program or after.parameters != parameters:

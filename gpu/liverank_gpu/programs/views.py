@@ -9,12 +9,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from liverank_gpu.graph.dynamic_graph import DynamicGraph
+from liverank_gpu.graph.packed_csr import entries_of
 from liverank_gpu.operations.analysis import (
     CoreNumbers,
     CountTriangles,
     Interval,
     ListTriangles,
     LowerBounds,
+    TooMuch,
     TriangleLists,
 )
 from liverank_gpu.operations.backend import Backend
@@ -22,6 +24,7 @@ from liverank_gpu.operations.csr import Csr, GraphView
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.programs import ProgramGraph, VertexProgram
 from liverank_gpu.programs.algorithms import DnGraphs, EdgeTriangles, VertexTriangles, distinct
+from liverank_gpu.programs.cores import CoreOrder, Earlier, continued_cores
 from liverank_gpu.programs.dn_graphs import dn_graph_edges, dn_graph_labels
 
 
@@ -58,6 +61,13 @@ def program_graph(graph: DynamicGraph, program: VertexProgram) -> ProgramGraph:
         graph.ids.count,
         program.direction == "both" and graph.directed,
     )
+
+
+_PART_READ, _FEW_ENTRIES = 4, 1 << 12
+"""To continue, at most one part in so many of all entries is read, and so many more."""
+
+_PART_CHANGED, _FEW_CHANGES = 1 << 12, 1 << 8
+"""It is not tried if more edges have changed than one part in so many entries, and so many more."""
 
 
 # ---- the edges of a graph without direction and loops ----
@@ -150,11 +160,24 @@ class MemoryNeighbours:
     def _read(self, entries: int) -> None:
         self.work = (self.work[0] + 1, self.work[1] + entries)
 
-    def core_numbers(self) -> Array:
+    def core_numbers(self) -> tuple[Array, CoreOrder]:
         """Peeling: Matula and Beck, "Smallest-last ordering" (JACM 1983)."""
         lists = _neighbour_lists(self._graph)
         self._read(int(self._graph.backend.device.sum(lists.row_lengths)))
-        return self.run(CoreNumbers(lists))
+        cores, order = self.run(CoreNumbers(lists))
+        xp = self._graph.backend.xp
+        places = xp.empty_like(order)
+        places[order] = xp.arange(len(order), dtype=np.int32)
+        return cores, CoreOrder(places, xp.zeros(0, np.int32))
+
+    def continued_cores(self, earlier: Earlier) -> tuple[Array, CoreOrder] | None:
+        near = MemoryRows(self._graph)
+        changes = earlier.added.shape[1] + earlier.removed.shape[1]
+        if changes > near.entries // _PART_CHANGED + _FEW_CHANGES:
+            return None
+        found = continued_cores(self._graph.backend, near, earlier)
+        self._read(near.read)
+        return found
 
     def votes(self, labels: Array) -> Iterator[tuple[slice, Array]]:
         if self._entries is None:
@@ -191,6 +214,46 @@ class MemoryNeighbours:
             view = self._viewed.view._replace(outgoing=csr, incoming=csr)
             self._viewed = self._viewed._replace(view=view)
         return self._viewed
+
+
+class MemoryRows:
+    """See liverank_gpu.operations.analysis.NearRows.
+
+    entries  of the graph
+    """
+
+    def __init__(self, graph: DynamicGraph) -> None:
+        self._graph, self.read = graph, 0
+        self.entries = 2 * graph.arcs if graph.directed else graph.arcs
+        self.most = _FEW_ENTRIES + self.entries // _PART_READ
+        self.outgoing = graph.outgoing.csr._replace(weights=None)
+        self.incoming = graph.incoming.csr._replace(weights=None) if graph.directed else None
+        if graph.directed:  # rows of those that were asked for
+            self._starts = graph.backend.xp.zeros(graph.vertices, np.int64)
+            self._lengths = graph.backend.xp.zeros(graph.vertices, np.int32)
+
+    def of(self, vertices: Array) -> tuple[Array, Array]:
+        backend, xp = self._graph.backend, self._graph.backend.xp
+        both_lists = [self.outgoing] if self.incoming is None else [self.outgoing, self.incoming]
+        self.read += sum(int(backend.device.sum(csr.row_lengths[vertices])) for csr in both_lists)
+        if self.read > self.most:
+            raise TooMuch
+        places, neighbours, _ = entries_of(backend, self.outgoing, vertices)
+        if self.incoming is None:
+            return places, neighbours
+        others, sources, _ = entries_of(backend, self.incoming, vertices)
+        both = xp.concatenate([places, others]).astype(np.int64) << 32
+        keys = distinct(xp, both | xp.concatenate([neighbours, sources]))
+        return keys >> 32, (keys & 0xFFFFFFFF).astype(np.int32)
+
+    def lists(self, vertices: Array) -> Csr:
+        if self.incoming is None:
+            return self.outgoing
+        places, neighbours = self.of(vertices)
+        lengths = self._graph.backend.xp.bincount(places, minlength=len(vertices))
+        self._starts[vertices] = self._graph.backend.xp.cumsum(lengths) - lengths
+        self._lengths[vertices] = lengths
+        return Csr(self._starts, self._lengths, neighbours)
 
 
 def _neighbour_lists(graph: DynamicGraph) -> Csr:

@@ -284,6 +284,23 @@ def test_trussness_follows_removals_and_takes_its_parameters(server: Server) -> 
     assert server.catalog.get(path.rsplit("/", 1)[1]).analyses._last == {}
 
 
+def test_cores_that_are_kept_fresh_continue(server: Server) -> None:
+    path = server.new_graph(keys="integer", directed=False)
+    edges = [[a, b] for a in range(5) for b in range(a)]
+    path_edges = [[a, a + 1] for a in range(9, 90)]
+    server.http.post(f"{path}/batches", json={"insert": edges + path_edges}).raise_for_status()
+    analysis = start(server, path, "cores", fresh=True)
+    finished(server, analysis)
+    expected = dict.fromkeys(range(5), 4) | dict.fromkeys(range(9, 91), 1)
+    assert values(server, analysis) == expected
+    changed = {"delete": [[0, 1]], "insert": [[90, 9]]}
+    receipt = server.http.post(f"{path}/batches", json=changed).json()
+    found = finished(server, analysis, receipt["version"])
+    assert found.receipt is not None
+    assert found.receipt.continued
+    assert values(server, analysis) == dict.fromkeys(range(5), 3) | dict.fromkeys(range(9, 91), 2)
+
+
 def test_keys_that_are_integers_are_values_too(server: Server) -> None:
     path = server.new_graph(keys="integer", directed=False, weighted=True)
     edges = [[10, 20, 2.5], [20, 30, 1.5], [-5, 7, 1.0]]

@@ -11,6 +11,7 @@ from liverank_gpu.operations.analysis import (
     ComponentOperations,
     Components,
     ComponentsSolved,
+    CoreCandidates,
     CoreNumbers,
     CountBetween,
     CountEntriesBetween,
@@ -18,6 +19,7 @@ from liverank_gpu.operations.analysis import (
     ListTriangles,
     LowerBounds,
     LowerCores,
+    TooMuch,
 )
 from liverank_gpu.operations.csr import Csr, GraphView, Table
 from liverank_gpu.operations.device import Array
@@ -76,19 +78,44 @@ class CpuComponents(ComponentOperations):
 # ---- core numbers on ``cpu`` ----
 
 
-def _core_numbers(do: CoreNumbers) -> Array:
+def _core_numbers(do: CoreNumbers) -> tuple[Array, Array]:
     degree = do.lists.row_lengths.copy()
     order, place = np.empty((2, len(degree)), np.int32)
     longest = int(degree.max()) if len(degree) else 0
     first = np.zeros(longest + 2, np.int64)
     kernels.core_numbers(do.lists, degree, order, place, first)
-    return degree
+    return degree, order
 
 
 def _lower_cores(do: LowerCores) -> int:
     rows = (do.rows.groups, do.rows.order, do.lists)
     fallen: int = kernels.lower_cores(*rows, do.bounds, do.blocks, do.shift, do.now)
     return fallen
+
+
+def _core_candidates(do: CoreCandidates) -> tuple[Array, Array]:
+    near, vertices = do.near, len(do.bounds)
+    outgoing, incoming = near.outgoing, near.incoming
+    state, support, stamp = np.zeros((3, vertices), np.int32)
+    found, still = np.empty(vertices, np.int32), np.empty_like(do.suspects)
+    candidates, left, read = kernels.core_candidates(
+        outgoing,
+        outgoing if incoming is None else incoming,
+        incoming is not None,
+        do.bounds,
+        do.places,
+        do.suspects,
+        state,
+        support,
+        stamp,
+        found,
+        still,
+        near.most - near.read,
+    )
+    near.read += read
+    if near.read > near.most:
+        raise TooMuch
+    return found[:candidates], still[:left]
 
 
 # ---- triangles on ``cpu`` ----
@@ -138,6 +165,7 @@ def _parts(
 
 ANALYSIS: Table = {
     CoreNumbers: _core_numbers,
+    CoreCandidates: _core_candidates,
     LowerCores: _lower_cores,
     CountTriangles: _count_triangles,
     CountBetween: _count_between,

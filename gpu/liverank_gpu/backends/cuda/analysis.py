@@ -7,6 +7,7 @@ import numpy as np
 from liverank_gpu.backends.cuda.kernels.loader import CORE_COUNTS, WARP
 from liverank_gpu.backends.cuda.launcher import Launcher, blocks_for
 from liverank_gpu.operations.analysis import (
+    CoreCandidates,
     CoreNumbers,
     CountBetween,
     CountEntriesBetween,
@@ -37,15 +38,20 @@ class CudaCores:
     @property
     def table(self) -> Table:
         """What runs each operation."""
-        return {CoreNumbers: self._core_numbers, LowerCores: self._lower_cores}
+        return {
+            CoreNumbers: self._core_numbers,
+            CoreCandidates: self._core_candidates,
+            LowerCores: self._lower_cores,
+        }
 
-    def _core_numbers(self, do: CoreNumbers) -> Array:
+    def _core_numbers(self, do: CoreNumbers) -> tuple[Array, Array]:
         lists = do.lists
         xp, vertices = self._launch.xp, len(lists.row_lengths)
         degree = lists.row_lengths.copy()
         start = np.zeros(CORE_COUNTS["SIZE"], np.int64)
         start[CORE_COUNTS["REMAINING"]] = vertices
         remaining = xp.arange(vertices, dtype=np.int32)
+        order = xp.empty_like(remaining)
         self._launch(
             "cores",
             "core_numbers",
@@ -54,10 +60,35 @@ class CudaCores:
             degree,
             remaining,
             xp.empty_like(remaining),
-            xp.empty_like(remaining),
+            order,
             self._launch.device.to_device(start),
         )
-        return degree
+        return degree, order
+
+    def _core_candidates(self, do: CoreCandidates) -> tuple[Array, Array]:
+        """C, in rounds: first the suspects, then those that follow the new ones."""
+        xp, bounds, order = self._launch.xp, do.bounds, do.places
+        chosen, flags = xp.zeros((2, len(bounds)), bool)
+        active = still = do.suspects
+        first = True
+        while len(active):
+            places, neighbours = do.near.of(active)
+
+            def sums(of: Array, places: Array = places, active: Array = active) -> Array:
+                return xp.bincount(places[of], minlength=len(active))
+
+            own, others = bounds[active][places], bounds[neighbours]
+            follows = (others == own) & (order[neighbours] > order[active][places])
+            without = (others > own) | follows
+            if first:
+                still, first = active[sums(without) > bounds[active]], False
+            counted = without | ((others == own) & chosen[neighbours])
+            new = (sums(counted) > bounds[active]) & ~chosen[active]
+            chosen[active[new]] = True
+            flags[neighbours[new[places] & follows & ~chosen[neighbours]]] = True
+            active = xp.flatnonzero(flags).astype(np.int32)
+            flags[active] = False
+        return xp.flatnonzero(chosen).astype(np.int32), still
 
     def _lower_cores(self, do: LowerCores) -> int:
         lists, rows, bounds = do.lists, do.rows, do.bounds

@@ -7,6 +7,7 @@ import numpy as np
 from liverank_gpu.backends.reference.rows import as_ieee, entries_of
 from liverank_gpu.native.in_numpy import GOLDEN_GAMMA, fill_random, mixed
 from liverank_gpu.operations.analysis import (
+    CoreCandidates,
     CoreNumbers,
     CountBetween,
     CountEntriesBetween,
@@ -118,18 +119,36 @@ def _whole(oriented: Csr) -> tuple[RowWindow, RowWindow]:
     return window, window
 
 
-def _core_numbers(do: CoreNumbers) -> Array:
+def _core_numbers(do: CoreNumbers) -> tuple[Array, Array]:
     """Peeling: while a vertex has at most k neighbours left, it goes, and its number is k."""
     lists = do.lists
     degree = lists.row_lengths.astype(np.int64)
     core, left, k = np.zeros(len(degree), np.int32), np.ones(len(degree), bool), 0
+    order = [np.zeros(0, np.int32)]
     while left.any():
         k = max(k, int(degree[left].min()))
         gone = np.flatnonzero(left & (degree <= k))
         core[gone], left[gone] = k, False
+        order.append(gone.astype(np.int32))
         _, slots = entries_of(lists, gone)
         degree -= np.bincount(lists.column_indices[slots], minlength=len(degree))
-    return core
+    return core, np.concatenate(order)
+
+
+def _core_candidates(do: CoreCandidates) -> tuple[Array, Array]:
+    """C, of the whole graph."""
+    bounds, order = do.bounds, do.places
+    rows, neighbours = do.near.of(np.arange(len(bounds), dtype=np.int32))
+    follows = order[neighbours] > order[rows]
+    same = bounds[neighbours] == bounds[rows]
+    without = (bounds[neighbours] > bounds[rows]) | (same & follows)
+    chosen, count = np.zeros(len(bounds), bool), -1
+    while int(chosen.sum()) > count:
+        count = int(chosen.sum())
+        counted = without | (same & chosen[neighbours])
+        chosen = np.bincount(rows[counted], minlength=len(bounds)) > bounds
+    many = np.bincount(rows[without], minlength=len(bounds)) > bounds
+    return np.flatnonzero(chosen).astype(np.int32), do.suspects[many[do.suspects]]
 
 
 def _lower_cores(do: LowerCores) -> int:
@@ -146,6 +165,7 @@ def _lower_cores(do: LowerCores) -> int:
 
 ANALYSIS: Table = {
     CoreNumbers: _core_numbers,
+    CoreCandidates: _core_candidates,
     LowerCores: _lower_cores,
     CountTriangles: _count_triangles,
     CountBetween: _count_between,
