@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,10 +23,29 @@ from liverank_gpu.operations.sweeps import PartialSweeps
 from tests.cuda_emulator.emulated import emulated_device
 from tests.gpu.graphs import is_emulated
 
+T = TypeVar("T")
+
 
 def sweeping_singly(backend: Backend) -> Backend:
     """The same, which runs sweeps one at a time."""
     return replace(backend, sweeps=PartialSweeps(backend.sweeps))
+
+
+def instead(operations: T, **own: Callable[..., Any]) -> T:
+    """Operations of a backend, of which a test answers some itself."""
+    others = copy(operations)
+    vars(others).update(own)
+    return others
+
+
+def loading(backend: Backend, at_once: int) -> Backend:
+    """The same, which sorts so many edges of a load at once."""
+    ranges = backend.rebuild.row_ranges
+
+    def row_ranges(rows: Array, vertices: int, _: int, positions: Array) -> Any:
+        return ranges(rows, vertices, at_once, positions)
+
+    return replace(backend, rebuild=instead(backend.rebuild, row_ranges=row_ranges))
 
 
 class Refusal:
@@ -40,10 +60,30 @@ class Refusal:
             raise OutOfMemory(purpose, 0, 0)
 
 
+class _Arrays:
+    """An array module of which the n-th call fails. left: calls until then."""
+
+    def __init__(self, xp: Any, number: int) -> None:
+        self._xp, self.left = xp, number
+
+    def __getattr__(self, name: str) -> Any:
+        each = getattr(self._xp, name)
+        if isinstance(each, type) or not callable(each):
+            return each
+
+        def made(*arguments: Any, **given: Any) -> Any:
+            self.left -= 1
+            if self.left == 0:
+                raise MemoryError
+            return each(*arguments, **given)
+
+        return made
+
+
 class TestDevice(DeviceOperations):
     """A device that a test looks after.
 
-    available  bytes that it says it has; None: what there are
+    available  bytes that it says it has, to small requests too; None: what there are
     required   bytes that were asked for last
     allocating, locking, copying, waiting  called before an array is allocated, or page-locked, with
                its purpose or size, before one is copied to the host, and before the host waits
@@ -86,8 +126,19 @@ class TestDevice(DeviceOperations):
         finally:
             del self.allocating
 
+    @contextmanager
+    def without_arrays(self, number: int) -> Iterator[_Arrays]:
+        """The n-th call of the array module from here on raises MemoryError."""
+        xp, self.xp = self.xp, _Arrays(self.xp, number)
+        try:
+            yield self.xp
+        finally:
+            self.xp = xp
+
     def require(self, purpose: str, needed: int, times: int = 1) -> None:
         self.required = needed
+        if self.available is not None and not self.has_room(needed, times):
+            raise OutOfMemory(purpose, needed, self.available)
         super().require(purpose, needed, times)
 
     @contextmanager

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from unittest.mock import patch
-
 from liverank_gpu import EdgeBatch
 from liverank_gpu.graph.dynamic_graph import DynamicGraph
 from liverank_gpu.operations.graph import GraphUpdate
@@ -20,16 +16,6 @@ COUNTS = (
     "removed",
     "removed_edges",
 )
-
-
-@contextmanager
-def tiny_pools() -> Iterator[None]:
-    """Pools without room to spare: rows move and pools are packed at every turn."""
-    with (
-        patch("liverank_gpu.graph.packed_csr.LEAST_SPARE", 4),
-        patch("liverank_gpu.graph.packed_csr.SPARE_PART", 1 << 40),
-    ):
-        yield
 
 
 def apply(graph: DynamicGraph, model: Model, batch: EdgeBatch) -> GraphUpdate:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import count
+from typing import Any
 from unittest.mock import Mock, patch
 
 import numpy as np
@@ -10,22 +12,17 @@ import pytest
 
 from liverank_gpu import EdgeBatch, Engine, Options, OutOfMemory
 from liverank_gpu.backends import backend_named
-from liverank_gpu.graph.decay import Decay
-from liverank_gpu.graph.dynamic_graph import DynamicGraph
 from liverank_gpu.operations.backend import Backend
-from liverank_gpu.operations.graph import GraphUpdate
+from tests.gpu.doubles import instead, looked_after
 from tests.gpu.graph.decaying import DAY, NOW, assert_certified, stored_weights
 
 
-def test_the_warm_up_of_a_graph_with_a_half_life_scales_rows(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_warm_up_of_a_graph_with_a_half_life_scales_rows() -> None:
+    cpu = backend_named("cpu")
+    scale_rows = Mock(wraps=cpu.rebuild.scale_rows)
+    rebuild = instead(cpu.rebuild, scale_rows=scale_rows)
     # as on a GPU
-    backend = replace(backend_named("cpu"), compiles_kernels=True)
-    engine = Engine(Options(half_life=DAY), backend)
-    rebuild = engine.internals.backend.rebuild
-    scale_rows = Mock(wraps=rebuild.scale_rows)
-    monkeypatch.setattr(rebuild, "scale_rows", scale_rows)
+    engine = Engine(Options(half_life=DAY), replace(cpu, rebuild=rebuild, compiles_kernels=True))
     engine.warm_up()
     engine.warm_up_others()
     assert scale_rows.called
@@ -53,20 +50,18 @@ def _scaling(engine: Engine) -> EdgeBatch:
 @pytest.mark.parametrize("directed", [True, False])
 @pytest.mark.parametrize("chunk", [1, 1 << 22])
 def test_scaled_rows_keep_their_probabilities(chunk: int, directed: bool, backend: Backend) -> None:
-    engine = _decaying(backend, directed)
-    batch = _scaling(engine)
-    scale = Decay.scale
     found = []
 
-    def compared(decay: Decay[DynamicGraph], graph: DynamicGraph) -> None:
+    def compared(*arguments: Any) -> None:
+        graph = engine.internals.graph
         found.append((stored_weights(engine), np.array(backend.device.to_host(graph.degree))))
-        scale(decay, graph)
+        backend.rebuild.scale_rows(*arguments)
         found.append((stored_weights(engine), np.array(backend.device.to_host(graph.degree))))
 
-    with (
-        patch("liverank_gpu.graph.decay._CHUNK", chunk),
-        patch.object(Decay, "scale", compared),
-    ):
+    rebuild = instead(backend.rebuild, scale_rows=compared)
+    engine = _decaying(replace(backend, rebuild=rebuild), directed)
+    batch = _scaling(engine)
+    with patch("liverank_gpu.graph.decay._CHUNK", chunk):
         engine.apply(batch)
     *_, (weights, degree), (scaled, scaled_degree) = found
     assert weights.keys() == scaled.keys()
@@ -81,47 +76,27 @@ def test_scaled_rows_keep_their_probabilities(chunk: int, directed: bool, backen
     assert_certified(engine)
 
 
-def test_no_memory_is_needed_once_a_batch_that_scales_rows_stands(
-    backend: Backend, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    engine, other = _decaying(backend), _decaying(backend)
-    batch = _scaling(engine)
-    other.apply(batch)
-    perturb = engine._queries.perturb
-
-    def then_out_of_memory(update: GraphUpdate) -> None:
-        perturb(update)
-        failing = Mock(side_effect=MemoryError)
-        for name in ("liverank_gpu.graph.vertices._mapped", "liverank_gpu.graph.decay.rows_of"):
-            monkeypatch.setattr(name, failing)
-        monkeypatch.setattr(type(backend.device), "allocate", failing)
-
-    monkeypatch.setattr(engine._queries, "perturb", then_out_of_memory)
-    engine.apply(batch)
-    monkeypatch.undo()
-    assert stored_weights(engine) == stored_weights(other)
-
-
-def test_a_batch_that_runs_out_of_memory_before_it_stands_changes_nothing(
-    backend: Backend,
-) -> None:
+def test_each_array_that_is_refused_leaves_all_of_a_batch_or_nothing(backend: Backend) -> None:
     """Whatever the step: each is told as OutOfMemory, and the same batch can be sent again."""
-    for step in (
-        "liverank_gpu.graph.decay.factors_at",
-        "liverank_gpu.graph.decay.expired_among",
-        "liverank_gpu.graph.dynamic_graph.Arcs.of",
-        "liverank_gpu.graph.dynamic_graph.Removal.of",
-    ):
-        engine, other = _decaying(backend), _decaying(backend)
-        batch = replace(_scaling(engine), remove=np.array([30]))
+    backend, device = looked_after(backend)
+    other = _decaying(backend)
+    batch = replace(_scaling(other), remove=np.array([30]))
+    other.apply(batch)
+    told: set[str] = set()
+    for refused in count(1):
+        engine = _decaying(backend)
         before = stored_weights(engine)
-        with (
-            patch(step, side_effect=MemoryError),
-            pytest.raises(OutOfMemory, match="a batch of 4 edges"),
-        ):
+        with device.without_arrays(refused) as arrays:
+            try:
+                engine.apply(batch)
+            except OutOfMemory as error:
+                told.add(str(error)[:20])
+        if arrays.left > 0:
+            break
+        if engine.edges == len(before):
+            assert stored_weights(engine) == before
             engine.apply(batch)
-        assert stored_weights(engine) == before
-        for each in (engine, other):
-            each.apply(batch)
         assert stored_weights(engine) == stored_weights(other)
-        engine.update()
+    assert refused > 20
+    assert any(each.startswith("a batch of 4 edges") for each in told)
+    engine.update()

@@ -16,17 +16,24 @@ from liverank_gpu.backends.cuda.kernels.loader import BIN_LANES
 from liverank_gpu.graph.dynamic_graph import DynamicGraph
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.graph import Slots, UpdateCounts, Updated
-from liverank_gpu.types import Dangling
-from tests.gpu.graph.model import COUNTS, apply, tiny_pools
+from liverank_gpu.types import Dangling, VertexOrder
+from tests.gpu.doubles import instead, loading
+from tests.gpu.graph.model import COUNTS, apply
 from tests.gpu.graphs import Model, is_emulated, random_batch
 from tests.gpu.invariants import check_invariants
 
 POLICIES: tuple[Dangling, ...] = get_args(Dangling)
 
 
-def _any_batch(generator: np.random.Generator, model: Model, removes: bool = False) -> EdgeBatch:
+LARGE = 2_000
+"""Operations of a batch whose rows outgrow what a pool has to spare, so that it is packed."""
+
+
+def _any_batch(
+    generator: np.random.Generator, model: Model, removes: bool = False, most: int = 60
+) -> EdgeBatch:
     """One of: a mixed batch, a whole list deleted, a hub, half of all edges deleted, all edges of a
-    vertex both ways, a jump in vertices, nothing.
+    vertex both ways, a jump in vertices, nothing. most: operations, about.
     """
     edges = np.array(sorted(model.edges) or [(0, 0)], np.int64)
     known = max(model.vertices, 1)
@@ -35,7 +42,7 @@ def _any_batch(generator: np.random.Generator, model: Model, removes: bool = Fal
         row = edges[edges[:, 0] == edges[generator.integers(len(edges)), 0]]
         return EdgeBatch(delete_sources=row[:, 0], delete_targets=row[:, 1])
     if kind == 1:
-        hub, tips = generator.integers(known), np.arange(generator.integers(1, 40))
+        hub, tips = generator.integers(known), np.arange(generator.integers(1, most))
         pairs = np.stack([np.full(len(tips), hub), tips])
         sources, targets = pairs if generator.random() < 0.5 else pairs[::-1]
         return EdgeBatch(sources, targets)
@@ -45,11 +52,11 @@ def _any_batch(generator: np.random.Generator, model: Model, removes: bool = Fal
     if kind == 3:
         vertex = generator.integers(known)
         gone = edges[(edges == vertex).any(axis=1)]
-        new = generator.integers(0, known, (2, generator.integers(0, 30)))
+        new = generator.integers(0, known, (2, generator.integers(0, most // 2)))
         return EdgeBatch(new[0], new[1], gone[:, 0], gone[:, 1])
     if kind == 4:
         return EdgeBatch(vertices=model.vertices + int(generator.integers(0, 60)))
-    return random_batch(generator, model, int(generator.integers(2, 60)), removes)
+    return random_batch(generator, model, int(generator.integers(2, most)), removes)
 
 
 @pytest.mark.parametrize("directed", [True, False])
@@ -59,19 +66,14 @@ def test_any_stream_of_batches_leaves_the_graph_that_a_set_of_edges_does(
 ) -> None:
     examples = 100 if long else 25 if is_emulated(backend) else 50
 
-    @given(seed=st.integers(0, 2**32 - 1), tiny=st.booleans(), removes=st.booleans())
+    @given(seed=st.integers(0, 2**32 - 1), large=st.booleans(), removes=st.booleans())
     @settings(max_examples=examples, deadline=None, database=None, derandomize=True)
-    def stream(seed: int, tiny: bool, removes: bool) -> None:
+    def stream(seed: int, large: bool, removes: bool) -> None:
         generator = np.random.default_rng(seed)
         graph = DynamicGraph(backend, dangling, directed=directed)
         model = Model(dangling, directed)
         for _ in range(8 if is_emulated(backend) else 25):
-            batch = _any_batch(generator, model, removes)
-            if tiny:
-                with tiny_pools():
-                    apply(graph, model, batch)
-            else:
-                apply(graph, model, batch)
+            apply(graph, model, _any_batch(generator, model, removes, LARGE if large else 60))
             check_invariants(graph, model)
             if generator.random() < 0.3:
                 assert graph.outgoing.partition().count == graph.in_rows().count == graph.vertices
@@ -79,8 +81,11 @@ def test_any_stream_of_batches_leaves_the_graph_that_a_set_of_edges_does(
     stream()
 
 
+@pytest.mark.parametrize("order", get_args(VertexOrder))
 @pytest.mark.parametrize("dangling", POLICIES)
-def test_a_load_sorts_a_range_of_rows_at_a_time(dangling: Dangling, backend: Backend) -> None:
+def test_a_load_sorts_a_range_of_rows_at_a_time(
+    dangling: Dangling, order: VertexOrder, backend: Backend
+) -> None:
     generator = np.random.default_rng(2)
     size = 200 if is_emulated(backend) else 1_000
     edges = (5 * size * generator.random((2, 9 * size)) ** 3).astype(np.int64)
@@ -90,12 +95,15 @@ def test_a_load_sorts_a_range_of_rows_at_a_time(dangling: Dangling, backend: Bac
     model.apply(batch)
     pools = []
     for at_once in (1 << 27, size, 1):
-        with patch("liverank_gpu.graph.packed_csr.LOADED_AT_ONCE", at_once):
-            graph = DynamicGraph(backend, dangling)
-            apply(graph, Model(dangling), batch)
+        graph = DynamicGraph(loading(backend, at_once), dangling, order)
+        graph.apply(batch)
         check_invariants(graph, model)
         pools.append(backend.device.to_host(graph.incoming.csr.column_indices).tolist())
     assert pools[0] == pools[1] == pools[2]
+    if order == "degree":
+        lists = (graph.outgoing, graph.incoming)
+        lengths = sum(backend.device.to_host(each.csr.row_lengths) for each in lists)
+        assert lengths[:10].min() > 10 * lengths[10:].mean()
 
 
 @pytest.mark.parametrize("dangling", POLICIES)
@@ -162,9 +170,8 @@ def test_the_same_batches_give_the_same_rows_bit_by_bit(backend: Backend) -> Non
     def pools() -> list[list[int]]:
         generator, model = np.random.default_rng(4), Model("uniform")
         graph = DynamicGraph(backend, "uniform")
-        with tiny_pools():
-            for _ in range(30):
-                apply(graph, model, _any_batch(generator, model))
+        for _ in range(30):
+            apply(graph, model, _any_batch(generator, model, most=LARGE))
         return [
             backend.device.to_host(array).tolist()
             for lists in (graph.outgoing, graph.incoming)
@@ -182,10 +189,9 @@ def test_the_order_of_threads_leaves_no_trace() -> None:
         graph = DynamicGraph(emulated_backend(order), "uniform")
         tips = np.arange(1_500)
         apply(graph, model, EdgeBatch(np.append(tips, tips * 0), np.append(tips * 0, tips)))
-        with tiny_pools():
-            for _ in range(12):
-                apply(graph, model, _any_batch(generator, model))
-            apply(graph, model, EdgeBatch(tips, tips + 1, tips * 0, tips))
+        for _ in range(12):
+            apply(graph, model, _any_batch(generator, model, most=LARGE))
+        apply(graph, model, EdgeBatch(tips, tips + 1, tips * 0, tips))
         check_invariants(graph, model)
         return [
             np.concatenate([lists.csr.column_indices[: lists.end], lists.csr.row_starts]).tolist()
@@ -204,46 +210,51 @@ def test_a_batch_that_is_applied_at_once_leaves_what_a_planned_one_does(
 
     generator, model = np.random.default_rng(8), Model(dangling, directed)
     taken: list[Updated | None] = []
-    backends = [emulated_backend("shuffled") for _ in range(2)]
-    update = backends[0].graph.update
+    backend = emulated_backend("shuffled")
+    update = backend.graph.update
 
     def at_once(*arguments: Any) -> Updated | None:
         taken.append(update(*arguments))
         return taken[-1]
 
     options = Options(dangling=dangling, directed=directed)
-    engines = [Engine(options, backend) for backend in backends]
-    with (
-        tiny_pools(),
-        patch.object(backends[0].graph, "update", at_once),
-        patch.object(backends[1].graph, "update", lambda *_: None),
-    ):
-        for number in range(40):
-            batch = _any_batch(generator, model)
-            model.apply(batch)
-            changes = [replace(engine.apply(batch), seconds=0.0) for engine in engines]
-            assert changes[0] == changes[1]
-            graphs = [engine.internals.graph for engine in engines]
-            of_vertices = [[graph.loop, graph.degree] for graph in graphs]
-            of_lists = [
-                [*lists.arrays().values(), lists.capacities]
-                for graph in graphs
-                for lists in (graph.outgoing, graph.incoming)
+    engines = [
+        Engine(options, replace(backend, graph=instead(backend.graph, update=each)))
+        for each in (at_once, lambda *_: None)
+    ]
+    for number in range(40):
+        batch = _any_batch(generator, model, most=LARGE if number % 2 else 60)
+        model.apply(batch)
+        changes = [replace(engine.apply(batch), seconds=0.0) for engine in engines]
+        assert changes[0] == changes[1]
+        graphs = [engine.internals.graph for engine in engines]
+        of_vertices = [[graph.loop, graph.degree] for graph in graphs]
+        of_lists = [
+            [*lists.arrays().values(), lists.capacities]
+            for graph in graphs
+            for lists in (graph.outgoing, graph.incoming)
+        ]
+        of_lists = [of_lists[0] + of_lists[1], of_lists[2] + of_lists[3]]
+        for arrays in (of_vertices, of_lists):
+            for first, second in zip(*arrays, strict=True):
+                np.testing.assert_array_equal(first, second)
+        assert graphs[0].connected == graphs[1].connected
+        iterates = [engine.internals.iterate for engine in engines]
+        maintained = [iterate.workspace.residual.values.copy() for iterate in iterates]
+        if number % 4 == 0:
+            for engine in engines:
+                engine.update()
+        elif not (iterates[0].stale or iterates[1].stale):
+            certified = float(iterates[0].certificate.rounding_error)
+            for iterate in iterates:
+                iterate.recompute_residual()
+            drifts = [
+                float(np.abs(values - iterate.workspace.residual.values).sum())
+                for values, iterate in zip(maintained, iterates, strict=True)
             ]
-            of_lists = [of_lists[0] + of_lists[1], of_lists[2] + of_lists[3]]
-            for arrays in (of_vertices, of_lists):
-                for first, second in zip(*arrays, strict=True):
-                    np.testing.assert_array_equal(first, second)
-            assert graphs[0].connected == graphs[1].connected
-            iterates = [engine.internals.iterate for engine in engines]
-            maintained = [iterate.workspace.residual.values.copy() for iterate in iterates]
-            if number % 4 == 0:
-                for engine in engines:
-                    engine.update()
-            elif not iterates[0].stale:
-                iterates[0].recompute_residual()
-                computed = iterates[0].workspace.residual.values
-                assert np.abs(maintained[0] - computed).max(initial=0.0) < 1e-12
+            # rounding, as much as where it is planned
+            assert drifts[0] <= certified
+            assert drifts[0] <= 2.0 * drifts[1] + 1e-12
     applied = [each is not None and each.lists is not None for each in taken]
     assert any(applied)
     assert not all(applied)

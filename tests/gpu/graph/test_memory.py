@@ -11,7 +11,7 @@ from liverank_gpu import EdgeBatch, Engine, Options, OutOfMemory
 from liverank_gpu.graph.dynamic_graph import DynamicGraph
 from liverank_gpu.operations.backend import Backend
 from tests.gpu.doubles import looked_after
-from tests.gpu.graph.model import apply, tiny_pools
+from tests.gpu.graph.model import apply
 from tests.gpu.graphs import Model, is_slow, random_batch
 from tests.gpu.invariants import check_invariants
 
@@ -33,13 +33,11 @@ def test_each_allocation_that_fails_leaves_the_graph_as_it_was(
         generator = np.random.default_rng(8)
         graph, model = DynamicGraph(backend, "uniform"), Model("uniform")
         if not loads:
-            with tiny_pools():
-                apply(graph, model, random_batch(generator, model, 60))
-            graph._workspaces._kept = None
+            apply(graph, model, random_batch(generator, model, 60))
         # a batch that grows everything: scratch, vertices, both pools
-        tips = np.arange(100)
-        batch = EdgeBatch(np.full(100, 1), tips, tips[:3], tips[:3], 200)
-        with tiny_pools(), device.refusing(refused) as refusal:
+        tips = np.arange(1_500)
+        batch = EdgeBatch(np.full(1_500, 1), tips, tips[:3], tips[:3], 3_000)
+        with device.refusing(refused) as refusal:
             try:
                 graph.apply(batch)
             except OutOfMemory:

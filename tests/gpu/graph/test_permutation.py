@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import get_args
-from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -135,28 +134,6 @@ def test_equal_ranks_above_the_last_place_are_ordered_by_id(backend: Backend) ->
     values = backend.device.to_device(np.array([9.0, 9.0, 5.0, 5.0, 5.0]))
     for k, best in enumerate(([], [2], [2, 4], [2, 4, 0], [2, 4, 0, 1], [2, 4, 0, 1, 3])):
         assert permutation.top_k(values, k)[0].tolist() == best
-
-
-def test_a_load_by_ranges_of_rows_leaves_the_same_rows(backend: Backend) -> None:
-    generator = np.random.default_rng(2)
-    edges = (5_000 * generator.random((2, 9_000)) ** 3).astype(np.int64)
-    edges = generator.permutation(6_000)[edges]
-    model = Model("uniform")
-    batch = EdgeBatch(edges[0], edges[1], vertices=6_000)
-    model.apply(batch)
-    pools = []
-    for at_once in (1 << 27, 1_000, 1):
-        with patch("liverank_gpu.graph.packed_csr.LOADED_AT_ONCE", at_once):
-            graph = DynamicGraph(backend, "uniform", "degree")
-            graph.apply(batch)
-        check_invariants(graph, model)
-        pools.append(backend.device.to_host(graph.incoming.csr.column_indices).tolist())
-    assert pools[0] == pools[1] == pools[2]
-    out_lengths, in_lengths = (
-        backend.device.to_host(lists.csr.row_lengths) for lists in (graph.outgoing, graph.incoming)
-    )
-    lengths = out_lengths + in_lengths
-    assert lengths[:10].min() > 20 * lengths[10:].mean()
 
 
 def test_columns_may_lie_on_the_device(backend: Backend) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
 from typing import get_args
 from unittest.mock import patch
 
@@ -21,10 +20,6 @@ from tests.gpu.invariants import check_invariants
 POLICIES: tuple[Dangling, ...] = get_args(Dangling)
 
 
-def always_rebuilt() -> AbstractContextManager[int]:
-    return patch("liverank_gpu.graph.dynamic_graph._LEAST_REBUILD", new=-1)
-
-
 @pytest.mark.parametrize("directed", [True, False])
 @pytest.mark.parametrize("order", ["given", "degree"])
 @pytest.mark.parametrize("dangling", POLICIES)
@@ -36,12 +31,12 @@ def test_a_rebuild_leaves_the_graph_that_a_set_of_edges_does(
         graph = DynamicGraph(backend, dangling, order, directed=directed)
         model = Model(dangling, directed)
         rebuilt = 0
-        with always_rebuilt(), patch("liverank_gpu.graph.rebuild.CHUNK", 37):
+        with patch("liverank_gpu.graph.rebuild.CHUNK", 37):
             for step in range(12):
                 size, removes = 100 if step % 4 == 0 else 20, step % 3 == 2
                 batch = random_batch(generator, model, size, removes)
                 before = set(model.edges)
-                expected, update = model.apply(batch), graph.apply(batch)
+                expected, update = model.apply(batch), graph.apply(batch, rebuilds=True)
                 for count in COUNTS:
                     assert getattr(update.counts, count) == getattr(expected, count), count
                 check_invariants(graph, model)
@@ -63,8 +58,7 @@ def test_all_edges_can_be_deleted_at_once(backend: Backend) -> None:
     graph, model = DynamicGraph(backend, "uniform"), Model("uniform")
     edges = [(0, 1), (1, 2), (2, 2), (3, 0)]
     for batch in (EdgeBatch.of(insert=edges), EdgeBatch.of(delete=[*edges, (0, 1), (4, 4)])):
-        with always_rebuilt():
-            expected, counts = model.apply(batch), graph.apply(batch).counts
+        expected, counts = model.apply(batch), graph.apply(batch, rebuilds=True).counts
         assert (counts.deleted, counts.not_found) == (expected.deleted, expected.not_found)
         check_invariants(graph, model)
     assert (graph.vertices, graph.edges) == (4, 0)
@@ -96,9 +90,9 @@ def test_each_allocation_that_fails_leaves_the_graph_as_it_was(backend: Backend)
         model.apply(first)
         graph.apply(first)
         batch = random_batch(generator, model, 60, removes=True)
-        with always_rebuilt(), device.refusing(refused):
+        with device.refusing(refused):
             try:
-                graph.apply(batch)
+                graph.apply(batch, rebuilds=True)
             except OutOfMemory:
                 check_invariants(graph, model)
             else:
