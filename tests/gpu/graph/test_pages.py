@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 from typing import Any, Literal
-from unittest.mock import patch
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ from liverank_gpu.operations.backend import Backend, PageRule
 from liverank_gpu.operations.csr import PagedLists
 from liverank_gpu.operations.graph import EdgeChanges, PageOperations
 from tests.cuda_emulator.emulated import PAGES, emulated_backend, emulated_device
-from tests.gpu.doubles import looked_after
+from tests.gpu.doubles import instead, looked_after
 
 RANDOM_EDGES = 4000
 VERTICES = 300
@@ -262,10 +262,8 @@ def test_ranges_of_tiles_are_joined(monkeypatch: pytest.MonkeyPatch) -> None:
     assert edges_in(in_parts) == edges_in(whole) == edges_of(graph)
 
 
-def test_they_are_built_for_a_stream_that_gains_by_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    random = np.random.default_rng(9)
-    monkeypatch.setattr(in_pages, "_SECTOR", 2)
-    monkeypatch.setattr(in_pages, "_NEAR", 2)
+def test_they_are_built_for_a_stream_that_gains_by_them() -> None:
+    edges, vertices = 20 * RANDOM_EDGES, 20_000
 
     def has_pages(batch: EdgeBatch, rule: PageRule, **options: Any) -> bool:
         graph = DynamicGraph(paging(rule=rule), "uniform", "given", **options)
@@ -274,14 +272,14 @@ def test_they_are_built_for_a_stream_that_gains_by_them(monkeypatch: pytest.Monk
         graph.apply(EdgeBatch.of([(0, 1), (0, 2), (0, 3)]))
         return graph.sweep_view(1.0).pages is not None
 
-    many = skewed(random, RANDOM_EDGES)
-    near = np.arange(RANDOM_EDGES) // 8
-    grid = EdgeBatch(near, near + np.arange(RANDOM_EDGES) % 8)
+    many = skewed(np.random.default_rng(9), edges, vertices)
+    near = np.arange(edges) // 8
+    grid = EdgeBatch(near, near + np.arange(edges) % 8)
     assert has_pages(many, ALWAYS)
     assert not has_pages(many, ALWAYS, weighted=True)
-    assert not has_pages(many, replace(ALWAYS, least_edges=2 * RANDOM_EDGES))
-    assert has_pages(many, replace(ALWAYS, least_degree=8.0))
-    assert not has_pages(many, replace(ALWAYS, least_degree=RANDOM_EDGES / VERTICES))
+    assert not has_pages(many, replace(ALWAYS, least_edges=2 * edges))
+    assert has_pages(many, replace(ALWAYS, least_degree=2.0))
+    assert not has_pages(many, replace(ALWAYS, least_degree=edges / vertices))
     assert has_pages(many, replace(ALWAYS, least_random=0.5))
     assert not has_pages(grid, replace(ALWAYS, least_random=0.5))
 
@@ -296,23 +294,20 @@ def test_a_graph_that_grows_gets_them_at_the_least_size() -> None:
     assert graph.sweep_view(1.0).pages is not None
 
 
-@pytest.mark.parametrize("sampled", [1 << 14, 30])
-def test_a_sample_counts_the_random_reads_of_its_rows(
-    sampled: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(in_pages, "_SAMPLED_ROWS", sampled)
-    monkeypatch.setattr(in_pages, "_NEAR", 30)
+@pytest.mark.parametrize(("vertices", "every"), [(10_000, 1), (40_000, 2)])
+def test_a_sample_counts_the_random_reads_of_its_rows(vertices: int, every: int) -> None:
     graph = DynamicGraph(paging(), "uniform", "degree")
-    graph.apply(skewed(np.random.default_rng(13), RANDOM_EDGES))
-    every = max(1, VERTICES // sampled)
+    graph.apply(skewed(np.random.default_rng(13), 10 * RANDOM_EDGES, vertices))
     found: list[bool] = []
-    for row in range(every // 2, VERTICES, every):
+    for row in range(every // 2, graph.vertices, every):
         start, length = (int(each[row]) for each in graph.incoming.csr[:2])
         own = graph.incoming.csr.column_indices[start : start + length].tolist()
-        for before, neighbour in zip([-1000, *own], own, strict=False):
-            found.append(neighbour - before > 16 and abs(neighbour - row) > 30)
+        for before, neighbour in zip([-(1 << 20), *own], own, strict=False):
+            found.append(neighbour - before > 16 and abs(neighbour - row) > 4096)
     # the first read of a row is compared with the last of the row before
-    assert graph.in_pages.random_reads(graph.incoming.csr) == pytest.approx(np.mean(found), rel=0.1)
+    assert graph.in_pages.random_reads(graph.incoming.csr) == pytest.approx(
+        np.mean(found), rel=0.05
+    )
     assert 0.05 < np.mean(found) < 0.95
 
 
@@ -326,12 +321,11 @@ def test_a_device_with_little_shared_memory_has_no_pages() -> None:
     assert graph.sweep_view(1.0).pages is None
 
 
-def test_memory_decides_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_decides_too() -> None:
     backend, device = looked_after(paging())
     graph = DynamicGraph(backend, "uniform", "given")
     graph.apply(skewed(np.random.default_rng(10), RANDOM_EDGES))
     device.available = 0
-    monkeypatch.setattr("liverank_gpu.operations.device._SMALL_BYTES", 0)
     graph.in_pages.want()
     assert graph.sweep_view(1.0).pages is None
     device.available = 1 << 30
@@ -339,7 +333,7 @@ def test_memory_decides_too(monkeypatch: pytest.MonkeyPatch) -> None:
     assert graph.sweep_view(1.0).pages is None  # it is asked again when it has grown
     graph.in_pages.drop()
     graph.in_pages.want()
-    with patch.object(type(graph.in_pages), "random_reads", side_effect=MemoryError):
+    with device.without_arrays(1):  # of the sample
         assert graph.sweep_view(1.0).pages is None
     graph.in_pages.drop()
     lists = lists_of(graph)
@@ -352,7 +346,7 @@ def test_memory_decides_too(monkeypatch: pytest.MonkeyPatch) -> None:
     assert graph.in_pages.memory() == {}
 
 
-def test_many_sweeps_by_rows_build_them_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_sweeps_by_rows_build_them_too() -> None:
     backend, device = looked_after(paging())
     graph = DynamicGraph(backend, "uniform", "given")
     graph.apply(skewed(np.random.default_rng(15), RANDOM_EDGES))
@@ -370,18 +364,20 @@ def test_many_sweeps_by_rows_build_them_too(monkeypatch: pytest.MonkeyPatch) -> 
     assert swept(1) == [*by_rows, True]
     # without memory, rows are read as ever
     device.available = 0
-    monkeypatch.setattr("liverank_gpu.operations.device._SMALL_BYTES", 0)
     graph.in_pages.drop()
     assert swept(5) == [*by_rows, *[False] * 5]
 
 
 def test_a_batch_that_pages_have_no_memory_to_follow_stands() -> None:
-    graph = DynamicGraph(paging(), "uniform", "given")
+    backend = paging()
+    follow = Mock(side_effect=MemoryError)
+    pages = instead(backend.pages, follow=follow)
+    graph = DynamicGraph(replace(backend, pages=pages), "uniform", "given")
     graph.apply(skewed(np.random.default_rng(11), RANDOM_EDGES))
     lists_of(graph)
-    with patch.object(type(graph.backend.pages), "follow", side_effect=MemoryError):
-        graph.apply(EdgeBatch.of([(0, VERTICES - 1)]))
-        graph.in_pages.catch_up()
+    graph.apply(EdgeBatch.of([(0, VERTICES - 1)]))
+    graph.in_pages.catch_up()
+    assert follow.called
     assert (0, VERTICES - 1) in edges_of(graph)
     assert graph.in_pages.memory() == {}
 
@@ -399,21 +395,8 @@ def test_a_copy_that_is_read_has_no_pages() -> None:
 
 @pytest.mark.parametrize("weighted", [False, True])
 def test_a_warm_up_builds_pages_that_follow_a_batch(weighted: bool) -> None:
-    called: list[str] = []
-    kind: Any = type(emulated_backend().pages)
-
-    def noted(name: str) -> Callable[..., Any]:
-        method = getattr(kind, name)
-
-        def run(*arguments: Any) -> Any:
-            called.append(name)
-            return method(*arguments)
-
-        return run
-
-    with (
-        patch.object(kind, "build", noted("build")),
-        patch.object(kind, "follow", noted("follow")),
-    ):
-        warm_up(emulated_backend(), "uniform", weighted)
-    assert called == ([] if weighted else ["build", "follow"])
+    backend, called = emulated_backend(), Mock()
+    pages = instead(backend.pages, build=called.build, follow=called.follow)
+    called.build.side_effect, called.follow.side_effect = backend.pages.build, backend.pages.follow
+    warm_up(replace(backend, pages=pages), "uniform", weighted)
+    assert [name for name, *_ in called.method_calls] == ([] if weighted else ["build", "follow"])

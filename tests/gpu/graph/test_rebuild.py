@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from liverank_gpu import STRATEGIES, EdgeBatch, Engine, Options, OutOfMemory
-from liverank_gpu.graph.dynamic_graph import DynamicGraph
+from liverank_gpu.engine import Group
+from liverank_gpu.graph.dynamic_graph import DynamicGraph, is_large_part
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.types import Dangling, VertexOrder
 from tests.gpu.doubles import looked_after
@@ -64,15 +65,31 @@ def test_all_edges_can_be_deleted_at_once(backend: Backend) -> None:
     assert (graph.vertices, graph.edges) == (4, 0)
 
 
+class _Graph(DynamicGraph):
+    """A graph of which a test says whether a batch rebuilds it."""
+
+    rebuilds = True
+
+    def is_rebuilt_by(self, operations: int) -> bool:  # noqa: ARG002
+        return self.rebuilds
+
+
+class _Alone(Group):
+    def graph(self, backend: Backend, options: Options) -> DynamicGraph:
+        return _Graph(backend, options.dangling)
+
+
 @pytest.mark.parametrize("dangling", POLICIES)
 def test_ranks_stay_certified_through_rebuilds(dangling: Dangling, backend: Backend) -> None:
     generator = np.random.default_rng(3)
-    engine, model = Engine(Options(dangling=dangling), backend), Model(dangling)
+    engine = Engine(Options(dangling=dangling), backend, group=_Alone())
+    graph, model = engine.internals.graph, Model(dangling)
+    assert isinstance(graph, _Graph)
     for step in range(2 * len(STRATEGIES)):
         batch = random_batch(generator, model, 60, removes=True)
         model.apply(batch)
-        with patch("liverank_gpu.graph.dynamic_graph._LEAST_REBUILD", -1 if step % 2 else 1 << 20):
-            engine.apply(batch)
+        graph.rebuilds = step % 2 == 1
+        engine.apply(batch)
         strategy = STRATEGIES[step % len(STRATEGIES)]
         result = engine.update(strategy)
         exact, oracle_bound = exact_ranks(engine)
@@ -103,24 +120,26 @@ def test_each_allocation_that_fails_leaves_the_graph_as_it_was(backend: Backend)
 
 
 def test_only_batches_of_a_good_part_of_the_graph_rebuild_it(backend: Backend) -> None:
-    graph = DynamicGraph(backend, "uniform")
+    large = 1 << 20
+    for arcs, most in ((0, large), (4 * large, large), (16 * large, 4 * large)):
+        assert not is_large_part(most, arcs)
+        assert is_large_part(most + 1, arcs)
     tips = np.arange(400)
-    graph.apply(EdgeBatch(tips, tips + 1))
-    with patch("liverank_gpu.graph.dynamic_graph._LEAST_REBUILD", 20):
-        # a quarter of the edges, and one more
-        in_place = graph.apply(EdgeBatch(tips[:100], tips[:100] + 2))
-        rebuilt = graph.apply(EdgeBatch(tips[:126], tips[:126] + 3))
-    assert not in_place.rebuilt
-    assert rebuilt.rebuilt
-    assert not graph.apply(EdgeBatch(tips, tips + 5)).rebuilt
+    for directed in (True, False):
+        graph = DynamicGraph(backend, "uniform", directed=directed)
+        assert graph.apply(EdgeBatch(tips, tips + 1)).rebuilt
+        assert not graph.apply(EdgeBatch(tips, tips + 5)).rebuilt
+        most = large if directed else large // 2
+        assert not graph.is_rebuilt_by(most)
+        assert graph.is_rebuilt_by(most + 1)
 
 
 def test_a_large_batch_needs_far_less_than_its_scratch(backend: Backend) -> None:
-    graph = DynamicGraph(backend, "uniform")
+    graph = _Graph(backend, "uniform")
     tips = np.arange(400)
     graph.apply(EdgeBatch(tips, tips + 1))
     rebuilt = graph.bytes_needed(10_000_000, 1_000_000)
-    with patch("liverank_gpu.graph.dynamic_graph._LEAST_REBUILD", 1 << 40):
-        looked_up = graph.bytes_needed(10_000_000, 1_000_000)
+    graph.rebuilds = False
+    looked_up = graph.bytes_needed(10_000_000, 1_000_000)
     assert looked_up > 10_000_000 * 210
     assert rebuilt < 0.4 * looked_up

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from typing import get_args
-from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -22,10 +21,12 @@ KINDS = [(True, False), (True, True), (False, True)]
 """Directed or not, and whether batches remove vertices."""
 
 
-def _apply(graph: DynamicGraph, model: WeightedModel, batch: EdgeBatch) -> None:
+def _apply(
+    graph: DynamicGraph, model: WeightedModel, batch: EdgeBatch, rebuilds: bool = False
+) -> None:
     """Applies to both; the receipt and the changes must be the model's."""
     before = dict(model.weights)
-    expected, update = model.apply(batch), graph.apply(batch)
+    expected, update = model.apply(batch), graph.apply(batch, rebuilds)
     unknown = len(batch.remove) - update.counts.removed
     assert Change(**update.counts._asdict(), seconds=0.0, unknown=unknown) == expected
     changes = update.changes
@@ -44,26 +45,21 @@ def _apply(graph: DynamicGraph, model: WeightedModel, batch: EdgeBatch) -> None:
 
 
 @pytest.mark.any_thread_order
-@pytest.mark.parametrize("tiny", [False, True])
+@pytest.mark.parametrize("most", [60, 2_000])
 @pytest.mark.parametrize(("directed", "removes"), KINDS)
 @pytest.mark.parametrize("dangling", POLICIES)
 def test_any_stream_of_batches_leaves_the_weights_that_a_dictionary_has(
-    dangling: Dangling, directed: bool, removes: bool, backend: Backend, tiny: bool
+    dangling: Dangling, directed: bool, removes: bool, backend: Backend, most: int
 ) -> None:
     generator = np.random.default_rng(5)
-    spare = (4, 1 << 40) if tiny else (1024, 8)
     for _ in range(12 if backend.name == "cpu" else 3):
         graph = DynamicGraph(backend, dangling, weighted=True, directed=directed)
         model = WeightedModel(dangling, directed)
-        with (
-            patch("liverank_gpu.graph.packed_csr.LEAST_SPARE", spare[0]),
-            patch("liverank_gpu.graph.packed_csr.SPARE_PART", spare[1]),
-        ):
-            for _ in range(15):
-                size = int(generator.choice([2, 12, 60]))
-                batch = weighted_batch(generator, model, size, removes=removes)
-                _apply(graph, model, batch)
-                check_invariants(graph, model)
+        for _ in range(15):
+            size = int(generator.choice([2, 12, most]))
+            batch = weighted_batch(generator, model, size, removes=removes)
+            _apply(graph, model, batch)
+            check_invariants(graph, model)
 
 
 @pytest.mark.parametrize("directed", [True, False])
@@ -72,15 +68,12 @@ def test_a_rebuilt_graph_has_the_same_weights(
     dangling: Dangling, directed: bool, backend: Backend
 ) -> None:
     generator = np.random.default_rng(6)
-    with (
-        patch("liverank_gpu.graph.dynamic_graph._LEAST_REBUILD", 0),
-        patch("liverank_gpu.graph.dynamic_graph._REBUILD_PART", 1 << 40),
-    ):
-        graph = DynamicGraph(backend, dangling, "degree", True, directed)
-        model = WeightedModel(dangling, directed)
-        for size in (5, 300, 300, 40, 1500):
-            _apply(graph, model, weighted_batch(generator, model, size, removes=size == 40))
-            check_invariants(graph, model)
+    graph = DynamicGraph(backend, dangling, "degree", True, directed)
+    model = WeightedModel(dangling, directed)
+    for size in (5, 300, 300, 40, 1500):
+        batch = weighted_batch(generator, model, size, removes=size == 40)
+        _apply(graph, model, batch, rebuilds=True)
+        check_invariants(graph, model)
 
 
 @pytest.mark.parametrize("on_conflict", get_args(OnConflict))
@@ -126,40 +119,33 @@ def test_a_strength_stays_above_a_loop_that_swallows_the_other_weights(backend: 
 def test_a_sum_that_exceeds_float32_changes_nothing(
     backend: Backend, rebuilt: bool, directed: bool
 ) -> None:
-    engine = Engine(Options(weighted=True, directed=directed), backend)
-    engine.apply(EdgeBatch.of(insert=[(0, 1, 2e38), (1, 2, 1.0), (1, 1, 3e38)]))
-    engine.update()
-    before = [column.tolist() for column in (*engine.edge_list(), engine.edge_weights())]
+    graph = DynamicGraph(backend, "uniform", weighted=True, directed=directed)
+    graph.apply(EdgeBatch.of(insert=[(0, 1, 2e38), (1, 2, 1.0), (1, 1, 3e38)]))
+    before = [column.tolist() for column in (*graph.edge_list(), graph.edge_weights())]
     for edge in ((0, 1) if directed else (1, 0), (1, 1)):
         batch = EdgeBatch.of(
             insert=[(1, 2, 5.0), (5, 6, 1.0), (*edge, 2e38)], delete=[(2, 2)], on_conflict="add"
         )
-        with (
-            patch("liverank_gpu.graph.dynamic_graph._LEAST_REBUILD", 0 if rebuilt else 1 << 20),
-            pytest.raises(InvalidValue) as caught,
-        ):
-            engine.apply(batch)
+        with pytest.raises(InvalidValue) as caught:
+            graph.apply(batch, rebuilds=rebuilt)
         assert caught.value.field == "weights[2]"
         assert caught.value.value == float(np.float32(2e38))
         assert "at most 3.4028234663852886e+38" in caught.value.requirement
-    assert engine.vertices == 3
-    now = [column.tolist() for column in (*engine.edge_list(), engine.edge_weights())]
+    assert graph.vertices == 3
+    now = [column.tolist() for column in (*graph.edge_list(), graph.edge_weights())]
     assert now == before
 
 
 @pytest.mark.parametrize("rebuilt", [False, True])
 def test_the_first_edge_whose_sum_exceeds_float32_is_named(backend: Backend, rebuilt: bool) -> None:
-    engine = Engine(Options(weighted=True, vertex_order="given"), backend)
-    engine.apply(EdgeBatch.of(insert=[(v, v + 1, 2e38) for v in range(3000)]))
+    graph = DynamicGraph(backend, "uniform", "given", weighted=True)
+    graph.apply(EdgeBatch.of(insert=[(v, v + 1, 2e38) for v in range(3000)]))
     # in the order of the rows, though the batch has them the other way round
     exceeding = [(2500, 2501, 2e38), (2000, 2001, 2e38), (70, 71, 2e38), (69, 70, 1e38)]
     others = [(v, 0, 1.0) for v in range(1, 3000)]
     batch = EdgeBatch.of(insert=exceeding + others, delete=[(0, 1)], on_conflict="add")
-    with (
-        patch("liverank_gpu.graph.dynamic_graph._LEAST_REBUILD", 0 if rebuilt else 1 << 20),
-        pytest.raises(InvalidValue) as caught,
-    ):
-        engine.apply(batch)
+    with pytest.raises(InvalidValue) as caught:
+        graph.apply(batch, rebuilds=rebuilt)
     assert caught.value.field == "weights[2]"
 
 
