@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
-from unittest.mock import patch
+from typing import Any
+from unittest.mock import Mock
 
 import networkx as nx
 import numpy as np
@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 
 from liverank_gpu import EdgeBatch, Engine, Options, Result
 from liverank_gpu.native import kernels
-from liverank_gpu.operations.analysis import ComponentOperations
 from liverank_gpu.operations.backend import Backend
-from liverank_gpu.pagerank import components, solver, sweeps
+from tests.gpu.doubles import instead
 from tests.gpu.graphs import exact_ranks, igraph_ranks, random_graph
 
 Edges = NDArray[np.int64]
@@ -30,22 +29,15 @@ def cpu(backend: Backend) -> Backend:
     return backend
 
 
-def _operations(cpu: Backend) -> ComponentOperations:
-    assert cpu.components is not None
-    return cpu.components
+def _instead(cpu: Backend, **own: Any) -> Backend:
+    """The backend, of which a test answers some operations on components itself."""
+    return replace(cpu, components=instead(cpu.components, **own))
 
 
-@contextmanager
-def _always() -> Iterator[None]:
-    """Solves by components wherever that is possible."""
-    with (
-        patch.object(components, "_ACYCLIC", 1.0),
-        patch.object(components, "_RECIPROCAL", 1.0),
-        patch.object(sweeps, "start_from_in_degrees", lambda *_: False),
-        patch.object(solver, "USELESS_BOUND", -1.0),
-        patch.object(components.ComponentSolver, "_pays", lambda *_: True),
-    ):
-        yield
+def _always(cpu: Backend, **own: Any) -> Backend:
+    """The backend with sweeps so dear that components are worth their price, whatever the graph."""
+    costs = replace(cpu.costs, sweep_overhead=1e12)
+    return replace(_instead(cpu, reciprocity=lambda _: 0.0, **own), costs=costs)
 
 
 def _kinds(result: Result) -> set[str]:
@@ -99,13 +91,14 @@ def _giant(vertices: int, tail: int, degree: int = 6) -> Edges:
 
 
 GRAPHS: dict[str, Callable[[], Edges]] = {
-    "a path": lambda: np.stack([np.arange(300), np.arange(1, 301)], 1),
-    "no cycles": lambda: _backwards(500, 2_000),
-    "few cycles": lambda: _with_pairs(_backwards(500, 2_000), 30),
-    "one component with tails": lambda: _giant(800, 100),
-    "random": lambda: random_graph(5)[1],
-    "a cycle": lambda: np.stack([np.arange(90), (np.arange(90) + 1) % 90], 1),
+    "a path": lambda: np.stack([np.arange(20_000), np.arange(1, 20_001)], 1),
+    "no cycles": lambda: _backwards(5_000, 25_000),
+    "few cycles": lambda: _with_pairs(_backwards(5_000, 25_000), 300),
+    "one component with tails": lambda: _giant(3_000, 300),
+    "random": lambda: np.unique(np.random.default_rng(5).integers(0, 9_000, (20_000, 2)), axis=0),
+    "a cycle": lambda: np.stack([np.arange(20_500), (np.arange(20_500) + 1) % 20_000], 1),
 }
+"""Of more than 2¹⁴ edges: sweeps over fewer are not given up."""
 
 POLICIES = {
     "uniform": Options(target_error=1e-12),
@@ -123,9 +116,8 @@ def test_the_ranks_are_those_of_other_solvers(
     options = replace(options, tolerance=1e-15)
     edges = GRAPHS[graph]()
     vertices = int(edges.max()) + 4
-    engine = _loaded(cpu, edges, options, vertices)
-    with _always():
-        result = engine.update(strategy, trace=True)
+    engine = _loaded(_always(cpu), edges, options, vertices)
+    result = engine.update(strategy, trace=True)
     assert result.converged
     assert "components" in _kinds(result)
     ranks = engine.publish().to_numpy()
@@ -139,10 +131,9 @@ def test_the_ranks_are_those_of_other_solvers(
 
 
 def test_removed_vertices_have_no_part(cpu: Backend) -> None:
-    engine = _loaded(cpu, _with_pairs(_backwards(500, 2_000), 30), Options(target_error=1e-12))
+    engine = _loaded(_always(cpu), GRAPHS["few cycles"](), Options(target_error=1e-12))
     engine.apply(EdgeBatch.of(remove=[3, 77, 499]))
-    with _always():
-        result = engine.update(trace=True)
+    result = engine.update(trace=True)
     assert "components" in _kinds(result)
     exact, bound = exact_ranks(engine)
     error = np.abs(engine.publish().to_numpy() - exact).sum()
@@ -153,7 +144,8 @@ def test_removed_vertices_have_no_part(cpu: Backend) -> None:
 def test_components_are_those_of_networkx(seed: int, cpu: Backend) -> None:
     vertices, edges = random_graph(seed)
     engine = _loaded(cpu, edges, Options(vertex_order="given"), vertices)
-    found = _operations(cpu).find(engine.internals.graph.view)
+    assert cpu.components is not None
+    found = cpu.components.find(engine.internals.graph.view)
     parts = np.split(found.order, found.first[1:-1])
     graph = nx.DiGraph(edges.tolist())
     graph.add_nodes_from(range(vertices))
@@ -175,9 +167,9 @@ def test_a_target_below_rounding_is_not_waited_for(cpu: Backend) -> None:
     """Rounding alone exceeds the target: the ranks are as exact as others, and it says so."""
     hub = np.stack([np.arange(1, 4_001), np.zeros(4_000, int)], 1)
     edges = np.concatenate([_backwards(4_001, 9_000), hub])
-    engine = _loaded(cpu, np.unique(edges, axis=0), Options(target_error=1e-13))
-    with _always():
-        result = engine.update(trace=True)
+    edges = np.unique(np.concatenate([edges, _backwards(4_001, 20_000, 4)]), axis=0)
+    engine = _loaded(_always(cpu), edges, Options(target_error=1e-13))
+    result = engine.update(trace=True)
     assert result.trace is not None
     assert result.trace.steps[-1].kind == "components"
     assert not result.converged
@@ -189,24 +181,39 @@ def test_a_registry_is_solved_by_components_and_a_grid_is_not(cpu: Backend) -> N
     leaves = np.random.default_rng(8).integers([6_000, 0], [60_000, 6_000], (200_000, 2))
     registry = _with_pairs(np.concatenate([_backwards(6_000, 20_000), leaves]), 1_000)
     engine = _loaded(cpu, registry, Options(target_error=1e-10))
-    # the structure decides, not the guess
-    with patch.object(sweeps, "start_from_in_degrees", lambda *_: False):
-        result = engine.update(trace=True)
-        assert "components" in _kinds(result)
-        assert result.converged
-        assert "components" in _kinds(engine.update("static", trace=True))
-        assert "components" not in _kinds(engine.update("naive-dynamic", trace=True))
+    result = engine.update(trace=True)
+    assert "components" in _kinds(result)
+    assert result.converged
+    assert "components" in _kinds(engine.update("static", trace=True))
+    assert "components" not in _kinds(engine.update("naive-dynamic", trace=True))
 
     side = 150
     corner = np.arange(side * side).reshape(side, side)
     right = np.stack([corner[:, :-1].ravel(), corner[:, 1:].ravel()], 1)
     down = np.stack([corner[:-1].ravel(), corner[1:].ravel()], 1)
     grid = np.concatenate([right, down])
-    with patch.object(type(cpu.components), "find", side_effect=AssertionError):
-        both = np.concatenate([grid, grid[:, ::-1]])
-        assert _kinds(_loaded(cpu, both, Options()).update(trace=True)) == {"sweep"}
-        undirected = _loaded(cpu, grid, Options(directed=False, target_error=1e-10))
-        assert _kinds(undirected.update(trace=True)) == {"sweep"}
+    never = _instead(cpu, find=Mock(side_effect=AssertionError))
+    both = np.concatenate([grid, grid[:, ::-1]])
+    assert _kinds(_loaded(never, both, Options()).update(trace=True)) == {"sweep"}
+    undirected = _loaded(never, grid, Options(directed=False, target_error=1e-10))
+    assert _kinds(undirected.update(trace=True)) == {"sweep"}
+
+
+@pytest.mark.parametrize("strategy", ["auto", "static"])
+def test_a_solve_begins_with_components_where_in_degrees_say_little(
+    strategy: str, cpu: Backend
+) -> None:
+    # the ranks of many leaves pass through a hub to a path of vertices with one in-edge each
+    leaves, path = np.arange(300, 20_300), np.arange(300)
+    edges = np.append(leaves, path[:-1]), np.append(leaves * 0, path[1:])
+    engine = _loaded(cpu, np.stack(edges, 1), Options(target_error=1e-10))
+    result = engine.update(strategy, trace=True)
+    assert result.trace is not None
+    # after the guess
+    assert [step.kind for step in result.trace.steps][:2] == ["sweep", "components"]
+    exact, uncertain = exact_ranks(engine)
+    error = np.abs(engine.publish().to_numpy() - exact).sum()
+    assert error <= min(result.error_bound, 1e-10) + uncertain
 
 
 def _rings(rings: int, length: int = 5, links: int = 3) -> Edges:
@@ -228,9 +235,9 @@ def test_components_take_over_from_sweeps_that_are_slow(
 ) -> None:
     options = replace(options, target_error=1e-9, tolerance=1e-13)
     edges = _rings(3_000)
-    engine = _loaded(cpu, edges, options)
 
-    def solved() -> tuple[Result, int]:
+    def solved(backend: Backend) -> tuple[Result, int]:
+        engine = _loaded(backend, edges, options)
         engine.internals.iterate.unguessable = engine.internals.iterate.cyclic = 0
         result = engine.update(strategy, trace=True)
         assert result.trace is not None
@@ -240,18 +247,16 @@ def test_components_take_over_from_sweeps_that_are_slow(
         assert error <= min(result.error_bound, 1e-9) + uncertain
         return result, sum(step.edges or 0 for step in result.trace.steps)
 
-    result, edges_read = solved()
+    result, edges_read = solved(cpu)
     assert result.trace is not None
     kinds = [step.kind for step in result.trace.steps]
     # the first ones show how slow they are
     assert kinds[:4] == ["sweep"] * 4
     assert "components" in kinds[4:12]
-    engine = _loaded(cpu, edges, options)
-    with patch.object(components.ComponentSolver, "take_over", lambda *_: 0):
-        assert _kinds(solved()[0]) == {"sweep"}
-        engine = _loaded(cpu, edges, options)
-        if cpu.name == "cpu":  # steps of the reference are not accelerated
-            assert edges_read < 0.6 * solved()[1]
+    without, edges_swept = solved(replace(cpu, components=None))
+    assert _kinds(without) == {"sweep"}
+    if cpu.name == "cpu":  # steps of the reference are not accelerated
+        assert edges_read < 0.6 * edges_swept
 
 
 def test_a_batch_is_ranked_by_components_where_sweeps_are_slow(cpu: Backend) -> None:
@@ -268,35 +273,33 @@ def test_a_batch_is_ranked_by_components_where_sweeps_are_slow(cpu: Backend) -> 
 
 
 def test_components_do_not_take_over_without_memory(cpu: Backend) -> None:
-    engine = _loaded(cpu, _rings(3_000), Options(target_error=1e-9))
+    edges, options = _rings(3_000), Options(target_error=1e-9)
     for name in ("find", "solve"):
-        engine.internals.iterate.cyclic = 0
-        with patch.object(type(cpu.components), name, side_effect=MemoryError):
-            result = engine.update("static", trace=True)
-        assert _kinds(result) == {"sweep"}
-        assert result.converged
+        failing = Mock(side_effect=MemoryError)
+        engine = _loaded(_instead(cpu, **{name: failing}), edges, options)
+        for strategy in ("auto", "static"):
+            result = engine.update(strategy, trace=True)
+            assert _kinds(result) == {"sweep"}
+            assert result.converged
+        assert failing.called
 
 
-def test_a_graph_of_one_component_is_searched_once(cpu: Backend) -> None:
-    engine = _loaded(cpu, _giant(20_000, 10, degree=2), Options(target_error=1e-12))
-    find = type(_operations(cpu)).find
-    with (
-        patch.object(components, "_ACYCLIC", 1.0),
-        patch.object(components.ComponentSolver, "_pays", side_effect=[True, True, False]),
-        patch.object(sweeps, "start_from_in_degrees", lambda *_: False),
-        patch.object(type(cpu.components), "find", autospec=True, side_effect=find) as searched,
-    ):
-        for _ in range(2):
-            assert _kinds(engine.update("static", trace=True)) == {"sweep"}
+def test_a_graph_whose_cycles_cost_too_much_is_searched_once(cpu: Backend) -> None:
+    assert cpu.components is not None
+    find = cpu.components.find
+    # more edges on cycles than was guessed from vertices that are on none
+    searched = Mock(side_effect=lambda graph: replace(find(graph), cyclic_edges=1 << 50))
+    engine = _loaded(_always(cpu, find=searched), GRAPHS["a cycle"](), Options(target_error=1e-12))
+    for _ in range(2):
+        assert _kinds(engine.update("static", trace=True)) == {"sweep"}
     assert searched.call_count == 1
 
 
 def _bits(backend: Backend, edges: Edges, threads: int) -> tuple[bytes, int]:
     kernels.set_threads(threads)
     try:
-        engine = _loaded(backend, edges, Options(target_error=1e-12))
-        with _always():
-            result = engine.update(trace=True)
+        engine = _loaded(_always(backend), edges, Options(target_error=1e-12))
+        result = engine.update(trace=True)
         assert "components" in _kinds(result)
         return engine.publish().to_numpy().tobytes(), result.iterations
     finally:
@@ -307,11 +310,3 @@ def test_results_do_not_depend_on_the_number_of_threads(cpu: Backend) -> None:
     edges = _giant(12_000, 50)
     assert len(edges) > 3 << 14  # more chunks than one
     assert _bits(cpu, edges, 1) == _bits(cpu, edges, 2) == _bits(cpu, edges, 3)
-
-
-def test_a_solve_without_room_for_components_sweeps(cpu: Backend) -> None:
-    engine = _loaded(cpu, GRAPHS["few cycles"](), Options())
-    with _always(), patch.object(type(cpu.components), "find", side_effect=MemoryError):
-        result = engine.update(trace=True)
-    assert result.converged
-    assert _kinds(result) == {"sweep"}
