@@ -10,6 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from liverank_gpu import (
+    MAX_EXPLAINED,
     EdgeBatch,
     Engine,
     InvalidValue,
@@ -195,9 +196,7 @@ def test_a_snapshot_explains_as_what_it_was_taken_of(backend: Backend) -> None:
     assert (found.sources.tolist(), found.rest) == (expected.sources.tolist(), expected.rest)
 
 
-def test_what_cannot_be_explained_is_refused(
-    backend: Backend, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_be_explained_is_refused(backend: Backend) -> None:
     engine = Engine(Options(), backend)
     engine.apply(EdgeBatch.of(insert=[(0, 1), (2, 1), (1, 1)]))
     engine.update("auto")
@@ -208,6 +207,14 @@ def test_what_cannot_be_explained_is_refused(
         engine.explain(3, ranks)
     with pytest.raises(InvalidValue, match="k: -1"):
         engine.explain(1, ranks, -1)
-    monkeypatch.setattr("liverank_gpu.engine.MAX_EXPLAINED", 2)
     with pytest.raises(InvalidValue, match="at most 2 in-edges, this has 3"):
-        engine.explain(1, ranks)
+        engine.edge_reader.steps_to(1, 2)
+
+
+def test_a_vertex_of_more_in_edges_than_are_read_is_not_explained() -> None:
+    engine = Engine(Options(), "cpu")
+    sources = np.arange(1, MAX_EXPLAINED + 2)
+    engine.apply(EdgeBatch(sources, 0 * sources))
+    engine.update()
+    with pytest.raises(InvalidValue, match="at most 1,048,576 in-edges, this has 1,048,577"):
+        engine.explain(0, engine.publish())
