@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from itertools import product
 from typing import Any, get_args
-from unittest.mock import patch
 
 import networkx as nx
 import numpy as np
@@ -14,7 +13,6 @@ from liverank_gpu import EdgeBatch, Engine, InvalidValue, Options, PersonalizedQ
 from liverank_gpu.backends import backend_named
 from liverank_gpu.generate import grid, rmat
 from liverank_gpu.operations.backend import Backend
-from liverank_gpu.personalized.iterate import PersonalizedIterate
 from liverank_gpu.personalized.resolve import METHODS
 from liverank_gpu.types import Dangling
 from tests.gpu.graphs import FAMILIES, Model, exact_ranks, is_emulated, random_batch, random_graph
@@ -204,18 +202,12 @@ def test_a_work_list_that_is_too_long_is_not_tried_twice() -> None:
     sources, targets = rmat(10, 16, seed=1)
     engine = Engine(backend="cpu")
     engine.apply(EdgeBatch(sources, targets, vertices=1 << 10))
-    pushes: list[Any] = []
-    push = PersonalizedIterate.push_to
-
-    def record(iterate: PersonalizedIterate, *arguments: Any) -> Any:
-        pushes.append(push(iterate, *arguments))
-        return pushes[-1]
-
-    with patch.object(PersonalizedIterate, "push_to", record):
-        (answer,) = engine.personalized_many([PersonalizedQuery(np.array([7]), None, 5)])
+    answer = engine.personalized(np.array([7]), k=5, trace=True)
     assert answer.method == "hybrid"
+    assert answer.trace is not None
+    pushes = [step for step in answer.trace.steps if step.kind == "push"]
     assert pushes[-1].end == "work"
-    assert all(pushed.rounds > 0 for pushed in pushes)
+    assert all(push.rounds > 0 for push in pushes)
 
 
 def test_pushes_that_pay_are_judged_less_often() -> None:
@@ -226,19 +218,10 @@ def test_pushes_that_pay_are_judged_less_often() -> None:
     for _ in range(3):
         forecast.record(0.85, 1.0, 1e-6, 4)
     longest = 0.5 * forecast.sweep / engine.internals.backend.costs.queries.pushed_edge
-    pushed: list[int] = []
-    push: Any = PersonalizedIterate.push_to
-
-    def record(iterate: PersonalizedIterate, *arguments: Any) -> Any:
-        result = push(iterate, *arguments)
-        pushed.append(result.delta.additions)
-        return result
-
-    with patch.object(PersonalizedIterate, "push_to", record):
-        (answer,) = engine.personalized_many(
-            [PersonalizedQuery(np.array([32_896]), k=5, target_error=1e-6)]
-        )
+    answer = engine.personalized(np.array([32_896]), k=5, target_error=1e-6, trace=True)
     assert answer.method == "push"
+    assert answer.trace is not None
+    pushed = [step.edges for step in answer.trace.steps]
     assert sum(pushed) > 8 * pushed[0]
     # the last one may have reached the target before
     for place, later in enumerate(pushed[:-1]):

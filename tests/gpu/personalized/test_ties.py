@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, get_args
-from unittest.mock import patch
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from liverank_gpu.pagerank import places
 from liverank_gpu.pagerank.places import MOST_SOURCES, identical_in_lists
 from liverank_gpu.personalized.resolve import METHODS
 from liverank_gpu.types import Dangling
+from tests.gpu.doubles import instead
 from tests.gpu.planted_ties import (
     COPIES,
     FOUND,
@@ -214,28 +216,28 @@ def test_vertices_with_equal_hashes_are_compared(backend: Backend) -> None:
     engine = Engine(Options(vertex_order="degree"), backend)
     edges = [(source, target) for target in range(6) for source in (10 + target // 2, 20)]
     engine.apply(EdgeBatch.of(edges))
-    graph, lists = engine.internals.graph, type(backend.lists)
-    fingerprints = lists.fingerprints
 
     def colliding(*arguments: Any) -> Fingerprints:
-        return fingerprints(*arguments)._replace(hashes=np.full(6, 7))
+        return backend.lists.fingerprints(*arguments)._replace(hashes=np.full(6, 7))
 
     asked = np.array([4, 1, 0, 2, 3, 5])
-    assert len(identical_in_lists(graph, asked).members) == 3
-    with patch.object(lists, "fingerprints", colliding):
-        found = identical_in_lists(graph, asked)
+    assert len(identical_in_lists(engine.internals.graph, asked).members) == 3
+    lists = instead(backend.lists, fingerprints=colliding)
+    engine = Engine(Options(vertex_order="degree"), replace(backend, lists=lists))
+    engine.apply(EdgeBatch.of(edges))
+    found = identical_in_lists(engine.internals.graph, asked)
     # one of them stands for all: no other class is found, and none that is not one
     assert [each.tolist() for each in found.members] == [[4, 5]]
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_nothing_ties_without_memory_to_compare(method: str, backend: Backend) -> None:
-    engine = Engine(backend=backend)
-    engine.apply(EdgeBatch.of([(0, leaf) for leaf in range(1, 5)] + [(1, 0)]))
     query = PersonalizedQuery(np.array([0]), None, 5, method, 1e-3)
-    for operation in ("fingerprints", "with_same_list"):
-        with patch.object(type(backend.lists), operation, side_effect=MemoryError):
-            (answer,) = engine.personalized_many([query])
-        assert answer.ties == ()
+    full = Mock(side_effect=MemoryError)
+    for failing, ties in (({}, (1,)), ({"fingerprints": full}, ()), ({"with_same_list": full}, ())):
+        engine = Engine(backend=replace(backend, lists=instead(backend.lists, **failing)))
+        engine.apply(EdgeBatch.of([(0, leaf) for leaf in range(1, 5)] + [(1, 0)]))
+        (answer,) = engine.personalized_many([query])
+        assert answer.ties == ties
         _assert_ties(engine, query, answer)
-    assert engine.personalized_many([query])[0].ties == (1,)
+    assert full.call_count == 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import product
 from typing import get_args
-from unittest.mock import patch
+from unittest.mock import Mock, patch
 
 import networkx as nx
 import numpy as np
@@ -25,14 +25,14 @@ from liverank_gpu import (
     UnknownVertex,
     verify,
 )
-from liverank_gpu.backends.cpu.device import CpuDevice
 from liverank_gpu.generate import rmat
 from liverank_gpu.graph import reading
-from liverank_gpu.graph.packed_csr import entries_of
 from liverank_gpu.operations.backend import Backend
-from liverank_gpu.personalized import batch
+from liverank_gpu.operations.csr import Csr
+from liverank_gpu.operations.graph import Entries
 from liverank_gpu.personalized.resolve import TARGETS
 from liverank_gpu.types import Form
+from tests.gpu.doubles import instead, looked_after
 from tests.gpu.graphs import arc_weights_of, arcs_of, random_graph, some_weights
 from tests.gpu.personalized.test_views import KINDS as OF_VIEWS
 
@@ -164,16 +164,18 @@ def test_the_published_form_walks_within_a_set_too(method: str, backend: Backend
 @pytest.mark.any_thread_order
 def test_queries_with_and_without_sets_are_answered_together(backend: Backend) -> None:
     generator = np.random.default_rng(8)
-    engine = _engine(14, Options(weighted=True), backend)
+    loads = Mock(wraps=backend.rebuild.row_ranges)
+    rebuild = instead(backend.rebuild, row_ranges=loads)
+    engine = _engine(14, Options(weighted=True), replace(backend, rebuild=rebuild))
     sets = [_some(generator, engine) for _ in range(3)]
     queries = []
     for index in range(6 * backend.multivector.min_columns):
         query = _query(generator, engine, sets[index % 3])
         query = replace(query, method="pull", target_error=1e-6)
         queries.append(replace(query, within=None) if index % 4 == 0 else query)
-    with patch.object(batch, "induced_subgraph", wraps=reading.induced_subgraph) as built:
-        answers = engine.personalized_many(queries)
-    assert built.call_count == 3  # those of one set share its subgraph
+    before = loads.call_count
+    answers = engine.personalized_many(queries)
+    assert loads.call_count == before + 2 * 3  # those of one set share its subgraph
     for query, answer in zip(queries, answers, strict=True):
         everywhere = replace(query, within=_present(engine)) if query.within is None else query
         assert answer.error_bound <= 1e-6
@@ -259,11 +261,12 @@ def test_what_cannot_be_asked_is_refused(backend: Backend) -> None:
 def test_a_subgraph_that_does_not_fit_is_refused_with_figures(backend: Backend) -> None:
     if backend.name != "cpu":
         pytest.skip("the memory of this backend is not counted alike")
+    backend, device = looked_after(backend)
     engine = Engine(Options(), backend)
     engine.apply(EdgeBatch(*rmat(16, 16, seed=1)))
     query = PersonalizedQuery(np.array([0]), within=np.arange(engine.vertices))
     with (
-        patch.object(CpuDevice, "memory_available", lambda _: 1 << 24),
+        device.with_only(1 << 24),
         pytest.raises(OutOfMemory, match="the subgraph of 65,536 vertices"),
     ):
         engine.personalized_many([query])
@@ -271,19 +274,22 @@ def test_a_subgraph_that_does_not_fit_is_refused_with_figures(backend: Backend) 
 
 
 def test_the_cost_follows_the_set(backend: Backend) -> None:
-    engine = Engine(Options(), backend)
+    read: list[int] = []
+
+    def entries(lists: Csr) -> Entries:
+        read.append(int(backend.device.sum(lists.row_lengths)))
+        return backend.rebuild.entries(lists)
+
+    rebuild = instead(backend.rebuild, entries=entries)
+    engine = Engine(Options(), replace(backend, rebuild=rebuild))
     engine.apply(EdgeBatch(*rmat(12, 16, seed=1)))
     degrees = np.bincount(engine.edge_list()[0], minlength=engine.vertices)
     within = np.flatnonzero(degrees == 1)[:50]
     forms: tuple[Form, ...] = get_args(Form)
     for method, form in product(METHODS, forms):
-        with (
-            patch.object(batch, "induced_subgraph", wraps=reading.induced_subgraph) as built,
-            patch("liverank_gpu.graph.reading.entries_of", wraps=entries_of) as gathered,
-        ):
-            engine.personalized(within[:1], method=method, form=form, within=within)
-        built.assert_called_once()
-        assert sum(len(call.args[2]) for call in gathered.call_args_list) == 50
+        read.clear()
+        engine.personalized(within[:1], method=method, form=form, within=within)
+        assert 0 < sum(read) <= 100  # of lists, and of those of the subgraph
     *_, subgraph = reading.induced_subgraph(engine.internals.graph, within)
     assert subgraph is not None
     assert subgraph.vertices == 50
