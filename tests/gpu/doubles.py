@@ -31,7 +31,7 @@ def sweeping_singly(backend: Backend) -> Backend:
     return replace(backend, sweeps=PartialSweeps(backend.sweeps))
 
 
-def instead(operations: T, **own: Callable[..., Any]) -> T:
+def instead(operations: T, **own: Any) -> T:
     """Operations of a backend, of which a test answers some itself."""
     others = copy(operations)
     vars(others).update(own)

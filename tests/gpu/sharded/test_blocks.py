@@ -103,9 +103,8 @@ def test_a_block_takes_the_sweeps_of_one_device(
 
 
 def test_a_block_that_a_batch_interrupts_starts_again(
-    monkeypatch: pytest.MonkeyPatch, sweeps: list[int]
+    sweeps: list[int],
 ) -> None:
-    monkeypatch.setattr("liverank_gpu.sharded.engine.SLICE_SECONDS", 0.0)
     edges = random_edges(np.random.default_rng(3), 60, 300)
     with both(Options(target_error=1e-9), 2, CPU, edges) as (one, engine):
         queries = [

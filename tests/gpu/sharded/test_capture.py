@@ -19,9 +19,9 @@ from liverank_gpu import (
 )
 from liverank_gpu.backends import backend_named
 from liverank_gpu.operations.csr import ALIGNMENT
-from liverank_gpu.operations.device import Array
 from liverank_gpu.sharded.columns import ListLayout
 from liverank_gpu.sharded.member import Member
+from tests.gpu.doubles import looked_after
 from tests.gpu.graphs import Model, WeightedModel, random_batch, weighted_batch
 from tests.gpu.sharded.test_shards import assert_ranks, sharded_engine
 from tests.gpu.sharded.threads import ThreadWorkers
@@ -237,35 +237,23 @@ def test_a_snapshot_with_another_number_of_edges_is_refused() -> None:
         engine.restore(Snapshot(snapshot.arrays, {**snapshot.numbers, "edges": 3}))
 
 
-def test_a_capture_takes_no_more_than_the_lists(monkeypatch: pytest.MonkeyPatch) -> None:
-    options, taken = Options(), []
-    workers = ThreadWorkers(options, 2, CPU)
-    with ShardedEngine(options, workers=workers) as engine:
-        grown(engine, 4)
-
-        def counted(purpose: str, count: int, dtype: type[np.generic]) -> Array:
-            taken.append(count)
-            return allocate(purpose, count, dtype)
-
-        allocate = CPU.device.allocate
-        monkeypatch.setattr(CPU.device, "allocate", counted)
-        engine.capture()
-        assert sorted(taken) == sorted(shard.graph.outgoing.end for shard in workers.shards)
-
-
-def test_a_shard_without_memory_for_a_copy_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    with sharded_engine(Options(), 2, CPU) as engine:
+def test_a_capture_takes_no_more_than_the_lists() -> None:
+    taken: list[str] = []
+    looked = [looked_after(CPU) for _ in range(2)]
+    workers = ThreadWorkers(Options(), 2, [backend for backend, _ in looked])
+    with ShardedEngine(Options(), workers=workers) as engine:
         model = grown(engine, 4)
+        for _, device in looked:
+            device.allocating = taken.append
+        engine.capture()
+        assert taken == ["a copy of the graph"] * 2
 
-        def short(purpose: str, count: int, dtype: type[np.generic]) -> Array:
-            if purpose == "a copy of the graph":
-                raise OutOfMemory(purpose, 10, 1)
-            return allocate(purpose, count, dtype)
+        def short(purpose: str) -> None:
+            raise OutOfMemory(purpose, 10, 1)
 
-        allocate = CPU.device.allocate
-        with monkeypatch.context() as patch:
-            patch.setattr(CPU.device, "allocate", short)
-            with pytest.raises(OutOfMemory, match="a copy of the graph"):
-                engine.capture()
+        looked[1][1].allocating = short
+        with pytest.raises(OutOfMemory, match="a copy of the graph"):
+            engine.capture()
+        del looked[1][1].allocating
         assert_ranks(engine, model, engine.update().error_bound)
         assert snapshot_of(engine).numbers["edges"] == len(model.edges)

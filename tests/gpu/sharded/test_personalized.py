@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -202,8 +201,7 @@ def test_queries_are_answered_on_the_graph_as_it_is_now() -> None:
         assert engine.update().error_bound <= 1e-8
 
 
-def test_a_batch_between_two_steps_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("liverank_gpu.sharded.engine.SLICE_SECONDS", 0.0)
+def test_a_batch_between_two_steps_is_followed() -> None:
     generator = np.random.default_rng(3)
     edges = random_edges(generator, 40, 200)
     with both(Options(target_error=1e-8), 2, CPU, edges) as (one, engine):
@@ -239,10 +237,7 @@ def test_a_batch_between_two_steps_is_followed(monkeypatch: pytest.MonkeyPatch) 
         batch.close()
 
 
-def test_a_block_that_a_batch_restarts_is_counted_as_on_one_device(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("liverank_gpu.sharded.engine.SLICE_SECONDS", 0.0)
+def test_a_block_that_a_batch_restarts_is_counted_as_on_one_device() -> None:
     edges = random_edges(np.random.default_rng(3), 40, 200)
     with both(Options(), 2, CPU, edges) as (one, engine):
         query = PersonalizedQuery(np.array([1]), None, 40, "pull", 1e-6)
@@ -260,8 +255,7 @@ def test_a_block_that_a_batch_restarts_is_counted_as_on_one_device(
             assert_certified(one, query, answer)
 
 
-def test_queries_of_two_batches_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("liverank_gpu.sharded.engine.SLICE_SECONDS", 0.0)
+def test_queries_of_two_batches_take_turns() -> None:
     vertices, edges = random_graph(6)
     query = PersonalizedQuery(np.array([1]), None, vertices, "pull", 1e-9)
     others = replace(query, seeds=np.array([2, 3]))
@@ -304,10 +298,7 @@ def finish(batch: ShardedQueryBatch) -> None:
         batch.step()
 
 
-def test_an_error_of_one_batch_leaves_the_answers_of_another(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("liverank_gpu.sharded.engine.SLICE_SECONDS", 0.0)
+def test_an_error_of_one_batch_leaves_the_answers_of_another() -> None:
     generator = np.random.default_rng(9)
     workers, one = ThreadWorkers(Options(), 2, CPU), Engine(Options(), CPU)
     queries = [PersonalizedQuery(np.array([v]), None, 80, "pull", 1e-9) for v in (1, 2, 3)]
@@ -395,28 +386,22 @@ def test_what_queries_are_predicted_to_cost_has_exchanges() -> None:
     assert of_two.of_block_sweep(10, 20, 8) == of_one.of_block_sweep(10, 20, 8) + exchanges
 
 
-def test_pushes_go_on_where_exchanges_use_up_their_work(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pushes_go_on_where_exchanges_use_up_their_work() -> None:
     # a round costs as much as a quarter of what a call may cost at first
-    for module in ("graph", "residual"):
-        monkeypatch.setattr(
-            f"liverank_gpu.sharded.{module}.shard_costs",
-            lambda local, _: replace(local, round_overhead=2e4),
-        )
-    pushes: list[Any] = []
-    push: Any = PersonalizedIterate.push_to
-
-    def record(iterate: PersonalizedIterate, *arguments: Any) -> Any:
-        pushes.append(push(iterate, *arguments))
-        return pushes[-1]
-
-    monkeypatch.setattr(PersonalizedIterate, "push_to", record)
+    backend = replace(CPU, costs=replace(CPU.costs, exchange=1e4 / 3, sweep_overhead=0.0))
+    assert shard_costs(backend.costs, 2).round_overhead == 2e4
     sources, targets = grid(128, 128)
-    with both(Options(), 2, CPU, EdgeBatch(sources, targets)) as (_, engine):
-        answer = engine.personalized(np.array([8_256]), k=3, target_error=0.5)
+    with both(Options(), 2, backend, EdgeBatch(sources, targets)) as (_, engine):
+        answer = engine.personalized(np.array([8_256]), k=3, target_error=0.4, trace=True)
     assert answer.method == "push"
-    assert [pushed.end for pushed in pushes[:4]] == ["work"] * 4
+    assert answer.trace is not None
+    assert {step.kind for step in answer.trace.steps} == {"push"}
+    *pushes, last = answer.trace.steps
+    assert [push.end for push in pushes] == ["work"] * len(pushes)
+    assert last.end == "goal"
     # of their edges alone, there were more left
-    assert all(pushed.delta.additions < 2_000 for pushed in pushes[:4])
+    assert len(pushes) > 1
+    assert all(push.edges < 2_000 for push in pushes)
 
 
 def test_tight_targets_are_met_on_larger_graphs() -> None:

@@ -153,8 +153,7 @@ def test_a_shard_without_vertices_takes_part(method: str, backend: Backend) -> N
                     assert replace(mine, largest_change=None) == replace(other, largest_change=None)
 
 
-def test_a_published_query_begins_again_after_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("liverank_gpu.sharded.engine.SLICE_SECONDS", 0.0)
+def test_a_published_query_begins_again_after_a_batch() -> None:
     edges = random_edges(np.random.default_rng(3), 40, 200)
     queries = [published(method, 1e-8) for method in PUBLISHED_METHODS]
     queries.append(PersonalizedQuery(SEEDS, target_error=1e-8))

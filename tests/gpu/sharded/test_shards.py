@@ -32,12 +32,13 @@ from liverank_gpu.backends.cpu.device import CpuDevice
 from liverank_gpu.errors import BackendUnavailable, DeviceLost, EngineError
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.sweeps import OrthominUpdate
-from liverank_gpu.pagerank.sweeps import SWEEP_KINDS, Momentum, relative_cost
+from liverank_gpu.pagerank.sweeps import SWEEP_KINDS, relative_cost
 from liverank_gpu.sharded.columns import Numbering
 from liverank_gpu.sharded.graph import ShardGraph
+from tests.gpu.doubles import instead, looked_after
 from tests.gpu.graphs import FAMILIES, Model, WeightedModel, random_batch, weighted_batch
 from tests.gpu.observed import counted
-from tests.gpu.sharded.threads import ThreadWorkers, failing_sweep
+from tests.gpu.sharded.threads import ThreadWorkers, failing_sweep, pushing
 
 TARGET = 1e-9
 
@@ -138,11 +139,9 @@ def test_streams_give_the_ranks_and_counts_of_the_model(seed: int, backend: Back
 
 @pytest.mark.parametrize("seed", range(16))
 def test_streams_that_remove_vertices_give_the_ranks_and_counts_of_the_model(
-    seed: int, backend: Backend, monkeypatch: pytest.MonkeyPatch
+    seed: int, backend: Backend
 ) -> None:
-    # a round costs nothing: small graphs are pushed too
-    monkeypatch.setattr("liverank_gpu.sharded.operations._ROUND_SWEEPS", 0)
-    backend = replace(backend, costs=replace(backend.costs, exchange=0.0))
+    backend = pushing(backend)
     run_stream(seed + 200, kind_of_graph(seed), 2 + seed // 4 % 2, backend, batches=4, removes=True)
 
 
@@ -171,13 +170,15 @@ def test_slow_sweeps_are_accelerated_as_on_one_device(directed: bool, backend: B
     edges = edges[generator.random(len(edges)) < 0.8]
     weights = generator.uniform(0.5, 2.0, len(edges)).astype(np.float32)
     options = Options(damping=0.97, target_error=1e-9, weighted=True, directed=directed)
-    model, one = WeightedModel("uniform", directed), Engine(options, backend_named("cpu"))
+    # shards have no momentum
+    cpu = backend_named("cpu")
+    cpu = replace(cpu, sweeps=instead(cpu.sweeps, takes_momentum=False))
+    model, one = WeightedModel("uniform", directed), Engine(options, cpu)
     batch = EdgeBatch(edges[:, 0], edges[:, 1], vertices=vertices, weights=weights)
     accelerated: list[OrthominUpdate] = []
     with (
         sharded_engine(options, 3, backend) as engine,
         counted(OrthominUpdate, accelerated),
-        patch.object(Momentum, "suits", False),  # which shards do not have
     ):
         for each in (model, one, engine):
             each.apply(batch)
@@ -202,22 +203,19 @@ def test_a_graph_that_outgrows_its_room_is_renumbered(backend: Backend) -> None:
             assert_ranks(engine, model, engine.update().error_bound)
 
 
-def test_an_error_of_one_shard_leaves_the_graph_as_it_was(
-    backend: Backend, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_error_of_one_shard_leaves_the_graph_as_it_was(backend: Backend) -> None:
     options = Options(weighted=True, target_error=TARGET)
     model = WeightedModel("uniform")
-    workers = ThreadWorkers(options, 2, backend)
+    second, device = looked_after(backend)
+    workers = ThreadWorkers(options, 2, [backend, second])
     with ShardedEngine(options, workers=workers) as engine:
         batch = EdgeBatch.of(insert=[(0, 1, 2.0), (1, 2, 1.0), (2, 0, 3e38)])
         model.apply(batch)
         engine.apply(batch)
         with pytest.raises(InvalidValue, match="weights"):
             engine.apply(EdgeBatch.of(insert=[(0, 3, 1.0), (2, 0, 3e38)], on_conflict="add"))
-        with monkeypatch.context() as patch:
-            patch.setattr(workers.shards[1].graph, "_bytes_to_look_up", lambda *_: 1 << 60)
-            with pytest.raises(OutOfMemory):
-                engine.apply(EdgeBatch.of(insert=[(0, 300)]))
+        with device.with_only(1), pytest.raises(OutOfMemory):
+            engine.apply(EdgeBatch.of(insert=[(0, 300)]))
         assert (engine.vertices, engine.edges) == (3, 3)
         batch = EdgeBatch.of(insert=[(0, 3, 1.0)], delete=[(1, 2)])
         assert replace(engine.apply(batch), seconds=0.0) == model.apply(batch)

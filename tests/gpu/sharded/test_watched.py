@@ -21,6 +21,7 @@ from liverank_gpu import (
     UnknownVertex,
 )
 from liverank_gpu.backends import backend_named
+from liverank_gpu.operations.backend import Backend
 from liverank_gpu.pagerank.iterate import Workspace
 from liverank_gpu.personalized.query import Query
 from liverank_gpu.personalized.watched import Entry, Watched
@@ -35,7 +36,7 @@ from tests.gpu.sharded.test_personalized import (
     weighted_or_not,
 )
 from tests.gpu.sharded.test_shards import kind_of_graph
-from tests.gpu.sharded.threads import ThreadWorkers, failing_sweep
+from tests.gpu.sharded.threads import ThreadWorkers, failing_sweep, pushing
 
 CPU = backend_named("cpu")
 
@@ -124,10 +125,12 @@ def entries(workers: ThreadWorkers, name: str) -> list[Entry]:
 
 
 @contextmanager
-def rings(*names: str) -> Iterator[tuple[ThreadWorkers, Engine, ShardedEngine]]:
+def rings(
+    *names: str, backend: Backend = FREE
+) -> Iterator[tuple[ThreadWorkers, Engine, ShardedEngine]]:
     """A graph in two shards and on one device, with a watched query in each of its parts."""
     options = Options(dangling="self-loop")
-    workers, one = ThreadWorkers(options, 2, FREE), Engine(options, CPU)
+    workers, one = ThreadWorkers(options, 2, backend), Engine(options, CPU)
     with ShardedEngine(options, workers=workers) as engine:
         for each in (one, engine):
             each.apply(parts(400))
@@ -202,8 +205,7 @@ def test_a_restriction_that_did_not_reach_the_shards_is_sent_again() -> None:
         assert engine.watched("a").vertices.tolist() == [2, 3]
 
 
-def test_a_first_solve_follows_batches_between_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("liverank_gpu.sharded.engine.SLICE_SECONDS", 0.0)
+def test_a_first_solve_follows_batches_between_its_steps() -> None:
     vertices, batch = weighted_or_not(6, Options())
     query = PersonalizedQuery(np.array([1]), None, 5, "pull", 1e-9)
     with both(Options(), 3, CPU, batch) as (one, engine):
@@ -258,12 +260,8 @@ def test_a_query_that_loses_a_seed_says_so() -> None:
         assert_all_right(one, engine, "kept", "lost")
 
 
-def test_entries_that_one_shard_cannot_list_are_listed_by_none(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    # a round costs nothing: the query is pushed
-    monkeypatch.setattr("liverank_gpu.sharded.operations._ROUND_SWEEPS", 0)
-    with rings() as (workers, one, engine):
+def test_entries_that_one_shard_cannot_list_are_listed_by_none() -> None:
+    with rings(backend=pushing(CPU)) as (workers, one, engine):
         engine.watch("a", replace(ring_query(0), method="hybrid"))
         assert all(each.query and each.query.iterate.packed for each in entries(workers, "a"))
         (free,) = workers.shards[1].internals.queries.pool._free
