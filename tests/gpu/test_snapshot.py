@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import get_args
-from unittest.mock import patch
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
 from liverank_gpu import DeviceLost, EdgeBatch, Engine, Options
-from liverank_gpu.graph.dynamic_graph import DynamicGraph
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.types import Dangling
 from tests.cuda_emulator.emulated import emulated_backend
+from tests.gpu.doubles import instead
 from tests.gpu.graphs import Model, exact_ranks, random_batch
 from tests.gpu.invariants import check_invariants
 
@@ -107,12 +108,11 @@ def test_an_error_that_ends_the_device_is_told_from_others() -> None:
             super().__init__(f"status {status}")
             self.status = status
 
-    engine = Engine(Options(), emulated_backend())
+    backend = emulated_backend()
     for status, kind in ((700, DeviceLost), (719, DeviceLost), (1, CudaError)):
-        with (
-            patch.object(DynamicGraph, "apply", side_effect=CudaError(status)),
-            pytest.raises(kind, match=f"status {status}"),
-        ):
+        rebuild = instead(backend.rebuild, row_ranges=Mock(side_effect=CudaError(status)))
+        engine = Engine(Options(), replace(backend, rebuild=rebuild))
+        with pytest.raises(kind, match=f"status {status}"):
             engine.apply(EdgeBatch.of(insert=[(0, 1)]))
 
 

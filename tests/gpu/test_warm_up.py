@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from unittest.mock import patch
+from unittest.mock import Mock, patch
 
 import pytest
 
 from liverank_gpu import Engine, InvalidValue, Options, Solve
 from liverank_gpu.backends import backend_named
-from liverank_gpu.backends.cpu.graph import CpuLists
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.sharded.dask_shard import warm_up
+from tests.gpu.doubles import instead, looked_after
 
 
 def compiling() -> Backend:
@@ -21,27 +21,25 @@ def compiling() -> Backend:
 
 def test_nothing_is_compiled_on_the_cpu() -> None:
     options = Options(weighted=True)
-    engine = Engine(options, "cpu")
+    backend, device = looked_after(backend_named("cpu"))
+    engine, arrays = Engine(options, backend), list[str]()
     assert not engine.compiles_kernels
-    with (
-        patch.object(Engine, "update") as ranked,
-        patch("liverank_gpu.sharded.dask_shard.Member") as shard,
-    ):
-        engine.warm_up()
-        engine.warm_up_others()
-        engine.warm_up_solve(Solve("static"))
-        warm_up(options, backend_named("cpu"))
-    assert not ranked.called
-    assert not shard.called
+    device.allocating = arrays.append
+    engine.warm_up()
+    engine.warm_up_others()
+    engine.warm_up_solve(Solve("static"))
+    warm_up(options, backend)
+    assert not arrays
 
 
 @pytest.mark.parametrize("weighted", [False, True])
 def test_a_warm_up_looks_for_ties(weighted: bool) -> None:
     # a device has other kernels for weighted graphs
-    found = CpuLists.with_same_list
-    with patch.object(CpuLists, "with_same_list", autospec=True, side_effect=found) as called:
-        Engine(Options(weighted=weighted), compiling()).warm_up()
-    assert called.called
+    backend = compiling()
+    looked = Mock(wraps=backend.lists.with_same_list)
+    lists = instead(backend.lists, with_same_list=looked)
+    Engine(Options(weighted=weighted), replace(backend, lists=lists)).warm_up()
+    assert looked.called
 
 
 @pytest.mark.parametrize(

@@ -8,22 +8,22 @@ from itertools import groupby
 from random import Random
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import pytest
 
 from liverank_gpu import EdgeBatch, Engine, Options
 from liverank_gpu.operations.backend import Costs
+from liverank_gpu.operations.sweeps import OrthominUpdate
 from liverank_gpu.pagerank.certificate import StallRule
 from liverank_gpu.pagerank.sweeps import (
     SWEEP_KINDS,
     SweepKind,
     SweepSchedule,
-    _DenseSweeps,
     relative_cost,
     sweep_to_target,
 )
+from tests.gpu.observed import counted
 
 CORRECTED = SweepKind(mean_corrected=True, accelerated=False)
 ACCELERATED = SweepKind(mean_corrected=True, accelerated=True)
@@ -165,23 +165,16 @@ def test_a_grid_is_solved_no_faster_to_a_tighter_target() -> None:
     kept = np.random.default_rng(1).random(len(sources)) < 0.75
     engine = Engine(Options(), "cpu")
     engine.apply(EdgeBatch(sources[kept], targets[kept], vertices=side * side))
-    iterate, counted = engine.internals.iterate, list[SweepKind]()
-    run = _DenseSweeps.run
-
-    def counting(sweeps: _DenseSweeps, schedule: SweepSchedule, *limits: Any) -> Any:
-        for result in run(sweeps, schedule, *limits):
-            counted.append(schedule.kind)
-            yield result
-
-    costs = []
-    with patch.object(_DenseSweeps, "run", counting):
+    iterate, costs, accelerated = engine.internals.iterate, [], list[OrthominUpdate]()
+    with counted(OrthominUpdate, accelerated):
         for exponent in range(16, 48):
             iterate.options = replace(iterate.options, target_error=10.0 ** (-exponent / 8))
             # a guess and components would begin otherwise
             iterate.reset()
-            counted.clear()
-            assert sweep_to_target(iterate, 500).converged
+            accelerated.clear()
+            swept = sweep_to_target(iterate, 500)
+            assert swept.converged
             cost = relative_cost(ACCELERATED, iterate)
-            costs.append(sum(cost if kind.accelerated else 1.0 for kind in counted))
-    assert ACCELERATED in counted
+            costs.append(swept.sweeps + (cost - 1.0) * len(accelerated))
+    assert accelerated
     assert _most_expensive_of_looser(costs) < cost
