@@ -87,6 +87,11 @@ def test_parts_that_do_not_fit_change_nothing(backend: Backend) -> None:
     assert (engine.vertices, engine.edges) == (2, 1)
 
 
+def _columns(engine: Engine) -> list[list[float]]:
+    sources, targets = engine.edge_list()
+    return [sources.tolist(), targets.tolist(), engine.edge_weights().tolist()]
+
+
 @pytest.mark.parametrize("directed", [True, False])
 def test_each_array_that_is_refused_leaves_all_parts_or_none(
     backend: Backend, directed: bool
@@ -97,13 +102,12 @@ def test_each_array_that_is_refused_leaves_all_parts_or_none(
     for refused in count(1):
         engine = Engine(options, backend)
         engine.apply(EdgeBatch.of(insert=[(v, 5, 2.0) for v in range(6)]))
-        before = [*engine.edge_list(), engine.edge_weights()]
+        before = _columns(engine)
         changes = None
         with device.without_arrays(refused) as arrays, suppress(OutOfMemory):
             changes = engine.apply_coalesced(batch, [(1, 1), (2, 1)])
         if changes is None:
-            now = [*engine.edge_list(), engine.edge_weights()]
-            assert [each.tolist() for each in now] == [each.tolist() for each in before]
+            assert _columns(engine) == before
             continue
         counted = [replace(change, seconds=0.0) for change in changes]
         assert counted == [

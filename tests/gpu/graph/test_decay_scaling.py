@@ -9,6 +9,7 @@ from unittest.mock import Mock, patch
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from liverank_gpu import EdgeBatch, Engine, Options, OutOfMemory
 from liverank_gpu.backends import backend_named
@@ -50,7 +51,7 @@ def _scaling(engine: Engine) -> EdgeBatch:
 @pytest.mark.parametrize("directed", [True, False])
 @pytest.mark.parametrize("chunk", [1, 1 << 22])
 def test_scaled_rows_keep_their_probabilities(chunk: int, directed: bool, backend: Backend) -> None:
-    found = []
+    found: list[tuple[dict[tuple[int, int], float], NDArray[np.float64]]] = []
 
     def compared(*arguments: Any) -> None:
         graph = engine.internals.graph

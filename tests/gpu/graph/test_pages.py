@@ -396,6 +396,7 @@ def test_a_copy_that_is_read_has_no_pages() -> None:
 @pytest.mark.parametrize("weighted", [False, True])
 def test_a_warm_up_builds_pages_that_follow_a_batch(weighted: bool) -> None:
     backend, called = emulated_backend(), Mock()
+    assert backend.pages is not None
     pages = instead(backend.pages, build=called.build, follow=called.follow)
     called.build.side_effect, called.follow.side_effect = backend.pages.build, backend.pages.follow
     warm_up(replace(backend, pages=pages), "uniform", weighted)
