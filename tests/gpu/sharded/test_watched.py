@@ -25,7 +25,6 @@ from liverank_gpu.operations.backend import Backend
 from liverank_gpu.pagerank.iterate import Workspace
 from liverank_gpu.personalized.query import Query
 from liverank_gpu.personalized.watched import Entry, Watched
-from liverank_gpu.sharded.queries import ShardQueries
 from liverank_gpu.types import Personalized
 from tests.gpu.graphs import exact_ranks
 from tests.gpu.sharded.test_personalized import (
@@ -198,9 +197,10 @@ def test_watched_queries_are_replaced_and_forgotten() -> None:
 def test_a_restriction_that_did_not_reach_the_shards_is_sent_again() -> None:
     with rings("a") as (workers, _, engine):
         engine.restrict("a", np.array([2, 3]))
-        late = patch.object(workers, "call", side_effect=TimeoutError("no answer"))
-        with late, pytest.raises(TimeoutError):
+        workers.unreachable = "refresh"
+        with pytest.raises(TimeoutError):
             engine.refresh_watched()
+        workers.unreachable = None
         engine.refresh_watched()
         assert engine.watched("a").vertices.tolist() == [2, 3]
 
@@ -329,10 +329,11 @@ def test_a_first_solve_that_shards_forgot_is_done_again() -> None:
         with failing_sweep(workers), pytest.raises(MemoryError, match="the third sweep"):
             engine.personalized_many([failing])
         engine.refresh_watched()
-        late = patch.object(ShardQueries, "solve", side_effect=TimeoutError("no answer"))
+        workers.unreachable = "solve"
         for each in (registration, new):
-            with late, pytest.raises(TimeoutError, match="no answer"):
+            with pytest.raises(TimeoutError, match="no answer"):
                 engine.keep(each)
+        workers.unreachable = None
         assert_certified(one, ring_query(0), engine.watched("a"))
         with pytest.raises(KeyError):
             engine.watched("new")

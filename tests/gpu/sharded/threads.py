@@ -68,8 +68,11 @@ class ThreadWorkers(Workers):
             for communicator, each in zip(self.communicators, backends, strict=True)
         ]
         self._threads = ThreadPoolExecutor(size)
+        self.unreachable: str | None = None  # the method for which there is no answer
 
     def call(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
+        if self.unreachable in (method, arguments[0][0] if method == "call_watched" else method):
+            raise TimeoutError("no answer")
         if method == "answer" or (method == "call_watched" and arguments[0][0] == "solve"):
             arguments = [(*each[:-1], 0.0) for each in arguments]
         return self.together([getattr(shard, method) for shard in self.shards], arguments)
