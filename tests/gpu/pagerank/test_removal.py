@@ -4,8 +4,8 @@ again.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, get_args
-from unittest.mock import patch
 
 import networkx as nx
 import numpy as np
@@ -22,10 +22,12 @@ from liverank_gpu import (
 )
 from liverank_gpu.generate import rmat
 from liverank_gpu.operations.backend import Backend
-from liverank_gpu.pagerank.places import GraphVertices
+from liverank_gpu.operations.device import Array
+from liverank_gpu.operations.sweeps import SweepMany
 from liverank_gpu.personalized.block import Block
 from liverank_gpu.personalized.resolve import METHODS
 from liverank_gpu.types import Dangling
+from tests.gpu.doubles import instead
 from tests.gpu.graphs import (
     Model,
     WeightedModel,
@@ -34,6 +36,7 @@ from tests.gpu.graphs import (
     random_graph,
     weighted_batch,
 )
+from tests.gpu.observed import counted
 
 POLICIES: tuple[Dangling, ...] = get_args(Dangling)
 
@@ -265,39 +268,33 @@ def test_queries_follow_removals(dangling: Dangling, backend: Backend) -> None:
 
 
 def test_the_first_places_are_found_without_a_copy(backend: Backend) -> None:
-    engine = Engine(Options(vertex_order="degree"), backend)
+    searched: list[Array] = []
+
+    def top_k_columns(matrix: Array, *others: Any) -> Any:
+        searched.append(matrix)
+        return backend.select.top_k_columns(matrix, *others)
+
+    select = instead(backend.select, top_k_columns=top_k_columns)
+    engine = Engine(Options(vertex_order="degree"), replace(backend, select=select))
     engine.apply(EdgeBatch.of(insert=[(v, (v * 7 + 1) % 60) for v in range(60)]))
     engine.apply(EdgeBatch.of(remove=[15, 40]))
     queries = [PersonalizedQuery(np.array([v]), None, 60, "pull") for v in range(8)]
     block = Block(engine.internals.queries, engine.resolve(queries))
-    while not block.done:
-        block.step()
-    values = np.array(backend.device.to_host(block._values))
-    searched = []
-    top_k_columns = GraphVertices.top_k_columns
-
-    def search(vertices: GraphVertices, matrix: Any, counts: Any) -> Any:
-        searched.append(matrix)
-        return top_k_columns(vertices, matrix, counts)
-
-    with patch.object(GraphVertices, "top_k_columns", search):
-        answers = block.answers()
-    assert searched[0] is block._values
-    assert np.array_equal(backend.device.to_host(block._values), values)
+    sweeps: list[SweepMany] = []
+    with counted(SweepMany, sweeps):
+        while not block.done:
+            block.step()
+    swept = sweeps[-1]
+    values = np.array(backend.device.to_host(swept.values))
+    answers = block.answers()
+    assert searched[-1] is swept.values
+    assert np.array_equal(backend.device.to_host(swept.values), values)
     for answer in answers:
         assert sorted(answer.vertices.tolist()) == [v for v in range(60) if v not in (15, 40)]
-    free = engine.internals.graph.free
-    assert Block.bytes_needed(engine.internals.graph, 8) >= sum(
-        each.nbytes
-        for each in (
-            block._values,
-            block._remainder,
-            block._contributions,
-            block._new_contributions,
-            block._seeded,
-            block._values[free],
-        )
-    )
+    contributions = 2 * swept.contributions.nbytes
+    held = swept.values.nbytes + swept.remainder.nbytes + contributions + swept.seeded.nbytes
+    of_free = swept.values[engine.internals.graph.free].nbytes
+    assert Block.bytes_needed(engine.internals.graph, 8) >= held + of_free
 
 
 def test_queries_that_lose_a_seed_say_so(backend: Backend) -> None:
