@@ -228,3 +228,103 @@ def test_kernels_have_the_constants_of_contracts_from_there() -> None:
     for path in (*folder.glob("*.cu"), *folder.glob("*.cuh")):
         own = re.findall(r"constexpr [\w ]+ (\w+) =", path.read_text("utf-8"))
         assert constants.isdisjoint(own), path.name
+
+
+# ---- tests of the engine by its behaviour ----
+
+_PATCHING = {"patch", "object", "setattr", "setitem", "dict", "multiple"}
+_OUTSIDE = re.compile(r"sys\b|os\b|'(sys|os|tempfile|distributed)\.")
+_NOT_OF_THE_ENGINE = {"_replace", "_asdict", "_fields", "_exit", "_core", "_name"}
+"""Of named tuples, of ``os``, of CuPy and of ctypes."""
+
+
+def _reaches_into(path: Path) -> int:
+    """How often a test replaces attributes of the engine, or uses private names of it."""
+    tree, found = ast.parse(path.read_text("utf-8")), 0
+    nodes = list(ast.walk(tree))
+    own = {each.name for each in nodes if isinstance(each, ast.FunctionDef | ast.ClassDef)}
+    own |= {
+        each.attr
+        for each in nodes
+        if isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Store)
+        if isinstance(each.value, ast.Name) and each.value.id in ("self", "cls")
+    }
+    for each in nodes:
+        if isinstance(each, ast.Call):
+            called = ast.unparse(each.func).split(".")
+            patches = called[-1] in _PATCHING and called not in (["dict"], ["object"])
+            target = ast.unparse(each.args[0]) if each.args else ""
+            found += patches and not _OUTSIDE.match(target)
+        elif isinstance(each, ast.Attribute) and re.match(r"_[^_]", each.attr):
+            of_self = isinstance(each.value, ast.Name) and each.value.id in ("self", "cls")
+            found += each.attr not in _NOT_OF_THE_ENGINE and not (of_self and each.attr in own)
+        elif isinstance(each, ast.ImportFrom) and (each.module or "").startswith("liverank_gpu"):
+            found += sum(name.name.startswith("_") for name in each.names)
+    return found
+
+
+REACHING_INTO_THE_ENGINE: dict[str, int] = {
+    "gpu/backends/test_contracts.py": 7,
+    "gpu/backends/test_select.py": 2,
+    "gpu/generate/test_preferential_attachment.py": 3,
+    "gpu/graph/test_decay_scaling.py": 1,
+    "gpu/graph/test_dynamic_graph.py": 3,
+    "gpu/graph/test_order_choice.py": 1,
+    "gpu/graph/test_pages.py": 1,
+    "gpu/graph/test_rebuild.py": 1,
+    "gpu/observed.py": 1,
+    "gpu/out_of_core/conftest.py": 1,
+    "gpu/out_of_core/test_algorithms.py": 1,
+    "gpu/out_of_core/test_ranking.py": 2,
+    "gpu/out_of_core/test_spool.py": 1,
+    "gpu/pagerank/test_paged_sweeps.py": 1,
+    "gpu/pagerank/test_published.py": 2,
+    "gpu/pagerank/test_rank_reference.py": 2,
+    "gpu/pagerank/test_residual.py": 1,
+    "gpu/personalized/test_certified_top_k.py": 1,
+    "gpu/personalized/test_published_personalized.py": 1,
+    "gpu/personalized/test_retrieval.py": 2,
+    "gpu/personalized/test_settled_set.py": 4,
+    "gpu/personalized/test_ties.py": 1,
+    "gpu/personalized/test_watched.py": 1,
+    "gpu/personalized/test_within.py": 1,
+    "gpu/programs/test_answers.py": 2,
+    "gpu/programs/test_running.py": 2,
+    "gpu/sharded/emulated_nccl.py": 2,
+    "gpu/sharded/paged_shards.py": 1,
+    "gpu/sharded/suite.py": 6,
+    "gpu/sharded/test_capture.py": 2,
+    "gpu/sharded/test_cluster.py": 8,
+    "gpu/sharded/test_cut_network.py": 33,
+    "gpu/sharded/test_device_memory.py": 1,
+    "gpu/sharded/test_divided_rows.py": 5,
+    "gpu/sharded/test_existing_cluster.py": 13,
+    "gpu/sharded/test_gpus.py": 9,
+    "gpu/sharded/test_large_batches.py": 6,
+    "gpu/sharded/test_loading.py": 13,
+    "gpu/sharded/test_pages.py": 1,
+    "gpu/sharded/test_pages_of_all.py": 12,
+    "gpu/sharded/test_personalized.py": 4,
+    "gpu/sharded/test_published.py": 1,
+    "gpu/sharded/test_residual.py": 10,
+    "gpu/sharded/test_shards.py": 2,
+    "gpu/sharded/test_ties.py": 1,
+    "gpu/sharded/test_watched.py": 14,
+    "gpu/sharded/threads.py": 1,
+    "gpu/test_warm_up.py": 1,
+    "kernels/test_binaries.py": 6,
+}
+"""Tests that replace attributes of the engine or use its private names, and how often. The numbers
+may only fall. Others say what is wrong by what users see, by operations and devices of their own
+(tests/gpu/doubles.py), by the costs of a backend, and by the operations that run
+(tests/gpu/observed.py).
+"""
+
+
+def test_tests_do_not_reach_into_the_engine() -> None:
+    found = {}
+    for folder in ("gpu", "kernels", "cuda_emulator"):
+        for path in sorted((ROOT / "tests" / folder).rglob("*.py")):
+            if count := _reaches_into(path):
+                found[path.relative_to(ROOT / "tests").as_posix()] = count
+    assert found == REACHING_INTO_THE_ENGINE
