@@ -303,7 +303,7 @@ REACHING_INTO_THE_ENGINE: dict[str, int] = {
     "gpu/sharded/test_large_batches.py": 6,
     "gpu/sharded/test_loading.py": 13,
     "gpu/sharded/test_pages.py": 1,
-    "gpu/sharded/test_pages_of_all.py": 12,
+    "gpu/sharded/test_pages_of_all.py": 3,
     "gpu/sharded/test_personalized.py": 4,
     "gpu/sharded/test_published.py": 1,
     "gpu/sharded/test_residual.py": 10,

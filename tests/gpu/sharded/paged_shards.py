@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -37,7 +37,7 @@ def skewed(random: np.random.Generator, count: int, vertices: int = VERTICES) ->
 
 @contextmanager
 def running(
-    backend: Backend, options: Options, shards: int = 2
+    backend: Backend | Sequence[Backend], options: Options, shards: int = 2
 ) -> Iterator[tuple[ShardedEngine, ThreadWorkers]]:
     workers = ThreadWorkers(options, shards, backend)
     with ShardedEngine(options, workers=workers) as engine:

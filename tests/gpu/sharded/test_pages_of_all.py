@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import Any
-from unittest.mock import patch
+from unittest.mock import Mock, patch
 
 import numpy as np
 import pytest
 
 from liverank_gpu import EdgeBatch, Options, ShardedEngine, verify
-from liverank_gpu.graph import in_pages
 from liverank_gpu.operations.backend import Backend, PageRule
-from liverank_gpu.operations.csr import GraphView, PagedLists
 from liverank_gpu.sharded import dask_shard
 from liverank_gpu.sharded.graph import ShardInPages
+from tests.gpu.doubles import instead
 from tests.gpu.graph.test_pages import paging as emulated
 from tests.gpu.pagerank.test_paged_sweeps import Paged
 from tests.gpu.sharded.paged_shards import (
@@ -36,6 +34,11 @@ from tests.gpu.sharded.threads import failing_sweep
 @pytest.fixture
 def paging() -> Backend:
     return pages_everywhere()
+
+
+def with_pages(backend: Backend, **own: Any) -> Backend:
+    """The backend, of which a test answers some operations on pages itself."""
+    return replace(backend, pages=instead(backend.pages, **own))
 
 
 def test_a_graph_that_is_loaded_weighted_or_small_has_none(paging: Backend) -> None:
@@ -103,20 +106,12 @@ def test_new_columns_mean_new_pages(paging: Backend) -> None:
 
 
 def test_one_shard_builds_its_own_again(paging: Backend) -> None:
-    with running(paging, Options()) as (engine, workers):
+    full = with_pages(paging, follow=lambda *_: False)
+    with running([paging, full], Options()) as (engine, workers):
         loaded(engine)
         engine.update("static")
         before = kept(workers)
-        follow = ShardInPages.follow
-
-        def without_room(pages: ShardInPages, *arguments: Any) -> None:
-            follow(pages, *arguments)
-            if pages is workers.shards[1].graph.in_pages:
-                pages.drop()
-                pages.want()
-
-        with patch.object(ShardInPages, "follow", without_room):
-            engine.apply(EdgeBatch.of(insert=[(3, 4)]))
+        engine.apply(EdgeBatch.of(insert=[(3, 4)]))
         seen = Paged(paging)
         engine.update("static")
         assert seen.sums > 0 == seen.rows
@@ -126,24 +121,20 @@ def test_one_shard_builds_its_own_again(paging: Backend) -> None:
 
 def test_all_have_them_or_none(paging: Backend) -> None:
     """Where one shard has no memory, no other builds pages again with every batch."""
-    built = []
-    build = ShardInPages._built
-
-    def short_of_memory(pages: ShardInPages, graph: GraphView) -> PagedLists | None:
-        rank = pages._communicator.rank
-        built.append(rank)
-        return None if rank == 1 else build(pages, graph)
-
-    with running(paging, Options()) as (engine, workers):
+    assert paging.pages is not None
+    built = Mock(wraps=paging.pages.build)
+    short = Mock(wraps=paging.pages.build, side_effect=MemoryError)
+    backends = with_pages(paging, build=built), with_pages(paging, build=short)
+    with running(backends, Options()) as (engine, workers):
         loaded(engine)
         seen = Paged(paging)
-        with patch.object(ShardInPages, "_built", short_of_memory):
-            for _ in range(3):
-                engine.apply(EdgeBatch.of(insert=[(3, 4)], delete=[(3, 4)]))
-                engine.apply(EdgeBatch.of(insert=[(4, 3)]))
-                engine.update("static")
-                assert not any(shard.graph.in_pages.kept for shard in workers.shards)
-        assert sorted(built) == [0, 1]
+        for _ in range(3):
+            engine.apply(EdgeBatch.of(insert=[(3, 4)], delete=[(3, 4)]))
+            engine.apply(EdgeBatch.of(insert=[(4, 3)]))
+            engine.update("static")
+            assert not any(shard.graph.in_pages.kept for shard in workers.shards)
+        assert built.call_count == short.call_count == 1
+        short.side_effect = None
         assert seen.rows > 0 == seen.sums
         while engine.edges < 2 * EDGES:  # they are asked again when it has grown
             engine.apply(skewed(np.random.default_rng(engine.edges), EDGES))
@@ -202,30 +193,23 @@ def test_an_interrupted_solve_leaves_them_right(paging: Backend) -> None:
 
 def test_one_that_is_interrupted_where_pages_are_built_does_too(paging: Backend) -> None:
     """One shard has its pages by then, and the other none."""
-    build = ShardInPages._built
-
-    def fails(pages: ShardInPages, graph: GraphView) -> PagedLists | None:
-        if pages._communicator.rank == 1:
-            raise RuntimeError("of the device")
-        return build(pages, graph)
-
-    with running(paging, Options()) as (engine, workers):
+    assert paging.pages is not None
+    build = Mock(wraps=paging.pages.build, side_effect=RuntimeError("of the device"))
+    with running([paging, with_pages(paging, build=build)], Options()) as (engine, workers):
         loaded(engine)
-        with patch.object(ShardInPages, "_built", fails), pytest.raises(RuntimeError):
+        with pytest.raises(RuntimeError, match="of the device"):
             engine.update("static")
+        build.side_effect = None
         seen = Paged(paging)
         engine.update("static")
         kept(workers)
         assert seen.sums > 0 == seen.rows
 
 
-def test_reads_of_rows_that_are_swept_together_are_not_random(
-    paging: Backend, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(in_pages, "_NEAR", 16)
+def test_reads_of_rows_that_are_swept_together_are_not_random(paging: Backend) -> None:
     near = np.arange(EDGES) // 8
     grid = EdgeBatch(near, near + np.arange(EDGES) % 8)
-    far = skewed(np.random.default_rng(6), EDGES, 4 * VERTICES)
+    far = skewed(np.random.default_rng(6), EDGES, 50_000)
 
     def random_reads(batch: EdgeBatch) -> list[float]:
         with running(paging, Options(vertex_order="given")) as (engine, workers):
@@ -243,15 +227,10 @@ def test_reads_of_rows_that_are_swept_together_are_not_random(
 def test_a_warm_up_builds_pages_that_follow_a_batch(
     weighted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    backend, called = emulated(), []
-
-    def noted(name: str, method: Callable[..., Any], *given: Any) -> Any:
-        called.append(name)
-        return method(*given)
-
-    for name in ("build", "follow"):
-        method = getattr(backend.pages, name)
-        monkeypatch.setattr(backend.pages, name, partial(noted, name, method))
+    backend, called = emulated(), Mock()
+    assert backend.pages is not None
+    called.build.side_effect, called.follow.side_effect = backend.pages.build, backend.pages.follow
     monkeypatch.setattr(dask_shard, "sample_batches", lambda _: [])
+    backend = with_pages(backend, build=called.build, follow=called.follow)
     dask_shard.warm_up(Options(weighted=weighted), backend)
-    assert called == ([] if weighted else ["build", "follow"])
+    assert [name for name, *_ in called.method_calls] == ([] if weighted else ["build", "follow"])
