@@ -289,6 +289,7 @@ REACHING_INTO_THE_ENGINE: dict[str, int] = {
     "gpu/personalized/test_watched.py": 1,
     "gpu/personalized/test_within.py": 1,
     "gpu/programs/test_answers.py": 2,
+    "gpu/programs/test_cores.py": 1,
     "gpu/programs/test_running.py": 2,
     "gpu/sharded/emulated_nccl.py": 2,
     "gpu/sharded/paged_shards.py": 1,
