@@ -55,8 +55,7 @@ from liverank_gpu.personalized.batch import Queries, QueryBatch
 from liverank_gpu.personalized.iterate import WorkspacePool
 from liverank_gpu.personalized.query import QueryContext
 from liverank_gpu.personalized.resolve import AnyQuery, ResolvedQuery, ResolvedView
-from liverank_gpu.personalized.views import Views
-from liverank_gpu.personalized.views_within import RegistrationWithin, ViewSteps
+from liverank_gpu.personalized.views_within import ViewSteps
 from liverank_gpu.personalized.watched import Registration, Start
 from liverank_gpu.programs.answer import Answer
 from liverank_gpu.programs.running import AnyProgram, Programs
@@ -223,7 +222,6 @@ class Engine:
             self.edge_reader = EdgeReader(self._graph)
             self._iterate = GlobalIterate(self._graph, options)
             self._queries = group.queries(self._graph, self._iterate, self._vertices)
-            self._views = Views(self._queries.context)
             self.programs = Programs(self._graph)
             self._timer = StageTimer(self._backend.device)
             self._unfollowed: GraphUpdate | None = None
@@ -327,7 +325,7 @@ class Engine:
     def _apply(self, batch: EdgeBatch) -> GraphUpdate:
         self._begin()
         self._improvable = False
-        iterate, backwards = self._iterate, self._views.reversed_context
+        iterate, backwards = self._iterate, self._queries.views.reversed_context
         reserve = iterate.reserve if backwards is None else self._reserve
         if not self._group.divided:
             self.check_memory(batch.operations, batch.vertices)
@@ -344,7 +342,7 @@ class Engine:
 
     def _reserve(self, vertices: int) -> None:
         self._iterate.reserve(vertices)
-        self._views.reserve(vertices)
+        self._queries.views.reserve(vertices)
 
     def _follow(self) -> None:
         """Has ranks, queries and programs follow the last batch."""
@@ -357,10 +355,7 @@ class Engine:
                     raise
                 # the batch stands; the next solve computes the residual, in arrays that it has
                 self._iterate.invalidate()
-            if self._views.reversed_context is not None:
-                self._views.turn(update)
             self._queries.perturb(update)
-            self._views.perturb(update)
             self.programs.follow(update)
         self._graph.scale_rows()
 
@@ -628,17 +623,13 @@ class Engine:
         with self._owned():
             if isinstance(query, PersonalizedQuery):
                 return self._queries.register(name, query)
-            asked = ResolvedView.of_view(self._graph.ids, self.options, query)
-            kind = Registration if asked.within is None else RegistrationWithin
-            registration = kind(self._views.context(asked), name, asked, start)
-            self._queries.running.append(registration)
-            return registration
+            return self._queries.register_view(name, query, start)
 
     def keep(self, registration: Registration) -> None:
         """Watches a solved query, or keeps a view, in place of another of its name."""
         with self._owned():
             is_view = isinstance(registration.asked, ResolvedView)
-            (self._views if is_view else self._queries.watched).keep(registration)
+            (self._queries.views if is_view else self._queries.watched).keep(registration)
 
     def restrict(self, name: str, among: NDArray[np.integer[Any]]) -> None:
         """Changes what a watched query is among, at the next refresh: int64[…], ids, at least one.
@@ -685,18 +676,18 @@ class Engine:
         """
         with self._owned():
             asked = ResolvedView.of_view(self._graph.ids, self.options, view)
-            return self._views.change(name, asked)
+            return self._queries.views.change(name, asked)
 
     def view_lost_seeds(self, name: str) -> bool:
         """Whether vertices were removed that were seeds of the view when it was put. It goes on
         from the others. Raises KeyError.
         """
-        return self._views.lost_seeds(name)
+        return self._queries.views.lost_seeds(name)
 
     @property
     def views(self) -> list[str]:
         """Names of the views."""
-        return self._views.names
+        return self._queries.views.names
 
     def view(self, name: str, *, solve: bool = True) -> Ranks:
         """All ranks of a view, with their bound for the graph as it is now.
@@ -707,7 +698,7 @@ class Engine:
         seeds were removed.
         """
         with self._owned():
-            return self._views.ranks(name, solve=solve)
+            return self._queries.views.ranks(name, solve=solve)
 
     def view_steps_to(self, name: str, vertex: int) -> ViewSteps:
         """How the walks of a view come to a vertex, by id, for `Ranks.explain` of its ranks.
@@ -716,19 +707,19 @@ class Engine:
         InvalidValue for more than MAX_EXPLAINED edges, and as `view` if it has no ranks.
         """
         with self._owned():
-            return self._views.steps_to(name, vertex, MAX_EXPLAINED)
+            return self._queries.views.steps_to(name, vertex, MAX_EXPLAINED)
 
     def remove_view(self, name: str) -> None:
         """Forgets a view, if there is one of this name."""
         with self._owned():
-            self._views.remove(name)
+            self._queries.views.remove(name)
 
     def refresh_views(self) -> dict[str, float]:
         """Brings the views up to date with everything applied, as their `refresh` says. Returns the
         seconds that each took, by name.
         """
         with self._owned():
-            return self._views.refresh()
+            return self._queries.views.refresh()
 
     def run(
         self,
@@ -756,7 +747,7 @@ class Engine:
         """Bytes held on the backend's device, by purpose."""
         held = {
             "ranks": self._iterate.nbytes,
-            "personalized": self._queries.nbytes + self._views.nbytes,
+            "personalized": self._queries.nbytes,
         }
         return self._graph.memory() | held | {"programs": self.programs.nbytes}
 

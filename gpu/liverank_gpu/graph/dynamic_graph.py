@@ -565,8 +565,8 @@ class ReversedGraph:
 
     def _turned(self, update: GraphUpdate, changes: EdgeChanges) -> GraphUpdate:
         graph, xp = self.graph, self.backend.xp
-        ends = (changes.removed_targets, changes.added_targets)
-        sources = xp.unique(xp.concatenate(ends)).astype(np.int32)
+        removed, added = self._turned_edges(changes)
+        sources = xp.unique(xp.concatenate([removed.rows, added.rows])).astype(np.int32)
         before = self._degree[sources]
         csr = graph.incoming.csr
         if self.weighted:
@@ -574,20 +574,25 @@ class ReversedGraph:
         else:
             self._degree[sources] = csr.row_lengths[sources] + graph.loop[sources]
         # kernels look added edges up
-        keys = changes.added_targets.astype(np.int64) << 32 | changes.added_sources
-        order = xp.argsort(keys)
-        weights = changes.added_weights
+        order = xp.argsort(added.rows.astype(np.int64) << 32 | added.neighbours)
         turned = EdgeChanges(
             sources,
             before,
-            changes.removed_targets,
-            changes.removed_sources,
-            changes.added_targets[order],
-            changes.added_sources[order],
-            changes.removed_weights,
-            None if weights is None else weights[order],
+            removed.rows,
+            removed.neighbours,
+            added.rows[order],
+            added.neighbours[order],
+            removed.weights,
+            None if added.weights is None else added.weights[order],
         )
         return replace(update, lists=ChangedLists.of(turned), followed=None)
+
+    def _turned_edges(self, changes: EdgeChanges) -> tuple[Entries, Entries]:
+        """The edges that are gone and those that are new, each in the row of its target."""
+        return (
+            Entries(changes.removed_targets, changes.removed_sources, changes.removed_weights),
+            Entries(changes.added_targets, changes.added_sources, changes.added_weights),
+        )
 
     @property
     def vertices(self) -> int:
@@ -595,7 +600,7 @@ class ReversedGraph:
 
     @property
     def columns(self) -> int:
-        return self.graph.vertices
+        return self.graph.columns
 
     @property
     def arcs(self) -> int:

@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from liverank_gpu.graph.dynamic_graph import DynamicGraph, ReversedGraph
 from liverank_gpu.graph.vertices import NO_IDS, VertexPermutation, looked_up
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.select import TopK
@@ -268,6 +269,11 @@ class GraphVertices:
 
     def __init__(self, graph: RankedGraph) -> None:
         self.graph = graph
+
+    def reversed(self) -> GraphVertices:
+        """Those of the graph for walks against its edges. Raises OutOfMemory."""
+        assert isinstance(self.graph, DynamicGraph)
+        return GraphVertices(ReversedGraph(self.graph))
 
     def rows_of(self, ids: NDArray[np.int64]) -> tuple[Array, Array | slice]:
         """int32[r] on the device: the rows of those of `ids` that are here, in their order; and

@@ -62,6 +62,7 @@ class Ranks:
         self.id_limit = len(values)
         self.error_bound = error_bound
         self.base = rhs_scale / mass if mass > 0.0 else 0.0
+        self._rhs_scale = rhs_scale
         self._backend = backend
         self._permutation = permutation
         self._values = values
@@ -72,6 +73,16 @@ class Ranks:
         same = copy(self)
         same.error_bound = error_bound
         return same
+
+    def copied(self) -> tuple[Ranking, float, float]:
+        """y over positions on the host, -inf for free ids; Σy; and β."""
+        device = self._backend.device
+        with device.reading(self._written):
+            return device.to_host(self._values), self._mass, self._rhs_scale
+
+    def is_copy_of(self, others: Ranks | None) -> bool:
+        """Whether only the bound is another: see `bounded`."""
+        return others is not None and self._values is others._values
 
     def of(self, vertices: NDArray[np.integer[Any]]) -> Ranking:
         """float64[len(vertices)]: the rank of each id. Raises UnknownVertex for an id that is not

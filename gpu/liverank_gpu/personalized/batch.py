@@ -46,11 +46,14 @@ from liverank_gpu.personalized.resolve import (
     PUBLISHED_METHODS,
     AnyQuery,
     ResolvedQuery,
+    ResolvedView,
     checked_set,
     resolve,
 )
-from liverank_gpu.personalized.watched import Registration, Watched, require_watchable
-from liverank_gpu.types import Personalized, PersonalizedQuery
+from liverank_gpu.personalized.views import Views
+from liverank_gpu.personalized.views_within import RegistrationWithin
+from liverank_gpu.personalized.watched import Registration, Start, Watched, require_watchable
+from liverank_gpu.types import Personalized, PersonalizedQuery, ViewQuery
 
 _LEAST_ANSWERED = 4
 """Fewer queries that pushes answered tell nothing about the others."""
@@ -491,11 +494,13 @@ class Queries:
 
     running  those that were begun and not closed
     watched  see liverank_gpu.personalized.watched
+    views    see liverank_gpu.personalized.views
     """
 
     def __init__(self, context: QueryContext) -> None:
         self.context = context
         self.watched = Watched(context)
+        self.views = Views(context)
         self.running: list[QueryBatch | Registration] = []
 
     def resolve(self, queries: Sequence[AnyQuery]) -> list[ResolvedQuery]:
@@ -515,6 +520,14 @@ class Queries:
         self.running.append(registration)
         return registration
 
+    def register_view(self, name: str, view: ViewQuery, start: Start | None) -> Registration:
+        """Begins a view. Raises InvalidValue, OutOfMemory."""
+        asked = ResolvedView.of_view(self.context.graph.ids, self.context.options, view)
+        kind = Registration if asked.within is None else RegistrationWithin
+        registration = kind(self.views.context(asked), name, asked, start)
+        self.running.append(registration)
+        return registration
+
     def restrict(self, name: str, among: NDArray[np.integer[Any]]) -> None:
         """Changes the vertices that a watched query is among. Raises KeyError, InvalidValue."""
         self.watched.restrict(name, checked_set("among", self.context.graph.ids, among))
@@ -526,9 +539,12 @@ class Queries:
 
     def perturb(self, update: GraphUpdate) -> None:
         """Lets all of them follow a batch."""
+        if self.views.reversed_context is not None:
+            self.views.turn(update)
         for running in self.running:
             running.perturb(update)
         self.watched.perturb(update)
+        self.views.perturb(update)
 
     def warm_up(self) -> None:
         """Compiles what single queries need, and what ties do, on a graph that has vertex 0, and
@@ -557,4 +573,4 @@ class Queries:
     @property
     def nbytes(self) -> int:
         """Bytes held on the device."""
-        return self.context.pool.nbytes + self.watched.nbytes
+        return self.context.pool.nbytes + self.watched.nbytes + self.views.nbytes

@@ -231,6 +231,13 @@ class ResolvedView(ResolvedQuery):
             reversed=_is_reversed(options, view.direction),
         )
 
+    def unresolved(self) -> ViewQuery:
+        """What resolves to the same view, also on a graph with more vertices."""
+        seeds, weights = (None, None) if self.uniform else (self.seeds.vertices, self.seeds.weights)
+        direction: ViewDirection = "reversed" if self.reversed else "forward"
+        view = ViewQuery(seeds, weights, self.target_error, self.options.damping)
+        return replace(view, refresh=self.refresh, direction=direction)
+
     def after(self, removed: NDArray[np.int64]) -> ResolvedView:
         """The view once these vertices (ascending) are removed. Raises UnknownVertex if no seed is
         left.

@@ -20,11 +20,10 @@ from weakref import ref
 
 import numpy as np
 
-from liverank_gpu.graph.dynamic_graph import DynamicGraph, ReversedGraph
+from liverank_gpu.graph.dynamic_graph import ReversedGraph
 from liverank_gpu.graph.reading import EdgeReader
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.graph import GraphUpdate
-from liverank_gpu.pagerank.places import GraphVertices
 from liverank_gpu.pagerank.ranks import Ranks
 from liverank_gpu.personalized.query import Query, QueryContext, no_deflation
 from liverank_gpu.personalized.resolve import ResolvedQuery, ResolvedView
@@ -38,7 +37,7 @@ class _View(Entry):
     """A view, as Entry.
 
     ranks  of y as it is; None before they are published
-    ids    the number of rows, and those of free ids, when they were
+    ids    their limit, and the rows of free ones, when they were
     met    when its bound was last seen to meet its target, by `perf_counter`
     solved its bound after the last solve
     seconds of the last refresh
@@ -56,6 +55,10 @@ class _View(Entry):
     def bound(self) -> float:
         """On the error of y; infinite if there is none."""
         return np.inf if self.query is None else self.query.iterate.error_bound
+
+
+Moment = Literal["batch", "read"] | None
+"""At which a view is brought up to date; None: it is read without being solved."""
 
 
 class _ViewsOfGraph(Watched):
@@ -107,8 +110,16 @@ class _ViewsOfGraph(Watched):
         restart = float(seeds.weights[seeds.vertices == vertex].sum())
         return ViewSteps(steps, entry.asked.options.damping, restart)
 
+    def bring(self, name: str, at: Moment) -> Ranks | None:
+        """Solves a view if its `refresh` says so, and renews its bound. Returns its ranks, if it
+        has some. Raises KeyError.
+        """
+        entry = self._entries[name]
+        self._bring(entry, at)
+        return entry.ranks
+
     def refresh(self) -> None:
-        """Solves the views whose `refresh` says so, and renews the bounds of all."""
+        """Brings all views up to date."""
         for entry in self._entries.values():
             began = perf_counter()
             self._bring(entry, "batch")
@@ -126,13 +137,12 @@ class _ViewsOfGraph(Watched):
 
         Raises KeyError, OutOfMemory and UnknownVertex as Watched.answer.
         """
-        entry = self._entries[name]
-        self._bring(entry, "read" if solve else None)
-        if entry.ranks is None:
+        ranks = self.bring(name, "read" if solve else None)
+        if ranks is None:
             raise self._missing(name)
-        return entry.ranks
+        return ranks
 
-    def _bring(self, entry: _View, at: Literal["batch", "read"] | None) -> None:
+    def _bring(self, entry: _View, at: Moment) -> None:
         """Follows the seeds; solves the view if it has to; publishes its ranks and its bound."""
         if entry.lost:
             entry.ranks = None
@@ -149,10 +159,11 @@ class _ViewsOfGraph(Watched):
         if entry.bound <= entry.asked.target_error:
             entry.met = perf_counter()
 
-    @staticmethod
-    def _has_to_solve(entry: _View, at: Literal["batch", "read"] | None) -> bool:
+    def _has_to_solve(self, entry: _View, at: Moment) -> bool:
         assert isinstance(entry.asked, ResolvedView)
-        return entry.asked.is_due(entry.bound, at, perf_counter() - entry.met)
+        # clocks of processes differ, and all decide alike
+        waited = self._context.vertices.highest(perf_counter() - entry.met)
+        return entry.asked.is_due(entry.bound, at, waited)
 
     def _follow_seeds(self, entry: _View) -> None:
         """Makes the residual that of the seeds as they are, and of the vertices."""
@@ -173,8 +184,8 @@ class _ViewsOfGraph(Watched):
         """Ranks of the vertices that there are now, with the bound that is proven now."""
         graph, query = self._context.graph, entry.query
         assert query is not None
-        vertices, free = entry.ids
-        if entry.ranks is None or vertices != graph.vertices or free is not graph.free:
+        limit, free = entry.ids
+        if entry.ranks is None or limit != graph.ids.limit or free is not graph.free:
             self._unpack(query)
             self._store(entry, query)
             return
@@ -185,7 +196,7 @@ class _ViewsOfGraph(Watched):
     def _store(self, entry: Entry, query: Query) -> None:
         assert isinstance(entry, _View)
         graph = self._context.graph
-        entry.ranks, entry.ids = query.ranks(), (graph.vertices, graph.free)
+        entry.ranks, entry.ids = query.ranks(), (graph.ids.limit, graph.free)
         self._pack(query)
         entry.query = query
 
@@ -239,13 +250,21 @@ class Views:
             return self._context
         context = self._backwards()
         if context is None:
-            before, graph = self._context, self._context.graph
-            assert isinstance(graph, DynamicGraph)
+            before = self._context
             # the global ranks are no direction there
-            vertices = GraphVertices(ReversedGraph(graph))
+            vertices = before.vertices.reversed()
             context = QueryContext(before.pool, before.options, no_deflation, vertices)
             self.reversed_context = ref(context)
         return context
+
+    @property
+    def reversed_graph(self) -> ReversedGraph | None:
+        """What those against the edges walk, if there are any."""
+        context = self._backwards()
+        if context is None:
+            return None
+        assert isinstance(context.graph, ReversedGraph)
+        return context.graph
 
     def _backwards(self) -> QueryContext | None:
         """Where reversed views are solved, if there are any."""
@@ -305,10 +324,9 @@ class Views:
 
     def reserve(self, vertices: int) -> None:
         """Makes room for the reversed graph after a batch. Raises OutOfMemory."""
-        context = self._backwards()
-        if context is not None:
-            assert isinstance(context.graph, ReversedGraph)
-            context.graph.reserve(vertices)
+        graph = self.reversed_graph
+        if graph is not None:
+            graph.reserve(vertices)
 
     def turn(self, update: GraphUpdate) -> None:
         """Has the reversed graph follow a batch, before anything that walks it."""
@@ -340,6 +358,10 @@ class Views:
                 seconds |= views.seconds
         return seconds
 
+    def bring(self, name: str, at: Moment) -> Ranks | None:
+        """See _ViewsOfGraph.bring."""
+        return self._of(name).bring(name, at)
+
     def ranks(self, name: str, *, solve: bool = True) -> Ranks:
         """See _ViewsOfGraph.ranks."""
         return self._of(name).ranks(name, solve=solve)
@@ -347,10 +369,7 @@ class Views:
     @property
     def nbytes(self) -> int:
         """Bytes that iterates, published ranks and a reversed graph hold on the device."""
-        context = self._backwards()
+        graph = self.reversed_graph
         held = self._forward.nbytes + self._within.nbytes
         held += self._reversed.nbytes if self._reversed else 0
-        if context is None:
-            return held
-        assert isinstance(context.graph, ReversedGraph)
-        return held + context.graph.nbytes
+        return held + (0 if graph is None else graph.nbytes)

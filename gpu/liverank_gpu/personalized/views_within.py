@@ -287,6 +287,11 @@ class ViewsWithin:
     def seconds(self) -> dict[str, float]:
         return {name: entry.seconds for name, entry in self._entries.items()}
 
+    def bring(self, name: str, at: Literal["batch", "read"] | None) -> Ranks | None:
+        entry = self._entries[name]
+        self._bring(entry, at)
+        return entry.ranks
+
     def ranks(self, name: str, *, solve: bool = True) -> Ranks:
         entry = self._entries[name]
         self._bring(entry, "read" if solve else None)

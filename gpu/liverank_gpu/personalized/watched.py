@@ -82,7 +82,7 @@ class Registration:
     def __init__(
         self, context: QueryContext, name: str, asked: ResolvedQuery, start: Start | None = None
     ) -> None:
-        """start  where to begin, on one device; None: at nothing
+        """start  where to begin; None: at nothing
 
         Raises OutOfMemory, with what its vectors need at most; on all shards, if on one.
         """
@@ -128,11 +128,11 @@ class Registration:
         ):
             return
         graph = self.context.graph
-        known = np.arange(min(len(ranks), graph.vertices))
+        known = np.arange(min(len(ranks), graph.ids.limit))
         values = graph.backend.device.allocate("the ranks of a view", graph.vertices, np.float64)
         values.fill(0.0)
-        rows, _ = self.context.vertices.rows_of(known)
-        values[rows] = graph.backend.device.to_device(ranks[known])
+        rows, here = self.context.vertices.rows_of(known)
+        values[rows] = graph.backend.device.to_device(ranks[: len(known)])[here]
         values[graph.free] = 0.0
         query.start_from(values, base)
 

@@ -310,12 +310,18 @@ class Router:
         self, rows: Array, neighbours: Array, operations: Array, weights: Array | None, kept: Array
     ) -> SortedKeys:
         """Sends operations to the owners of the rows. Returns those on own rows."""
+        keys = rows << 32 | neighbours << 1 | operations
+        return self.backend.graph.sort(*self.sent(keys, weights, kept))
+
+    def sent(
+        self, keys: Array, weights: Array | None, kept: Array | bool = True
+    ) -> tuple[Array, Array | None]:
+        """Sends each key to the owner of its row: see `exchanged`. kept: bool[k], which ones"""
         xp, numbering = self.backend.xp, self.numbering
-        owners, keys = numbering.owners(rows), rows << 32 | neighbours << 1 | operations
+        owners = numbering.owners(keys >> 32)
         places = [xp.flatnonzero(kept & (owners == rank)) for rank in range(numbering.size)]
-        parts = [keys[chosen] for chosen in places]
         of_keys = None if weights is None else [weights[chosen] for chosen in places]
-        return self.backend.graph.sort(*self.exchanged(parts, of_keys))
+        return self.exchanged([keys[chosen] for chosen in places], of_keys)
 
     def exchanged(
         self, keys: list[Array], weights: list[Array] | None = None

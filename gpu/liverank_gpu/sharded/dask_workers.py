@@ -31,7 +31,7 @@ from liverank_gpu.sharded.dask_shard import (
     start_shard,
 )
 from liverank_gpu.snapshot import Snapshot
-from liverank_gpu.types import BackendName, EdgeBatch, Options
+from liverank_gpu.types import BackendName, EdgeBatch, Options, ViewQuery
 
 log = logging.getLogger("liverank.shards")
 
@@ -341,7 +341,11 @@ class DaskWorkers(Workers):
 def _is_large(argument: Any) -> bool:
     if isinstance(argument, EdgeBatch):
         return argument.operations > _PLACED
-    arrays = argument.arrays.values() if isinstance(argument, Snapshot) else [argument]
+    arrays: list[Any] = [argument]
+    if isinstance(argument, Snapshot):
+        arrays = list(argument.arrays.values())
+    elif isinstance(argument, ViewQuery):
+        arrays = [argument.seeds, argument.weights]
     return sum(each.nbytes for each in arrays if isinstance(each, np.ndarray)) > _PLACED_BYTES
 
 

@@ -1,8 +1,8 @@
-"""A graph in shards as its owner sees it, with its watched queries and its checkpoints."""
+"""A graph in shards as its owner sees it, with watched queries, views and checkpoints."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from liverank_gpu.backends import host_backend
-from liverank_gpu.engine import Engine
+from liverank_gpu.engine import MAX_EXPLAINED, Engine
 from liverank_gpu.errors import InvalidValue, OutOfMemory, UnknownVertex
 from liverank_gpu.graph.batch import insertion_weights, require_times
 from liverank_gpu.graph.decay import half_lives
@@ -22,11 +22,19 @@ from liverank_gpu.graph.reading import Direction, EdgeBlock, EdgeReader, Neighbo
 from liverank_gpu.graph.resolve import ResolvedBatch
 from liverank_gpu.graph.vertices import NO_IDS, VertexIds, VertexPermutation
 from liverank_gpu.operations.csr import loop_dtype
-from liverank_gpu.pagerank.places import SettledTarget
+from liverank_gpu.pagerank.places import RankTies, SettledTarget
 from liverank_gpu.pagerank.ranks import Ranks
 from liverank_gpu.pagerank.strategies import Solve, tell_unconverged
 from liverank_gpu.personalized.batch import QueryBatch
-from liverank_gpu.personalized.resolve import AnyQuery, ResolvedQuery, checked_set, resolve
+from liverank_gpu.personalized.iterate import Seeds
+from liverank_gpu.personalized.resolve import (
+    AnyQuery,
+    ResolvedQuery,
+    ResolvedView,
+    checked_set,
+    resolve,
+)
+from liverank_gpu.personalized.views_within import ViewSteps
 from liverank_gpu.personalized.watched import Registration, Start, require_watchable
 from liverank_gpu.programs.running import Programs
 from liverank_gpu.sharded.cluster import Cluster, started_workers
@@ -36,6 +44,7 @@ from liverank_gpu.sharded.member import ShardRanks, ShardSize
 from liverank_gpu.sharded.queries import (
     SLICE_SECONDS,
     Answered,
+    OwnRanks,
     Renewed,
     Running,
     ShardedQueryBatch,
@@ -43,6 +52,7 @@ from liverank_gpu.sharded.queries import (
 from liverank_gpu.sharded.reading import GatheredEdges
 from liverank_gpu.snapshot import Capture, Snapshot
 from liverank_gpu.types import (
+    REMOVED,
     BackendName,
     Change,
     EdgeBatch,
@@ -226,6 +236,226 @@ class ShardedWatched:
             entry.answer, entry.error = None, error
 
 
+# ---- the views of a graph in shards, as a caller sees them ----
+#
+# Shards keep y and r; the ranks that follow from them are gathered here when y is another. After an
+# error the shards have forgotten their views, which are solved again from the ranks that are here.
+
+_ALL_SEEDS = Seeds(NO_IDS, np.empty(0))
+"""In place of those of a view whose seeds are all vertices: the shards know them."""
+
+
+@dataclass(slots=True)
+class _View:
+    """A view, with its ranks as of when it was brought up to date last.
+
+    error    why it has none
+    current  whether no batch and no other seeds came since
+    lost_seeds  see Engine.view_lost_seeds
+    """
+
+    asked: ResolvedView
+    ranks: Ranks | None = None
+    error: UnknownVertex | MemoryError | None = None
+    current: bool = False
+    lost_seeds: bool = False
+
+    @property
+    def start(self) -> Start | None:
+        """Its ranks, to go on from."""
+        return None if self.ranks is None else (self.ranks.to_numpy(), self.ranks.base)
+
+    @property
+    def is_met(self) -> bool:
+        """Whether its ranks met its target then."""
+        return self.ranks is not None and self.ranks.error_bound <= self.asked.target_error
+
+
+class ShardedViewRegistration(ShardedRegistration):
+    """The first solve of a view: see Registration.
+
+    start  where it begins
+    sent   whether the shards have had it
+    """
+
+    asked: ResolvedView
+
+    def __init__(self, *given: Any, start: Start | None) -> None:
+        """given: those of ShardedRegistration"""
+        super().__init__(*given)
+        self.start, self.sent = start, False
+
+    def follow(self, removed: NDArray[np.int64]) -> None:
+        self.updates += 1
+        self._done = False
+        seeds = self.asked.seeds.vertices
+        lost = seeds[np.isin(seeds, removed)]
+        if len(lost):  # the caller decides what becomes of the others
+            self._lost = UnknownVertex("seeds", int(lost[0]), REMOVED)
+
+
+class ShardedViews:
+    """The views, by name."""
+
+    def __init__(
+        self,
+        call: Callable[..., list[Any]],
+        joined: Callable[[Sequence[OwnRanks]], Ranks],
+        numbers: Callable[[], int],
+        running: list[Running],
+    ) -> None:
+        """call     calls a method of ShardQueries, and returns the results of all shards
+        joined   makes ranks of those of all shards
+        others   see ShardedWatched
+        """
+        self._call, self._joined = call, joined
+        self._new_number, self._running = numbers, running
+        self._entries: dict[str, _View] = {}
+
+    @property
+    def names(self) -> list[str]:
+        return list(self._entries)
+
+    def register(
+        self, name: str, asked: ResolvedView, start: Start | None
+    ) -> ShardedViewRegistration:
+        """Begins a view. start: see Engine.put_view; None: where one of this name has come"""
+        known = self._entries.get(name)
+        if start is None and known is not None and _goes_on(known.asked, asked):
+            start = known.start
+        given = (self._step, name, _without_all(asked), self._new_number(), self._running)
+        return ShardedViewRegistration(*given, start=start)
+
+    def _step(self, registration: ShardedRegistration) -> bool:
+        assert isinstance(registration, ShardedViewRegistration)
+        query = (registration.number, registration.name)
+        limits = ([each.number for each in self._running], SLICE_SECONDS)
+        done: bool | OutOfMemory | None = None
+        if registration.sent:
+            done = self._call("solve_view", *query, None, None, 0.0, *limits)[0]
+        if done is None:  # or they have forgotten it
+            view, (ranks, base) = registration.asked.unresolved(), registration.start or (None, 0.0)
+            done = self._call("solve_view", *query, view, ranks, base, *limits)[0]
+            registration.sent = True
+        if isinstance(done, OutOfMemory):
+            raise done
+        return bool(done)
+
+    def put(self, name: str, asked: ResolvedView, start: Start | None = None) -> None:
+        """Solves a view and keeps it. Raises OutOfMemory, ShardLost."""
+        registration = self.register(name, asked, start)
+        try:
+            while not registration.done:
+                registration.step()
+            self.keep(registration)
+        finally:
+            registration.close()
+
+    def keep(self, registration: ShardedViewRegistration) -> None:
+        """Keeps a solved view, in place of another of its name. Raises OutOfMemory, ShardLost; then
+        that one stays.
+        """
+        name, parts = registration.name, self._call("keep_view", registration.number)
+        if name not in parts[0]:  # the shards have forgotten it
+            self.put(name, registration.asked, registration.start)
+            return
+        self._entries[name] = entry = _View(registration.asked)
+        self._take(name, entry, parts)
+
+    def change(self, name: str, asked: ResolvedView) -> bool:
+        """See Views.change. Raises ShardLost."""
+        entry = self._entries.get(name)
+        if entry is None or entry.error is not None or not _goes_on(entry.asked, asked):
+            return False
+        if not self._call("change_view", name, asked.unresolved())[0]:
+            return False
+        entry.asked, entry.lost_seeds, entry.current = _without_all(asked), False, False
+        return True
+
+    def remove(self, name: str) -> None:
+        """See Views.remove. Raises ShardLost."""
+        if self._entries.pop(name, None) is not None:
+            self._call("remove_view", name)
+
+    def lost_seeds(self, name: str) -> bool:
+        """See Engine.view_lost_seeds."""
+        return self._entries[name].lost_seeds
+
+    def asked(self, name: str) -> ResolvedView:
+        """Without seeds if they are all vertices. Raises KeyError."""
+        return self._entries[name].asked
+
+    def follow(self, removed: NDArray[np.int64]) -> None:
+        """Follows a batch of edges that removed these vertices: ids, ascending."""
+        for entry in self._entries.values():
+            entry.current, before = False, entry.asked
+            try:
+                entry.asked = before.after(removed)
+            except UnknownVertex as error:
+                entry.ranks, entry.error = None, error
+            lost = isinstance(entry.error, UnknownVertex)
+            entry.lost_seeds |= lost or entry.asked is not before
+
+    def ranks(self, name: str, *, solve: bool) -> Ranks:
+        """See Engine.view. Raises ShardLost."""
+        entry = self._entries[name]
+        if not entry.current or (solve and not entry.is_met):
+            parts: list[Mapping[str, OwnRanks]] = [{}]
+            with suppress(MemoryError):  # then the shards have forgotten all of them
+                parts = self._call("bring_view", name, solve)
+            self._take(name, entry, parts)
+            entry = self._entries[name]
+        if entry.ranks is None:
+            assert entry.error is not None
+            raise entry.error
+        return entry.ranks
+
+    def refresh(self) -> dict[str, float]:
+        """See Engine.refresh_views. Raises ShardLost."""
+        if not self._entries:
+            return {}
+        parts: list[Mapping[str, OwnRanks]] = [{}]
+        with suppress(MemoryError):
+            parts = self._call("refresh_views")
+        return {name: self._take(name, entry, parts) for name, entry in list(self._entries.items())}
+
+    def _take(self, name: str, entry: _View, parts: Sequence[Mapping[str, OwnRanks]]) -> float:
+        """Takes what the shards have of a view now; solves it if they have nothing. Returns how
+        long it took to bring it up to date, in seconds.
+        """
+        began = perf_counter()
+        if name not in parts[0]:
+            self._solve(name, entry)
+            return perf_counter() - began
+        own = [part[name] for part in parts]
+        bound = own[0].error_bound
+        if own[0].copied is not None:
+            entry.ranks = self._joined(own)
+        elif entry.ranks is not None and entry.ranks.error_bound != bound:
+            entry.ranks = entry.ranks.bounded(bound)
+        entry.error, entry.current = None, True
+        return own[0].seconds
+
+    def _solve(self, name: str, entry: _View) -> None:
+        if isinstance(entry.error, UnknownVertex):
+            return
+        lost_seeds = entry.lost_seeds
+        try:
+            self.put(name, entry.asked)
+        except MemoryError as error:
+            entry.error, entry.ranks = error, None
+        self._entries[name].lost_seeds = lost_seeds
+
+
+def _goes_on(before: ResolvedView, asked: ResolvedView) -> bool:
+    """Whether a view goes on from the ranks of another one."""
+    return before.options == asked.options and before.reversed == asked.reversed
+
+
+def _without_all(asked: ResolvedView) -> ResolvedView:
+    return replace(asked, seeds=_ALL_SEEDS) if asked.uniform else asked
+
+
 # The snapshot (liverank_gpu.snapshot) of a graph in shards, and a graph in shards from a snapshot.
 #
 # The snapshot is as one device would write it, so that any number of shards, or none, can open it:
@@ -375,6 +605,13 @@ class ShardedEdgeReader(EdgeReader):
         return self._workers.everywhere("read", method, *arguments)
 
 
+class _ReversedEdgeReader(ShardedEdgeReader):
+    """The same of the reversed graph: see ReversedShard."""
+
+    def _read(self, method: str, *arguments: Any) -> list[Any]:
+        return self._workers.everywhere("read_reversed", method, *arguments)
+
+
 class _NoPrograms(Programs):
     """Programs need the graph on one device: NotImplementedError."""
 
@@ -439,6 +676,7 @@ class ShardedEngine(Engine):
         self._running: list[Running] = []
         self._new_number = partial(next, count())
         self._watched = ShardedWatched(self._call_watched, self._new_number, self._running)
+        self._views = ShardedViews(self._call_views, self._joined, self._new_number, self._running)
         self._order = np.empty(0, np.int64)
         self._edges = 0
 
@@ -499,6 +737,7 @@ class ShardedEngine(Engine):
         for running in self._running:
             running.follow(removed)
         self._watched.follow(removed)
+        self._views.follow(removed)
         self._edges += change.inserted - change.deleted - change.removed_edges
         return decided.change(replace(change, seconds=perf_counter() - began))
 
@@ -548,14 +787,31 @@ class ShardedEngine(Engine):
         """
         parts: list[ShardRanks] = self._workers.everywhere("values")
         self._take_sizes([part.size for part in parts])
-        backend = host_backend()
-        values = by_position([part.values for part in parts])
+        first = parts[0]
+        bounds = (first.mass, self._ranked.bound)
+        return self._gathered([each.values for each in parts], *bounds, first.rhs_scale, first.ties)
+
+    def _joined(self, parts: Sequence[OwnRanks]) -> Ranks:
+        """The ranks of a view, of those of all shards."""
+        copied = [each.copied for each in parts if each.copied is not None]
+        _, mass, rhs_scale = copied[0]
+        own = [values for values, _, _ in copied]
+        return self._gathered(own, mass, parts[0].error_bound, rhs_scale)
+
+    def _gathered(
+        self,
+        own: Sequence[Ranking],
+        mass: float,
+        error_bound: float,
+        rhs_scale: float,
+        ties: RankTies | None = None,
+    ) -> Ranks:
+        """own: of each shard, see ShardRanks.values; the others as those of Ranks"""
+        backend, values = host_backend(), by_position(own)
         permutation = VertexPermutation(backend, self._ids()[: len(values)].astype(np.int32))
         free = np.flatnonzero(values == -np.inf).astype(np.int32)
         np.maximum(values, 0.0, out=values)  # as Engine.publish
-        bounds, ties = (parts[0].mass, self._ranked.bound), parts[0].ties
-        rhs_scale = parts[0].rhs_scale
-        return Ranks(backend, permutation, values, *bounds, free, ties, rhs_scale)
+        return Ranks(backend, permutation, values, mass, error_bound, free, ties, rhs_scale)
 
     def _take_sizes(self, sizes: Sequence[ShardSize]) -> None:
         self.shard_vertices = [each.vertices for each in sizes]
@@ -608,19 +864,19 @@ class ShardedEngine(Engine):
         return found
 
     def register(
-        self,
-        name: str,
-        query: PersonalizedQuery | ViewQuery,
-        start: Start | None = None,  # noqa: ARG002
+        self, name: str, query: PersonalizedQuery | ViewQuery, start: Start | None = None
     ) -> Registration:
         if isinstance(query, ViewQuery):
-            raise InvalidValue("view", name, "one of a graph on one device")
+            return self._views.register(name, self._resolved(query), start)
         require_watchable(query)
         return self._watched.register(name, self.resolve([query])[0])
 
     def keep(self, registration: Registration) -> None:
         """See Engine.keep. Raises OutOfMemory, ShardLost."""
-        self._watched.keep(registration)
+        if isinstance(registration, ShardedViewRegistration):
+            self._views.keep(registration)
+        else:
+            self._watched.keep(registration)
 
     def restrict(self, name: str, among: NDArray[np.integer[Any]]) -> None:
         self._watched.restrict(name, checked_set("among", self.ids, among))
@@ -636,9 +892,58 @@ class ShardedEngine(Engine):
         """See Engine.refresh_watched. Raises ShardLost."""
         self._watched.refresh()
 
-    def put_view(self, name: str, view: ViewQuery, start: Start | None = None) -> None:  # noqa: ARG002
-        """Raises InvalidValue: shards have no views yet."""
-        raise InvalidValue("view", name, "one of a graph on one device")
+    def put_view(self, name: str, view: ViewQuery, start: Start | None = None) -> None:
+        """See Engine.put_view. Raises ShardLost too."""
+        asked = self._resolved(view)
+        if not self._views.change(name, asked):
+            self._views.put(name, asked, start)
+
+    def change_view(self, name: str, view: ViewQuery) -> bool:
+        """See Engine.change_view. Raises ShardLost."""
+        return self._views.change(name, self._resolved(view))
+
+    def _resolved(self, view: ViewQuery) -> ResolvedView:
+        if view.within is not None:
+            given = f"{len(view.within)} vertices"
+            raise InvalidValue("within", given, "left out for a view of a graph in shards")
+        return ResolvedView.of_view(self.ids, self.options, view)
+
+    def view_lost_seeds(self, name: str) -> bool:
+        return self._views.lost_seeds(name)
+
+    @property
+    def views(self) -> list[str]:
+        return self._views.names
+
+    def view(self, name: str, *, solve: bool = True) -> Ranks:
+        """See Engine.view: gathered into the memory of this process when they are others. Raises
+        ShardLost.
+        """
+        return self._views.ranks(name, solve=solve)
+
+    def view_steps_to(self, name: str, vertex: int) -> ViewSteps:
+        """See Engine.view_steps_to. Raises ShardLost."""
+        self.view(name, solve=False).of(np.array([vertex]))
+        asked, seeds = self._views.asked(name), self._views.asked(name).seeds
+        reader = self.edge_reader
+        if asked.reversed:
+            reader = _ReversedEdgeReader(self, self._workers)
+        steps = reader.steps_to(vertex, MAX_EXPLAINED)
+        restart = float(seeds.weights[seeds.vertices == vertex].sum())
+        if asked.uniform:
+            restart = 1.0 / self.vertices
+        return ViewSteps(steps, asked.options.damping, restart)
+
+    def remove_view(self, name: str) -> None:
+        """See Engine.remove_view. Raises ShardLost."""
+        self._views.remove(name)
+
+    def refresh_views(self) -> dict[str, float]:
+        """See Engine.refresh_views. Raises ShardLost."""
+        return self._views.refresh()
+
+    def _call_views(self, method: str, *arguments: Any) -> list[Any]:
+        return self._workers.everywhere("call_views", method, *arguments)
 
     def _call_watched(self, method: str, *arguments: Any) -> Any:
         return self._workers.everywhere("call_watched", method, *arguments)[0]

@@ -26,7 +26,7 @@ from liverank_gpu.graph.decay import (
     factors_at,
     highest_of,
 )
-from liverank_gpu.graph.dynamic_graph import DynamicGraph, is_large_part
+from liverank_gpu.graph.dynamic_graph import DynamicGraph, ReversedGraph, is_large_part
 from liverank_gpu.graph.estimate import NamingMemory, batch_purpose
 from liverank_gpu.graph.in_pages import InPages
 from liverank_gpu.graph.packed_csr import allocate_changes, rows_of
@@ -40,11 +40,13 @@ from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.csr import Csr, GraphView
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.graph import (
+    INSERT,
     NEIGHBOUR,
     BatchPlan,
     ChangedLists,
     Counts,
     EdgeChanges,
+    Entries,
     Follows,
     GraphUpdate,
     SortedKeys,
@@ -634,6 +636,55 @@ class ShardGraph(DynamicGraph):
         in_changes = self.in_pages.changes(workspace.incoming, both[1])
         exceeded = exceeded_key(both[0], out_keys)
         return Update(workspace, both, changes, in_changes, (out, into), exceeded)
+
+
+class ReversedShard(ReversedGraph):
+    """See ReversedGraph: what one shard has of it. Of the edges that a batch changed, the owners of
+    their targets are told. All shards call `follow` together; an error ends the call.
+    """
+
+    graph: ShardGraph
+
+    def __init__(self, graph: ShardGraph, communicator: Communicator) -> None:
+        """Raises OutOfMemory."""
+        super().__init__(graph)
+        self._communicator = communicator
+
+    @property
+    def numbering(self) -> Numbering:
+        return self.graph.numbering
+
+    def own_rows(self, ids: NDArray[np.int64]) -> tuple[Array, Array]:
+        """See ShardGraph.own_rows."""
+        return self.graph.own_rows(ids)
+
+    def own_rows_at(self, positions: Array) -> tuple[Array, Array]:
+        """See ShardGraph.own_rows_at."""
+        return self.graph.own_rows_at(positions)
+
+    def follow(self, update: GraphUpdate) -> GraphUpdate:
+        if update.changes is not None:
+            return self._turned(update, update.changes)
+        return super().follow(update)
+
+    def _turned_edges(self, changes: EdgeChanges) -> tuple[Entries, Entries]:
+        xp, numbering = self.backend.xp, self.numbering
+        sources = xp.concatenate([changes.removed_sources, changes.added_sources])
+        targets = xp.concatenate([changes.removed_targets, changes.added_targets])
+        weights = None
+        if changes.removed_weights is not None:
+            weights = xp.concatenate([changes.removed_weights, changes.added_weights])
+        rows, neighbours = numbering.positions_at(targets, xp), numbering.positions_of(sources)
+        keys = rows << 32 | neighbours << 1
+        keys[len(changes.removed_sources) :] |= INSERT
+        router = Router(self.backend, self._communicator, numbering, self.permutation)
+        keys, weights = router.sent(keys, weights)
+        inserts = (keys & INSERT) != 0
+        edges = [(keys >> 32).astype(np.int32), (keys >> 1 & NEIGHBOUR).astype(np.int32)]
+        edges += [] if weights is None else [weights]
+        return Entries(*(each[~inserts] for each in edges)), Entries(
+            *(each[inserts] for each in edges)
+        )
 
 
 # ---- what batches touched since the last solve, on one shard ----

@@ -54,9 +54,15 @@ class ShardGroup(Group):
 
     def begin(self, needed: bool) -> None:
         pages, view = self._graph.in_pages, self._graph.view
-        flags = [self.solving, self.following, self._queries.answering, self._graph.is_counted]
-        solving, following, answering, counted, *offers = self._communicator.sums(
-            [*flags, *pages.offer(view)]
+        queries = self._queries
+        flags = [
+            self.solving,
+            self.following,
+            queries.answering,
+            queries.views.reversed_graph is not None,
+        ]
+        solving, following, answering, backwards, counted, *offers = self._communicator.sums(
+            [*flags, self._graph.is_counted, *pages.offer(view)]
         )
         self.following = True  # whatever fails from here on
         self._graph.agree_on_count(counted)
@@ -64,8 +70,10 @@ class ShardGroup(Group):
         self.solving = self.ended_early = solving > 0.0
         if solving or following or not needed:
             self._iterate.invalidate()
-        if following or answering:
-            self._queries.reset()
+        # an error that is kept keeps what it was of
+        differ = 0 < backwards < self._communicator.size
+        if following or answering or differ:
+            queries.reset()
 
 
 class Leading(NamedTuple):
@@ -153,11 +161,24 @@ class Member(Engine):
         done = getattr(self._queries, method)(*arguments)
         return done if self.rank == 0 else None
 
+    def call_views(self, method: str, *arguments: Any) -> Any:
+        """The same; every shard returns what it does."""
+        self._begin()
+        return getattr(self._queries, method)(*arguments)
+
     def read(self, method: str, *arguments: Any) -> Any:
         """Calls a method of ShardEdgeReader, which finds edges of own vertices."""
         if self._graph.decay:  # in the scale in which the last batch left them
             self._begin()
         return getattr(self.edge_reader, method)(*arguments)
+
+    def read_reversed(self, method: str, *arguments: Any) -> Any:
+        """The same of the reversed graph."""
+        self._begin()
+        graph: Any = self._queries.views.reversed_graph
+        if graph is None:  # an error has had the views forgotten
+            graph = self._vertices.reversed().graph
+        return getattr(ShardEdgeReader(graph), method)(*arguments)
 
     def order(self) -> NDArray[np.int64]:
         """int64[m]: the id at each position below m at the last `update`; from m on, positions are

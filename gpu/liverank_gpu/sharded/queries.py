@@ -1,4 +1,4 @@
-"""Personalized queries on one shard, watched ones too."""
+"""Personalized queries on one shard, watched ones and views too."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ from liverank_gpu.errors import OutOfMemory
 from liverank_gpu.operations.graph import GraphUpdate
 from liverank_gpu.pagerank.global_iterate import GlobalIterate
 from liverank_gpu.pagerank.places import GraphVertices
+from liverank_gpu.pagerank.ranks import Ranks
 from liverank_gpu.personalized.batch import Queries, QueryBatch
 from liverank_gpu.personalized.iterate import WorkspacePool
 from liverank_gpu.personalized.query import QueryContext
-from liverank_gpu.personalized.resolve import ResolvedQuery
+from liverank_gpu.personalized.resolve import ResolvedQuery, ResolvedView
+from liverank_gpu.personalized.views import Moment, Views
 from liverank_gpu.personalized.watched import Registration, Watched
 from liverank_gpu.sharded.graph import ShardGraph
-from liverank_gpu.types import Personalized
+from liverank_gpu.types import Personalized, Ranking, ViewQuery
 
 # ---- watched queries on one shard: those of one device, on its own rows ----
 #
@@ -71,6 +73,50 @@ class OwnWatched(Watched):
         return {name: self.renewed(name) for name, entry in self._entries.items() if entry.answer}
 
 
+# ---- views on one shard: those of one device, on its own rows ----
+
+
+class OwnRanks(NamedTuple):
+    """What one shard has of the ranks of a view.
+
+    copied   see Ranks.copied: y of own vertices; None if it is what was given before
+    seconds  that it took to bring them up to date
+    """
+
+    copied: tuple[Ranking, float, float] | None
+    error_bound: float
+    seconds: float
+
+
+class OwnViews(Views):
+    """The views of one shard, as far as they have ranks."""
+
+    def __init__(self, context: QueryContext) -> None:
+        super().__init__(context)
+        self._given: dict[str, Ranks] = {}
+
+    def remove(self, name: str) -> None:
+        super().remove(name)
+        self._given.pop(name, None)
+
+    def brought(self, names: Sequence[str], at: Moment) -> dict[str, OwnRanks]:
+        """Brings views up to date. Returns the ranks of those that have some then; it forgets the
+        others, which the engine has solved again if they can be.
+        """
+        found = dict[str, OwnRanks]()
+        for name in names:
+            began = perf_counter()
+            ranks = self.bring(name, at)
+            if ranks is None:
+                self.remove(name)
+                continue
+            seconds = perf_counter() - began
+            copied = None if ranks.is_copy_of(self._given.get(name)) else ranks.copied()
+            self._given[name] = ranks
+            found[name] = OwnRanks(copied, ranks.error_bound, seconds)
+        return found
+
+
 # ---- personalized queries on a graph in shards: by the methods of one device, on own rows ----
 #
 # Every shard runs the same queries (liverank_gpu.personalized.batch) on its part of y and r, in
@@ -103,7 +149,7 @@ class Answered(NamedTuple):
 
 class ShardQueries(Queries):
     """The queries of one shard that are not done, by the number of their batch, those that are
-    watched, and what they share.
+    watched, views, and what they share.
 
     answering  whether a call that exchanges anything has begun and not ended. If one has on any
                shard, all have to `reset` before the next call
@@ -121,6 +167,7 @@ class ShardQueries(Queries):
         self.context = QueryContext(pool, iterate.options, iterate.deflation, self._vertices)
         self._running: dict[int, QueryBatch | Registration] = {}
         self.watched: OwnWatched = OwnWatched(self.context)
+        self.views: OwnViews = OwnViews(self.context)
         self.answering = False
 
     def answer(
@@ -191,6 +238,72 @@ class ShardQueries(Queries):
         with self._exchanging():
             return self.watched.refreshed(among)
 
+    # ---- views; all shards return what they have of the ranks ----
+
+    def solve_view(
+        self,
+        number: int,
+        name: str,
+        view: ViewQuery | None,
+        ranks: Ranking | None,
+        base: float,
+        batches: Collection[int],
+        seconds: float,
+    ) -> bool | OutOfMemory | None:
+        """As `solve`, of a view. None if a reset has forgotten it, and `view` is None.
+
+        view   None where it has been given before
+        ranks  where to begin, and their base: see Start; None: at nothing
+        """
+        self._keep_open(batches)
+        if number not in self._running:
+            if view is None:
+                return None
+            ids, options = self._graph.ids, self._iterate.options
+            with self._exchanging():
+                asked = ResolvedView.of_view(ids, options, view)
+                context = self.views.context(asked)
+            start = None if ranks is None else (ranks, base)
+            try:
+                self._running[number] = Registration(context, name, asked, start)
+            except OutOfMemory as error:
+                return error
+        with self._exchanging():
+            self._run(self._running[number], seconds)
+        return self._running[number].done
+
+    def keep_view(self, number: int) -> Mapping[str, OwnRanks]:
+        """Keeps a view whose first solve is done. Returns its ranks; nothing if it has none, or a
+        reset has forgotten it.
+        """
+        registration = self._running.pop(number, None)
+        if registration is None:
+            return {}
+        assert isinstance(registration, Registration)
+        with self._exchanging():
+            self.views.keep(registration)
+            return self.views.brought([registration.name], None)
+
+    def change_view(self, name: str, view: ViewQuery) -> bool:
+        """See Views.change."""
+        asked = ResolvedView.of_view(self._graph.ids, self._iterate.options, view)
+        return self.views.change(name, asked)
+
+    def remove_view(self, name: str) -> None:
+        """See Views.remove."""
+        self.views.remove(name)
+
+    def bring_view(self, name: str, solve: bool) -> Mapping[str, OwnRanks]:
+        """Brings one view up to date for a read: see OwnViews.brought."""
+        names = [name] if name in self.views.names else []
+        with self._exchanging():
+            return self.views.brought(names, "read" if solve else None)
+
+    def refresh_views(self) -> Mapping[str, OwnRanks]:
+        """Brings all views up to date: see OwnViews.brought."""
+        with self._exchanging():
+            return self.views.brought(self.views.names, "batch")
+
     @contextmanager
     def _exchanging(self) -> Iterator[None]:
         self.answering = True
@@ -217,11 +330,14 @@ class ShardQueries(Queries):
 
     def perturb(self, update: GraphUpdate) -> None:
         """Has all queries follow a batch of edges, on all shards."""
+        if self.views.reversed_context is not None:
+            self.views.turn(update)
         for number, batch in list(self._running.items()):
             batch.perturb(update)
             if batch.lost:  # of which the caller knows
                 self._running.pop(number).close()
         self.watched.perturb(update)
+        self.views.perturb(update)
 
 
 class Running(Protocol):

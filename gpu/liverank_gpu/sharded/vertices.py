@@ -21,7 +21,7 @@ from liverank_gpu.pagerank.places import (
     longest_compared,
 )
 from liverank_gpu.sharded.communicator import Communicator
-from liverank_gpu.sharded.graph import ShardGraph
+from liverank_gpu.sharded.graph import ReversedShard, ShardGraph
 from liverank_gpu.types import Ranking
 
 # Vertices of all shards with identical in-lists: liverank_gpu.pagerank.places over shards.
@@ -30,6 +30,8 @@ from liverank_gpu.types import Ranking
 # reads of all shards together is at most what one device would read; every shard gets that and
 # looks at it on the host, so that all take the same decisions.
 
+AnyShard = ShardGraph | ReversedShard
+
 United = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 """Returns the rows of the tables float64[…, columns] of all shards: the same on each of them."""
 
@@ -37,7 +39,7 @@ _SOURCE, _WEIGHT = 1, 2
 
 
 def identical_in_lists(
-    graph: ShardGraph, vertices: NDArray[np.int64], united: United
+    graph: AnyShard, vertices: NDArray[np.int64], united: United
 ) -> IdenticalLists:
     """The classes that these vertices belong to: int64[c], distinct ids, the same on all shards."""
     search = _Search(graph, united)
@@ -87,7 +89,7 @@ def _by_list(table: NDArray[np.float64]) -> NDArray[np.float64]:
 class _Search:
     """What one shard knows, and what follows about all."""
 
-    def __init__(self, graph: ShardGraph, united: United) -> None:
+    def __init__(self, graph: AnyShard, united: United) -> None:
         self.graph, self.united = graph, united
 
     def _own(self, positions: Array) -> tuple[Array, NDArray[np.int64]]:
@@ -177,12 +179,16 @@ class OwnVertices(GraphVertices):
     shards have to call these together.
     """
 
-    graph: ShardGraph
+    graph: AnyShard
     divided = True
 
-    def __init__(self, graph: ShardGraph, communicator: Communicator) -> None:
+    def __init__(self, graph: AnyShard, communicator: Communicator) -> None:
         super().__init__(graph)
         self._communicator = communicator
+
+    def reversed(self) -> OwnVertices:
+        assert isinstance(self.graph, ShardGraph)
+        return OwnVertices(ReversedShard(self.graph, self._communicator), self._communicator)
 
     def rows_of(self, ids: NDArray[np.int64]) -> tuple[Array, Array]:
         return self.graph.own_rows(ids)

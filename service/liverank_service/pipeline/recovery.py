@@ -317,8 +317,6 @@ class Opening:
         refusals = Refusals(self.graph, self.observer.query_refused)
         watched = restored_watched(self.graph, engine, keyed, refusals, self.directory)
         rank_views = restored_views(self.graph, engine, keyed, self.directory, checkpoint)
-        if rank_views.queries and self.shards.count:
-            raise Unsupported("views", list(rank_views.queries), "a graph without views")
         ranking = Ranking(
             self.graph,
             engine,

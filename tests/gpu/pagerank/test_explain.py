@@ -154,8 +154,6 @@ def test_parts_are_those_of_the_list_of_edges(kind: int, shards: int, backend: B
                 present = present[present != 7]
             matrix = matrix_of(options, list(rows.values()), size)
             check(engine, engine.publish(), matrix, present, k=3)
-            if shards:
-                continue  # which have no views
             for name, view in VIEWS.items():
                 if options.half_life and view.direction == "reversed":
                     continue  # which is refused

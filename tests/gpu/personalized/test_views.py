@@ -55,7 +55,7 @@ _SLACK = 1e-12
 """What power iteration in float64 may be off by."""
 
 
-def _exact(engine: Engine, view: ViewQuery) -> Ranking:
+def exact(engine: Engine, view: ViewQuery) -> Ranking:
     """float64[id_limit] by power iteration, along the edges or against them: x = αPᵀx + (α·D(x) +
     1-α)·s, D(x) the sum of x over the vertices without out-edges.
     """
@@ -88,15 +88,15 @@ def _exact(engine: Engine, view: ViewQuery) -> Ranking:
     return ranks
 
 
-def _assert_within_bound(engine: Engine, view: ViewQuery, ranks: Ranks) -> None:
+def assert_within_bound(engine: Engine, view: ViewQuery, ranks: Ranks) -> None:
     """The L1 distance to a solve of the graph and the seeds as they are is at most the bound."""
     found = ranks.to_numpy()
-    assert np.abs(found - _exact(engine, view)).sum() <= ranks.error_bound + _SLACK
+    assert np.abs(found - exact(engine, view)).sum() <= ranks.error_bound + _SLACK
     assert ranks.count == engine.vertices
     assert found[engine.free_ids()].sum() == 0.0
 
 
-def _random_view(generator: np.random.Generator, engine: Engine, before: ViewQuery) -> ViewQuery:
+def random_view(generator: np.random.Generator, engine: Engine, before: ViewQuery) -> ViewQuery:
     """The same view with other seeds, or with other weights of some of them."""
     present = np.setdiff1d(np.arange(engine.id_limit), engine.free_ids())
     seeds = before.seeds
@@ -108,7 +108,7 @@ def _random_view(generator: np.random.Generator, engine: Engine, before: ViewQue
     return replace(before, seeds=seeds, weights=weights)
 
 
-def _batch(generator: np.random.Generator, engine: Engine, time: float) -> EdgeBatch:
+def any_batch(generator: np.random.Generator, engine: Engine, time: float) -> EdgeBatch:
     """Of any kind that the graph can have."""
     model = Model(engine.options.dangling, engine.options.directed)
     sources, targets = engine.edge_list()
@@ -132,7 +132,7 @@ def test_views_stay_within_their_bounds(kind: str, backend: Backend, long: bool)
     generator = np.random.default_rng(5)
     engine = Engine(replace(KINDS[kind], target_error=1e-6), backend)
     engine.apply(EdgeBatch(vertices=60))
-    engine.apply(_batch(generator, engine, 0.0))
+    engine.apply(any_batch(generator, engine, 0.0))
     seeds = np.array([1, 7, 7])
     views = {
         "few": ViewQuery(seeds, np.array([1.0, 2.0, 3.0]), 1e-5),
@@ -149,7 +149,7 @@ def test_views_stay_within_their_bounds(kind: str, backend: Backend, long: bool)
         engine.put_view(name, view)
     count = 12 if is_slow(backend) or backend.name == "reference" else (500 if long else 50)
     for step in range(count):
-        batch = _batch(generator, engine, 20.0 * step)
+        batch = any_batch(generator, engine, 20.0 * step)
         engine.apply(batch)
         engine.update()
         for name, view in views.items():
@@ -163,7 +163,7 @@ def test_views_stay_within_their_bounds(kind: str, backend: Backend, long: bool)
                 with pytest.raises(UnknownVertex):
                     engine.view(name)
             if engine.vertices and (generator.random() < 0.3 or not kept.any()):
-                views[name] = _random_view(generator, engine, view)
+                views[name] = random_view(generator, engine, view)
                 engine.put_view(name, views[name])
         if engine.vertices == 0:
             engine.apply(EdgeBatch(add=np.arange(10)))
@@ -184,7 +184,7 @@ def test_views_within_sets_stay_within_their_bounds(
     generator = np.random.default_rng(6)
     engine = Engine(replace(KINDS[kind], target_error=1e-6), backend)
     engine.apply(EdgeBatch(vertices=60))
-    engine.apply(_batch(generator, engine, 0.0))
+    engine.apply(any_batch(generator, engine, 0.0))
     few = np.array([3, 8, 9])
     views = {
         "few": ViewQuery(few, np.array([1.0, 2.0, 3.0]), 1e-8, within=np.arange(2, 30)),
@@ -197,7 +197,7 @@ def test_views_within_sets_stay_within_their_bounds(
         engine.put_view(name, view)
     count = 12 if is_slow(backend) or backend.name == "reference" else (300 if long else 40)
     for step in range(count):
-        engine.apply(_batch(generator, engine, 20.0 * step))
+        engine.apply(any_batch(generator, engine, 20.0 * step))
         engine.update()
         present = np.setdiff1d(np.arange(engine.id_limit), engine.free_ids())
         if len(present) < 20:
@@ -214,7 +214,7 @@ def test_views_within_sets_stay_within_their_bounds(
         engine.refresh_views()
         for name, view in views.items():
             ranks = engine.view(name, solve=False)
-            _assert_within_bound(engine, view, ranks)
+            assert_within_bound(engine, view, ranks)
             assert view.target_error is not None
             assert ranks.error_bound <= view.target_error
             _assert_explained(engine, name, ranks, generator)
@@ -251,14 +251,14 @@ def test_a_view_within_a_set_goes_on_from_its_ranks(backend: Backend) -> None:
         engine.apply(EdgeBatch.of([(250, 252)]))
         engine.refresh_views()
         assert 0 < len(sweeps) < from_nothing
-    _assert_within_bound(engine, view, engine.view("v"))
+    assert_within_bound(engine, view, engine.view("v"))
     assert engine.view("v").error_bound <= 1e-9
     before = engine.view("v").to_numpy(), engine.view("v").base
     sweeps.clear()
     with counted(Sweep, sweeps):
         engine.put_view("again", view, before)
     assert len(sweeps) < from_nothing
-    _assert_within_bound(engine, view, engine.view("again"))
+    assert_within_bound(engine, view, engine.view("again"))
 
 
 def test_a_view_can_be_put_within_a_set_and_back(backend: Backend) -> None:
@@ -270,7 +270,7 @@ def test_a_view_can_be_put_within_a_set_and_back(backend: Backend) -> None:
             view = ViewQuery(seeds, None, 1e-7, within=within, direction=direction)
             engine.put_view("v", view)
             assert engine.views == ["v"]
-            _assert_within_bound(engine, view, engine.view("v"))
+            assert_within_bound(engine, view, engine.view("v"))
     with pytest.raises(InvalidValue, match=r"seeds: \[6\] is not allowed; it must be in `within`"):
         engine.put_view("v", ViewQuery(seeds, within=np.array([4, 5])))
     engine.put_view("v", replace(view, within=np.array([4, 6, 8])))
@@ -278,7 +278,7 @@ def test_a_view_can_be_put_within_a_set_and_back(backend: Backend) -> None:
     assert engine.view_lost_seeds("v")
     engine.refresh_views()
     left = ViewQuery(np.array([6]), None, 1e-7, within=np.array([6, 8]), direction="reversed")
-    _assert_within_bound(engine, left, engine.view("v"))
+    assert_within_bound(engine, left, engine.view("v"))
     engine.apply(EdgeBatch(remove=np.array([6])))
     with pytest.raises(UnknownVertex):
         engine.view("v")
@@ -301,20 +301,20 @@ def test_a_first_solve_within_a_set_follows_batches(backend: Backend) -> None:
         assert registration.restarts == (after > 0)
         engine.keep(registration)
         engine.close(registration)
-        _assert_within_bound(engine, view, engine.view("v"))
+        assert_within_bound(engine, view, engine.view("v"))
         assert engine.view("v").error_bound <= 1e-9
 
 
 def _assert_read(engine: Engine, name: str, view: ViewQuery) -> None:
     ranks = engine.view(name, solve=False)
-    _assert_within_bound(engine, view, ranks)
+    assert_within_bound(engine, view, ranks)
     assert view.target_error is not None
     if view.refresh == "batch":
         assert ranks.error_bound <= view.target_error
     if not isinstance(view.refresh, float):
         ranks = engine.view(name)
         assert ranks.error_bound <= view.target_error
-        _assert_within_bound(engine, view, ranks)
+        assert_within_bound(engine, view, ranks)
 
 
 @pytest.mark.reference
@@ -374,9 +374,9 @@ def test_other_seeds_cost_a_part_of_a_solve(backend: Backend) -> None:
         assert sweeps == []
         # three weights of so many, in distributions that both sum to 1
         assert 1e-6 < perturbed.error_bound < 16.0 * 3.0 / len(seeds) / 0.15
-        _assert_within_bound(engine, view, perturbed)
+        assert_within_bound(engine, view, perturbed)
         ranks = engine.view("trust")
-    _assert_within_bound(engine, view, ranks)
+    assert_within_bound(engine, view, ranks)
     assert ranks.error_bound <= 1e-6
     # the digits that it had are not computed again
     digits = np.log(perturbed.error_bound / 5e-7) / np.log(2.0 / 5e-7)
@@ -398,7 +398,7 @@ def test_a_view_starts_from_ranks_that_are_given(backend: Backend) -> None:
         with counted(Sweep, solved), counted(Push, solved):
             engine.put_view("same", view, start)
         assert not solved
-        _assert_within_bound(engine, view, engine.view("same"))
+        assert_within_bound(engine, view, engine.view("same"))
         assert engine.view("same").error_bound <= 1e-6
         sources, targets = generator.integers(3, 300, (2, 30))
         removed = np.array([1, 2])  # no seeds
@@ -417,7 +417,7 @@ def test_a_view_starts_from_ranks_that_are_given(backend: Backend) -> None:
         }.items():
             engine.put_view(name, view, (ranks, start[1]))
             assert engine.view(name).error_bound <= 1e-6
-            _assert_within_bound(engine, view, engine.view(name))
+            assert_within_bound(engine, view, engine.view(name))
         engine.apply(EdgeBatch.of([(1, 2), (2, 1)]))
         for name in engine.views:
             engine.remove_view(name)
@@ -485,15 +485,15 @@ def test_a_view_becomes_another(backend: Backend) -> None:
         ViewQuery(None, None, 1e-5, refresh="read"),
     ):
         assert engine.change_view("v", view)
-        _assert_within_bound(engine, view, engine.view("v", solve=False))
+        assert_within_bound(engine, view, engine.view("v", solve=False))
         ranks = engine.view("v")
-        _assert_within_bound(engine, view, ranks)
+        assert_within_bound(engine, view, ranks)
         assert view.target_error is not None
         assert ranks.error_bound <= view.target_error
     other = replace(one, damping=0.4)
     assert not engine.change_view("v", other)
     engine.put_view("v", other)
-    _assert_within_bound(engine, other, engine.view("v"))
+    assert_within_bound(engine, other, engine.view("v"))
 
 
 def test_a_view_turns_around(backend: Backend) -> None:
@@ -508,7 +508,7 @@ def test_a_view_turns_around(backend: Backend) -> None:
         engine.put_view("v", view)
         assert engine.views == ["v"]
         assert engine.view("v").error_bound <= 1e-8
-        _assert_within_bound(engine, view, engine.view("v"))
+        assert_within_bound(engine, view, engine.view("v"))
     engine.remove_view("v")
     registration = engine.register("v", views[1])
     engine.step(registration)
@@ -520,7 +520,7 @@ def test_a_view_turns_around(backend: Backend) -> None:
     engine.close(registration)
     engine.apply(EdgeBatch.of([(8, 40), (3, 50)]))
     engine.refresh_views()
-    _assert_within_bound(engine, views[1], engine.view("v"))
+    assert_within_bound(engine, views[1], engine.view("v"))
     del registration
     engine.remove_view("v")
     assert engine.memory()["personalized"] <= bytes_before + engine.internals.queries.pool.nbytes
@@ -532,26 +532,26 @@ def test_a_reversed_graph_follows_without_memory(weighted: bool) -> None:
     backend, device = looked_after(backend_named("cpu"))
     generator = np.random.default_rng(1)
     engine = Engine(Options(weighted=weighted), backend)
-    engine.apply(_batch(generator, engine, 0.0))
+    engine.apply(any_batch(generator, engine, 0.0))
     view = ViewQuery(None, None, 1e-9, direction="reversed")
     engine.put_view("v", view)
     for refused in range(1, 30):  # each array that a batch takes
-        batch = _batch(generator, engine, 0.0)
+        batch = any_batch(generator, engine, 0.0)
         with device.without_arrays(refused), suppress(OutOfMemory):
             engine.apply(batch)
-        _assert_within_bound(engine, view, engine.view("v", solve=False))
-        engine.apply(_batch(generator, engine, 0.0))
+        assert_within_bound(engine, view, engine.view("v", solve=False))
+        engine.apply(any_batch(generator, engine, 0.0))
         assert engine.view("v").error_bound <= 1e-9
-        _assert_within_bound(engine, view, engine.view("v"))
+        assert_within_bound(engine, view, engine.view("v"))
     # the first edges of a graph without any build its lists anew
     engine.apply(
         EdgeBatch(delete_sources=engine.edge_list()[0], delete_targets=engine.edge_list()[1])
     )
     engine.apply(EdgeBatch.of([(v, v // 2) for v in range(70)]))
-    _assert_within_bound(engine, view, engine.view("v", solve=False))
-    engine.apply(_batch(generator, engine, 0.0))
-    _assert_within_bound(engine, view, engine.view("v", solve=False))
-    _assert_within_bound(engine, view, engine.view("v"))
+    assert_within_bound(engine, view, engine.view("v", solve=False))
+    engine.apply(any_batch(generator, engine, 0.0))
+    assert_within_bound(engine, view, engine.view("v", solve=False))
+    assert_within_bound(engine, view, engine.view("v"))
 
 
 def test_when_a_view_is_solved(backend: Backend) -> None:
@@ -573,7 +573,7 @@ def test_when_a_view_is_solved(backend: Backend) -> None:
         met = []
         for name, view in views.items():
             ranks = engine.view(name, solve=solve)
-            _assert_within_bound(engine, view, ranks)
+            assert_within_bound(engine, view, ranks)
             met.append(ranks.error_bound <= 1e-8)
         return met
 
@@ -617,7 +617,7 @@ def test_a_view_loses_the_seeds_that_are_removed(backend: Backend) -> None:
     engine = engine_of(FAMILIES["karate club"](), backend)
     engine.put_view("mine", ViewQuery(np.array([0, 5]), np.array([1.0, 3.0]), 1e-8))
     engine.apply(EdgeBatch.of(remove=[5]))
-    _assert_within_bound(engine, ViewQuery(np.array([0])), engine.view("mine"))
+    assert_within_bound(engine, ViewQuery(np.array([0])), engine.view("mine"))
     assert engine.view_lost_seeds("mine")
     engine.put_view("mine", ViewQuery(np.array([0])))
     assert not engine.view_lost_seeds("mine")
@@ -628,7 +628,7 @@ def test_a_view_loses_the_seeds_that_are_removed(backend: Backend) -> None:
     with pytest.raises(UnknownVertex, match=r"seeds: 0 is not allowed"):
         engine.view("mine")
     engine.put_view("mine", ViewQuery(np.array([1])))
-    _assert_within_bound(engine, ViewQuery(np.array([1])), engine.view("mine"))
+    assert_within_bound(engine, ViewQuery(np.array([1])), engine.view("mine"))
 
 
 def test_a_first_solve_that_loses_a_seed_begins_again(backend: Backend) -> None:

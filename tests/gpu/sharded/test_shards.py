@@ -24,7 +24,6 @@ from liverank_gpu import (
     ShardedEngine,
     ShardLost,
     UnknownVertex,
-    ViewQuery,
     verify,
 )
 from liverank_gpu.backends import backend_named
@@ -418,14 +417,6 @@ BESIDE_THE_GRAPH = {
     "run",
     # does nothing
     "improve",
-    # of views, which it has none of, since `put_view` refuses them
-    "change_view",
-    "refresh_views",
-    "remove_view",
-    "view",
-    "view_lost_seeds",
-    "view_steps_to",
-    "views",
     # of an engine without vertices
     "staging_buffer",
     "ranks_of",
@@ -441,17 +432,6 @@ def test_every_call_of_an_engine_goes_to_the_shards() -> None:
     calls = {name for name in vars(Engine) if not name.startswith("_")}
     others = {name for name in vars(ShardedEngine) if not name.startswith("_")}
     assert calls - others == BESIDE_THE_GRAPH
-
-
-def test_there_are_no_views() -> None:
-    engine = ShardedEngine(workers=ThreadWorkers(Options(), 2, backend_named("cpu")))
-    with pytest.raises(InvalidValue, match="view"):
-        engine.put_view("trust", ViewQuery(np.array([0])))
-    assert engine.views == []
-    engine.refresh_views()
-    engine.remove_view("trust")
-    with pytest.raises(KeyError):
-        engine.view("trust")
 
 
 def test_programs_are_refused() -> None:

@@ -23,11 +23,12 @@ SELECTION = (
     "pagerank/test_removal.py::test_a_removed_vertex_has_no_rank_and_no_place",
     "pagerank/test_removal.py::test_queries_that_lose_a_seed_say_so",
     "personalized/test_published_personalized.py::test_only_some_vertices_are_answered",
+    "personalized/test_views.py::test_a_view_loses_the_seeds_that_are_removed",
     "personalized/test_watched.py::test_a_watched_query_is_read_replaced_and_forgotten",
     "programs/test_running.py",
     "test_snapshot.py",
 )
-"""Weights, times, removed vertices, queries in both forms, also watched, and snapshots;
+"""Weights, times, removed vertices, queries in both forms, also watched, views, and snapshots;
 programs, which shards do not run. Each takes a second or two.
 """
 

@@ -115,11 +115,58 @@ def test_personalized_queries_are_those_of_one_device(sharded: Server, server: S
     assert problem["type"] == "urn:liverank:problem:unknown-vertex"
 
 
-def test_views_are_refused(sharded: Server) -> None:
-    document = sharded.http.put(f"{PATH}/views/mine", json={"teleport": "uniform"}).json()
-    assert document["type"] == "urn:liverank:problem:unsupported"
-    assert "views" in document["detail"]
-    assert sharded.http.get(f"{PATH}/views").json()["views"] == []
+def test_views_are_those_of_one_device(sharded: Server, server: Server) -> None:
+    one = server.new_graph()
+    views: dict[str, dict[str, Any]] = {
+        "all": {"teleport": "uniform", "target_error": 1e-5},
+        "some": {"teleport": {"weights": {"a": 1.0, "new": 2.0}}, "unknown": "ignore"},
+        "against": {"teleport": {"set": "mine"}, "direction": "reversed", "refresh": "read"},
+    }
+
+    def assert_same() -> None:
+        for name in views:
+            found, expected = (
+                on.http.get(f"{path}/top?k=9&view={name}").json()
+                for path, on in ((PATH, sharded), (one, server))
+            )
+            bound = found["error_bound"] + expected["error_bound"]
+            assert found["error_bound"] <= views[name].get("target_error", 1e-6)
+            ranks, others = (
+                {each["vertex"]: each["rank"] for each in answer["ranks"]}
+                for answer in (found, expected)
+            )
+            assert ranks.keys() == others.keys()
+            assert sum(abs(ranks[key] - others[key]) for key in ranks) <= bound
+            assert found["settled"] > 0
+            parts, others = (
+                on.http.get(f"{path}/explain/a?view={name}").json()
+                for path, on in ((PATH, sharded), (one, server))
+            )
+            assert parts["degree"] == others["degree"]
+            for part in ("rank", "teleport", "rest"):
+                assert abs(parts[part] - others[part]) <= bound
+
+    for path, on in ((PATH, sharded), (one, server)):
+        body: dict[str, Any] = {"insert": EDGES[:4], "vertices": ["lone"]}
+        on.http.post(f"{path}/batches", json=body).raise_for_status()
+        on.http.put(f"{path}/sets/mine", json={"vertices": ["a", "b"]}).raise_for_status()
+        for name, view in views.items():
+            answer = on.http.put(f"{path}/views/{name}?timeout=60", json=view)
+            assert answer.status_code == 201, answer.text
+    assert_same()
+    for change in (
+        {"insert": [["new", "b"], ["c", "new"]], "sets": {"mine": {"add": ["c"]}}},
+        {"remove": ["new"]},
+    ):
+        for path, on in ((PATH, sharded), (one, server)):
+            receipt = on.http.post(f"{path}/batches", json=change).json()
+            assert receipt["views"].keys() == views.keys()
+        assert_same()
+    ranks = sharded.http.get(f"{PATH}/ranks?view=all", headers={"accept": "text/csv"}).text
+    assert len(ranks.splitlines()) == 6
+    for name in views:
+        assert sharded.http.delete(f"{PATH}/views/{name}").status_code == 204
+        assert sharded.http.get(f"{PATH}/views/{name}").status_code == 404
 
 
 def test_watched_queries_are_those_of_one_device(sharded: Server, server: Server) -> None:

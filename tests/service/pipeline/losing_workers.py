@@ -15,9 +15,9 @@ EDGES = [("a", "b"), ("b", "c"), ("c", "a"), ("d", "a")]
 
 
 class Cluster:
-    """Starts shards. `failing` names the next call during which one is lost, for watched queries by
-    the method of ShardQueries, for edges by that of ShardEdgeReader; `absent` is how often workers
-    do not start from now on, and `later_absent` how often more from that loss on.
+    """Starts shards. `failing` names the next call during which one is lost, for watched queries
+    and views by the method of ShardQueries, for edges by that of ShardEdgeReader; `absent` is how
+    often workers do not start from now on, and `later_absent` how often more from that loss on.
     """
 
     def __init__(self) -> None:
@@ -59,7 +59,8 @@ class LosingWorkers(ThreadWorkers):
 
     def call(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
         assert not self.closed
-        called = arguments[0][0] if method in ("call_watched", "read") else method
+        of_queries = method in ("call_watched", "call_views", "read")
+        called = arguments[0][0] if of_queries else method
         if self._cluster.failing == called:
             self._cluster.failing = None
             self._cluster.absent += self._cluster.later_absent

@@ -1,0 +1,337 @@
+"""Views of a graph in shards, against power iteration: see tests/gpu/personalized/test_views.py."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import get_args
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+
+from liverank_gpu import (
+    EdgeBatch,
+    InvalidValue,
+    Options,
+    OutOfMemory,
+    PersonalizedQuery,
+    Ranks,
+    ShardedEngine,
+    Snapshot,
+    UnknownVertex,
+    ViewQuery,
+)
+from liverank_gpu.backends import backend_named
+from liverank_gpu.backends.cpu.device import CpuDevice
+from liverank_gpu.generate import rmat
+from liverank_gpu.operations.backend import Backend
+from liverank_gpu.personalized import views as views_module
+from liverank_gpu.personalized.query import Query
+from liverank_gpu.personalized.views import Views
+from liverank_gpu.types import ViewDirection
+from tests.gpu.graphs import is_slow
+from tests.gpu.personalized.test_views import KINDS, any_batch, assert_within_bound, random_view
+from tests.gpu.sharded.test_shards import sharded_engine
+from tests.gpu.sharded.threads import ThreadWorkers, failing_sweep
+
+CPU = backend_named("cpu")
+SEEDS, WEIGHTS = np.array([1, 7, 7]), np.array([1.0, 2.0, 3.0])
+DIRECTIONS = get_args(ViewDirection)
+
+
+def views_of(options: Options) -> dict[str, ViewQuery]:
+    views = {
+        "few": ViewQuery(SEEDS, WEIGHTS, 1e-5),
+        "loose": ViewQuery(np.array([3]), None, 0.3, 0.5, refresh="read"),
+        "many": ViewQuery(np.arange(50), None, 1e-7, refresh=1e9),
+        "uniform": ViewQuery(None, None, 1e-6, 0.7),
+        "against": ViewQuery(SEEDS, WEIGHTS, 1e-5, direction="reversed"),
+        "all against": ViewQuery(None, None, 1e-6, refresh="read", direction="reversed"),
+    }
+    if options.half_life:  # which has no reversed ones
+        views = {name: view for name, view in views.items() if view.direction == "forward"}
+    return views
+
+
+def seeds_held(engine: ShardedEngine, name: str, view: ViewQuery) -> ViewQuery:
+    """The view with the seeds that are left of those it was given."""
+    seeds = engine._views.asked(name).seeds
+    return (
+        view if view.seeds is None else replace(view, seeds=seeds.vertices, weights=seeds.weights)
+    )
+
+
+def assert_read(engine: ShardedEngine, name: str, view: ViewQuery) -> None:
+    try:
+        ranks = engine.view(name, solve=False)
+    except UnknownVertex:
+        # all seeds were removed, and came back as other vertices
+        engine.put_view(name, view)
+        ranks = engine.view(name, solve=False)
+    view = seeds_held(engine, name, view)
+    assert_within_bound(engine, view, ranks)
+    assert view.target_error is not None
+    if view.refresh == "batch":
+        assert ranks.error_bound <= view.target_error
+    if not isinstance(view.refresh, float):
+        ranks = engine.view(name)
+        assert ranks.error_bound <= view.target_error
+        assert_within_bound(engine, view, ranks)
+        ids, values = ranks.top(3)
+        assert values.tolist() == ranks.of(ids).tolist() == sorted(ranks.to_numpy())[:-4:-1]
+
+
+def captured(engine: ShardedEngine) -> Snapshot:
+    capture = engine.capture()
+    lists = {
+        name: np.concatenate([piece() for piece in pieces])
+        for name, pieces in capture.pieces().items()
+    }
+    snapshot = capture.snapshot()
+    capture.release()
+    return Snapshot(snapshot.arrays | lists, snapshot.numbers)
+
+
+def restarted(
+    engine: ShardedEngine, again: ShardedEngine, views: dict[str, ViewQuery]
+) -> ShardedEngine:
+    """The same graph in other shards, whose views go on from their ranks."""
+    engine.update()
+    again.restore(captured(engine))
+    for name, view in views.items():
+        ranks = engine.view(name, solve=False)
+        held = seeds_held(engine, name, view)
+        again.put_view(name, held, (ranks.to_numpy(), ranks.base))
+        assert_within_bound(again, held, again.view(name, solve=False))
+    engine.close()
+    return again
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_views_stay_within_their_bounds(kind: str, backend: Backend, long: bool) -> None:
+    """Through batches of every kind, changes of the teleport distribution, and restarts with
+    another number of shards.
+    """
+    generator = np.random.default_rng(5)
+    options = replace(KINDS[kind], target_error=1e-6)
+    engine = sharded_engine(options, 2, backend)
+    engine.apply(EdgeBatch(vertices=60))
+    engine.apply(any_batch(generator, engine, 0.0))
+    views = views_of(options)
+    for name, view in views.items():
+        engine.put_view(name, view)
+    assert engine.views == list(views)
+    for step in range(10 if is_slow(backend) else (200 if long else 24)):
+        engine.apply(any_batch(generator, engine, 20.0 * step))
+        if step % 3:
+            engine.update()
+        for name, view in views.items():
+            if view.seeds is None or engine.vertices == 0:
+                continue
+            # a vertex that was removed is no seed any more, also where it is back
+            if generator.random() < 0.3 or np.isin(view.seeds, engine.free_ids()).any():
+                views[name] = random_view(generator, engine, view)
+                engine.put_view(name, views[name])
+        if engine.vertices == 0:
+            engine.apply(EdgeBatch(add=np.arange(10)))
+            continue
+        seconds = engine.refresh_views()
+        assert seconds.keys() == views.keys()
+        for name, view in views.items():
+            assert_read(engine, name, view)
+        if step % 8 == 7:
+            costs = replace(backend.costs, exchange=0.0)  # small graphs are pushed too
+            again = sharded_engine(options, 2 + step % 16 // 7, replace(backend, costs=costs))
+            engine = restarted(engine, again, views)
+    engine.close()
+
+
+@contextmanager
+def graph(*names: str) -> Iterator[tuple[ThreadWorkers, ShardedEngine, dict[str, ViewQuery]]]:
+    """A graph in two shards, with some of its views."""
+    options = Options(target_error=1e-6)
+    workers = ThreadWorkers(options, 2, CPU)
+    with ShardedEngine(options, workers=workers) as engine:
+        engine.apply(EdgeBatch(*rmat(8, 8, seed=1)))
+        engine.update()
+        views = {name: view for name, view in views_of(options).items() if name in names}
+        for name, view in views.items():
+            engine.put_view(name, view)
+        yield workers, engine, views
+
+
+@contextmanager
+def no_solve() -> Iterator[None]:
+    with patch.object(Query, "step", side_effect=AssertionError("it is solved")):
+        yield
+
+
+def test_ranks_are_gathered_when_they_are_others() -> None:
+    with graph("uniform", "against") as (workers, engine, _):
+        before = {name: engine.view(name) for name in engine.views}
+        with patch.object(Ranks, "copied", side_effect=AssertionError("they are sent")):
+            assert all(engine.view(name) is ranks for name, ranks in before.items())
+            # a vertex without edges changes the bound of neither
+            engine.apply(EdgeBatch.of(delete=[(9, 300)]))
+            engine.refresh_views()
+            for name, ranks in before.items():
+                assert engine.view(name).top(3)[1].tolist() == ranks.top(3)[1].tolist()
+        held = {each: shard.memory()["personalized"] for each, shard in enumerate(workers.shards)}
+        engine.remove_view("uniform")
+        engine.remove_view("nothing")
+        assert engine.views == ["against"]
+        for each, shard in enumerate(workers.shards):
+            assert shard.memory()["personalized"] <= held[each] - 24 * (engine.vertices // 2)
+        engine.publish()
+        assert engine.memory()["shards"] >= 24 * engine.vertices
+        for call in (engine.view, engine.view_lost_seeds):
+            with pytest.raises(KeyError):
+                call("uniform")
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_views_start_from_ranks_and_go_on_from_them(direction: ViewDirection) -> None:
+    view = ViewQuery(np.arange(0, 250, 3), None, 1e-6, direction=direction)
+    with graph() as (workers, engine, _):
+        engine.put_view("first", view)
+        ranks = engine.view("first")
+        with no_solve():
+            engine.put_view("second", view, (ranks.to_numpy(), ranks.base))
+        assert_within_bound(engine, view, engine.view("second"))
+        # after an error, from what was gathered
+        failing = PersonalizedQuery(np.array([5]), None, 4, "pull", 1e-9)
+        with failing_sweep(workers), pytest.raises(MemoryError, match="the third sweep"):
+            engine.personalized_many([failing])
+        with no_solve():
+            engine.refresh_views()
+            assert not any(shard._queries.answering for shard in workers.shards)
+        engine.apply(EdgeBatch.of([(1, 3), (5, 7), (300, 2)], remove=[8]))
+        engine.refresh_views()
+        for name in ("first", "second"):
+            assert engine.view(name).error_bound <= 1e-6
+            assert_within_bound(engine, view, engine.view(name))
+
+
+@pytest.mark.parametrize("during", ["refresh", "read", "batch", "change"])
+def test_after_an_error_views_are_solved_again(during: str) -> None:
+    names = ("few", "uniform", "against", "all against")
+    with graph(*names) as (workers, engine, views):
+        if during == "change":
+            failing = PersonalizedQuery(np.array([5]), None, 4, "pull", 1e-9)
+            with failing_sweep(workers), pytest.raises(MemoryError, match="the third sweep"):
+                engine.personalized_many([failing])
+            views["few"] = replace(views["few"], seeds=np.array([2, 3, 4]))
+            assert not engine.change_view("few", views["few"])
+            engine.put_view("few", views["few"])
+        engine.apply(EdgeBatch(*np.random.default_rng(1).integers(0, 256, (2, 60))))
+        if during == "batch":
+            perturb = patch.object(Views, "perturb", side_effect=MemoryError("following"))
+            with perturb, pytest.raises(MemoryError, match="following"):
+                engine.update()
+        elif during == "refresh":
+            with failing_sweep(workers):
+                engine.refresh_views()
+        elif during == "read":
+            with failing_sweep(workers):
+                engine.view("uniform")
+        for name, view in views.items():
+            assert_read(engine, name, view) if during != "change" else None
+        engine.apply(EdgeBatch.of([(3, 5), (5, 300)]))
+        engine.refresh_views()
+        for name, view in views.items():
+            assert_read(engine, name, view)
+
+
+def test_a_view_for_which_one_shard_has_no_memory_is_refused() -> None:
+    """Others stay. What is left of the attempt makes no shard walk a graph that others have not."""
+    with graph("few") as (workers, engine, views):
+        before = engine.view("few")
+        for direction in DIRECTIONS:
+            large = ViewQuery(None, direction=direction)
+            memory = patch.object(CpuDevice, "memory_available", return_value=100)
+            with memory, pytest.raises(OutOfMemory, match="the view 'large' needs") as refused:
+                engine.put_view("large", large)
+            assert engine.views == ["few"]
+            with no_solve():
+                assert engine.view("few") is before
+            context = workers.shards[1]._queries.views.context
+            asked = engine._resolved(large)
+            kept = context(asked) if direction == "reversed" else None
+            engine.apply(EdgeBatch.of([(1, 2), (2, 9)]))
+            engine.refresh_views()
+            assert_read(engine, "few", views["few"])
+            before = engine.view("few")
+            del kept, refused
+            engine.put_view("large", large)
+            assert_read(engine, "large", replace(large, target_error=1e-6))
+            engine.remove_view("large")
+
+
+def test_a_first_solve_follows_batches_between_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("liverank_gpu.sharded.engine.SLICE_SECONDS", 0.0)
+    with graph() as (workers, engine, _):
+        for direction in DIRECTIONS:
+            view = ViewQuery(np.arange(0, 200, 2), None, 1e-9, direction=direction)
+            registration = engine.register("it", view)
+            steps = 0
+            while not registration.done:
+                registration.step()
+                if steps == 2:
+                    engine.apply(EdgeBatch.of([(1, 301), (301, 4)], delete=[(0, 1)]))
+                if steps == 4:  # it begins again
+                    failing = PersonalizedQuery(np.array([5]), None, 4, "pull", 1e-9)
+                    with failing_sweep(workers), pytest.raises(MemoryError, match="third sweep"):
+                        engine.personalized_many([failing])
+                steps += 1
+            assert steps > 5
+            assert registration.updates == 1
+            engine.keep(registration)
+            engine.close(registration)
+            assert_within_bound(engine, view, engine.view("it", solve=False))
+            assert engine.view("it").error_bound <= 1e-9
+        lost = engine.register("lost", ViewQuery(np.array([0, 6])))
+        lost.step()
+        engine.apply(EdgeBatch.of(remove=[6]))
+        assert lost.lost
+        with pytest.raises(UnknownVertex, match="seeds: 6"):
+            lost.step()
+        engine.close(lost)
+        assert engine.views == ["it"]
+        assert engine.view_lost_seeds("it")
+
+
+def test_shards_agree_when_a_view_is_due() -> None:
+    """Though time passes differently in each."""
+    generator = np.random.default_rng(1)
+    view = ViewQuery(SEEDS, WEIGHTS, 1e-8, refresh=1.0)
+    with graph() as (_, engine, _), patch.object(views_module, "perf_counter") as clock:
+        now = iter(np.cumsum(generator.exponential(0.3, 100_000)))
+        clock.side_effect = lambda: float(next(now))
+        engine.put_view("v", view)
+        met = list[bool]()
+        for _ in range(30):
+            engine.apply(EdgeBatch(*generator.integers(0, 256, (2, 5))))
+            engine.refresh_views()
+            assert_within_bound(engine, view, engine.view("v", solve=False))
+            met.append(engine.view("v", solve=False).error_bound <= 1e-8)
+        assert 0 < sum(met) < 30
+
+
+def test_what_cannot_be_a_view_changes_none() -> None:
+    with graph("few") as (_, engine, _):
+        before = engine.view("few")
+        for view, error in (
+            (ViewQuery(np.array([999])), r"seeds\[0\]: 999 is not allowed"),
+            (ViewQuery(None, np.ones(3)), "weights: '3 weights'"),
+            (ViewQuery(SEEDS, within=SEEDS), "within: '3 vertices' .* a graph in shards"),
+            (ViewQuery(SEEDS, direction="in"), "direction: 'in'"),  # type: ignore[arg-type]
+        ):
+            for call in (engine.put_view, engine.change_view, engine.register):
+                with pytest.raises(InvalidValue, match=error):
+                    call("few", view)
+        assert not engine.change_view("few", ViewQuery(SEEDS, direction="reversed"))
+        assert not engine.change_view("few", ViewQuery(SEEDS, damping=0.5))
+        assert not engine.change_view("other", ViewQuery(SEEDS))
+        assert engine.view("few") is before
