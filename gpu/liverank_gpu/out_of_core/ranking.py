@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from liverank_gpu.backends import backend_named
 from liverank_gpu.errors import InvalidValue
 from liverank_gpu.graph.packed_csr import slot_bytes
+from liverank_gpu.graph.vertices import VertexIds
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.csr import ALIGNMENT, loop_dtype, strength_dtype
 from liverank_gpu.out_of_core.spool import EdgeSpool, PackedEdges
@@ -23,8 +24,11 @@ from liverank_gpu.pagerank.iterate import workspace_bytes
 from liverank_gpu.pagerank.ranks import Ranks
 from liverank_gpu.pagerank.strategies import TABLE, Solve, Solved
 from liverank_gpu.pagerank.sweeps import SWEEP_KINDS, iterate_to_tolerance, sweep_to_target
+from liverank_gpu.personalized.iterate import WorkspacePool
+from liverank_gpu.personalized.query import Query, QueryContext, no_deflation
+from liverank_gpu.personalized.resolve import ResolvedView
 from liverank_gpu.trace import Trace
-from liverank_gpu.types import BackendName, Options, Result
+from liverank_gpu.types import BackendName, Options, Result, ViewQuery
 
 # ---- what a budget is spent on, in bytes ----
 #
@@ -62,6 +66,17 @@ def vertex_bytes(backend: Backend, weighted: bool = False) -> int:
     iterate = 8 + 8 + 4 + 1 + 8 + 2 * quantized
     kept = sum(np.dtype(of(weighted)).itemsize for of in (strength_dtype, loop_dtype))
     return kept + _ROW_BYTES + _ID_BYTES + iterate + _PASS_BYTES
+
+
+def view_bytes(backend: Backend) -> int:
+    """Bytes that a view takes more, for each vertex: its buffers of contributions have room for an
+    eighth more.
+    """
+    return -(-2 * np.dtype(backend.sweeps.contribution_dtype).itemsize // 8)
+
+
+SEED_BYTES = 8 + 8 + 4 + 8
+"""Of each seed of a view: its id and weight on the host, its position and weight on the device."""
 
 
 def program_bytes(backend: Backend, dtype: str, weighted: bool) -> int:
@@ -304,6 +319,37 @@ class OutOfCoreRanks:
 class OutOfCoreRanking(OutOfCoreEdges):
     """Ranks edges that arrive in any order. A form other than ``accelerated`` is not run."""
 
+    def __init__(
+        self,
+        memory: int,
+        options: Options | None = None,
+        backend: BackendName | Backend = "auto",
+        scratch: Path | None = None,
+        view: ViewQuery | None = None,
+    ) -> None:
+        """view    what to rank for in place of all vertices alike: its teleport distribution,
+                damping, target error and direction; its `refresh` has no meaning here
+        others  see OutOfCoreEdges
+
+        Raises InvalidValue, BackendUnavailable, OSError.
+        """
+        # before there is a file
+        if view is not None and view.within is not None:
+            given = f"{len(view.within)} vertices"
+            raise InvalidValue("within", given, "left out for a graph out of core")
+        self._reversed = view is not None and ResolvedView.check(options or Options(), view)
+        self._view = view
+        super().__init__(memory, options, backend, scratch)
+
+    def add(
+        self,
+        sources: NDArray[np.integer[Any]],
+        targets: NDArray[np.integer[Any]],
+        weights: NDArray[Any] | None = None,
+    ) -> None:
+        ends = (targets, sources) if self._reversed else (sources, targets)
+        super().add(*ends, weights)
+
     def rank(
         self, vertices: int = 0, solve: Solve | None = None, reserved: int = 0
     ) -> OutOfCoreRanks:
@@ -320,7 +366,12 @@ class OutOfCoreRanking(OutOfCoreEdges):
         """
         solve = self._checked(solve or Solve())
         options, vertices = self._options, max(vertices, self._spool.vertices)
-        budget = self._divided(vertices, vertex_bytes(self.backend, options.weighted), reserved)
+        each, asked = vertex_bytes(self.backend, options.weighted), None
+        if self._view is not None and vertices:
+            asked = ResolvedView.of_view(VertexIds(vertices), options, self._view)
+            each += view_bytes(self.backend)
+            reserved += SEED_BYTES * len(asked.seeds.vertices)
+        budget = self._divided(vertices, each, reserved)
         started = time.perf_counter()
         packed = self._packed(vertices, budget)
         pack_seconds = time.perf_counter() - started
@@ -328,13 +379,15 @@ class OutOfCoreRanking(OutOfCoreEdges):
             self._require(packed, budget, "ranking")
             graph = WindowedGraph(self.backend, packed, budget.window_slots)
             del packed  # its arrays are on the device
-            return rank_windowed(graph, options, solve, pack_seconds)
+            return rank_windowed(graph, options, solve, pack_seconds, asked)
 
     def _checked(self, solve: Solve) -> Solve:
         solve = solve.checked(self._options)
         if solve.strategy not in _STRATEGIES:
             requirement = "one of " + ", ".join(_STRATEGIES) + " for a graph out of core"
             raise InvalidValue("strategy", solve.strategy, requirement)
+        if self._view is not None and TABLE[solve.strategy].affected == "all":
+            raise InvalidValue("strategy", solve.strategy, "residual or auto for a view")
         if solve.form != "accelerated":
             raise InvalidValue("form", solve.form, "'accelerated' for a graph out of core")
         if solve.settle:
@@ -343,42 +396,41 @@ class OutOfCoreRanking(OutOfCoreEdges):
 
 
 def rank_windowed(
-    graph: WindowedGraph, options: Options, solve: Solve, pack_seconds: float = 0.0
+    graph: WindowedGraph,
+    options: Options,
+    solve: Solve,
+    pack_seconds: float = 0.0,
+    view: ResolvedView | None = None,
 ) -> OutOfCoreRanks:
     """The ranks of a graph, whose stream is closed.
 
     solve  checked, of one of the strategies that OutOfCoreRanking.rank names
+    view   what to rank for; None: all vertices alike
 
     Raises OutOfMemory, OSError.
     """
     started = time.perf_counter()
     stream = graph.stream
     try:
-        iterate = GlobalIterate(graph, options)
-        iterate.trace = [] if solve.trace else None
-        iterate.workspace.extend(graph.vertices)
-        solved, error_bound = passed(iterate, _solve(iterate, solve.strategy))
+        if view is None:
+            ranks, solved, trace = _ranked(graph, options, solve)
+        else:
+            ranks, solved, trace = _viewed(graph, view, solve)
     finally:
         stream.close()
-    trace = None
-    if iterate.trace is not None:
-        trace = Trace.of(graph.vertices, solved.iterations, iterate.trace)
     result = Result(
         solve.strategy,
         solved.iterations,
         graph.vertices,
-        error_bound,
+        ranks.error_bound,
         solved.converged,
         mark_seconds=0.0,
         solve_seconds=time.perf_counter() - started,
         trace=trace,
         **solved.outcome,
     )
-    mass, xp, free = float(iterate.certificate.mass), graph.backend.xp, graph.free
-    rhs_scale = iterate.rhs_scale
-    values = xp.maximum(iterate.values, 0.0, out=iterate.values)  # as Engine.publish
     return OutOfCoreRanks(
-        Ranks(graph.backend, graph.permutation, values, mass, error_bound, free, None, rhs_scale),
+        ranks,
         result,
         graph.edges,
         len(stream.windows),
@@ -387,6 +439,50 @@ def rank_windowed(
         stream.in_memory,
         pack_seconds,
     )
+
+
+def _ranked(
+    graph: WindowedGraph, options: Options, solve: Solve
+) -> tuple[Ranks, Solved, Trace | None]:
+    iterate = GlobalIterate(graph, options)
+    iterate.trace = [] if solve.trace else None
+    iterate.workspace.extend(graph.vertices)
+    solved, error_bound = passed(iterate, _solve(iterate, solve.strategy))
+    trace = None
+    if iterate.trace is not None:
+        trace = Trace.of(graph.vertices, solved.iterations, iterate.trace)
+    mass, xp, free = float(iterate.certificate.mass), graph.backend.xp, graph.free
+    values = xp.maximum(iterate.values, 0.0, out=iterate.values)  # as Engine.publish
+    bounds = (mass, error_bound)
+    return (
+        Ranks(graph.backend, graph.permutation, values, *bounds, free, None, iterate.rhs_scale),
+        solved,
+        trace,
+    )
+
+
+def _viewed(
+    graph: WindowedGraph, view: ResolvedView, solve: Solve
+) -> tuple[Ranks, Solved, Trace | None]:
+    """Sweeps from nothing, as a query that pulls, and a residual that is computed from y."""
+    asked = replace(view, method="pull", trace=solve.trace)
+    query = Query(QueryContext(WorkspacePool(graph), asked.options, no_deflation), asked)
+    iterate, most, before = query.iterate, asked.options.max_iterations, np.inf
+    allocate = graph.backend.device.allocate
+    while True:
+        while not query.done:
+            query.step()
+        contributions = allocate("contributions", graph.columns, np.float64)
+        iterate.recompute_residual(contributions)
+        del contributions
+        bound = iterate.error_bound
+        converged = bound <= asked.target_error
+        if converged or query.iterations >= most or bound >= before:
+            break
+        before = bound
+        query.change(asked)
+    solved = Solved(query.iterations, graph.vertices, converged, refused=query.refused)
+    return query.ranks(), solved, query.trace()
 
 
 def _solve(iterate: GlobalIterate, strategy: str) -> Solved:

@@ -454,11 +454,15 @@ class Query:
             **places.proven._asdict(),
             method=used[0] if len(used) == 1 else self.query.method,
             iterations=self.iterations,
-            trace=Trace.of(len(self.query.seeds.vertices), self.iterations, self._steps)
-            if self.query.trace
-            else None,
+            trace=self.trace(),
             refused=self.refused,
         )
+
+    def trace(self) -> Trace | None:
+        """What it did, if that was asked for."""
+        if not self.query.trace:
+            return None
+        return Trace.of(len(self.query.seeds.vertices), self.iterations, self._steps)
 
     def ranks(self) -> Ranks:
         """All ranks now, published."""

@@ -187,12 +187,14 @@ class ResolvedView(ResolvedQuery):
     kind: ClassVar[str] = "view"
 
     @staticmethod
-    def check(options: Options, view: ViewQuery) -> None:
-        """Raises InvalidValue for anything in the view but its seeds."""
+    def check(options: Options, view: ViewQuery) -> bool:
+        """Whether it walks against the edges. Raises InvalidValue for anything in the view but its
+        seeds.
+        """
         query = PersonalizedQuery(NO_IDS, target_error=view.target_error, damping=view.damping)
         ResolvedQuery.checked_options(options, query)
         _checked_refresh(view.refresh)
-        _is_reversed(options, view.direction)
+        return _is_reversed(options, view.direction)
 
     @classmethod
     def of_view(cls, ids: VertexIds, options: Options, view: ViewQuery) -> ResolvedView:
