@@ -157,6 +157,26 @@ class DynamicGraph:
         return found
 
     @property
+    def local(self) -> Backend:
+        """The backend, for graphs that are here alone."""
+        return self.backend
+
+    def own_rows_at(self, positions: Array) -> tuple[Array, Array]:
+        """Of positions, integer[…] on the device, those that are here: their rows, int32[k], and
+        which they are, integer[k].
+        """
+        xp = self.backend.xp
+        return positions.astype(np.int32), xp.arange(len(positions), dtype=np.int32)
+
+    def positions_at(self, columns: Array) -> Array:
+        """integer[k]: the positions of neighbours in lists."""
+        return columns
+
+    def united(self, values: Array) -> Array:
+        """Of the whole graph, of what is here."""
+        return values
+
+    @property
     def free(self) -> Array:
         """int32[…] on the device: the positions of free ids; the same array until they change."""
         if self._free is None:

@@ -308,34 +308,42 @@ def induced_subgraph(
     """The graph of the edges between these vertices, which are 0, 1, … in it, after None for each
     step on the way there, between which the graph must not change. Its edges are directed: an
     undirected edge is two. Weights that decay are those of now but for a factor for each row, which
-    no probability depends on, and stay. The cost follows the out-lists of the vertices.
+    no probability depends on, and stay. The cost follows the out-lists of the vertices. All shards
+    of a graph take the steps together, and each gets all of it.
 
     vertices  int64[k], ids of vertices, distinct and ascending; at least one
 
     Raises OutOfMemory.
     """
-    backend, xp, csr = graph.backend, graph.backend.xp, graph.outgoing.csr
+    backend, xp, csr = graph.local, graph.backend.xp, graph.outgoing.csr
     # to find a better order takes longer than the few sweeps that such a graph is made for
     subgraph = DynamicGraph(backend, graph.dangling, "given", graph.weighted)
     purpose, count = f"the subgraph of {len(vertices):,} vertices", len(vertices)
-    rows = graph.permutation.positions_of(vertices).astype(np.int32)
-    order = xp.argsort(rows).astype(np.int32)
-    ascending = rows[order]
+    positions = graph.permutation.positions_of(vertices)
+    order = xp.argsort(positions).astype(np.int32)
+    ascending = positions[order]
+    rows, here = graph.own_rows_at(positions)
     lengths = backend.device.to_host(csr.row_lengths[rows])
     backend.device.require(purpose, 40 * min(int(lengths.sum(dtype=np.int64)), _GATHERED))
-    gathered: list[tuple[Array, ...]] = []
-    for block in row_blocks(lengths, _GATHERED):
-        numbers, neighbours, weights = entries_of(backend, csr, rows[block])
+    nothing = xp.empty(0, np.int32)
+    gathered = [(nothing, nothing, *([xp.empty(0, np.float32)] if graph.weighted else []))]
+    blocks = list(row_blocks(lengths, _GATHERED))
+    for block in [*blocks, *[slice(0, 0)] * (graph.count(len(blocks)) - len(blocks))]:
+        numbers, columns, weights = entries_of(backend, csr, rows[block])
+        neighbours = graph.positions_at(columns)
         places = xp.minimum(xp.searchsorted(ascending, neighbours), count - 1)
         inside = ascending[places] == neighbours
-        arcs = (numbers[inside] + block.start, order[places[inside]])
+        arcs = (here[numbers[inside] + block.start], order[places[inside]])
         gathered.append(arcs if weights is None else (*arcs, weights[inside]))
         yield None
     if not graph.fixed_loops:
         loop = graph.loop[rows]
-        loops = xp.flatnonzero(loop).astype(np.int32)
-        gathered.append((loops, loops, loop[loops]) if graph.weighted else (loops, loops))
-    sources, targets, *weighted = map(xp.concatenate, zip(*gathered, strict=True))
+        own = xp.flatnonzero(loop)
+        loops = here[own].astype(np.int32)
+        gathered.append((loops, loops, loop[own]) if graph.weighted else (loops, loops))
+    sources, targets, *weighted = (
+        graph.united(xp.concatenate(each)) for each in zip(*gathered, strict=True)
+    )
     backend.device.require(purpose, subgraph.bytes_needed(len(sources), count))
     weights = weighted[0] if weighted else None
     subgraph.apply(EdgeBatch(sources, targets, vertices=count, weights=weights))

@@ -447,7 +447,8 @@ class QueryBatch:
 
 class _Within:
     """Queries that walk within one set: a batch on the subgraph that it induces, which the first
-    steps build. It does not follow batches of edges: it begins again.
+    steps build. It does not follow batches of edges: it begins again. Each shard of a graph has the
+    whole subgraph, and answers for itself.
     """
 
     def __init__(
@@ -456,17 +457,18 @@ class _Within:
         graph = context.graph
         assert isinstance(graph, DynamicGraph)
         self._queries, self._within, self._options = queries, within, context.options
+        self._vertices = context.vertices
         self._building = induced_subgraph(graph, within)
         self._batch: QueryBatch | None = None
-
-    @property
-    def done(self) -> bool:
-        return self._batch is not None and self._batch.done
+        self.done = False
 
     def step(self) -> None:
         """Raises OutOfMemory."""
         if self._batch is not None:
-            self._batch.step()
+            if not self._batch.done:
+                self._batch.step()
+            # on a GPU, shards may differ by rounding, and so by a step
+            self.done = self._vertices.sums([not self._batch.done]) == [0.0]
             return
         subgraph = next(self._building)
         if subgraph is not None:

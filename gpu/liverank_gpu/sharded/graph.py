@@ -336,7 +336,7 @@ class ShardGraph(DynamicGraph):
             sweeps=PartialSweeps(local.sweeps),
             multivector=ShardedMultivector(local, communicator),
         )
-        self._communicator = communicator
+        self._communicator, self._local = communicator, local
         if options.half_life is not None:
             self.decay = ShardDecay(options.half_life, self.backend, communicator)
 
@@ -351,6 +351,16 @@ class ShardGraph(DynamicGraph):
     def count(self, found: int) -> int:
         (count,) = self._communicator.sums([found])
         return int(count)
+
+    @property
+    def local(self) -> Backend:
+        return self._local
+
+    def positions_at(self, columns: Array) -> Array:
+        return self.numbering.positions_at(columns, self.backend.xp)
+
+    def united(self, values: Array) -> Array:
+        return self._communicator.united(values, self.backend.xp)
 
     def apply(
         self,
@@ -486,7 +496,6 @@ class ShardGraph(DynamicGraph):
         return self.own_rows_at(self.permutation.positions_of(ids))
 
     def own_rows_at(self, positions: Array) -> tuple[Array, Array]:
-        """As `own_rows`, of positions, int64[…] on the device."""
         own = self.backend.xp.flatnonzero(self.numbering.owners(positions) == self.numbering.rank)
         return self.numbering.rows_of(positions[own]).astype(np.int32), own
 

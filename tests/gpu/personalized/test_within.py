@@ -39,7 +39,7 @@ from tests.gpu.personalized.test_views import KINDS as OF_VIEWS
 KINDS = OF_VIEWS | {"weighted undirected": Options(weighted=True, directed=False)}
 
 
-def _engine(seed: int, options: Options, backend: Backend) -> Engine:
+def engine_with(seed: int, options: Options, backend: Backend) -> Engine:
     """Some of whose vertices were removed."""
     vertices, edges = random_graph(seed)
     generator = np.random.default_rng(seed)
@@ -53,11 +53,11 @@ def _engine(seed: int, options: Options, backend: Backend) -> Engine:
     return engine
 
 
-def _present(engine: Engine) -> NDArray[np.int64]:
+def present(engine: Engine) -> NDArray[np.int64]:
     return np.setdiff1d(np.arange(engine.id_limit), engine.free_ids())
 
 
-def _query(
+def query_within(
     generator: np.random.Generator, engine: Engine, within: NDArray[np.int64]
 ) -> PersonalizedQuery:
     """All vertices of the set, from weighted seeds in it."""
@@ -67,13 +67,13 @@ def _query(
     return PersonalizedQuery(seeds, weights, k, target_error=1e-9, zeros=True, within=within)
 
 
-def _some(generator: np.random.Generator, engine: Engine) -> NDArray[np.int64]:
+def some_vertices(generator: np.random.Generator, engine: Engine) -> NDArray[np.int64]:
     """Vertices, not in order, some of them twice."""
-    present = _present(engine)
-    return generator.choice(present, int(generator.integers(1, 2 * len(present) + 1)))
+    there = present(engine)
+    return generator.choice(there, int(generator.integers(1, 2 * len(there) + 1)))
 
 
-def _exact(engine: Engine, query: PersonalizedQuery) -> NDArray[np.float64]:
+def exact_within(engine: Engine, query: PersonalizedQuery) -> NDArray[np.float64]:
     """float64[id_limit], of the induced subgraph, by liverank_gpu.verify."""
     assert query.within is not None
     within = np.unique(query.within)
@@ -95,9 +95,9 @@ def _exact(engine: Engine, query: PersonalizedQuery) -> NDArray[np.float64]:
     return exact
 
 
-def _assert_right(engine: Engine, query: PersonalizedQuery, answer: Personalized) -> None:
+def assert_right(engine: Engine, query: PersonalizedQuery, answer: Personalized) -> None:
     """Within the bound; the settled places are right; no others are answered."""
-    exact, within = _exact(engine, query), np.unique(query.within)  # type: ignore[arg-type]
+    exact, within = exact_within(engine, query), np.unique(query.within)  # type: ignore[arg-type]
     among = within if query.among is None else np.intersect1d(within, query.among)
     assert np.isin(answer.vertices, among).all()
     if query.zeros:
@@ -118,25 +118,27 @@ def _assert_right(engine: Engine, query: PersonalizedQuery, answer: Personalized
 def test_ranks_are_those_of_the_induced_subgraph(kind: str, backend: Backend, long: bool) -> None:
     for seed in range(12 if backend.name == "cpu" else (4 if long else 2)):
         generator = np.random.default_rng(seed)
-        engine = _engine(seed, KINDS[kind], backend)
+        engine = engine_with(seed, KINDS[kind], backend)
         for method in METHODS:
-            query = replace(_query(generator, engine, _some(generator, engine)), method=method)
+            query = replace(
+                query_within(generator, engine, some_vertices(generator, engine)), method=method
+            )
             answer = engine.personalized_many([query])[0]
             assert answer.error_bound <= 1e-9 or answer.method == "push"
-            _assert_right(engine, query, answer)
+            assert_right(engine, query, answer)
 
 
 @pytest.mark.parametrize("directed", [True, False])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_ranks_are_those_of_networkx(directed: bool, weighted: bool, backend: Backend) -> None:
     generator = np.random.default_rng(3)
-    engine = _engine(9, Options(directed=directed, weighted=weighted), backend)
+    engine = engine_with(9, Options(directed=directed, weighted=weighted), backend)
     graph = nx.DiGraph() if directed else nx.Graph()
-    graph.add_nodes_from(_present(engine).tolist())
+    graph.add_nodes_from(present(engine).tolist())
     columns = (*engine.edge_list(), engine.edge_weights())
     graph.add_weighted_edges_from(zip(*(each.tolist() for each in columns), strict=True))
     for _ in range(4):
-        query = _query(generator, engine, _some(generator, engine))
+        query = query_within(generator, engine, some_vertices(generator, engine))
         answer = engine.personalized_many([query])[0]
         restarts = dict.fromkeys(query.seeds.tolist(), 0.0)
         assert query.weights is not None
@@ -153,12 +155,12 @@ def test_ranks_are_those_of_networkx(directed: bool, weighted: bool, backend: Ba
 @pytest.mark.parametrize("method", PUBLISHED_METHODS)
 def test_the_published_form_walks_within_a_set_too(method: str, backend: Backend) -> None:
     generator = np.random.default_rng(5)
-    engine = _engine(7, Options(), backend)
-    query = _query(generator, engine, _some(generator, engine))
+    engine = engine_with(7, Options(), backend)
+    query = query_within(generator, engine, some_vertices(generator, engine))
     query = replace(query, form="published", method=method, target_error=1e-4)
     answer = engine.personalized_many([query])[0]
     assert answer.error_bound <= 1e-4
-    _assert_right(engine, query, answer)
+    assert_right(engine, query, answer)
 
 
 @pytest.mark.any_thread_order
@@ -166,20 +168,20 @@ def test_queries_with_and_without_sets_are_answered_together(backend: Backend) -
     generator = np.random.default_rng(8)
     loads = Mock(wraps=backend.rebuild.row_ranges)
     rebuild = instead(backend.rebuild, row_ranges=loads)
-    engine = _engine(14, Options(weighted=True), replace(backend, rebuild=rebuild))
-    sets = [_some(generator, engine) for _ in range(3)]
+    engine = engine_with(14, Options(weighted=True), replace(backend, rebuild=rebuild))
+    sets = [some_vertices(generator, engine) for _ in range(3)]
     queries = []
     for index in range(6 * backend.multivector.min_columns):
-        query = _query(generator, engine, sets[index % 3])
+        query = query_within(generator, engine, sets[index % 3])
         query = replace(query, method="pull", target_error=1e-6)
         queries.append(replace(query, within=None) if index % 4 == 0 else query)
     before = loads.call_count
     answers = engine.personalized_many(queries)
     assert loads.call_count == before + 2 * 3  # those of one set share its subgraph
     for query, answer in zip(queries, answers, strict=True):
-        everywhere = replace(query, within=_present(engine)) if query.within is None else query
+        everywhere = replace(query, within=present(engine)) if query.within is None else query
         assert answer.error_bound <= 1e-6
-        _assert_right(engine, everywhere, answer)
+        assert_right(engine, everywhere, answer)
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -187,13 +189,18 @@ def test_queries_with_and_without_sets_are_answered_together(backend: Backend) -
 def test_among_still_filters_answers(target: str, zeros: bool, backend: Backend) -> None:
     for seed in range(4 if backend.name == "cpu" else 1):
         generator = np.random.default_rng(seed + 20)
-        engine = _engine(seed + 20, Options(), backend)
-        query = _query(generator, engine, _some(generator, engine))
+        engine = engine_with(seed + 20, Options(), backend)
+        query = query_within(generator, engine, some_vertices(generator, engine))
         query = replace(
-            query, among=_some(generator, engine), k=3, target=target, zeros=zeros, trace=True
+            query,
+            among=some_vertices(generator, engine),
+            k=3,
+            target=target,
+            zeros=zeros,
+            trace=True,
         )
         answer = engine.personalized_many([query])[0]
-        _assert_right(engine, query, answer)
+        assert_right(engine, query, answer)
         assert answer.trace is not None
         assert zeros or (answer.ranks > 0.0).all()
 
@@ -212,9 +219,9 @@ def test_a_set_without_edges_has_its_seeds_alone(backend: Backend) -> None:
 def test_a_batch_between_steps_begins_the_queries_again(backend: Backend) -> None:
     generator = np.random.default_rng(2)
     for removes in (False, True):
-        engine = _engine(16, Options(), backend)
-        within = _some(generator, engine)
-        queries = [_query(generator, engine, within) for _ in range(2)]
+        engine = engine_with(16, Options(), backend)
+        within = some_vertices(generator, engine)
+        queries = [query_within(generator, engine, within) for _ in range(2)]
         queries[1] = replace(queries[1], within=None)
         with patch.object(reading, "_GATHERED", 64):  # so that the subgraph takes several steps
             running = engine.submit(queries[:1])
@@ -234,9 +241,9 @@ def test_a_batch_between_steps_begins_the_queries_again(backend: Backend) -> Non
         if removes:
             assert len(lost)
             queries = [replace(queries[0], within=np.setdiff1d(within, lost)), queries[1]]
-        queries[1] = replace(queries[1], within=_present(engine))
+        queries[1] = replace(queries[1], within=present(engine))
         for query, answer in zip(queries, running.answers(), strict=True):
-            _assert_right(engine, query, answer)
+            assert_right(engine, query, answer)
         engine.close(running)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from liverank_gpu import (
 )
 from liverank_gpu.backends import backend_named
 from liverank_gpu.generate import grid, rmat
+from liverank_gpu.graph import reading
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.personalized.iterate import PersonalizedIterate
 from liverank_gpu.personalized.resolve import METHODS
@@ -29,6 +31,13 @@ from liverank_gpu.sharded.queries import Answered, ShardedQueryBatch
 from liverank_gpu.types import Personalized, Ranking
 from tests.gpu.graphs import FAMILIES, exact_ranks, random_graph, some_weights
 from tests.gpu.personalized.certified import assert_groups, queries_of, solved_by
+from tests.gpu.personalized.test_within import (
+    KINDS,
+    assert_right,
+    engine_with,
+    query_within,
+    some_vertices,
+)
 from tests.gpu.sharded.test_shards import kind_of_graph, sharded_engine
 from tests.gpu.sharded.threads import ThreadWorkers, failing_sweep
 
@@ -416,6 +425,40 @@ def test_tight_targets_are_met_on_larger_graphs() -> None:
             assert_certified(one, query, answer)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_queries_within_sets_are_those_of_the_subgraphs(kind: str, backend: Backend) -> None:
+    options, generator = KINDS[kind], np.random.default_rng(3)
+    one = engine_with(9, options, CPU)
+    with sharded_engine(options, 2 + len(kind) % 2, backend) as engine:
+        engine.restore(one.capture(one.staging_buffer()).snapshot())
+        queries = []
+        for method in METHODS:
+            query = query_within(generator, one, some_vertices(generator, one))
+            queries.append(replace(query, method=method, target_error=1e-6))
+        sets = [query.within for query in queries]
+        queries += [replace(query_within(generator, one, some_vertices(generator, one)), k=3)]
+        queries += [replace(queries[0], seeds=queries[0].seeds[:1], weights=None)]
+        with patch.object(reading, "_GATHERED", 16):  # shards have not as many blocks
+            answers = engine.personalized_many(queries)
+            for query, answer in zip(queries, answers, strict=True):
+                assert answer.error_bound <= 1e-6
+                assert_right(one, query, answer)
+            running = engine.submit(queries[:1])
+            with patch("liverank_gpu.sharded.engine.SLICE_SECONDS", 0.0):
+                engine.step(running)
+                assert not running.done
+                seeds, assigned = queries[0].seeds, sets[0]
+                assert assigned is not None
+                edges = EdgeBatch(np.repeat(seeds[:1], len(assigned)), assigned.astype(np.int64))
+                times = np.full(len(assigned), 2e9) if options.half_life else None
+                for each in (one, engine):
+                    each.apply(replace(edges, times=times))
+                while not running.done:
+                    engine.step(running)
+        assert_right(one, queries[0], running.answers()[0])
+        engine.close(running)
+
+
 def test_what_cannot_be_asked_is_refused_by_name() -> None:
     with sharded_engine(Options(), 2, CPU) as engine:
         engine.apply(EdgeBatch.of([(0, 1), (1, 2)]))
@@ -425,10 +468,8 @@ def test_what_cannot_be_asked_is_refused_by_name() -> None:
             engine.personalized_many([PersonalizedQuery(seeds), PersonalizedQuery(seeds, k=0)])
         with pytest.raises(InvalidValue, match="method: 'pushopt'"):
             engine.personalized(seeds, method="pushopt")
-        with pytest.raises(InvalidValue, match=r"within: '2 vertices' .* for a graph in shards"):
-            engine.personalized(seeds, within=np.array([0, 1]))
-        within = PersonalizedQuery(seeds, within=seeds)
-        with pytest.raises(InvalidValue, match=r"queries\[1\].within"):
+        within = PersonalizedQuery(seeds, within=np.array([1]))
+        with pytest.raises(InvalidValue, match=r"queries\[1\].seeds: \[0\] .* in `within`"):
             engine.personalized_many([PersonalizedQuery(seeds), within])
         with pytest.raises(UnknownVertex, match=r"seeds\[0\]: 3"):
             engine.personalized(np.array([3]))

@@ -86,6 +86,7 @@ QUERIES = [
     {"seeds": {"b": 1.0}, "k": 2, "target": "settled-set"},
     {"seeds": {"a": 1.0}, "form": "published", "method": "pushopt", "target_error": 0.1},
     {"seeds": {"nobody": 1.0}, "unknown": "ignore"},
+    {"seeds": {"a": 1.0}, "k": 9, "within": ["a", "b", "d", "lone"]},
 ]
 """A small damping: every sweep exchanges messages."""
 
