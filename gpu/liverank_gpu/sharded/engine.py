@@ -249,6 +249,7 @@ _ALL_SEEDS = Seeds(NO_IDS, np.empty(0))
 class _View:
     """A view, with its ranks as of when it was brought up to date last.
 
+    number   see OwnRanks
     error    why it has none
     current  whether no batch and no other seeds came since
     lost_seeds  see Engine.view_lost_seeds
@@ -256,6 +257,7 @@ class _View:
 
     asked: ResolvedView
     ranks: Ranks | None = None
+    number: int = -1
     error: UnknownVertex | MemoryError | None = None
     current: bool = False
     lost_seeds: bool = False
@@ -352,9 +354,7 @@ class ShardedViews:
             registration.close()
 
     def keep(self, registration: ShardedViewRegistration) -> None:
-        """Keeps a solved view, in place of another of its name. Raises OutOfMemory, ShardLost; then
-        that one stays.
-        """
+        """Keeps a solved view, in place of another of its name. Raises OutOfMemory, ShardLost."""
         name, parts = registration.name, self._call("keep_view", registration.number)
         if name not in parts[0]:  # the shards have forgotten it
             self.put(name, registration.asked, registration.start)
@@ -396,13 +396,19 @@ class ShardedViews:
             lost = isinstance(entry.error, UnknownVertex)
             entry.lost_seeds |= lost or entry.asked is not before
 
+    @property
+    def _known(self) -> tuple[int, dict[str, int]]:
+        """A number for a call, and those of the ranks that are here."""
+        known = {name: entry.number for name, entry in self._entries.items() if entry.ranks}
+        return self._new_number(), known
+
     def ranks(self, name: str, *, solve: bool) -> Ranks:
         """See Engine.view. Raises ShardLost."""
         entry = self._entries[name]
         if not entry.current or (solve and not entry.is_met):
             parts: list[Mapping[str, OwnRanks]] = [{}]
             with suppress(MemoryError):  # then the shards have forgotten all of them
-                parts = self._call("bring_view", name, solve)
+                parts = self._call("bring_view", *self._known, name, solve)
             self._take(name, entry, parts)
             entry = self._entries[name]
         if entry.ranks is None:
@@ -416,7 +422,7 @@ class ShardedViews:
             return {}
         parts: list[Mapping[str, OwnRanks]] = [{}]
         with suppress(MemoryError):
-            parts = self._call("refresh_views")
+            parts = self._call("refresh_views", *self._known)
         return {name: self._take(name, entry, parts) for name, entry in list(self._entries.items())}
 
     def _take(self, name: str, entry: _View, parts: Sequence[Mapping[str, OwnRanks]]) -> float:
@@ -430,7 +436,7 @@ class ShardedViews:
         own = [part[name] for part in parts]
         bound = own[0].error_bound
         if own[0].copied is not None:
-            entry.ranks = self._joined(own)
+            entry.ranks, entry.number = self._joined(own), own[0].number
         elif entry.ranks is not None and entry.ranks.error_bound != bound:
             entry.ranks = entry.ranks.bounded(bound)
         entry.error, entry.current = None, True

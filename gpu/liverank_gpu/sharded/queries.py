@@ -79,10 +79,12 @@ class OwnWatched(Watched):
 class OwnRanks(NamedTuple):
     """What one shard has of the ranks of a view.
 
-    copied   see Ranks.copied: y of own vertices; None if it is what was given before
+    number   of the call since which y is what it is
+    copied   see Ranks.copied: y of own vertices; None if the caller has that of this number
     seconds  that it took to bring them up to date
     """
 
+    number: int
     copied: tuple[Ranking, float, float] | None
     error_bound: float
     seconds: float
@@ -93,15 +95,20 @@ class OwnViews(Views):
 
     def __init__(self, context: QueryContext) -> None:
         super().__init__(context)
-        self._given: dict[str, Ranks] = {}
+        self._numbers: dict[str, tuple[Ranks, int]] = {}
 
     def remove(self, name: str) -> None:
         super().remove(name)
-        self._given.pop(name, None)
+        self._numbers.pop(name, None)
 
-    def brought(self, names: Sequence[str], at: Moment) -> dict[str, OwnRanks]:
+    def brought(
+        self, names: Sequence[str], at: Moment, number: int, known: Mapping[str, int]
+    ) -> dict[str, OwnRanks]:
         """Brings views up to date. Returns the ranks of those that have some then; it forgets the
         others, which the engine has solved again if they can be.
+
+        number  of this call
+        known   those of the ranks that the caller has, by name
         """
         found = dict[str, OwnRanks]()
         for name in names:
@@ -111,9 +118,11 @@ class OwnViews(Views):
                 self.remove(name)
                 continue
             seconds = perf_counter() - began
-            copied = None if ranks.is_copy_of(self._given.get(name)) else ranks.copied()
-            self._given[name] = ranks
-            found[name] = OwnRanks(copied, ranks.error_bound, seconds)
+            before, since = self._numbers.get(name, (None, number))
+            since = since if ranks.is_copy_of(before) else number
+            self._numbers[name] = ranks, since
+            copied = None if known.get(name) == since else ranks.copied()
+            found[name] = OwnRanks(since, copied, ranks.error_bound, seconds)
         return found
 
 
@@ -282,27 +291,30 @@ class ShardQueries(Queries):
         assert isinstance(registration, Registration)
         with self._exchanging():
             self.views.keep(registration)
-            return self.views.brought([registration.name], None)
+            return self.views.brought([registration.name], None, number, {})
 
     def change_view(self, name: str, view: ViewQuery) -> bool:
         """See Views.change."""
-        asked = ResolvedView.of_view(self._graph.ids, self._iterate.options, view)
-        return self.views.change(name, asked)
+        with self._exchanging():  # if an error ends it in one shard, others may have done it
+            asked = ResolvedView.of_view(self._graph.ids, self._iterate.options, view)
+            return self.views.change(name, asked)
 
     def remove_view(self, name: str) -> None:
         """See Views.remove."""
         self.views.remove(name)
 
-    def bring_view(self, name: str, solve: bool) -> Mapping[str, OwnRanks]:
+    def bring_view(
+        self, number: int, known: Mapping[str, int], name: str, solve: bool
+    ) -> Mapping[str, OwnRanks]:
         """Brings one view up to date for a read: see OwnViews.brought."""
         names = [name] if name in self.views.names else []
         with self._exchanging():
-            return self.views.brought(names, "read" if solve else None)
+            return self.views.brought(names, "read" if solve else None, number, known)
 
-    def refresh_views(self) -> Mapping[str, OwnRanks]:
+    def refresh_views(self, number: int, known: Mapping[str, int]) -> Mapping[str, OwnRanks]:
         """Brings all views up to date: see OwnViews.brought."""
         with self._exchanging():
-            return self.views.brought(self.views.names, "batch")
+            return self.views.brought(self.views.names, "batch", number, known)
 
     @contextmanager
     def _exchanging(self) -> Iterator[None]:

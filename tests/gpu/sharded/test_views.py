@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import get_args
+from typing import Any, get_args
 from unittest.mock import patch
 
 import numpy as np
@@ -195,6 +195,27 @@ def test_ranks_are_gathered_when_they_are_others() -> None:
                 call("uniform")
 
 
+@pytest.mark.parametrize("call", ["refresh", "read", "keep"])
+def test_ranks_that_did_not_arrive_are_sent_again(call: str) -> None:
+    """The bound is never said of others."""
+    with graph("few", "uniform") as (_, engine, views):
+        engine.apply(EdgeBatch(*np.random.default_rng(1).integers(0, 256, (2, 60))))
+        if call == "keep":
+            views = {name: replace(view, damping=0.5) for name, view in views.items()}
+        calls: dict[str, Callable[[str], Any]] = {
+            "refresh": lambda _: engine.refresh_views(),
+            "read": lambda name: engine.view(name),
+            "keep": lambda name: engine.put_view(name, views[name]),
+        }
+        with patch.object(engine._views, "_joined", side_effect=MemoryError("gathering")):
+            for name in views:
+                with pytest.raises(MemoryError, match="gathering"):
+                    calls[call](name)
+        for name, view in views.items():
+            assert_within_bound(engine, view, engine.view(name, solve=False))
+            assert_read(engine, name, view)
+
+
 @pytest.mark.parametrize("direction", DIRECTIONS)
 def test_views_start_from_ranks_and_go_on_from_them(direction: ViewDirection) -> None:
     view = ViewQuery(np.arange(0, 250, 3), None, 1e-6, direction=direction)
@@ -218,7 +239,7 @@ def test_views_start_from_ranks_and_go_on_from_them(direction: ViewDirection) ->
             assert_within_bound(engine, view, engine.view(name))
 
 
-@pytest.mark.parametrize("during", ["refresh", "read", "batch", "change"])
+@pytest.mark.parametrize("during", ["refresh", "read", "batch", "change", "changing"])
 def test_after_an_error_views_are_solved_again(during: str) -> None:
     names = ("few", "uniform", "against", "all against")
     with graph(*names) as (workers, engine, views):
@@ -229,6 +250,13 @@ def test_after_an_error_views_are_solved_again(during: str) -> None:
             views["few"] = replace(views["few"], seeds=np.array([2, 3, 4]))
             assert not engine.change_view("few", views["few"])
             engine.put_view("few", views["few"])
+        elif during == "changing":  # in one shard alone
+            other = replace(views["few"], seeds=np.array([2, 3, 4]))
+            change = patch.object(
+                workers.shards[1]._queries.views, "change", side_effect=MemoryError("changing")
+            )
+            with change, pytest.raises(MemoryError, match="changing"):
+                engine.put_view("few", other)
         engine.apply(EdgeBatch(*np.random.default_rng(1).integers(0, 256, (2, 60))))
         if during == "batch":
             perturb = patch.object(Views, "perturb", side_effect=MemoryError("following"))
@@ -240,8 +268,9 @@ def test_after_an_error_views_are_solved_again(during: str) -> None:
         elif during == "read":
             with failing_sweep(workers):
                 engine.view("uniform")
+        engine.refresh_views()
         for name, view in views.items():
-            assert_read(engine, name, view) if during != "change" else None
+            assert_read(engine, name, view)
         engine.apply(EdgeBatch.of([(3, 5), (5, 300)]))
         engine.refresh_views()
         for name, view in views.items():
