@@ -165,6 +165,10 @@ def test_views_are_those_of_one_device(sharded: Server, server: Server) -> None:
         assert_same()
     ranks = sharded.http.get(f"{PATH}/ranks?view=all", headers={"accept": "text/csv"}).text
     assert len(ranks.splitlines()) == 6
+    inside = {"teleport": "uniform", "within": ["a", "b"]}
+    refused = sharded.http.put(f"{PATH}/views/inside", json=inside).json()
+    assert refused["type"] == "urn:liverank:problem:unsupported"
+    assert "views within a set" in refused["detail"]
     for name in views:
         assert sharded.http.delete(f"{PATH}/views/{name}").status_code == 204
         assert sharded.http.get(f"{PATH}/views/{name}").status_code == 404
