@@ -25,11 +25,12 @@ SELECTION = (
     "personalized/test_published_personalized.py::test_only_some_vertices_are_answered",
     "personalized/test_views.py::test_a_view_loses_the_seeds_that_are_removed",
     "personalized/test_watched.py::test_a_watched_query_is_read_replaced_and_forgotten",
+    "personalized/test_within.py::test_ranks_are_those_of_the_induced_subgraph[cpu-weighted]",
     "programs/test_running.py",
     "test_snapshot.py",
 )
-"""Weights, times, removed vertices, queries in both forms, also watched, views, and snapshots;
-programs, which shards do not run. Each takes a second or two.
+"""Weights, times, removed vertices, queries in both forms, also watched and within sets, views, and
+snapshots; programs, which shards do not run. Each takes a second or two.
 """
 
 
