@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from math import exp, fsum, log
+from operator import itemgetter
 
 from benchmarks.harness import load, place, recorded
 from benchmarks.overload import WRITERS
@@ -531,7 +532,7 @@ def devices() -> str:
         f"| {scale} | {row['edges']:,} | {shards} | {row['load seconds']:.1f} s"
         f" | {row['static ms']:.1f} ms | {row['batch ms']:.1f} ms"
         f" | {row['solve after batch ms']:.1f} ms |"
-        for (scale, shards), row in newest.items()
+        for (scale, shards), row in sorted(newest.items(), key=itemgetter(0))
     ]
     return _below("shards-cuda", "shards-26-cuda", lines=lines)
 
