@@ -75,6 +75,9 @@ class Seeds:
         given = given / given.max()
         distinct, summed = vertices, given
         if not (vertices[1:] > vertices[:-1]).all():
+            order = np.argsort(vertices)
+            distinct, summed = vertices[order], given[order]
+        if (distinct[1:] == distinct[:-1]).any():
             distinct, place_of = np.unique(vertices, return_inverse=True)
             summed = np.bincount(place_of, weights=given)
         kept = summed > 0.0
