@@ -172,6 +172,10 @@ class ResolvedQuery:
         return 0
 
 
+Moment = Literal["batch", "read"] | None
+"""At which a view is brought up to date; None: it is read without being solved."""
+
+
 @dataclass(frozen=True, slots=True)
 class ResolvedView(ResolvedQuery):
     """A view: see liverank_gpu.types.ViewQuery. It has no places, and loses seeds that are removed.
@@ -255,8 +259,8 @@ class ResolvedView(ResolvedQuery):
             return replace(self, seeds=left, within=within[~gone])
         return self if left is self.seeds else replace(self, seeds=left)
 
-    def is_due(self, bound: float, at: Literal["batch", "read"] | None, waited: float) -> bool:
-        """Whether it is to be solved now if its bound has passed its target.
+    def has_to_be_solved(self, bound: float, at: Moment, waited: float) -> bool:
+        """Whether its `refresh` says so, if its bound has passed its target.
 
         waited  seconds since it last met it
         """

@@ -15,19 +15,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from time import perf_counter
-from typing import Any, Literal
+from typing import Any
 from weakref import ref
 
 import numpy as np
 
+from liverank_gpu.errors import OutOfMemory, UnknownVertex
 from liverank_gpu.graph.dynamic_graph import ReversedGraph
 from liverank_gpu.graph.reading import EdgeReader
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.graph import GraphUpdate
 from liverank_gpu.pagerank.ranks import Ranks
 from liverank_gpu.personalized.query import Query, QueryContext, no_deflation
-from liverank_gpu.personalized.resolve import ResolvedQuery, ResolvedView
-from liverank_gpu.personalized.views_within import RegistrationWithin, ViewSteps, ViewsWithin
+from liverank_gpu.personalized.resolve import Moment, ResolvedQuery, ResolvedView
+from liverank_gpu.personalized.views_within import (
+    RefreshedViews,
+    RegistrationWithin,
+    ViewSteps,
+    ViewsWithin,
+)
 from liverank_gpu.personalized.watched import Entry, Registration, Watched, to_solve
 from liverank_gpu.types import LARGEST_ERROR
 
@@ -57,11 +63,7 @@ class _View(Entry):
         return np.inf if self.query is None else self.query.iterate.error_bound
 
 
-Moment = Literal["batch", "read"] | None
-"""At which a view is brought up to date; None: it is read without being solved."""
-
-
-class _ViewsOfGraph(Watched):
+class _ViewsOfGraph(RefreshedViews, Watched):
     """The views that walk one graph, by name."""
 
     _entries: dict[str, _View]  # type: ignore[assignment]  # only these are kept
@@ -110,37 +112,8 @@ class _ViewsOfGraph(Watched):
         restart = float(seeds.weights[seeds.vertices == vertex].sum())
         return ViewSteps(steps, entry.asked.options.damping, restart)
 
-    def bring(self, name: str, at: Moment) -> Ranks | None:
-        """Solves a view if its `refresh` says so, and renews its bound. Returns its ranks, if it
-        has some. Raises KeyError.
-        """
-        entry = self._entries[name]
-        self._bring(entry, at)
-        return entry.ranks
-
-    def refresh(self) -> None:
-        """Brings all views up to date."""
-        for entry in self._entries.values():
-            began = perf_counter()
-            self._bring(entry, "batch")
-            entry.seconds = perf_counter() - began
-
-    @property
-    def seconds(self) -> dict[str, float]:
-        """The time that each took in the last refresh."""
-        return {name: entry.seconds for name, entry in self._entries.items()}
-
-    def ranks(self, name: str, *, solve: bool = True) -> Ranks:
-        """The ranks, with their bound for the graph as it is now.
-
-        solve  whether it is solved first, if its `refresh` says so
-
-        Raises KeyError, OutOfMemory and UnknownVertex as Watched.answer.
-        """
-        ranks = self.bring(name, "read" if solve else None)
-        if ranks is None:
-            raise self._missing(name)
-        return ranks
+    def _missing(self, name: str) -> UnknownVertex | OutOfMemory:
+        return Watched._missing(self, name)
 
     def _bring(self, entry: _View, at: Moment) -> None:
         """Follows the seeds; solves the view if it has to; publishes its ranks and its bound."""
@@ -163,7 +136,7 @@ class _ViewsOfGraph(Watched):
         assert isinstance(entry.asked, ResolvedView)
         # clocks of processes differ, and all decide alike
         waited = self._context.vertices.highest(perf_counter() - entry.met)
-        return entry.asked.is_due(entry.bound, at, waited)
+        return entry.asked.has_to_be_solved(entry.bound, at, waited)
 
     def _follow_seeds(self, entry: _View) -> None:
         """Makes the residual that of the seeds as they are, and of the vertices."""
@@ -359,11 +332,11 @@ class Views:
         return seconds
 
     def bring(self, name: str, at: Moment) -> Ranks | None:
-        """See _ViewsOfGraph.bring."""
+        """See RefreshedViews.bring."""
         return self._of(name).bring(name, at)
 
     def ranks(self, name: str, *, solve: bool = True) -> Ranks:
-        """See _ViewsOfGraph.ranks."""
+        """See RefreshedViews.ranks."""
         return self._of(name).ranks(name, solve=solve)
 
     @property

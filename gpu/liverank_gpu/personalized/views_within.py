@@ -8,14 +8,15 @@ subgraph is made again, and the view solved on it from the ranks that it has, wh
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from liverank_gpu.errors import UnknownVertex
+from liverank_gpu.errors import OutOfMemory, UnknownVertex
 from liverank_gpu.graph.dynamic_graph import DynamicGraph, ReversedGraph
 from liverank_gpu.graph.reading import EdgeReader, induced_subgraph
 from liverank_gpu.graph.vertices import NO_IDS
@@ -25,7 +26,7 @@ from liverank_gpu.pagerank.places import GraphVertices
 from liverank_gpu.pagerank.ranks import Ranks
 from liverank_gpu.personalized.iterate import Seeds, WorkspacePool
 from liverank_gpu.personalized.query import Query, QueryContext, no_deflation
-from liverank_gpu.personalized.resolve import ResolvedView
+from liverank_gpu.personalized.resolve import Moment, ResolvedView
 from liverank_gpu.personalized.watched import Registration, out_of_memory
 from liverank_gpu.types import LARGEST_ERROR, Ranking
 
@@ -225,7 +226,55 @@ class _Entry:
         return LARGEST_ERROR if unproven or self.solved is None else self.solved.error_bound
 
 
-class ViewsWithin:
+class RefreshedViews(ABC):
+    """Views by name, brought up to date when their `refresh` says so."""
+
+    _entries: dict[str, Any]
+
+    @abstractmethod
+    def _bring(self, entry: Any, at: Moment) -> None:
+        """Solves a view if it has to be; publishes its ranks and its bound."""
+
+    @abstractmethod
+    def _missing(self, name: str) -> UnknownVertex | OutOfMemory:
+        """Why a view has no ranks."""
+
+    def bring(self, name: str, at: Moment) -> Ranks | None:
+        """Solves a view if its `refresh` says so, and renews its bound. Returns its ranks, if it
+        has some. Raises KeyError.
+        """
+        entry = self._entries[name]
+        self._bring(entry, at)
+        ranks: Ranks | None = entry.ranks
+        return ranks
+
+    def ranks(self, name: str, *, solve: bool = True) -> Ranks:
+        """The ranks, with their bound for the graph as it is now.
+
+        solve  whether it is solved first, if its `refresh` says so
+
+        Raises KeyError; OutOfMemory if it could not be brought up to date; UnknownVertex if its
+        seeds were removed.
+        """
+        ranks = self.bring(name, "read" if solve else None)
+        if ranks is None:
+            raise self._missing(name)
+        return ranks
+
+    def refresh(self) -> None:
+        """Brings all views up to date."""
+        for entry in self._entries.values():
+            began = perf_counter()
+            self._bring(entry, "batch")
+            entry.seconds = perf_counter() - began
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """The time that each took in the last refresh."""
+        return {name: entry.seconds for name, entry in self._entries.items()}
+
+
+class ViewsWithin(RefreshedViews):
     """The views of one graph within sets, by name; its methods are those of the others
     (liverank_gpu.personalized.views).
     """
@@ -277,33 +326,15 @@ class ViewsWithin:
             entry.lost_seeds |= changed
             entry.stale |= changed or touches_inside(self._context.graph, update, within)
 
-    def refresh(self) -> None:
-        for entry in self._entries.values():
-            began = perf_counter()
-            self._bring(entry, "batch")
-            entry.seconds = perf_counter() - began
-
-    @property
-    def seconds(self) -> dict[str, float]:
-        return {name: entry.seconds for name, entry in self._entries.items()}
-
-    def bring(self, name: str, at: Literal["batch", "read"] | None) -> Ranks | None:
+    def _missing(self, name: str) -> UnknownVertex | OutOfMemory:
         entry = self._entries[name]
-        self._bring(entry, at)
-        return entry.ranks
+        return entry.lost or out_of_memory(self._context, name, entry.asked)
 
-    def ranks(self, name: str, *, solve: bool = True) -> Ranks:
-        entry = self._entries[name]
-        self._bring(entry, "read" if solve else None)
-        if entry.ranks is None:
-            raise entry.lost or out_of_memory(self._context, name, entry.asked)
-        return entry.ranks
-
-    def _bring(self, entry: _Entry, at: Literal["batch", "read"] | None) -> None:
+    def _bring(self, entry: _Entry, at: Moment) -> None:
         if entry.lost:
             return
         try:
-            if entry.bound > entry.asked.target_error and entry.asked.is_due(
+            if entry.bound > entry.asked.target_error and entry.asked.has_to_be_solved(
                 entry.bound, at, perf_counter() - entry.met
             ):
                 self._solve(entry)
@@ -344,7 +375,7 @@ class ViewsWithin:
         entry, damping = self._entries[name], self._entries[name].asked.options.damping
         solved = entry.solved
         if solved is None or entry.ranks is None:
-            raise entry.lost or out_of_memory(self._context, name, entry.asked)
+            raise self._missing(name)
         entry.ranks.of(np.array([vertex]))
         place = int(np.searchsorted(solved.within, vertex))
         if place == len(solved.within) or solved.within[place] != vertex:

@@ -325,7 +325,7 @@ class Programs:
                  values depend on edges alone, the run continues from there, with what insertions
                  changed; it starts again if an edge was deleted along which a value may have come,
                  if vertices were removed, or if edges expired. ``cores`` continue after any batch
-                 that did not build the lists anew, unless that takes longer. The receipt says which
+                 that did not rebuild the lists, unless that takes longer. The receipt says which
         mode     ``asynchronous``: values change in place within a superstep, for monotone programs;
                  the receipt's counts may vary from run to run
         given    parameters in place of their defaults; ``source`` is the id of a vertex

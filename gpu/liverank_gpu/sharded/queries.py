@@ -18,8 +18,8 @@ from liverank_gpu.pagerank.ranks import Ranks
 from liverank_gpu.personalized.batch import Queries, QueryBatch
 from liverank_gpu.personalized.iterate import WorkspacePool
 from liverank_gpu.personalized.query import QueryContext
-from liverank_gpu.personalized.resolve import ResolvedQuery, ResolvedView
-from liverank_gpu.personalized.views import Moment, Views
+from liverank_gpu.personalized.resolve import Moment, ResolvedQuery, ResolvedView
+from liverank_gpu.personalized.views import Views
 from liverank_gpu.personalized.watched import Registration, Watched
 from liverank_gpu.sharded.graph import ShardGraph
 from liverank_gpu.types import Personalized, Ranking, ViewQuery
