@@ -159,6 +159,8 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[10_000, 1_000_000])
     parser.add_argument("--repeats", type=int, default=9)
     given = parser.parse_args()
+    if given.views < 2:
+        parser.error("--views: expected 2 or more, since memory is that of one more view")
     backend, figures = backend_named(given.backend), []
     for scale, seeds in product(given.scale, given.seeds):
         asked = given.target_error, given.views, seeds, given.repeats

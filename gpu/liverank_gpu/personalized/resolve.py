@@ -242,7 +242,7 @@ class ResolvedView(ResolvedQuery):
         seeds, weights = (None, None) if self.uniform else (self.seeds.vertices, self.seeds.weights)
         direction: ViewDirection = "reversed" if self.reversed else "forward"
         view = ViewQuery(seeds, weights, self.target_error, self.options.damping)
-        return replace(view, refresh=self.refresh, direction=direction)
+        return replace(view, refresh=self.refresh, direction=direction, within=self.within)
 
     def after(self, removed: NDArray[np.int64]) -> ResolvedView:
         """The view once these vertices (ascending) are removed. Raises UnknownVertex if no seed is

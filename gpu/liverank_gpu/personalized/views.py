@@ -260,8 +260,9 @@ class Views:
         name, asked = registration.name, registration.asked
         assert isinstance(asked, ResolvedView)
         if isinstance(registration, RegistrationWithin):
-            self.remove(name)
             self._within.keep(registration)
+            self._forward.remove(name)
+            self._remove_reversed(name)
             return
         self._within.remove(name)
         if asked.reversed:

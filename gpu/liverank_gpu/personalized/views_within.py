@@ -290,7 +290,9 @@ class ViewsWithin(RefreshedViews):
     def keep(self, registration: RegistrationWithin) -> None:
         """Keeps a solved view, in place of another of the same name."""
         assert isinstance(registration.asked, ResolvedView)
-        self._entries[registration.name] = _Entry(registration.asked, registration.solved())
+        entry = _Entry(registration.asked, registration.solved())
+        self._publish(entry)
+        self._entries[registration.name] = entry
 
     def remove(self, name: str) -> None:
         self._entries.pop(name, None)
@@ -318,7 +320,8 @@ class ViewsWithin(RefreshedViews):
             try:
                 entry.asked = before.after(update.removed)
             except UnknownVertex as error:
-                entry.solved, entry.ranks, entry.lost, entry.lost_seeds = None, None, error, True
+                entry.solved = entry.ranks = entry.of = None
+                entry.lost, entry.lost_seeds = error, True
                 continue
             within = entry.asked.within
             assert within is not None
@@ -341,14 +344,14 @@ class ViewsWithin(RefreshedViews):
                 entry.met = perf_counter()
             self._publish(entry)
         except MemoryError:
-            entry.solved = entry.ranks = None
+            entry.solved = entry.ranks = entry.of = None
         if entry.bound <= entry.asked.target_error:
             entry.met = perf_counter()
 
     def _solve(self, entry: _Entry) -> None:
         before, within = entry.solved, entry.asked.within
         assert within is not None
-        entry.solved = None  # its subgraph makes room for the next one
+        entry.solved = entry.of = None  # its subgraph makes room for the next one
         start = None if before is None else (before.at(within), before.base)
         del before
         solve = SolveWithin(self._context, entry.asked, start)

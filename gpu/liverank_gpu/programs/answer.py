@@ -20,6 +20,9 @@ from liverank_gpu.programs.cores import Earlier
 _APART = 64
 """Arrays of sources, or of edges, that are kept before they are merged."""
 
+_MOST_EDGES = 1 << 16
+"""Changed edges that are kept. After more, a run begins again on any graph below 2²⁸ entries."""
+
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
@@ -131,6 +134,7 @@ class Since:
                 self._note_keys(self.removed, gone, xp)
         except MemoryError:  # the batch stands
             self.stale = True
+        self.stale |= sum(map(len, (*self.added, *self.removed))) > _MOST_EDGES
         if self.stale:
             self.added.clear()
             self.removed.clear()

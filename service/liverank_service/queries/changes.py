@@ -70,10 +70,12 @@ class ChangeTracker:
         self._snapshot: list[dict[str, Any]] | None = None
 
     def differs(self, view: View) -> bool:
-        """Whether the ranks that are told are others in a revision that is published again. Raises
-        as `advance`.
+        """Whether the ranks that are told are others than those that were compared last, in a
+        revision that is published again. Raises as `advance`.
         """
         graph, of = self._graph, self._subscription
+        if view.revision != self.view.revision:
+            return True  # those of the revision itself were skipped
         if of.watched is not None:
             known, answer = self._ranks.answer, view.answer(graph, of.watched, "watched")
             return answer.vertices is not known.vertices or answer.error_bound != self.error_bound

@@ -237,6 +237,14 @@ def _assert_explained(
     assert abs(found - parts.rank) <= ranks.error_bound + _SLACK
 
 
+def test_a_view_within_a_set_is_explained_before_it_is_read(backend: Backend) -> None:
+    engine = Engine(Options(), backend)
+    engine.apply(EdgeBatch.of([(0, 1), (1, 2), (2, 0), (3, 1)]))
+    engine.put_view("v", ViewQuery(np.array([0]), within=np.arange(3)))
+    (sources, steps), damping, restart = engine.view_steps_to("v", 1)
+    assert (sources.tolist(), steps.tolist(), damping, restart) == ([0], [1.0], 0.85, 0.0)
+
+
 def test_a_view_within_a_set_goes_on_from_its_ranks(backend: Backend) -> None:
     """In fewer sweeps than from nothing, over the edges inside alone."""
     engine = Engine(Options(), backend)

@@ -335,7 +335,7 @@ def test_a_first_solve_follows_batches_between_its_steps(monkeypatch: pytest.Mon
         assert engine.view_lost_seeds("it")
 
 
-def test_shards_agree_when_a_view_is_due() -> None:
+def test_shards_agree_when_to_solve_a_view() -> None:
     """Though time passes differently in each."""
     generator = np.random.default_rng(1)
     view = ViewQuery(SEEDS, WEIGHTS, 1e-8, refresh=1.0)

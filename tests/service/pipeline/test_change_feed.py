@@ -298,6 +298,21 @@ def test_events_of_a_view_have_its_bound_though_its_ranks_are_skipped(pipeline: 
     assert bounds != [one["error_bound"] for one in receipts]
 
 
+def test_ranks_that_were_skipped_are_told_with_a_view_of_their_revision(pipeline: Pipeline) -> None:
+    insert(pipeline, "a", "b")
+    joined = join(pipeline, subscription=Subscription(top=20, limit=99))
+    with stalled() as gate:
+        send(pipeline, batch([("b", "a")]))  # which is being compared
+        send(pipeline, batch([("a", "later"), ("b", "later")]))
+        for number in range(8):
+            put_view(pipeline, f"v{number}", {"weights": {"a": 1.0}})
+        gate.set()
+        _, skipped, later = (members(event) for event in events(joined, joined.after, 3))
+    assert (skipped["deferred"], skipped["entered"]) == (True, [])
+    assert not later["deferred"]
+    assert [one["vertex"] for one in later["entered"]] == ["later"]
+
+
 def test_different_subscriptions_are_limited(pipeline: Pipeline) -> None:
     with patch.object(published, "MAX_SUBSCRIPTIONS", 2):
         joined = [join(pipeline, subscription=Subscription(top, limit=99)) for top in (1, 2)]

@@ -11,6 +11,11 @@ export class Problem extends Error {
     this.retryAfter = Number(retryAfter) || null;
   }
 
+  /** Whether the graph or the view is not there. A set or a vertex may come back. */
+  get isGone() {
+    return ["unknown-graph", "unknown-view"].includes(this.type);
+  }
+
   /** Whether another API key could help. */
   get isAboutKey() {
     return this.status === 401 || this.status === 403;

@@ -49,7 +49,7 @@ export async function* follow(path, signal, told) {
     } catch (error) {
       if (signal.aborted) return;
       if (error instanceof Problem) {
-        if (error.isAboutKey || error.type.startsWith("unknown-")) throw error;
+        if (error.isAboutKey || error.isGone) throw error;
         reason = error.message;
         pause = error.retryAfter;
       } else {

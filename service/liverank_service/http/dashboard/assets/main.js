@@ -199,7 +199,7 @@ const isPassing = (error) =>
 function failed(error) {
   if (page.stop.signal.aborted) return;
   if (error instanceof Problem && error.isAboutKey) askForKey(error);
-  else if (error instanceof Problem && error.type.startsWith("unknown-")) connect();
+  else if (error instanceof Problem && error.isGone) connect();
   else if (!isPassing(error)) throw error;
 }
 
