@@ -54,10 +54,11 @@ class Task:
         sources, targets = sources[part].copy(), targets[part].copy()
         return EdgeBatch(sources, targets, vertices=1 << self.scale)
 
-    def changes(self, loaded: EdgeBatch, rank: int) -> list[EdgeBatch]:
-        """Batches that shard 0 brings, one more than are counted."""
-        if rank:
-            return [EdgeBatch(vertices=1 << self.scale)] * (self.batches + 1)
+    def changes(self, loaded: EdgeBatch) -> list[EdgeBatch]:
+        """Batches, one more than are counted.
+
+        loaded  some edges of the graph, of which they delete
+        """
         generator = np.random.default_rng(7)
         batches = []
         for _ in range(self.batches + 1):
@@ -126,7 +127,7 @@ def one_device(task: Task, backend: Backend) -> dict[str, Any]:
     """The engine without shards."""
     engine = Engine(task.options, backend)
     loaded = task.slice(backend, 0, 1)
-    return measure(task, loaded, task.changes(loaded, 0), engine.apply, engine.update)
+    return measure(task, loaded, task.changes(loaded), engine.apply, engine.update)
 
 
 def _shard(task: Task, rank: int, size: int, channel: Connection) -> None:
@@ -136,6 +137,7 @@ def _shard(task: Task, rank: int, size: int, channel: Connection) -> None:
     try:
         import cupy
 
+        from liverank_gpu.sharded.columns import dealt
         from liverank_gpu.sharded.communicator import NcclCommunicator, unique_id
         from liverank_gpu.sharded.member import Member
 
@@ -147,7 +149,12 @@ def _shard(task: Task, rank: int, size: int, channel: Connection) -> None:
         loaded = task.slice(backend, rank, size)
         pool = cupy.get_default_memory_pool()
         pool.free_all_blocks()
-        figures = measure(task, loaded, task.changes(loaded, rank), shard.apply, shard.update)
+        # all have the batches whole: what they delete is of the edges that shard 0 brought
+        first = task.slice(backend, 0, size) if rank else loaded
+        changes = [dealt(batch, size)[rank] for batch in task.changes(first)]
+        del first
+        pool.free_all_blocks()
+        figures = measure(task, loaded, changes, shard.apply, shard.update)
         channel.send(figures | {"memory bytes": pool.total_bytes()})
     except BaseException as error:
         channel.send(error if isinstance(error, Exception) else RuntimeError(repr(error)))
@@ -195,7 +202,7 @@ def _received(channels: list[Connection]) -> dict[Connection, Any]:
 def several_processes(task: Task, size: int) -> dict[str, Any]:
     """The shards of a ShardedEngine."""
     loaded = task.slice(backend_named("cpu"), 0, 1)
-    changes = task.changes(loaded, 0)
+    changes = task.changes(loaded)
     with ShardedEngine(task.options, shards=size, backend="cpu") as engine:
         return measure(task, loaded, changes, engine.apply, engine.update)
 

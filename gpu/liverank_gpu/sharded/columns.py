@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,12 +11,13 @@ from numpy.typing import NDArray
 
 from liverank_gpu.errors import InvalidValue
 from liverank_gpu.graph.batch import Arcs
-from liverank_gpu.graph.vertices import VertexPermutation
+from liverank_gpu.graph.vertices import NO_IDS, VertexPermutation
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.csr import ALIGNMENT
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.graph import INSERT, NEIGHBOUR, SortedKeys
 from liverank_gpu.sharded.communicator import Communicator
+from liverank_gpu.types import EdgeBatch
 
 # Which shard owns a vertex, and how the vertices of all shards are numbered on one of them.
 #
@@ -261,10 +262,55 @@ def expanded(starts: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np
 # ---- where the edges of a batch go: each operation on (u,v) to the owners of u and of v ----
 #
 # A key (liverank_gpu.operations.graph) has the row and the column of an operation. On its way it
-# has their positions instead, which mean the same on all shards.
+# has their positions instead, which mean the same on all shards. A small batch is not sent from
+# shard to shard: all have it whole, and each takes the operations on its own lists.
 
 CHUNK = 1 << 21
 """Operations whose keys are made, or numbered, at once."""
+
+_MOST_REPLICATED = 1 << 13
+"""Operations and vertices of a batch that goes whole to all shards: 128 KiB of ids at most."""
+
+
+class ReplicatedBatch(EdgeBatch):
+    """A batch that every shard has whole."""
+
+    __slots__ = ()
+
+
+def dealt(batch: EdgeBatch, shards: int) -> list[EdgeBatch]:
+    """What each shard gets of a batch: a small one whole, or its slice."""
+    if batch.operations + len(batch.remove) + len(batch.add) > _MOST_REPLICATED:
+        return slices(batch, shards)
+    columns = {each.name: getattr(batch, each.name) for each in fields(batch)}
+    return [ReplicatedBatch(**columns)] * shards
+
+
+def slices(batch: EdgeBatch, shards: int) -> list[EdgeBatch]:
+    """The batch in as many parts of consecutive operations, for the shards to route."""
+    inserted, deleted = (
+        np.linspace(0, len(column), shards + 1).astype(np.int64)
+        for column in (batch.insert_sources, batch.delete_sources)
+    )
+    parts = []
+    for at in range(shards):
+        insert = slice(*inserted[at : at + 2].tolist())
+        delete = slice(*deleted[at : at + 2].tolist())
+        parts.append(
+            EdgeBatch(
+                batch.insert_sources[insert],
+                batch.insert_targets[insert],
+                batch.delete_sources[delete],
+                batch.delete_targets[delete],
+                batch.vertices,
+                None if batch.weights is None else batch.weights[insert],
+                batch.on_conflict,
+                times=None if batch.times is None else batch.times[insert],
+                remove=batch.remove if at == 0 else NO_IDS,
+                add=batch.add if at == 0 else NO_IDS,
+            )
+        )
+    return parts
 
 
 def chunks(operations: int, at_once: int = 0) -> Iterator[slice]:
@@ -283,10 +329,13 @@ class Router:
     numbering: Numbering
     permutation: VertexPermutation
 
-    def route(self, arcs: Arcs, id_limit: int) -> tuple[SortedKeys, SortedKeys]:
+    def route(
+        self, arcs: Arcs, id_limit: int, replicated: bool = False
+    ) -> tuple[SortedKeys, SortedKeys]:
         """The operations on own out-lists and on own in-lists, from all slices.
 
-        id_limit  of the graph before the batch
+        id_limit    of the graph before the batch
+        replicated  whether these are the arcs of the whole batch, on every shard
         """
         xp, operations = self.backend.xp, self.backend.xp.zeros(len(arcs), np.int64)
         operations[arcs.deletions :] = INSERT
@@ -301,17 +350,17 @@ class Router:
             self.permutation.positions_of(xp.where(known, ids, 0)) for ids in (sources, targets)
         )
         weights = arcs.operation_weights(self.backend)
-        outgoing = self._sent(sources, targets, operations, weights, known)
+        deliver = self._own if replicated else self.sent
+        sort = self.backend.graph.sort
+        outgoing = sort(*deliver(sources << 32 | targets << 1 | operations, weights, known))
         # of a loop, the flag is with the out-list
         known &= sources != targets
-        return outgoing, self._sent(targets, sources, operations, weights, known)
+        return outgoing, sort(*deliver(targets << 32 | sources << 1 | operations, weights, known))
 
-    def _sent(
-        self, rows: Array, neighbours: Array, operations: Array, weights: Array | None, kept: Array
-    ) -> SortedKeys:
-        """Sends operations to the owners of the rows. Returns those on own rows."""
-        keys = rows << 32 | neighbours << 1 | operations
-        return self.backend.graph.sort(*self.sent(keys, weights, kept))
+    def _own(self, keys: Array, weights: Array | None, kept: Array) -> tuple[Array, Array | None]:
+        """Those on own rows, as `exchanged` returns them, of keys that every shard has."""
+        own = kept & (self.numbering.owners(keys >> 32) == self.numbering.rank)
+        return self._numbered(keys[own]), None if weights is None else weights[own]
 
     def sent(
         self, keys: Array, weights: Array | None, kept: Array | bool = True
@@ -332,11 +381,17 @@ class Router:
         keys     int64[…] of each shard; spent
         weights  float32[…], of the keys
         """
-        xp, numbering, all_to_all = self.backend.xp, self.numbering, self.communicator.all_to_all
+        xp, all_to_all = self.backend.xp, self.communicator.all_to_all
         received = xp.concatenate(all_to_all(keys))
         keys.clear()
-        for chunk in chunks(len(received)):
-            some = received[chunk]
-            columns = numbering.columns_of(some >> 1 & NEIGHBOUR, xp)
-            received[chunk] = numbering.rows_of(some >> 32) << 32 | columns << 1 | some & INSERT
+        self._numbered(received)
         return received, None if weights is None else xp.concatenate(all_to_all(weights))
+
+    def _numbered(self, keys: Array) -> Array:
+        """Writes rows and columns in place of positions."""
+        numbering = self.numbering
+        for chunk in chunks(len(keys)):
+            some = keys[chunk]
+            columns = numbering.columns_of(some >> 1 & NEIGHBOUR, self.backend.xp)
+            keys[chunk] = numbering.rows_of(some >> 32) << 32 | columns << 1 | some & INSERT
+        return keys

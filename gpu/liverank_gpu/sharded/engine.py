@@ -38,7 +38,7 @@ from liverank_gpu.personalized.views_within import ViewSteps
 from liverank_gpu.personalized.watched import Registration, Start, require_watchable
 from liverank_gpu.programs.running import Programs
 from liverank_gpu.sharded.cluster import Cluster, started_workers
-from liverank_gpu.sharded.columns import ListLayout
+from liverank_gpu.sharded.columns import ListLayout, dealt
 from liverank_gpu.sharded.dask_workers import Workers
 from liverank_gpu.sharded.member import ShardRanks, ShardSize
 from liverank_gpu.sharded.queries import (
@@ -733,12 +733,12 @@ class ShardedEngine(Engine):
         require_times(batch, self.options.half_life is not None)
         if self.options.half_life is not None and batch.times is not None:
             half_lives(batch.times, self.options.half_life)
-        slices = _slices(batch, self._workers.size)
+        parts = dealt(batch, self._workers.size)
         limit, removed = max(self.ids.limit, batch.vertices), self.ids.vertices_among(batch.remove)
         returned = self.ids.returning(host_backend(), batch, removed)
         self.ids.reserve(limit if len(removed) else 0)
         with decided.naming():
-            change: Change = self._workers.call("apply", [(each,) for each in slices])[0]
+            change: Change = self._workers.call("apply", [(each,) for each in parts])[0]
         self.ids.change(removed, returned, limit)
         for running in self._running:
             running.follow(removed)
@@ -978,30 +978,3 @@ class ShardedEngine(Engine):
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _slices(batch: EdgeBatch, count: int) -> list[EdgeBatch]:
-    """The batch in as many parts of consecutive operations, for the shards to route."""
-    inserted, deleted = (
-        np.linspace(0, len(column), count + 1).astype(np.int64)
-        for column in (batch.insert_sources, batch.delete_sources)
-    )
-    parts = []
-    for at in range(count):
-        insert = slice(*inserted[at : at + 2].tolist())
-        delete = slice(*deleted[at : at + 2].tolist())
-        parts.append(
-            EdgeBatch(
-                batch.insert_sources[insert],
-                batch.insert_targets[insert],
-                batch.delete_sources[delete],
-                batch.delete_targets[delete],
-                batch.vertices,
-                None if batch.weights is None else batch.weights[insert],
-                batch.on_conflict,
-                times=None if batch.times is None else batch.times[insert],
-                remove=batch.remove if at == 0 else NO_IDS,
-                add=batch.add if at == 0 else NO_IDS,
-            )
-        )
-    return parts

@@ -55,7 +55,14 @@ from liverank_gpu.operations.graph import (
 )
 from liverank_gpu.operations.sweeps import PartialSweeps
 from liverank_gpu.pagerank.frontier import TouchedVertices
-from liverank_gpu.sharded.columns import CHUNK, Columns, Numbering, Router
+from liverank_gpu.sharded.columns import (
+    CHUNK,
+    Columns,
+    Numbering,
+    ReplicatedBatch,
+    Router,
+    slices,
+)
 from liverank_gpu.sharded.communicator import Communicator
 from liverank_gpu.sharded.loading import (
     Direction,
@@ -371,8 +378,9 @@ class ShardGraph(DynamicGraph):
         stored: bool = False,
     ) -> GraphUpdate:
         """Removes, deletes, then inserts; to be called on all shards, each with a slice of the
-        batch. The counts are those of all slices; changes are those of own out-lists, with targets
-        as columns. An error on any shard leaves the whole graph unchanged, if the others are told.
+        batch, or all with one ReplicatedBatch. The counts are those of all slices; changes are
+        those of own out-lists, with targets as columns. An error on any shard leaves the whole
+        graph unchanged, if the others are told.
 
         reserve  makes room for this many rows in other arrays over own vertices
         stored   whether weights that decay are given as they are stored, without times
@@ -387,8 +395,10 @@ class ShardGraph(DynamicGraph):
         self, batch: EdgeBatch, reserve: Callable[[int], None], stored: bool
     ) -> GraphUpdate:
         self.scale_rows()
+        batch, replicated = self._as_given(batch)
         sent = (len(batch.insert_sources), len(batch.delete_sources), len(batch.remove))
-        table = self._communicator.gather([batch.vertices, *sent])
+        own = [batch.vertices, *sent]
+        table = np.array([own]) if replicated else self._communicator.gather(own)
         self._connected = None  # on all shards, also if the batch is refused
         limit = max(self.ids.limit, int(table[:, 0].max()))
         insertions, deletions, to_remove = (int(column.sum()) for column in table.T[1:])
@@ -397,7 +407,7 @@ class ShardGraph(DynamicGraph):
         arcs = Arcs.of(self.backend, batch, removal, self.directed, self.weighted)
         self.ids.reserve(limit if to_remove else 0)
         returned = self.ids.returning(self.backend, batch, removed)
-        if self.ids.free_count or len(removed):
+        if not replicated and (self.ids.free_count or len(removed)):
             returned = self._united(returned)
         self._renumber(self.numbering.for_positions(limit))
         expired, too_old = 0, 0.0
@@ -423,7 +433,7 @@ class ShardGraph(DynamicGraph):
             reserve(rows)
             prepared = large.load(needed)
         else:
-            out_keys, in_keys = router.route(arcs, self.ids.limit)
+            out_keys, in_keys = router.route(arcs, self.ids.limit, replicated)
             operations = max(len(out_keys.keys), len(in_keys.keys))
             needed = self._bytes_to_look_up(operations, rows)
             self.in_pages.require(batch_purpose(operations, rows), needed)
@@ -432,7 +442,7 @@ class ShardGraph(DynamicGraph):
             prepared = self._plan(out_keys, in_keys, arcs.adds)
         out, into = self._agreed(prepared.directions)
         if out.exceeded or into.exceeded:
-            before = int(table[: self.numbering.rank, 1].sum())
+            before = 0 if replicated else int(table[: self.numbering.rank, 1].sum())
             places = (self.backend, self._communicator, self.numbering, permutation)
             raise exceeded_weight(*places, prepared.exceeded, arcs, batch, before)
 
@@ -473,6 +483,17 @@ class ShardGraph(DynamicGraph):
         # it may have changed lists of other shards
         lists = ChangedLists(*touched, changes)
         return GraphUpdate(counts, lists, True, removed, returned, unknown)
+
+    def _as_given(self, batch: EdgeBatch) -> tuple[EdgeBatch, bool]:
+        """The batch, and whether it is a whole one that needs no exchange; or else the slice of
+        this shard.
+        """
+        if not isinstance(batch, ReplicatedBatch):
+            return batch, False
+        edges = len(batch.insert_sources) + len(batch.delete_sources)
+        if not (len(batch.remove) or self.decay or self._is_loaded_by(edges)):
+            return batch, True
+        return slices(batch, self.numbering.size)[self.numbering.rank], False
 
     @property
     def is_counted(self) -> bool:

@@ -5,6 +5,7 @@ in threads that exchange arrays, with the kernels of each backend.
 from __future__ import annotations
 
 import pickle
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -78,21 +79,29 @@ def assert_ranks(engine: ShardedEngine, model: Model, error_bound: float) -> Non
         assert top.tolist() == expected.tolist()
 
 
+def in_slices() -> AbstractContextManager[int]:
+    """Batches are not sent whole to every shard, however small."""
+    return patch("liverank_gpu.sharded.columns._MOST_REPLICATED", new=-1)
+
+
 def run_stream(
     seed: int, options: Options, shards: int, backend: Backend, batches: int, removes: bool = False
 ) -> None:
-    """Random batches to a sharded graph, compared with the model after each."""
+    """Random batches to a sharded graph, compared with the model after each. Every other one goes
+    to the shards in slices.
+    """
     generator = np.random.default_rng(seed)
     kind = WeightedModel if options.weighted else Model
     model = kind(options.dangling, options.directed)
     with sharded_engine(options, shards, backend) as engine:
-        for _ in range(batches):
+        for step in range(batches):
             size = int(generator.choice([2, 20, 120]))
             if isinstance(model, WeightedModel):
                 batch = weighted_batch(generator, model, size, removes=removes)
             else:
                 batch = random_batch(generator, model, size, removes=removes)
-            change = engine.apply(batch)
+            with in_slices() if step % 2 else nullcontext():
+                change = engine.apply(batch)
             assert replace(change, seconds=0.0) == model.apply(batch)
             present = model.vertices - len(model.free)
             assert (engine.vertices, engine.edges) == (present, len(model.edges))
@@ -142,6 +151,25 @@ def test_streams_that_remove_vertices_give_the_ranks_and_counts_of_the_model(
 ) -> None:
     backend = pushing(backend)
     run_stream(seed + 200, kind_of_graph(seed), 2 + seed // 4 % 2, backend, batches=4, removes=True)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_small_batch_takes_two_exchanges(weighted: bool) -> None:
+    options = Options(weighted=weighted)
+    workers = ThreadWorkers(options, 3, backend_named("cpu"))
+
+    def taken(batch: EdgeBatch) -> int:
+        engine.update()
+        before = workers.communicators[0].exchanges
+        engine.apply(batch)
+        return workers.communicators[0].exchanges - before
+
+    with ShardedEngine(options, workers=workers) as engine:
+        engine.apply(EdgeBatch(*np.random.default_rng(3).integers(0, 500, (2, 3000))))
+        # one begins every call, and in one all agree before anything is written
+        assert taken(EdgeBatch.of(insert=[(1, 2), (3, 4)], delete=[(5, 6)])) == 2
+        with in_slices():
+            assert taken(EdgeBatch.of(insert=[(1, 7)], delete=[(8, 6)])) > 4
 
 
 @pytest.mark.parametrize("family", FAMILIES)
