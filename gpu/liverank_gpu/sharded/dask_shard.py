@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, InvalidStateError, ThreadPoolExecutor, wait
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -316,46 +315,61 @@ class HostedShard:
         on_gpu = backend.name == "cuda"
         self._prepare = _use_own_stream if on_gpu else partial(_use_threads, threads)
         self._thread = self._new_thread()
-        self._ended = Future[None]()
+        self._ended = asyncio.Event()
         self._shard = self._thread.submit(Member, communicator, options, backend).result()
 
-    def call(self, number: int, method: str, arguments: Sequence[Any]) -> Any:
+    async def call(self, number: int, method: str, arguments: Sequence[Any]) -> Any:
         """Calls a method of the shard. The process ends if its device is lost. Raises
         ClusterUnavailable if another worker cannot be reached meanwhile: then the shard goes on
         until it waits for others, which `interrupt` ends.
         """
-        calling = self._thread.submit(self._call, number, method, arguments)
-        self._wait_for(calling)
+        calling = self._submitted(self._call, number, method, arguments)
+        await self._wait_for(calling)
         return calling.result()
 
-    def connect(self, identity: Any) -> None:
+    async def new_group(self) -> Any:
+        """What the shards form a group of NCCL with."""
+        return await self._submitted(unique_id)
+
+    async def connect(self, identity: Any) -> None:
         """See NcclCommunicator. Raises Interrupted soon after `interrupt`: then NCCL may keep the
         thread, and the shard has another one. Raises ClusterUnavailable as `call`.
         """
         assert isinstance(self.communicator, NcclCommunicator)
-        self._ended = ended = Future[None]()
-        joining = self._thread.submit(self.communicator.connect, identity)
-        self._wait_for(joining, ended)
+        self._ended.clear()
+        joining, ended = (
+            self._submitted(self.communicator.connect, identity),
+            asyncio.ensure_future(self._ended.wait()),
+        )
         try:
-            joining.result(_JOIN_SECONDS)
+            await self._wait_for(joining, ended)
+            await asyncio.wait_for(asyncio.shield(joining), _JOIN_SECONDS)
         except TimeoutError:
             self._thread.shutdown(wait=False)
             self._thread = self._new_thread()
             raise Interrupted from None
+        finally:
+            ended.cancel()
 
     def interrupt(self) -> None:
         """Ends the waiting for other shards, which raises Interrupted there. Any thread may call
         it, also repeatedly.
         """
-        with suppress(InvalidStateError):
-            self._ended.set_result(None)
+        self._loop.call_soon_threadsafe(self._ended.set)
         self.communicator.interrupt()
 
-    def _wait_for(self, *results: Future[Any]) -> None:
+    def _submitted(self, function: Callable[..., Any], *arguments: Any) -> asyncio.Future[Any]:
+        """What runs on the thread of the shard."""
+        running = asyncio.wrap_future(self._thread.submit(function, *arguments))
+        # of a call that has failed already, nobody asks how it ended
+        running.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+        return running
+
+    async def _wait_for(self, *results: asyncio.Future[Any]) -> None:
         """Returns when one is there. Raises ClusterUnavailable: see Peers.ask."""
-        while not wait(results, ASK_SECONDS, FIRST_COMPLETED).done:
-            asking = asyncio.run_coroutine_threadsafe(self._peers.ask(), self._loop)
-            if wait([*results, asking], return_when=FIRST_COMPLETED).done == {asking}:
+        while not (await _first_of(results, ASK_SECONDS)):
+            asking = asyncio.ensure_future(self._peers.ask())
+            if await _first_of([*results, asking]) == {asking}:
                 asking.result()
             else:
                 asking.cancel()
@@ -374,6 +388,13 @@ class HostedShard:
             os._exit(EXIT_DEVICE_LOST)
 
 
+async def _first_of(
+    results: Sequence[asyncio.Future[Any]], timeout: float | None = None
+) -> set[asyncio.Future[Any]]:
+    done, _ = await asyncio.wait(results, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+    return done
+
+
 def _use_own_stream() -> None:
     # the default one would also wait for streams of other shards
     import cupy
@@ -390,6 +411,21 @@ _shards: WeakValueDictionary[tuple[str, str], HostedShard] = WeakValueDictionary
 """By the address of the worker and the name of the graph. A process has one worker, except in
 tests.
 """
+
+
+Step = Literal["call", "new_group", "connect"]
+"""A method of HostedShard."""
+
+
+async def _step(to: str, name: str, step: Step, arguments: Sequence[Any]) -> dict[str, Any]:
+    from distributed.core import error_message
+    from distributed.protocol import to_serialize
+
+    try:
+        method: Callable[..., Awaitable[Any]] = getattr(_shards[to, name], step)
+        return {"status": "OK", "result": to_serialize(await method(*arguments))}
+    except Exception as error:  # for the caller, who raises it
+        return error_message(error)
 
 
 async def _receive(to: str, name: str, key: list[int], message: Any) -> dict[str, str]:
@@ -476,7 +512,11 @@ def start_shard(
     else:
         communicator = DaskCommunicator(worker, name, rank, addresses)
         peers = communicator.peers
-    worker.handlers |= {"liverank_receive": _receive, "liverank_lost": _lost}
+    worker.handlers |= {
+        "liverank_step": _step,
+        "liverank_receive": _receive,
+        "liverank_lost": _lost,
+    }
     on = backend_named(backend)
     on.device.limit_memory(device_memory)
     threads = worker.state.total_resources.get(THREADS)
@@ -486,31 +526,11 @@ def start_shard(
     return hosted
 
 
-def new_group(_: HostedShard) -> Any:
-    """What the shards form a group of NCCL with."""
-    return unique_id()
-
-
-def join_group(hosted: HostedShard, identity: Any) -> None:
-    """See NcclCommunicator.connect."""
-    _leave_pool()
-    hosted.connect(identity)
-
-
-def call_shard(hosted: HostedShard, number: int, method: str, *arguments: Any) -> Any:
-    """See HostedShard.call."""
-    _leave_pool()
-    return hosted.call(number, method, arguments)
+def is_started(_: HostedShard) -> None:
+    """Returns when `start_shard` has; raises what it raises."""
 
 
 async def interrupt_shard(name: str, dask_worker: Any) -> None:
     """Ends what a shard waits for, if it is here."""
     if (hosted := _shards.get((dask_worker.address, name))) is not None:
         await asyncio.get_running_loop().run_in_executor(None, hosted.interrupt)
-
-
-def _leave_pool() -> None:
-    # otherwise graphs that share workers could wait for each other's threads in a circle
-    from distributed import secede
-
-    secede()

@@ -1,8 +1,10 @@
 """What runs the shards of a graph: the worker processes of a Dask cluster, as their caller sees
 them.
 
-Dask carries calls and results. Every `WATCH_SECONDS` the scheduler is asked which workers it has.
-So the loss of a worker, or of the scheduler, is noticed soon, and ends the call in progress.
+Dask starts the shards, and keeps them. A call is one message to each worker and one back, which do
+not pass the scheduler: a task of Dask takes some ten times as long. Every `WATCH_SECONDS` the
+scheduler is asked which workers it has. So the loss of a worker, or of the scheduler, is noticed
+soon, and ends the call in progress.
 """
 
 from __future__ import annotations
@@ -12,26 +14,22 @@ import logging
 import threading
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from time import monotonic
 from typing import Any, TypeVar
 from uuid import uuid4
 
-import numpy as np
-
 from liverank_gpu.errors import ClusterUnavailable, EngineError, ShardLost
 from liverank_gpu.sharded.communicator import Interrupted
 from liverank_gpu.sharded.dask_shard import (
-    call_shard,
+    Step,
     compile_kernels,
     interrupt_shard,
-    join_group,
-    new_group,
+    is_started,
     start_shard,
 )
-from liverank_gpu.snapshot import Snapshot
-from liverank_gpu.types import BackendName, EdgeBatch, Options, ViewQuery
+from liverank_gpu.types import BackendName, Options
 
 log = logging.getLogger("liverank.shards")
 
@@ -45,11 +43,6 @@ _INTERRUPT_SECONDS = 30.0
 """For the other shards to end an interrupted call."""
 
 _DISCONNECTED = "is lost: its scheduler has disconnected"
-
-_PLACED, _PLACED_BYTES = 4096, 1 << 16
-"""Batches of more operations, and arrays and snapshots of more bytes, are sent from here to the
-worker, and not through the scheduler.
-"""
 
 _Result = TypeVar("_Result")
 
@@ -174,91 +167,98 @@ class DaskWorkers(Workers):
         try:
             if precompile:
                 for some in (self.addresses[:1], self.addresses[1:]):
-                    compiling = [(compile_kernels, options, backend)] * len(some)
-                    await self._results(some, compiling)
+                    await self._done(
+                        some,
+                        [self._task(each, compile_kernels, options, backend) for each in some],
+                    )
             kind = (options, backend, device_memory)
-            shards = [
-                (start_shard, self._name, rank, self.addresses, *kind) for rank in range(self.size)
-            ]
             # held: Dask keeps the shards as long as there is a future of them
             self._shards = [
-                self._submitted(address, *each)
-                for address, each in zip(self.addresses, shards, strict=True)
+                self._task(address, start_shard, self._name, rank, self.addresses, *kind)
+                for rank, address in enumerate(self.addresses)
             ]
-            await self._call("order", [()] * self.size)
+            started = [
+                self._task(address, is_started, shard)
+                for address, shard in zip(self.addresses, self._shards, strict=True)
+            ]
+            await self._done(self.addresses, started)
         except BaseException:
             self._watching.cancel()
             raise
 
+    async def _done(self, addresses: Sequence[str], tasks: Sequence[Any]) -> None:
+        """Waits for a task on each of these workers."""
+        gather = self._client.gather
+        await self._results(addresses, [gather(each, asynchronous=True) for each in tasks])
+
     async def _call(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
         self.check_alive()
         if not self._connected:
-            identity = await self._results(self.addresses[:1], [(new_group, self._shards[0])])
-            await self._results(
-                self.addresses, [(join_group, shard, *identity) for shard in self._shards]
-            )
+            identity = await self._results(self.addresses[:1], [self._step(0, "new_group")])
+            joining = [self._step(rank, "connect", *identity) for rank in range(self.size)]
+            await self._results(self.addresses, joining)
             self._connected = True
         self._calls += 1
-        return await self._results(
-            self.addresses,
-            [
-                (call_shard, shard, self._calls, method, *each)
-                for shard, each in zip(self._shards, arguments, strict=True)
-            ],
-        )
+        calls = [
+            self._step(rank, "call", self._calls, method, each)
+            for rank, each in enumerate(arguments)
+        ]
+        return await self._results(self.addresses, calls)
 
     async def _results(
-        self, addresses: Sequence[str], calls: Sequence[tuple[Any, ...]]
+        self, addresses: Sequence[str], answers: Iterable[Awaitable[Any]]
     ) -> list[Any]:
-        """Calls a function on each of these workers, and returns the results. If one raises an
-        error or a worker is lost, ends the other calls and raises that.
-
-        calls  function and arguments, by worker
+        """What these workers answer, one each. If one raises an error or a worker is lost, ends the
+        other calls and raises that.
         """
-        futures: list[Any] = []
+        calls = [asyncio.ensure_future(each) for each in answers]
+        ended = asyncio.create_task(asyncio.wait(calls, return_when=asyncio.FIRST_EXCEPTION))
+        await asyncio.wait({ended, self._lost}, return_when=asyncio.FIRST_COMPLETED)
+        ended.cancel()
+        if all(each.done() and each.exception() is None for each in calls):
+            return [each.result() for each in calls]
+        try:
+            raise await self._interrupted(list(zip(addresses, calls, strict=True)))
+        finally:
+            for each in calls:
+                each.cancel()
 
-        async def gather() -> list[Any]:
-            for address, (function, *arguments) in zip(addresses, calls, strict=True):
-                placed = [await self._placed(each, address) for each in arguments]
-                futures.append(self._submitted(address, function, *placed))
-            results: list[Any] = await self._client.gather(futures, asynchronous=True)
-            return results
-
-        gathering = asyncio.create_task(gather())
-        either: set[asyncio.Future[Any]] = {gathering, self._lost}
-        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-        if gathering.done() and not gathering.cancelled() and gathering.exception() is None:
-            return gathering.result()
-        error = None
-        if gathering.done() and not gathering.cancelled():
-            error = gathering.exception()
-        gathering.cancel()
-        raise await self._interrupted(list(zip(addresses, futures, strict=False)), error)
-
-    def _submitted(self, address: str, function: Any, *arguments: Any) -> Any:
+    def _task(self, address: str, function: Any, *arguments: Any) -> Any:
+        """A task of Dask on this worker."""
         return self._client.submit(
             function, *arguments, workers=[address], allow_other_workers=False, pure=False
         )
 
-    async def _placed(self, argument: Any, address: str) -> Any:
-        if not _is_large(argument):
-            return argument
-        return await self._client.scatter(argument, workers=[address], direct=True, hash=False)
+    async def _step(self, rank: int, step: Step, *arguments: Any) -> Any:
+        """What a method of HostedShard returns there. Raises what it raises, and ClusterUnavailable
+        if the worker cannot be reached.
+        """
+        from distributed.core import clean_exception
+        from distributed.protocol import to_serialize
 
-    async def _interrupted(
-        self, calls: list[tuple[str, Any]], error: BaseException | None
-    ) -> BaseException:
+        to = self.addresses[rank]
+        message = {"to": to, "name": self._name, "step": step, "arguments": to_serialize(arguments)}
+        try:
+            answer = await self._client.rpc(to).liverank_step(**message)
+        except OSError as error:
+            raise ClusterUnavailable(self._scheduler, f"is cut: {error}") from error
+        if "result" in answer:
+            return answer["result"]
+        _, error, traceback = clean_exception(**answer)
+        raise error.with_traceback(traceback)
+
+    async def _interrupted(self, calls: list[tuple[str, asyncio.Future[Any]]]) -> BaseException:
         """Ends what is left of a call that failed. Returns why it failed.
 
-        calls  address of the worker, and future, of each shard that was called
-        error  what waiting for the results raised; None if a worker was lost meanwhile
+        calls  address of the worker, and its answer, of each shard that was called
         """
         self._connected = self.backend != "cuda"
         try:
             await asyncio.wait_for(self._end(calls), _INTERRUPT_SECONDS)
         except (ClusterUnavailable, TimeoutError) as unanswered:
             log.warning("a call of %d shards was not ended: %r", self.size, unanswered)
-        errors = [await future.exception() for _, future in calls if future.status == "error"]
+        ended = [each for _, each in calls if each.done() and not each.cancelled()]
+        errors = [error for each in ended if (error := each.exception()) is not None]
         for each in errors:
             if isinstance(each, EngineError) and not isinstance(each, ShardLost):
                 return each
@@ -267,23 +267,23 @@ class DaskWorkers(Workers):
         if self._lost.done():
             return self._lost.result().with_traceback(None)
         others = [each for each in errors if not isinstance(each, Interrupted)]
-        ended = next(iter(others or errors), error) or TimeoutError("the call was not ended")
-        if _is_cut(ended, in_shard=bool(errors)):
-            cut = ClusterUnavailable(self._scheduler, f"is cut: {ended}")
-            cut.__cause__ = ended
-            ended = cut
-        if isinstance(ended, ShardLost):
-            self._lose(ended)
-        return ended
+        error = next(iter(others or errors), None) or TimeoutError("the call was not ended")
+        if _is_cut(error):
+            cut = ClusterUnavailable(self._scheduler, f"is cut: {error}")
+            cut.__cause__ = error
+            error = cut
+        if isinstance(error, ShardLost):
+            self._lose(error)
+        return error
 
-    async def _end(self, calls: list[tuple[str, Any]]) -> None:
+    async def _end(self, calls: list[tuple[str, asyncio.Future[Any]]]) -> None:
         while True:
             living = await self._living() & set(self.addresses)
             interrupting = self._client.run(
                 interrupt_shard, self._name, workers=sorted(living), on_error="ignore"
             )
             await self._answer(interrupting)
-            if all(future.done() for address, future in calls if address in living):
+            if all(each.done() for address, each in calls if address in living):
                 return
             await asyncio.sleep(0.05)
 
@@ -338,21 +338,10 @@ class DaskWorkers(Workers):
         return None
 
 
-def _is_large(argument: Any) -> bool:
-    if isinstance(argument, EdgeBatch):
-        return argument.operations > _PLACED
-    arrays: list[Any] = [argument]
-    if isinstance(argument, Snapshot):
-        arrays = list(argument.arrays.values())
-    elif isinstance(argument, ViewQuery):
-        arrays = [argument.seeds, argument.weights]
-    return sum(each.nbytes for each in arrays if isinstance(each, np.ndarray)) > _PLACED_BYTES
-
-
-def _is_cut(error: BaseException, in_shard: bool) -> bool:
-    """Whether a call failed because of a connection. A shard may also raise an OSError for a full
-    disk; here only connections do.
+def _is_cut(error: BaseException) -> bool:
+    """Whether a call failed in a shard because of a connection. A full disk, say, is another
+    OSError.
     """
     from distributed.comm import CommClosedError
 
-    return isinstance(error, (CommClosedError, TimeoutError) if in_shard else OSError)
+    return isinstance(error, (CommClosedError, TimeoutError))

