@@ -425,7 +425,7 @@ async def _step(to: str, name: str, step: Step, arguments: Sequence[Any]) -> dic
         method: Callable[..., Awaitable[Any]] = getattr(_shards[to, name], step)
         return {"status": "OK", "result": to_serialize(await method(*arguments))}
     except Exception as error:  # for the caller, who raises it
-        return error_message(error)
+        return dict(error_message(error))
 
 
 async def _receive(to: str, name: str, key: list[int], message: Any) -> dict[str, str]:

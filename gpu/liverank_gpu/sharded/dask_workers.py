@@ -213,7 +213,8 @@ class DaskWorkers(Workers):
         """
         calls = [asyncio.ensure_future(each) for each in answers]
         ended = asyncio.create_task(asyncio.wait(calls, return_when=asyncio.FIRST_EXCEPTION))
-        await asyncio.wait({ended, self._lost}, return_when=asyncio.FIRST_COMPLETED)
+        either: set[asyncio.Future[Any]] = {ended, self._lost}
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         ended.cancel()
         if all(each.done() and each.exception() is None for each in calls):
             return [each.result() for each in calls]
@@ -244,8 +245,8 @@ class DaskWorkers(Workers):
             raise ClusterUnavailable(self._scheduler, f"is cut: {error}") from error
         if "result" in answer:
             return answer["result"]
-        _, error, traceback = clean_exception(**answer)
-        raise error.with_traceback(traceback)
+        _, raised, traceback = clean_exception(**answer)
+        raise raised.with_traceback(traceback)
 
     async def _interrupted(self, calls: list[tuple[str, asyncio.Future[Any]]]) -> BaseException:
         """Ends what is left of a call that failed. Returns why it failed.

@@ -50,6 +50,7 @@ from liverank_gpu.sharded.queries import (
     ShardedQueryBatch,
 )
 from liverank_gpu.sharded.reading import GatheredEdges
+from liverank_gpu.sharded.shared_memory import SharedValues
 from liverank_gpu.snapshot import Capture, Snapshot
 from liverank_gpu.types import (
     REMOVED,
@@ -684,6 +685,7 @@ class ShardedEngine(Engine):
         self._watched = ShardedWatched(self._call_watched, self._new_number, self._running)
         self._views = ShardedViews(self._call_views, self._joined, self._new_number, self._running)
         self._order = np.empty(0, np.int64)
+        self._permutation = VertexPermutation(host_backend())
         self._edges = 0
 
     @property
@@ -788,33 +790,41 @@ class ShardedEngine(Engine):
         return ids[highest], np.maximum(values[highest], 0.0) / (leading[0].mass or 1.0)
 
     def publish(self) -> Ranks:
-        """The ranks of the last update, gathered into the memory of this process. Raises
-        ShardLost.
+        """The ranks of the last update, gathered into the memory of this process: shards of this
+        machine write them there. Raises ShardLost.
         """
-        parts: list[ShardRanks] = self._workers.everywhere("values")
+        shared = SharedValues(self.ids.limit)
+        try:
+            parts: list[ShardRanks] = self._workers.everywhere("values", shared.place)
+        finally:
+            shared.close()
         self._take_sizes([part.size for part in parts])
-        first = parts[0]
-        bounds = (first.mass, self._ranked.bound)
-        return self._gathered([each.values for each in parts], *bounds, first.rhs_scale, first.ties)
+        first, values = parts[0], shared.taken(sum(each.rows for each in parts))
+        for rank, each in enumerate(parts):
+            if each.values is not None:  # of a shard elsewhere
+                values[rank :: len(parts)] = each.values
+        return self._gathered(values, first.mass, self._ranked.bound, first.rhs_scale, first.ties)
 
     def _joined(self, parts: Sequence[OwnRanks]) -> Ranks:
         """The ranks of a view, of those of all shards."""
         copied = [each.copied for each in parts if each.copied is not None]
         _, mass, rhs_scale = copied[0]
-        own = [values for values, _, _ in copied]
-        return self._gathered(own, mass, parts[0].error_bound, rhs_scale)
+        values = by_position([values for values, _, _ in copied])
+        return self._gathered(values, mass, parts[0].error_bound, rhs_scale)
 
     def _gathered(
         self,
-        own: Sequence[Ranking],
+        values: Ranking,
         mass: float,
         error_bound: float,
         rhs_scale: float,
         ties: RankTies | None = None,
     ) -> Ranks:
-        """own: of each shard, see ShardRanks.values; the others as those of Ranks"""
-        backend, values = host_backend(), by_position(own)
-        permutation = VertexPermutation(backend, self._ids()[: len(values)].astype(np.int32))
+        """values: by position, see ShardRanks.values; the others as those of Ranks"""
+        backend, ids = host_backend(), self._ids()[: len(values)]
+        if len(self._permutation.ids) != len(ids):  # the order is chosen once
+            self._permutation = VertexPermutation(backend, ids.astype(np.int32))
+        permutation = self._permutation
         free = np.flatnonzero(values == -np.inf).astype(np.int32)
         np.maximum(values, 0.0, out=values)  # as Engine.publish
         return Ranks(backend, permutation, values, mass, error_bound, free, ties, rhs_scale)

@@ -20,6 +20,7 @@ from liverank_gpu.sharded.communicator import Communicator
 from liverank_gpu.sharded.graph import ShardGraph, ShardTouched
 from liverank_gpu.sharded.queries import Answered, ShardQueries
 from liverank_gpu.sharded.reading import CapturedLists, RestoredLists, ShardEdgeReader
+from liverank_gpu.sharded.shared_memory import Place, is_written
 from liverank_gpu.sharded.vertices import OwnVertices
 from liverank_gpu.snapshot import Snapshot
 from liverank_gpu.types import EdgeBatch, Options, Ranking
@@ -105,13 +106,16 @@ class ShardSize(NamedTuple):
 class ShardRanks(NamedTuple):
     """The ranks of one shard.
 
-    values  float64[rows], y of own vertices, on the host; -inf for free ids
+    rows    number of own vertices
+    values  float64[rows], y of own vertices, on the host; -inf for free ids. None if they are
+            written where the caller asked
     mass    Σy over all shards
     ties    of vertices of all shards
     rhs_scale  β
     """
 
-    values: Ranking
+    rows: int
+    values: Ranking | None
     mass: float
     size: ShardSize
     ties: RankTies | None
@@ -187,12 +191,18 @@ class Member(Engine):
         permutation = self._ranked.permutation
         return permutation.ids_of(np.arange(len(permutation.ids)))
 
-    def values(self) -> ShardRanks:
-        """The ranks of own vertices after the last `update`, -inf for free ids, and the size."""
+    def values(self, place: Place | None = None) -> ShardRanks:
+        """The ranks of own vertices after the last `update`, -inf for free ids, and the size.
+
+        place  of the values of all shards, by position
+        """
         with self._published() as own:
-            values = self._graph.backend.device.to_host(own)
-        ranked = self._ranked
-        return ShardRanks(values, ranked.mass, self.size(), ranked.ties, ranked.rhs_scale)
+            values: Ranking | None = self._graph.backend.device.to_host(own)
+        assert values is not None
+        rows, ranked = len(values), self._ranked
+        if is_written(place, values, self.rank, self._graph.numbering.size):
+            values = None
+        return ShardRanks(rows, values, ranked.mass, self.size(), ranked.ties, ranked.rhs_scale)
 
     def size(self) -> ShardSize:
         """Counted on the device: no vertices or edges are copied."""

@@ -35,11 +35,13 @@ from liverank_gpu.operations.sweeps import OrthominUpdate
 from liverank_gpu.pagerank.sweeps import SWEEP_KINDS, relative_cost
 from liverank_gpu.sharded.columns import Numbering
 from liverank_gpu.sharded.graph import ShardGraph
+from liverank_gpu.sharded.shared_memory import Place, is_written
 from tests.gpu.doubles import instead, looked_after
 from tests.gpu.graphs import FAMILIES, Model, WeightedModel, random_batch, weighted_batch
 from tests.gpu.observed import counted
 from tests.gpu.sharded.threads import ThreadWorkers, failing_sweep, pushing
 
+CPU = backend_named("cpu")
 TARGET = 1e-9
 
 
@@ -472,3 +474,33 @@ def test_programs_are_refused() -> None:
         with pytest.raises(NotImplementedError, match="on a graph in shards"):
             call()
     assert engine.programs.nbytes == 0
+
+
+@pytest.mark.parametrize("elsewhere", [set(), {1}, {0, 1, 2}])
+def test_shards_of_other_machines_send_their_ranks(
+    elsewhere: set[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ranks: list[int] = []
+
+    def of_this_machine(place: Place, values: Any, rank: int, size: int) -> bool:
+        if rank in elsewhere:
+            place = place._replace(token=bytes(len(place.token)))
+        ranks.extend([rank] * (done := is_written(place, values, rank, size)))
+        return done
+
+    monkeypatch.setattr("liverank_gpu.sharded.member.is_written", of_this_machine)
+    ends = np.random.default_rng(3).integers(0, 50, (2, 200))
+    one = Engine(Options(target_error=TARGET), CPU)
+    with sharded_engine(one.options, 3, CPU) as engine:
+        for each in (one, engine):
+            each.apply(EdgeBatch(*ends))
+            each.apply(EdgeBatch(remove=np.array([7])))
+            each.update()
+        earlier = engine.publish()
+        expected = earlier.to_numpy().tolist()
+        assert sorted(ranks) == sorted({0, 1, 2} - elsewhere)
+        assert np.abs(earlier.to_numpy() - one.publish().to_numpy()).sum() <= 2 * TARGET
+        engine.apply(EdgeBatch.of([(0, 60)]))
+        engine.update()
+        assert engine.publish().id_limit == 61
+        assert earlier.to_numpy().tolist() == expected  # no later one is written there
