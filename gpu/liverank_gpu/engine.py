@@ -55,7 +55,7 @@ from liverank_gpu.personalized.batch import Queries, QueryBatch
 from liverank_gpu.personalized.iterate import WorkspacePool
 from liverank_gpu.personalized.query import QueryContext
 from liverank_gpu.personalized.resolve import AnyQuery, ResolvedQuery, ResolvedView
-from liverank_gpu.personalized.views_within import ViewSteps
+from liverank_gpu.personalized.views_of_graph import ViewSteps
 from liverank_gpu.personalized.watched import Registration, Start
 from liverank_gpu.programs.answer import Answer
 from liverank_gpu.programs.running import AnyProgram, Programs
@@ -707,7 +707,9 @@ class Engine:
         InvalidValue for more than MAX_EXPLAINED edges, and as `view` if it has no ranks.
         """
         with self._owned():
-            return self._queries.views.steps_to(name, vertex, MAX_EXPLAINED)
+            views = self._queries.views
+            views.ranks(name, solve=False).of(np.array([vertex]))
+            return views.steps_to(name, vertex, MAX_EXPLAINED)
 
     def remove_view(self, name: str) -> None:
         """Forgets a view, if there is one of this name."""

@@ -263,9 +263,10 @@ class GraphVertices:
 
     graph    its arrays over vertices are by row
     divided  whether others have a part of them
+    leads    whether this process is the first of those that have them
     """
 
-    divided = False
+    divided, leads = False, True
 
     def __init__(self, graph: RankedGraph) -> None:
         self.graph = graph
@@ -294,6 +295,18 @@ class GraphVertices:
     def values_at(self, values: Array, ids: NDArray[np.int64]) -> Ranking:
         """float64[k] on the host: values[n] by row, of these vertices."""
         return self.graph.backend.device.to_host(values[self.rows_of(ids)[0]])
+
+    def spread(self, ids: NDArray[np.int64], values: Ranking) -> Array:
+        """float64[n] by row: values of these ids, and 0 elsewhere. Raises OutOfMemory."""
+        device, (rows, here) = self.graph.backend.device, self.rows_of(ids)
+        spread = device.allocate("the ranks of a view", self.graph.vertices, np.float64)
+        spread.fill(0.0)
+        spread[rows] = device.to_device(values)[here]
+        return spread
+
+    def first(self, values: Ranking) -> Ranking:
+        """What the first process has."""
+        return values
 
     def top_k(self, values: Array, k: int) -> TopK:
         """Ids and values of the k largest of values[n] by row, on the host; ties by id."""

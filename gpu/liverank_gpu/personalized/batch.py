@@ -51,7 +51,6 @@ from liverank_gpu.personalized.resolve import (
     resolve,
 )
 from liverank_gpu.personalized.views import Views
-from liverank_gpu.personalized.views_within import RegistrationWithin
 from liverank_gpu.personalized.watched import Registration, Start, Watched, require_watchable
 from liverank_gpu.types import Personalized, PersonalizedQuery, ViewQuery
 
@@ -525,8 +524,7 @@ class Queries:
     def register_view(self, name: str, view: ViewQuery, start: Start | None) -> Registration:
         """Begins a view. Raises InvalidValue, OutOfMemory."""
         asked = ResolvedView.of_view(self.context.graph.ids, self.context.options, view)
-        kind = Registration if asked.within is None else RegistrationWithin
-        registration = kind(self.views.context(asked), name, asked, start)
+        registration = self.views.register(name, asked, start or self.views.start(name, asked))
         self.running.append(registration)
         return registration
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -131,7 +131,7 @@ class ResolvedQuery:
         )
         return self if among is within is None else replace(self, among=among, within=within)
 
-    def induced(self) -> ResolvedQuery:
+    def induced(self) -> Self:
         """The query of the subgraph that `within` induces, of which vertex i is within[i]."""
         assert self.within is not None
         places = np.searchsorted(self.within, self.seeds.vertices)
@@ -258,6 +258,11 @@ class ResolvedView(ResolvedQuery):
             assert within is not None
             return replace(self, seeds=left, within=within[~gone])
         return self if left is self.seeds else replace(self, seeds=left)
+
+    def goes_on_from(self, known: ResolvedQuery) -> bool:
+        """Whether it begins at the ranks of a known view: of the same damping and direction."""
+        assert isinstance(known, ResolvedView)
+        return self.options == known.options and self.reversed == known.reversed
 
     def has_to_be_solved(self, bound: float, at: Moment, waited: float) -> bool:
         """Whether its `refresh` says so, if its bound has passed its target.

@@ -129,10 +129,7 @@ class Registration:
             return
         graph = self.context.graph
         known = np.arange(min(len(ranks), graph.ids.limit))
-        values = graph.backend.device.allocate("the ranks of a view", graph.vertices, np.float64)
-        values.fill(0.0)
-        rows, here = self.context.vertices.rows_of(known)
-        values[rows] = graph.backend.device.to_device(ranks[: len(known)])[here]
+        values = self.context.vertices.spread(known, ranks[: len(known)])
         values[graph.free] = 0.0
         query.start_from(values, base)
 

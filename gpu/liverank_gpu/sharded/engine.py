@@ -34,7 +34,7 @@ from liverank_gpu.personalized.resolve import (
     checked_set,
     resolve,
 )
-from liverank_gpu.personalized.views_within import ViewSteps
+from liverank_gpu.personalized.views_of_graph import ViewSteps
 from liverank_gpu.personalized.watched import Registration, Start, require_watchable
 from liverank_gpu.programs.running import Programs
 from liverank_gpu.sharded.cluster import Cluster, started_workers
@@ -295,6 +295,8 @@ class ShardedViewRegistration(ShardedRegistration):
         lost = seeds[np.isin(seeds, removed)]
         if len(lost):  # the caller decides what becomes of the others
             self._lost = UnknownVertex("seeds", int(lost[0]), REMOVED)
+        else:
+            self.asked = self.asked.after(removed)
 
 
 class ShardedViews:
@@ -324,7 +326,7 @@ class ShardedViews:
     ) -> ShardedViewRegistration:
         """Begins a view. start: see Engine.put_view; None: where one of this name has come"""
         known = self._entries.get(name)
-        if start is None and known is not None and _goes_on(known.asked, asked):
+        if start is None and known is not None and asked.goes_on_from(known.asked):
             start = known.start
         given = (self._step, name, _without_all(asked), self._new_number(), self._running)
         return ShardedViewRegistration(*given, start=start)
@@ -366,7 +368,7 @@ class ShardedViews:
     def change(self, name: str, asked: ResolvedView) -> bool:
         """See Views.change. Raises ShardLost."""
         entry = self._entries.get(name)
-        if entry is None or entry.error is not None or not _goes_on(entry.asked, asked):
+        if entry is None or entry.error is not None or not asked.goes_on_from(entry.asked):
             return False
         if not self._call("change_view", name, asked.unresolved())[0]:
             return False
@@ -385,6 +387,15 @@ class ShardedViews:
     def asked(self, name: str) -> ResolvedView:
         """Without seeds if they are all vertices. Raises KeyError."""
         return self._entries[name].asked
+
+    def steps_within(self, name: str, vertex: int) -> ViewSteps:
+        """See Engine.view_steps_to, of a view within a set that has ranks. Raises ShardLost."""
+        steps: ViewSteps | None = self._call("steps_within", name, vertex, MAX_EXPLAINED)[0]
+        if steps is None:  # the shards have forgotten it
+            self._entries[name].current = False
+            self.ranks(name, solve=False)
+            return self.steps_within(name, vertex)
+        return steps
 
     def follow(self, removed: NDArray[np.int64]) -> None:
         """Follows a batch of edges that removed these vertices: ids, ascending."""
@@ -454,13 +465,8 @@ class ShardedViews:
         self._entries[name].lost_seeds = lost_seeds
 
 
-def _goes_on(before: ResolvedView, asked: ResolvedView) -> bool:
-    """Whether a view goes on from the ranks of another one."""
-    return before.options == asked.options and before.reversed == asked.reversed
-
-
 def _without_all(asked: ResolvedView) -> ResolvedView:
-    return replace(asked, seeds=_ALL_SEEDS) if asked.uniform else asked
+    return replace(asked, seeds=_ALL_SEEDS) if asked.uniform and asked.within is None else asked
 
 
 # The snapshot (liverank_gpu.snapshot) of a graph in shards, and a graph in shards from a snapshot.
@@ -913,9 +919,6 @@ class ShardedEngine(Engine):
         return self._views.change(name, self._resolved(view))
 
     def _resolved(self, view: ViewQuery) -> ResolvedView:
-        if view.within is not None:
-            given = f"{len(view.within)} vertices"
-            raise InvalidValue("within", given, "left out for a view of a graph in shards")
         return ResolvedView.of_view(self.ids, self.options, view)
 
     def view_lost_seeds(self, name: str) -> bool:
@@ -935,6 +938,8 @@ class ShardedEngine(Engine):
         """See Engine.view_steps_to. Raises ShardLost."""
         self.view(name, solve=False).of(np.array([vertex]))
         asked, seeds = self._views.asked(name), self._views.asked(name).seeds
+        if asked.within is not None:
+            return self._views.steps_within(name, vertex)
         reader = self.edge_reader
         if asked.reversed:
             reader = _ReversedEdgeReader(self, self._workers)

@@ -20,6 +20,7 @@ from liverank_gpu.personalized.iterate import WorkspacePool
 from liverank_gpu.personalized.query import QueryContext
 from liverank_gpu.personalized.resolve import Moment, ResolvedQuery, ResolvedView
 from liverank_gpu.personalized.views import Views
+from liverank_gpu.personalized.views_of_graph import ViewSteps
 from liverank_gpu.personalized.watched import Registration, Watched
 from liverank_gpu.sharded.graph import ShardGraph
 from liverank_gpu.types import Personalized, Ranking, ViewQuery
@@ -271,12 +272,13 @@ class ShardQueries(Queries):
             ids, options = self._graph.ids, self._iterate.options
             with self._exchanging():
                 asked = ResolvedView.of_view(ids, options, view)
-                context = self.views.context(asked)
+                context = self.views.context(asked)  # which `register` finds again
             start = None if ranks is None else (ranks, base)
             try:
-                self._running[number] = Registration(context, name, asked, start)
+                self._running[number] = self.views.register(name, asked, start)
             except OutOfMemory as error:
                 return error
+            del context
         with self._exchanging():
             self._run(self._running[number], seconds)
         return self._running[number].done
@@ -302,6 +304,12 @@ class ShardQueries(Queries):
     def remove_view(self, name: str) -> None:
         """See Views.remove."""
         self.views.remove(name)
+
+    def steps_within(self, name: str, vertex: int, limit: int) -> ViewSteps | None:
+        """See Views.steps_to, of a view within a set. None if it is not known, or not here."""
+        if name not in self.views.names or not self._vertices.leads:
+            return None
+        return self.views.steps_to(name, vertex, limit)
 
     def bring_view(
         self, number: int, known: Mapping[str, int], name: str, solve: bool

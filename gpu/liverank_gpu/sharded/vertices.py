@@ -184,7 +184,7 @@ class OwnVertices(GraphVertices):
 
     def __init__(self, graph: AnyShard, communicator: Communicator) -> None:
         super().__init__(graph)
-        self._communicator = communicator
+        self._communicator, self.leads = communicator, communicator.rank == 0
 
     def reversed(self) -> OwnVertices:
         assert isinstance(self.graph, ShardGraph)
@@ -203,6 +203,10 @@ class OwnVertices(GraphVertices):
         own[to_host(here)] = to_host(values[rows])
         # exact: of what is summed up, all but one are 0
         return np.array(self.sums(own.tolist())) if len(ids) else own
+
+    def first(self, values: Ranking) -> Ranking:
+        own = values[: len(values) if self.leads else 0]
+        return self._united(own[:, np.newaxis])[:, 0]
 
     def sums(self, values: Sequence[float]) -> list[float]:
         return self._communicator.sums(values)

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from liverank_gpu import MAX_EXPLAINED, CapturedEdges, EdgeBlock, StagingBuffer
+from liverank_gpu import MAX_EXPLAINED, CapturedEdges, EdgeBlock, InvalidValue, StagingBuffer
 from liverank_service.errors import UnknownVertex
 from liverank_service.formats.encode import json_objects, json_tuples, json_values
 from liverank_service.pipeline.writer import Writer
@@ -183,10 +183,13 @@ class EdgeReading:
             identity = int(keyed.keys.lookup(vertex)[0])
             if identity < 0:
                 raise UnknownVertex(self._graph, vertex[0].as_py())
-            if of_view is not None:
-                view = view.seen(self._graph, of_view)
-                return StepsTo(version, view, identity, *keyed.view_steps_to(of_view, identity))
-            found = keyed.edge_reader.steps_to(identity, MAX_EXPLAINED)
+            try:
+                if of_view is not None:
+                    view = view.seen(self._graph, of_view)
+                    return StepsTo(version, view, identity, *keyed.view_steps_to(of_view, identity))
+                found = keyed.edge_reader.steps_to(identity, MAX_EXPLAINED)
+            except InvalidValue as error:  # which has its id
+                raise InvalidValue("vertex", vertex[0].as_py(), error.requirement) from None
             return StepsTo(version, view, identity, found, keyed.damping)
 
         return self._call(read)

@@ -214,7 +214,8 @@ class QueryScheduler:
             (found,) = watch.by_ids(self._vertices())
             if isinstance(found.query, ViewQuery):
                 ResolvedView.check(self._engine.options, found.query)
-                at_once = watch.name in self._engine.views  # it goes on from where it is
+                # it goes on from where it is; a subgraph is made and walked in slices
+                at_once = found.query.within is None and watch.name in self._engine.views
             else:
                 ResolvedQuery.checked_options(self._engine.options, found.query)
                 at_once = False

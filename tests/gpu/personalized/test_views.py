@@ -6,6 +6,7 @@ from contextlib import suppress
 from dataclasses import replace
 from time import sleep
 from typing import get_args
+from unittest.mock import Mock
 
 import networkx as nx
 import numpy as np
@@ -29,7 +30,7 @@ from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.residual import Push
 from liverank_gpu.operations.sweeps import Sweep
 from liverank_gpu.types import Ranking, ViewDirection
-from tests.gpu.doubles import looked_after
+from tests.gpu.doubles import instead, looked_after
 from tests.gpu.graphs import (
     FAMILIES,
     Model,
@@ -181,8 +182,14 @@ def test_views_within_sets_stay_within_their_bounds(
     """Through batches of every kind, and changes of the sets between them: the ranks are those of
     the subgraph, and meet the target after each refresh.
     """
-    generator = np.random.default_rng(6)
+    slow = is_slow(backend) or backend.name == "reference"
     engine = Engine(replace(KINDS[kind], target_error=1e-6), backend)
+    follow_views_within(engine, 12 if slow else (300 if long else 40))
+
+
+def follow_views_within(engine: Engine, count: int) -> None:
+    """Through so many batches."""
+    generator = np.random.default_rng(6)
     engine.apply(EdgeBatch(vertices=60))
     engine.apply(any_batch(generator, engine, 0.0))
     few = np.array([3, 8, 9])
@@ -195,7 +202,6 @@ def test_views_within_sets_stay_within_their_bounds(
         views["against"] = replace(views["few"], direction="reversed", refresh=1e9)
     for name, view in views.items():
         engine.put_view(name, view)
-    count = 12 if is_slow(backend) or backend.name == "reference" else (300 if long else 40)
     for step in range(count):
         batch = any_batch(generator, engine, 20.0 * step)
         engine.apply(batch)
@@ -246,8 +252,12 @@ def test_a_view_within_a_set_is_explained_before_it_is_read(backend: Backend) ->
 
 
 def test_a_view_within_a_set_goes_on_from_its_ranks(backend: Backend) -> None:
-    """In fewer sweeps than from nothing, over the edges inside alone."""
-    engine = Engine(Options(), backend)
+    """In fewer sweeps than from nothing, over the edges inside alone, which are gathered when one
+    of them changes.
+    """
+    loads = Mock(wraps=backend.rebuild.row_ranges)
+    rebuild = instead(backend.rebuild, row_ranges=loads)
+    engine = Engine(Options(), replace(backend, rebuild=rebuild))
     engine.apply(EdgeBatch(*rmat(8, 8, seed=1)))
     within = np.arange(0, 256, 2)
     view = ViewQuery(None, None, 1e-9, within=within)
@@ -267,6 +277,18 @@ def test_a_view_within_a_set_goes_on_from_its_ranks(backend: Backend) -> None:
     assert_within_bound(engine, view, engine.view("v"))
     assert engine.view("v").error_bound <= 1e-9
     before = engine.view("v").to_numpy(), engine.view("v").base
+    seeds = replace(view, seeds=np.arange(0, 256, 4))
+    gathered = loads.call_count
+    engine.put_view("v", seeds)
+    assert_within_bound(engine, seeds, engine.view("v"))
+    for other in (seeds, replace(view, damping=0.5)):
+        registration = engine.register("v", other)
+        while not registration.done:
+            engine.step(registration)
+        engine.keep(registration)
+        engine.close(registration)
+        assert_within_bound(engine, other, engine.view("v"))
+    assert loads.call_count == gathered
     sweeps.clear()
     with counted(Sweep, sweeps):
         engine.put_view("again", view, before)

@@ -27,18 +27,25 @@ from liverank_gpu.backends import backend_named
 from liverank_gpu.backends.cpu.device import CpuDevice
 from liverank_gpu.generate import rmat
 from liverank_gpu.operations.backend import Backend
-from liverank_gpu.personalized import views as views_module
+from liverank_gpu.personalized import views_of_graph
 from liverank_gpu.personalized.query import Query
 from liverank_gpu.personalized.views import Views
 from liverank_gpu.types import ViewDirection
 from tests.gpu.graphs import is_slow
-from tests.gpu.personalized.test_views import KINDS, any_batch, assert_within_bound, random_view
+from tests.gpu.personalized.test_views import (
+    KINDS,
+    any_batch,
+    assert_within_bound,
+    follow_views_within,
+    random_view,
+)
 from tests.gpu.sharded.test_shards import sharded_engine
 from tests.gpu.sharded.threads import ThreadWorkers, failing_sweep
 
 CPU = backend_named("cpu")
 SEEDS, WEIGHTS = np.array([1, 7, 7]), np.array([1.0, 2.0, 3.0])
 DIRECTIONS = get_args(ViewDirection)
+INSIDE = {"inside": ViewQuery(SEEDS, WEIGHTS, 1e-7, within=np.arange(128))}
 
 
 def views_of(options: Options) -> dict[str, ViewQuery]:
@@ -152,6 +159,15 @@ def test_views_stay_within_their_bounds(kind: str, backend: Backend, long: bool)
     engine.close()
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_views_within_sets_stay_within_their_bounds(
+    kind: str, backend: Backend, long: bool
+) -> None:
+    engine = sharded_engine(replace(KINDS[kind], target_error=1e-6), 2, backend)
+    with engine:
+        follow_views_within(engine, 6 if is_slow(backend) else (300 if long else 24))
+
+
 @contextmanager
 def graph(*names: str) -> Iterator[tuple[ThreadWorkers, ShardedEngine, dict[str, ViewQuery]]]:
     """A graph in two shards, with some of its views."""
@@ -160,7 +176,7 @@ def graph(*names: str) -> Iterator[tuple[ThreadWorkers, ShardedEngine, dict[str,
     with ShardedEngine(options, workers=workers) as engine:
         engine.apply(EdgeBatch(*rmat(8, 8, seed=1)))
         engine.update()
-        views = {name: view for name, view in views_of(options).items() if name in names}
+        views = {name: view for name, view in (views_of(options) | INSIDE).items() if name in names}
         for name, view in views.items():
             engine.put_view(name, view)
         yield workers, engine, views
@@ -241,7 +257,7 @@ def test_views_start_from_ranks_and_go_on_from_them(direction: ViewDirection) ->
 
 @pytest.mark.parametrize("during", ["refresh", "read", "batch", "change", "changing"])
 def test_after_an_error_views_are_solved_again(during: str) -> None:
-    names = ("few", "uniform", "against", "all against")
+    names = ("few", "uniform", "against", "all against", "inside")
     with graph(*names) as (workers, engine, views):
         if during == "change":
             failing = PersonalizedQuery(np.array([5]), None, 4, "pull", 1e-9)
@@ -305,8 +321,9 @@ def test_a_view_for_which_one_shard_has_no_memory_is_refused() -> None:
 def test_a_first_solve_follows_batches_between_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("liverank_gpu.sharded.engine.SLICE_SECONDS", 0.0)
     with graph() as (workers, engine, _):
-        for direction in DIRECTIONS:
-            view = ViewQuery(np.arange(0, 200, 2), None, 1e-9, direction=direction)
+        of = np.arange(0, 200, 2), None, 1e-9
+        views = [ViewQuery(*of, direction=direction) for direction in DIRECTIONS]
+        for view in (*views, ViewQuery(*of, within=np.arange(250))):
             registration = engine.register("it", view)
             steps = 0
             while not registration.done:
@@ -339,7 +356,7 @@ def test_shards_agree_when_to_solve_a_view() -> None:
     """Though time passes differently in each."""
     generator = np.random.default_rng(1)
     view = ViewQuery(SEEDS, WEIGHTS, 1e-8, refresh=1.0)
-    with graph() as (_, engine, _), patch.object(views_module, "perf_counter") as clock:
+    with graph() as (_, engine, _), patch.object(views_of_graph, "perf_counter") as clock:
         now = iter(np.cumsum(generator.exponential(0.3, 100_000)))
         clock.side_effect = lambda: float(next(now))
         engine.put_view("v", view)
@@ -358,7 +375,7 @@ def test_what_cannot_be_a_view_changes_none() -> None:
         for view, error in (
             (ViewQuery(np.array([999])), r"seeds\[0\]: 999 is not allowed"),
             (ViewQuery(None, np.ones(3)), "weights: '3 weights'"),
-            (ViewQuery(SEEDS, within=SEEDS), "within: '3 vertices' .* a graph in shards"),
+            (ViewQuery(SEEDS, within=np.array([1])), r"seeds: \[7\] .* in `within`"),
             (ViewQuery(SEEDS, direction="in"), "direction: 'in'"),  # type: ignore[arg-type]
         ):
             for call in (engine.put_view, engine.change_view, engine.register):

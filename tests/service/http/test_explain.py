@@ -157,6 +157,13 @@ def test_too_many_in_edges_are_refused(server: Server, monkeypatch: pytest.Monke
     problem = server.http.get(f"{path}/explain/b").json()
     assert (problem["status"], problem["field"]) == (422, "vertex")
     assert "at most 1 in-edges, this has 2" in problem["detail"]
+    assert "'b'" in problem["detail"]
+    monkeypatch.setattr("liverank_gpu.engine.MAX_EXPLAINED", 1)
+    for name, within in (("all", None), ("inside", ["b", "c", "a"])):
+        view = {"teleport": "uniform", "within": within}
+        server.http.put(f"{path}/views/{name}", json=view).raise_for_status()
+        problem = server.http.get(f"{path}/explain/b?view={name}").json()
+        assert "vertex: 'b' is not allowed" in problem["detail"]
 
 
 def test_the_client_has_what_a_rank_consists_of(server: Server) -> None:

@@ -189,6 +189,10 @@ def test_views_within_sets_follow_batches_and_a_restart(tmp_path: Path) -> None:
                 _assert_within(server, path, name, edges, some if name == "some" else team, of)
 
         check(team)
+        for within in (["v2", "v9"], "team"):  # which it goes on from
+            _put(server, path, "good", teleport={"set": "good"}, **common | {"within": within})
+            inside = team if within == "team" else set(within)
+            _assert_within(server, path, "good", edges, inside, good)
         batches: list[Any] = [
             {"insert": [["v9", "outside"], ["v1", "outside"]]},
             {"insert": [["v5", "v1"], ["v1", "later"], ["later", "v2"]]},

@@ -25,6 +25,7 @@ WEIGHTS = {"a": 1.0, "c": 3.0}
 VIEWS: dict[str, dict[str, Any]] = {
     "trust": {"teleport": {"weights": WEIGHTS}},
     "all": {"teleport": "uniform", "target_error": 1e-7},
+    "inside": {"teleport": {"weights": WEIGHTS}, "within": ["a", "b", "c"], "target_error": 1e-7},
     "distrust": {"teleport": {"weights": WEIGHTS}, "direction": "reversed", "target_error": 1e-5},
 }
 
@@ -58,7 +59,10 @@ def assert_exact(pipeline: Pipeline, edges: Pairs, *names: str) -> None:
         graph = nx.DiGraph(edges)
         graph = graph.reverse() if "direction" in query else graph
         weights = None if query["teleport"] == "uniform" else WEIGHTS
-        exact = nx.pagerank(graph, 0.85, weights, dangling=weights, max_iter=1000, tol=1e-14)
+        inside = graph.subgraph(query.get("within", graph))
+        exact = dict.fromkeys(graph, 0.0) | nx.pagerank(
+            inside, 0.85, weights, dangling=weights, max_iter=1000, tol=1e-14
+        )
         keys = pipeline.view.keys.keys(np.arange(ranks.id_limit)).to_pylist()
         values = dict(zip(keys, ranks.to_numpy().tolist(), strict=True))
         assert values.keys() == exact.keys()

@@ -73,8 +73,6 @@ async def put_view(
     if not 1 <= len(view) <= MAX_NAME:
         raise InvalidValue("view", view, f"1 to {MAX_NAME} characters")
     asked = await _parsed(request, graph, given)
-    if asked.within is not None:
-        graph.pipeline.shards.check_call("views within a set")
     most = request.app.state.settings.max_query_keys
     check_keys(asked.listed_keys, most, "within" if asked.keys_within else "teleport.weights")
     pending = WatchRequest([asked], timeout, view)
