@@ -103,7 +103,8 @@ class Arcs:
 
     delete          those of removed vertices, and those to delete
     insert          in the order of the batch; those of the opposite direction follow
-    weights         float32[i], of the insertions; None for an unweighted graph
+    weights         float32[i], of the insertions, on the host or the device; None for an unweighted
+                    graph
     adds            whether weights are added to those present, or replace them
     insertions      edges to insert: the first arcs of `insert`
     opposite        bool[insertions], those whose opposite arcs follow; None for a directed graph
@@ -135,10 +136,11 @@ class Arcs:
         delete = (batch.delete_sources, batch.delete_targets)
         insert = (batch.insert_sources, batch.insert_targets)
         if not directed:
-            xp, opposite = backend.xp, _not_loops(backend, insert)
+            opposite = _not_loops(backend, insert)
             if weights is not None:
-                weights = xp.asarray(weights)
-                weights = xp.concatenate([weights, weights[xp.asarray(opposite)]])
+                xp = _module(backend, (weights, opposite))
+                weights, both = xp.asarray(weights), xp.asarray(opposite)
+                weights = xp.concatenate([weights, weights[both]])
             if times is not None:
                 times = np.append(times, times[backend.device.to_host(opposite)])
             delete, insert = _both_directions(backend, delete), _both_directions(backend, insert)

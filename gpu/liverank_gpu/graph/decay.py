@@ -174,7 +174,7 @@ class Decay(Generic[GraphT]):
             arcs,
             delete=[gone, *arcs.delete] if expired else arcs.delete,
             insert=(arcs.insert[0][both], arcs.insert[1][both]),
-            weights=graph.backend.xp.asarray(stored.astype(np.float32)),
+            weights=stored.astype(np.float32),
             places=None if both.all() else np.flatnonzero(both),
         )
         return decayed, expired, int((~kept).sum())

@@ -344,7 +344,7 @@ class DynamicGraph:
     ) -> _Applied:
         workspace, updated = self._workspaces.take(len(arcs)), None
         # new vertices have no ranks yet
-        at_once = self.backend.graph.at_once and not self.weighted
+        at_once = self.backend.graph.at_once
         following = follows() if at_once and vertices == self.vertices else None
         if at_once:
             updated = self._update_at_once(arcs, vertices, workspace, following)
@@ -380,6 +380,7 @@ class DynamicGraph:
         return self.backend.graph.update(
             (self.outgoing.extended(vertices), self.incoming.extended(vertices)),
             arcs.columns,
+            arcs.weights,
             (self.vertices, vertices),
             self.permutation.positions,
             UpdateRules(loop, self.fixed_loops, self.directed, arcs.adds),
@@ -393,19 +394,18 @@ class DynamicGraph:
         self, batch: EdgeBatch, arcs: Arcs, vertices: int, workspace: Workspace
     ) -> BothCounts:
         """What a batch changes; nothing is written. Raises InvalidValue."""
-        counts, order = self.backend.graph.plan_columns(
-            self._slack,
+        keys = self.backend.graph.sorted_keys(
             arcs.columns,
             (self.vertices, vertices),
             self.permutation.positions,
             arcs.operation_weights(self.backend),
-            UpdateRules(self.loop, self.fixed_loops, self.directed, arcs.adds),
-            workspace,
         )
+        rules = UpdateRules(self.loop, self.fixed_loops, self.directed, arcs.adds)
+        counts = self.backend.graph.plan(self._slack, (keys, None), rules, workspace)
         # sums are known now
         if counts[0].exceeded:
-            assert order is not None
-            place = int(order[LAST_PLACE - counts[0].exceeded - 1])
+            assert keys.order is not None
+            place = int(keys.order[LAST_PLACE - counts[0].exceeded - 1])
             raise arcs.weight_exceeded(self.backend, batch, place - arcs.deletions)
         return counts
 

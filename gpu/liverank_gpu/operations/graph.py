@@ -149,7 +149,7 @@ class BatchPlan:
     move_work        int64[rows+1], units of work before it
     changed_row      int32[changed], indices of the rows that change, ascending
     opposite         int64[operations], keys of the net changes (without loops) for the transpose,
-                     and keys that are no operation; on ``cuda`` the sorted keys of a small batch
+                     and keys that are no operation; of `update` the sorted keys
     weights          see PlanWeights
     """
 
@@ -256,18 +256,35 @@ class ChangeBlock:
     edges  that are gone or new
     """
 
-    def __init__(self, block: Array, room: int, counts: Counts) -> None:
-        """block: int32[6 · room], the arrays of EdgeChanges, each with this room"""
+    def __init__(self, block: Array, room: int, counts: Counts, weighted: bool) -> None:
+        """block: int32[words · room] or one more, the arrays of EdgeChanges, each with this room,
+        old degrees first
+        """
         self._block, self._room, self._counts = block, room, counts
+        self._weighted = weighted
         self.edges = counts.removed + counts.added
+
+    @staticmethod
+    def words(weighted: bool) -> int:
+        """Of a block, for each operation."""
+        return 9 if weighted else 6
 
     @cached_property
     def changes(self) -> EdgeChanges:
         """See ChangedLists."""
-        counts, room = self._counts, self._room
-        sizes = (counts.changed, counts.removed, counts.added)
-        parts = (self._block[at * room : at * room + sizes[at // 2]] for at in range(6))
-        return EdgeChanges(*parts)
+        counts, room, weighted = self._counts, self._room, self._weighted
+        wide = self.words(weighted) - 5 - 2 * weighted
+        parts = self._block[wide * room : self.words(weighted) * room].reshape(-1, room)
+        old_degree = self._block[: wide * room].view(np.float64 if weighted else np.int32)
+        sizes = (counts.changed, *2 * [counts.removed], *2 * [counts.added])
+        sources, *edges = (part[:size] for part, size in zip(parts, sizes, strict=False))
+        changes = EdgeChanges(sources, old_degree[: counts.changed], *edges)
+        if not weighted:
+            return changes
+        removed, added = parts[5:].view(np.float32)
+        return changes._replace(
+            removed_weights=removed[: counts.removed], added_weights=added[: counts.added]
+        )
 
     @property
     def sources(self) -> Array:
@@ -451,26 +468,11 @@ class GraphOperations(ABC):
     def sort(self, keys: Array, weights: Array | None = None) -> SortedKeys:
         """The int64[…] in ascending order, in place or in another array; the argument is spent."""
 
-    def plan_columns(
-        self,
-        lists: Directions,
-        columns: list[tuple[int, Array, Array]],
-        vertices: tuple[int, int],
-        positions: Array,
-        weights: Array | None,
-        rules: UpdateRules,
-        workspace: PlanWorkspace,
-    ) -> tuple[BothCounts, Array | None]:
-        """`plan` from the columns that `sorted_keys` takes. Returns the counts, and the `order` of
-        the sorted keys of the out-lists.
-        """
-        keys = self.sorted_keys(columns, vertices, positions, weights)
-        return self.plan(lists, (keys, None), rules, workspace), keys.order
-
     def update(
         self,
         lists: Directions,  # noqa: ARG002
         columns: list[tuple[int, Array, Array]],  # noqa: ARG002
+        weights: Array | None,  # noqa: ARG002
         vertices: tuple[int, int],  # noqa: ARG002
         positions: Array,  # noqa: ARG002
         rules: UpdateRules,  # noqa: ARG002
@@ -479,13 +481,14 @@ class GraphOperations(ABC):
         degree: Array,  # noqa: ARG002
         follows: Follows | None,  # noqa: ARG002
     ) -> Updated | None:
-        """`plan_columns` and `apply` at once, for a graph without weights, if there is room; then a
-        residual follows.
+        """`sorted_keys`, `plan` and `apply` at once, if there is room; then a residual follows.
 
         lists    with empty rows for the vertices that are new; rules.loop and degree are as long
+        weights  float32[…] of the insertions, on the host or the device; None without weights
         degree   as `apply` takes it
         follows  None if nothing is to
-        Returns None, and does nothing, for batches that a backend does not take at once.
+        Returns None, and does nothing, for batches that a backend does not take at once, and where
+        a sum of weights exceeds float32.
         """
         return None
 

@@ -88,9 +88,7 @@ def sum_weights(
             blocks_for(count * WARP, most=BALANCED_BLOCKS),
             vertices,
             count,
-            csr.row_starts,
-            csr.row_lengths,
-            csr.weights,
+            csr,
             loop,
             strength,
             weighted=True,
@@ -139,24 +137,28 @@ def _packed_direction(csr: SlackCsr, planned: tuple[Any, ...]) -> tuple[Any, ...
 
 
 class _Buffers(NamedTuple):
-    """What a small batch is planned in: the ids that are sent, keys in the order of these, and what
-    it changes in a residual.
+    """What a small batch is planned in: the ids that are sent, with their weights behind them, keys
+    in the order of these, and what it changes in a residual.
     """
 
-    ids: Mapped
+    sent: Mapped
     keys: Array
     perturbation: Array
 
     @classmethod
     def of(cls, device: CudaDevice) -> _Buffers:
         keys = device.allocate("keys of a batch", 2 * _SMALL, np.int64)
-        changes = device.allocate("keys of a batch", perturbation_words(_SMALL, _SMALL), np.int64)
-        return cls(device.mapped(2 * _SMALL), keys, changes)
+        # an edge with another weight is both gone and new
+        words = perturbation_words(_SMALL, 2 * _SMALL)
+        changes = device.allocate("keys of a batch", words, np.int64)
+        return cls(device.mapped(3 * _SMALL), keys, changes)
 
 
-def _small(columns: list[tuple[int, Array, Array]]) -> int:
+def _small(columns: list[tuple[int, Array, Array]], weights: Array | None) -> int:
     """The operations of a batch that is sent as it is: few, and all on the host. 0 for others."""
     total = 0
+    if weights is not None and not isinstance(weights, np.ndarray):
+        return 0
     for _, *both in columns:
         for ids in both:
             if not isinstance(ids, np.ndarray) or ids.dtype != np.int64:
@@ -176,9 +178,6 @@ _FEW = 64
 _NO_LIST = (None, None, 0.0, None, 0)
 _FOLLOWS_NOTHING = (None, 0.0, None, 0, _NO_LIST, 0)
 """What `update_batch` takes of a residual, where none follows."""
-
-_SORTED = (None, 0, 0, 0, 0, None, 0, None, None, None)
-"""Unsorted of batch.cu where there is nothing to sort."""
 
 
 class CudaGraph(GraphOperations):
@@ -248,56 +247,11 @@ class CudaGraph(GraphOperations):
             self._launch("keys", "sort_small", blocks, *arguments, weighted=weighted)
         return SortedKeys(ascending, None if weights is None else weights[order], order)
 
-    def plan_columns(
-        self,
-        lists: Directions,
-        columns: list[tuple[int, Array, Array]],
-        vertices: tuple[int, int],
-        positions: Array,
-        weights: Array | None,
-        rules: UpdateRules,
-        workspace: PlanWorkspace,
-    ) -> tuple[BothCounts, Array | None]:
-        total = _small(columns)
-        if total == 0:
-            arguments = (columns, vertices, positions, weights, rules, workspace)
-            return super().plan_columns(lists, *arguments)
-        order = None
-        if weights is not None:
-            order = self._device.allocate("keys of a batch", total, np.int32)
-        buffers, sent = self._sent(columns, total, vertices, positions, weights, order)
-        plans = workspace.outgoing, workspace.incoming
-        both = [SortedKeys(plan.opposite, plan.weights.opposite) for plan in plans]
-        counts = self._plan(lists, (total, total), both, rules, workspace, sent)
-        self._buffers.append(buffers)
-        return counts, order
-
-    def _sent(
-        self,
-        columns: list[tuple[int, Array, Array]],
-        total: int,
-        vertices: tuple[int, int],
-        positions: Array,
-        weights: Array | None,
-        order: Array | None,
-    ) -> tuple[_Buffers, tuple[Any, ...]]:
-        """Unsorted of batch.cu for a small batch, and the buffers that hold it: to be returned."""
-        buffers = self._buffers.pop() if self._buffers else _Buffers.of(self._device)
-        ids, begin, deletions = buffers.ids.host, 0, 0
-        for operation, sources, targets in columns:
-            end = begin + len(sources)
-            ids[begin:end] = sources
-            ids[total + begin : total + end] = targets
-            begin = end
-            if operation == DELETE:
-                deletions = end
-        sent = (buffers.ids.device, total, deletions, *vertices, positions, len(positions))
-        return buffers, (*sent, weights, order, buffers.keys)
-
     def update(
         self,
         lists: Directions,
         columns: list[tuple[int, Array, Array]],
+        weights: Array | None,
         vertices: tuple[int, int],
         positions: Array,
         rules: UpdateRules,
@@ -306,17 +260,20 @@ class CudaGraph(GraphOperations):
         degree: Array,
         follows: Follows | None,
     ) -> Updated | None:
-        rows, total = lists[0].csr, _small(columns)
-        if total == 0 or rows.weights is not None:
+        weighted, total = weights is not None, _small(columns, weights)
+        if total == 0:
             return None
-        buffers, sent = self._sent(columns, total, vertices, positions, None, None)
+        buffers = self._buffers.pop() if self._buffers else _Buffers.of(self._device)
+        sent = self._send(buffers.sent, total, columns, weights)
+        unsorted = (*sent[:3], *vertices, positions, len(positions), sent[3], buffers.keys)
         plans = workspace.outgoing, workspace.incoming
         workspace.planned = both = tuple(
             # keys in arrays that are free until rows are looked up
-            _direction(csr, total, plan.opposite, None, plan)
+            _direction(csr, total, plan.opposite, plan.weights.opposite, plan)
             for csr, plan in zip(lists, plans, strict=True)
         )
-        changed = self._device.allocate("what a batch changed", 6 * total, np.int32)
+        words = -(-ChangeBlock.words(weighted) * total // 2)
+        changed = self._device.allocate("what a batch changed", words, np.int64).view(np.int32)
         residual: tuple[Any, ...] = _FOLLOWS_NOTHING
         if follows is not None:
             lists_of_residual = lists_of(follows.residual)
@@ -327,7 +284,7 @@ class CudaGraph(GraphOperations):
             "update_batch",
             *both,
             (vertices[0], *rules),
-            sent,
+            unsorted,
             workspace.zeroed,
             len(workspace.zeroed),
             (*room.slots, *room.slack),
@@ -336,17 +293,42 @@ class CudaGraph(GraphOperations):
             changed,
             total,
             *residual,
+            weighted=weighted,
             small=total <= _FEW,
         )
         self._buffers.append(buffers)
         counts, (applied, *_) = _counts(told), told[2 * len(COUNTERS) :]
+        if counts[0].exceeded:
+            return None
         if not applied:
             return Updated(counts, None, None, False)
-        block = ChangeBlock(changed, total, counts[0])
+        block = ChangeBlock(changed, total, counts[0], weighted)
         if follows is None or counts[0].changed == 0:
             return Updated(counts, block, None, False)
         delta = perturbed(follows.residual, told[2 * len(COUNTERS) + 1 :])
         return Updated(counts, block, delta, True)
+
+    def _send(
+        self,
+        to: Mapped,
+        total: int,
+        columns: list[tuple[int, Array, Array]],
+        weights: Array | None,
+    ) -> tuple[Any, ...]:
+        """Ids, numbers and weights of Unsorted of batch.cu, for a small batch."""
+        ids, begin, deletions = to.host, 0, 0
+        for operation, sources, targets in columns:
+            end = begin + len(sources)
+            ids[begin:end] = sources
+            ids[total + begin : total + end] = targets
+            begin = end
+            if operation == DELETE:
+                deletions = end
+        if weights is None:
+            return to.device, total, deletions, None
+        host, device = (each[2 * _SMALL :].view(np.float32) for each in to)
+        host[:deletions], host[deletions:total] = 0.0, weights
+        return to.device, total, deletions, device
 
     def plan(
         self,
@@ -363,30 +345,17 @@ class CudaGraph(GraphOperations):
                 blocks = blocks_for(total, most=4 * BALANCED_BLOCKS)
                 self._launch("keys", "transpose_keys", blocks, out_keys.keys, total, transposed)
             in_keys = self.sort(transposed, out_keys.weights)
-        counts = len(out_keys.keys), len(in_keys.keys)
-        return self._plan(lists, counts, [out_keys, in_keys], rules, workspace)
-
-    def _plan(
-        self,
-        lists: Directions,
-        operations: tuple[int, int],
-        keys: list[SortedKeys],
-        rules: UpdateRules,
-        workspace: PlanWorkspace,
-        unsorted: tuple[Any, ...] = _SORTED,
-    ) -> BothCounts:
         rows = lists[0].csr
         plans = workspace.outgoing, workspace.incoming
         workspace.planned = both = tuple(
-            _direction(csr, count, given.keys, given.weights, plan)
-            for csr, count, given, plan in zip(lists, operations, keys, plans, strict=True)
+            _direction(csr, len(given.keys), given.keys, given.weights, plan)
+            for csr, given, plan in zip(lists, (out_keys, in_keys), plans, strict=True)
         )
         told = self._launch.ask(
             "batch",
             "plan_batch",
             *both,
             (len(rows.row_lengths), *rules),
-            unsorted,
             workspace.zeroed,
             len(workspace.zeroed),
             weighted=rows.weights is not None,
@@ -415,7 +384,7 @@ class CudaGraph(GraphOperations):
         self,
         lists: Directions,
         workspace: PlanWorkspace,
-        counts: BothCounts,
+        counts: BothCounts,  # noqa: ARG002
         loop: Array,
         degree: Array,
         changes: EdgeChanges,
@@ -431,8 +400,6 @@ class CudaGraph(GraphOperations):
             changes,
             weighted=rows.weights is not None,
         )
-        if rows.weights is not None:
-            sum_weights(self._launch, rows, changes.sources, counts[0].changed, loop, degree)
 
 
 # ---- loading, packing, listing and grouping all rows of a graph on ``cuda`` ----

@@ -2,8 +2,6 @@
 // (liverank_gpu.operations.graph: plan, apply). Keys: see GraphOperations; NO_KEY, above all keys, is no operation.
 //
 //     plan_batch: writes nothing of the graph
-//         order_keys     for a small batch: ids become positions, and the keys of both directions are sorted, by comparing each
-//                        with all. Those of a large one come sorted
 //         find_rows      distinct edges and rows of sorted keys, by two exclusive sums: about 50 bytes an operation
 //         locate         reads every named row once, 4 bytes an entry, and looks each entry up among the edges of the row
 //         decide         removed and added edges, by an exclusive sum: about 50 bytes an edge. If WEIGHTED, weights before and
@@ -17,9 +15,11 @@
 //                        there are marked slots before the new end, row by row, so one exclusive sum over the removed entries
 //                        pairs them
 //         fill_holes     moves the entries
-//         finish_rows    starts, lengths, capacities and degrees; the changed rows with their old degrees
+//         finish_rows    starts, lengths, capacities and degrees; the changed rows with their old degrees. If WEIGHTED, the
+//                        strengths of these are summed again: 4 bytes an entry
 //
-//     update_batch: both at once for a small batch of an unweighted graph, and then what perturb.cu does
+//     update_batch: both at once for a small batch, and then what perturb.cu does. First ids become positions, and the keys of
+//                   both directions are sorted, by comparing each with all
 //
 // If WEIGHTED, a weight goes with each entry: 4 bytes more wherever an entry is read or written.
 // Rows are unordered. The order in a row follows from the sorted keys alone, never from the order of threads.
@@ -28,6 +28,7 @@
 // little.
 #include <cooperative_groups.h>
 #include "perturb.cuh"
+#include "strengths.cuh"
 
 // One direction of the graph, the keys, and where the plan of a batch is: liverank_gpu.operations.csr.SlackCsr and
 // liverank_gpu.operations.graph.BatchPlan.
@@ -82,16 +83,15 @@ struct Side : Direction {
     }
 };
 
-// A small batch as it was sent. count: 0 if the keys of both directions are sorted already.
+// A small batch as it was sent.
 struct Unsorted {
     const int64* ids;  // of all sources, deletions first, and then of all targets
     int64 count, deletions;
     int64 vertices[2];     // ids that are known, to deletions and to insertions
     const int* positions;  // see position_of
     int64 permuted;
-    const float* weights;
-    int* order;       // receives the places of the sorted keys of the out-lists, if WEIGHTED
-    int64* unsorted;  // scratch: int64[2 · count]
+    const float* weights;  // of the operations, if WEIGHTED
+    int64* unsorted;       // scratch: int64[2 · count]
 };
 
 // `body(side, block)` for both directions; blocks of the second are counted from the last one.
@@ -111,10 +111,7 @@ __device__ __forceinline__ void sort_keys(const Unsorted& batch, const Side& out
         const int before = keys_before(own, batch.count, at);
         if (threadIdx.x % WARP != 0) continue;
         (incoming ? in.keys : out.keys)[before] = own[at];
-        if constexpr (WEIGHTED) {
-            (incoming ? in.weights : out.weights)[before] = batch.weights[at];
-            if (!incoming) batch.order[before] = (int)at;
-        }
+        if constexpr (WEIGHTED) (incoming ? in.weights : out.weights)[before] = out.filler_weights[at];
     }
 }
 
@@ -135,6 +132,8 @@ __device__ __forceinline__ void order_keys(
         }
         batch.unsorted[at] = outgoing;
         batch.unsorted[batch.count + at] = incoming;
+        // which are read at random, and nearer there
+        if constexpr (WEIGHTED) out.filler_weights[at] = batch.weights[at];
     }
     grid.sync();
     sort_keys(batch, out, in);
@@ -473,12 +472,14 @@ __device__ __forceinline__ void tell_counters(const Side& out, const Side& in, i
 }
 
 // zeroed: int64[zeros], counters and scans.
-__device__ __forceinline__ void plan(
-    const cooperative_groups::grid_group& grid, const Side& out, const Side& in, const Rules& rules, const Unsorted& unsorted,
-    int64* zeroed, int64 zeros) {
-    __shared__ unsigned filters[WARPS][FILTER_WORDS];
+__device__ __forceinline__ void clear(int64* zeroed, int64 zeros) {
     for (int64 at = thread_of_grid(); at < zeros; at += threads_of_grid()) zeroed[at] = 0;
-    if (unsorted.count > 0) order_keys(grid, unsorted, out, in);
+}
+
+// From sorted keys, when counters and scans have been cleared.
+__device__ __forceinline__ void plan(
+    const cooperative_groups::grid_group& grid, const Side& out, const Side& in, const Rules& rules) {
+    __shared__ unsigned filters[WARPS][FILTER_WORDS];
     grid.sync();
     both(out, in, [&](const Side& side, int64 block) {
         over_tiles(side.scans[0], side.operations, block, [&](int64 tile) { find_rows(side, tile, rules.vertices); });
@@ -500,10 +501,11 @@ __device__ __forceinline__ void plan(
 }
 
 __global__ void __launch_bounds__(BLOCK, 2) plan_batch(
-    Direction outgoing, Direction incoming, Rules rules, Unsorted unsorted, int64* zeroed, int64 zeros, Answer answer) {
+    Direction outgoing, Direction incoming, Rules rules, int64* zeroed, int64 zeros, Answer answer) {
     const cooperative_groups::grid_group grid = cooperative_groups::this_grid();
     const Side out(outgoing), in(incoming);
-    plan(grid, out, in, rules, unsorted, zeroed, zeros);
+    clear(zeroed, zeros);
+    plan(grid, out, in, rules);
     tell_counters(out, in, answer.told);
 }
 
@@ -634,7 +636,7 @@ __device__ __forceinline__ void finish_rows(
         const int row = side.changed_row[at], vertex = side.row_vertex[row], after = side.new_length[row];
         if constexpr (OUTGOING) {
             to.sources[at] = vertex;
-            if constexpr (WEIGHTED) {  // strengths are summed afterwards
+            if constexpr (WEIGHTED) {  // strengths are summed when all rows are there
                 to.old_degree[at] = degree[vertex];
             } else {
                 to.old_degree[at] = side.row_lengths[vertex] + loop[vertex] - side.row_loop[row];
@@ -647,6 +649,10 @@ __device__ __forceinline__ void finish_rows(
             side.capacities[vertex] = (int)roomy_slots(after);
         }
     }
+}
+
+__device__ __forceinline__ Lists lists_of(const Side& side) {
+    return {side.row_starts, side.row_lengths, side.column_indices, side.slot_weights};
 }
 
 __device__ __forceinline__ void apply(
@@ -669,6 +675,10 @@ __device__ __forceinline__ void apply(
     }
     finish_rows<true>(out, blockIdx.x, loop, degree, changes);
     finish_rows<false>(in, backwards, loop, degree, changes);
+#if WEIGHTED
+    grid.sync();
+    sum_strengths(changes.sources, out.counters[Counter::CHANGED], lists_of(out), loop, degree);
+#endif
 }
 
 __global__ void __launch_bounds__(BLOCK, 2) apply_batch(
@@ -677,7 +687,6 @@ __global__ void __launch_bounds__(BLOCK, 2) apply_batch(
     apply(grid, Side(outgoing), Side(incoming), loop, degree, changes);
 }
 
-#if !WEIGHTED
 // ---- both, and the residual ----
 
 // How far the lists of both directions may grow: liverank_gpu.operations.graph.Room.
@@ -690,26 +699,36 @@ __device__ __forceinline__ bool has_room(const Side& side, int64 slots, int64 sl
     return needed <= slots && needed - 2 * side.counters[Counter::GROWTH] <= slack;
 }
 
-// Plans a batch and, if there is room, applies it at once; if there are `values`, the residual follows. changed: arrays of
-// `most` each, as in EdgeChanges. The host gets the counters of both directions, whether the batch was applied, and the tally.
+// liverank_gpu.operations.graph.ChangeBlock
+__device__ __forceinline__ EdgeChanges changes_in(int* block, int64 room) {
+    int* const ints = block + sizeof(Degree) / sizeof(int) * room;
+    float* const floats = WEIGHTED ? reinterpret_cast<float*>(ints + 5 * room) : nullptr;
+    return {ints, reinterpret_cast<Degree*>(block), ints + room, ints + 2 * room, ints + 3 * room, ints + 4 * room,
+            floats, WEIGHTED ? floats + room : nullptr};
+}
+
+// Plans a batch and, if there is room and no sum of weights is too large, applies it at once; if there are `values`, the
+// residual follows. changed: a block with room for so many each. The host gets the counters of both directions, whether the
+// batch was applied, and the tally.
 __global__ void __launch_bounds__(BLOCK, 2) update_batch(
     Direction outgoing, Direction incoming, Rules rules, Unsorted unsorted, int64* zeroed, int64 zeros, Room room, Loop* loop,
     Degree* degree, int* changed, int64 most, const double* __restrict__ values, double damping, int64* memory, int64 limit,
     Candidates to, int64 listed, Answer answer) {
     const cooperative_groups::grid_group grid = cooperative_groups::this_grid();
     const Side out(outgoing), in(incoming);
-    plan(grid, out, in, rules, unsorted, zeroed, zeros);
-    const bool applies = has_room(out, room.slots[0], room.slack[0]) && has_room(in, room.slots[1], room.slack[1]);
+    clear(zeroed, zeros);
+    order_keys(grid, unsorted, out, in);
+    plan(grid, out, in, rules);
+    const bool fits = !WEIGHTED || out.counters[Counter::EXCEEDED] == 0;
+    const bool applies = fits && has_room(out, room.slots[0], room.slack[0]) && has_room(in, room.slots[1], room.slack[1]);
     const int64 sources = out.counters[Counter::CHANGED];
     if (applies && (sources > 0 || in.counters[Counter::CHANGED] > 0)) {
-        const EdgeChanges changes = {
-            changed, changed + most, changed + 2 * most, changed + 3 * most, changed + 4 * most, changed + 5 * most};
+        const EdgeChanges changes = changes_in(changed, most);
         apply(grid, out, in, loop, degree, changes);
         if (values != nullptr && sources > 0) {
             grid.sync();
-            const Lists lists = {out.row_starts, out.row_lengths, out.column_indices, nullptr};
             const int64 removed = out.counters[Counter::REMOVED], added = out.counters[Counter::ADDED];
-            const GraphLists graph = {lists, loop, degree};
+            const GraphLists graph = {lists_of(out), loop, degree};
             perturb_all(
                 grid, changes, sources, removed, added, graph, values, damping, memory, limit, to, listed, answer);
         }
@@ -724,4 +743,3 @@ __global__ void __launch_bounds__(BLOCK, 2) update_batch(
         answer.counts[threadIdx.x] = 0;
     }
 }
-#endif

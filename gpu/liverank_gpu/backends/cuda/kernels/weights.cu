@@ -8,6 +8,7 @@
 //
 // Launch: BLOCK threads a block; a block a tile for deduplicate_weighted, any grid for the others.
 #include "scan.cuh"
+#include "strengths.cuh"
 
 // The weight of the edge whose first key is before `last`, which becomes the end of its keys. present: its weight before them.
 __device__ __forceinline__ float weight_of_group(
@@ -68,34 +69,9 @@ __global__ void __launch_bounds__(BLOCK, 4) deduplicate_weighted(
     count_largest(counters + Counter::EXCEEDED, exceeded);
 }
 
-// The strengths of vertices[0 … total), or of the vertices 0 … total-1 if it is null (liverank_gpu.operations.csr.GraphView).
 __global__ void __launch_bounds__(BLOCK) sum_weights(
-    const int* __restrict__ vertices, int64 total, const int64* __restrict__ row_starts, const int* __restrict__ row_lengths,
-    const float* __restrict__ weights, const float* __restrict__ loop, double* __restrict__ strength) {
-    const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
-    // a loop so heavy that it swallowed the other weights: the strength stays above it
-    const auto finish = [&](int v, int length, double others) {
-        const double own = loop[v], sum = own + others;
-        strength[v] = length > 0 && sum == own ? __longlong_as_double(__double_as_longlong(own) + 1) : sum;
-    };
-    for (int64 first = (int64)blockIdx.x * WARPS; first < total; first += (int64)gridDim.x * WARPS) {
-        const bool inside = first + warp < total;
-        const int v = !inside ? 0 : vertices != nullptr ? vertices[first + warp] : (int)(first + warp);
-        const int length = inside ? row_lengths[v] : 0, own_length = length <= LONG_STRENGTH ? length : 0;
-        double sum = 0.0;
-        for (int slot = lane; slot < own_length; slot += WARP) sum += weights[row_starts[v] + slot];
-        sum = group_sum<WARP>(sum);
-        if (lane == 0 && inside && length <= LONG_STRENGTH) finish(v, length, sum);
-        for (int row = 0; row < WARPS && first + row < total; ++row) {
-            const int w = vertices != nullptr ? vertices[first + row] : (int)(first + row);
-            if (row_lengths[w] <= LONG_STRENGTH) continue;
-            double part = 0.0;
-#pragma unroll 4
-            for (int slot = threadIdx.x; slot < row_lengths[w]; slot += BLOCK) part += weights[row_starts[w] + slot];
-            part = group_sum<BLOCK>(part);
-            if (threadIdx.x == 0) finish(w, row_lengths[w], part);
-        }
-    }
+    const int* __restrict__ vertices, int64 total, Lists rows, const float* __restrict__ loop, double* __restrict__ strength) {
+    sum_strengths(vertices, total, rows, loop, strength);
 }
 
 // Multiplies out-lists, loops and strengths by the factors of their rows, in-lists by those of their neighbours.
