@@ -46,6 +46,7 @@ from liverank_gpu.operations.graph import (
     Follows,
     GraphUpdate,
     Room,
+    SentBatch,
     UpdateCounts,
     Updated,
     UpdateRules,
@@ -60,12 +61,15 @@ than a load; the scratch of a look-up would be several times the graph.
 
 
 class _Applied(NamedTuple):
-    """What a batch did to edges, its removed vertices' included, and what GraphUpdate says."""
+    """What a batch did to edges, its removed vertices' included, and what GraphUpdate says; and the
+    edges of removed vertices, where these were found as it was applied.
+    """
 
     edges: EdgeCounts
     lists: ChangedLists | ChangeBlock
     touches: bool
     followed: tuple[Any, Any] | None = None
+    removed_edges: int = 0
 
 
 def is_large_part(operations: int, arcs: int) -> bool:
@@ -221,25 +225,34 @@ class DynamicGraph:
         vertices: int,
         rebuilds: bool,
         follows: Callable[[], Follows | None],
+        unlinks: bool = True,
     ) -> GraphUpdate:
-        removal = self._removal(batch)
+        """unlinks  whether the edges of removed vertices may be found as the batch is applied"""
+        removed, unlinked = self.ids.vertices_among(batch.remove), NO_IDS
+        if unlinks and not rebuilds and self._finds_edges_of(removed, batch):
+            unlinked = removed
+        removal = None if len(unlinked) else self._removal(batch)
         arcs = Arcs.of(self.backend, batch, removal, self.directed, self.weighted)
-        removed, removed_edges = (removal.vertices, removal.edges) if removal else (NO_IDS, 0)
-        too_old, gone = 0, removed_edges
+        removed_edges = removal.edges if removal else 0
+        expired = too_old = 0
         self.scale_rows()
         if self.decay and arcs.insertions:
             arcs, expired, too_old = self.decay.apply(self, arcs, removed, vertices)
-            gone += expired
-        operations = batch.operations + gone
-        needed = self.bytes_needed(operations, vertices)
-        self.in_pages.require(batch_purpose(operations, vertices), needed)
+        operations = batch.operations + removed_edges + expired
+        most = operations + (self.backend.graph.at_once if len(unlinked) else 0)
+        needed = self.bytes_needed(most, vertices)
+        self.in_pages.require(batch_purpose(most, vertices), needed)
         self._reserve(vertices)
         returned = self.ids.returning(self.backend, batch, removed)
         rebuilds = rebuilds or self.is_rebuilt_by(operations)
         if rebuilds:
             applied = self._rebuild(batch, arcs, vertices)
         else:
-            applied = self._update(batch, arcs, vertices, follows)
+            updated = self._update(batch, arcs, vertices, unlinked, follows)
+            if updated is None:
+                return self._apply(batch, vertices, rebuilds, follows, unlinks=False)
+            applied, removed_edges = updated, removed_edges + updated.removed_edges
+        gone = removed_edges + expired
         inserted, deleted, reweighted = applied.edges
         self.edges += inserted - deleted
         if self.decay and arcs.insertions:
@@ -256,7 +269,7 @@ class DynamicGraph:
             reweighted,
             len(removed),
             removed_edges,
-            gone - removed_edges + too_old,
+            expired + too_old,
         )
         unknown = len(batch.remove) - len(removed)
         return GraphUpdate(
@@ -335,19 +348,31 @@ class DynamicGraph:
         self.vertices = self.columns = vertices
         self.loop, self.degree = self._loop[:vertices], self._degree[:vertices]
 
+    def _finds_edges_of(self, removed: NDArray[np.int64], batch: EdgeBatch) -> bool:
+        """Whether `_update` may find the edges of these vertices, unless they are too many."""
+        operations = self._arcs_of(batch.operations)
+        few = 0 < len(removed) <= self.backend.graph.at_once - operations
+        if few:
+            self.ids.reserve(max(self.vertices, batch.vertices))
+        return few and not self.is_rebuilt_by(operations)
+
     def _update(
         self,
         batch: EdgeBatch,
         arcs: Arcs,
         vertices: int,
+        unlinked: NDArray[np.int64],
         follows: Callable[[], Follows | None],
-    ) -> _Applied:
-        workspace, updated = self._workspaces.take(len(arcs)), None
-        # new vertices have no ranks yet
+    ) -> _Applied | None:
+        """unlinked  removed vertices, whose edges are to be found: None if these are too many"""
         at_once = self.backend.graph.at_once
+        workspace, updated = self._workspaces.take(at_once if len(unlinked) else len(arcs)), None
+        # new vertices have no ranks yet
         following = follows() if at_once and vertices == self.vertices else None
         if at_once:
-            updated = self._update_at_once(arcs, vertices, workspace, following)
+            updated = self._update_at_once(arcs, vertices, unlinked, workspace, following)
+        if updated is None and len(unlinked):
+            return None
         lists: ChangedLists | ChangeBlock | None = updated.lists if updated else None
         counts = updated.counts if updated else self._planned(batch, arcs, vertices, workspace)
         if lists is None:
@@ -367,22 +392,25 @@ class DynamicGraph:
             self._connected += out_counts.connected
         self.in_pages.follow_later(lists, vertices)
         edges = EdgeCounts(out_counts.inserted, out_counts.deleted, out_counts.reweighted)
-        followed = None
-        if updated and following and updated.followed:
-            followed = (following.residual, updated.delta)
-        return _Applied(edges, lists, out_counts.changed > 0, followed)
+        touches = out_counts.changed > 0
+        if updated is None:
+            return _Applied(edges, lists, touches)
+        return _Applied(edges, lists, touches, updated.followed, updated.removed_edges)
 
     def _update_at_once(
-        self, arcs: Arcs, vertices: int, workspace: Workspace, follows: Follows | None
+        self,
+        arcs: Arcs,
+        vertices: int,
+        unlinked: NDArray[np.int64],
+        workspace: Workspace,
+        follows: Follows | None,
     ) -> Updated | None:
         """See GraphOperations.update."""
         loop = self.loop if vertices == self.vertices else self._loop[:vertices]
         return self.backend.graph.update(
             (self.outgoing.extended(vertices), self.incoming.extended(vertices)),
-            arcs.columns,
-            arcs.weights,
-            (self.vertices, vertices),
-            self.permutation.positions,
+            SentBatch(arcs.columns, arcs.weights, (self.vertices, vertices), unlinked),
+            (self.permutation.positions, self.permutation.ids),
             UpdateRules(loop, self.fixed_loops, self.directed, arcs.adds),
             workspace,
             Room(*zip(self.outgoing.room, self.incoming.room, strict=True)),

@@ -397,18 +397,32 @@ class Follows(NamedTuple):
     edge_limit: int
 
 
+class SentBatch(NamedTuple):
+    """A batch as `update` takes it.
+
+    columns, vertices  as `sorted_keys` takes them
+    weights  float32[…] of the insertions, on the host or the device; None without weights
+    removed  int64[r] on the host, ascending: ids of vertices whose edges are deleted, all of them
+    """
+
+    columns: list[tuple[int, Array, Array]]
+    weights: Array | None
+    vertices: tuple[int, int]
+    removed: NDArray[np.int64]
+
+
 class Updated(NamedTuple):
     """What `update` did.
 
-    lists     what it changed; None if the lists have no room: then the batch is planned
-    delta     what Perturb returns, if the residual has followed
-    followed  whether it has
+    lists          what it changed; None if the lists have no room: then the batch is planned
+    removed_edges  edges of vertices that it removed
+    followed       the residual that has followed, and what Perturb returns; None if none has
     """
 
     counts: BothCounts
     lists: ChangeBlock | None
-    delta: Any
-    followed: bool
+    removed_edges: int
+    followed: tuple[Any, Any] | None = None
 
 
 class PlanWorkspace(Protocol):
@@ -439,10 +453,10 @@ class GraphOperations(ABC):
     the operations on an edge, deletions first, and the edges of a row by neighbour. The largest
     int64 is no operation.
 
-    at_once  whether `update` takes any batch
+    at_once  operations, those on edges of removed vertices with them, that `update` takes at most
     """
 
-    at_once: ClassVar[bool] = False
+    at_once: ClassVar[int] = 0
 
     @abstractmethod
     def columns(self, sources: Array, targets: Array) -> tuple[Array, Array]:
@@ -471,10 +485,8 @@ class GraphOperations(ABC):
     def update(
         self,
         lists: Directions,  # noqa: ARG002
-        columns: list[tuple[int, Array, Array]],  # noqa: ARG002
-        weights: Array | None,  # noqa: ARG002
-        vertices: tuple[int, int],  # noqa: ARG002
-        positions: Array,  # noqa: ARG002
+        sent: SentBatch,  # noqa: ARG002
+        permutation: tuple[Array, Array],  # noqa: ARG002
         rules: UpdateRules,  # noqa: ARG002
         workspace: PlanWorkspace,  # noqa: ARG002
         room: Room,  # noqa: ARG002
@@ -483,12 +495,14 @@ class GraphOperations(ABC):
     ) -> Updated | None:
         """`sorted_keys`, `plan` and `apply` at once, if there is room; then a residual follows.
 
-        lists    with empty rows for the vertices that are new; rules.loop and degree are as long
-        weights  float32[…] of the insertions, on the host or the device; None without weights
-        degree   as `apply` takes it
-        follows  None if nothing is to
-        Returns None, and does nothing, for batches that a backend does not take at once, and where
-        a sum of weights exceeds float32.
+        lists        with empty rows for the vertices that are new; rules.loop and degree are as
+                     long
+        permutation  `positions` as `sorted_keys` takes it, and the ids at these
+        workspace    for `at_once` operations, if vertices are removed
+        degree       as `apply` takes it
+        follows      None if nothing is to
+        Returns None, and does nothing, for batches that a backend does not take at once, for
+        vertices with more edges than that, and where a sum of weights exceeds float32.
         """
         return None
 

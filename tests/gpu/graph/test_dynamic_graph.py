@@ -16,7 +16,7 @@ from liverank_gpu import EdgeBatch, Engine, Options
 from liverank_gpu.backends.cuda.kernels.loader import BIN_LANES
 from liverank_gpu.graph.dynamic_graph import DynamicGraph
 from liverank_gpu.operations.backend import Backend
-from liverank_gpu.operations.graph import Slots, UpdateCounts, Updated
+from liverank_gpu.operations.graph import SentBatch, Slots, UpdateCounts, Updated
 from liverank_gpu.types import Dangling, VertexOrder
 from tests.gpu.doubles import instead, loading
 from tests.gpu.graph.model import COUNTS, apply
@@ -215,21 +215,29 @@ def test_a_batch_that_is_applied_at_once_leaves_what_a_planned_one_does(
     generator = np.random.default_rng(8)
     weighted, half_life = weights != "none", 1.0 if weights == "decaying" else None
     model = WeightedModel(dangling, directed) if weighted else Model(dangling, directed)
-    taken: list[Updated | None] = []
+    taken: list[tuple[SentBatch, Updated | None]] = []
     backend = emulated_backend("shuffled")
     update = backend.graph.update
 
-    def at_once(*arguments: Any) -> Updated | None:
-        taken.append(update(*arguments))
-        return taken[-1]
+    def at_once(lists: Any, sent: SentBatch, *others: Any) -> Updated | None:
+        taken.append((sent, update(lists, sent, *others)))
+        return taken[-1][1]
 
-    options = Options(dangling=dangling, directed=directed, weighted=weighted, half_life=half_life)
+    options = Options(
+        dangling=dangling,
+        vertex_order="degree",
+        directed=directed,
+        weighted=weighted,
+        half_life=half_life,
+    )
     engines = [
         Engine(options, replace(backend, graph=instead(backend.graph, update=each)))
         for each in (at_once, lambda *_: None)
     ]
     for number in range(24):
         batch = _any_batch(generator, model, most=LARGE if number % 2 else 60)
+        if number % 3 == 1:
+            batch = random_batch(generator, model, 60, removes=True)
         if isinstance(model, WeightedModel):
             batch = weighted_batch(generator, model, 20, batch)
         model.apply(batch)
@@ -251,6 +259,8 @@ def test_a_batch_that_is_applied_at_once_leaves_what_a_planned_one_does(
                 np.testing.assert_array_equal(first, second)
         assert graphs[0].connected == graphs[1].connected
         iterates = [engine.internals.iterate for engine in engines]
+        for iterate in iterates:
+            iterate.exclude_free()
         maintained = [iterate.workspace.residual.values.copy() for iterate in iterates]
         if number % 4 == 0:
             for engine in engines:
@@ -268,10 +278,25 @@ def test_a_batch_that_is_applied_at_once_leaves_what_a_planned_one_does(
             # rounding, as much as where it is planned
             assert drifts[0] <= certified
             assert drifts[0] <= 2.0 * drifts[1] + (1e-11 if weighted else 1e-12)
-    applied = [each is not None and each.lists is not None for each in taken]
+    found = [(sent, each) for sent, each in taken if each is not None]
+    applied = [each is not None and each.lists is not None for _, each in taken]
     assert any(applied)
-    assert not all(applied)
-    assert any(each.followed for each in taken if each is not None)
+    assert weighted or not all(applied)
+    assert any(each.followed for _, each in found)
+    assert any(each.lists and each.removed_edges for sent, each in found if len(sent.removed) > 1)
+
+
+@pytest.mark.parametrize("directed", [True, False])
+def test_a_vertex_of_more_edges_than_a_batch_is_applied_at_once_with_can_be_removed(
+    directed: bool, backend: Backend
+) -> None:
+    graph, model = DynamicGraph(backend, "uniform", directed=directed), Model("uniform", directed)
+    leaves = np.arange(1, 4_500)
+    sources = np.append(leaves, [0, 0, 1, 2])
+    targets = np.append(leaves * 0, [0, 7, 2, 3])
+    apply(graph, model, EdgeBatch(sources, targets))
+    apply(graph, model, EdgeBatch.of(insert=[(1, 5)], delete=[(1, 2), (0, 7)], remove=[0, 3]))
+    check_invariants(graph, model)
 
 
 def test_columns_may_lie_on_the_device(backend: Backend) -> None:

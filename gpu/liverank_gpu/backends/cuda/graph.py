@@ -46,6 +46,7 @@ from liverank_gpu.operations.graph import (
     PlanWorkspace,
     RebuildOperations,
     Room,
+    SentBatch,
     Slots,
     SortedKeys,
     Updated,
@@ -154,17 +155,19 @@ class _Buffers(NamedTuple):
         return cls(device.mapped(3 * _SMALL), keys, changes)
 
 
-def _small(columns: list[tuple[int, Array, Array]], weights: Array | None) -> int:
-    """The operations of a batch that is sent as it is: few, and all on the host. 0 for others."""
+def _small(sent: SentBatch) -> int:
+    """The operations on edges of a batch that is sent as it is, few, and all on the host. Negative
+    for others.
+    """
     total = 0
-    if weights is not None and not isinstance(weights, np.ndarray):
-        return 0
-    for _, *both in columns:
+    if sent.weights is not None and not isinstance(sent.weights, np.ndarray):
+        return -1
+    for _, *both in sent.columns:
         for ids in both:
             if not isinstance(ids, np.ndarray) or ids.dtype != np.int64:
-                return 0
+                return -1
         total += len(both[0])
-    return total if total <= _SMALL else 0
+    return total if 0 < total + len(sent.removed) <= _SMALL else -1
 
 
 def _counts(told: NDArray[np.int64]) -> BothCounts:
@@ -183,7 +186,7 @@ _FOLLOWS_NOTHING = (None, 0.0, None, 0, _NO_LIST, 0)
 class CudaGraph(GraphOperations):
     """See GraphOperations."""
 
-    at_once = True
+    at_once = _SMALL
 
     def __init__(self, launch: Launcher) -> None:
         self._launch = launch
@@ -250,29 +253,27 @@ class CudaGraph(GraphOperations):
     def update(
         self,
         lists: Directions,
-        columns: list[tuple[int, Array, Array]],
-        weights: Array | None,
-        vertices: tuple[int, int],
-        positions: Array,
+        sent: SentBatch,
+        permutation: tuple[Array, Array],
         rules: UpdateRules,
         workspace: PlanWorkspace,
         room: Room,
         degree: Array,
         follows: Follows | None,
     ) -> Updated | None:
-        weighted, total = weights is not None, _small(columns, weights)
-        if total == 0:
+        weighted, total = sent.weights is not None, _small(sent)
+        if total < 0:
             return None
+        most = _SMALL if len(sent.removed) else total
         buffers = self._buffers.pop() if self._buffers else _Buffers.of(self._device)
-        sent = self._send(buffers.sent, total, columns, weights)
-        unsorted = (*sent[:3], *vertices, positions, len(positions), sent[3], buffers.keys)
+        deletions = self._send(buffers.sent, total, sent)
         plans = workspace.outgoing, workspace.incoming
         workspace.planned = both = tuple(
             # keys in arrays that are free until rows are looked up
-            _direction(csr, total, plan.opposite, plan.weights.opposite, plan)
+            _direction(csr, most, plan.opposite, plan.weights.opposite, plan)
             for csr, plan in zip(lists, plans, strict=True)
         )
-        words = -(-ChangeBlock.words(weighted) * total // 2)
+        words = -(-ChangeBlock.words(weighted) * most // 2)
         changed = self._device.allocate("what a batch changed", words, np.int64).view(np.int32)
         residual: tuple[Any, ...] = _FOLLOWS_NOTHING
         if follows is not None:
@@ -283,52 +284,57 @@ class CudaGraph(GraphOperations):
             "batch",
             "update_batch",
             *both,
-            (vertices[0], *rules),
-            unsorted,
+            (sent.vertices[0], *rules),
+            (
+                buffers.sent.device,
+                *(total, deletions, len(sent.removed)),
+                *sent.vertices,
+                *permutation,
+                len(permutation[0]),
+                buffers.sent.device[2 * _SMALL :].view(np.float32) if weighted else None,
+                *(buffers.keys, most),
+            ),
             workspace.zeroed,
             len(workspace.zeroed),
             (*room.slots, *room.slack),
             rules.loop,
             degree,
             changed,
-            total,
+            most,
             *residual,
             weighted=weighted,
-            small=total <= _FEW,
+            small=most <= _FEW,
         )
         self._buffers.append(buffers)
-        counts, (applied, *_) = _counts(told), told[2 * len(COUNTERS) :]
-        if counts[0].exceeded:
+        counts, (applied, *_, keys, edges) = _counts(told), told[2 * len(COUNTERS) :].tolist()
+        if total + keys > most or counts[0].exceeded:
             return None
+        edges = edges if rules.directed else edges // 2
         if not applied:
-            return Updated(counts, None, None, False)
-        block = ChangeBlock(changed, total, counts[0], weighted)
+            return Updated(counts, None, edges)
+        block = ChangeBlock(changed, most, counts[0], weighted)
         if follows is None or counts[0].changed == 0:
-            return Updated(counts, block, None, False)
+            return Updated(counts, block, edges)
         delta = perturbed(follows.residual, told[2 * len(COUNTERS) + 1 :])
-        return Updated(counts, block, delta, True)
+        return Updated(counts, block, edges, (follows.residual, delta))
 
-    def _send(
-        self,
-        to: Mapped,
-        total: int,
-        columns: list[tuple[int, Array, Array]],
-        weights: Array | None,
-    ) -> tuple[Any, ...]:
-        """Ids, numbers and weights of Unsorted of batch.cu, for a small batch."""
+    def _send(self, to: Mapped, total: int, sent: SentBatch) -> int:
+        """Copies a small batch to where `update_batch` reads it. Returns how many deletions come
+        first.
+        """
         ids, begin, deletions = to.host, 0, 0
-        for operation, sources, targets in columns:
+        for operation, sources, targets in sent.columns:
             end = begin + len(sources)
             ids[begin:end] = sources
             ids[total + begin : total + end] = targets
             begin = end
             if operation == DELETE:
                 deletions = end
-        if weights is None:
-            return to.device, total, deletions, None
-        host, device = (each[2 * _SMALL :].view(np.float32) for each in to)
-        host[:deletions], host[deletions:total] = 0.0, weights
-        return to.device, total, deletions, device
+        ids[2 * total : 2 * total + len(sent.removed)] = sent.removed
+        if sent.weights is not None:
+            weights = ids[2 * _SMALL :].view(np.float32)
+            weights[:deletions], weights[deletions:total] = 0.0, sent.weights
+        return deletions
 
     def plan(
         self,

@@ -18,8 +18,8 @@
 //         finish_rows    starts, lengths, capacities and degrees; the changed rows with their old degrees. If WEIGHTED, the
 //                        strengths of these are summed again: 4 bytes an entry
 //
-//     update_batch: both at once for a small batch, and then what perturb.cu does. First ids become positions, and the keys of
-//                   both directions are sorted, by comparing each with all
+//     update_batch: both at once for a small batch, and then what perturb.cu does. First ids become positions, all edges of
+//                   vertices to remove are listed, and the keys of both directions are sorted, by comparing each with all
 //
 // If WEIGHTED, a weight goes with each entry: 4 bytes more wherever an entry is read or written.
 // Rows are unordered. The order in a row follows from the sorted keys alone, never from the order of threads.
@@ -85,13 +85,22 @@ struct Side : Direction {
 
 // A small batch as it was sent.
 struct Unsorted {
-    const int64* ids;  // of all sources, deletions first, and then of all targets
-    int64 count, deletions;
+    const int64* ids;  // of all sources, deletions first, of all targets, and of the vertices to remove, ascending
+    int64 count, deletions, removals;
     int64 vertices[2];     // ids that are known, to deletions and to insertions
     const int* positions;  // see position_of
+    const int* own_ids;    // the other way round
     int64 permuted;
     const float* weights;  // of the operations, if WEIGHTED
-    int64* unsorted;       // scratch: int64[2 · count]
+    int64* unsorted;       // scratch: int64[2 · room], keys of the out-lists and of the in-lists
+    int64 room;            // keys of each, with those of edges of removed vertices, at most
+};
+
+// What the batch says of loops, counts and weights: see GraphOperations.plan.
+struct Rules {
+    int64 vertices;
+    const Loop* loop;
+    int fixed_loops, directed, adds;
 };
 
 // `body(side, block)` for both directions; blocks of the second are counted from the last one.
@@ -103,22 +112,9 @@ __device__ __forceinline__ void both(const Side& out, const Side& in, Body body)
 
 // ---- plan ----
 
-__device__ __forceinline__ void sort_keys(const Unsorted& batch, const Side& out, const Side& in) {
-    for (int64 item = thread_of_grid() / WARP; item < 2 * batch.count; item += threads_of_grid() / WARP) {
-        const bool incoming = item >= batch.count;
-        const int64 at = incoming ? item - batch.count : item;
-        const int64* const own = incoming ? batch.unsorted + batch.count : batch.unsorted;
-        const int before = keys_before(own, batch.count, at);
-        if (threadIdx.x % WARP != 0) continue;
-        (incoming ? in.keys : out.keys)[before] = own[at];
-        if constexpr (WEIGHTED) (incoming ? in.weights : out.weights)[before] = out.filler_weights[at];
-    }
-}
-
 // The keys of both directions. An operation on an id that is not known is none. A loop is a flag of its vertex, in the
 // out-lists alone.
-__device__ __forceinline__ void order_keys(
-    const cooperative_groups::grid_group& grid, const Unsorted& batch, const Side& out, const Side& in) {
+__device__ __forceinline__ void list_keys(const Unsorted& batch, const Side& out) {
     for (int64 at = thread_of_grid(); at < batch.count; at += threads_of_grid()) {
         const int operation = at < batch.deletions ? DELETE : INSERT;
         const uint64 limit = operation == DELETE ? batch.vertices[0] : batch.vertices[1];
@@ -131,12 +127,58 @@ __device__ __forceinline__ void order_keys(
             if (source != target) incoming = key_of(target, source, operation);
         }
         batch.unsorted[at] = outgoing;
-        batch.unsorted[batch.count + at] = incoming;
+        batch.unsorted[batch.room + at] = incoming;
         // which are read at random, and nearer there
         if constexpr (WEIGHTED) out.filler_weights[at] = batch.weights[at];
     }
+}
+
+// The deletions of all edges of the vertices to remove, behind what was sent. An arc between two of them is in both lists and
+// counts once. found: receives how many keys there are, of which those that fit are written, and how many edges; of an
+// undirected graph twice.
+__device__ __forceinline__ void list_removals(
+    const cooperative_groups::grid_group& grid, const Unsorted& batch, const Side& out, const Side& in, const Rules& rules,
+    uint64* found) {
+    int* const removed = in.edge_slot;  // which is free until entries are looked up
+    for (int64 at = thread_of_grid(); at < batch.removals; at += threads_of_grid())
+        removed[at] = (int)batch.ids[2 * batch.count + at];
     grid.sync();
-    sort_keys(batch, out, in);
+    for (int64 item = thread_of_grid() / WARP; item < batch.removals; item += threads_of_grid() / WARP) {
+        const int64 vertex = position_of(removed[item], batch.positions, batch.permuted);
+        const int leaving = out.row_lengths[vertex], arcs = leaving + in.row_lengths[vertex];
+        const int all = arcs + (!rules.fixed_loops && rules.loop[vertex] != 0);
+        int64 first = 0;
+        if (threadIdx.x % WARP == 0) first = batch.count + (int64)atomicAdd(found, (uint64)all);
+        first = __shfl_sync(FULL, first, 0);
+        if (first + all > batch.room) continue;
+        int64 edges = 0;
+        for (int at = threadIdx.x % WARP; at < all; at += WARP) {
+            int64 source = vertex, target = vertex;
+            if (at < leaving) target = out.column_indices[out.row_starts[vertex] + at];
+            else if (at < arcs) source = in.column_indices[in.row_starts[vertex] + at - leaving];
+            const int id = (int)position_of(source, batch.own_ids, batch.permuted);
+            const int64 place = first_from<int64>(removed, 0, batch.removals, id);
+            const bool counted = source == vertex || place == batch.removals || removed[place] != id;
+            batch.unsorted[first + at] = counted ? key_of(source, target, DELETE) : NO_KEY;
+            batch.unsorted[batch.room + first + at] = counted && source != target ? key_of(target, source, DELETE) : NO_KEY;
+            if constexpr (WEIGHTED) out.filler_weights[first + at] = 0.0f;
+            if (counted) edges += source == target && !rules.directed ? 2 : 1;
+        }
+        count(reinterpret_cast<int64*>(found + 1), edges);
+    }
+}
+
+__device__ __forceinline__ void sort_keys(const Unsorted& batch, const Side& out, const Side& in) {
+    const int64 total = out.operations;
+    for (int64 item = thread_of_grid() / WARP; item < 2 * total; item += threads_of_grid() / WARP) {
+        const bool incoming = item >= total;
+        const int64 at = incoming ? item - total : item;
+        const int64* const own = incoming ? batch.unsorted + batch.room : batch.unsorted;
+        const int before = keys_before(own, total, at);
+        if (threadIdx.x % WARP != 0) continue;
+        (incoming ? in.keys : out.keys)[before] = own[at];
+        if constexpr (WEIGHTED) (incoming ? in.weights : out.weights)[before] = out.filler_weights[at];
+    }
 }
 
 __device__ __forceinline__ int64 units_of(int row, int64 vertices, const int* row_lengths) {
@@ -264,13 +306,6 @@ __device__ __forceinline__ float summed_weight(
         if ((keys[at] & 1) == INSERT) total += weights[at];
     return (float)total;
 }
-
-// What the batch says of loops, counts and weights: see GraphOperations.plan.
-struct Rules {
-    int64 vertices;
-    const Loop* loop;
-    int fixed_loops, directed, adds;
-};
 
 __device__ __forceinline__ void decide(const Side& side, int64 tile, const Rules& rules) {
     const int64 edges = side.counters[Counter::EDGES];
@@ -709,19 +744,27 @@ __device__ __forceinline__ EdgeChanges changes_in(int* block, int64 room) {
 
 // Plans a batch and, if there is room and no sum of weights is too large, applies it at once; if there are `values`, the
 // residual follows. changed: a block with room for so many each. The host gets the counters of both directions, whether the
-// batch was applied, and the tally.
+// batch was applied, the tally, and what `list_removals` found.
 __global__ void __launch_bounds__(BLOCK, 2) update_batch(
-    Direction outgoing, Direction incoming, Rules rules, Unsorted unsorted, int64* zeroed, int64 zeros, Room room, Loop* loop,
+    Direction outgoing, Direction incoming, Rules rules, Unsorted batch, int64* zeroed, int64 zeros, Room room, Loop* loop,
     Degree* degree, int* changed, int64 most, const double* __restrict__ values, double damping, int64* memory, int64 limit,
     Candidates to, int64 listed, Answer answer) {
     const cooperative_groups::grid_group grid = cooperative_groups::this_grid();
-    const Side out(outgoing), in(incoming);
+    Side out(outgoing), in(incoming);
+    bool applies = false;
     clear(zeroed, zeros);
-    order_keys(grid, unsorted, out, in);
-    plan(grid, out, in, rules);
-    const bool fits = !WEIGHTED || out.counters[Counter::EXCEEDED] == 0;
-    const bool applies = fits && has_room(out, room.slots[0], room.slack[0]) && has_room(in, room.slots[1], room.slack[1]);
-    const int64 sources = out.counters[Counter::CHANGED];
+    list_keys(batch, out);
+    if (batch.removals > 0) list_removals(grid, batch, out, in, rules, reinterpret_cast<uint64*>(answer.counts) + Tally::SIZE);
+    grid.sync();
+    const int64 operations = batch.count + answer.counts[Tally::SIZE];
+    if (operations <= batch.room) {
+        out.operations = in.operations = operations;
+        sort_keys(batch, out, in);
+        plan(grid, out, in, rules);
+        applies = has_room(out, room.slots[0], room.slack[0]) && has_room(in, room.slots[1], room.slack[1]);
+        if constexpr (WEIGHTED) applies = applies && out.counters[Counter::EXCEEDED] == 0;
+    }
+    const int64 sources = applies ? out.counters[Counter::CHANGED] : 0;
     if (applies && (sources > 0 || in.counters[Counter::CHANGED] > 0)) {
         const EdgeChanges changes = changes_in(changed, most);
         apply(grid, out, in, loop, degree, changes);
@@ -738,7 +781,7 @@ __global__ void __launch_bounds__(BLOCK, 2) update_batch(
     if (blockIdx.x > 0) return;
     int64* const told = answer.told + 2 * COUNTERS;
     if (threadIdx.x == 0) told[0] = applies;
-    if (threadIdx.x < Tally::SIZE) {
+    if (threadIdx.x < Tally::SIZE + 2) {
         told[1 + threadIdx.x] = answer.counts[threadIdx.x];
         answer.counts[threadIdx.x] = 0;
     }

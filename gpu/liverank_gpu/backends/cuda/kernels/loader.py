@@ -127,7 +127,7 @@ TALLY = dict(zip(_TALLY_WIDTHS, accumulate(_TALLY_WIDTHS.values(), initial=0), s
 was counted, then the SUMS as float64, and the last θ. Counts with three positions use them in turn.
 """
 
-ANSWER = 2 * len(COUNTERS) + 1 + TALLY["SIZE"]
+ANSWER = 2 * len(COUNTERS) + 1 + TALLY["SIZE"] + 2
 """Integers that a kernel tells the host, at most."""
 
 PUBLISHED_COUNTS = (
