@@ -39,7 +39,8 @@ ENGINE_MAY_IMPORT |= {"cryptography"}  # which dates certificates, as Dask needs
 
 ENGINE_ORDER = [
     {"errors", "trace"},
-    {"columns", "native", "device_functions"},
+    {"native", "device_functions"},
+    {"columns"},
     {"types"},
     {"operations", "verify"},
     {"graph", "backends", "stage_timer"},

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from liverank_gpu.errors import InvalidValue
+from liverank_gpu.native import kernels
 
 LEAST_WEIGHT, LARGEST_WEIGHT = (
     float(limit) for limit in (np.finfo(np.float32).tiny, np.finfo(np.float32).max)
@@ -20,8 +21,10 @@ MOST_HALF_LIVES = 2.0**40
 """Times are at most as many half-lives from 0: then they are exact to 2^-12 half-lives."""
 
 
-def ids_of(name: str, values: Any) -> Any:
-    """integer[n], on the host or the device: int32 there stays so, others become int64."""
+def ids_of(name: str, values: Any, narrow: bool = False) -> Any:
+    """integer[n], on the host or the device: int32 there stays so, and here if `narrow` says so;
+    others become int64.
+    """
     on_device = hasattr(values, "__cuda_array_interface__")
     array = values if on_device else np.asarray(values)
     if array.size == 0:
@@ -30,9 +33,29 @@ def ids_of(name: str, values: Any) -> Any:
         raise InvalidValue(
             name, f"{array.dtype}{list(array.shape)}", "a one-dimensional integer array"
         )
-    if on_device and array.dtype.itemsize == 4 and array.dtype.kind == "i":
+    if (on_device or narrow) and array.dtype.itemsize == 4 and array.dtype.kind == "i":
         return array
     return array.astype(np.int64, copy=False)
+
+
+_MANY = 1 << 16
+"""Ids that several threads look at."""
+
+
+def highest_of(name: str, ids: Any, limit: int) -> int:
+    """The highest of ids, integer[n] on the host or the device; -1 if there are none. Raises
+    InvalidValue for one that is negative, or not below the limit.
+    """
+    if len(ids) == 0:
+        return -1
+    if isinstance(ids, np.ndarray) and len(ids) >= _MANY and ids.flags.c_contiguous:
+        lowest, highest = kernels.extent(ids)
+    else:
+        lowest, highest = int(ids.min()), int(ids.max())
+    if lowest < 0 or highest >= limit:
+        bad = int(((ids < 0) | (ids >= limit)).nonzero()[0][0])
+        raise InvalidValue(f"{name}[{bad}]", int(ids[bad]), f"an id from 0 to {limit - 1}")
+    return int(highest)
 
 
 def weights_of(

@@ -16,7 +16,7 @@ from typing import Any, Literal, cast, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from liverank_gpu.columns import check_rows, ids_of, times_of, weights_of
+from liverank_gpu.columns import check_rows, highest_of, ids_of, times_of, weights_of
 from liverank_gpu.errors import InvalidValue
 from liverank_gpu.trace import Trace
 
@@ -210,15 +210,7 @@ class EdgeBatch:
         if not 0 <= self.vertices <= VERTEX_LIMIT:
             raise InvalidValue("vertices", self.vertices, f"a count from 0 to {VERTEX_LIMIT}")
         for name in ("insert_sources", "insert_targets", "add"):
-            column_ids = getattr(self, name)
-            if len(column_ids) == 0:
-                continue
-            highest = int(column_ids.max())
-            if column_ids.min() < 0 or highest >= VERTEX_LIMIT:
-                bad = int(((column_ids < 0) | (column_ids >= VERTEX_LIMIT)).nonzero()[0][0])
-                raise InvalidValue(
-                    f"{name}[{bad}]", int(column_ids[bad]), f"an id from 0 to {VERTEX_LIMIT - 1}"
-                )
+            highest = highest_of(name, getattr(self, name), VERTEX_LIMIT)
             object.__setattr__(self, "vertices", max(self.vertices, highest + 1))
 
     def _check_resolved(self) -> None:

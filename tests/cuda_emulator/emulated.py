@@ -137,6 +137,7 @@ def emulated_device(order: Literal["forward", "shuffled"] = "forward") -> Device
         compile=compiled,
         to_device=lambda source, target: np.copyto(target, source),
         to_host=np.array,
+        start_to_host=lambda source, target: np.copyto(target, source),
         synchronize=stream.synchronize,
         event=stream.event,
         milliseconds=stream.milliseconds,

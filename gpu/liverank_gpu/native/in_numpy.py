@@ -54,6 +54,21 @@ def pack_entries(
     packed[_begins(lengths)[rows] + in_row] = entries[starts[rows] + in_row]
 
 
+def extent(ids: NDArray[Any]) -> tuple[int, int]:
+    """See liverank_gpu.columns."""
+    return int(ids.min()), int(ids.max())
+
+
+def narrow(ids: NDArray[Any], narrowed: NDArray[np.int32]) -> None:
+    """See liverank_gpu.backends.cuda.device."""
+    narrowed[:] = np.minimum(ids.astype(np.int64).view(np.uint64), 2**31 - 1)
+
+
+def copy(source: NDArray[np.uint8], target: NDArray[np.uint8]) -> None:
+    """See liverank_gpu.backends.cuda.device."""
+    target[:] = source
+
+
 def threads() -> int:
     return 1
 

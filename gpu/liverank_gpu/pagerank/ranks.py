@@ -154,10 +154,10 @@ class Ranks:
         """float64[id_limit], all ranks on the host; 0 for a free id."""
         device = self._backend.device
         with device.reading(self._written):
-            values = device.to_host(self._permutation.by_id(self._values))
-            ranks = values.astype(np.float64) / self._mass
-        ranks[ranks == _FREE] = 0.0
-        return ranks
+            ranks = self._values / self._mass
+            if len(self._free):
+                ranks[self._free] = 0.0
+            return device.to_host(self._permutation.by_id(ranks))
 
     @property
     def nbytes(self) -> int:

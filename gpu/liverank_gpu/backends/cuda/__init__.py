@@ -255,6 +255,9 @@ def cuda_backend(operations: type[CudaDevice] = CudaDevice) -> Backend:
         if source.nbytes:
             target.data.copy_from_host_async(source.ctypes.data, source.nbytes)
 
+    def start_to_host(source: Array, target: NDArray[Any]) -> None:
+        source.data.copy_to_host_async(target.ctypes.data, target.nbytes)
+
     def start_copy(source: NDArray[Any], target: Array) -> Callable[[], None]:
         target.data.copy_from_host_async(source.ctypes.data, source.nbytes, copies)
         copied = cupy.cuda.Event(disable_timing=True)
@@ -268,6 +271,7 @@ def cuda_backend(operations: type[CudaDevice] = CudaDevice) -> Backend:
             compile=compiled,
             to_device=to_device,
             to_host=cupy.asnumpy,
+            start_to_host=start_to_host,
             # of the calling thread, inside `reading` that of readers
             synchronize=lambda: cupy.cuda.get_current_stream().synchronize(),
             event=cupy.cuda.Event,

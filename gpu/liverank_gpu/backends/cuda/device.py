@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from liverank_gpu.backends.cuda.kernels.loader import (
     units,
 )
 from liverank_gpu.errors import DeviceLost, OutOfMemory
+from liverank_gpu.native import kernels as host
 from liverank_gpu.operations.device import Array, DeviceOperations, Event
 
 _STICKY = {214, 700, 702, 704, 709, 710, 714, 715, 716, 717, 718, 719}
@@ -115,8 +117,9 @@ class Device:
     compile           (name, source, name expressions) → (name expression → kernel), whose blocks
                       may synchronise
     to_device         a contiguous host array to a device array of its size; it may change when this
-                      returns
+                      returns, or when the copy is done if it is page-locked
     to_host           a device array as a NumPy array
+    start_to_host     starts to copy a contiguous device array to a host array of its size
     synchronize       waits for all work in the stream of the calling thread
     event             a new event; `record` places it in the stream of the calling thread
     milliseconds      the time between two events that are reached
@@ -135,6 +138,7 @@ class Device:
     compile: Callable[[str, str, tuple[str, ...]], Callable[[str], Kernel]]
     to_device: Callable[[NDArray[Any], Array], None]
     to_host: Callable[[Array], NDArray[Any]]
+    start_to_host: Callable[[Array, NDArray[Any]], None]
     synchronize: Callable[[], None]
     event: Callable[[], Event]
     milliseconds: Callable[[Any, Any], float]
@@ -163,6 +167,53 @@ class _Kernels(dict[str, dict[str, Kernel]]):
         return self[unit]
 
 
+_STAGED = 1 << 20
+"""Bytes from which on arrays go through page-locked pieces."""
+
+_PIECE, _PIECES = 1 << 23, 3
+"""Bytes of a piece, and their number."""
+
+
+class _Piece(NamedTuple):
+    """Page-locked memory, uint8[_PIECE], and what is recorded behind the last copy that used it."""
+
+    memory: NDArray[np.uint8]
+    copied: Event
+
+
+class _Pieces:
+    """Page-locked pieces through which large arrays are copied: all threads of the host fill or
+    empty one while the device copies another. The driver has one thread for both.
+    """
+
+    def __init__(self, device: CudaDevice) -> None:
+        self._device, self._lock = device, threading.Lock()
+        self._pieces: list[_Piece] | None = None
+
+    @contextmanager
+    def taken(self, count: int) -> Iterator[list[_Piece]]:
+        """The pieces, for an array of so many bytes; none if it is small, another thread has them,
+        or the host has no memory for them.
+        """
+        if count < _STAGED or not self._lock.acquire(blocking=False):
+            yield []
+            return
+        try:
+            if self._pieces is None:
+                self._pieces = self._locked()
+            yield self._pieces
+        finally:
+            self._lock.release()
+
+    def _locked(self) -> list[_Piece]:
+        device = self._device
+        try:
+            memory = device.page_locked(_PIECES * _PIECE, np.uint8).reshape(_PIECES, -1)
+        except OutOfMemory:
+            return []
+        return [_Piece(each, device.event()) for each in memory]
+
+
 class CudaDevice(DeviceOperations):
     """One CUDA device; see DeviceOperations.
 
@@ -178,6 +229,7 @@ class CudaDevice(DeviceOperations):
         self.compile = device.compile
         self._device = device
         self._process = os.getpid()
+        self._pieces = _Pieces(self)
 
     def to_device(self, values: NDArray[Any]) -> Array:
         if values.nbytes > _IN_COMMAND or not values.flags.c_contiguous:
@@ -186,8 +238,53 @@ class CudaDevice(DeviceOperations):
         self._device.to_device(values, copy)
         return copy
 
+    def narrowed(self, ids: NDArray[np.integer[Any]]) -> Array:
+        """int32[k]: a copy of ids on the host, int64[k] or int32[k]. Those that no graph has,
+        negative or above 31 bits, become 2³¹-1, which none has either.
+        """
+        ids = np.ascontiguousarray(ids)
+        with self._pieces.taken(4 * len(ids)) as pieces:
+            if not pieces:
+                narrowed = np.empty(len(ids), np.int32)
+                host.narrow(ids, narrowed)
+                return self.to_device(narrowed)
+            copy, each = self.allocate("edges", len(ids), np.int32), _PIECE // 4
+            for number, begin in enumerate(range(0, len(ids), each)):
+                memory, copied = pieces[number % _PIECES]
+                part = ids[begin : begin + each]
+                filled = memory.view(np.int32)[: len(part)]
+                copied.synchronize()
+                host.narrow(part, filled)
+                self._device.to_device(filled, copy[begin : begin + len(part)])
+                copied.record()
+            return copy
+
     def to_host(self, values: Array) -> NDArray[Any]:
-        return self._device.to_host(values)
+        with self._pieces.taken(values.nbytes if values.flags.c_contiguous else 0) as pieces:
+            if not pieces:
+                return self._device.to_host(values)
+            copy = np.empty(values.shape, values.dtype)
+            source, target = (each.reshape(-1).view(np.uint8) for each in (values, copy))
+            begun: list[tuple[slice, _Piece]] = []
+            for number, begin in enumerate(range(0, len(target), _PIECE)):
+                part, piece = (
+                    slice(begin, min(begin + _PIECE, len(target))),
+                    pieces[number % _PIECES],
+                )
+                piece.copied.synchronize()
+                self._device.start_to_host(source[part], piece.memory[: part.stop - begin])
+                piece.copied.record()
+                begun.append((part, piece))
+                if len(begun) == _PIECES:
+                    self._empty(*begun.pop(0), target)
+            for each in begun:
+                self._empty(*each, target)
+            return copy
+
+    def _empty(self, part: slice, piece: _Piece, target: NDArray[np.uint8]) -> None:
+        """Copies what a piece gets to a part of an array on the host."""
+        piece.copied.synchronize()
+        host.copy(piece.memory[: part.stop - part.start], target[part])
 
     def page_locked(self, count: int, dtype: type[np.generic]) -> NDArray[Any]:
         needed = count * np.dtype(dtype).itemsize

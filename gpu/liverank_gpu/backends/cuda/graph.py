@@ -52,7 +52,6 @@ from liverank_gpu.operations.graph import (
     Updated,
     UpdateRules,
 )
-from liverank_gpu.types import VERTEX_LIMIT
 
 # ---- ids as the kernels of ``cuda`` take them ----
 
@@ -61,13 +60,6 @@ def first_row(bucket: int) -> int:
     """The first row in a bucket of rebuild.cu."""
     shift = max(0, (bucket >> BUCKET_BITS) - 1)
     return (bucket - (shift << BUCKET_BITS)) << shift
-
-
-def narrow(ids: NDArray[np.integer[Any]]) -> NDArray[np.int32]:
-    """Ids that no graph has, negative or above 32 bits, become 2³¹-1, which none has either."""
-    if ids.dtype == np.int32:
-        return ids.astype(np.int32, copy=False)
-    return np.minimum(ids.view(np.uint64), VERTEX_LIMIT).astype(np.int32)
 
 
 def id_type(ids: Array) -> str:
@@ -195,9 +187,8 @@ class CudaGraph(GraphOperations):
         self._buffers: list[_Buffers] = []
 
     def columns(self, sources: Array, targets: Array) -> tuple[Array, Array]:
-        # ids fit 32 bits, so half the bytes are copied
         first, second = (
-            self._device.to_device(narrow(ids)) if isinstance(ids, np.ndarray) else ids
+            self._device.narrowed(ids) if isinstance(ids, np.ndarray) else ids
             for ids in (sources, targets)
         )
         if first.dtype == second.dtype:
