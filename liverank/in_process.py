@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from liverank_gpu import Engine
 
-    Ids = NDArray[np.int64]
+    Ids = NDArray[np.integer[Any]]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -236,24 +236,43 @@ def _pagerank(
     **options: Any,
 ) -> Ranking:
     """Raises InvalidInput, liverank_gpu.EngineError."""
-    from liverank_gpu import EdgeBatch, Engine, Options
+    from liverank_gpu import Options, ViewQuery, rank_once
 
     if columns.times is not None:
         raise InvalidInput("edges", "expected edges without times, which need a graph of a server")
     weights = columns.weights
     vertices, sources, targets = indexed(columns)
     weighted = weights is not None
-    options |= {"weighted": weighted, "directed": columns.directed}
-    engine = Engine(Options(**options), backend, "ignore")
+    chosen = Options(**options, weighted=weighted, directed=columns.directed)
     if weights is not None and len(weights):
         weights = weights.to_numpy() if hasattr(weights, "to_numpy") else as_list(weights)
         weights = weights if columns.vertices is None else in_range(weights)
     else:
         weights = None
-    batch = EdgeBatch(sources, targets, vertices=len(vertices), weights=weights)
-    change = engine.apply(batch)
-    seeds = None if personalization is None else _weights(personalization)
-    return rank(engine, vertices, seeds, change.already_present)
+    view = None
+    if personalization is not None:
+        view = ViewQuery(*_seed_ids(vertices, _weights(personalization)))
+    found = rank_once(
+        sources,
+        targets,
+        weights,
+        vertices=len(vertices),
+        options=chosen,
+        backend=backend,
+        unconverged="ignore",
+        view=view,
+    )
+    error_bound = found.result.error_bound
+    return Ranking(
+        vertices,
+        found.ranks.to_numpy(),
+        error_bound,
+        error_bound <= chosen.target_error,
+        found.result.iterations,
+        found.edges,
+        found.duplicates,
+        found.backend,
+    )
 
 
 def in_range(weights: Any) -> NDArray[np.float64]:
@@ -277,7 +296,6 @@ def rank(
     engine: Engine,
     vertices: Sequence[Any] | pa.Array,
     seeds: Mapping[Any, float] | None = None,
-    duplicates: int = 0,
 ) -> Ranking:
     """The ranks of an engine's graph, whose ids are the positions in `vertices`."""
     import numpy as np
@@ -303,7 +321,7 @@ def rank(
         error_bound <= target_error,
         iterations,
         engine.edges,
-        duplicates,
+        0,
         engine.backend,
     )
 
@@ -328,7 +346,7 @@ def indexed(edges: EdgeColumns) -> tuple[Sequence[Any] | pa.Array, Ids, Ids]:
     ]
     both = pa.chunked_array([*columns[0].chunks, *columns[1].chunks], columns[0].type)
     codes = both.combine_chunks().dictionary_encode()
-    ids = codes.indices.to_numpy().astype(np.int64)
+    ids = codes.indices.to_numpy()
     return codes.dictionary, ids[: len(edges)], ids[len(edges) :]
 
 

@@ -48,7 +48,7 @@ ENGINE_ORDER = [
     {"personalized"},
     {"out_of_core", "snapshot"},
     {"engine"},
-    {"sharded"},
+    {"once", "sharded"},
     {""},
 ]
 """Packages and modules of the engine by floor: each imports only from floors above it."""

@@ -31,6 +31,7 @@ from liverank_gpu.graph.reading import (
     StagingBuffer,
 )
 from liverank_gpu.native import kernels as kernels
+from liverank_gpu.once import RankedOnce, rank_once
 from liverank_gpu.operations.programs import VertexProgram
 from liverank_gpu.pagerank.places import SettledTarget, proven_descents, rank_error
 from liverank_gpu.pagerank.ranks import Explanation, RankChanges, RankReference, Ranks
@@ -121,6 +122,7 @@ __all__ = [
     "QueryBatch",
     "RankChanges",
     "RankReference",
+    "RankedOnce",
     "Ranks",
     "Receipt",
     "Registration",
@@ -146,6 +148,7 @@ __all__ = [
     "limit_device_memory",
     "proven_descents",
     "rank_error",
+    "rank_once",
     "started_workers",
 ]
 

@@ -136,14 +136,14 @@ class Arcs:
         delete = (batch.delete_sources, batch.delete_targets)
         insert = (batch.insert_sources, batch.insert_targets)
         if not directed:
-            opposite = _not_loops(backend, insert)
+            opposite = not_loops(backend, insert)
             if weights is not None:
                 xp = _module(backend, (weights, opposite))
                 weights, both = xp.asarray(weights), xp.asarray(opposite)
                 weights = xp.concatenate([weights, weights[both]])
             if times is not None:
                 times = np.append(times, times[backend.device.to_host(opposite)])
-            delete, insert = _both_directions(backend, delete), _both_directions(backend, insert)
+            delete, insert = both_directions(backend, delete), both_directions(backend, insert)
         deleted = [delete] if removal is None else [removal.arcs, delete]
         adds, insertions = batch.on_conflict == "add", len(batch.insert_sources)
         return cls(deleted, insert, weights, adds, insertions, opposite, times)
@@ -186,7 +186,7 @@ class Arcs:
             place = int(self.places[place])
         if place >= len(batch.insert_sources):
             columns = (batch.insert_sources, batch.insert_targets)
-            others = _module(backend, columns).flatnonzero(_not_loops(backend, columns))
+            others = _module(backend, columns).flatnonzero(not_loops(backend, columns))
             place = int(others[place - len(batch.insert_sources)])
         return place
 
@@ -223,7 +223,10 @@ def _module(backend: Backend, columns: Columns) -> Any:
     return np if on_host and len(columns[0]) <= _FEW else backend.xp
 
 
-def _both_directions(backend: Backend, columns: Columns) -> Columns:
+def both_directions(backend: Backend, columns: Columns) -> Columns:
+    """The arcs of undirected edges: from the lower ids, then of those that are no loops the
+    opposite ones.
+    """
     xp = _module(backend, columns)
     first, second = (xp.asarray(column) for column in columns)
     low, high = xp.minimum(first, second), xp.maximum(first, second)
@@ -231,8 +234,8 @@ def _both_directions(backend: Backend, columns: Columns) -> Columns:
     return xp.concatenate([low, high[others]]), xp.concatenate([high, low[others]])
 
 
-def _not_loops(backend: Backend, columns: Columns) -> Array:
-    """bool[k]."""
+def not_loops(backend: Backend, columns: Columns) -> Array:
+    """bool[k]: which edges have an opposite arc."""
     xp = _module(backend, columns)
     first, second = (xp.asarray(column) for column in columns)
     return first != second

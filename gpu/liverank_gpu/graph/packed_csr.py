@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -245,9 +245,12 @@ class PackedCsr:
     misbinned  rows (entries, on ``cpu``) that left their group since the last partition
     """
 
-    def __init__(self, backend: Backend, vertices: int = 0, weighted: bool = False) -> None:
+    def __init__(
+        self, backend: Backend, vertices: int = 0, weighted: bool = False, grows: bool = True
+    ) -> None:
+        """grows  whether batches change the lists, so that an array has free slots at its end"""
         self._backend = backend
-        self._weighted = weighted
+        self._weighted, self._grows = weighted, grows
         self._allocated = 0
         self.vertices = vertices
         self.end = 0
@@ -347,20 +350,27 @@ class PackedCsr:
         return self._backend.rebuild.strength_depth(self.longest)
 
     def load(
-        self, columns: Entries, loop: Array, positions: Array, adds: bool = False, kept: int = 0
+        self,
+        columns: Entries,
+        loop: Array,
+        positions: Array,
+        adds: bool = False,
+        kept: int = 0,
+        counts: Array | None = None,
     ) -> Deduplicated:
         """Takes the edges of columns of ids; drops repeats and sets loops in `loop`. There were no
         edges before.
 
         positions  see GraphOperations.sorted_keys
         adds, kept  see RebuildOperations.deduplicate
+        counts     see RebuildOperations.count_neighbours; None if they are not needed
 
         One range of rows is sorted at a time, so the sort needs a fraction of the graph's memory.
         """
         operations = self._backend.rebuild
         ranges = operations.row_ranges(columns.rows, self.vertices, LOADED_AT_ONCE, positions)
         keys = ((*each[:2], operations.keys_of_range(*columns, each, positions)) for each in ranges)
-        return self.load_keys(keys, len(columns.rows), loop, adds, kept)
+        return self.load_keys(keys, len(columns.rows), loop, adds, kept, counts)
 
     def load_keys(
         self,
@@ -369,6 +379,7 @@ class PackedCsr:
         loop: Array,
         adds: bool = False,
         kept: int = 0,
+        counts: Array | None = None,
     ) -> Deduplicated:
         """The same from sorted insertions.
 
@@ -378,10 +389,6 @@ class PackedCsr:
         operations, allocate = self._backend.rebuild, self._backend.device.allocate
         edges = loops = reweighted = 0
         exceeded = -1
-        # the number of repeats is not known yet
-        at_most = entries + (ALIGNMENT - 1) * min(entries, self.vertices)
-        self._slots = self._zeroed_slots(at_most)
-        self._update_views()
         for low, high, batch in ranges:
             distinct = operations.deduplicate(batch, loop, adds, kept)
             keys, found = batch.keys, distinct.edges
@@ -389,6 +396,13 @@ class PackedCsr:
             starts, lengths = self.csr.row_starts[low:high], self.csr.row_lengths[low:high]
             packed, longest = operations.count_rows(keys, found, low, first, lengths)
             operations.pack_rows(lengths, self.packed, starts, self.capacities[low:high])
+            if counts is not None:
+                operations.count_neighbours(keys, found, counts)
+            if low == 0:
+                # how many repeats there are is known if these are all keys
+                at_most = entries + (ALIGNMENT - 1) * min(entries, self.vertices)
+                whole = len(keys) == entries
+                self._slots = self._zeroed_slots(self._wanted(packed) if whole else at_most)
             operations.fill_rows(batch, found, low, first, starts, self._slots)
             self.packed += packed
             self.longest = max(self.longest, longest)
@@ -397,11 +411,15 @@ class PackedCsr:
             if exceeded < 0:
                 exceeded = distinct.exceeded
         self.end = self.packed
-        wanted = slots_with_spare(self.packed)
+        wanted = self._wanted(self.packed)
         if not wanted <= len(self._slots.column_indices) <= wanted + wanted // SPARE_PART:
             self._slots = self._zeroed_slots(wanted, self._slots, self.end)
-            self._update_views()
+        self._update_views()
         return Deduplicated(edges, loops, reweighted, exceeded)
+
+    def _wanted(self, slots: int) -> int:
+        """Slots of a new array for rows that take so many."""
+        return slots_with_spare(slots) if self._grows else slots
 
     def restore(
         self,
@@ -515,6 +533,24 @@ class PackedCsr:
             each * (len(self._slots.column_indices) - self.packed),
             VERTEX_BYTES * self._allocated,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class RowLengths:
+    """One direction of a graph of which kernels read no entries.
+
+    csr             without column indices
+    longest         length of the longest row
+    strength_depth  see liverank_gpu.pagerank.iterate.NeighbourLists
+    """
+
+    csr: Csr
+    longest: int
+    strength_depth: int
+
+    def partition(self) -> Rows:
+        """Raises NotImplementedError."""
+        raise NotImplementedError("rows without entries are not grouped")
 
 
 def slot_bytes(weighted: bool) -> int:

@@ -98,6 +98,11 @@ std::tuple<int64, int64> count_rows(Span<const int64> keys, int64 edges, int64 l
 }
 KERNEL("count_rows", count_rows);
 
+void count_neighbours(Span<const int64> keys, int64 edges, Span<int> counts) {
+    for (int64 at = 0; at < edges; ++at) ++counts[neighbour_of(keys[at])];
+}
+KERNEL("count_neighbours", count_neighbours);
+
 template <class Weights, class NewWeights>
 void fill_rows(
     int64 edges, Span<const int64> keys, int64 low, Span<const int64> first_key, Span<const int64> start,

@@ -736,6 +736,12 @@ class RebuildOperations(ABC):
         """
 
     @abstractmethod
+    def count_neighbours(self, keys: Array, edges: int, counts: Array) -> None:
+        """Adds to counts, int32[n], how many of `edges` distinct keys name each neighbour: the
+        lengths of the lists of the other direction.
+        """
+
+    @abstractmethod
     def fill_rows(
         self, batch: SortedKeys, edges: int, low: int, first: Array, start: Array, slots: Slots
     ) -> None:

@@ -446,7 +446,7 @@ def _ranked(
 ) -> tuple[Ranks, Solved, Trace | None]:
     iterate = GlobalIterate(graph, options)
     iterate.trace = [] if solve.trace else None
-    iterate.workspace.extend(graph.vertices)
+    iterate.cover()
     solved, error_bound = passed(iterate, _solve(iterate, solve.strategy))
     trace = None
     if iterate.trace is not None:

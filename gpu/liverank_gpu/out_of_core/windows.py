@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from liverank_gpu.backends.cpu.device import available_bytes
 from liverank_gpu.errors import OutOfMemory
-from liverank_gpu.graph.packed_csr import row_blocks
+from liverank_gpu.graph.packed_csr import RowLengths, row_blocks
 from liverank_gpu.graph.vertices import VertexIds, VertexPermutation
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.csr import Csr, GraphView, Operation, Result, Rows, combined
@@ -231,24 +231,6 @@ def _nothing() -> None:
 # ---- a graph whose in-lists are streamed, as a solve reads it ----
 
 
-@dataclass(frozen=True, slots=True)
-class StreamedRows:
-    """One direction of a graph whose entries are streamed.
-
-    csr             row starts in the window of each row; no entries
-    longest         length of the longest row
-    strength_depth  see liverank_gpu.pagerank.iterate.NeighbourLists
-    """
-
-    csr: Csr
-    longest: int
-    strength_depth: int
-
-    def partition(self) -> Rows:
-        """Raises NotImplementedError."""
-        raise NotImplementedError("rows that are streamed are grouped by window")
-
-
 def permutation_of(backend: Backend, packed: PackedEdges) -> VertexPermutation:
     """Ids and positions of packed edges."""
     ids = backend.device.to_device(packed.ids) if len(packed.ids) else None
@@ -274,9 +256,9 @@ class WindowedGraph:
         nothing = (device.allocate("windows of in-lists", 0, dtype) for dtype in packed.dtypes)
         rows = Csr(windows.row_starts, windows.row_lengths, *nothing)
         depth = packed.strength_depth
-        self.incoming = StreamedRows(rows, int(packed.row_lengths.max(initial=0)), depth)
+        self.incoming = RowLengths(rows, int(packed.row_lengths.max(initial=0)), depth)
         no_rows = rows._replace(row_starts=rows.row_starts[:0], row_lengths=rows.row_lengths[:0])
-        self.outgoing = StreamedRows(no_rows, packed.longest_outgoing, depth)
+        self.outgoing = RowLengths(no_rows, packed.longest_outgoing, depth)
         self.ids, self.permutation = VertexIds(self.vertices), permutation_of(backend, packed)
         self.free: Array = device.allocate("vertices", 0, np.int32)
         linked = (self.degree != self.loop) | (windows.row_lengths != 0)

@@ -486,8 +486,7 @@ class Iterate(ABC):
 
     def perturb(self, update: GraphUpdate) -> None:
         """Makes r the residual of y in the graph after a batch."""
-        self._extend()
-        self.certificate.transition_error = transition_error(self.graph)
+        self.cover()
         self.residual_id = object()
         if update.rebuilt:
             self._invalidate()
@@ -507,6 +506,11 @@ class Iterate(ABC):
             self._invalidate()
         else:
             self.add(delta)
+
+    def cover(self) -> None:
+        """Covers the vertices that the graph has now."""
+        self._extend()
+        self.certificate.transition_error = transition_error(self.graph)
 
     @property
     def _edge_limit(self) -> int:

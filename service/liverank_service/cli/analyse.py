@@ -12,7 +12,7 @@ import pyarrow as pa
 from liverank.choices import KeyKind
 from liverank_gpu import PROGRAMS, BackendName, Engine, Options, OutOfCorePrograms
 from liverank_service.cli import CommandError
-from liverank_service.cli.rank import Streaming, apply_edges, loaded_file
+from liverank_service.cli.rank import Streaming, loaded_edges, loaded_file
 from liverank_service.formats.edge_list import EdgeList, WantedColumns
 from liverank_service.queries.analyses import (
     AnalysisAnswer,
@@ -91,7 +91,8 @@ def analyse_edges(
     kind: KeyKind = "integer" if pa.types.is_integer(edges.sources.type) else "string"
     parameters = _parameters(programs, given, kind)
     engine = Engine(replace(options, weighted=edges.weights is not None), backend)
-    loaded = apply_edges(engine, edges)
+    loaded = loaded_edges(edges, engine.options)
+    change = engine.apply(loaded.batch)
     keys = VertexKeys(loaded.keys, len(loaded.keys))
     answers = []
     for program in programs:
@@ -104,7 +105,7 @@ def analyse_edges(
         parameters,
         engine.vertices,
         engine.edges,
-        loaded.change.already_present,
+        change.already_present,
         loaded.superseded,
         engine.backend,
     )

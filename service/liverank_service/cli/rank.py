@@ -16,12 +16,12 @@ from liverank.client import RankedVertex
 from liverank.tables import Tabular
 from liverank_gpu import (
     BackendName,
-    Change,
     EdgeBatch,
     Engine,
     Options,
     Solve,
     Trace,
+    rank_once,
 )
 from liverank_service.cli.ingest import final_graph, unused_columns
 from liverank_service.formats.edge_files import NotIntegers, read_edge_pieces
@@ -99,10 +99,12 @@ class Ranking(Tabular):
 
 
 class LoadedEdges(NamedTuple):
-    """What became of an edge list in an engine. superseded: see Ranking."""
+    """What is left of an edge list, all its operations applied: insertions. superseded: see
+    Ranking.
+    """
 
     keys: KeyTable
-    change: Change
+    batch: EdgeBatch
     superseded: int
 
 
@@ -110,19 +112,17 @@ def _kind_of_keys(edges: EdgeList) -> KeyKind:
     return "integer" if pa.types.is_integer(edges.sources.type) else "string"
 
 
-def apply_edges(engine: Engine, edges: EdgeList) -> LoadedEdges:
-    """Applies the graph of the edge list, after all its operations, to a new engine. Raises
-    EngineError.
-    """
-    final = final_graph(replace(edges, directed=engine.options.directed))
+def loaded_edges(edges: EdgeList, options: Options) -> LoadedEdges:
+    """The graph of the edge list, after all its operations, as one batch. Raises InvalidValue."""
+    final = final_graph(replace(edges, directed=options.directed))
     keys = KeyTable(_kind_of_keys(final))
     sources, targets = keys.assign(final.sources), keys.assign(final.targets)
     if final.vertices is not None:
         keys.assign(final.vertices)
     weights: Any = final.weights  # the batch checks them before they become float32
-    times = final.times if engine.options.half_life is not None else None
+    times = final.times if options.half_life is not None else None
     batch = EdgeBatch(sources, targets, vertices=len(keys), weights=weights, times=times)
-    return LoadedEdges(keys, engine.apply(batch), len(edges) - len(final))
+    return LoadedEdges(keys, batch, len(edges) - len(final))
 
 
 def rank_edges(
@@ -134,25 +134,35 @@ def rank_edges(
     """
     decays = options.half_life is not None
     options = replace(options, weighted=decays or edges.weights is not None)
-    engine = Engine(options, backend, "ignore")
-    engine.warm_up_solve(solve)
+    Engine(options, backend, "ignore").warm_up_solve(solve)
     started = time.perf_counter()
-    keys, change, superseded = apply_edges(engine, edges)
-    built = time.perf_counter()
-    result = engine.update(*solve)
-    ids, ranks = engine.publish().top(engine.vertices if top is None else top)
+    keys, batch, superseded = loaded_edges(edges, options)
+    loaded = time.perf_counter()
+    ranked = rank_once(
+        batch.insert_sources,
+        batch.insert_targets,
+        batch.weights,
+        vertices=batch.vertices,
+        times=batch.times,
+        options=options,
+        backend=backend,
+        solve=solve,
+        unconverged="ignore",
+    )
+    result = ranked.result
+    ids, ranks = ranked.ranks.top(ranked.vertices if top is None else top)
     return Ranking(
         table=pa.table({"vertex": keys.keys(ids), "rank": arrow_numbers(ranks)}),
-        vertices=engine.vertices,
-        edges=engine.edges,
-        duplicates=change.already_present,
+        vertices=ranked.vertices,
+        edges=ranked.edges,
+        duplicates=ranked.duplicates,
         superseded=superseded,
         unused_columns=edges.unread if decays else unused_columns(edges),
         strategy=result.strategy,
         iterations=result.iterations,
         error_bound=result.error_bound,
-        backend=engine.backend,
-        build_seconds=built - started,
+        backend=ranked.backend,
+        build_seconds=loaded - started + ranked.build_seconds,
         solve_seconds=result.mark_seconds + result.solve_seconds,
         certify_seconds=result.certify_seconds,
         form=result.form,

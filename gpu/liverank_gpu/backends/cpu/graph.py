@@ -245,6 +245,9 @@ class CpuRebuild(RebuildOperations):
         counted: tuple[int, int] = kernels.count_rows(keys, edges, low, first, length)
         return counted
 
+    def count_neighbours(self, keys: Array, edges: int, counts: Array) -> None:
+        kernels.count_neighbours(keys, edges, counts)
+
     def fill_rows(
         self, batch: SortedKeys, edges: int, low: int, first: Array, start: Array, slots: Slots
     ) -> None:

@@ -525,6 +525,11 @@ class CudaRebuild(RebuildOperations):
         found = self._device.to_host(counters).tolist()
         return found[COUNTERS.index("GROWTH")], found[COUNTERS.index("LONGEST")]
 
+    def count_neighbours(self, keys: Array, edges: int, counts: Array) -> None:
+        if edges:
+            blocks = blocks_for(edges, most=4 * BALANCED_BLOCKS)
+            self._launch("rebuild", "count_neighbours", blocks, keys, edges, counts)
+
     def fill_rows(
         self, batch: SortedKeys, edges: int, low: int, first: Array, start: Array, slots: Slots
     ) -> None:

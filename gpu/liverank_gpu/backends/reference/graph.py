@@ -398,6 +398,10 @@ class ReferenceRebuild(RebuildOperations):
         first[rows - low], length[rows - low] = begins, counts
         return int(_packed_slots(length.astype(np.int64)).sum()), int(length.max(initial=0))
 
+    def count_neighbours(self, keys: Array, edges: int, counts: Array) -> None:
+        """One key after the other."""
+        np.add.at(counts, _ends(keys[:edges])[1], 1)
+
     def fill_rows(
         self, batch: SortedKeys, edges: int, low: int, first: Array, start: Array, slots: Slots
     ) -> None:

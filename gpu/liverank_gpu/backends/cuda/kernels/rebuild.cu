@@ -1,11 +1,12 @@
-// Loads, packs and partitions all rows of one direction (liverank_gpu.operations.graph: deduplicate, count_rows, fill_rows,
-// pack_rows, copy_rows, partition, row_ranges, keys_of_range, entries).
+// Loads, packs and partitions all rows of one direction (liverank_gpu.operations.graph: deduplicate, count_rows,
+// count_neighbours, fill_rows, pack_rows, copy_rows, partition, row_ranges, keys_of_range, entries).
 //
 //     pack_rows        starts and capacities of rows without slack, by an exclusive sum: 4 bytes read, 12 written a row
 //     copy_rows        all rows to where pack_rows placed them, in another array: 8 bytes an entry, 20 a row
 //     count_bins, partition  rows by degree bin, ascending in each: 8 bytes read, 5 written a row
 //     deduplicate      drops repeats and loops from sorted keys, in place: 16 bytes a key
 //     find_first_keys, count_rows, fill_rows  distinct keys to rows: 8 bytes read thrice, 4 written an edge
+//     count_neighbours  lengths of the other direction: 8 bytes read, and an atomic addition at random, an edge
 //     count_buckets, keys_of_range  a load sorts one range of rows at a time: 4 bytes an edge, and 4 to 8 read, 8 written;
 //                      one or two random reads more if the graph has an order of its own
 //     entries          all entries as two columns: 12 bytes an entry
@@ -178,6 +179,11 @@ __global__ void __launch_bounds__(BLOCK) count_rows(
     }
     count(counters + Counter::GROWTH, growth);
     count_largest(counters + Counter::LONGEST, longest);
+}
+
+__global__ void __launch_bounds__(BLOCK) count_neighbours(const int64* __restrict__ keys, int64 edges, int* counts) {
+    for (int64 at = (int64)blockIdx.x * BLOCK + threadIdx.x; at < edges; at += (int64)gridDim.x * BLOCK)
+        atomicAdd(counts + neighbour_of_key(keys[at]), 1);
 }
 #endif
 
