@@ -79,6 +79,16 @@ def test_ten_iterations_are_those_of_the_equation(
         assert np.abs(in_single - exact).sum() < 1e-5
 
 
+@pytest.mark.parametrize("name", ["cpu", "cuda"])
+def test_edges_are_ranked_once_beside_it(emulated: Backend, name: str) -> None:
+    graph = kim.Graph("directed, random", 400, *uniform(400, 2000, seed=1))
+    row = kim.by_us_once(backend_named("cpu") if name == "cpu" else emulated, graph)
+    assert row["method"] == f"liverank once, {name}"
+    assert 0.0 < row["error_bound"] <= 1e-6
+    assert row["sweeps_to_target"] > kim.ITERATIONS
+    assert min(row[name] for name in row if name.endswith("_ms")) > 0.0
+
+
 def test_the_expected_ranks_are_those_of_networkx() -> None:
     import networkx
 
