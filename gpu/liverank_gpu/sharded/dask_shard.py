@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import pickle
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -417,13 +418,15 @@ Step = Literal["call", "new_group", "connect"]
 """A method of HostedShard."""
 
 
-async def _step(to: str, name: str, step: Step, arguments: Sequence[Any]) -> dict[str, Any]:
+async def _step(to: str, name: str, step: Step, arguments: bytes) -> dict[str, Any]:
+    # pickled here, since Dask leaves arrays where they arrive, which is not aligned
     from distributed.core import error_message
     from distributed.protocol import to_serialize
 
     try:
         method: Callable[..., Awaitable[Any]] = getattr(_shards[to, name], step)
-        return {"status": "OK", "result": to_serialize(await method(*arguments))}
+        result = await method(*pickle.loads(arguments))
+        return {"status": "OK", "result": to_serialize(pickle.dumps(result))}
     except Exception as error:  # for the caller, who raises it
         return dict(error_message(error))
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import pickle
 import threading
 from abc import ABC, abstractmethod
 from collections import defaultdict
@@ -237,14 +238,14 @@ class DaskWorkers(Workers):
         from distributed.core import clean_exception
         from distributed.protocol import to_serialize
 
-        to = self.addresses[rank]
-        message = {"to": to, "name": self._name, "step": step, "arguments": to_serialize(arguments)}
+        to, pickled = self.addresses[rank], to_serialize(pickle.dumps(arguments))
+        call = {"to": to, "name": self._name, "step": step, "arguments": pickled}
         try:
-            answer = await self._client.rpc(to).liverank_step(**message)
+            answer = await self._client.rpc(to).liverank_step(**call)
         except OSError as error:
             raise ClusterUnavailable(self._scheduler, f"is cut: {error}") from error
         if "result" in answer:
-            return answer["result"]
+            return pickle.loads(answer["result"])
         _, raised, traceback = clean_exception(**answer)
         raise raised.with_traceback(traceback)
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic
+from typing import Any
 
 import httpx
 import numpy as np
@@ -18,6 +19,7 @@ import pytest
 
 from liverank_gpu import EdgeBatch, InvalidValue, Options, ShardedEngine, ShardLost
 from liverank_gpu.sharded.dask_workers import DaskWorkers
+from liverank_gpu.sharded.member import Member
 from tests.gpu.graphs import Model, WeightedModel, random_batch, weighted_batch
 from tests.gpu.sharded.test_capture import snapshot_of
 from tests.gpu.sharded.test_shards import assert_ranks
@@ -100,6 +102,17 @@ def test_a_large_batch_and_a_large_snapshot_go_to_the_workers(first: ShardedEngi
     again.restore(snapshot_of(engine))
     assert (again.vertices, again.edges) == (engine.vertices, engine.edges)
     assert np.array_equal(again.publish().to_numpy(), engine.publish().to_numpy())
+
+
+def test_arrays_are_aligned_and_can_be_written(first: ShardedEngine) -> None:
+    workers = workers_of(first)
+
+    def looks(_: Member, *arrays: Any) -> list[bool]:
+        return [each.flags.aligned and each.flags.writeable for each in arrays]
+
+    workers._client.run(setattr, Member, "looks", looks)
+    odd = np.arange(3, dtype=np.uint8)
+    assert workers.everywhere("looks", odd, np.arange(5), np.ones(7)) == [[True] * 3] * 2
 
 
 def test_an_error_is_raised_here_and_the_engine_goes_on(first: ShardedEngine) -> None:

@@ -82,7 +82,7 @@ def test_memory_that_runs_out_where_edges_are_routed_refuses_the_batch(
         engine.update()
         with monkeypatch.context() as patch:
             patch.setattr(Router, "route", fails)
-            with pytest.raises(OutOfMemory, match=r"a batch of 1 edges .* needs [0-9,]+ bytes"):
+            with pytest.raises(OutOfMemory, match=r"a batch of 2 edges .* needs [0-9,]+ bytes"):
                 engine.apply(EdgeBatch.of(insert=[(0, 5), (7, 9)]))
         assert (engine.vertices, engine.edges) == (6_000, len(model.edges))
         again = EdgeBatch.of(insert=[(0, 5), (7, 9)])
