@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
 from time import perf_counter
-from typing import Any, NoReturn, Self, get_args
+from typing import Any, Generic, NoReturn, Self, TypeVar, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +30,7 @@ from liverank_gpu.personalized.batch import QueryBatch
 from liverank_gpu.personalized.iterate import Seeds
 from liverank_gpu.personalized.resolve import (
     AnyQuery,
+    Moment,
     ResolvedQuery,
     ResolvedView,
     checked_set,
@@ -44,10 +46,10 @@ from liverank_gpu.sharded.member import ShardRanks, ShardSize
 from liverank_gpu.sharded.queries import (
     SLICE_SECONDS,
     Answered,
-    OwnRanks,
-    Renewed,
+    Kind,
     Running,
     ShardedQueryBatch,
+    Told,
 )
 from liverank_gpu.sharded.reading import GatheredEdges
 from liverank_gpu.sharded.shared_memory import SharedValues
@@ -67,16 +69,21 @@ from liverank_gpu.types import (
     ViewQuery,
 )
 
-# ---- the watched queries of a graph in shards, as a caller sees them ----
+Content = TypeVar("Content", Personalized, Ranks)
+
+# ---- the watched queries and the views of a graph in shards, as a caller sees them ----
 #
-# Shards keep the iterates (liverank_gpu.sharded.queries); queries and answers are here. After an
-# error the shards have forgotten theirs, and those queries are solved again at the next refresh.
+# Shards keep y and r (liverank_gpu.sharded.queries); what follows from them is here. After an error
+# the shards have forgotten all, which is solved again at the next refresh: views from the ranks
+# that are here.
 
 
 class ShardedRegistration(Registration):
-    """The first solve of a query that the shards are to watch: see Registration.
+    """The first solve of a query that the shards are to keep: see Registration.
 
     number  the shards know it by that
+    start   where it begins
+    sent    whether the shards have had it
     """
 
     def __init__(
@@ -86,15 +93,21 @@ class ShardedRegistration(Registration):
         asked: ResolvedQuery,
         number: int,
         running: list[Running],
+        start: Start | None,
     ) -> None:
         """solve    has the shards go on, and returns whether it is done
         running  what is not closed, which this one joins
         """
-        self.name, self.asked, self.number = name, asked, number
+        self.name, self.asked, self.number, self.start = name, asked, number, start
         self.updates = self.restarts = 0
         self._solve, self._running = solve, running
-        self._done, self._lost = False, None
+        self._lost, self.sent = None, False
+        self.begin()
         running.append(self)
+
+    def begin(self) -> None:
+        """Has it go on, also where it was done."""
+        self._done = False
 
     @property
     def done(self) -> bool:
@@ -111,186 +124,7 @@ class ShardedRegistration(Registration):
     def follow(self, removed: NDArray[np.int64]) -> None:
         """Follows a batch of edges that removed these vertices: ids, ascending."""
         self.updates += 1
-        self._done = False
-        try:
-            self.asked = self.asked.after(removed)
-        except UnknownVertex as error:
-            self._lost = error
-
-    def close(self) -> None:
-        if self in self._running:
-            self._running.remove(self)
-
-
-@dataclass(slots=True)
-class _Entry:
-    """A watched query, with its answer as of the last refresh.
-
-    error  why it has none
-    """
-
-    asked: ResolvedQuery
-    answer: Personalized | None
-    error: UnknownVertex | MemoryError | None = None
-
-
-class ShardedWatched:
-    """The watched queries, by name."""
-
-    def __init__(
-        self, call: Callable[..., Any], numbers: Callable[[], int], running: list[Running]
-    ) -> None:
-        """call     calls a method of ShardQueries, and returns its result
-        numbers  gives new ones
-        running  what is not closed
-        """
-        self._call, self._new_number, self._running = call, numbers, running
-        self._entries: dict[str, _Entry] = {}
-        self._restricted: set[str] = set()
-
-    def register(self, name: str, asked: ResolvedQuery) -> ShardedRegistration:
-        """Begins a query that is to be watched."""
-        return ShardedRegistration(self._step, name, asked, self._new_number(), self._running)
-
-    def _step(self, registration: ShardedRegistration) -> bool:
-        query = (registration.number, registration.name, registration.asked)
-        open_numbers = [each.number for each in self._running]
-        done: bool | OutOfMemory = self._call("solve", *query, open_numbers, SLICE_SECONDS)
-        if isinstance(done, OutOfMemory):
-            raise done
-        return done
-
-    def watch(self, name: str, asked: ResolvedQuery) -> None:
-        """Solves a query and keeps it. Raises OutOfMemory, ShardLost."""
-        registration = self.register(name, asked)
-        try:
-            while not registration.done:
-                registration.step()
-            self.keep(registration)
-        finally:
-            registration.close()
-
-    def keep(self, registration: Registration) -> None:
-        """Watches a solved query, in place of another of its name. Raises OutOfMemory, ShardLost;
-        then that one stays.
-        """
-        assert isinstance(registration, ShardedRegistration)
-        name = registration.name
-        answers: dict[str, Renewed] = self._call("keep", registration.number)
-        if name not in answers:  # the shards have forgotten it
-            self.watch(name, registration.asked)
-            return
-        self._entries[name] = _Entry(registration.asked, answers[name].answer)
-        self._restricted.discard(name)
-
-    def restrict(self, name: str, among: NDArray[np.int64]) -> None:
-        """See Watched.restrict."""
-        entry = self._entries[name]
-        if entry.asked.among is None or not np.array_equal(among, entry.asked.among):
-            entry.asked = replace(entry.asked, among=among)
-            self._restricted.add(name)
-
-    def remove(self, name: str) -> None:
-        """See Watched.remove. Raises ShardLost."""
-        if self._entries.pop(name, None) is not None:
-            self._restricted.discard(name)
-            self._call("unwatch", name)
-
-    def answer(self, name: str) -> Personalized:
-        """See Watched.answer."""
-        entry = self._entries[name]
-        if entry.error is not None:
-            raise entry.error
-        assert entry.answer is not None
-        return entry.answer
-
-    def follow(self, removed: NDArray[np.int64]) -> None:
-        """Follows a batch of edges that removed these vertices: ids, ascending."""
-        for entry in self._entries.values():
-            try:
-                entry.asked = entry.asked.after(removed)
-            except UnknownVertex as error:
-                entry.answer, entry.error = None, error
-
-    def refresh(self) -> None:
-        """Brings every answer up to date with the graph. Raises ShardLost."""
-        if not self._entries:
-            return
-        among = {name: self._entries[name].asked.among for name in self._restricted}
-        answers: dict[str, Renewed] = {}
-        with suppress(MemoryError):  # then the shards have forgotten all of them
-            answers = self._call("refresh", among)
-        self._restricted.clear()  # not before: after another error the shards may not know them
-        for name, entry in list(self._entries.items()):
-            if name in answers:
-                answer, stays = answers[name]
-                if stays and entry.answer is not None:
-                    answer = replace(answer, vertices=entry.answer.vertices)
-                entry.answer, entry.error = answer, None
-            elif not isinstance(entry.error, UnknownVertex):
-                self._solve(name, entry)
-
-    def _solve(self, name: str, entry: _Entry) -> None:
-        try:
-            self.watch(name, entry.asked)
-        except MemoryError as error:
-            entry.answer, entry.error = None, error
-
-
-# ---- the views of a graph in shards, as a caller sees them ----
-#
-# Shards keep y and r; the ranks that follow from them are gathered here when y is another. After an
-# error the shards have forgotten their views, which are solved again from the ranks that are here.
-
-_ALL_SEEDS = Seeds(NO_IDS, np.empty(0))
-"""In place of those of a view whose seeds are all vertices: the shards know them."""
-
-
-@dataclass(slots=True)
-class _View:
-    """A view, with its ranks as of when it was brought up to date last.
-
-    number   see OwnRanks
-    error    why it has none
-    current  whether no batch and no other seeds came since
-    lost_seeds  see Engine.view_lost_seeds
-    """
-
-    asked: ResolvedView
-    ranks: Ranks | None = None
-    number: int = -1
-    error: UnknownVertex | MemoryError | None = None
-    current: bool = False
-    lost_seeds: bool = False
-
-    @property
-    def start(self) -> Start | None:
-        """Its ranks, to go on from."""
-        return None if self.ranks is None else (self.ranks.to_numpy(), self.ranks.base)
-
-    @property
-    def is_met(self) -> bool:
-        """Whether its ranks met its target then."""
-        return self.ranks is not None and self.ranks.error_bound <= self.asked.target_error
-
-
-class ShardedViewRegistration(ShardedRegistration):
-    """The first solve of a view: see Registration.
-
-    start  where it begins
-    sent   whether the shards have had it
-    """
-
-    asked: ResolvedView
-
-    def __init__(self, *given: Any, start: Start | None) -> None:
-        """given: those of ShardedRegistration"""
-        super().__init__(*given)
-        self.start, self.sent = start, False
-
-    def follow(self, removed: NDArray[np.int64]) -> None:
-        self.updates += 1
-        self._done = False
+        self.begin()
         seeds = self.asked.seeds.vertices
         lost = seeds[np.isin(seeds, removed)]
         if len(lost):  # the caller decides what becomes of the others
@@ -298,72 +132,226 @@ class ShardedViewRegistration(ShardedRegistration):
         else:
             self.asked = self.asked.after(removed)
 
+    def close(self) -> None:
+        if self in self._running:
+            self._running.remove(self)
 
-class ShardedViews:
-    """The views, by name."""
+
+@dataclass(slots=True)
+class _Entry(Generic[Content]):
+    """What is kept, as of when it was brought up to date last.
+
+    content     its answer or its ranks; error: why it has none
+    number      see Told
+    current     whether no batch and no other seeds came since
+    restricted  whether the shards may not know what it is among
+    lost_seeds  see Engine.view_lost_seeds
+    """
+
+    asked: ResolvedQuery
+    content: Content | None = None
+    number: int = -1
+    error: UnknownVertex | MemoryError | None = None
+    current: bool = False
+    restricted: bool = False
+    lost_seeds: bool = False
+
+
+class _Kept(ABC, Generic[Content]):
+    """What the shards keep of one kind, by name."""
+
+    kind: Kind
 
     def __init__(
         self,
         call: Callable[..., list[Any]],
-        joined: Callable[[Sequence[OwnRanks]], Ranks],
         numbers: Callable[[], int],
         running: list[Running],
     ) -> None:
         """call     calls a method of ShardQueries, and returns the results of all shards
-        joined   makes ranks of those of all shards
-        others   see ShardedWatched
+        numbers  gives new ones
+        running  what is not closed
         """
-        self._call, self._joined = call, joined
-        self._new_number, self._running = numbers, running
-        self._entries: dict[str, _View] = {}
+        self._call, self._new_number, self._running = call, numbers, running
+        self._entries: dict[str, _Entry[Content]] = {}
+
+    @abstractmethod
+    def _content(self, entry: _Entry[Content], own: Sequence[Told]) -> Content:
+        """The content now, of what the shards tell."""
 
     @property
     def names(self) -> list[str]:
         return list(self._entries)
 
     def register(
-        self, name: str, asked: ResolvedView, start: Start | None
-    ) -> ShardedViewRegistration:
-        """Begins a view. start: see Engine.put_view; None: where one of this name has come"""
-        known = self._entries.get(name)
-        if start is None and known is not None and asked.goes_on_from(known.asked):
-            start = known.start
-        given = (self._step, name, _without_all(asked), self._new_number(), self._running)
-        return ShardedViewRegistration(*given, start=start)
+        self, name: str, asked: ResolvedQuery, start: Start | None = None
+    ) -> ShardedRegistration:
+        """Begins a query that is to be kept."""
+        given = (self._step, name, asked, self._new_number(), self._running)
+        return ShardedRegistration(*given, start)
 
     def _step(self, registration: ShardedRegistration) -> bool:
-        assert isinstance(registration, ShardedViewRegistration)
         query = (registration.number, registration.name)
         limits = ([each.number for each in self._running], SLICE_SECONDS)
         done: bool | OutOfMemory | None = None
         if registration.sent:
-            done = self._call("solve_view", *query, None, None, 0.0, *limits)[0]
+            done = self._call("solve", *query, None, None, 0.0, *limits)[0]
         if done is None:  # or they have forgotten it
-            view, (ranks, base) = registration.asked.unresolved(), registration.start or (None, 0.0)
-            done = self._call("solve_view", *query, view, ranks, base, *limits)[0]
+            asked, (ranks, base) = registration.asked, registration.start or (None, 0.0)
+            sent = asked.unresolved() if isinstance(asked, ResolvedView) else asked
+            done = self._call("solve", *query, sent, ranks, base, *limits)[0]
             registration.sent = True
         if isinstance(done, OutOfMemory):
             raise done
         return bool(done)
 
-    def put(self, name: str, asked: ResolvedView, start: Start | None = None) -> None:
-        """Solves a view and keeps it. Raises OutOfMemory, ShardLost."""
+    def put(self, name: str, asked: ResolvedQuery, start: Start | None = None) -> None:
+        """Solves a query and keeps it. Raises OutOfMemory, ShardLost."""
         registration = self.register(name, asked, start)
         try:
-            while not registration.done:
-                registration.step()
             self.keep(registration)
         finally:
             registration.close()
 
-    def keep(self, registration: ShardedViewRegistration) -> None:
-        """Keeps a solved view, in place of another of its name. Raises OutOfMemory, ShardLost."""
-        name, parts = registration.name, self._call("keep_view", registration.number)
-        if name not in parts[0]:  # the shards have forgotten it
-            self.put(name, registration.asked, registration.start)
-            return
-        self._entries[name] = entry = _View(registration.asked)
+    def keep(self, registration: ShardedRegistration) -> None:
+        """Keeps a query, in place of another of its name, when it is solved. Raises OutOfMemory,
+        ShardLost; then that one stays.
+        """
+        name, parts = registration.name, list[Mapping[str, Told]]()
+        while not (parts and name in parts[0]):
+            while not registration.done:
+                registration.step()
+            parts = self._call("keep", registration.number)
+            registration.begin()  # unless the shards had it
+        entry: _Entry[Content] = _Entry(registration.asked)
+        self._entries[name] = entry
         self._take(name, entry, parts)
+
+    def remove(self, name: str) -> None:
+        """Forgets it, if it is there. Raises ShardLost."""
+        if self._entries.pop(name, None) is not None:
+            self._call("remove", self.kind, name)
+
+    def asked(self, name: str) -> ResolvedQuery:
+        """Raises KeyError."""
+        return self._entries[name].asked
+
+    def follow(self, removed: NDArray[np.int64]) -> None:
+        """Follows a batch of edges that removed these vertices: ids, ascending."""
+        for entry in self._entries.values():
+            entry.current, before = False, entry.asked
+            try:
+                entry.asked = before.after(removed)
+            except UnknownVertex as error:
+                entry.content, entry.error = None, error
+            lost = isinstance(entry.error, UnknownVertex)
+            entry.lost_seeds |= lost or entry.asked is not before
+
+    def refresh(self) -> dict[str, float]:
+        """Brings all up to date with the graph. Returns what each took, in seconds. Raises
+        ShardLost.
+        """
+        if not self._entries:
+            return {}
+        entries = self._entries.items()
+        among = {name: entry.asked.among for name, entry in entries if entry.restricted}
+        parts = self._brought(None, "batch", among)
+        for entry in self._entries.values():
+            # not before: after another error the shards may not know them
+            entry.restricted = False
+        return {name: self._take(name, entry, parts) for name, entry in list(entries)}
+
+    def _brought(
+        self, name: str | None, at: Moment, among: Mapping[str, NDArray[np.int64] | None]
+    ) -> list[Mapping[str, Told]]:
+        known = {name: each.number for name, each in self._entries.items() if each.content}
+        with suppress(MemoryError):  # then the shards have forgotten all of them
+            return self._call("bring", self.kind, self._new_number(), known, name, at, among)
+        return [{}]
+
+    def content(self, name: str) -> Content:
+        """Raises KeyError, and why there is none."""
+        entry = self._entries[name]
+        if entry.content is None:
+            assert entry.error is not None
+            raise entry.error
+        return entry.content
+
+    def _take(
+        self, name: str, entry: _Entry[Content], parts: Sequence[Mapping[str, Told]]
+    ) -> float:
+        """Takes what the shards have now; solves it if they have nothing. Returns how long it took
+        to bring it up to date, in seconds.
+        """
+        began = perf_counter()
+        if name not in parts[0]:
+            self._solve(name, entry)
+            return perf_counter() - began
+        own = [part[name] for part in parts]
+        entry.content, entry.number = self._content(entry, own), own[0].number
+        entry.error, entry.current = None, True
+        return own[0].seconds
+
+    def _solve(self, name: str, entry: _Entry[Content]) -> None:
+        if isinstance(entry.error, UnknownVertex):
+            return
+        lost_seeds = entry.lost_seeds
+        try:
+            self.put(name, entry.asked)
+        except MemoryError as error:
+            entry.error, entry.content = error, None
+        self._entries[name].lost_seeds = lost_seeds
+
+
+class ShardedWatched(_Kept[Personalized]):
+    """The watched queries."""
+
+    kind = "watched query"
+
+    def _content(self, entry: _Entry[Personalized], own: Sequence[Told]) -> Personalized:
+        number, answer = own[0].number, own[0].content
+        assert isinstance(answer, Personalized)
+        if entry.content is None or entry.number != number:
+            return answer
+        return replace(answer, vertices=entry.content.vertices)
+
+    def restrict(self, name: str, among: NDArray[np.int64]) -> None:
+        """See Watched.restrict."""
+        entry = self._entries[name]
+        if entry.asked.among is None or not np.array_equal(among, entry.asked.among):
+            entry.asked, entry.restricted = replace(entry.asked, among=among), True
+
+
+_ALL_SEEDS = Seeds(NO_IDS, np.empty(0))
+"""In place of those of a view whose seeds are all vertices: the shards know them."""
+
+
+class ShardedViews(_Kept[Ranks]):
+    """The views, whose ranks are gathered here when y is another."""
+
+    kind = "view"
+
+    def __init__(self, joined: Callable[[Sequence[Told]], Ranks], *given: Any) -> None:
+        """joined: makes ranks of those of all shards; given: see _Kept"""
+        super().__init__(*given)
+        self._joined = joined
+
+    def _content(self, entry: _Entry[Ranks], own: Sequence[Told]) -> Ranks:
+        bound, known = own[0].error_bound, entry.content
+        if own[0].content is not None or known is None:
+            return self._joined(own)
+        return known if known.error_bound == bound else known.bounded(bound)
+
+    def register(
+        self, name: str, asked: ResolvedQuery, start: Start | None = None
+    ) -> ShardedRegistration:
+        """start: see Engine.put_view; None: where one of this name has come"""
+        assert isinstance(asked, ResolvedView)
+        known = self._entries.get(name)
+        ranks = None if known is None else known.content
+        if start is None and ranks is not None and asked.goes_on_from(self.asked(name)):
+            start = ranks.to_numpy(), ranks.base
+        return super().register(name, _without_all(asked), start)
 
     def change(self, name: str, asked: ResolvedView) -> bool:
         """See Views.change. Raises ShardLost."""
@@ -375,18 +363,24 @@ class ShardedViews:
         entry.asked, entry.lost_seeds, entry.current = _without_all(asked), False, False
         return True
 
-    def remove(self, name: str) -> None:
-        """See Views.remove. Raises ShardLost."""
-        if self._entries.pop(name, None) is not None:
-            self._call("remove_view", name)
+    def asked(self, name: str) -> ResolvedView:
+        """Without seeds if they are all vertices. Raises KeyError."""
+        asked = super().asked(name)
+        assert isinstance(asked, ResolvedView)
+        return asked
 
     def lost_seeds(self, name: str) -> bool:
         """See Engine.view_lost_seeds."""
         return self._entries[name].lost_seeds
 
-    def asked(self, name: str) -> ResolvedView:
-        """Without seeds if they are all vertices. Raises KeyError."""
-        return self._entries[name].asked
+    def ranks(self, name: str, *, solve: bool) -> Ranks:
+        """See Engine.view. Raises ShardLost."""
+        entry = self._entries[name]
+        ranks, target = entry.content, entry.asked.target_error
+        is_met = ranks is not None and ranks.error_bound <= target
+        if not entry.current or (solve and not is_met):
+            self._take(name, entry, self._brought(name, "read" if solve else None, {}))
+        return self.content(name)
 
     def steps_within(self, name: str, vertex: int) -> ViewSteps:
         """See Engine.view_steps_to, of a view within a set that has ranks. Raises ShardLost."""
@@ -396,73 +390,6 @@ class ShardedViews:
             self.ranks(name, solve=False)
             return self.steps_within(name, vertex)
         return steps
-
-    def follow(self, removed: NDArray[np.int64]) -> None:
-        """Follows a batch of edges that removed these vertices: ids, ascending."""
-        for entry in self._entries.values():
-            entry.current, before = False, entry.asked
-            try:
-                entry.asked = before.after(removed)
-            except UnknownVertex as error:
-                entry.ranks, entry.error = None, error
-            lost = isinstance(entry.error, UnknownVertex)
-            entry.lost_seeds |= lost or entry.asked is not before
-
-    @property
-    def _known(self) -> tuple[int, dict[str, int]]:
-        """A number for a call, and those of the ranks that are here."""
-        known = {name: entry.number for name, entry in self._entries.items() if entry.ranks}
-        return self._new_number(), known
-
-    def ranks(self, name: str, *, solve: bool) -> Ranks:
-        """See Engine.view. Raises ShardLost."""
-        entry = self._entries[name]
-        if not entry.current or (solve and not entry.is_met):
-            parts: list[Mapping[str, OwnRanks]] = [{}]
-            with suppress(MemoryError):  # then the shards have forgotten all of them
-                parts = self._call("bring_view", *self._known, name, solve)
-            self._take(name, entry, parts)
-            entry = self._entries[name]
-        if entry.ranks is None:
-            assert entry.error is not None
-            raise entry.error
-        return entry.ranks
-
-    def refresh(self) -> dict[str, float]:
-        """See Engine.refresh_views. Raises ShardLost."""
-        if not self._entries:
-            return {}
-        parts: list[Mapping[str, OwnRanks]] = [{}]
-        with suppress(MemoryError):
-            parts = self._call("refresh_views", *self._known)
-        return {name: self._take(name, entry, parts) for name, entry in list(self._entries.items())}
-
-    def _take(self, name: str, entry: _View, parts: Sequence[Mapping[str, OwnRanks]]) -> float:
-        """Takes what the shards have of a view now; solves it if they have nothing. Returns how
-        long it took to bring it up to date, in seconds.
-        """
-        began = perf_counter()
-        if name not in parts[0]:
-            self._solve(name, entry)
-            return perf_counter() - began
-        own = [part[name] for part in parts]
-        bound = own[0].error_bound
-        if own[0].copied is not None:
-            entry.ranks, entry.number = self._joined(own), own[0].number
-        elif entry.ranks is not None and entry.ranks.error_bound != bound:
-            entry.ranks = entry.ranks.bounded(bound)
-        entry.error, entry.current = None, True
-        return own[0].seconds
-
-    def _solve(self, name: str, entry: _View) -> None:
-        if isinstance(entry.error, UnknownVertex):
-            return
-        lost_seeds = entry.lost_seeds
-        try:
-            self.put(name, entry.asked)
-        except MemoryError as error:
-            entry.error, entry.ranks = error, None
-        self._entries[name].lost_seeds = lost_seeds
 
 
 def _without_all(asked: ResolvedView) -> ResolvedView:
@@ -688,8 +615,8 @@ class ShardedEngine(Engine):
         self.shard_bytes: list[int] = []
         self._running: list[Running] = []
         self._new_number = partial(next, count())
-        self._watched = ShardedWatched(self._call_watched, self._new_number, self._running)
-        self._views = ShardedViews(self._call_views, self._joined, self._new_number, self._running)
+        given = (self._call_kept, self._new_number, self._running)
+        self._watched, self._views = ShardedWatched(*given), ShardedViews(self._joined, *given)
         self._order = np.empty(0, np.int64)
         self._permutation = VertexPermutation(host_backend())
         self._edges = 0
@@ -811,9 +738,9 @@ class ShardedEngine(Engine):
                 values[rank :: len(parts)] = each.values
         return self._gathered(values, first.mass, self._ranked.bound, first.rhs_scale, first.ties)
 
-    def _joined(self, parts: Sequence[OwnRanks]) -> Ranks:
+    def _joined(self, parts: Sequence[Told]) -> Ranks:
         """The ranks of a view, of those of all shards."""
-        copied = [each.copied for each in parts if each.copied is not None]
+        copied = [each.content for each in parts if isinstance(each.content, tuple)]
         _, mass, rhs_scale = copied[0]
         values = by_position([values for values, _, _ in copied])
         return self._gathered(values, mass, parts[0].error_bound, rhs_scale)
@@ -889,10 +816,9 @@ class ShardedEngine(Engine):
 
     def keep(self, registration: Registration) -> None:
         """See Engine.keep. Raises OutOfMemory, ShardLost."""
-        if isinstance(registration, ShardedViewRegistration):
-            self._views.keep(registration)
-        else:
-            self._watched.keep(registration)
+        assert isinstance(registration, ShardedRegistration)
+        is_view = isinstance(registration.asked, ResolvedView)
+        (self._views if is_view else self._watched).keep(registration)
 
     def restrict(self, name: str, among: NDArray[np.integer[Any]]) -> None:
         self._watched.restrict(name, checked_set("among", self.ids, among))
@@ -902,7 +828,7 @@ class ShardedEngine(Engine):
         self._watched.remove(name)
 
     def watched(self, name: str) -> Personalized:
-        return self._watched.answer(name)
+        return self._watched.content(name)
 
     def refresh_watched(self) -> None:
         """See Engine.refresh_watched. Raises ShardLost."""
@@ -957,11 +883,8 @@ class ShardedEngine(Engine):
         """See Engine.refresh_views. Raises ShardLost."""
         return self._views.refresh()
 
-    def _call_views(self, method: str, *arguments: Any) -> list[Any]:
-        return self._workers.everywhere("call_views", method, *arguments)
-
-    def _call_watched(self, method: str, *arguments: Any) -> Any:
-        return self._workers.everywhere("call_watched", method, *arguments)[0]
+    def _call_kept(self, method: str, *arguments: Any) -> list[Any]:
+        return self._workers.everywhere("call_kept", method, *arguments)
 
     def edge_list(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """See Engine.edge_list. Raises OutOfMemory, ShardLost."""

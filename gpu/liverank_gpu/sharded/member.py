@@ -159,14 +159,8 @@ class Member(Engine):
         answered = self._queries.answer(number, queries, batches, seconds)
         return answered if self.rank == 0 else Answered()
 
-    def call_watched(self, method: str, *arguments: Any) -> Any:
-        """Calls a method of ShardQueries; only the first shard returns what that does."""
-        self._begin()
-        done = getattr(self._queries, method)(*arguments)
-        return done if self.rank == 0 else None
-
-    def call_views(self, method: str, *arguments: Any) -> Any:
-        """The same; every shard returns what it does."""
+    def call_kept(self, method: str, *arguments: Any) -> Any:
+        """Calls a method of ShardQueries."""
         self._begin()
         return getattr(self._queries, method)(*arguments)
 

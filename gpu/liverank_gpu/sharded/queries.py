@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from time import perf_counter
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,26 +21,32 @@ from liverank_gpu.personalized.query import QueryContext
 from liverank_gpu.personalized.resolve import Moment, ResolvedQuery, ResolvedView
 from liverank_gpu.personalized.views import Views
 from liverank_gpu.personalized.views_of_graph import ViewSteps
-from liverank_gpu.personalized.watched import Registration, Watched
+from liverank_gpu.personalized.watched import Registration, Start, Watched
 from liverank_gpu.sharded.graph import ShardGraph
 from liverank_gpu.types import Personalized, Ranking, ViewQuery
 
-# ---- watched queries on one shard: those of one device, on its own rows ----
+# ---- watched queries and views on one shard: those of one device, on its own rows ----
 #
 # All shards take the same decisions. If one has no memory for a workspace, which shards tell each
 # other, all forget the query, and the engine has it solved again. Any other error ends the call on
 # all shards, which then forget all queries.
 
+Kind = Literal["watched query", "view"]
 
-class Renewed(NamedTuple):
-    """An answer now.
 
-    stays  whether its places are still those that were given before, in which case vertices of
-           the same ids are the same
+class Told(NamedTuple):
+    """What one shard tells of what is kept.
+
+    number   of the call since which y, or the vertices of the answer, are what they are
+    content  the answer, from the first shard; or y of own vertices: see Ranks.copied; None if the
+             caller has that of this number
+    seconds  that it took to bring it up to date
     """
 
-    answer: Personalized
-    stays: bool
+    number: int
+    content: Personalized | tuple[Ranking, float, float] | None
+    error_bound: float
+    seconds: float = 0.0
 
 
 class OwnWatched(Watched):
@@ -48,47 +54,39 @@ class OwnWatched(Watched):
 
     def __init__(self, context: QueryContext) -> None:
         super().__init__(context)
-        self._given: dict[str, NDArray[np.int64]] = {}
+        self._numbers: dict[str, tuple[NDArray[np.int64], int]] = {}
 
     def remove(self, name: str) -> None:
         super().remove(name)
-        self._given.pop(name, None)
+        self._numbers.pop(name, None)
 
-    def renewed(self, name: str) -> Renewed:
-        """The answer to a query that has one."""
+    def brought(
+        self,
+        names: Collection[str],
+        at: Moment,
+        number: int,
+        known: Mapping[str, int],  # noqa: ARG002
+        among: Mapping[str, NDArray[np.int64]],
+    ) -> dict[str, Told]:
+        """See OwnViews.brought. among: see Watched.restrict, by name"""
+        if at is not None:
+            for name in [name for name, entry in self._entries.items() if entry.query is None]:
+                self.remove(name)
+            for name in among.keys() & self._entries.keys():
+                self.restrict(name, among[name])
+            self.refresh()
+        return {name: self._told(name, number) for name in names if self._has(name)}
+
+    def _has(self, name: str) -> bool:
+        return name in self._entries and self._entries[name].answer is not None
+
+    def _told(self, name: str, number: int) -> Told:
         answer = self.answer(name)
-        stays = answer.vertices is self._given.get(name)
-        self._given[name] = answer.vertices
-        return Renewed(answer, stays)
-
-    def refreshed(self, among: Mapping[str, NDArray[np.int64]]) -> dict[str, Renewed]:
-        """Brings the queries up to date that it has, and returns their answers.
-
-        among  see Watched.restrict, by name
-        """
-        for name in [name for name, entry in self._entries.items() if entry.query is None]:
-            self.remove(name)
-        for name in among.keys() & self._entries.keys():
-            self.restrict(name, among[name])
-        self.refresh()
-        return {name: self.renewed(name) for name, entry in self._entries.items() if entry.answer}
-
-
-# ---- views on one shard: those of one device, on its own rows ----
-
-
-class OwnRanks(NamedTuple):
-    """What one shard has of the ranks of a view.
-
-    number   of the call since which y is what it is
-    copied   see Ranks.copied: y of own vertices; None if the caller has that of this number
-    seconds  that it took to bring them up to date
-    """
-
-    number: int
-    copied: tuple[Ranking, float, float] | None
-    error_bound: float
-    seconds: float
+        vertices, since = self._numbers.get(name, (None, number))
+        since = since if answer.vertices is vertices else number
+        self._numbers[name] = answer.vertices, since
+        content = answer if self._context.vertices.leads else None
+        return Told(since, content, answer.error_bound)
 
 
 class OwnViews(Views):
@@ -103,15 +101,20 @@ class OwnViews(Views):
         self._numbers.pop(name, None)
 
     def brought(
-        self, names: Sequence[str], at: Moment, number: int, known: Mapping[str, int]
-    ) -> dict[str, OwnRanks]:
-        """Brings views up to date. Returns the ranks of those that have some then; it forgets the
-        others, which the engine has solved again if they can be.
+        self,
+        names: Collection[str],
+        at: Moment,
+        number: int,
+        known: Mapping[str, int],
+        among: Mapping[str, NDArray[np.int64]],  # noqa: ARG002
+    ) -> dict[str, Told]:
+        """Brings views up to date. Tells of those that have ranks then; it forgets the others,
+        which the engine has solved again if they can be.
 
         number  of this call
         known   those of the ranks that the caller has, by name
         """
-        found = dict[str, OwnRanks]()
+        found = dict[str, Told]()
         for name in names:
             began = perf_counter()
             ranks = self.bring(name, at)
@@ -123,7 +126,7 @@ class OwnViews(Views):
             since = since if ranks.is_copy_of(before) else number
             self._numbers[name] = ranks, since
             copied = None if known.get(name) == since else ranks.copied()
-            found[name] = OwnRanks(since, copied, ranks.error_bound, seconds)
+            found[name] = Told(since, copied, ranks.error_bound, seconds)
         return found
 
 
@@ -205,95 +208,85 @@ class ShardQueries(Queries):
                 self._running.pop(number).close()
         return answered
 
+    # ---- what is kept; all shards return what they have of it ----
+
     def solve(
         self,
         number: int,
         name: str,
-        query: ResolvedQuery,
-        batches: Collection[int],
-        seconds: float,
-    ) -> bool | OutOfMemory:
-        """Goes on with the first solve of a query that is to be watched. Returns whether it is
-        done; or an error that concerns all shards, since to raise it would reset them. See `answer`
-        for the rest.
-        """
-        self._keep_open(batches)
-        if number not in self._running:
-            try:
-                self._running[number] = Registration(self.context, name, query)
-            except OutOfMemory as error:
-                return error
-        with self._exchanging():
-            self._run(self._running[number], seconds)
-        return self._running[number].done
-
-    def keep(self, number: int) -> Mapping[str, Renewed]:
-        """Watches a query whose first solve is done. Returns its answer; nothing if a reset has
-        forgotten it. Raises OutOfMemory.
-        """
-        registration = self._running.pop(number, None)
-        if registration is None:
-            return {}
-        assert isinstance(registration, Registration)
-        with self._exchanging():
-            self.watched.keep(registration)
-            return {registration.name: self.watched.renewed(registration.name)}
-
-    def unwatch(self, name: str) -> None:
-        """See Watched.remove."""
-        self.watched.remove(name)
-
-    def refresh(self, among: Mapping[str, NDArray[np.int64]]) -> Mapping[str, Renewed]:
-        """See OwnWatched.refreshed."""
-        with self._exchanging():
-            return self.watched.refreshed(among)
-
-    # ---- views; all shards return what they have of the ranks ----
-
-    def solve_view(
-        self,
-        number: int,
-        name: str,
-        view: ViewQuery | None,
+        query: ResolvedQuery | ViewQuery | None,
         ranks: Ranking | None,
         base: float,
         batches: Collection[int],
         seconds: float,
     ) -> bool | OutOfMemory | None:
-        """As `solve`, of a view. None if a reset has forgotten it, and `view` is None.
+        """Goes on with the first solve of a query that is to be kept. Returns whether it is done;
+        None if a reset has forgotten it, and `query` is None; or an error that concerns all shards,
+        since to raise it would reset them. See `answer` for the rest.
 
-        view   None where it has been given before
+        query  None where it has been given before
         ranks  where to begin, and their base: see Start; None: at nothing
         """
         self._keep_open(batches)
         if number not in self._running:
-            if view is None:
+            if query is None:
                 return None
-            ids, options = self._graph.ids, self._iterate.options
-            with self._exchanging():
-                asked = ResolvedView.of_view(ids, options, view)
-                context = self.views.context(asked)  # which `register` finds again
             start = None if ranks is None else (ranks, base)
             try:
-                self._running[number] = self.views.register(name, asked, start)
+                self._running[number] = self._registered(name, query, start)
             except OutOfMemory as error:
                 return error
-            del context
         with self._exchanging():
             self._run(self._running[number], seconds)
         return self._running[number].done
 
-    def keep_view(self, number: int) -> Mapping[str, OwnRanks]:
-        """Keeps a view whose first solve is done. Returns its ranks; nothing if it has none, or a
-        reset has forgotten it.
+    def _registered(
+        self, name: str, query: ResolvedQuery | ViewQuery, start: Start | None
+    ) -> Registration:
+        """Raises OutOfMemory on all shards."""
+        if isinstance(query, ResolvedQuery):
+            return Registration(self.context, name, query)
+        with self._exchanging():
+            asked = ResolvedView.of_view(self._graph.ids, self._iterate.options, query)
+            context = self.views.context(asked)
+        registration = self.views.register(name, asked, start)
+        del context  # which `register` has found again
+        return registration
+
+    def keep(self, number: int) -> Mapping[str, Told]:
+        """Keeps a query whose first solve is done. Tells of it; nothing if it has no ranks, or a
+        reset has forgotten it. Raises OutOfMemory.
         """
         registration = self._running.pop(number, None)
         if registration is None:
             return {}
         assert isinstance(registration, Registration)
+        kept = self._kept(registration.asked.kind)
         with self._exchanging():
-            self.views.keep(registration)
-            return self.views.brought([registration.name], None, number, {})
+            kept.keep(registration)
+            return kept.brought([registration.name], None, number, {}, {})
+
+    def remove(self, kind: Kind, name: str) -> None:
+        """Forgets what is kept, if it is there."""
+        self._kept(kind).remove(name)
+
+    def bring(
+        self,
+        kind: Kind,
+        number: int,
+        known: Mapping[str, int],
+        name: str | None,
+        at: Moment,
+        among: Mapping[str, NDArray[np.int64]],
+    ) -> Mapping[str, Told]:
+        """Brings one of what is kept up to date, or all: see `brought`."""
+        kept = self._kept(kind)
+        with self._exchanging():
+            names = [each for each in kept.names if name in (None, each)]
+            return kept.brought(names, at, number, known, among)
+
+    def _kept(self, kind: str) -> OwnWatched | OwnViews:
+        return self.views if kind == "view" else self.watched
 
     def change_view(self, name: str, view: ViewQuery) -> bool:
         """See Views.change."""
@@ -301,28 +294,11 @@ class ShardQueries(Queries):
             asked = ResolvedView.of_view(self._graph.ids, self._iterate.options, view)
             return self.views.change(name, asked)
 
-    def remove_view(self, name: str) -> None:
-        """See Views.remove."""
-        self.views.remove(name)
-
     def steps_within(self, name: str, vertex: int, limit: int) -> ViewSteps | None:
         """See Views.steps_to, of a view within a set. None if it is not known, or not here."""
         if name not in self.views.names or not self._vertices.leads:
             return None
         return self.views.steps_to(name, vertex, limit)
-
-    def bring_view(
-        self, number: int, known: Mapping[str, int], name: str, solve: bool
-    ) -> Mapping[str, OwnRanks]:
-        """Brings one view up to date for a read: see OwnViews.brought."""
-        names = [name] if name in self.views.names else []
-        with self._exchanging():
-            return self.views.brought(names, "read" if solve else None, number, known)
-
-    def refresh_views(self, number: int, known: Mapping[str, int]) -> Mapping[str, OwnRanks]:
-        """Brings all views up to date: see OwnViews.brought."""
-        with self._exchanging():
-            return self.views.brought(self.views.names, "batch", number, known)
 
     @contextmanager
     def _exchanging(self) -> Iterator[None]:
@@ -350,8 +326,7 @@ class ShardQueries(Queries):
 
     def perturb(self, update: GraphUpdate) -> None:
         """Has all queries follow a batch of edges, on all shards."""
-        if self.views.reversed_context is not None:
-            self.views.turn(update)
+        self.views.turn(update)
         for number, batch in list(self._running.items()):
             batch.perturb(update)
             if batch.lost:  # of which the caller knows

@@ -197,7 +197,7 @@ def test_watched_queries_are_replaced_and_forgotten() -> None:
 def test_a_restriction_that_did_not_reach_the_shards_is_sent_again() -> None:
     with rings("a") as (workers, _, engine):
         engine.restrict("a", np.array([2, 3]))
-        workers.unreachable = "refresh"
+        workers.unreachable = "bring"
         with pytest.raises(TimeoutError):
             engine.refresh_watched()
         workers.unreachable = None

@@ -71,9 +71,9 @@ class ThreadWorkers(Workers):
         self.unreachable: str | None = None  # the method for which there is no answer
 
     def call(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
-        if self.unreachable in (method, arguments[0][0] if method == "call_watched" else method):
+        if self.unreachable in (method, arguments[0][0] if method == "call_kept" else method):
             raise TimeoutError("no answer")
-        if method == "answer" or (method == "call_watched" and arguments[0][0] == "solve"):
+        if method == "answer" or (method == "call_kept" and arguments[0][0] == "solve"):
             arguments = [(*each[:-1], 0.0) for each in arguments]
         return self.together([getattr(shard, method) for shard in self.shards], arguments)
 

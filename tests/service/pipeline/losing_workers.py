@@ -59,8 +59,7 @@ class LosingWorkers(ThreadWorkers):
 
     def call(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
         assert not self.closed
-        of_queries = method in ("call_watched", "call_views", "read")
-        called = arguments[0][0] if of_queries else method
+        called = arguments[0][0] if method in ("call_kept", "read") else method
         if self._cluster.failing == called:
             self._cluster.failing = None
             self._cluster.absent += self._cluster.later_absent

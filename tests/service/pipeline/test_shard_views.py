@@ -100,7 +100,7 @@ def test_views_follow_batches_and_restarts(tmp_path: Path, cluster: Cluster) -> 
     assert len(cluster.started) == 5
 
 
-@pytest.mark.parametrize("call", ["solve_view", "keep_view", "refresh_views", "remove_view"])
+@pytest.mark.parametrize("call", ["solve", "keep", "bring", "remove"])
 def test_a_shard_that_is_lost_in_a_call_loses_no_view(
     pipeline: Pipeline, cluster: Cluster, call: str
 ) -> None:
@@ -109,11 +109,11 @@ def test_a_shard_that_is_lost_in_a_call_loses_no_view(
     put(pipeline, "trust")
     cluster.failing = call
     kept = ["trust"]
-    if call == "refresh_views":
+    if call == "bring":
         edges.append(("a", "c"))
         with pytest.raises(RankingDelayed, match="version 2 is committed"):
             send(pipeline, batch([("a", "c")]))
-    elif call == "remove_view":
+    elif call == "remove":
         kept = []
         with pytest.raises(ShardLost, match="shard 1 of 2"):
             pipeline.remove_view("trust").result(60)
@@ -121,7 +121,7 @@ def test_a_shard_that_is_lost_in_a_call_loses_no_view(
         with pytest.raises(ShardLost, match="shard 1 of 2"):
             put(pipeline, "distrust")
     wait_for(lambda: pipeline.shards.restarts == 1 and pipeline.shards.loss is None)
-    if call == "remove_view":
+    if call == "remove":
         with pytest.raises(UnknownView):
             pipeline.remove_view("trust").result(60)
     else:

@@ -117,7 +117,7 @@ def test_answers_are_those_of_one_device_also_after_restarts(
     assert len(cluster.started) == 2
 
 
-@pytest.mark.parametrize("call", ["solve", "keep", "refresh", "unwatch"])
+@pytest.mark.parametrize("call", ["solve", "keep", "bring", "remove"])
 def test_a_shard_that_is_lost_in_a_call_loses_no_watched_query(
     pipeline: Pipeline, cluster: Cluster, call: str, tmp_path: Path
 ) -> None:
@@ -126,10 +126,10 @@ def test_a_shard_that_is_lost_in_a_call_loses_no_watched_query(
     before = pipeline.view
     cluster.may_start.clear()
     cluster.failing = call
-    if call == "refresh":
+    if call == "bring":
         with pytest.raises(RankingDelayed, match="version 2 is committed"):
             send(pipeline, batch([("a", "c")]))
-    elif call == "unwatch":
+    elif call == "remove":
         with pytest.raises(ShardLost, match="shard 1 of 2"):
             pipeline.unwatch("kept").result(60)
     else:
@@ -143,16 +143,16 @@ def test_a_shard_that_is_lost_in_a_call_loses_no_watched_query(
     wait_for(lambda: pipeline.shards.loss is None)
     assert pipeline.shards.restarts == 1
     watch(pipeline, "new", **QUERIES["pull"])
-    if call == "unwatch":
+    if call == "remove":
         with pytest.raises(UnknownWatched):
             pipeline.unwatch("kept").result(60)
     send(pipeline, batch([("c", "d")]))
     (tmp_path / "other").mkdir()
     with working(tmp_path / "other") as other:
         send(other, batch(EDGES))
-        for edges in [[("a", "c")]] * (call == "refresh") + [[("c", "d")]]:
+        for edges in [[("a", "c")]] * (call == "bring") + [[("c", "d")]]:
             send(other, batch(edges))
-        if call != "unwatch":
+        if call != "remove":
             watch(other, "kept", **QUERIES["all"])
         watch(other, "new", **QUERIES["pull"])
         assert_same(pipeline, other)
