@@ -325,15 +325,12 @@ class Engine:
     def _apply(self, batch: EdgeBatch) -> GraphUpdate:
         self._begin()
         self._improvable = False
-        iterate, backwards = self._iterate, self._queries.views.reversed_context
-        reserve = iterate.reserve if backwards is None else self._reserve
         if not self._group.divided:
             self.check_memory(batch.operations, batch.vertices)
             # before programs copy the graph, which they do where there is room beside the batch
-            reserve(max(self._graph.vertices, batch.vertices))
+            self._reserve(max(self._graph.vertices, batch.vertices))
         self.programs.prepare(batch)
-        follows = iterate.follows
-        update = self._graph.apply(batch, reserve=reserve, follows=follows)
+        update = self._graph.apply(batch, reserve=self._reserve, follows=self._iterate.follows)
         self._unfollowed = update
         self._touched.add(update)
         if not self._group.divided:

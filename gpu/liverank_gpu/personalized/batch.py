@@ -539,8 +539,7 @@ class Queries:
 
     def perturb(self, update: GraphUpdate) -> None:
         """Lets all of them follow a batch."""
-        if self.views.reversed_context is not None:
-            self.views.turn(update)
+        self.views.turn(update)
         for running in self.running:
             running.perturb(update)
         self.watched.perturb(update)

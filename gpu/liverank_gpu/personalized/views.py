@@ -24,9 +24,6 @@ from liverank_gpu.personalized.watched import Registration, Start
 class Views:
     """The views of one graph, by name: those that walk along its edges, those that walk against
     them, and those within sets.
-
-    reversed_context  where those against them are solved, while there are any; None before the
-                      first: `reserve` and `turn` then have nothing to do
     """
 
     def __init__(self, context: QueryContext) -> None:
@@ -35,7 +32,7 @@ class Views:
         self._reversed: ViewsOfGraph | None = None
         self._within = ViewsWithin(context)
         # known as long as it has a view, or the first solve of one
-        self.reversed_context: Callable[[], QueryContext | None] | None = None
+        self._reversed_context: Callable[[], QueryContext | None] | None = None
 
     def context(self, asked: ResolvedView) -> QueryContext:
         """Where the view is solved. Raises OutOfMemory."""
@@ -47,7 +44,7 @@ class Views:
             # the global ranks are no direction there
             vertices = before.vertices.reversed()
             context = QueryContext(before.pool, before.options, no_deflation, vertices)
-            self.reversed_context = ref(context)
+            self._reversed_context = ref(context)
         return context
 
     @property
@@ -61,7 +58,7 @@ class Views:
 
     def _backwards(self) -> QueryContext | None:
         """Where reversed views are solved, if there are any."""
-        return None if self.reversed_context is None else self.reversed_context()
+        return None if self._reversed_context is None else self._reversed_context()
 
     def register(self, name: str, asked: ResolvedView, start: Start | None) -> Registration:
         """Begins a view. start: see Engine.put_view. Raises OutOfMemory."""

@@ -234,8 +234,10 @@ class MemoryRows:
 
     def of(self, vertices: Array) -> tuple[Array, Array]:
         backend, xp = self._graph.backend, self._graph.backend.xp
-        both_lists = [self.outgoing] if self.incoming is None else [self.outgoing, self.incoming]
-        self.read += sum(int(backend.device.sum(csr.row_lengths[vertices])) for csr in both_lists)
+        lengths = self.outgoing.row_lengths[vertices]
+        if self.incoming is not None:
+            lengths = lengths + self.incoming.row_lengths[vertices]
+        self.read += int(backend.device.sum(lengths))
         if self.read > self.most:
             raise TooMuch
         places, neighbours, _ = entries_of(backend, self.outgoing, vertices)

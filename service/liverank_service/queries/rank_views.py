@@ -184,6 +184,7 @@ class RankView:
 
     ranks    None if there are none: `error` says why, or no vertex has a weight
     ignored  keys of its weights that are no vertices
+    within   of the keys that it is within, how many are vertices
     number   another one whenever the ranks or their bound are others
     met      when it was last seen to meet its target, by `perf_counter`
     """
@@ -192,6 +193,7 @@ class RankView:
     ranks: Ranks | None
     error: Exception | None = None
     ignored: list[Any] = field(default_factory=list)
+    within: int = 0
     number: int = 0
     met: float = 0.0
 
@@ -298,18 +300,19 @@ class RankViews(KeptQueries[ViewRequest, RankView]):
         query, found, before = self.queries[name], self._found[name], self.results.get(name)
         if isinstance(found, Exception):
             return RankView(query, None, found)
+        within = 0 if found.query.within is None else len(found.query.within)
         if not found.has_ranks:
-            return RankView(query, None, ignored=found.ignored)
+            return RankView(query, None, ignored=found.ignored, within=within)
         try:
             ranks = self._engine.view(name, solve=False)
         except UnknownId:
             self._solve(name)
             return self._result(name)
         except MemoryError as error:
-            return RankView(query, None, error)
+            return RankView(query, None, error, within=within)
         if before and before.ranks is ranks and before.request is query:
             return before
         self._published += 1
         now, target = perf_counter(), query.target_error or self._engine.options.target_error
         met = now if ranks.error_bound <= target or before is None else before.met
-        return RankView(query, ranks, None, found.ignored, self._published, met)
+        return RankView(query, ranks, None, found.ignored, within, self._published, met)

@@ -125,6 +125,41 @@ def test_a_view_without_ranks_says_why(browser: Browser, server: Server) -> None
         expect(page.locator("#top tbody tr").first).to_be_visible()
 
 
+def test_a_view_waits_for_its_set(browser: Browser, server: Server) -> None:
+    graph = new_graph(server, *EDGES)
+    members = f"/graphs/{graph}/sets/good"
+    server.http.put(members, json={"vertices": ["leaf-02"]}).raise_for_status()
+    put_view(server, graph, "good", teleport={"set": "good"}, within="good")
+    with opened(browser, server, f"{graph}?view=good", expected=("404 (Not Found)",)) as found:
+        page = found.page
+        expect(page.locator("#top tbody tr").first).to_contain_text("leaf-02")
+        server.http.delete(members).raise_for_status()
+        expect(page.locator("#top")).to_contain_text("There are no ranks: ")
+        expect(page.locator("#top")).to_contain_text("set 'good'")
+        expect(page.locator(VIEW)).to_have_text("good")
+        server.http.put(members, json={"vertices": ["leaf-05"]}).raise_for_status()
+        expect(page.locator("#top tbody tr").first).to_contain_text("leaf-05")
+        expect(page.locator(VIEW)).to_have_text("good")
+
+
+def test_a_vertex_is_named_once_in_a_group(browser: Browser, server: Server) -> None:
+    """Also where it came into the list, and its rank changed again."""
+    graph = new_graph(server, ("a", "b"), ("b", "a"))
+    with opened(browser, server, graph) as found:
+        page = found.page
+        expect(page.locator("#connection")).to_have_attribute("data-state", "live")
+        send(server, graph, ("b", "b"))
+        expect(page.locator("#feed .feed-moved").first).to_be_visible()
+        for source in "ab":  # in the group that comes seconds after
+            send(server, graph, (source, "newcomer"))
+            rank = server.http.get(f"/graphs/{graph}/ranks/newcomer").json()["rank"]
+            row = page.locator("#top tbody tr", has_text="newcomer")
+            expect(row).to_contain_text(f"{rank:.6f}")
+        named = page.locator("#feed li", has_text="newcomer")
+        expect(named).to_contain_text(["entered"])
+        expect(named).to_have_count(1)
+
+
 def test_the_chosen_vertex_is_marked_wherever_it_is(browser: Browser, server: Server) -> None:
     graph = new_graph(server, *EDGES)
     with opened(browser, server, graph) as found:

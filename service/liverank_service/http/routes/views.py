@@ -144,7 +144,7 @@ def _document(graph: Graph, found: RankView) -> dict[str, Any]:
         "weights": None if weights is None else len(weights),
         "ignored": found.ignored,
         "unknown": asked.unknown,
-        "within": len(asked.keys_within) or asked.within,
+        "within": found.within if asked.keys_within else asked.within,
         "damping": asked.damping or graph.options.damping,
         "direction": asked.direction,
         "target_error": asked.target_error or graph.options.target_error,

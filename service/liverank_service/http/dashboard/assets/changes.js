@@ -96,7 +96,11 @@ class Changes {
     this.#cross(entered, this.#entered, this.#left);
     this.#cross(left, this.#left, this.#entered);
     for (const { vertex } of [...entered, ...left]) this.#moved.delete(keyOf(vertex));
-    for (const { vertex, rank } of moved) this.#moved.set(keyOf(vertex), rank);
+    for (const { vertex, rank } of moved) {
+      const key = keyOf(vertex); // which one line names
+      const crossed = [this.#entered, this.#left].find((told) => told.has(key));
+      (crossed ?? this.#moved).set(key, rank);
+    }
   }
 
   /** Who came back has crossed nothing. */
