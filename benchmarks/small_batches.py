@@ -4,9 +4,11 @@
 
 R-MAT has the parameters of Graph500 and shuffled labels; the grid has edges both ways. A batch is
 80 % edges between vertices drawn evenly and 20 % deletions of edges (one edge: deleted one time in
-five). Figures are the least of the medians, of the means and of the largest times of that commit's
-processes, in milliseconds. They end when `publish` returns, which need not wait for the copy that
-it starts; between two batches an engine that can improves its ranks, which is not timed.
+five). *Weighted* edges have weights between 0 and 1; those that *decay* come a thousandth of a
+half-life after one another; *with a removal*, a batch also removes a vertex drawn evenly. Figures
+are the least of the medians, of the means and of the largest times of that commit's processes, in
+milliseconds. They end when `publish` returns, which need not wait for the copy that it starts;
+between two batches an engine that can improves its ranks, which is not timed.
 """
 
 from __future__ import annotations
@@ -23,13 +25,21 @@ WORK = Path(__file__).with_name("small_batches_work.py")
 
 GRAPHS = {
     "cuda": [
-        ["rmat", 22, 1e-6, [[1, 200], [26, 60], [1_000, 40], [10_000, 20]]],
-        ["rmat", 24, 1e-6, [[1, 200], [26, 60], [263, 40], [1_000, 40], [10_000, 20]]],
-        ["grid", 4096, 1e-7, [[1, 100], [10, 60]]],
+        ["rmat", "", 22, 1e-6, [[1, 200], [26, 60], [1_000, 40], [10_000, 20]]],
+        ["rmat", "weighted", 22, 1e-6, [[1, 200], [26, 60], [1_000, 40]]],
+        ["rmat", "decaying", 20, 1e-6, [[1, 200], [26, 60], [1_000, 40]]],
+        ["rmat", "with a removal", 22, 1e-6, [[1, 200], [26, 60], [1_000, 40]]],
+        ["rmat", "", 24, 1e-6, [[1, 200], [26, 60], [263, 40], [1_000, 40], [10_000, 20]]],
+        ["grid", "", 4096, 1e-7, [[1, 100], [10, 60]]],
     ],
-    "cpu": [["rmat", 16, 1e-6, [[1, 60], [26, 30], [1_000, 20]]]],
+    "cpu": [
+        ["rmat", "", 16, 1e-6, [[1, 60], [26, 30], [1_000, 20]]],
+        ["rmat", "weighted", 16, 1e-6, [[1, 60], [26, 30], [1_000, 20]]],
+    ],
 }
-"""Kind and size of each graph, its target error, and sizes and numbers of batches."""
+"""Kind of each graph, what is special about it, its size and target error, and sizes and numbers of
+batches.
+"""
 
 
 def main() -> None:

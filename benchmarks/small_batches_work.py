@@ -49,17 +49,34 @@ def _grid(xp: Any, side: int) -> tuple[Any, Any]:
 class _Worker:
     """Batches on one graph."""
 
-    def __init__(self, backend: str, kind: str, size: int, target: float) -> None:
-        self.backend = backend
+    def __init__(self, backend: str, kind: str, special: str, size: int, target: float) -> None:
+        """special  empty, or "weighted", "decaying" or "with a removal" """
+        self.backend, self.special = backend, special
         xp: Any = import_module("cupy") if backend == "cuda" else np
         self.sources, self.targets = (_rmat if kind == "rmat" else _grid)(xp, size)
         self.vertices = 1 << size if kind == "rmat" else size * size
-        self.engine = package.Engine(package.Options(target_error=target), backend)
-        load = package.EdgeBatch(self.sources, self.targets, vertices=self.vertices)
+        self.random = np.random.default_rng(7)
+        self.xp, self.now = xp, 0.0
+        options: dict[str, Any] = {"target_error": target}
+        if special in ("weighted", "decaying"):
+            options["weighted"] = True
+        if special == "decaying":
+            options["half_life"] = 1.0
+        self.engine = package.Engine(package.Options(**options), backend)
+        sent = self._weights(len(self.sources))
+        load = package.EdgeBatch(self.sources, self.targets, vertices=self.vertices, **sent)
         self.engine.apply(load)
         self.engine.update()
-        self.random = np.random.default_rng(7)
-        self.xp = xp
+
+    def _weights(self, count: int) -> dict[str, Any]:
+        """Those of so many insertions, and their times, if the graph has any."""
+        if self.special not in ("weighted", "decaying"):
+            return {}
+        sent = {"weights": 1.0 - self.random.random(count, np.float32)}
+        if self.special == "decaying":
+            self.now += 1e-3
+            sent["times"] = np.full(count, self.now)
+        return sent
 
     def batch(self, size: int) -> Any:
         """80 % insertions between vertices drawn evenly, 20 % deletions of first edges."""
@@ -69,7 +86,10 @@ class _Worker:
         gone = [self.xp.take(ids, chosen).astype(np.int64) for ids in (self.sources, self.targets)]
         if self.backend == "cuda":
             gone = [ids.get() for ids in gone]
-        return package.EdgeBatch(new[0], new[1], *gone)
+        sent = self._weights(size - deletions)
+        if self.special == "with a removal":
+            sent["remove"] = self.random.integers(0, self.vertices, 1)
+        return package.EdgeBatch(new[0], new[1], *gone, **sent)
 
     def times(self, size: int, count: int) -> dict[str, list[float]]:
         """Medians of the stages in milliseconds, and median, mean and largest of their sum."""
@@ -99,10 +119,10 @@ if __name__ == "__main__":
     for name in ("warm_up", "warm_up_others"):
         getattr(package.Engine(package.Options(), given["backend"]), name, lambda: None)()
     figures = {}
-    for kind, graph_size, target, batches in given["graphs"]:
-        worker = _Worker(given["backend"], kind, graph_size, target)
+    for kind, special, graph_size, target, batches in given["graphs"]:
+        worker = _Worker(given["backend"], kind, special, graph_size, target)
         for batch_size, count in batches:
-            name = f"{kind} {graph_size}, to {target:g}, {batch_size}"
-            figures[name] = worker.times(batch_size, count)
+            graph = f"{kind} {graph_size} {special}".rstrip()
+            figures[f"{graph}, to {target:g}, {batch_size}"] = worker.times(batch_size, count)
         del worker
     print(json.dumps(figures))
