@@ -221,6 +221,7 @@ class Engine:
             self._vertices, self._touched = group.vertices(self._graph), group.touched()
             self.edge_reader = EdgeReader(self._graph)
             self._iterate = GlobalIterate(self._graph, options)
+            self._iterate.before_sweeps = self._graph.in_pages.catch_up
             self._queries = group.queries(self._graph, self._iterate, self._vertices)
             self.programs = Programs(self._graph)
             self._timer = StageTimer(self._backend.device)

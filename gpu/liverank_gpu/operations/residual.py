@@ -6,7 +6,7 @@ Additions to r come in any order on ``cuda``: results can differ in the last bit
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -105,6 +105,7 @@ class PushResult(NamedTuple):
     vertices   distinct vertices pushed for the first time in this solve
     entries    of the work-lists: a vertex counts once a list
     delta      see ResidualDelta
+    below_zero whether a y that it changed may be negative
     """
 
     end: PushEnd
@@ -113,6 +114,7 @@ class PushResult(NamedTuple):
     vertices: int
     entries: int
     delta: ResidualDelta
+    below_zero: bool = True
 
 
 @dataclass(slots=True, eq=False)
@@ -186,7 +188,7 @@ class Push(Operation[PushResult]):
     weight of the edge, over the out-lists; a vertex that this lifts above θ joins the next list.
     When a list is empty, θ is halved, or falls to the largest remaining entry, and the list is
     selected from the candidates. A backend on which a short list takes as long as a longer one may
-    lower θ earlier, and further.
+    lower θ earlier, and further, and end at the floor before the list is empty.
     The cost is the out-edges of the lists and the candidates, never all n.
 
     A push takes at least (1-α)·|x| from ‖r‖₁ and its cost grows with the out-list, so θ is scaled
@@ -200,6 +202,8 @@ class Push(Operation[PushResult]):
     values       values[n], y
     left         what a sweep leaves of ‖r‖₁ + |Σr|; 0 if that is not known: then this is left out
     sweep_edges  that many more edges would be worth a sweep, at this rate
+    meanwhile    called while it runs, where that is on a device; it may change neither the graph
+                 nor y and r
     """
 
     graph: GraphView
@@ -209,6 +213,7 @@ class Push(Operation[PushResult]):
     limits: PushLimits
     left: float = 0.0
     sweep_edges: float = 0.0
+    meanwhile: Callable[[], object] | None = None
 
 
 @dataclass(slots=True, eq=False)

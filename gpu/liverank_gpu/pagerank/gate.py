@@ -7,8 +7,9 @@ bound has to be a number that is at least what the gate measures.
 What it costs. If Σy and the bound are numbers and ``‖y* - y‖₁ ≤ β``, then y ≥ y* - β·1 ≥ 0, as no
 entry of y* is below β: the certificate proves all of it, without a pass over the vertices. That
 holds while the bound is below about (1-α)/n. Else one sum is taken over y, of |y|, unless y is as
-it was. Let N be what negative entries take away: then ‖y‖₁ / Σy = 1 + 2N, and 2N is a lower bound
-on the L1 error, since exact ranks are not negative.
+it was, or only pushes have changed it that are known to have left no negative entry. Let N be what
+negative entries take away: then ‖y‖₁ / Σy = 1 + 2N, and 2N is a lower bound on the L1 error, since
+exact ranks are not negative.
 
 What happens. Negative entries within a bound that is of use are set to zero and the residual is
 computed again: as exact ranks are not negative, that brings the ranks nearer to them, by at least
@@ -61,7 +62,8 @@ def passed(
     bound = iterate.error_bound if error_bound is None else error_bound
     if iterate.graph.ids.count == 0:
         return solved, min(bound, LARGEST_ERROR)
-    measured, reason = _measure(iterate, bound, solved.iterations > 0)
+    moved = solved.iterations > 0 and not solved.positive
+    measured, reason = _measure(iterate, bound, moved)
     if reason is None and measured > ROUNDING:
         if measured > bound or bound > USELESS_BOUND:
             reason = f"negative ranks sum to {-0.5 * measured:.1e}"
@@ -73,6 +75,7 @@ def passed(
         bound = iterate.error_bound
     if solved.fallback == "equal":
         bound = LARGEST_ERROR
+    iterate.passed = True
     return solved, min(bound, LARGEST_ERROR)
 
 
@@ -83,7 +86,7 @@ def _settled(solved: Solved, settle: Callable[[Solved], Solved] | None) -> Solve
 def _measure(iterate: GlobalIterate, bound: float, moved: bool) -> tuple[float, str | None]:
     """How far ‖y‖₁ is from Σy, relative to it; and what is wrong, if no distribution can be made.
 
-    moved  whether y may have changed
+    moved  whether entries of y may have become negative
     """
     certificate = iterate.certificate
     mass = float(certificate.mass)

@@ -67,6 +67,7 @@ class GlobalIterate(Iterate):
     Maintaining r stops (`stale`) after a batch so large that a sweep costs less.
 
     solved  whether y is from a solve, and not that of a graph without edges
+    passed  whether y passed the gate (liverank_gpu.pagerank.gate) and is as it was since then
     trace  where a solve adds its steps; None if they are not asked for
     unguessable, cyclic  edges of the graph when a guess, or a solve by components, was no use
     """
@@ -75,7 +76,7 @@ class GlobalIterate(Iterate):
         super().__init__(graph, options, Certificate(options.damping))
         self.workspace = Workspace(graph.backend, "ranks")
         self.trace = None
-        self.solved = False
+        self.solved = self.passed = False
         self._limit = self._cursor = self.unguessable = self.cyclic = 0
         self._updates = _RECOMPUTE_EVERY - 1  # since a slice was recomputed
         # free ids that Σy does not contain; and Σy when it was last summed, or more

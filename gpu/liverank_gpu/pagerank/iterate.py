@@ -5,7 +5,7 @@ vectors.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
@@ -426,11 +426,16 @@ class Iterate(ABC):
     residual_id  stands for the residual as it is: a new object after each change
     of_query     whether it is of a query
     left_by_sweeps  what each of the last sweeps left of the error bound; 0 if that is not used
+    below_zero   whether pushes may have left negative entries in y since it was last set
+    before_sweeps  what the next sweep would do first, done while a push runs that will hardly be
+                 enough; None if nothing is
     trace        what solves do is added to it; None if it is not recorded
     """
 
     of_query: ClassVar[bool] = False
     left_by_sweeps: float = 0.0
+    below_zero: bool = False
+    before_sweeps: Callable[[], object] | None = None
     trace: list[TraceStep] | None = None
 
     def __init__(self, graph: RankedGraph, options: Options, certificate: Certificate) -> None:
@@ -550,8 +555,20 @@ class Iterate(ABC):
         vectors, damping = self.workspace, self.options.damping
         edges_of_sweep = self.sweep_cost / self.graph.backend.costs.pushed_edge
         ends = self.left_by_sweeps, edges_of_sweep / _SLOWING
-        push = Push(self.graph.view, vectors.values, damping, vectors.residual, limits, *ends)
+        size = certificate.residual_l1 + abs(certificate.residual_sum)
+        # more than a sweep would leave for it to be enough
+        sweeps = self.left_by_sweeps * size > goal * certificate.mass
+        push = Push(
+            self.graph.view,
+            vectors.values,
+            damping,
+            vectors.residual,
+            limits,
+            *ends,
+            self.before_sweeps if sweeps else None,
+        )
         result = self.graph.backend.run(push)
+        self.below_zero |= result.below_zero
         self.add(result.delta)
         return result
 

@@ -51,6 +51,7 @@ class PublishedSolver:
         options, marks = iterate.options, self._marks
         # y is about to change and r does not follow
         iterate.invalidate()
+        iterate.passed = False
         mass = float(iterate.certificate.mass)
         if strategy.start == "uniform":
             iterate.values.fill(1.0)

@@ -105,6 +105,7 @@ class AcceleratedSolver:
         self._vertices = vertices
         self._affected: Marks | Array | None = None
         self._count = iterate.graph.ids.count
+        self._passed = False
 
     def mark(self, touched: TouchedVertices) -> None:
         """Marks the vertices that the strategy starts from, if it does not start from all."""
@@ -121,6 +122,7 @@ class AcceleratedSolver:
     def solve(self) -> Solved:
         """Brings the iterate up to date with the graph, which has at least one vertex."""
         iterate, strategy = self._iterate, self._strategy
+        self._passed, iterate.passed = iterate.passed, False
         iterate.exclude_free()
         if strategy.affected == "residual":
             solved = self.solve_residual()
@@ -142,7 +144,7 @@ class AcceleratedSolver:
             self._update_residual()
             from_nothing = iterate.error_bound > USELESS_BOUND
         iterate.workspace.residual.solve += 1
-        rounds = touched = 0
+        iterate.below_zero, rounds, touched = False, 0, 0
         if not from_nothing:  # else pushing would give closed classes a part in the residual
             rounds, touched = push_to_target(iterate, iterate.options.target_error)
         swept = sweep_to_target(iterate, most - rounds, from_nothing=from_nothing)
@@ -150,7 +152,8 @@ class AcceleratedSolver:
             touched = iterate.graph.ids.count
         solved = Solved(rounds + swept.sweeps, touched, swept.converged)
         if not self._asked.settle:
-            return solved
+            pushed = self._passed and swept.sweeps == 0 and not from_nothing
+            return replace(solved, positive=pushed and not iterate.below_zero)
         # the places of ranks, which have to be a distribution
         solved, _ = gate.passed(iterate, solved)
         return self._settled(solved, goes_on=solved.fallback != "equal")
@@ -233,6 +236,7 @@ def improve(iterate: GlobalIterate) -> tuple[float, bool]:
     before = iterate.error_bound
     if before <= target:
         return before, False
+    iterate.passed = False
     swept = sweep_to_target(iterate, _SWEEPS_AT_ONCE, target=target)
     solved = Solved(swept.sweeps, iterate.graph.ids.count, swept.converged)
     _, bound = gate.passed(iterate, solved)

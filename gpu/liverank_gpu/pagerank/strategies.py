@@ -66,6 +66,8 @@ class Solved:
     proven  about the first places, if they were to be settled
     ties    vertices to publish with equal ranks, if places were to be settled
     fallback, refused  what replaced the ranks, and why: see liverank_gpu.types.Result
+    positive  whether ranks that had passed the gate were changed by nothing that can make them
+              negative
     """
 
     iterations: int
@@ -75,6 +77,7 @@ class Solved:
     ties: RankTies | None = None
     fallback: Fallback | None = None
     refused: str | None = None
+    positive: bool = False
 
     @property
     def outcome(self) -> Outcome:

@@ -20,10 +20,12 @@ from liverank_gpu import (
 )
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.csr import Operation
+from liverank_gpu.operations.residual import ResidualDelta, SelectCandidates
 from liverank_gpu.operations.sweeps import FusedSweeps, Sweep
 from liverank_gpu.pagerank import gate
 from liverank_gpu.pagerank.global_iterate import GlobalIterate
 from liverank_gpu.pagerank.strategies import Solved
+from tests.gpu.doubles import instead
 from tests.gpu.graphs import exact_ranks
 
 EDGES = [(0, 1), (1, 2), (2, 0), (2, 3), (3, 0)]
@@ -236,3 +238,44 @@ def test_a_published_query_has_converged_where_it_ends_by_itself() -> None:
         engine.apply(EdgeBatch.of(EDGES))
         found = engine.personalized(np.array([0]), method="pull", form="published")
         assert found.converged is converged
+
+
+def test_a_push_that_leaves_no_negative_entry_needs_no_pass_over_the_ranks(
+    backend: Backend,
+) -> None:
+    if backend.name != "cuda":
+        pytest.skip("its pushes do not say so")
+    measured: list[int] = []
+
+    def size(values: Any) -> float:
+        measured.append(len(values))
+        return backend.select.size(values)
+
+    side, generator = 60, np.random.default_rng(1)
+    ids = np.arange(side * side).reshape(side, side)
+    ways = [np.roll(ids, step, axis).ravel() for step in (1, -1) for axis in (0, 1)]
+    counting = replace(backend, select=instead(backend.select, size=size))
+    engine = Engine(Options(target_error=1e-4), counting)
+    engine.apply(EdgeBatch(np.tile(ids.ravel(), 4), np.concatenate(ways)))
+    engine.update()
+    measured.clear()
+    for _ in range(4):
+        engine.apply(EdgeBatch(*generator.integers(0, side * side, (2, 1))))
+        result = engine.update()
+        assert 0 < result.touched_vertices < engine.vertices
+        exact, uncertain = exact_ranks(engine)
+        ranks = engine.publish().to_numpy()
+        assert ranks.min() >= 0.0
+        assert float(np.abs(ranks - exact).sum()) <= result.error_bound + uncertain
+    assert not measured
+    # a residual that no batch leaves
+    iterate = engine.internals.iterate
+    residual, before = iterate.workspace.residual, float(iterate.values[7])
+    residual.values[7] -= 2.0 * before
+    iterate.add(ResidualDelta(2.0 * before, -2.0 * before))
+    engine.apply(EdgeBatch.of([(7, 9)]))
+    backend.run(SelectCandidates(residual, 0.1 * before))
+    engine.update()
+    assert iterate.below_zero
+    assert measured
+    assert engine.publish().to_numpy().min() >= 0.0

@@ -16,6 +16,7 @@ from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.residual import ExpandBackward, ExpandForward, Perturb
 from liverank_gpu.pagerank.sweeps import SWEEP_KINDS, SweepKind, sweep_to_target
+from liverank_gpu.trace import TraceStep
 from liverank_gpu.types import Dangling
 from tests.gpu.graphs import FAMILIES, Model, is_emulated, random_batch, random_graph
 from tests.gpu.observed import observed
@@ -376,3 +377,53 @@ def test_a_batch_says_what_it_did_to_every_source(dangling: Dangling, backend: B
     added = zip(host(changes.added_sources), host(changes.added_targets), strict=True)
     assert set(removed) == {(0, 1), (2, 1)}
     assert set(added) == {(0, 3), (4, 0)}
+
+
+def _torus(backend: Backend, side: int, target_error: float) -> Engine:
+    ids = np.arange(side * side).reshape(side, side)
+    ways = [np.roll(ids, step, axis).ravel() for step in (1, -1) for axis in (0, 1)]
+    engine = Engine(Options(target_error=target_error), backend)
+    engine.apply(EdgeBatch(np.tile(ids.ravel(), 4), np.concatenate(ways)))
+    engine.update()
+    while engine.improve():
+        pass
+    return engine
+
+
+def test_short_lists_at_the_floor_are_pushed_on_while_that_leads_to_the_goal(
+    backend: Backend,
+) -> None:
+    if backend.name != "cuda":
+        pytest.skip("only there a push ends before its list is empty")
+    engine, generator = _torus(backend, 120, 1e-5), np.random.default_rng(1)
+    steps: list[TraceStep] = []
+    for _ in range(4):
+        engine.apply(EdgeBatch(*generator.integers(0, 120 * 120, (2, 1))))
+        result = engine.update(trace=True)
+        assert result.trace is not None
+        steps += result.trace.steps
+        assert result.error_bound <= 1e-5
+        while engine.improve():
+            pass
+    assert {step.kind for step in steps} == {"push"}
+    assert len(steps) <= 5  # each began anew from a lower floor when so many lists had been short
+
+
+def test_what_comes_before_sweeps_is_done_while_a_push_runs_that_is_not_enough(
+    backend: Backend,
+) -> None:
+    if backend.name != "cuda":
+        pytest.skip("nothing runs beside a push")
+    engine, generator, calls = _torus(backend, 60, 1e-4), np.random.default_rng(1), list[int]()
+    iterate = engine.internals.iterate
+    iterate.left_by_sweeps = 0.15
+    iterate.before_sweeps = lambda: calls.append(1)
+    engine.apply(EdgeBatch(*generator.integers(0, 3_600, (2, 1))))
+    assert iterate.error_bound < 1e-4 / 0.15
+    engine.update()
+    assert not calls
+    iterate.left_by_sweeps = 0.15
+    engine.apply(EdgeBatch(*generator.integers(0, 3_600, (2, 300))))
+    assert iterate.error_bound > 1e-4 / 0.15
+    engine.update()
+    assert calls

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -74,12 +75,19 @@ class Launcher:
         launched((blocks,), (threads,), arguments, shared_mem=shared_bytes)
 
     def ask(
-        self, file: str, kernel: str, *arguments: Any, weighted: bool = False, small: bool = False
+        self,
+        file: str,
+        kernel: str,
+        *arguments: Any,
+        weighted: bool = False,
+        small: bool = False,
+        meanwhile: Callable[[], object] | None = None,
     ) -> NDArray[np.int64]:
         """Launches a cooperative kernel whose last argument is an Answer, on all blocks that are
         resident, and waits. Several threads may ask at once.
 
-        small  whether half the blocks do: they synchronise faster
+        small      whether half the blocks do: they synchronise faster
+        meanwhile  called when it has been launched; nothing that it launches is waited for
 
         Returns int64[ANSWER], what it told.
         """
@@ -90,7 +98,13 @@ class Launcher:
         given = (*arguments, (counts, told.device))
         blocks = self.device.multiprocessors if small else self.resident
         self(file, kernel, blocks, *given, weighted=weighted)
-        self.device.synchronize()
+        if meanwhile is None:
+            self.device.synchronize()
+        else:
+            told_all = self.device.event()
+            told_all.record()
+            meanwhile()
+            told_all.synchronize()
         found = told.host.copy()
         self._answers.append(answer)
         return found

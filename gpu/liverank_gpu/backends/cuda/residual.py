@@ -149,6 +149,7 @@ class CudaResidual:
             _FILL,
             listed,
             weighted=graph.weighted,
+            meanwhile=do.meanwhile,
         )
         if told[TALLY["SELECTIONS"]] % 2:
             residual.candidates = other_candidates
@@ -160,6 +161,7 @@ class CudaResidual:
             int(told[TALLY["VERTICES"]]),
             int(told[TALLY["ENTRIES"]]),
             delta_of(residual, told),
+            bool(told[TALLY["BELOW_ZERO"]]),
         )
 
     def _select_candidates(self, do: SelectCandidates) -> None:

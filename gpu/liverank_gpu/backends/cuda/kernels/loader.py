@@ -112,6 +112,7 @@ _TALLY_WIDTHS = {
     "ADDITIONS": 1,
     "SELECTIONS": 1,
     "FINAL_LISTED": 1,
+    "BELOW_ZERO": 1,
     "LISTED_COUNT": 3,
     "QUEUED_COUNT": 3,
     "QUEUED_EDGES": 3,

@@ -17,7 +17,9 @@ struct PushLimits {
     int64 round_edges, edges, rounds;
 };
 
-constexpr int SHORT_ROUNDS = 8;  // rounds at the floor that do not fill the device, before the push ends there
+// A round at the floor that does not fill the device is the last one unless as many more like it would reach the goal: what
+// gains so little is better done from a lower floor, or by sweeps.
+constexpr double SHORT_ROUNDS = 16.0;
 
 // The arrays of a push. items: position in the work-list << 32 | chunk of the out-list.
 struct PushArrays {
@@ -63,10 +65,10 @@ __device__ __forceinline__ double select(
 }
 
 // Moves the residual of the vertices on the work-list that are above θ to y, and divides their out-lists into items. A list has
-// no vertex twice.
+// no vertex twice. below_zero: counts those whose y is negative then.
 __device__ __forceinline__ void push_list(
     const PushArrays& push, const int* queue, int64 queued, int solve, double threshold, double edge_weight,
-    uint64* items, ThreadSums& thread) {
+    uint64* items, uint64* below_zero, ThreadSums& thread) {
     for (int64 block_first = (int64)blockIdx.x * BLOCK; block_first < queued; block_first += threads_of_grid()) {
         const int64 at = block_first + threadIdx.x;
         int chunks = 0;
@@ -81,6 +83,7 @@ __device__ __forceinline__ void push_list(
                 }
                 const Degree d = push.degree[u];
                 const double step = push_vertex(u, push.diagonal(u), push.values, push.r, thread);
+                if (push.values[u] < 0.0) append(below_zero);
                 if (d > 0) {
                     push.contributions[at] = sent_of(step, d, push.damping);
                     chunks = (push.out.lengths[u] + EDGE_CHUNK - 1) / EDGE_CHUNK;
@@ -168,7 +171,6 @@ __global__ void __launch_bounds__(BLOCK, 2) push(
     const bool leader = thread_of_grid() == 0;
     int64 step = 0, selections = 0, rounds = 0, entries = 0, edges_before = 0;
     double size_before = 0.0;
-    int short_rounds = 0;
     bool selected = false;
     int end;
     ThreadSums thread = {};
@@ -220,7 +222,7 @@ __global__ void __launch_bounds__(BLOCK, 2) push(
         }
         // a list that does not fill the device takes as long as one that does, so θ falls to make it longer
         const bool short_list = queued_edges < fill && !selected;
-        if (short_list && queued > 0 && threshold <= floor && ++short_rounds > SHORT_ROUNDS) {
+        if (short_list && queued > 0 && threshold <= floor && size - limit > SHORT_ROUNDS * (size_before - size)) {
             end = PushEnd::FLOOR;
             break;
         }
@@ -262,7 +264,9 @@ __global__ void __launch_bounds__(BLOCK, 2) push(
         edges_before = edges;
         size_before = size;
 
-        push_list(arrays, queue, queued, solve, threshold, edge_weight, counts + Tally::ITEMS + now, thread);
+        push_list(
+            arrays, queue, queued, solve, threshold, edge_weight, counts + Tally::ITEMS + now, counts + Tally::BELOW_ZERO,
+            thread);
         grid.sync();
         const WorkLists lists = {
             out.lengths, marks, candidates, counts + Tally::LISTED_COUNT + list, next_queue,
