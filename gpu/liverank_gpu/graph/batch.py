@@ -213,7 +213,7 @@ def arranged(batch: EdgeBatch) -> EdgeBatch:
     )
 
 
-_FEW = 1 << 12
+_FEW = 1 << 13
 """Arcs of a batch from the host that are arranged there, where that takes less time."""
 
 

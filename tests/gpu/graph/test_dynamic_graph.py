@@ -238,6 +238,8 @@ def test_a_batch_that_is_applied_at_once_leaves_what_a_planned_one_does(
         batch = _any_batch(generator, model, most=LARGE if number % 2 else 60)
         if number % 3 == 1:
             batch = random_batch(generator, model, 60, removes=True)
+        elif number == 6:  # more than are sorted by comparing each with all
+            batch = random_batch(generator, model, 5_000)
         if isinstance(model, WeightedModel):
             batch = weighted_batch(generator, model, 20, batch)
         model.apply(batch)
@@ -284,6 +286,7 @@ def test_a_batch_that_is_applied_at_once_leaves_what_a_planned_one_does(
     assert weighted or not all(applied)
     assert any(each.followed for _, each in found)
     assert any(each.lists and each.removed_edges for sent, each in found if len(sent.removed) > 1)
+    assert directed <= any(len(sent.columns[-1][1]) > 4_096 for sent, _ in found)
 
 
 @pytest.mark.parametrize("directed", [True, False])
@@ -291,7 +294,7 @@ def test_a_vertex_of_more_edges_than_a_batch_is_applied_at_once_with_can_be_remo
     directed: bool, backend: Backend
 ) -> None:
     graph, model = DynamicGraph(backend, "uniform", directed=directed), Model("uniform", directed)
-    leaves = np.arange(1, 4_500)
+    leaves = np.arange(1, 16_500)
     sources = np.append(leaves, [0, 0, 1, 2])
     targets = np.append(leaves * 0, [0, 7, 2, 3])
     apply(graph, model, EdgeBatch(sources, targets))

@@ -110,8 +110,12 @@ def scale_rows(
 
 # ---- changing a graph by batches on ``cuda`` ----
 
-_SMALL = 4096
-"""Up to this many keys are sorted in one launch, and packed on the host if they come from there."""
+_SMALL = 1 << 14
+"""Operations that `update` takes at most: as many keys as one warp looks up in sorted runs at once.
+"""
+
+_COMPARED = 4096
+"""Up to this many keys are sorted by comparing each with all."""
 
 
 def _direction(
@@ -227,7 +231,7 @@ class CudaGraph(GraphOperations):
 
     def sort(self, keys: Array, weights: Array | None = None) -> SortedKeys:
         total, weighted = len(keys), weights is not None
-        if total > _SMALL:
+        if total > _COMPARED:
             if weights is None:
                 keys.sort()
                 return SortedKeys(keys)

@@ -19,7 +19,7 @@
 //                        strengths of these are summed again: 4 bytes an entry
 //
 //     update_batch: both at once for a small batch, and then what perturb.cu does. First ids become positions, all edges of
-//                   vertices to remove are listed, and the keys of both directions are sorted, by comparing each with all
+//                   vertices to remove are listed, and the keys of both directions are sorted
 //
 // If WEIGHTED, a weight goes with each entry: 4 bytes more wherever an entry is read or written.
 // Rows are unordered. The order in a row follows from the sorted keys alone, never from the order of threads.
@@ -168,16 +168,49 @@ __device__ __forceinline__ void list_removals(
     }
 }
 
-__device__ __forceinline__ void sort_keys(const Unsorted& batch, const Side& out, const Side& in) {
-    const int64 total = out.operations;
-    for (int64 item = thread_of_grid() / WARP; item < 2 * total; item += threads_of_grid() / WARP) {
-        const bool incoming = item >= total;
-        const int64 at = incoming ? item - total : item;
-        const int64* const own = incoming ? batch.unsorted + batch.room : batch.unsorted;
-        const int before = keys_before(own, total, at);
-        if (threadIdx.x % WARP != 0) continue;
-        (incoming ? in.keys : out.keys)[before] = own[at];
-        if constexpr (WEIGHTED) (incoming ? in.weights : out.weights)[before] = out.filler_weights[at];
+constexpr int RUN = 512;  // keys that are compared with one another
+
+// How many of ascending keys are below `key`, or (through) not above it.
+__device__ __forceinline__ int64 keys_below(const int64* keys, int64 count, int64 key, bool through) {
+    int64 low = 0, high = count;
+    while (low < high) {
+        const int64 middle = (low + high) / 2;
+        if (keys[middle] < key || (through && keys[middle] == key)) low = middle + 1;
+        else high = middle;
+    }
+    return low;
+}
+
+// Equal keys stay in their order. A warp takes a key: first it is compared with all of its run, and then, from sorted runs,
+// looked up in the others. Up to WARP runs take as long as one.
+__device__ __forceinline__ void sort_keys(
+    const cooperative_groups::grid_group& grid, const Unsorted& batch, const Side& out, const Side& in) {
+    const int64 total = out.operations, warps = threads_of_grid() / WARP;
+    const int lane = threadIdx.x % WARP;
+    for (int64 item = thread_of_grid() / WARP; item < 2 * total; item += warps) {
+        const Side& side = item >= total ? in : out;
+        const int64* const own = item >= total ? batch.unsorted + batch.room : batch.unsorted;
+        const int64 at = item >= total ? item - total : item, run = at / RUN * RUN;
+        const int64 place = run + keys_before(own + run, total - run < RUN ? total - run : RUN, at - run);
+        if (lane != 0) continue;
+        // in arrays that are free until rows are planned
+        (total > RUN ? side.row_work : side.keys)[place] = own[at];
+        if constexpr (WEIGHTED) (total > RUN ? side.added_weights : side.weights)[place] = out.filler_weights[at];
+    }
+    if (total <= RUN) return;
+    grid.sync();
+    for (int64 item = thread_of_grid() / WARP; item < 2 * total; item += warps) {
+        const Side& side = item >= total ? in : out;
+        const int64 at = item >= total ? item - total : item, run = at / RUN * RUN, key = side.row_work[at];
+        uint64 before = 0;
+        for (int64 first = (int64)lane * RUN; first < total; first += WARP * RUN) {
+            const int64 count = total - first < RUN ? total - first : RUN;
+            before += first == run ? at - run : keys_below(side.row_work + first, count, key, first < run);
+        }
+        before = warp_sum(before);
+        if (lane != 0) continue;
+        side.keys[before] = key;
+        if constexpr (WEIGHTED) side.weights[before] = side.added_weights[at];
     }
 }
 
@@ -759,7 +792,7 @@ __global__ void __launch_bounds__(BLOCK, 2) update_batch(
     const int64 operations = batch.count + answer.counts[Tally::SIZE];
     if (operations <= batch.room) {
         out.operations = in.operations = operations;
-        sort_keys(batch, out, in);
+        sort_keys(grid, batch, out, in);
         plan(grid, out, in, rules);
         applies = has_room(out, room.slots[0], room.slack[0]) && has_room(in, room.slots[1], room.slack[1]);
         if constexpr (WEIGHTED) applies = applies && out.counters[Counter::EXCEEDED] == 0;
