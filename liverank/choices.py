@@ -49,6 +49,7 @@ Program = Literal[
     "pagerank",
     "levels",
     "distances",
+    "paths",
     "components",
     "labels",
     "cores",

@@ -8,6 +8,8 @@ small part of Python is accepted:
 - ``min``, ``max``, ``abs``, ``int``, ``float``, and of `math` what MATH lists, ``inf`` and ``pi``
 - local variables that have a value on every path, ``if`` and ``return``; numbers that are global to
   the function, as they are when the program is made
+- records of numbers: ``value.distance`` of arguments and variables, ``==`` and ``!=`` of two; where
+  a record is returned, ``distance, parent`` makes one, of all fields in their order
 
 Nothing fails when they run. ``n // 0`` and ``n % 0`` are 0; other results that Python refuses are
 infinite or not a number; an integer that 64 bits have no room for is some other integer, the same
@@ -31,12 +33,32 @@ from typing import Any, Literal
 
 from liverank_gpu.errors import InvalidValue
 
-Kind = Literal["int", "float", "bool"]
+Number = Literal["int", "float", "bool"]
 
-CPP: dict[Kind, str] = {"int": "long long", "float": "double", "bool": "bool"}
-"""The C++ type of each kind of number."""
 
-MATH: dict[str, Kind] = {
+@dataclass(frozen=True, slots=True)
+class Record:
+    """The kind of a value of several numbers.
+
+    name    of its type in C++, which has members ``field_`` and makes one by ``of``
+    fields  the fields in their order, and the kind of number of each
+    """
+
+    name: str
+    fields: tuple[tuple[str, Number], ...]
+
+
+Kind = Number | Record
+
+_CPP: dict[Number, str] = {"int": "long long", "float": "double", "bool": "bool"}
+
+
+def cpp(kind: Kind) -> str:
+    """The C++ type of a kind of value in functions."""
+    return kind.name if isinstance(kind, Record) else _CPP[kind]
+
+
+MATH: dict[str, Number] = {
     **dict.fromkeys(("sqrt", "exp", "log", "fabs", "pow"), "float"),
     **dict.fromkeys(("floor", "ceil"), "int"),
     **dict.fromkeys(("isinf", "isnan"), "bool"),
@@ -103,8 +125,8 @@ def device_function(
     constants = {**variables.globals, **variables.nonlocals}
     translator = _Translator(field, {each: known[each] for each in names}, result, constants)
     body = translator.function(definition)
-    parameters = ", ".join(f"{CPP[known[each]]} {each}_" for each in names)
-    header = f"__device__ __forceinline__ {CPP[result]} {name}({parameters})"
+    parameters = ", ".join(f"{cpp(known[each])} {each}_" for each in names)
+    header = f"__device__ __forceinline__ {cpp(result)} {name}({parameters})"
     cells = tuple(CellType(each.cell_contents) for each in function.__closure__ or ())
     # with the global numbers of now, as in C++
     module = dict(function.__globals__)
@@ -144,7 +166,7 @@ class _Translator:
             if before == self._variables:
                 break
         declared = "".join(
-            f"    {CPP[kind]} {name}_ = 0;\n"
+            f"    {cpp(kind)} {name}_{'{}' if isinstance(kind, Record) else ' = 0'};\n"
             for name, kind in self._variables.items()
             if name not in self._arguments
         )
@@ -156,12 +178,16 @@ class _Translator:
     def _statement(self, node: ast.stmt, indent: str) -> str:
         match node:
             case ast.Return(value=ast.expr() as value):
-                text, kind = self._expression(value)
+                text, kind = self._value(value)
+                if (isinstance(kind, Record) or isinstance(self._result, Record)) and (
+                    kind != self._result
+                ):
+                    raise self._refusal(node, f"expected {_described(self._result)}")
                 if self._result == "int" and kind == "float":
                     text = f"whole({text})"
                 return f"{indent}return {text};\n"
             case ast.Assign(targets=[ast.Name(id=name)], value=value):
-                return indent + self._assigned(node, name, self._expression(value))
+                return indent + self._assigned(node, name, self._value(value))
             case ast.AugAssign(target=ast.Name(id=name) as target, op=operator, value=value):
                 read = ast.copy_location(ast.Name(target.id, ast.Load()), node)
                 combined = ast.copy_location(ast.BinOp(read, operator, value), node)
@@ -188,19 +214,30 @@ class _Translator:
                     node, "expected a variable of its own for another kind of number"
                 )
         else:
-            self._variables[name] = _joined(self._variables.get(name, kind), kind)
+            self._variables[name] = self._joined(node, self._variables.get(name, kind), kind)
             self._valued.add(name)
         return f"{name}_ = {text};\n"
 
-    def _expression(self, node: ast.expr) -> _Typed:
+    def _expression(self, node: ast.expr) -> tuple[str, Number]:
+        """A number. Raises InvalidValue for a record."""
+        text, kind = self._value(node)
+        if isinstance(kind, Record):
+            raise self._refusal(node, f"expected a number: a field of {_described(kind)}")
+        return text, kind
+
+    def _value(self, node: ast.expr) -> _Typed:
         match node:
             case ast.Constant(value=value) if isinstance(value, bool | int | float):
                 return self._number(node, value)
             case ast.Name(id=name):
                 return self._name(node, name)
-            case ast.Attribute(value=ast.Name(id=module), attr=name):
+            case ast.Attribute(value=ast.Name(id=module) as record, attr=name):
+                if module in self._arguments or module in self._variables:
+                    return self._member(node, self._name(record, module), name)
                 if self._constants.get(module) is math and name in ("inf", "pi"):
                     return self._number(node, getattr(math, name))
+            case ast.Tuple(elts=elements):
+                return self._record(node, [self._expression(each)[0] for each in elements])
             case ast.UnaryOp(op=ast.USub() | ast.UAdd() as operator, operand=operand):
                 text, kind = self._expression(operand)
                 if isinstance(operator, ast.UAdd):
@@ -217,7 +254,13 @@ class _Translator:
                 sign = " && " if isinstance(operator, ast.And) else " || "
                 return f"({sign.join(text for text, _ in operands)})", "bool"
             case ast.Compare(left=left, ops=operators, comparators=comparators):
-                sides = [self._expression(each)[0] for each in (left, *comparators)]
+                typed = [self._value(each) for each in (left, *comparators)]
+                sides = [text for text, _ in typed]
+                if any(isinstance(kind, Record) for _, kind in typed) and (
+                    len({kind for _, kind in typed}) > 1
+                    or not all(isinstance(each, ast.Eq | ast.NotEq) for each in operators)
+                ):
+                    raise self._refusal(node, "expected == or != of two records of one kind")
                 parts = [
                     f"({sides[place]} {_COMPARISONS[type(each)]} {sides[place + 1]})"
                     for place, each in enumerate(operators)
@@ -226,10 +269,11 @@ class _Translator:
                 if len(parts) == len(operators):
                     return f"({' && '.join(parts)})", "bool"
             case ast.IfExp(test=test, body=body, orelse=orelse):
-                (chosen, first), (other, second) = map(self._expression, (body, orelse))
-                kind = _joined(first, second)
+                (chosen, first), (other, second) = map(self._value, (body, orelse))
+                joined = self._joined(node, first, second)
                 condition = self._expression(test)[0]
-                return f"({condition} ? ({CPP[kind]}){chosen} : ({CPP[kind]}){other})", kind
+                cast = "" if isinstance(joined, Record) else f"({cpp(joined)})"
+                return f"({condition} ? {cast}{chosen} : {cast}{other})", joined
             case ast.Call(func=function, args=arguments, keywords=[]):
                 return self._call(node, function, [self._expression(each) for each in arguments])
         raise self._refusal(node)
@@ -247,6 +291,30 @@ class _Translator:
             raise self._refusal(node, "expected a number")
         return f"({value.hex()})", "float"
 
+    def _member(self, node: ast.expr, record: _Typed, name: str) -> _Typed:
+        text, kind = record
+        found = dict(kind.fields).get(name) if isinstance(kind, Record) else None
+        if found is None:
+            raise self._refusal(node, f"expected {_described(kind)}")
+        return f"(({_CPP[found]}){text}.{name}_)", found
+
+    def _record(self, node: ast.expr, members: list[str]) -> _Typed:
+        kind = self._result
+        if not isinstance(kind, Record) or len(kind.fields) != len(members):
+            raise self._refusal(node, f"expected {_described(kind)}")
+        given = ", ".join(
+            f"whole({each})" if of == "int" else f"(double){each}"
+            for each, (_, of) in zip(members, kind.fields, strict=True)
+        )
+        return f"{kind.name}::of({given})", kind
+
+    def _joined(self, node: ast.AST, first: Kind, second: Kind) -> Kind:
+        if first == second:
+            return first
+        if isinstance(first, Record) or isinstance(second, Record):
+            raise self._refusal(node, "expected values of one kind")
+        return _wider(first, second)
+
     def _name(self, node: ast.expr, name: str) -> _Typed:
         if name in self._variables and name not in self._valued:
             raise self._refusal(node, "expected a variable that has a value on every path")
@@ -259,10 +327,14 @@ class _Translator:
         raise self._refusal(node, "expected an argument, a variable that has a value, or a number")
 
     def _operation(
-        self, node: ast.AST, left: _Typed, operator: ast.operator, right_node: ast.expr
+        self,
+        node: ast.AST,
+        left: tuple[str, Number],
+        operator: ast.operator,
+        right_node: ast.expr,
     ) -> _Typed:
         (first, first_kind), (second, second_kind) = left, self._expression(right_node)
-        kind: Kind = "float" if "float" in (first_kind, second_kind) else "int"
+        kind: Number = "float" if "float" in (first_kind, second_kind) else "int"
         if type(operator) in _OPERATORS:
             sign, function = _OPERATORS[type(operator)]
             if kind == "int":  # of conditions too: Python's sum of them is a number
@@ -275,16 +347,18 @@ class _Translator:
             return f"{name}({first}, {second})", "int"
         raise self._refusal(node)
 
-    def _call(self, node: ast.Call, function: ast.expr, arguments: list[_Typed]) -> _Typed:
+    def _call(
+        self, node: ast.Call, function: ast.expr, arguments: list[tuple[str, Number]]
+    ) -> _Typed:
         texts, kinds = [text for text, _ in arguments], [kind for _, kind in arguments]
         name = self._called(function)
         if name in ("min", "max") and len(arguments) > 1:
             kind = kinds[0]
             for each in kinds[1:]:
-                kind = _joined(kind, each)
-            text = f"({CPP[kind]}){texts[0]}"
+                kind = _wider(kind, each)
+            text = f"({_CPP[kind]}){texts[0]}"
             for other in texts[1:]:
-                text = f"{'smaller' if name == 'min' else 'larger'}({text}, ({CPP[kind]}){other})"
+                text = f"{'smaller' if name == 'min' else 'larger'}({text}, ({_CPP[kind]}){other})"
             return text, kind
         if len(arguments) == (2 if name == "math.pow" else 1):
             if name == "int":
@@ -300,7 +374,7 @@ class _Translator:
                 result = MATH[name.removeprefix("math.")]
                 given = ", ".join(f"(double){text}" for text in texts)
                 called = f"{name.removeprefix('math.')}({given})"
-                cast = "whole" if result == "int" else f"({CPP[result]})"
+                cast = "whole" if result == "int" else f"({_CPP[result]})"
                 return f"({cast}({called}))", result
         raise self._refusal(node)
 
@@ -325,7 +399,13 @@ class _Translator:
         return InvalidValue(f"{self._field}, line {line}", what, expected.removeprefix("expected "))
 
 
-def _joined(first: Kind, second: Kind) -> Kind:
+def _described(kind: Kind) -> str:
+    if isinstance(kind, Record):
+        return f"a record of {', '.join(name for name, _ in kind.fields)}"
+    return "a number"
+
+
+def _wider(first: Number, second: Number) -> Number:
     if first == second:
         return first
     return "float" if "float" in (first, second) else "int"

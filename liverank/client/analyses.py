@@ -80,8 +80,8 @@ class AnalysisCalls:
     @operation
     def value(self, graph: str, identity: str, vertex: Key) -> Call[ValueOfVertex]:
         """The value of one vertex in the answer; of `support` and `trussness` the largest of its
-        edges, of `dn-graphs` the vertex that names its DN-graph. Raises ServerError 404 for an
-        unknown vertex, 409 if there is no answer.
+        edges, of `dn-graphs` the vertex that names its DN-graph, of `paths` the distance. Raises
+        ServerError 404 for an unknown vertex, 409 if there is no answer.
         """
         return read(_path(graph, identity, "values", vertex), decoder(ValueOfVertex))
 

@@ -566,6 +566,13 @@ class VertexValue(msgspec.Struct, frozen=True):
 
 class ValueOfVertex(VertexValue, frozen=True):
     version: int
+    predecessor: Annotated[
+        Key | None,
+        about(
+            "of `paths`, the vertex before it on a shortest path; null for the source and where no "
+            "path leads. Omitted by other programs"
+        ),
+    ] = None
 
 
 class EdgeValue(msgspec.Struct, frozen=True):

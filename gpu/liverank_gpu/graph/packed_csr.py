@@ -43,6 +43,16 @@ def rows_of(backend: Backend, csr: Csr, positions: Array) -> Entries:
     return entries._replace(rows=positions[entries.rows])
 
 
+def ends_and_slots(backend: Backend, csr: Csr) -> tuple[tuple[Array, Array], Array]:
+    """Of every entry, rows ascending: the neighbour and the row, int32[m] each, and the slot,
+    int64[m].
+    """
+    xp, lengths = backend.xp, csr.row_lengths.astype(np.int64)
+    rows, neighbours, _ = backend.rebuild.entries(csr._replace(weights=None))
+    before = csr.row_starts - (xp.cumsum(lengths) - lengths)
+    return (neighbours, rows), before[rows] + xp.arange(len(rows))
+
+
 def row_sums(lengths: NDArray[np.integer[Any]], values: NDArray[Any]) -> NDArray[np.int64]:
     """int64[n]: the sum of the values of each row of these lengths; rows lie one after the other.
 

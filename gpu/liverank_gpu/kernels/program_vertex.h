@@ -1,14 +1,19 @@
 // What a vertex program does at one vertex, for both backends (liverank_gpu.operations.programs).
 //
-// A program is a struct that liverank_gpu.operations.programs writes: its Value, its Parameters (integers and floats of
-// 64 bits), options (MERGE, AGGREGATOR, INTEGER, EVERY_VERTEX, MONOTONE, BOTH, LOOPS, FIRST_WINS) and the functions
+// A program is a struct that liverank_gpu.operations.programs writes: its Value and EdgeValue, its Parameters (integers and
+// floats of 64 bits), options (MERGE, AGGREGATOR, INTEGER, RECORD, EVERY_VERTEX, MONOTONE, BOTH, LOOPS, FIRST_WINS, PULLS,
+// SENDS, EDGES) and the functions
 //
-//     program_initial    (vertex, out_degree, in_degree, parameters)
-//     program_gather     (source_value, weight, share, parameters)
-//     program_merge      (a, b, parameters)
-//     program_apply      (old, gathered, vertex, out_degree, in_degree, superstep, aggregate, parameters)
-//     program_scatter    (old, new, parameters)
-//     program_aggregate  (value, vertex, out_degree, in_degree, parameters)
+//     program_initial     (vertex, out_degree, in_degree, parameters)
+//     program_gather      (source_value, weight, share, parameters, sender, receiver, superstep, aggregate, edge)
+//     program_merge       (a, b, parameters)
+//     program_apply       (old, gathered, vertex, out_degree, in_degree, superstep, aggregate, parameters)
+//     program_scatter     (old, new, parameters, superstep, aggregate)
+//     program_aggregate   (value, vertex, out_degree, in_degree, parameters)
+//     program_sends       as program_gather, if SENDS
+//     program_edge_apply  as program_gather, if EDGES
+//
+// of which those behind the parameters are for programs whose vertices pull, and have defaults.
 //
 // What functions may know of vertices is a struct with ids, degree and in_lengths. Without functions that name them, neither
 // these nor weights are read.
@@ -23,6 +28,22 @@ using ValueOf = typename Program::Value;
 template <class Program>
 using ParametersOf = typename Program::Parameters;
 
+// int64 of a record; 0 of a number.
+template <class T, typename = int>
+struct WordsOf {
+    static constexpr int value = 0;
+};
+template <class T>
+struct WordsOf<T, decltype((void)T::WORDS, 0)> {
+    static constexpr int value = T::WORDS;
+};
+
+// The superstep that a vertex pulls in.
+struct Step {
+    long long superstep;
+    double aggregate;
+};
+
 // What an edge carries from u.
 template <class Program, class Index, class Degrees>
 ON_DEVICE ValueOf<Program> message_of(
@@ -30,13 +51,35 @@ ON_DEVICE ValueOf<Program> message_of(
     return Program::program_gather(value, weight, weight / (double)degree[u], parameters);
 }
 
-// What v has gathered from others, and what its loop carries.
-template <class Program, class Index, class Loops, class Degrees>
-ON_DEVICE ValueOf<Program> gathered_with_loop(
-    ValueOf<Program> gathered, ValueOf<Program> value, Index v, const Loops& loop, const Degrees& degree,
+// Merges what comes to v from u along an edge, and gives the edge its new value. Returns whether u sends along it.
+template <class Program, class Source, class Target, class Vertices>
+ON_DEVICE bool take(
+    ValueOf<Program>& gathered, ValueOf<Program> value, double weight, Source u, Target v, const Vertices& vertices,
+    const Step& step, typename Program::EdgeValue* edge, const ParametersOf<Program>& parameters) {
+    const double share = weight / (double)vertices.degree[u];
+    typename Program::EdgeValue old_edge = typename Program::EdgeValue();
+    if constexpr (Program::EDGES) old_edge = *edge;
+    const long long sender = vertices.ids[u], receiver = vertices.ids[v], superstep = step.superstep;
+    if constexpr (Program::SENDS) {
+        if (!Program::program_sends(value, weight, share, parameters, sender, receiver, superstep, step.aggregate, old_edge))
+            return false;
+    }
+    const ValueOf<Program> message =
+        Program::program_gather(value, weight, share, parameters, sender, receiver, superstep, step.aggregate, old_edge);
+    gathered = Program::program_merge(gathered, message, parameters);
+    if constexpr (Program::EDGES)
+        *edge = Program::program_edge_apply(
+            value, weight, share, parameters, sender, receiver, superstep, step.aggregate, old_edge);
+    return true;
+}
+
+// Merges what the loop of v carries.
+template <class Program, class Index, class Loops, class Vertices>
+ON_DEVICE void take_from_loop(
+    ValueOf<Program>& gathered, ValueOf<Program> value, Index v, const Loops& loop, const Vertices& vertices, const Step& step,
     const ParametersOf<Program>& parameters) {
-    if (!Program::LOOPS || loop[v] == 0) return gathered;
-    return Program::program_merge(gathered, message_of<Program>(value, loop[v], v, degree, parameters), parameters);
+    if (!Program::LOOPS || loop[v] == 0) return;
+    take<Program>(gathered, value, (double)loop[v], v, v, vertices, step, nullptr, parameters);
 }
 
 template <class Program, class Index, class Vertices>
@@ -54,12 +97,15 @@ ON_DEVICE ValueOf<Program> applied(
     return Program::program_apply(value, message, 0, 0.0, 0, 0, 0.0, parameters);
 }
 
-// Whether along an edge comes the value that its target has.
+// Whether along an edge comes the value that its target has. sender, receiver: the ids of its ends.
 template <class Program>
 ON_DEVICE bool supports_target(
-    ValueOf<Program> source, ValueOf<Program> target, ValueOf<Program> identity, double weight,
+    ValueOf<Program> source, ValueOf<Program> target, ValueOf<Program> identity, double weight, int sender, int receiver,
     const ParametersOf<Program>& parameters) {
-    return target != identity && Program::program_gather(source, weight, 0.0, parameters) == target;
+    if (target == identity) return false;
+    if constexpr (Program::SENDS)
+        if (!Program::program_sends(source, weight, 0.0, parameters, sender, receiver)) return false;
+    return Program::program_gather(source, weight, 0.0, parameters, sender, receiver) == target;
 }
 
 template <class Program>

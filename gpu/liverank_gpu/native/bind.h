@@ -1,6 +1,6 @@
 // Makes a C++ function a function of the extension. What its parameters are decides what a call may pass:
 //
-//     Span<T>, Span<const T>   a contiguous array of that dtype, writable unless T is const
+//     Span<T>, Span<const T>   a contiguous array of that dtype, writable unless T is const; of a record, of int64
 //     Nothing                  None
 //     int64, bool, double      a Python or NumPy number
 //     a struct with `fields`   a tuple of what these are (a NamedTuple of liverank_gpu.operations)
@@ -53,6 +53,7 @@ constexpr char code() {
     if constexpr (std::is_same_v<T, bool>) return '?';
     else if constexpr (std::is_same_v<T, float>) return 'f';
     else if constexpr (std::is_same_v<T, double>) return 'd';
+    else if constexpr (requires { T::WORDS; }) return 'l';  // a record: rows of int64
     else {
         static_assert(std::is_integral_v<T>);
         constexpr const char* codes = std::is_signed_v<T> ? "bhil" : "BHIL";
@@ -145,7 +146,8 @@ struct Parameter<Span<T>> {
     }
     static Span<T> take(const Argument*& at) {
         const Argument& given = *at++;
-        return {static_cast<T*>(given.data), given.number};
+        if constexpr (requires { T::WORDS; }) return {static_cast<T*>(given.data), given.number / T::WORDS};
+        else return {static_cast<T*>(given.data), given.number};
     }
 };
 

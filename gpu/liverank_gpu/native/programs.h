@@ -41,7 +41,8 @@ typename Program::Parameters unpacked(Packed packed) {
 // Another thread may write it.
 template <class T>
 T newest(T& number) {
-    return std::atomic_ref<T>(number).load(std::memory_order_relaxed);
+    if constexpr (WordsOf<T>::value > 0) return number;  // nobody writes records that others read
+    else return std::atomic_ref<T>(number).load(std::memory_order_relaxed);
 }
 
 // Stores `value` if the element has the bits of `expected`.
@@ -232,15 +233,16 @@ void aggregate(
 // Whether along any of these edges comes the value that its target has.
 template <class Program, class Kind>
 bool supports(
-    Span<const int> sources, Span<const int> targets, typename Kind::Weights weights, Packed packed,
-    Span<const typename Program::Value> values) {
+    Span<const int> sources, Span<const int> targets, typename Kind::Weights weights, Span<const int> source_ids,
+    Span<const int> target_ids, Packed packed, Span<const typename Program::Value> values) {
     const auto parameters = unpacked<Program>(packed);
     const auto identity = Program::IDENTITY;
     for (int64 place = 0; place < sources.size; ++place) {
         const auto source = values[static_cast<uint32>(sources[place])], target = values[static_cast<uint32>(targets[place])];
         const double weight = edge_amount(1.0, weights, place);
-        if (supports_target<Program>(source, target, identity, weight, parameters)) return true;
-        if (Program::BOTH && supports_target<Program>(target, source, identity, weight, parameters)) return true;
+        const int from = source_ids[place], to = target_ids[place];
+        if (supports_target<Program>(source, target, identity, weight, from, to, parameters)) return true;
+        if (Program::BOTH && supports_target<Program>(target, source, identity, weight, to, from, parameters)) return true;
     }
     return false;
 }
@@ -249,13 +251,18 @@ bool supports(
 template <class Program>
 struct WindowState {
     using Value = typename Program::Value;
-    using fields = Fields<Span<Value>, Span<Value>, Span<int>, Span<int>, Span<int>, int64, int64, double, int, int>;
+    using EdgeValue = typename Program::EdgeValue;
+    using fields =
+        Fields<Span<Value>, Span<Value>, Span<int>, Span<int>, Span<int>, int64, int64, double, Span<EdgeValue>, int, int>;
 
     Span<Value> values, new_values;
     Span<int> steps, new_steps, blocks;
     int64 shift, superstep;
     double aggregate;
+    Span<EdgeValue> edge_values;
     int since, now;
+
+    Step step() const { return {superstep, aggregate}; }
 
     // Gives v its new value. Returns whether it became active.
     template <class Kind>
@@ -264,13 +271,15 @@ struct WindowState {
         do {
             old_value = newest(values[v]);
             new_value = applied<Program>(old_value, gathered, v, vertex, superstep, aggregate, parameters);
-            if (!Program::MONOTONE) {
+            if (Program::MONOTONE && new_value == old_value) return false;
+            if constexpr (!Program::MONOTONE || Program::RECORD) {
                 new_values[v] = new_value;
                 break;
+            } else if (compare_and_swap(new_values[v], old_value, new_value)) {
+                break;
             }
-            if (new_value == old_value) return false;
-        } while (!compare_and_swap(new_values[v], old_value, new_value));
-        if (!Program::program_scatter(old_value, new_value, parameters)) return false;
+        } while (true);
+        if (!Program::program_scatter(old_value, new_value, parameters, superstep, aggregate)) return false;
         std::atomic_ref(new_steps[v]).store(now, std::memory_order_relaxed);
         std::atomic_ref(blocks[v >> shift]).store(now, std::memory_order_relaxed);
         return true;
@@ -291,8 +300,8 @@ struct Gathered {
 // Rows gather from those of their in-neighbours that became active.
 template <class Program, class Kind>
 std::tuple<int64, int64> gather(
-    Span<const int64> groups, Span<const int> order, Lists<Kind> lists, Loops<Kind>, Vertices<Kind> vertex, Span<const uint8> absent,
-    bool both, Packed packed, WindowState<Program> state) {
+    Span<const int64> groups, Span<const int> order, Lists<Kind> lists, Lists<Kind> outgoing, Loops<Kind>, Vertices<Kind> vertex,
+    Span<const uint8> absent, bool both, Packed packed, WindowState<Program> state) {
     const auto parameters = unpacked<Program>(packed);
     Gathered all;
     const auto is_active = [=](uint64 v) { return newest(state.steps[v]) >= state.since; };
@@ -303,19 +312,26 @@ std::tuple<int64, int64> gather(
             if (absent[v]) continue;
             auto gathered = Program::IDENTITY;
             bool received = false;
-            const bool sends_back = Program::BOTH && both && is_active(v);
+            const auto take_from = [&](const Lists<Kind>& own, uint64 slot, uint64 u) {
+                if (!is_active(u)) return;
+                const double weight = edge_amount(1.0, own.weights, slot);
+                auto* edge = Program::EDGES ? &state.edge_values[slot] : nullptr;
+                if (!take<Program>(gathered, newest(state.values[u]), weight, u, v, vertex, state.step(), edge, parameters)) return;
+                received = true;
+                ++messages;
+            };
+            const bool sends_back = Program::BOTH && !Program::PULLS && both && is_active(v);
             for_each_entry(lists, v, [&](uint64 slot, uint64 u) {
-                const auto along = [&](uint64 source) {
+                take_from(lists, slot, u);
+                if (sends_back) {
+                    const auto value = newest(state.values[v]);
+                    const auto message = message_in<Program>(lists.weights, slot, vertex.degree, v, value, parameters);
+                    became_active += state.receive(u, message, vertex, parameters);
                     ++messages;
-                    const auto value = newest(state.values[source]);
-                    return message_in<Program>(lists.weights, slot, vertex.degree, source, value, parameters);
-                };
-                if (is_active(u)) {
-                    gathered = Program::program_merge(gathered, along(u), parameters);
-                    received = true;
                 }
-                if (sends_back) became_active += state.receive(u, along(v), vertex, parameters);
             });
+            if (Program::BOTH && Program::PULLS && both)
+                for_each_entry(outgoing, v, [&](uint64 slot, uint64 u) { take_from(outgoing, slot, u); });
             if (received) became_active += state.receive(v, gathered, vertex, parameters);
         }
         all.add(became_active, messages);
@@ -326,13 +342,13 @@ std::tuple<int64, int64> gather(
 // Rows gather from all of their in-neighbours.
 template <class Program, class Kind>
 std::tuple<int64, int64> gather_all(
-    Span<const int64> groups, Span<const int> order, Lists<Kind> lists, Loops<Kind> loop, Vertices<Kind> vertex,
+    Span<const int64> groups, Span<const int> order, Lists<Kind> lists, Lists<Kind>, Loops<Kind> loop, Vertices<Kind> vertex,
     Span<const uint8> absent, bool, Packed packed, WindowState<Program> state) {
     const auto parameters = unpacked<Program>(packed);
     const Span<const typename Program::Value> values{state.values.data, state.values.size};
     const auto new_values = state.new_values;
-    const auto superstep = state.superstep;
-    const auto aggregate = state.aggregate;
+    const auto edge_values = state.edge_values;
+    const Step step = state.step();
     Gathered all;
     for_each_group(groups, [=, &all](int64, int64 first, int64 last) {
         int64 became_active = 0, messages = 0;
@@ -341,15 +357,15 @@ std::tuple<int64, int64> gather_all(
             if (absent[v]) continue;
             auto gathered = Program::IDENTITY;
             for_each_entry(lists, v, [&](uint64 slot, uint64 u) {
-                const auto message = message_in<Program>(lists.weights, slot, vertex.degree, u, values[u], parameters);
-                gathered = Program::program_merge(gathered, message, parameters);
+                const double weight = edge_amount(1.0, lists.weights, slot);
+                auto* edge = Program::EDGES ? &edge_values[slot] : nullptr;
+                messages += take<Program>(gathered, values[u], weight, u, v, vertex, step, edge, parameters);
             });
-            messages += lists.row_lengths[v];
             const auto old_value = values[v];
-            gathered = gathered_with_loop<Program>(gathered, old_value, v, loop, vertex.degree, parameters);
-            const auto new_value = applied<Program>(old_value, gathered, v, vertex, superstep, aggregate, parameters);
+            take_from_loop<Program>(gathered, old_value, v, loop, vertex, step, parameters);
+            const auto new_value = applied<Program>(old_value, gathered, v, vertex, step.superstep, step.aggregate, parameters);
             new_values[v] = new_value;
-            became_active += Program::program_scatter(old_value, new_value, parameters);
+            became_active += Program::program_scatter(old_value, new_value, parameters, step.superstep, step.aggregate);
         }
         all.add(became_active, messages);
     });

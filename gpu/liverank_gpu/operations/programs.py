@@ -6,15 +6,24 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections import namedtuple
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
+from keyword import iskeyword
 from typing import Any, Literal, NamedTuple, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from liverank_gpu.device_functions import CPP, DeviceFunction, Kind, device_function
+from liverank_gpu.device_functions import (
+    DeviceFunction,
+    Kind,
+    Number,
+    Record,
+    cpp,
+    device_function,
+)
 from liverank_gpu.errors import InvalidValue
 from liverank_gpu.operations.csr import GraphView, Operation, Rows
 from liverank_gpu.operations.device import Array
@@ -44,7 +53,7 @@ def parameter_values(
     }
 
 
-def kind_of(name: str, value: object) -> Kind:
+def kind_of(name: str, value: object) -> Number:
     """The kind of a parameter. Raises InvalidValue."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
         raise InvalidValue(name, value, "an integer or a float")
@@ -76,35 +85,256 @@ def parameter_record(parameters: Mapping[str, float], vertices: int) -> NDArray[
     return record
 
 
+# ---- values: numbers, or records of them ----
+
+ValueType = Literal["int32", "int64", "float32", "float64"]
+Fields = Mapping[str, ValueType]
+Constant = float | tuple[float, ...]
+"""A number, or those of a record."""
+
+MOST_FIELDS = 8
+
+KINDS: dict[str, Number] = {"int32": "int", "int64": "int", "float32": "float", "float64": "float"}
+"""The kind of number that functions get for a value of each type."""
+
+_VALUE_TYPES = {"int32": "int", "int64": "long long", "float32": "float", "float64": "double"}
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How values are stored. Records are rows of int64, which have the bits of a struct of C++: the
+    wide fields, then the narrow ones.
+
+    name    of the type in C++
+    fields  names and types; of numbers one without a name
+    """
+
+    name: str
+    fields: tuple[tuple[str, ValueType], ...]
+
+    @classmethod
+    def of(cls, name: str, field: str, given: Any) -> Layout:
+        """field: its name in errors. Raises InvalidValue."""
+        if isinstance(given, Mapping):
+            if not 1 <= len(given) <= MOST_FIELDS:
+                raise InvalidValue(field, given, f"a record of 1 to {MOST_FIELDS} fields")
+            for each, kind in given.items():
+                named = isinstance(each, str) and each.isidentifier() and not iskeyword(each)
+                if not named or each.startswith("_"):
+                    raise InvalidValue(field, each, "a name without an underscore before it")
+                if kind not in KINDS:
+                    raise InvalidValue(f"{field}.{each}", kind, _ANY_TYPE)
+            return cls(name, tuple(given.items()))
+        if given not in get_args(ValueType):
+            raise InvalidValue(field, given, f"{_ANY_TYPE}, or these by the names of fields")
+        return cls(name, (("", given),))
+
+    @property
+    def is_record(self) -> bool:
+        return self.fields[0][0] != ""
+
+    @property
+    def kind(self) -> Kind:
+        """What functions get."""
+        kinds = tuple((name, KINDS[each]) for name, each in self.fields)
+        return Record(self.name, kinds) if self.is_record else kinds[0][1]
+
+    @cached_property
+    def dtype(self) -> np.dtype[Any]:
+        """Of values on the host."""
+        if not self.is_record:
+            return np.dtype(self.fields[0][1])
+        order = self._stored()
+        sizes = [np.dtype(each).itemsize for _, each in order]
+        offset = {name: sum(sizes[:place]) for place, (name, _) in enumerate(order)}
+        names = [name for name, _ in self.fields]
+        return np.dtype(
+            {
+                "names": names,
+                "formats": [each for _, each in self.fields],
+                "offsets": [offset[name] for name in names],
+                "itemsize": -(-sum(sizes) // 8) * 8,
+            }
+        )
+
+    def _stored(self) -> list[tuple[str, ValueType]]:
+        """The fields as they lie."""
+        return sorted(self.fields, key=lambda each: -np.dtype(each[1]).itemsize)
+
+    @property
+    def words(self) -> int:
+        """int64 of a record."""
+        return self.dtype.itemsize // 8
+
+    def array(self, count: int, allocate: Callable[[int, Any], Array]) -> Array:
+        """An array of so many values: dtype[n], or int64[n, words].
+
+        allocate  (number of elements, dtype) → array
+        """
+        if not self.is_record:
+            return allocate(count, self.dtype.type)
+        return allocate(count * self.words, np.int64).reshape(count, self.words)
+
+    def element(self, value: Constant) -> Any:
+        """A value as it is stored: a number, or int64[words]."""
+        if not isinstance(value, tuple):
+            return value
+        record = np.zeros(1, self.dtype)
+        record[0] = value
+        return record.view(np.int64)
+
+    def on_host(self, array: NDArray[Any]) -> NDArray[Any]:
+        """dtype[n], of an array on the host."""
+        if not self.is_record:
+            return array
+        return np.ascontiguousarray(array).view(self.dtype).reshape(len(array))
+
+    def differs(self, xp: Any, array: Array, value: Constant) -> Array:
+        """bool[n], whether each is not this value."""
+        if not self.is_record:
+            return array != value
+        return (array != xp.asarray(self.element(value))).any(axis=1)
+
+    def constant(self, field: str, given: Any) -> Constant:
+        """A value as Python's own numbers. Raises InvalidValue if there is no such value."""
+        if not self.is_record:
+            return _constant(field, given, self.fields[0][1])
+        if not isinstance(given, tuple) or len(given) != len(self.fields):
+            names = ", ".join(name for name, _ in self.fields)
+            raise InvalidValue(field, given, f"a tuple of {names}")
+        return tuple(
+            _constant(f"{field}.{name}", number, kind)
+            for number, (name, kind) in zip(given, self.fields, strict=True)
+        )
+
+    def literal(self, value: Constant) -> str:
+        """A value in C++."""
+        if not isinstance(value, tuple):
+            return f"({self.name}){number(value)}"
+        numbers = dict(zip((name for name, _ in self.fields), value, strict=True))
+        given = ", ".join(
+            f"({_VALUE_TYPES[kind]}){number(numbers[name])}" for name, kind in self._stored()
+        )
+        return f"({self.name}{{{given}{', 0' if self._padded else ''}}})"
+
+    @property
+    def _padded(self) -> bool:
+        return sum(np.dtype(kind).itemsize for _, kind in self.fields) % 8 != 0
+
+    def declaration(self) -> list[str]:
+        """Lines of C++ that declare the type."""
+        if not self.is_record:
+            return [f"using {self.name} = {_VALUE_TYPES[self.fields[0][1]]};"]
+        stored = self._stored()
+        given = ", ".join(f"{cpp(KINDS[kind])} {name}_" for name, kind in self.fields)
+        made = ", ".join(f"({_VALUE_TYPES[kind]}){name}_" for name, kind in stored)
+        equal = " && ".join(f"{name}_ == other.{name}_" for name, _ in self.fields)
+        inside = "__device__ __forceinline__"
+        return [
+            f"struct {self.name} {{",
+            f"    static constexpr int WORDS = {self.words};",
+            *(f"    {_VALUE_TYPES[kind]} {name}_;" for name, kind in stored),
+            *(["    int padding;"] if self._padded else []),
+            f"    static {inside} {self.name} of({given}) {{",
+            f"        return {{{made}{', 0' if self._padded else ''}}};",
+            "    }",
+            f"    {inside} bool operator==(const {self.name}& other) const {{ return {equal}; }}",
+            f"    {inside} bool operator!=(const {self.name}& other) const {{",
+            "        return !(*this == other);",
+            "    }",
+            "};",
+        ]
+
+    def sample(self, number: float) -> Any:
+        """A value of this number in all fields, as functions in Python get it."""
+        numbers = [int(number) if KINDS[each] == "int" else number for _, each in self.fields]
+        return record_type(self)._make(numbers) if self.is_record else numbers[0]
+
+
+_ANY_TYPE = " or ".join(map(repr, get_args(ValueType)))
+
+
+@lru_cache
+def record_type(layout: Layout) -> Any:
+    """Records as functions in Python get them."""
+
+    class Values(namedtuple(layout.name, [name for name, _ in layout.fields])):  # type: ignore[misc]
+        """Equal as those of C++ are: what is not a number equals nothing."""
+
+        __slots__ = ()
+
+        def __eq__(self, other: object) -> bool:
+            assert isinstance(other, tuple)
+            return all(self[place] == other[place] for place in range(len(self)))
+
+        def __ne__(self, other: object) -> bool:
+            return not self == other
+
+        __hash__ = None  # type: ignore[assignment]
+
+    return Values
+
+
+def _constant(field: str, value: Any, dtype: ValueType) -> float:
+    """A number of a type as Python's own. Raises InvalidValue if the type has no such number."""
+    kind_of(field, value)
+    if KINDS[dtype] == "float":
+        if math.isnan(value):
+            raise InvalidValue(field, value, "a number")
+        return float(value)
+    limits = np.iinfo(dtype)
+    if not (limits.min <= value <= limits.max and value == int(value)):
+        raise InvalidValue(field, value, f"an {dtype}")
+    return int(value)
+
+
 # ---- vertex programs ----
 #
-# A vertex program has a value for each vertex, and six functions (liverank_gpu.device_functions
+# A vertex program has a value for each vertex, and a few functions (liverank_gpu.device_functions
 # says what they may contain). An *active* vertex u sends ``gather(value[u], weight)`` along each
-# of its edges. What arrives at v is merged, and ``value[v] = apply(old, gathered)``; where
-# ``scatter(old, new)`` is true, v is active in the next superstep. The program ends when no vertex
-# is active.
+# of its edges, or those for which ``sends`` is true. What arrives at v is merged, and
+# ``value[v] = apply(old, gathered)``; where ``scatter(old, new)`` is true, v is active in the next
+# superstep. The program ends when no vertex is active. Edges may have values, too, which change
+# when something is sent along them.
+#
+# Messages of one number that depend on nothing but their source and its edge are sent, and merged
+# by atomic operations. Of all other programs vertices *pull*: each merges what comes from its
+# active in-neighbours, in the order of its list, so that nobody else writes its record, nor the
+# values of its in-edges.
 #
 # The words are those of PowerGraph (Gonzalez et al., OSDI 2012) and of Zhang's thesis (chapters 4
 # and 5); supersteps are those of Pregel (Malewicz et al., SIGMOD 2010).
 
-ValueType = Literal["int32", "int64", "float32", "float64"]
 Mode = Literal["synchronous", "asynchronous"]
 Merge = Literal["min", "max", "sum"]
 
-KINDS: dict[str, Kind] = {"int32": "int", "int64": "int", "float32": "float", "float64": "float"}
-"""The kind of number that functions get for a value of each type."""
+_VERTEX: dict[str, Number] = {"vertex": "int", "out_degree": "float", "in_degree": "int"}
+_STEP: dict[str, Number] = {"superstep": "int", "aggregate": "float"}
+_EDGE: dict[str, Number] = {"weight": "float", "share": "float"}
+_ENDS: dict[str, Number] = {"sender": "int", "receiver": "int"}
 
-_VERTEX: dict[str, Kind] = {"vertex": "int", "out_degree": "float", "in_degree": "int"}
-
-_ARGUMENTS: dict[str, dict[str, Kind]] = {
+_ARGUMENTS: dict[str, dict[str, Number]] = {
     "initial": _VERTEX,
-    "gather": {"weight": "float", "share": "float"},
+    "gather": {**_EDGE, **_ENDS, **_STEP},
     "merge": {},
-    "apply": {**_VERTEX, "superstep": "int", "aggregate": "float"},
-    "scatter": {},
+    "apply": {**_VERTEX, **_STEP},
+    "scatter": _STEP,
     "aggregate": _VERTEX,
+    "sends": {**_EDGE, **_ENDS, **_STEP},
+    "edge_apply": {**_EDGE, **_ENDS, **_STEP},
 }
 """What each function may name, beside values and parameters."""
+
+_OPTIONAL = ("sends", "edge_apply")
+"""Functions that a program may leave out."""
+
+_PULLED = {
+    "gather": {*_ENDS, *_STEP, "edge"},
+    "scatter": {*_STEP},
+    "sends": {*_ENDS, *_STEP, "edge"},
+    "edge_apply": {*_ENDS, *_STEP, "edge"},
+}
+"""What only functions of vertices that pull may name: C++ has defaults for it."""
 
 _VALUES: dict[str, tuple[str, ...]] = {
     "initial": (),
@@ -113,12 +343,17 @@ _VALUES: dict[str, tuple[str, ...]] = {
     "apply": ("old", "gathered"),
     "scatter": ("old", "new"),
     "aggregate": ("value",),
+    "sends": ("source_value",),
+    "edge_apply": ("source_value",),
 }
-"""The arguments of each function that are values."""
+"""The arguments of each function that are values of vertices."""
+
+_OF_EDGES = ("gather", "sends", "edge_apply")
+"""The functions that may name the value of an edge, ``edge``."""
 
 _RESERVED = {"vertices", *(name for each in _ARGUMENTS.values() for name in each)} | {
     *(name for each in _VALUES.values() for name in each),
-    *("after", "mode", "program", "self"),
+    *("after", "mode", "program", "self", "edge", "resume"),
 }
 
 
@@ -154,29 +389,39 @@ class VertexProgram:
     may also name ``vertices``, the number of vertices, and the parameters of the program.
 
     name          in messages
-    dtype         of a vertex value
-    identity      the value of which ``merge(identity, x)`` is x
+    dtype         of a vertex value: a type, or those of the fields of a record by name. Functions
+                  read ``old.field``, and return all fields in their order, ``return a, b``
+    identity      the value of which ``merge(identity, x)`` is x; of a record a tuple
     initial       () → value, before the first superstep; may name ``vertex``, its id, and
                   ``out_degree`` and ``in_degree``: numbers of edges, out_degree with a loop; of a
                   weighted graph out_degree is the sum of their weights. The vertex is active in the
                   first superstep where ``scatter(identity, initial)`` is true
-    gather        (source_value) → value; may name ``weight``, 1 if edges have none, and ``share``,
-                  the weight over the out_degree of the source
+    gather        (source_value) → value; may name ``weight``, 1 if edges have none, ``share``, the
+                  weight over the out_degree of the source, ``sender`` and ``receiver``, the ids of
+                  the ends, ``edge``, the value of the edge, and what `scatter` may
     merge         ``min``, ``max``, ``sum``, or (a, b) → value, associative and commutative
     apply         (old, gathered) → value; may name what `initial` may, ``superstep``, from 0 on,
                   and ``aggregate``, that of the values before this superstep
-    scatter       (old, new) → bool
+    scatter       (old, new) → bool; may name ``superstep``, -1 before the first, and ``aggregate``
     aggregate     (value) → float, for every vertex; may name what `initial` may
     aggregator    how these are combined
+    sends         (source_value) → bool: whether an active vertex sends along an edge; may name what
+                  `gather` may. Left out: along all
+    edge_dtype    of the value of each edge, as `dtype`; None: edges have none. An edge without
+                  direction has two values, one for each
+    edge_initial  the value of all edges at first
+    edge_apply    (edge, source_value) → the value of an edge after a message along it; may name
+                  what `gather` may
     parameters    the parameters with their default values: integers or floats. One that is named
                   ``source`` is the id of a vertex
     limits        the least and the largest value of parameters that may not take every value
     every_vertex  whether all vertices are active in each superstep, until `scatter` is true for
-                  none, and `apply` runs for all. Only then there is an aggregate
+                  none, and `apply` runs for all
     monotone      whether values only ever get better, messages from better values are no worse, and
                   ``apply(apply(x, a), b)`` is ``apply(x, merge(a, b))``, and a vertex may send any
                   value but the identity at any time. Then values may change in place, in any order,
-                  and a run may continue from an earlier answer. `apply` names old and gathered only
+                  and a run may continue from an earlier answer. `apply` names old and gathered
+                  only, and nothing names ``superstep``, ``aggregate`` or ``edge``
     first_wins    whether all messages of a superstep are equal, and a vertex that has received one
                   never changes again. Then, in synchronous mode, vertices without a value look for
                   an active in-neighbour where that is cheaper than sending (Beamer, Asanović and
@@ -190,8 +435,8 @@ class VertexProgram:
     """
 
     name: str
-    dtype: ValueType
-    identity: float
+    dtype: ValueType | Fields
+    identity: Constant
     initial: Callable[..., Any]
     gather: Callable[..., Any]
     merge: Merge | Callable[..., Any]
@@ -199,6 +444,10 @@ class VertexProgram:
     scatter: Callable[..., Any]
     aggregate: Callable[..., Any] = _nothing
     aggregator: Merge = "sum"
+    sends: Callable[..., Any] | None = None
+    edge_dtype: ValueType | Fields | None = None
+    edge_initial: Constant = 0
+    edge_apply: Callable[..., Any] | None = None
     parameters: Mapping[str, float] = field(default_factory=dict)
     limits: Limits = field(default_factory=dict)
     every_vertex: bool = False
@@ -207,11 +456,12 @@ class VertexProgram:
     direction: Literal["out", "both"] = "out"
     loops: bool = False
     supersteps: int = 1_000_000
+    values: Layout = field(init=False, repr=False)
+    edges: Layout | None = field(init=False, repr=False)
     functions: dict[str, DeviceFunction] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         for option, allowed in (
-            ("dtype", get_args(ValueType)),
             ("aggregator", get_args(Merge)),
             ("direction", ("out", "both")),
         ):
@@ -219,15 +469,28 @@ class VertexProgram:
                 raise InvalidValue(option, getattr(self, option), " or ".join(map(repr, allowed)))
         if self.every_vertex and (self.monotone or self.direction == "both"):
             raise InvalidValue("every_vertex", True, "False where monotone or direction is 'both'")
-        if not self.every_vertex and self.aggregate is not _nothing:
-            raise InvalidValue("aggregate", self.aggregate, "left out unless every_vertex is True")
+        if self.monotone and self.aggregates:
+            raise InvalidValue("aggregate", self.aggregate, "left out where monotone")
         if self.first_wins and not (self.monotone and self.direction == "out"):
             raise InvalidValue("first_wins", True, "False unless monotone, in direction 'out'")
         if not self.every_vertex and self.loops:
             raise InvalidValue("loops", True, "False unless every_vertex is True")
         if not isinstance(self.supersteps, int) or self.supersteps < 1:
             raise InvalidValue("supersteps", self.supersteps, "an integer, at least 1")
-        object.__setattr__(self, "identity", _identity(self.identity, self.dtype))
+        self._set("values", Layout.of("Value", "dtype", self.dtype))
+        self._set("identity", self.values.constant("identity", self.identity))
+        self._set("edges", None)
+        if self.edge_dtype is not None:
+            self._set("edges", Layout.of("EdgeValue", "edge_dtype", self.edge_dtype))
+            assert self.edges is not None
+            self._set("edge_initial", self.edges.constant("edge_initial", self.edge_initial))
+            if self.monotone or self.loops or self.direction == "both":
+                needed = "None where monotone, loops, or direction is 'both'"
+                raise InvalidValue("edge_dtype", self.edge_dtype, needed)
+        if (self.edge_apply is None) != (self.edges is None):
+            raise InvalidValue(
+                "edge_apply", self.edge_apply, "a function where edge_dtype is given"
+            )
         given: dict[str, Kind] = {"vertices": "int"}
         for name, value in self.parameters.items():
             if name in _RESERVED or not name.isidentifier():
@@ -240,26 +503,40 @@ class VertexProgram:
                 raise InvalidValue("limits", name, "a parameter of the program")
         self.parameter_values({})  # the defaults are checked as others are
         functions = {}
-        for name, others in _ARGUMENTS.items():
+        for name in _ARGUMENTS:
             function = getattr(self, name)
+            if function is None and name in _OPTIONAL:
+                continue
             if name == "merge" and isinstance(function, str):
+                if self.values.is_record:
+                    raise InvalidValue(f"{self.name}.merge", function, "a function of a and b")
                 if function not in _MERGES:
                     raise InvalidValue(f"{self.name}.merge", function, _MERGE)
                 function = _MERGES[function]
-            known: dict[str, Kind] = dict.fromkeys(_VALUES[name], KINDS[self.dtype])
-            known |= others | given
-            results: dict[str, Kind] = {"scatter": "bool", "aggregate": "float"}
-            result = results.get(name, KINDS[self.dtype])
             functions[name] = device_function(
-                f"{self.name}.{name}", function, f"user_{name}", known, result
+                f"{self.name}.{name}",
+                function,
+                f"user_{name}",
+                {**self.values_of(name), **_ARGUMENTS[name], **given},
+                self.result_of(name),
             )
+            named = set(functions[name].arguments)
             alone = {"old", "gathered", *self.parameters}
-            if name == "apply" and self.monotone and set(functions[name].arguments) - alone:
+            if name == "apply" and self.monotone and named - alone:
                 raise InvalidValue(f"{self.name}.apply", function, "one of old and gathered alone")
+            if self.monotone and named & set(_STEP):
+                needed = f"one without {' and '.join(_STEP)} where monotone"
+                raise InvalidValue(f"{self.name}.{name}", function, needed)
             if name == "merge" and functions[name].arguments[:2] != ("a", "b"):
                 raise InvalidValue(f"{self.name}.merge", self.merge, _MERGE)
-        object.__setattr__(self, "functions", functions)
+        self._set("functions", functions)
+        if self.first_wins and self.pulls:
+            needed = "False for records, and where functions name sender or receiver, or sends"
+            raise InvalidValue("first_wins", True, needed)
         self._check_merge()
+
+    def _set(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)
 
     def _check_merge(self) -> None:
         """Raises InvalidValue where three numbers show that messages may not be merged in any order
@@ -268,11 +545,18 @@ class VertexProgram:
         merge, numbers = self.functions["merge"], {**self.parameters, "vertices": 3}
         given = [numbers[name] for name in merge.arguments[2:]]
 
-        def merged(a: float, b: float) -> float:
-            found = merge.python(a, b, *given)
-            return int(found) if KINDS[self.dtype] == "int" else float(found)
+        values = self.values
+        shown = (1, 2, 5) if values.kind == "int" else (0.25, 0.5, 2.0)
+        if values.is_record:
+            shown = (1.0, 2.0, 5.0)
 
-        a, b, c = (1, 2, 5) if KINDS[self.dtype] == "int" else (0.25, 0.5, 2.0)
+        def merged(a: Any, b: Any) -> Any:
+            found = merge.python(a, b, *given)
+            if values.is_record:
+                return record_type(values)._make(map(float, found))
+            return int(found) if values.kind == "int" else float(found)
+
+        a, b, c = map(values.sample, shown)
         try:
             laws = {
                 f"commutative: of {a} and {b}": (merged(a, b), merged(b, a)),
@@ -284,7 +568,10 @@ class VertexProgram:
         except (ArithmeticError, ValueError):
             return  # it is not for such numbers
         for law, (one, other) in laws.items():
-            if not (math.isclose(one, other, rel_tol=1e-9) or math.isnan(one) or math.isnan(other)):
+            pairs = zip(one, other, strict=True) if values.is_record else [(one, other)]
+            if not all(
+                math.isclose(*pair, rel_tol=1e-9) or any(map(math.isnan, pair)) for pair in pairs
+            ):
                 requirement = f"{law} it makes {one} or {other}"
                 raise InvalidValue(f"{self.name}.merge", self.merge, requirement)
 
@@ -292,11 +579,11 @@ class VertexProgram:
     def digest(self) -> str:
         """Of all that compiled code depends on."""
         parts = [each.cpp for each in self.functions.values()]
-        options = (self.dtype, self.identity, self.aggregator, self.every_vertex, self.monotone)
+        options = (self.values, self.identity, self.aggregator, self.every_vertex, self.monotone)
         merge = self.merge if isinstance(self.merge, str) else ""
         others = (merge, self.direction, self.loops, self.first_wins)
         kinds = [(name, kind_of(name, value)) for name, value in self.parameters.items()]
-        text = repr((parts, options, others, kinds))
+        text = repr((parts, options, others, kinds, self.edges))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     @property
@@ -308,6 +595,29 @@ class VertexProgram:
         return self.monotone and not self.named & changing
 
     @property
+    def number_type(self) -> ValueType:
+        """Of values that are numbers."""
+        ((_, found),) = self.values.fields
+        return found
+
+    @property
+    def aggregates(self) -> bool:
+        """Whether it has an aggregate."""
+        return self.aggregate is not _nothing
+
+    @cached_property
+    def pulls(self) -> bool:
+        """Whether vertices take what their in-neighbours send, each its own."""
+        names = ((name, set(each.arguments)) for name, each in self.functions.items())
+        return (
+            self.values.is_record
+            or self.edges is not None
+            or self.sends is not None
+            or (self.aggregates and not self.every_vertex)
+            or any(named & _PULLED.get(name, set()) for name, named in names)
+        )
+
+    @property
     def named(self) -> set[str]:
         """What its functions name."""
         return {name for each in self.functions.values() for name in each.arguments}
@@ -317,30 +627,28 @@ class VertexProgram:
         """Whether values depend on weights."""
         return bool(self.named & {"weight", "share", "out_degree"})
 
-    def arguments_of(self, function: str) -> dict[str, Kind]:
+    def arguments_of(self, function: str) -> dict[str, Number]:
         """What a function may name that is no value and no parameter."""
         return _ARGUMENTS[function]
 
-    def values_of(self, function: str) -> tuple[str, ...]:
+    def values_of(self, function: str) -> dict[str, Kind]:
         """The arguments of a function that are values."""
-        return _VALUES[function]
+        values: dict[str, Kind] = dict.fromkeys(_VALUES[function], self.values.kind)
+        if self.edges is not None and function in _OF_EDGES:
+            values["edge"] = self.edges.kind
+        return values
+
+    def result_of(self, function: str) -> Kind:
+        """What a function returns."""
+        if function == "edge_apply":
+            assert self.edges is not None
+            return self.edges.kind
+        others: dict[str, Kind] = {"scatter": "bool", "sends": "bool", "aggregate": "float"}
+        return others.get(function, self.values.kind)
 
     def parameter_values(self, given: Mapping[str, float]) -> dict[str, float]:
         """See the function of this name."""
         return parameter_values(self.name, self.parameters, given, self.limits)
-
-
-def _identity(value: float, dtype: ValueType) -> float:
-    """The identity as Python's own number. Raises InvalidValue if the type has no such value."""
-    kind_of("identity", value)
-    if KINDS[dtype] == "float":
-        if math.isnan(value):
-            raise InvalidValue("identity", value, "a number")
-        return float(value)
-    limits = np.iinfo(dtype)
-    if not (limits.min <= value <= limits.max and value == int(value)):
-        raise InvalidValue("identity", value, f"an {dtype}")
-    return int(value)
 
 
 class ProgramGraph(NamedTuple):
@@ -367,13 +675,14 @@ class ProgramGraph(NamedTuple):
 class ProgramState:
     """A program that runs.
 
-    values      dtype[n], the values of the vertices, by position
+    values      the values of the vertices, by position (Layout.array)
     active      int32[n], of which the first `count` are active; unused if every vertex is
     count       number of active vertices
     supersteps  done so far
     edges       messages sent so far
     aggregate   that of the values
     fresh       whether it began with initial values; else messages may differ within a superstep
+    edge_values the values of edges, by slot of the in-lists; None if they have none
     """
 
     values: Array
@@ -383,6 +692,7 @@ class ProgramState:
     edges: int = 0
     aggregate: float = 0.0
     fresh: bool = True
+    edge_values: Array | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -402,7 +712,8 @@ class InitialiseProgram(Operation[None]):
 
 @dataclass(slots=True, eq=False)
 class RunProgram(Operation[None]):
-    """Up to `supersteps` more supersteps. Out of core which vertices are active after them is not
+    """Up to `supersteps` more supersteps; none, to find the aggregate, of programs that pull and
+    of which not every vertex is active. Out of core which vertices are active after them is not
     listed: one run is the whole one (liverank_gpu.out_of_core.windows).
 
     mode  ``synchronous``: values that are sent are those before the superstep.
@@ -422,14 +733,16 @@ class SupportsAny(Operation[bool]):
     """Whether for any of these edges the target has the value that its source sends, so that it may
     have come along the edge.
 
-    values  dtype[n] of a finished monotone program
+    values  of a finished monotone program
     edges   sources and targets, int32[m], and their weights, float32[m] or None
+    ids     int32[m] each, of sources and targets
     """
 
     program: VertexProgram
     parameters: Mapping[str, float]
     values: Array
     edges: tuple[Array, Array, Array | None]
+    ids: tuple[Array, Array]
 
 
 # A superstep over in-lists, window by window: each vertex of a window gathers from those of its
@@ -441,7 +754,7 @@ class SupportsAny(Operation[bool]):
 class WindowState:
     """A program that runs window by window.
 
-    values, new_values  dtype[n]: the values that are read, and written. One array if values change
+    values, new_values  of all vertices: what is read, and written. One array if values change
                         in place; else two, which are equal before each superstep unless every
                         vertex is active
     steps, new_steps    int32[n]: the last step in which a vertex became active, read and written,
@@ -452,6 +765,7 @@ class WindowState:
                         became active
     superstep           from 0 on
     aggregate           that of the values before the superstep
+    edge_values         of the slots of the lists; None if edges have none
     """
 
     values: Array
@@ -462,6 +776,7 @@ class WindowState:
     shift: int
     superstep: int = 0
     aggregate: float = 0.0
+    edge_values: Array | None = None
 
 
 class Gathered(NamedTuple):
@@ -482,7 +797,7 @@ class Gather(Operation[Gathered]):
     apply it, and where `scatter` is true become active in step `now`.
 
     graph  where `both` is true, vertices that became active also send against their in-edges, which
-           changes values in place. On ``cuda`` every position is that of a vertex
+           changes values in place; if the program pulls, they gather from the out-lists too
     since  if values do not change in place, the step of the superstep before
     """
 
@@ -513,17 +828,23 @@ def run_every_vertex(
     new_values = state.values.copy() if do.supersteps else state.values
     state.aggregate, state.count = aggregated(state.values), do.graph.vertices
     for _ in range(do.supersteps):
+        aggregate, edge_values = state.aggregate, state.edge_values
         step = WindowState(
-            state.values, new_values, none, none, none, 0, state.supersteps, state.aggregate
+            *(state.values, new_values, none, none, none, 0),
+            *(state.supersteps, aggregate, edge_values),
         )
         gathered = gather(Gather(do.program, do.parameters, do.graph, step))
         state.values, new_values = new_values, state.values
         state.supersteps += 1
-        state.edges += do.graph.view.edges
+        state.edges += gathered.messages if do.program.pulls else do.graph.view.edges
         state.aggregate = aggregated(state.values)
         if not gathered.active:
             state.count = 0
             break
+
+
+NEVER = -1
+"""The step in which a vertex became active that never did."""
 
 
 # ---- a vertex program as a struct in C++ ----
@@ -534,35 +855,38 @@ def run_every_vertex(
 MERGES = ("", "min", "max", "sum")
 """As MERGE_OTHER, MERGE_MIN … of gpu/liverank_gpu/kernels/program_functions.h number them."""
 
-_VALUE_TYPES = {"int32": "int", "int64": "long long", "float32": "float", "float64": "double"}
-
 
 def definitions(program: VertexProgram) -> list[str]:
-    """Lines that define, in a struct, `Value`, the options of the program,
+    """Lines that define, in a struct, `Value`, `EdgeValue`, the options of the program,
     `Parameters` (see parameter_record), and a function program_NAME for each of its functions.
     """
-    value = _VALUE_TYPES[program.dtype]
-    kinds: dict[str, Kind] = {"vertices": "int"}
+    kinds: dict[str, Number] = {"vertices": "int"}
     kinds |= {name: kind_of(name, default) for name, default in program.parameters.items()}
     own_merge = MERGES.index(program.merge) if isinstance(program.merge, str) else 0
     flags = {
-        "INTEGER": np.dtype(program.dtype).kind == "i",
+        "INTEGER": program.values.kind == "int",
+        "RECORD": program.values.is_record,
         "EVERY_VERTEX": program.every_vertex,
         "MONOTONE": program.monotone,
         "BOTH": program.direction == "both",
         "LOOPS": program.loops,
         "FIRST_WINS": program.first_wins,
+        "PULLS": program.pulls,
+        "SENDS": program.sends is not None,
+        "EDGES": program.edges is not None,
     }
+    no_edges = ["using EdgeValue = unsigned char;"]
     return [
-        f"using Value = {value};",
+        *program.values.declaration(),
+        *(no_edges if program.edges is None else program.edges.declaration()),
         f"static constexpr int MERGE = {own_merge};",
         f"static constexpr int AGGREGATOR = {MERGES.index(program.aggregator)};",
         *(f"static constexpr bool {name} = {str(flag).lower()};" for name, flag in flags.items()),
         "struct Parameters {",
-        *(f"    {CPP[kind]} {name}_;" for name, kind in kinds.items()),
+        *(f"    {cpp(kind)} {name}_;" for name, kind in kinds.items()),
         "};",
         *(f"static {function.cpp}" for function in program.functions.values()),
-        *(_wrapped(program, name, value) for name in program.functions),
+        *(_wrapped(program, name) for name in program.functions),
     ]
 
 
@@ -571,25 +895,40 @@ def number(value: float) -> str:
     if np.isinf(value):
         return f"({'-' if value < 0 else ''}POSITIVE_INFINITY)"
     if isinstance(value, float):
-        return repr(value)
+        return f"({value!r})"
     return f"({value}LL)" if value > -(2**63) else f"({value + 1}LL - 1)"
 
 
-def _wrapped(program: VertexProgram, name: str, value: str) -> str:
+_DEFAULTS = {"sender": "0", "receiver": "0", "superstep": "-1", "aggregate": "0.0"}
+"""What functions get where vertices do not pull, and before the first superstep."""
+
+
+def _wrapped(program: VertexProgram, name: str) -> str:
     """The function with all arguments that kernels pass: numbers become what functions are
     promised, and results the type of values.
     """
-    function = program.functions[name]
-    kinds: dict[str, Kind] = dict.fromkeys(program.values_of(name), KINDS[program.dtype])
-    declared = [f"{value} {each}_" for each in kinds]
+    function, values = program.functions[name], program.values_of(name)
     others = program.arguments_of(name)
-    declared += [f"{CPP[kind]} {each}_" for each, kind in others.items()]
-    kinds |= others
+    first, last = [], []
+    for each in values:
+        if each == "edge":
+            last.append("EdgeValue edge_ = EdgeValue()")
+        else:
+            first.append(f"Value {each}_")
+    for each, kind in others.items():
+        if each in _PULLED.get(name, ()):
+            last.insert(len(last) - ("edge" in values), f"{cpp(kind)} {each}_ = {_DEFAULTS[each]}")
+        else:
+            first.append(f"{cpp(kind)} {each}_")
+    if name in _OF_EDGES and "edge" not in values:
+        last.append("EdgeValue = EdgeValue()")
+    kinds: dict[str, Kind] = {**values, **others}
     given = ", ".join(
-        f"({CPP[kinds[each]]}){each}_" if each in kinds else f"parameters.{each}_"
+        f"({cpp(kinds[each])}){each}_" if each in kinds else f"parameters.{each}_"
         for each in function.arguments
     )
-    result = {"scatter": "bool", "aggregate": "double"}.get(name, value)
+    results = {"scatter": "bool", "sends": "bool", "aggregate": "double", "edge_apply": "EdgeValue"}
+    result = results.get(name, "Value")
     header = f"static __device__ __forceinline__ {result} program_{name}"
-    arguments = ", ".join([*declared, "const Parameters& parameters"])
+    arguments = ", ".join([*first, "const Parameters& parameters", *last])
     return f"{header}({arguments}) {{ return ({result})user_{name}({given}); }}"

@@ -17,7 +17,7 @@ from liverank_gpu.out_of_core.views import VOTE_BYTES, FileGraph
 from liverank_gpu.out_of_core.windows import permutation_of
 from liverank_gpu.programs.algorithms import LABELS, Algorithm, Order, ended
 from liverank_gpu.programs.answer import Answer, Receipt, Since
-from liverank_gpu.programs.running import PROGRAMS
+from liverank_gpu.programs.running import PROGRAMS, may_be_asynchronous
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +69,11 @@ class OutOfCorePrograms(OutOfCoreEdges):
         """Runs a program to its end. Its values are those that Engine.run finds on the same graph.
 
         program     a VertexProgram, a built-in one or its name: pagerank, levels, distances,
-                    components, labels, cores, densest, triangles, clustering, support,
+                    paths, components, labels, cores, densest, triangles, clustering, support,
                     trussness, dn-graphs
         mode        ``asynchronous``: windows see what those before them have changed in the same
-                    pass; for monotone programs, whose default it is. Others are ``synchronous``
+                    pass; for monotone programs of one number a vertex, whose default it is. Others
+                    are ``synchronous``
         parameters  in place of their defaults; ``source`` is the id of a vertex
 
         Raises InvalidValue, also with the least budget that works if this one is too small, and
@@ -86,8 +87,10 @@ class OutOfCorePrograms(OutOfCoreEdges):
         if isinstance(program, Algorithm):
             each = algorithm_bytes(self.backend, weighted)
         else:
-            each = program_bytes(self.backend, program.dtype, weighted)
+            each = program_bytes(self.backend, program.values.dtype.itemsize, weighted)
         temporary = VOTE_BYTES if program is LABELS else 0
+        if isinstance(program, VertexProgram) and program.edges is not None:
+            temporary = 3 * program.edges.dtype.itemsize  # on the host, and twice on the device
         budget = self._divided(vertices, each, self.reserved, temporary)
         source = values.get("source")
         if source is not None and not 0 <= source < vertices:
@@ -147,12 +150,14 @@ class OutOfCorePrograms(OutOfCoreEdges):
                 raise InvalidValue("mode", mode, f"'synchronous' for {program.name}")
             return "synchronous"
         against_edges = program.direction == "both" and self._options.directed
-        if against_edges and not program.monotone:
+        if against_edges and not (program.monotone and not program.pulls):
+            needed = "of one number a vertex, without sender and sends" if program.pulls else ""
+            needed = f"monotone{needed and ' and '}{needed}"
             raise InvalidValue(
-                "program", program.name, "monotone, or in direction 'out', for a graph out of core"
+                "program", program.name, f"{needed}, or in direction 'out', for a graph out of core"
             )
         if mode is None:
-            return "asynchronous" if program.monotone else "synchronous"
+            return "asynchronous" if may_be_asynchronous(program) else "synchronous"
         if mode not in get_args(Mode):
             raise InvalidValue("mode", mode, "'synchronous' or 'asynchronous'")
         if mode == "synchronous":
@@ -160,7 +165,7 @@ class OutOfCorePrograms(OutOfCoreEdges):
                 requirement = f"'asynchronous' for {program.name} on a graph out of core"
                 raise InvalidValue("mode", mode, requirement)
             return "synchronous"
-        if not program.monotone:
+        if not may_be_asynchronous(program):
             raise InvalidValue("mode", mode, f"'synchronous' for {program.name}")
         return "asynchronous"
 

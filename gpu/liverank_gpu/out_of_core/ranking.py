@@ -79,16 +79,16 @@ SEED_BYTES = 8 + 8 + 4 + 8
 """Of each seed of a view: its id and weight on the host, its position and weight on the device."""
 
 
-def program_bytes(backend: Backend, dtype: str, weighted: bool) -> int:
+def program_bytes(backend: Backend, value_bytes: int, weighted: bool) -> int:
     """Bytes of all arrays over the vertices while a program runs, for each vertex.
 
-    dtype  of its values
+    value_bytes  of one of its values
     """
     kept = sum(np.dtype(of(weighted)).itemsize for of in (strength_dtype, loop_dtype))
     # which the host keeps for the next program: lengths of both lists, ids, loops, sums of weights
     packed = 4 + 4 + _ID_BYTES + np.dtype(loop_dtype(weighted)).itemsize + (8 if weighted else 0)
     return (
-        2 * np.dtype(dtype).itemsize
+        2 * value_bytes
         + _PROGRAM_BYTES
         + kept
         + (packed if backend.name != "cuda" else 0)
@@ -101,7 +101,7 @@ def algorithm_bytes(backend: Backend, weighted: bool) -> int:
     """The same while an algorithm runs, which may have packed the edges again."""
     # lengths of both lists, and loops
     repacked = 4 + 4 + np.dtype(loop_dtype(False)).itemsize
-    return program_bytes(backend, "int64", weighted) + (repacked if backend.name != "cuda" else 0)
+    return program_bytes(backend, 8, weighted) + (repacked if backend.name != "cuda" else 0)
 
 
 def sort_bytes(weighted: bool) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from liverank_gpu.errors import InvalidValue
-from liverank_gpu.graph.packed_csr import row_blocks, row_sums
+from liverank_gpu.graph.packed_csr import ends_and_slots, row_blocks, row_sums
 from liverank_gpu.operations.analysis import (
     CountBetween,
     CountEntriesBetween,
@@ -43,17 +43,25 @@ from liverank_gpu.out_of_core.spool import (
     EdgeSpool,
     PackedEdges,
     ScratchColumns,
+    ScratchFile,
     neighbours,
     oriented,
     padded,
     sorted_by_id,
 )
-from liverank_gpu.out_of_core.windows import Window, WindowedGraph, Windows, WindowStream
+from liverank_gpu.out_of_core.windows import (
+    EdgeValueFile,
+    Window,
+    WindowedGraph,
+    Windows,
+    WindowStream,
+)
 from liverank_gpu.programs.algorithms import (
     PEEL,
     Computed,
     DnGraphs,
     EdgeTriangles,
+    EdgeValues,
     VertexTriangles,
 )
 from liverank_gpu.programs.cores import Earlier
@@ -480,15 +488,46 @@ class FileGraph:
         allocate = self.backend.device.allocate
         with self._windowed(self._packed, self._budget) as graph:
             viewed = graph.program_graph(program)
-            state = ProgramState(
-                *(
-                    allocate("values of a program", self.vertices, dtype)
-                    for dtype in (np.dtype(program.dtype).type, np.int32)
-                )
-            )
+            values = program.values.array(self.vertices, partial(allocate, "values of a program"))
+            state = ProgramState(values, allocate("values of a program", self.vertices, np.int32))
             self.backend.run(InitialiseProgram(program, parameters, viewed, 0, state))
-            graph.run(RunProgram(program, parameters, viewed, mode, program.supersteps, state))
-        return Computed.by(program, state)
+            run = RunProgram(program, parameters, viewed, mode, program.supersteps, state)
+            if program.edges is None:
+                graph.run(run)
+                return Computed.by(program, state)
+            file = EdgeValueFile(self.backend, graph.stream, program.edges, self._folder)
+            with closing(file) as edge_values:
+                edge_values.fill(program.edge_initial)
+                graph.run.edge_values = edge_values
+                graph.run(run)
+                edges = self._edge_values(graph, viewed.ids, edge_values)
+        return Computed.by(program, state)._replace(edge_values=edges)
+
+    def _edge_values(
+        self, graph: WindowedGraph, ids: Array, edge_values: EdgeValueFile
+    ) -> EdgeValues:
+        """The values of all edges, mapped from files."""
+        host, layout = self.backend.device.to_host, edge_values.layout
+        kind: Any = np.int64 if layout.is_record else layout.dtype.type
+        words, count = layout.words if layout.is_record else 1, 0
+        files = [ScratchFile(self._folder) for _ in range(3)]
+        starts, lengths = graph.view.incoming.row_starts, graph.view.incoming.row_lengths
+        for window, (column_indices, *_) in graph.stream:
+            rows = window.vertices
+            own = Csr(starts[rows], lengths[rows], column_indices)
+            ends, slots = ends_and_slots(self.backend, own)
+            ends = ids[ends[0]], ids[ends[1] + rows.start]
+            found = (*ends, edge_values.load(window)[slots])
+            for file, column, each in zip(files, map(host, found), (1, 1, words), strict=True):
+                file.write(count * each, column)
+            count += len(slots)
+        sources, targets = (file.mapped(count, np.int32) for file in files[:2])
+        values = files[2].mapped(count * words, kind)
+        for file in files:
+            file.close()
+        return EdgeValues(
+            sources, targets, values.reshape(-1, words) if layout.is_record else values
+        )
 
     @contextmanager
     def neighbours(self, repeats: bool = False) -> Iterator[WindowedNeighbours]:

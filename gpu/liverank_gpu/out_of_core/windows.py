@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -19,7 +20,10 @@ from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.csr import Csr, GraphView, Operation, Result, Rows, combined
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.programs import (
+    NEVER,
+    Constant,
     Gather,
+    Layout,
     ProgramGraph,
     ProgramState,
     RunProgram,
@@ -28,7 +32,7 @@ from liverank_gpu.operations.programs import (
     run_every_vertex,
 )
 from liverank_gpu.operations.sweeps import PartialSweeps
-from liverank_gpu.out_of_core.spool import PackedEdges, padded
+from liverank_gpu.out_of_core.spool import PackedEdges, ScratchFile, padded
 
 # ---- in-lists through two buffers: while one is computed, a thread fills the other ----
 #
@@ -301,7 +305,7 @@ class WindowedGraph:
         """The graph for a program. Raises OutOfMemory."""
         xp, vertices, lengths = self.backend.xp, self.vertices, self.view.incoming.row_lengths
         rows = None
-        if program.every_vertex:  # for the aggregate
+        if program.every_vertex or program.aggregates:
             allocate = self.backend.device.allocate
             order = allocate("values of a program", vertices, np.int32)
             bins = allocate("values of a program", vertices, np.uint8)
@@ -333,9 +337,6 @@ _PIECE = 1 << 16
 """Slots whose blocks are noted at once, or one part in _PARTS of a window."""
 
 _PARTS = 64
-
-NEVER = -1
-"""The step in which a vertex became active that never did."""
 
 
 class ActiveWindows:
@@ -411,9 +412,48 @@ class ActiveWindows:
 # last processed. In an asynchronous run a window reads what windows before it have changed in the
 # same pass, and is active again only by what changes afterwards.
 #
-# Parallel sliding windows as Zhang's thesis has them (chapter 5): values stay in memory here, so
-# that no window of another interval is loaded or written back. Where messages go against edges
-# too, a vertex that became active sends to its in-neighbours while its own window is there.
+# Parallel sliding windows as Zhang's thesis has them (chapter 5): values of vertices stay in memory
+# here, so that no window of another interval is loaded or written back. Values of edges are loaded
+# with their window and written back after it, by the vertices that they lead to. Where messages go
+# against edges too, a vertex that became active sends to its in-neighbours while its own window is
+# there.
+
+
+class EdgeValueFile:
+    """The values of edges, in a file by slot: those of one window are in memory.
+
+    layout  of the values
+    """
+
+    def __init__(
+        self, backend: Backend, stream: WindowStream, layout: Layout, folder: Path | None
+    ) -> None:
+        """Raises OutOfMemory, OSError."""
+        self.layout, self._device, self._windows = layout, backend.device, stream.windows
+        self._per_slot = max(layout.words, 1) if layout.is_record else 1
+        room = max(window.slots for window in self._windows)
+        self._host = layout.array(room, lambda count, dtype: np.empty(count, dtype))
+        self._file = ScratchFile(folder)
+
+    def fill(self, value: Constant) -> None:
+        """Gives all edges a value."""
+        self._host[:] = self.layout.element(value)
+        for window in self._windows:
+            self._file.write(window.first * self._per_slot, self._host[: window.slots])
+
+    def load(self, window: Window) -> Array:
+        """The values of the slots of a window, to be stored again."""
+        here = self._host[: window.slots]
+        self._file.read(window.first * self._per_slot, here)
+        return self._device.to_device(here)
+
+    def store(self, window: Window, values: Array) -> None:
+        """Writes them back."""
+        self._file.write(window.first * self._per_slot, self._device.to_host(values))
+
+    def close(self) -> None:
+        """Frees the space on the disk."""
+        self._file.close()
 
 
 class WindowRun:
@@ -421,13 +461,15 @@ class WindowRun:
     Run). The sums of the windows are added up, so results depend on the order of windows, which
     alternates, by rounding alone.
 
-    local      that of the backend, which is given each window
-    processed  windows that were processed
+    local        that of the backend, which is given each window
+    processed    windows that were processed
+    edge_values  of the program that runs; None if it has none
     """
 
     def __init__(self, backend: Backend, view: GraphView, stream: WindowStream) -> None:
         self.local, self._backend, self._view, self._stream = backend.run, backend, view, stream
         self.processed = 0
+        self.edge_values: EdgeValueFile | None = None
 
     @cached_property
     def active(self) -> ActiveWindows:
@@ -443,11 +485,20 @@ class WindowRun:
         if not operation.divides:
             raise NotImplementedError(f"no {type(operation).__name__} window by window")
         results = [
-            self.local(operation.over(view, window.rows))
+            self._in_window(operation.over(view, window.rows), window)
             for window, view in self._visit(_every_window)
         ]
         total: Result = combined(operation, results, sum)
         return total
+
+    def _in_window(self, operation: Operation[Result], window: Window) -> Result:
+        if self.edge_values is None or not isinstance(operation, Gather):
+            return self.local(operation)
+        values = self.edge_values.load(window)
+        state = replace(operation.state, edge_values=values)
+        found = self.local(replace(operation, state=state))
+        self.edge_values.store(window, values)
+        return cast(Result, found)
 
     def visit_active(self, sends_back: bool = False) -> Iterator[tuple[Window, GraphView]]:
         """The windows that are active, with the in-lists of each.
@@ -484,6 +535,7 @@ class WindowRun:
         last, now = state.supersteps + do.supersteps, 0
         while state.count and state.supersteps < last:
             step.superstep = state.supersteps
+            step.aggregate = self._aggregated(do, step.values)
             if not in_place:
                 step.new_values[:] = step.values
                 now += 1
@@ -491,7 +543,7 @@ class WindowRun:
                 now += in_place
                 each = gather.over(view, window.rows)
                 each.since, each.now = int(windows.since[window.number]), now
-                gathered = self.local(each)
+                gathered = self._in_window(each, window)
                 state.edges += gathered.messages
                 if in_place:
                     windows.since[window.number] = now
@@ -505,9 +557,12 @@ class WindowRun:
             state.supersteps += 1
             state.count = int(windows.any_active)
         state.values = step.values
+        state.aggregate = self._aggregated(do, state.values)
 
     def _aggregated(self, do: RunProgram, values: Array) -> float:
         """The aggregate of values: a run of no superstep finds it."""
+        if not do.program.every_vertex and not do.program.aggregates:
+            return 0.0
         state = ProgramState(values, do.state.active)
         self.local(replace(do, supersteps=0, state=state))
         return state.aggregate

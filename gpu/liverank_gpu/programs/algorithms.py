@@ -86,6 +86,53 @@ path leads.
 """
 
 
+NO_VERTEX = -1
+"""The predecessor of a vertex that has none."""
+
+
+def _path_to_source(vertex: Any, source: Any) -> Any:
+    return 0.0 if vertex == source else math.inf, NO_VERTEX
+
+
+def _longer_path(source_value: Any, weight: Any, sender: Any) -> Any:
+    return source_value.distance + weight, sender
+
+
+def _shorter_path(a: Any, b: Any) -> Any:
+    if b.distance == a.distance:
+        return b if b.predecessor < a.predecessor else a
+    return b if b.distance < a.distance else a
+
+
+def _kept_path(old: Any, gathered: Any) -> Any:
+    if gathered.distance == old.distance:
+        return gathered if gathered.predecessor < old.predecessor else old
+    return gathered if gathered.distance < old.distance else old
+
+
+def _nearer(old: Any, new: Any) -> Any:
+    return old.distance != new.distance
+
+
+PATHS = VertexProgram(
+    "paths",
+    {"distance": "float64", "predecessor": "int32"},
+    (math.inf, NO_VERTEX),
+    initial=_path_to_source,
+    gather=_longer_path,
+    merge=_shorter_path,
+    apply=_kept_path,
+    scatter=_nearer,
+    parameters={"source": 0},
+    monotone=True,
+)
+"""Shortest paths from `source` with predecessors (Zhang's thesis, algorithm 12): the distance, as
+of DISTANCES, and the vertex before on a shortest path, of several the one with the lowest id.
+NO_VERTEX of the source, and where no path leads. Lengths so small that sums do not change may close
+a cycle.
+"""
+
+
 def _own_id(vertex: Any) -> Any:
     return vertex
 
@@ -328,6 +375,19 @@ class AnalysedGraph(Protocol):
         """lambdas, ends  what `Trusses.found(0)` returned: λ of all edges"""
 
 
+class EdgeValues(NamedTuple):
+    """The values of edges of a vertex program, in no particular order. An edge without direction is
+    there twice, once for each direction.
+
+    sources, targets  int32[m], ids
+    values            of its `edge_dtype`
+    """
+
+    sources: Array
+    targets: Array
+    values: Array
+
+
 class Computed(NamedTuple):
     """What an algorithm found.
 
@@ -340,6 +400,7 @@ class Computed(NamedTuple):
     ends        see Answer.edges, on the device
     lambdas     see Answer.lambdas, on the device
     order       of ``cores``: what a later run continues with
+    edge_values see Answer.edge_values
     """
 
     values: Array
@@ -351,11 +412,13 @@ class Computed(NamedTuple):
     lambdas: Array | None = None
     continued: bool = True
     order: CoreOrder | None = None
+    edge_values: EdgeValues | None = None
 
     @classmethod
     def by(cls, program: VertexProgram, state: ProgramState) -> Computed:
         """By a vertex program that has ended."""
-        summary = {"aggregate": state.aggregate} if program.every_vertex else {}
+        has_aggregate = program.every_vertex or program.aggregates
+        summary = {"aggregate": state.aggregate} if has_aggregate else {}
         finished = len(state.values) == 0 or state.count == 0
         return cls(state.values, state.supersteps, state.edges, summary, finished)
 

@@ -14,7 +14,7 @@ from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.graph import EdgeChanges, GraphUpdate
 from liverank_gpu.operations.programs import Mode, SupportsAny, VertexProgram
-from liverank_gpu.programs.algorithms import Algorithm, Computed, distinct
+from liverank_gpu.programs.algorithms import Algorithm, Computed, EdgeValues, distinct
 from liverank_gpu.programs.cores import Earlier
 
 _APART = 64
@@ -177,20 +177,24 @@ class Answer:
         self.since = since
         self.backend = backend
         self._ends, self._lambdas, self._order = computed.ends, computed.lambdas, computed.order
+        self._edge_values = computed.edge_values
         self._values: NDArray[Any] | None = None
 
     @property
     def values(self) -> NDArray[Any]:
-        """dtype[id_limit] on the host: the value of each vertex, by id. Free ids have the identity
-        of a vertex program, or 0. If values are of edges, dtype[m], in the order of `edges`.
-        Raises DeviceLost.
+        """dtype[id_limit] on the host: the value of each vertex, by id; records as a structured
+        array. Free ids have the identity of a vertex program, or 0. If values are of edges,
+        dtype[m], in the order of `edges`. Raises DeviceLost.
         """
         if self._values is None:
             device, values = self.backend.device, self.by_position
             with device.detecting_loss():
                 if self._ends is None:
                     values = self.permutation.by_id(values)
-                self._values = device.to_host(values)
+                found = device.to_host(values)
+            if isinstance(self.program, VertexProgram):
+                found = self.program.values.on_host(found)
+            self._values = found
         return self._values
 
     @property
@@ -218,6 +222,20 @@ class Answer:
         device = self.backend.device
         with device.detecting_loss():
             return device.to_host(self._lambdas)
+
+    @property
+    def edge_values(self) -> EdgeValues | None:
+        """On the host, of a vertex program whose edges have values; None of others. Raises
+        DeviceLost.
+        """
+        found, device = self._edge_values, self.backend.device
+        if found is None:
+            return None
+        with device.detecting_loss():
+            sources, targets, values = map(device.to_host, found)
+        assert isinstance(self.program, VertexProgram)
+        assert self.program.edges is not None
+        return EdgeValues(sources, targets, self.program.edges.on_host(values))
 
     @property
     def may_continue(self) -> bool:
@@ -257,7 +275,9 @@ class Answer:
         edges = (sources[gone], targets[gone], None if weights is None else weights[gone])
         if len(edges[0]) == 0:
             return False
-        return self.backend.run(SupportsAny(program, self.parameters, self.by_position, edges))
+        ids = self.permutation.to_ids(edges[0]), self.permutation.to_ids(edges[1])
+        supports = SupportsAny(program, self.parameters, self.by_position, edges, ids)
+        return self.backend.run(supports)
 
 
 def _keys(sources: Array, targets: Array) -> Array:

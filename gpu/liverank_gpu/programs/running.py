@@ -11,6 +11,7 @@ import numpy as np
 
 from liverank_gpu.errors import InvalidValue, OutOfMemory, UnknownVertex
 from liverank_gpu.graph.dynamic_graph import DynamicGraph
+from liverank_gpu.graph.packed_csr import ends_and_slots
 from liverank_gpu.graph.sharing import SharedGraph, copied_bytes, detach
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.graph import EdgeChanges, GraphUpdate
@@ -32,17 +33,20 @@ from liverank_gpu.programs.algorithms import (
     LABELS,
     LEVELS,
     PAGERANK,
+    PATHS,
     SUPPORT,
     TRIANGLES,
     TRUSSNESS,
     Algorithm,
     Computed,
+    EdgeValues,
     Order,
     Parts,
     distinct,
 )
 from liverank_gpu.programs.answer import Answer, Receipt, Since
-from liverank_gpu.programs.views import MemoryGraph, program_graph
+from liverank_gpu.programs.pulling import run_pulling
+from liverank_gpu.programs.views import MemoryGraph, ids_by_position, program_graph
 from liverank_gpu.stage_timer import StageTimer
 from liverank_gpu.types import EdgeBatch
 
@@ -166,6 +170,11 @@ class ProgramRun:
         self._parts.close()
 
 
+def may_be_asynchronous(program: VertexProgram | Algorithm) -> bool:
+    """Whether its values may change in place: one number each, and monotone."""
+    return isinstance(program, VertexProgram) and program.monotone and not program.values.is_record
+
+
 def _any_is_gone(program: VertexProgram, changes: EdgeChanges) -> bool:  # noqa: ARG001
     """Which values there will be is not known yet, so any edge may matter."""
     return len(changes.removed_sources) > 0
@@ -186,7 +195,7 @@ def _initial(
 ) -> tuple[ProgramState, ProgramGraph | None]:
     """Values and active vertices to start from, and the graph if they were taken from it."""
     graph, known, view = work.shared.graph, 0, None
-    values = graph.backend.xp.empty(graph.vertices, program.dtype)
+    values = program.values.array(graph.vertices, graph.backend.xp.empty)
     state = ProgramState(values, graph.backend.xp.empty(graph.vertices, np.int32))
     if after is not None:
         known = len(after.by_position)
@@ -200,6 +209,10 @@ def _initial(
         graph.backend.run(InitialiseProgram(program, work.parameters, view, known, state))
     if program.every_vertex:
         state.count = graph.vertices
+    if program.edges is not None:
+        slots, xp = len(graph.incoming.csr.column_indices), graph.backend.xp
+        state.edge_values = program.edges.array(slots, xp.empty)
+        state.edge_values[:] = xp.asarray(program.edges.element(program.edge_initial))
     return state, view
 
 
@@ -215,21 +228,32 @@ def _supersteps(
             if view is None or is_copied != shared.is_copied:
                 view, is_copied = program_graph(graph, program), shared.is_copied
             most = min(at_once, left)
-            graph.backend.run(RunProgram(program, work.parameters, view, work.mode, most, state))
+            run = RunProgram(program, work.parameters, view, work.mode, most, state)
+            if program.pulls and not program.every_vertex:
+                run_pulling(graph.backend, run)
+            else:
+                graph.backend.run(run)
         if not (graph.vertices and state.count) or state.supersteps >= program.supersteps:
-            return Computed.by(program, state)
+            found = Computed.by(program, state)
+            if state.edge_values is None:
+                return found
+            ends, slots = ends_and_slots(graph.backend, graph.incoming.csr)
+            sources, targets = map(ids_by_position(graph).__getitem__, ends)
+            edge_values = EdgeValues(sources, targets, state.edge_values[slots])
+            return found._replace(edge_values=edge_values)
 
 
 def _senders(program: VertexProgram, after: Answer, known: int) -> Array:
     """int32[…], distinct: vertices of the answer whose messages may be new."""
     xp = after.backend.xp
     if after.since.everything:
-        return xp.flatnonzero(after.by_position != program.identity).astype(np.int32)
+        differs = program.values.differs(xp, after.by_position, program.identity)
+        return xp.flatnonzero(differs).astype(np.int32)
     if not after.since.sources:
         return xp.zeros(0, np.int32)
     named = distinct(xp, xp.concatenate(after.since.sources))
     named = named[named < known]
-    return named[after.by_position[named] != program.identity]
+    return named[program.values.differs(xp, after.by_position[named], program.identity)]
 
 
 # ---- runs of programs on one graph ----
@@ -239,7 +263,7 @@ AnyProgram = VertexProgram | Algorithm | str
 PROGRAMS: dict[str, VertexProgram | Algorithm] = {
     each.name: each
     for each in (
-        *(PAGERANK, LEVELS, DISTANCES, COMPONENTS),
+        *(PAGERANK, LEVELS, DISTANCES, PATHS, COMPONENTS),
         *(LABELS, CORES, DENSEST, TRIANGLES, CLUSTERING, SUPPORT, TRUSSNESS, DN_GRAPHS),
     )
 }
@@ -362,8 +386,11 @@ class Programs:
         parameters = program.parameter_values(given)
         by_mode = self._checked(program, mode, parameters)
         purpose = "a program and a copy of the graph" if copied else "a program"
-        edges = self._graph.arcs if isinstance(program, Algorithm) else 0
-        needed = _VERTEX_BYTES * self._graph.vertices + _EDGE_BYTES * edges + copied
+        edges, of_vertex, of_edge = self._graph.arcs, _VERTEX_BYTES, _EDGE_BYTES
+        if isinstance(program, VertexProgram):
+            of_vertex += 3 * program.values.dtype.itemsize if program.pulls else 0
+            of_edge = 0 if program.edges is None else 2 * program.edges.dtype.itemsize + 32
+        needed = of_vertex * self._graph.vertices + of_edge * edges + copied
         self._graph.backend.device.require(purpose, needed)
         shared = SharedGraph(self._graph)
         work = Work(shared, program, parameters, order, by_mode, self._timer, self._answers)
@@ -382,7 +409,7 @@ class Programs:
         """The mode. Raises InvalidValue for what cannot be run."""
         if mode not in get_args(Mode):
             raise InvalidValue("mode", mode, "'synchronous' or 'asynchronous'")
-        if mode == "asynchronous" and (isinstance(program, Algorithm) or not program.monotone):
+        if mode == "asynchronous" and not may_be_asynchronous(program):
             raise InvalidValue("mode", mode, f"'synchronous' for {program.name}")
         named = program.named if isinstance(program, VertexProgram) else set()
         if self._graph.decay and "weight" in named:

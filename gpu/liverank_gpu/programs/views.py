@@ -55,7 +55,7 @@ def program_graph(graph: DynamicGraph, program: VertexProgram) -> ProgramGraph:
         )
     return ProgramGraph(
         view,
-        graph.in_rows() if program.every_vertex or program.first_wins else None,
+        graph.in_rows() if program.every_vertex or program.first_wins or program.pulls else None,
         ids_by_position(graph),
         absent_positions(graph),
         graph.ids.count,

@@ -33,6 +33,9 @@ _VERTEX = "source"
 _GROUPS = ("components", "labels", "dn-graphs")
 """The programs whose values are vertices: each names the group that it, or an edge, is in."""
 
+_NAMING = {"paths": {"predecessor"}}
+"""The numbers of records that are ids of vertices, or negative for none, by program."""
+
 
 def checked_parameters(
     program: str, given: Parameters, kind: KeyKind, prefix: str = "parameters."
@@ -139,6 +142,8 @@ class Group:
     sizes: NDArray[Any]
 
 
+_NO_IDS = np.empty(0, np.int64)
+
 _NO_EDGES = -1
 """Stands for the largest value of a vertex's edges if it has none."""
 
@@ -171,6 +176,7 @@ class AnalysisAnswer:
     values   by id, on the host; of a program of edges, the largest of each vertex's edges
     keys     of the vertices of that version
     missing  the value of vertices that have none; None if all have one
+    others   of a program of records: their other numbers, by name; `values` are the first ones
     groups   of a program whose values are vertices; None for others
     edges    of a program whose values are of edges; None for others
     """
@@ -184,6 +190,7 @@ class AnalysisAnswer:
     edges: EdgeValues | None
     receipt: Mapping[str, Any]
     summary: Mapping[str, float]
+    others: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, answer: Answer, version: int, keys: VertexKeys) -> AnalysisAnswer:
@@ -192,6 +199,7 @@ class AnalysisAnswer:
         groups: Group | None = None
         edges: EdgeValues | None = None
         missing: float | None = None
+        others: dict[str, NDArray[Any]] = {}
         summary = dict(answer.summary)
         if answer.edges is not None:
             sources, targets = (ends.astype(np.int32) for ends in answer.edges)
@@ -207,7 +215,11 @@ class AnalysisAnswer:
             if receipt.program == "components":
                 summary |= {"components": len(named), "largest": int(sizes.max(initial=0))}
         elif isinstance(program, VertexProgram) and program.monotone:
-            missing = program.identity
+            identity = program.identity
+            missing = identity[0] if isinstance(identity, tuple) else identity
+        if values.dtype.names:
+            numbers = {name: np.ascontiguousarray(values[name]) for name in values.dtype.names}
+            values, others = numbers.pop(values.dtype.names[0]), numbers
         members = ("supersteps", "edges", "seconds", "continued", "finished")
         return cls(
             receipt.program,
@@ -219,12 +231,14 @@ class AnalysisAnswer:
             edges,
             {name: getattr(receipt, name) for name in members},
             summary,
+            others,
         )
 
     @property
     def nbytes(self) -> int:
         """Bytes of the values."""
-        arrays = [self.values, *(each for each in self.edges or () if each is not None)]
+        arrays = [self.values, *self.others.values()]
+        arrays += [each for each in self.edges or () if each is not None]
         if self.groups is not None:
             arrays += [self.groups.ids, self.groups.sizes]
         return sum(int(each.nbytes) for each in arrays)
@@ -243,7 +257,18 @@ class AnalysisAnswer:
         found = {**dict.fromkeys(ends, ARROW_TYPES[self.keys.kind]), "value": self.type}
         if self.edges is not None and self.edges.lambdas is not None:
             found["lambda"] = pa.int64()
-        return found
+        return found | {name: self._other(name, _NO_IDS).type for name in self.others}
+
+    def _other(self, name: str, ids: NDArray[np.int64]) -> pa.Array:
+        """Other numbers of vertices by id, or the keys of vertices; null for those without any."""
+        numbers = self.others[name][ids]
+        absent = None if self.missing is None else self.values[ids] == self.missing
+        if name in _NAMING.get(self.program, ()):
+            absent = numbers < 0
+            keys = self.keys.keys(np.where(absent, ids, numbers).astype(np.int64))
+            return pc.if_else(pa.array(absent), pa.scalar(None, keys.type), keys)
+        kind = pa.float64() if numbers.dtype.kind == "f" else pa.int64()
+        return pa.array(numbers, kind, mask=absent)
 
     @property
     def limit(self) -> int:
@@ -254,7 +279,8 @@ class AnalysisAnswer:
         """Those of `fields`, of the places from `first` up to, but without, `last`."""
         if self.edges is None:
             ids = self.keys.vertices(first, min(last, self.limit))
-            return [self.keys.keys(ids), self._column(ids)]
+            more = (self._other(name, ids) for name in self.others)
+            return [self.keys.keys(ids), self._column(ids), *more]
         parts = [each[first:last] for each in self.edges if each is not None]
         vertices = len(parts) - 1  # columns of vertices: the ends, and the groups if there are any
         keys = [self.keys.keys(ids.astype(np.int64)) for ids in parts[:vertices]]
@@ -270,12 +296,16 @@ class AnalysisAnswer:
         keys = self.keys.keys(named.astype(np.int64))
         return keys if missing is None else pc.if_else(pa.array(missing), None, keys)
 
-    def value_of(self, graph: str, key: str | int) -> Any:
-        """The value of one vertex; None if it has none. Raises UnknownVertex."""
+    def value_of(self, graph: str, key: str | int) -> dict[str, Any]:
+        """The value of one vertex, as `value`, None if it has none, and the other numbers of a
+        record by their names. Raises UnknownVertex.
+        """
         found = self.keys.id_of(key)
         if not 0 <= found < len(self.values):
             raise UnknownVertex(graph, key)
-        return self._column(np.array([found]))[0].as_py()
+        ids = np.array([found])
+        others = {name: self._other(name, ids)[0].as_py() for name in self.others}
+        return {"value": self._column(ids)[0].as_py(), **others}
 
     def table(self) -> pa.Table:
         """All values: of vertices by id, of edges in their order."""

@@ -92,12 +92,12 @@ def edges_export(edges: CapturedEdges, keys: VertexKeys, version: int, weighted:
 
 
 def values_export(answer: AnalysisAnswer) -> Export:
-    """Columns vertex and value, by id, null for a vertex that has no value; of a program of edges
-    source, target and value, and of DN-graphs lambda.
+    """Columns vertex and value, by id, null for a vertex that has no value, and predecessor of
+    paths; of a program of edges source, target and value, and of DN-graphs lambda.
     """
     facts: dict[str, int | float] = {"version": answer.version}
     has_nulls = answer.edges is None and answer.missing is not None
-    schema = _schema(answer.fields, facts, {"value"} if has_nulls else set())
+    schema = _schema(answer.fields, facts, {"value", *answer.others} if has_nulls else set())
 
     def pieces() -> Iterator[pa.RecordBatch]:
         for first in range(0, answer.limit, PIECE_ROWS):

@@ -172,15 +172,19 @@ def test_windows_without_an_active_in_neighbour_are_skipped(backend: Backend, mo
 def test_arrays_stay_within_the_budget(backend: Backend) -> None:
     if backend.name == "reference":
         pytest.skip("the scratch of its operations is not counted")
-    cases: list[tuple[str, dict[str, Any]]] = [("distances", {}), ("pagerank", {"tolerance": 1.0})]
+    cases: list[tuple[str, int, dict[str, Any]]] = [
+        ("distances", 8, {}),
+        ("pagerank", 8, {"tolerance": 1.0}),
+        ("paths", 16, {}),
+    ]
     vertices = 1 << (14 if backend.name == "cpu" else 12)
     columns, options = network(vertices, 12 * vertices), Options(weighted=True)
     streamed = 1 << 18
-    memory = vertices * ranking.program_bytes(backend, "float64", weighted=True) + streamed
     backend = without_locked_memory(backend)
     # on a device, the host has buffers as large as the windows, and what it keeps of the graph
     staged = 0 if backend.name != "cuda" else streamed + 20 * vertices
-    for program, given in cases:
+    for program, value_bytes, given in cases:
+        memory = vertices * ranking.program_bytes(backend, value_bytes, weighted=True) + streamed
         for _ in range(2):  # the first run compiles
             with added(columns, options, backend, memory, vertices) as graph:
                 tracemalloc.start()

@@ -283,7 +283,7 @@ def _numbers(old: Any, new: Any) -> Any:
         (_no_return, "a return at the end of every path"),
         (_loops, "line 2: 'while old < new:'"),
         (_calls, "isclose"),
-        (_unknown, "one of old, new, vertices, source"),
+        (_unknown, "one of old, new, superstep, aggregate, vertices, source"),
         (_in_place, "another kind of number"),
         (_numbers, "conditions on both sides"),
         (min, "a function defined by def"),

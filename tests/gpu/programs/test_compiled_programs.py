@@ -27,7 +27,7 @@ def test_the_source_of_the_built_in_programs_is_up_to_date() -> None:
 
 def test_the_extension_has_the_built_in_programs() -> None:
     found = [each for each in vars(algorithms).values() if isinstance(each, VertexProgram)]
-    assert len(found) == 5
+    assert len(found) == 6
     for program in found:
         assert hasattr(kernels, f"initialise_{program.digest}"), program.name
 

@@ -44,6 +44,18 @@ def test_distances_from_a_vertex_and_all_values_in_a_file(run: Any, tmp_path: Pa
     assert values == {1: 4.0, 2: 1.5, 3: 0.0, 9: None, 8: None}
 
 
+def test_paths_in_a_file_name_the_vertex_before(run: Any, tmp_path: Path) -> None:
+    file, out = tmp_path / "roads.csv", tmp_path / "paths.parquet"
+    file.write_text("source,target,km\n1,2,2.5\n2,3,1.5\n1,3,5\n9,8,1\n")
+    shown = ("paths", "--source", "1", "--weights", "km", "--backend", "cpu", "--out", out)
+    for streamed in ((), ("--memory", "16MiB")):
+        assert run("analyse", file, *shown, *streamed)[0] == 0
+        rows = pyarrow.parquet.read_table(out).to_pylist()
+        found = {row["vertex"]: (row["value"], row["predecessor"]) for row in rows}
+        expected = {1: (0.0, None), 2: (2.5, 1), 3: (4.0, 2), 9: (None, None), 8: (None, None)}
+        assert found == expected
+
+
 def test_values_of_edges_as_json_as_a_table_and_in_a_file(
     run: Any, triangle: Path, tmp_path: Path
 ) -> None:

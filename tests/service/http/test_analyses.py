@@ -105,6 +105,7 @@ EXPECTED: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, float]]] = {
         {},
     ),
     "distances": ({"source": "x"}, {"x": 0.0, "y": 1.0, "z": 2.0} | dict.fromkeys("abcdew"), {}),
+    "paths": ({"source": "x"}, {"x": 0.0, "y": 1.0, "z": 2.0} | dict.fromkeys("abcdew"), {}),
     "components": (
         {},
         dict.fromkeys("abcde", "a") | dict.fromkeys("xyz", "x") | {"w": "w"},
@@ -163,6 +164,22 @@ def test_every_program_answers_by_key(server: Server, path: str, program: str) -
         assert (read.vertex, read.value, read.version) == (vertex, value, 1)
     assert server.http.delete(analysis).status_code == 204
     assert problem(server.http.get(analysis), 404)["type"].endswith(":unknown-analysis")
+
+
+def test_paths_name_the_vertex_before(server: Server, path: str) -> None:
+    analysis = start(server, path, "paths", source="a")
+    finished(server, analysis)
+    arrow = {"Accept": "application/vnd.apache.arrow.stream"}
+    rows = table_of(server.http.get(f"{analysis}/export", headers=arrow)).to_pylist()
+    found = {row["vertex"]: (row["value"], row["predecessor"]) for row in rows}
+    reached = {"a": (0.0, None), "b": (1.0, "a"), "c": (2.0, "b"), "d": (3.0, "c"), "e": (4.0, "d")}
+    assert found == reached | dict.fromkeys("wxyz", (None, None))
+    for vertex, (value, before) in found.items():
+        answer = server.http.get(f"{analysis}/values/{vertex}")
+        read = ValueAnswer.model_validate_json(answer.content)
+        assert (read.value, read.predecessor) == (value, before)
+    answer = server.http.get(f"{analysis}/top", params={"k": 1})
+    assert answer.json()["values"] == [{"vertex": "e", "value": 4.0}]
 
 
 def _ranks(server: Server, path: str) -> list[dict[str, Any]]:

@@ -38,7 +38,6 @@ from liverank_gpu.operations.programs import (
     SupportsAny,
     VertexProgram,
     definitions,
-    number,
     parameter_record,
     run_every_vertex,
 )
@@ -106,15 +105,19 @@ def loops_of(program: VertexProgram) -> ProgramLoops:
 def program_struct(program: VertexProgram) -> str:
     """The program as programs.h wants it, and its kernels."""
     loops = ["initialise"]
-    loops += ["aggregate", "gather_all"] if program.every_vertex else ["send", "receive", "gather"]
+    if program.every_vertex or program.aggregates:
+        loops += ["aggregate"]
+    loops += ["gather_all"] if program.every_vertex else ["gather"]
+    if not program.every_vertex and not program.pulls:
+        loops += ["send", "receive", *(["send_in_place"] if program.monotone else [])]
     if program.monotone:
-        loops += ["send_in_place", "supports"]
+        loops += ["supports"]
     if program.first_wins:
         loops += ["look"]
     lines = [
         f"struct program_{program.digest} {{",
         *definitions(program),
-        f"static constexpr Value IDENTITY = (Value){number(program.identity)};",
+        f"static constexpr Value IDENTITY = {program.values.literal(program.identity)};",
         "};",
         *(f"PROGRAM_KERNEL({program.digest}, {loop});" for loop in loops),
     ]
@@ -216,6 +219,8 @@ def _own_folder() -> Path:
 _NEXT = 0
 """The position of the vertices that are active next in the counts of a superstep."""
 
+_NO_EDGE_VALUES = np.empty(0, np.uint8)
+
 _LEAST_MESSAGES = 1 << 15
 """Messages of a superstep below which the calling thread sends all."""
 
@@ -238,13 +243,15 @@ def _initialise(do: InitialiseProgram) -> None:
 def _run(do: RunProgram) -> None:
     if do.program.every_vertex:
         run_every_vertex(do, _gather, partial(_aggregated, do))
+    elif do.program.pulls:
+        do.state.aggregate = _aggregated(do, do.state.values)
     else:
         _run_active(do)
 
 
 def _supports_any(do: SupportsAny) -> bool:
     given = packed_parameters(do.parameters, len(do.values))
-    return bool(loops_of(do.program).supports(*do.edges, given, do.values))
+    return bool(loops_of(do.program).supports(*do.edges, *do.ids, given, do.values))
 
 
 def packed_parameters(parameters: Mapping[str, float], vertices: int) -> Array:
@@ -262,7 +269,7 @@ def _run_active(do: RunProgram) -> None:
     loops, given = loops_of(program), packed_parameters(do.parameters, graph.vertices)
     view, in_place = graph.view, do.mode == "asynchronous"
     send = loops.send_in_place if in_place else loops.send
-    accumulated = np.full(0 if in_place else view.vertices, program.identity, program.dtype)
+    accumulated = np.full(0 if in_place else view.vertices, program.identity, program.number_type)
     marks = np.zeros(view.vertices, np.int32)
     received, following = np.empty((2, view.vertices), np.int32)
     vertex, active = arguments_of_vertex(graph), state.active
@@ -355,6 +362,7 @@ def _gather(do: Gather) -> Gathered:
     graph, rows, view, state = do.graph, do.graph.in_rows, do.graph.view, do.state
     assert rows is not None
     arrays = (state.values, state.new_values, state.steps, state.new_steps, state.blocks)
+    edge_values = _NO_EDGE_VALUES if state.edge_values is None else state.edge_values
     loops = loops_of(do.program)
     gather = loops.gather_all if do.program.every_vertex else loops.gather
     return Gathered(
@@ -362,12 +370,16 @@ def _gather(do: Gather) -> Gathered:
             rows.groups,
             rows.order,
             view.incoming,
+            view.outgoing,
             view.loop,
             arguments_of_vertex(graph),
             graph.absent,
             graph.both,
             packed_parameters(do.parameters, graph.vertices),
-            (*arrays, state.shift, state.superstep, state.aggregate, do.since, do.now),
+            (
+                *(*arrays, state.shift, state.superstep, state.aggregate),
+                *(edge_values, do.since, do.now),
+            ),
         )
     )
 

@@ -68,7 +68,7 @@ def make_backend(device: Device, operations: type[CudaDevice] = CudaDevice) -> B
     graph = CudaGraph(launcher)
     rebuild = CudaRebuild(launcher, graph)
     sweeps, multivector = CudaSweeps(launcher, device.pages), CudaMultivector(launcher)
-    frontier = CudaFrontier(launcher)
+    frontier, windows = CudaFrontier(launcher), CudaProgramWindows(launcher)
     run = Kernels(
         sweeps.table,
         multivector.table,
@@ -77,8 +77,8 @@ def make_backend(device: Device, operations: type[CudaDevice] = CudaDevice) -> B
         frontier.table,
         CudaPublished(launcher).table,
         CudaForwardPush(launcher).table,
-        CudaPrograms(launcher).table,
-        CudaProgramWindows(launcher).table,
+        CudaPrograms(launcher, windows).table,
+        windows.table,
         CudaCores(launcher).table,
         CudaTriangles(launcher).table,
     )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -23,12 +25,14 @@ from liverank_gpu.operations.programs import (
     Gather,
     Gathered,
     InitialiseProgram,
+    ProgramState,
     RunProgram,
     SupportsAny,
     VertexProgram,
     definitions,
     number,
     parameter_record,
+    run_every_vertex,
 )
 
 # ---- the translation unit of a vertex program: its functions in C++, then the kernels ----
@@ -51,7 +55,7 @@ def program_kernels(program: VertexProgram, unit: Unit = "vertices") -> tuple[st
     """The name expressions of a program's kernels in a translation unit."""
     if unit == "window":
         return WINDOW_KERNELS
-    if program.every_vertex:
+    if program.every_vertex or program.pulls:
         return (*KERNELS, *ALL_KERNELS)
     return (*KERNELS, *(ACTIVE_KERNELS if program.monotone else ACTIVE_KERNELS[:1]))
 
@@ -62,12 +66,13 @@ def program_source(program: VertexProgram, weighted: bool, unit: Unit = "vertice
         "struct Program {",
         *definitions(program),
         "};",
-        f"#define IDENTITY ((Value){number(program.identity)})",
+        f"#define IDENTITY ({program.values.literal(program.identity)})",
         f"#define AGGREGATE_IDENTITY {number(AGGREGATE_IDENTITY[program.aggregator])}",
         f"constexpr int ACTIVE_BLOCKS = {ACTIVE_BLOCKS}, ALL_BLOCKS = {ALL_BLOCKS};",
         f"constexpr int LOOKING_PART = {LOOKING_PART};",
     ]
-    run = "window" if unit == "window" else "all" if program.every_vertex else "active"
+    gathers = program.every_vertex or program.pulls
+    run = "window" if unit == "window" else "all" if gathers else "active"
     before, after = program_parts(weighted, f"run_{run}.cuh")
     return "\n".join([before, '#line 1 "program"', *lines, after])
 
@@ -84,8 +89,8 @@ _NEVER = 2**62
 class CudaPrograms:
     """Vertex programs."""
 
-    def __init__(self, launch: Launcher) -> None:
-        self._launch = launch
+    def __init__(self, launch: Launcher, windows: CudaProgramWindows) -> None:
+        self._launch, self._windows = launch, windows
         self._compiled: dict[tuple[str, bool, Unit], dict[str, Kernel]] = {}
 
     @property
@@ -133,17 +138,26 @@ class CudaPrograms:
         state.count = int(self._launch.device.to_host(found)[0])
 
     def _run(self, do: RunProgram) -> None:
-        if do.program.every_vertex:
+        program = do.program
+        if program.every_vertex and program.edges is not None:
+            run_every_vertex(do, self._windows.gather, partial(self._aggregated, do))
+        elif program.every_vertex or program.pulls:
             self._run_all(do)
         else:
             self._run_active(do)
+
+    def _aggregated(self, do: RunProgram, values: Array) -> float:
+        """The aggregate of values: a run of no superstep finds it."""
+        state = ProgramState(values, do.state.active)
+        self._run_all(replace(do, supersteps=0, state=state))
+        return state.aggregate
 
     def _run_active(self, do: RunProgram) -> None:
         program, graph, supersteps, state = do.program, do.graph, do.supersteps, do.state
         given = parameter_struct(do.parameters, graph.vertices)
         xp, view = self._launch.xp, graph.view
         vertices, in_place = view.vertices, do.mode == "asynchronous"
-        accumulated = None if in_place else xp.full(vertices, program.identity, program.dtype)
+        accumulated = None if in_place else xp.full(vertices, program.identity, program.number_type)
         received = None if in_place else xp.empty(vertices, np.int32)
         following = xp.empty(vertices, np.int32)
         directions = 2 if graph.both else 1
@@ -216,12 +230,12 @@ class CudaPrograms:
                 aggregate,
             ),
         )
-        done, final, _ = self._read(counts)
+        done, final, messages = self._read(counts)
         if done % 2:
             state.values = new_values
         state.count = graph.vertices if final else 0
         state.supersteps += done
-        state.edges += done * view.edges
+        state.edges += messages if program.pulls else done * view.edges
         state.aggregate = float(self._launch.device.to_host(aggregate)[0])
 
     def _read(self, counts: Array) -> tuple[int, int, int]:
@@ -242,6 +256,7 @@ class CudaPrograms:
                 sources,
                 targets,
                 weights,
+                *do.ids,
                 len(sources),
                 parameter_struct(parameters, len(values)),
                 values,
@@ -281,7 +296,7 @@ class CudaProgramWindows:
     @property
     def table(self) -> Table:
         """What runs each operation."""
-        return {Gather: self._gather}
+        return {Gather: self.gather}
 
     def _kernel(self, program: VertexProgram, weighted: bool) -> Kernel:
         key = (program.digest, weighted)
@@ -291,7 +306,8 @@ class CudaProgramWindows:
             self._compiled[key] = self._launch.device.compile(unit, text, WINDOW_KERNELS)(kernel)
         return self._compiled[key]
 
-    def _gather(self, do: Gather) -> Gathered:
+    def gather(self, do: Gather) -> Gathered:
+        """See Gather."""
         program, parameters, graph, state = do.program, do.parameters, do.graph, do.state
         view, rows, device = graph.view, graph.in_rows, self._launch.device
         assert rows is not None
@@ -302,13 +318,15 @@ class CudaProgramWindows:
             (
                 (
                     view.incoming,
+                    view.outgoing,
                     (graph.ids, view.degree, view.incoming.row_lengths),
                     view.loop,
+                    graph.absent,
                     rows.order,
                     *(state.values, state.new_values),
                     *(state.steps, state.new_steps, state.blocks, state.shift),
                     *(do.since, do.now, graph.both),
-                    *(state.superstep, state.aggregate),
+                    *(state.superstep, state.aggregate, state.edge_values),
                 ),
                 row_groups(rows),
                 parameter_struct(parameters, graph.vertices),

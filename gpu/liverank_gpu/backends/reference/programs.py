@@ -12,7 +12,7 @@ import inspect
 import math
 import textwrap
 from collections.abc import Callable, Iterable, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from types import FunctionType
 from typing import Any
 
@@ -27,10 +27,12 @@ from liverank_gpu.operations.programs import (
     Gather,
     Gathered,
     InitialiseProgram,
+    Layout,
     ProgramGraph,
     RunProgram,
     SupportsAny,
     VertexProgram,
+    record_type,
     run_every_vertex,
 )
 
@@ -170,13 +172,18 @@ class _Functions:
         vertices: int,
         graph: ProgramGraph | None = None,
     ) -> None:
-        self.program, self.identity = program, program.identity
+        self.program = program
+        identity = stored_values(program.values, [program.identity])
+        (self.identity,) = read_values(program.values, identity)
         self._constants = {"vertices": vertices, **parameters}
         self._initial, self._gather, self._merge, self._apply, self._scatter, self._aggregate = (
             self._bound(name)
             for name in ("initial", "gather", "merge", "apply", "scatter", "aggregate")
         )
+        self._sends = None if program.sends is None else self._bound("sends")
+        self._edge_apply = None if program.edges is None else self._bound("edge_apply")
         if graph is not None:
+            self.ids = graph.ids.tolist()
             self.degree = graph.view.degree.astype(np.float64).tolist()
             in_degree = graph.view.incoming.row_lengths.tolist()
             self.vertex = list(zip(graph.ids.tolist(), self.degree, in_degree, strict=True))
@@ -195,20 +202,33 @@ class _Functions:
 
         return called
 
-    def _stored(self, value: Any) -> Any:
-        if KINDS[self.program.dtype] == "int":
-            value = _whole(value)
-            return value if self.program.dtype == "int64" else int(np.int64(value).astype(np.int32))
-        return float(np.float32(value)) if self.program.dtype == "float32" else float(value)
+    def _stored(self, value: Any, layout: Layout | None = None) -> Any:
+        layout = layout or self.program.values
+        numbers = value if layout.is_record else (value,)
+        rounded = [_rounded(each, of) for each, (_, of) in zip(numbers, layout.fields, strict=True)]
+        return record_type(layout)._make(rounded) if layout.is_record else rounded[0]
 
     def initial(self, v: int) -> Any:
         """The value of position v; the identity where there is no vertex."""
         return self.identity if self.absent[v] else self._stored(self._initial(*self.vertex[v]))
 
-    def message(self, value: Any, weight: float, degree: float) -> Any:
-        """What a vertex of this value sends along an edge."""
+    def message(self, value: Any, weight: float, degree: float, *others: Any) -> Any:
+        """What a vertex of this value sends along an edge.
+
+        others  its ends, superstep, aggregate and value, if it has one; None if it sends nothing
+        """
         share = weight / degree if degree else _quotient_of(weight, degree)
-        return self._stored(self._gather(value, weight, share))
+        ends = others or (0, 0, -1, 0.0)
+        given = (value, *ends[4:], weight, share, *ends[:4])
+        if self._sends is not None and not self._sends(*given):
+            return None
+        return self._stored(self._gather(*given))
+
+    def edge_after(self, value: Any, weight: float, degree: float, *others: Any) -> Any:
+        """The value of an edge after a message; see `message`."""
+        assert self._edge_apply is not None
+        given = (value, *others[4:], weight, weight / degree, *others[:4])
+        return self._stored(self._edge_apply(*given), self.program.edges)
 
     def merged(self, a: Any, b: Any) -> Any:
         return self._stored(self._merge(a, b))
@@ -220,8 +240,8 @@ class _Functions:
     def applied(self, old: Any, gathered: Any, v: int, superstep: int, aggregate: float) -> Any:
         return self._stored(self._apply(old, gathered, *self.vertex[v], superstep, aggregate))
 
-    def scatters(self, old: Any, new: Any) -> bool:
-        return bool(self._scatter(old, new))
+    def scatters(self, old: Any, new: Any, superstep: int = -1, aggregate: float = 0.0) -> bool:
+        return bool(self._scatter(old, new, superstep, aggregate))
 
     def aggregated(self, values: list[Any], order: Iterable[int]) -> float:
         """The aggregate of all values, in this order."""
@@ -231,6 +251,26 @@ class _Functions:
             if not self.absent[v]:
                 total = combine(total, float(self._aggregate(values[v], *self.vertex[v])))
         return total
+
+
+def _rounded(value: Any, dtype: str) -> Any:
+    """A number as a type stores it."""
+    if KINDS[dtype] == "int":
+        value = _whole(value)
+        return value if dtype == "int64" else int(np.int64(value).astype(np.int32))
+    return float(np.float32(value)) if dtype == "float32" else float(value)
+
+
+def read_values(layout: Layout, stored: Any) -> list[Any]:
+    """Values as functions get them."""
+    numbers = layout.on_host(stored).tolist()
+    return list(map(record_type(layout)._make, numbers)) if layout.is_record else list(numbers)
+
+
+def stored_values(layout: Layout, values: Iterable[Any]) -> Any:
+    """Values as arrays have them."""
+    found = np.array(list(map(tuple, values)) if layout.is_record else list(values), layout.dtype)
+    return found.view(np.int64).reshape(len(found), layout.words) if layout.is_record else found
 
 
 def _row(csr: Csr, v: int) -> Iterable[tuple[int, float]]:
@@ -246,7 +286,8 @@ def _initialise(do: InitialiseProgram) -> None:
     """value = initial(), active where scatter(identity, value)."""
     each, state = _Functions(do.program, do.parameters, do.graph.vertices, do.graph), do.state
     for v in range(do.first, len(state.values)):
-        value = state.values[v] = each.initial(v)
+        value = each.initial(v)
+        state.values[v] = stored_values(do.program.values, [value])[0]
         if each.scatters(each.identity, value):
             state.active[state.count] = v
             state.count += 1
@@ -259,10 +300,15 @@ def _run(do: RunProgram) -> None:
     """
     graph, state = do.graph, do.state
     each = _Functions(do.program, do.parameters, graph.vertices, graph)
+    read = partial(read_values, do.program.values)
     if do.program.every_vertex:
         assert graph.in_rows is not None
         order = graph.in_rows.order.tolist()
-        run_every_vertex(do, _gather, lambda values: each.aggregated(values.tolist(), order))
+        run_every_vertex(do, _gather, lambda values: each.aggregated(read(values), order))
+        return
+    if do.program.pulls:
+        assert graph.in_rows is not None
+        state.aggregate = each.aggregated(read(state.values), graph.in_rows.order.tolist())
         return
     values, active = state.values.tolist(), state.active[: state.count].tolist()
     step = _in_place if do.mode == "asynchronous" else _superstep
@@ -283,12 +329,16 @@ def _supports_any(do: SupportsAny) -> bool:
     """value[target] = gather(value[source], w), for any edge; in direction ``both`` also against
     it.
     """
-    each, known = _Functions(do.program, do.parameters, len(do.values)), do.values.tolist()
+    each = _Functions(do.program, do.parameters, len(do.values))
+    known = read_values(do.program.values, do.values)
     sources, targets, weights = do.edges
+    names = list(zip(*(column.tolist() for column in do.ids), strict=True))
     for place, ends in enumerate(zip(sources.tolist(), targets.tolist(), strict=True)):
         weight = 1.0 if weights is None else float(weights[place])
-        for u, v in (ends, ends[::-1])[: 2 if do.program.direction == "both" else 1]:
-            if known[v] != each.identity and each.message(known[u], weight, np.inf) == known[v]:
+        for way in (1, -1)[: 2 if do.program.direction == "both" else 1]:
+            u, v = ends[::way]
+            sent = each.message(known[u], weight, np.inf, *names[place][::way], -1, 0.0)
+            if known[v] != each.identity and sent is not None and sent == known[v]:
                 return True
     return False
 
@@ -340,6 +390,11 @@ def _gather(do: Gather) -> Gathered:
     each = _Functions(program, do.parameters, graph.vertices, graph)
     rows, view, every = graph.in_rows, graph.view, program.every_vertex
     assert rows is not None
+    in_place = state.values is state.new_values
+    values = read_values(program.values, state.values)
+    edges = program.edges
+    edge_values = [] if edges is None else read_values(edges, state.edge_values)
+    step = (state.superstep, state.aggregate)
     active = messages = 0
 
     def is_active(v: int) -> bool:
@@ -347,12 +402,14 @@ def _gather(do: Gather) -> Gathered:
 
     def receive(v: int, gathered: Any) -> bool:
         """Whether v became active."""
-        old = state.values[v].item()
-        new = each.applied(old, gathered, v, state.superstep, state.aggregate)
+        old = values[v]
+        new = each.applied(old, gathered, v, *step)
         if program.monotone and new == old:
             return False
-        state.new_values[v] = new
-        if not each.scatters(old, new):
+        state.new_values[v] = stored_values(program.values, [new])[0]
+        if in_place:
+            values[v] = new
+        if not each.scatters(old, new, *step):
             return False
         if not every:
             state.new_steps[v] = state.blocks[v >> state.shift] = do.now
@@ -362,19 +419,28 @@ def _gather(do: Gather) -> Gathered:
         if each.absent[v]:
             continue
         gathered, received = each.identity, every
-        sends_back = program.direction == "both" and graph.both and is_active(v)
-        for u, weight in _row(view.incoming, v):
-            if is_active(u):
-                message = each.message(state.values[u].item(), weight, each.degree[u])
-                gathered, received = each.merged(gathered, message), True
-                messages += 1
-            if sends_back:
-                back = each.message(state.values[v].item(), weight, each.degree[v])
-                active += receive(u, back)
-                messages += 1
+        pulls_both = program.pulls and graph.both
+        sends_back = program.direction == "both" and graph.both and is_active(v) and not pulls_both
+        for lists in (view.incoming, view.outgoing)[: 2 if pulls_both else 1]:
+            for slot, (u, weight) in enumerate(_row(lists, v), int(lists.row_starts[v])):
+                along = [weight, each.degree[u], each.ids[u], each.ids[v], *step]
+                along += edge_values[slot : slot + 1]
+                message = each.message(values[u], *along) if is_active(u) else None
+                if message is not None:
+                    gathered, received = each.merged(gathered, message), True
+                    messages += 1
+                    if edges is not None:
+                        after = stored_values(edges, [each.edge_after(values[u], *along)])
+                        state.edge_values[slot] = after[0]  # type: ignore[index]
+                if sends_back:
+                    back = each.message(values[v], weight, each.degree[v])
+                    active += receive(u, back)
+                    messages += 1
         if program.loops and view.loop[v]:
-            own, weight = state.values[v].item(), float(view.loop[v])
-            gathered = each.merged(gathered, each.message(own, weight, each.degree[v]))
+            along = [float(view.loop[v]), each.degree[v], each.ids[v], each.ids[v], *step]
+            message = each.message(values[v], *along)
+            if message is not None:
+                gathered = each.merged(gathered, message)
         if received:
             active += receive(v, gathered)
     return Gathered(active, messages)

@@ -48,7 +48,7 @@ class _Parameters:
     """Those of the programs, beside the damping."""
 
     source: Annotated[
-        str | None, typer.Option(help="The vertex from which paths begin: levels, distances.")
+        str | None, typer.Option(help="Where paths begin, for levels, distances and paths.")
     ] = None
     tolerance: Annotated[float | None, typer.Option(help="Of pagerank [1e-10].")] = None
     iterations: Annotated[
@@ -83,7 +83,7 @@ def analyse(
 ) -> None:
     """Runs programs on the graph of a file; needs no server.
 
-    Programs: pagerank, levels, distances, components, labels, cores, densest, triangles,
+    Programs: pagerank, levels, distances, paths, components, labels, cores, densest, triangles,
     clustering; support, trussness and dn-graphs have values of edges. Of components and labels,
     the values printed are the sizes of the largest groups, of dn-graphs the highest λ.
 

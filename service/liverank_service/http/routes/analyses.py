@@ -120,15 +120,12 @@ async def value_of_vertex(
     """The value of one vertex of the version of the answer.
 
     Of `support` and `trussness`, the largest value of its edges; of `dn-graphs`, the vertex that
-    names its DN-graph.
+    names its DN-graph. Of `paths`, also the vertex before it.
     """
     answer = _answer(graph, analysis)
     key = key_from_text(vertex, graph.options.keys)
-    content = {
-        "vertex": key,
-        "value": answer.value_of(graph.name, key),
-        "version": answer.version,
-    }
+    found = answer.value_of(graph.name, key)
+    content = {"vertex": key, "value": found.pop("value"), "version": answer.version, **found}
     return response_by_content(request, graph, orjson.dumps(content))
 
 

@@ -8,6 +8,7 @@
 #include "common.cuh"
 
 using Value = Program::Value;
+using EdgeValue = Program::EdgeValue;
 using Parameters = Program::Parameters;
 
 // What functions may know of a vertex.
@@ -18,28 +19,31 @@ struct Vertices {
 };
 
 // Another thread may write it: never from a cache that is not coherent.
-template <typename T> __device__ __forceinline__ T newest(const T* address) { return *(const volatile T*)address; }
+template <typename T> __device__ __forceinline__ T newest(const T* address) {
+    if constexpr (WordsOf<T>::value > 0) return *address;  // nobody writes records that others read
+    else return *(const volatile T*)address;
+}
 
 template <typename T> struct Bits { using Type = int; };
 template <> struct Bits<long long> { using Type = uint64; };
 template <> struct Bits<double> { using Type = uint64; };
 
 // Stores `value` if the element is `expected`.
-__device__ __forceinline__ bool compare_and_swap(Value* address, Value expected, Value value) {
-    using Word = typename Bits<Value>::Type;
+template <typename V> __device__ __forceinline__ bool compare_and_swap(V* address, V expected, V value) {
+    using Word = typename Bits<V>::Type;
     Word before, after;
-    memcpy(&before, &expected, sizeof(Value));
-    memcpy(&after, &value, sizeof(Value));
+    memcpy(&before, &expected, sizeof(V));
+    memcpy(&after, &value, sizeof(V));
     return atomicCAS(reinterpret_cast<Word*>(address), before, after) == before;
 }
 
-__device__ __forceinline__ void merge_into(Value* address, Value message, const Parameters& parameters) {
+template <typename V> __device__ __forceinline__ void merge_into(V* address, V message, const Parameters& parameters) {
     if constexpr (Program::MERGE == MERGE_SUM) {
-        if constexpr (Program::INTEGER && sizeof(Value) == 8) atomicAdd(reinterpret_cast<uint64*>(address), (uint64)message);
-        else atomicAdd(reinterpret_cast<typename Either<Program::INTEGER, int, Value>::Type*>(address), message);
+        if constexpr (Program::INTEGER && sizeof(V) == 8) atomicAdd(reinterpret_cast<uint64*>(address), (uint64)message);
+        else atomicAdd(reinterpret_cast<typename Either<Program::INTEGER, int, V>::Type*>(address), message);
     } else {
         for (;;) {
-            const Value old_value = newest(address), merged = Program::program_merge(old_value, message, parameters);
+            const V old_value = newest(address), merged = Program::program_merge(old_value, message, parameters);
             if (merged == old_value || compare_and_swap(address, old_value, merged)) return;
         }
     }
@@ -51,13 +55,27 @@ struct Rows {
 
 constexpr int GROUP_LANES[] = {LANES_OF_GROUPS};
 
+// The value of another thread of the warp.
+template <typename V> __device__ __forceinline__ V shuffled(V value, int step) {
+    if constexpr (WordsOf<V>::value > 0) {
+        uint64 words[WordsOf<V>::value];
+        memcpy(words, &value, sizeof(V));
+#pragma unroll
+        for (int word = 0; word < WordsOf<V>::value; ++word) words[word] = __shfl_xor_sync(FULL, words[word], step);
+        memcpy(&value, words, sizeof(V));
+        return value;
+    } else {
+        return __shfl_xor_sync(FULL, value, step);
+    }
+}
+
 // What the LANES threads of a row gathered, for each of them.
 template <int LANES>
 __device__ __forceinline__ Value merged_group(Value value, const Parameters& parameters) {
     constexpr int WIDTH = LANES < WARP ? LANES : WARP;
 #pragma unroll
     for (int step = WIDTH / 2; step > 0; step /= 2)
-        value = Program::program_merge(value, __shfl_xor_sync(FULL, value, step), parameters);
+        value = Program::program_merge(value, shuffled(value, step), parameters);
     if constexpr (LANES == BLOCK) {
         __shared__ Value warps[WARPS];
         if (threadIdx.x % WARP == 0) warps[threadIdx.x / WARP] = value;
@@ -84,13 +102,16 @@ __global__ void __launch_bounds__(BLOCK) initialise(
 
 // Whether along any of these edges comes the value that its target has. found: int, zero before.
 __global__ void __launch_bounds__(BLOCK) supports_any(
-    const int* __restrict__ sources, const int* __restrict__ targets, const float* __restrict__ weights, int64 count,
-    Parameters parameters, const Value* __restrict__ values, int* found) {
+    const int* __restrict__ sources, const int* __restrict__ targets, const float* __restrict__ weights,
+    const int* __restrict__ source_ids, const int* __restrict__ target_ids, int64 count, Parameters parameters,
+    const Value* __restrict__ values, int* found) {
     for (int64 at = thread_of_grid(); at < count; at += threads_of_grid()) {
         const Value source = values[sources[at]], target = values[targets[at]];
         const double weight = WEIGHTED ? weights[at] : 1.0;
-        bool supports = supports_target<Program>(source, target, IDENTITY, weight, parameters);
-        if constexpr (Program::BOTH) supports |= supports_target<Program>(target, source, IDENTITY, weight, parameters);
+        const int from = source_ids[at], to = target_ids[at];
+        bool supports = supports_target<Program>(source, target, IDENTITY, weight, from, to, parameters);
+        if constexpr (Program::BOTH)
+            supports |= supports_target<Program>(target, source, IDENTITY, weight, to, from, parameters);
         if (supports) *found = 1;
     }
 }

@@ -36,19 +36,20 @@ __device__ __forceinline__ bool finish(
     const Gathering& all, int64 v, Value gathered, const Parameters& parameters, double& total) {
     if (all.absent[v]) return false;
     const Value old_value = all.values[v];
-    gathered = gathered_with_loop<Program>(gathered, old_value, v, all.loop, all.vertices.degree, parameters);
+    take_from_loop<Program>(gathered, old_value, v, all.loop, all.vertices, {all.superstep, all.aggregate}, parameters);
     const Value new_value =
         applied<Program>(old_value, gathered, v, all.vertices, all.superstep, all.aggregate, parameters);
     total = with_aggregate<Program>(total, new_value, v, all.vertices, parameters);
     all.new_values[v] = new_value;
-    return Program::program_scatter(old_value, new_value, parameters);
+    return Program::program_scatter(old_value, new_value, parameters, all.superstep, all.aggregate);
 }
 
 // The rows of the groups with LANES threads for each row. Adds to `total` the aggregate of the new values. Returns whether any
-// changed.
+// changed. Adds to `messages` what was sent, if vertices choose along which edges.
 template <int LANES>
 __device__ __forceinline__ bool gather_rows(
-    const Gathering& all, const Rows& rows, const Parameters& parameters, double& total) {
+    const Gathering& all, const Rows& rows, const Parameters& parameters, double& total, int64& messages) {
+    const Step step = {all.superstep, all.aggregate};
     bool changed = false;
 #pragma unroll
     for (int group = 0; group < BINS; ++group) {
@@ -65,8 +66,7 @@ __device__ __forceinline__ bool gather_rows(
                 for (int entry = threadIdx.x % LANES; entry < length; entry += LANES) {
                     const int u = all.lists.indices[begin + entry];
                     const double weight = all.lists.weight(begin + entry);
-                    const Value message = message_of<Program>(all.values[u], weight, u, all.vertices.degree, parameters);
-                    gathered = Program::program_merge(gathered, message, parameters);
+                    messages += take<Program>(gathered, all.values[u], weight, u, v, all.vertices, step, nullptr, parameters);
                 }
             }
             gathered = merged_group<LANES>(gathered, parameters);
@@ -86,6 +86,7 @@ __global__ void __launch_bounds__(BLOCK, ALL_BLOCKS) run_all(
     volatile int64* const numbers = counts;
     Gathering all = {lists, {ids, degree, lists.lengths}, loop, absent, order, values, new_values, superstep, 0.0};
     double total = AGGREGATE_IDENTITY;
+    int64 messages = 0;
     for (int64 v = thread_of_grid(); v < count; v += threads_of_grid()) {
         if (absent[v]) continue;
         total = with_aggregate<Program>(total, values[v], v, all.vertices, parameters);
@@ -114,13 +115,15 @@ __global__ void __launch_bounds__(BLOCK, ALL_BLOCKS) run_all(
         all.superstep = superstep + step;
         total = AGGREGATE_IDENTITY;
         bool changed = false;
-        changed |= gather_rows<BLOCK>(all, rows, parameters, total);
-        changed |= gather_rows<32>(all, rows, parameters, total);
-        changed |= gather_rows<8>(all, rows, parameters, total);
-        changed |= gather_rows<2>(all, rows, parameters, total);
-        changed |= gather_rows<1>(all, rows, parameters, total);
+        changed |= gather_rows<BLOCK>(all, rows, parameters, total, messages);
+        changed |= gather_rows<32>(all, rows, parameters, total, messages);
+        changed |= gather_rows<8>(all, rows, parameters, total, messages);
+        changed |= gather_rows<2>(all, rows, parameters, total, messages);
+        changed |= gather_rows<1>(all, rows, parameters, total, messages);
         if (__syncthreads_or(changed) && threadIdx.x == 0) numbers[ProgramCount::CHANGED + (step + 1) % 3] = 1;
     }
+    const uint64 sent = warp_sum((uint64)messages);
+    if (threadIdx.x % WARP == 0 && sent > 0) atomicAdd(reinterpret_cast<uint64*>(counts) + ProgramCount::MESSAGES, sent);
     if (thread_of_grid() == 0) {
         numbers[ProgramCount::SUPERSTEPS] = step;
         numbers[ProgramCount::FINAL] = finished ? 0 : 1;

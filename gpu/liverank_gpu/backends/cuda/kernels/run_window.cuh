@@ -8,8 +8,10 @@
 // No pointer may be __restrict__: what is read and what is written may be one array.
 struct Window {
     Lists lists;
+    Lists outgoing;
     Vertices vertices;
     const Loop* loop;
+    const uint8* absent;
     const int* order;
     Value* values;
     Value* new_values;
@@ -22,15 +24,11 @@ struct Window {
     int both;  // whether vertices send against edges too
     int64 superstep;
     double aggregate;
+    EdgeValue* edge_values;
 };
 
 __device__ __forceinline__ bool is_active(const Window& all, int64 v) {
     return Program::EVERY_VERTEX || newest(all.steps + v) >= all.since;
-}
-
-// What u sends along the edge in a slot.
-__device__ __forceinline__ Value message_along(const Window& all, int64 u, double weight, const Parameters& parameters) {
-    return message_of<Program>(newest(all.values + u), weight, u, all.vertices.degree, parameters);
 }
 
 // Gives v its new value. Returns whether it became active.
@@ -39,21 +37,56 @@ __device__ __forceinline__ bool receive(const Window& all, int64 v, Value gather
     for (;;) {
         old_value = newest(all.values + v);
         new_value = applied<Program>(old_value, gathered, v, all.vertices, all.superstep, all.aggregate, parameters);
-        if constexpr (!Program::MONOTONE) {
+        if (Program::MONOTONE && new_value == old_value) return false;
+        if constexpr (!Program::MONOTONE || Program::RECORD) {
             all.new_values[v] = new_value;
             break;
         } else {
-            if (new_value == old_value) return false;
             if (compare_and_swap(all.new_values + v, old_value, new_value)) break;
         }
     }
-    if (!Program::program_scatter(old_value, new_value, parameters)) return false;
+    if (!Program::program_scatter(old_value, new_value, parameters, all.superstep, all.aggregate)) return false;
     if constexpr (!Program::EVERY_VERTEX) {
         __threadfence();
         all.new_steps[v] = all.now;
         all.blocks[v >> all.shift] = all.now;
     }
     return true;
+}
+
+// Merges what the active of v's neighbours send, of its list those of every LANES-th entry. Returns whether any did.
+template <int LANES>
+__device__ __forceinline__ bool take_all(
+    Value& gathered, const Window& all, const Lists& lists, int64 v, const Parameters& parameters, uint64& messages) {
+    const Step step = {all.superstep, all.aggregate};
+    const int64 begin = lists.starts[v];
+    const int length = lists.lengths[v];
+    bool received = false;
+    for (int entry = threadIdx.x % LANES; entry < length; entry += LANES) {
+        const int64 u = lists.indices[begin + entry];
+        if (!is_active(all, u)) continue;
+        const double weight = lists.weight(begin + entry);
+        EdgeValue* edge = Program::EDGES ? all.edge_values + begin + entry : nullptr;
+        if (!take<Program>(gathered, newest(all.values + u), weight, u, v, all.vertices, step, edge, parameters)) continue;
+        received = true;
+        ++messages;
+    }
+    return received;
+}
+
+// Sends from v against its in-edges.
+template <int LANES>
+__device__ __forceinline__ void send_back(
+    const Window& all, int64 v, const Parameters& parameters, uint64& active, uint64& messages) {
+    const int64 begin = all.lists.starts[v];
+    const int length = all.lists.lengths[v];
+    for (int entry = threadIdx.x % LANES; entry < length; entry += LANES) {
+        const int u = all.lists.indices[begin + entry];
+        const double weight = all.lists.weight(begin + entry);
+        const Value message = message_of<Program>(newest(all.values + v), weight, v, all.vertices.degree, parameters);
+        active += receive(all, u, message, parameters);
+        ++messages;
+    }
 }
 
 template <int LANES>
@@ -77,34 +110,22 @@ __device__ __forceinline__ void gather_rows(
         for (int64 base = rows.first[group] + (int64)blockIdx.x * (BLOCK / LANES); base < last;
              base += (int64)gridDim.x * (BLOCK / LANES)) {
             const int64 at = base + threadIdx.x / LANES;
-            const int v = at < last ? all.order[at] : -1;
+            int64 v = at < last ? all.order[at] : -1;
+            if (v >= 0 && all.absent[v]) v = -1;
             Value gathered = IDENTITY;
             bool received = Program::EVERY_VERTEX;
             if (v >= 0) {
-                const int64 begin = all.lists.starts[v];
-                const int length = all.lists.lengths[v];
-                const bool sends_back = Program::BOTH && all.both && is_active(all, v);
-                for (int entry = threadIdx.x % LANES; entry < length; entry += LANES) {
-                    const int u = all.lists.indices[begin + entry];
-                    const double weight = all.lists.weight(begin + entry);
-                    if (is_active(all, u)) {
-                        gathered = Program::program_merge(gathered, message_along(all, u, weight, parameters), parameters);
-                        received = true;
-                        ++messages;
-                    }
-                    if (sends_back) {
-                        active += receive(all, u, message_along(all, v, weight, parameters), parameters);
-                        ++messages;
-                    }
-                }
+                if constexpr (Program::BOTH && !Program::PULLS)
+                    if (all.both && is_active(all, v)) send_back<LANES>(all, v, parameters, active, messages);
+                received |= take_all<LANES>(gathered, all, all.lists, v, parameters, messages);
+                if (Program::BOTH && Program::PULLS && all.both)
+                    received |= take_all<LANES>(gathered, all, all.outgoing, v, parameters, messages);
             }
             gathered = merged_group<LANES>(gathered, parameters);
             received = any_of_group<LANES>(received);
             if (v < 0 || threadIdx.x % LANES != 0) continue;
-            if (Program::LOOPS && all.loop[v] != 0) {
-                const Value message = message_along(all, v, (double)all.loop[v], parameters);
-                gathered = Program::program_merge(gathered, message, parameters);
-            }
+            take_from_loop<Program>(
+                gathered, newest(all.values + v), (int64)v, all.loop, all.vertices, {all.superstep, all.aggregate}, parameters);
             if (received) active += receive(all, v, gathered, parameters);
         }
     }
