@@ -50,6 +50,7 @@ from liverank_gpu.personalized.watched import Registration
 from liverank_gpu.programs.algorithms import Algorithm
 from liverank_gpu.programs.answer import Answer, Receipt
 from liverank_gpu.programs.running import PROGRAMS, ProgramRun
+from liverank_gpu.programs.saved import SavedRun
 from liverank_gpu.snapshot import Capture, Snapshot
 from liverank_gpu.trace import Trace, TraceStep
 from liverank_gpu.types import (
@@ -129,6 +130,7 @@ __all__ = [
     "ResolvedQuery",
     "ResolvedView",
     "Result",
+    "SavedRun",
     "SettledTarget",
     "ShardLost",
     "ShardedCapture",

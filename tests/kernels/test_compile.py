@@ -15,7 +15,7 @@ from liverank_gpu.backends.cuda.kernels.parameters import KERNEL, parameters_of
 from liverank_gpu.backends.cuda.programs import Unit, program_kernels, program_source
 from liverank_gpu.errors import BackendUnavailable
 from liverank_gpu.operations.programs import VertexProgram
-from liverank_gpu.programs.algorithms import COMPONENTS, PAGERANK
+from liverank_gpu.programs.algorithms import COMPONENTS, PAGERANK, PATHS
 from tests.cuda_emulator.harness import missing
 
 TUNED = ("sm_80", "sm_90", "sm_100")
@@ -159,7 +159,7 @@ def test_the_kernels_of_the_benchmarks_compile(nvrtc: Nvrtc, architecture: str) 
 
 
 @pytest.mark.parametrize("unit", get_args(Unit))
-@pytest.mark.parametrize("program", [COMPONENTS, PAGERANK], ids=lambda program: program.name)
+@pytest.mark.parametrize("program", [COMPONENTS, PAGERANK, PATHS], ids=lambda program: program.name)
 def test_programs_compile(nvrtc: Nvrtc, program: VertexProgram, unit: Unit) -> None:
     source, kernels = program_source(program, True, unit), program_kernels(program, unit)
     source += _layouts(source, kernels)

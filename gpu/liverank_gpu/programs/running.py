@@ -46,6 +46,7 @@ from liverank_gpu.programs.algorithms import (
 )
 from liverank_gpu.programs.answer import Answer, Receipt, Since
 from liverank_gpu.programs.pulling import run_pulling
+from liverank_gpu.programs.saved import SavedRun, restored, saved_run
 from liverank_gpu.programs.views import MemoryGraph, ids_by_position, program_graph
 from liverank_gpu.stage_timer import StageTimer
 from liverank_gpu.types import EdgeBatch
@@ -84,14 +85,16 @@ class ProgramRun:
     seconds     spent so far
     """
 
-    def __init__(self, work: Work, after: Answer | None) -> None:
-        """after  of the same program: the answer to continue from"""
+    def __init__(self, work: Work, after: Answer | None, resume: SavedRun | None = None) -> None:
+        """after   of the same program: the answer to continue from
+        resume  of the same program: the state to go on with
+        """
         self.shared, self.program = work.shared, work.program
-        self.supersteps = self.edges = 0
         self.seconds = 0.0
         self._work, self._continued = work, after is not None
-        self._parts = _parts_of(work, after)
-        next(self._parts)  # to the beginning of its work
+        self._state: ProgramState | None = None
+        self._parts = self._parts_of(work, after, resume)
+        self.supersteps, self.edges = next(self._parts)  # to the beginning of its work
         self._at_once = 1
         self._since = Since()
         self._error: Exception | None = None
@@ -102,9 +105,9 @@ class ProgramRun:
         """Whether there is an answer, or an error."""
         return self._computed is not None or self._error is not None
 
-    def step(self, seconds: float) -> None:
+    def step(self, seconds: float, most: int = SUPERSTEPS_AT_ONCE) -> None:
         """Continues by one part of the work, about this long if the program can be divided so: by
-        one superstep at least, 1,024 at most. Raises OutOfMemory, DeviceLost; it then ends with
+        one superstep at least, `most` at most. Raises OutOfMemory, DeviceLost; it then ends with
         this error.
         """
         if self.done:
@@ -113,7 +116,7 @@ class ProgramRun:
         try:
             with device.detecting_loss():
                 self._work.timer.begin()
-                self._advance(SUPERSTEPS_AT_ONCE if seconds == inf else self._at_once)
+                self._advance(min(SUPERSTEPS_AT_ONCE if seconds == inf else self._at_once, most))
                 self._work.timer.end("run")
                 took = self._work.timer.seconds()["run"]
         except Exception as error:
@@ -132,6 +135,16 @@ class ProgramRun:
         except StopIteration as end:
             self._computed = found = end.value
             self.supersteps, self.edges = found.supersteps, found.edges
+
+    def state(self) -> SavedRun:
+        """Where it has got to, for a later run on the same graph to go on from: see Programs.begin.
+        Raises InvalidValue for a program that is no VertexProgram; OutOfMemory, DeviceLost.
+        """
+        work, graph = self._work, self.shared.graph
+        if not isinstance(work.program, VertexProgram) or self._state is None:
+            raise InvalidValue("program", work.program.name, "a VertexProgram, to save its state")
+        with graph.backend.device.detecting_loss():
+            return saved_run(graph, work.program, work.parameters, work.mode, self._state)
 
     def answer(self) -> Answer:
         """The answer, once it is done. Raises the error with which it ended."""
@@ -166,8 +179,22 @@ class ProgramRun:
 
     def close(self) -> None:
         """Forgets its arrays."""
-        self._computed = None
+        self._computed = self._state = None
         self._parts.close()
+
+    def _parts_of(self, work: Work, after: Answer | None, resume: SavedRun | None) -> Parts:
+        program, graph = work.program, work.shared.graph
+        if isinstance(program, VertexProgram):
+            if resume is not None:
+                state, view = restored(graph, program, resume), None
+            else:
+                state, view = _initial(work, program, after)
+            self._state = state
+            return _supersteps(work, program, state, view)
+        given: dict[str, Any] = {"order": work.order} if program.ordered else {}
+        if program.continues:
+            given["earlier"] = None if after is None else after.earlier
+        return program.compute(MemoryGraph(graph), **work.parameters, **given)
 
 
 def may_be_asynchronous(program: VertexProgram | Algorithm) -> bool:
@@ -178,16 +205,6 @@ def may_be_asynchronous(program: VertexProgram | Algorithm) -> bool:
 def _any_is_gone(program: VertexProgram, changes: EdgeChanges) -> bool:  # noqa: ARG001
     """Which values there will be is not known yet, so any edge may matter."""
     return len(changes.removed_sources) > 0
-
-
-def _parts_of(work: Work, after: Answer | None) -> Parts:
-    program = work.program
-    if isinstance(program, VertexProgram):
-        return _supersteps(work, program, *_initial(work, program, after))
-    given: dict[str, Any] = {"order": work.order} if program.ordered else {}
-    if program.continues:
-        given["earlier"] = None if after is None else after.earlier
-    return program.compute(MemoryGraph(work.shared.graph), **work.parameters, **given)
 
 
 def _initial(
@@ -340,6 +357,7 @@ class Programs:
         mode: str = "synchronous",
         given: Mapping[str, float] | None = None,
         order: Order = None,
+        resume: SavedRun | None = None,
     ) -> ProgramRun:
         """Begins to run a program on the graph as it is now, to be closed. Batches may come between
         its steps, as long as there is memory for a copy of the graph.
@@ -355,12 +373,14 @@ class Programs:
         given    parameters in place of their defaults; ``source`` is the id of a vertex
         order    int32[k] on the host, the place of each id among the first k vertices: by it,
                  instead of by ids, ``labels`` breaks ties. Later ids follow; None: ids
+        resume   the state of a run of the same vertex program, parameters and mode on a graph with
+                 these edges, in this process or another: it goes on from there
 
         Raises InvalidValue, UnknownVertex for the source, OutOfMemory.
         """
         with self._graph.backend.device.detecting_loss():
             copied = copied_bytes(self._graph)
-            return self._begun(program, after, mode, given or {}, order, copied)
+            return self._begun(program, after, mode, given or {}, order, copied, resume)
 
     def close(self, running: ProgramRun) -> None:
         """Ends it, done or not, and takes its arrays back."""
@@ -376,6 +396,7 @@ class Programs:
         given: Mapping[str, float],
         order: Order,
         copied: int,
+        resume: SavedRun | None = None,
     ) -> ProgramRun:
         """copied: bytes of a copy of the graph, if one may be needed"""
         if isinstance(program, str) and program in PROGRAMS:
@@ -385,6 +406,12 @@ class Programs:
             raise InvalidValue("program", program, f"a VertexProgram, or one of {known}")
         parameters = program.parameter_values(given)
         by_mode = self._checked(program, mode, parameters)
+        if resume is not None:
+            named = (resume.program, resume.parameters, resume.mode)
+            digest = program.digest if isinstance(program, VertexProgram) else None
+            if named != (digest, parameters, by_mode) or after is not None:
+                needed = "the state of this program with these parameters and mode, without after"
+                raise InvalidValue("resume", resume.parameters, needed)
         purpose = "a program and a copy of the graph" if copied else "a program"
         edges, of_vertex, of_edge = self._graph.arcs, _VERTEX_BYTES, _EDGE_BYTES
         if isinstance(program, VertexProgram):
@@ -399,7 +426,7 @@ class Programs:
             and after is not None
             and self._continues(program, parameters, after)
         )
-        running = ProgramRun(work, after if continued else None)
+        running = ProgramRun(work, after if continued else None, resume)
         self._running.append(running)
         return running
 
