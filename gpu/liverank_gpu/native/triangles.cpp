@@ -230,7 +230,8 @@ int largest_reached(int low, int high, const Reaches& reaches) {
 
 // starts: int64[edges + 1] of the interval; others: [triangles, 2]. Returns how many edges were examined, and how many fell.
 std::tuple<int64, int64> lower_bounds(
-    int64 first_edge, Span<const int64> starts, Span<const int> others, bool by_bisection, Span<int> bounds, Span<int> marks) {
+    int64 first_edge, Span<const int64> starts, Span<const int> others, bool by_bisection, Span<int> bounds, Span<int> marks,
+    Span<int64> falls) {
     int64 all_examined = 0, all_fallen = 0;
     pool::parallel(starts.size - 1, 1 << 10, [&](int64 first, int64 last) {
         int64 examined = 0, fallen = 0;
@@ -250,6 +251,8 @@ std::tuple<int64, int64> lower_bounds(
             int low = supporting(old);
             if (low >= old) continue;
             low = by_bisection ? largest_reached(low, old - 1, [&](int middle) { return supporting(middle) >= middle; }) : old - 1;
+            // numbered behind the reading of others' bounds, before the writing: what falls later was counted as it was
+            falls[edge + 1] = std::atomic_ref(falls[0]).fetch_add(1) + 1;
             std::atomic_ref(bounds[edge]).exchange(low);
             ++fallen;
             // another edge may have fallen below `old` while it saw this bound, and this one as well

@@ -117,6 +117,7 @@ class NearRows(Protocol):
     """
 
     read: int
+    most: int
 
     @property
     def outgoing(self) -> Csr: ...
@@ -124,13 +125,18 @@ class NearRows(Protocol):
     @property
     def incoming(self) -> Csr | None: ...
 
-    @property
-    def most(self) -> int: ...
-
     def of(self, vertices: Array) -> tuple[Array, Array]:
         """Of distinct vertices, int32[k]: the place in `vertices` and the neighbour of each entry,
         integer[…] each. Raises TooMuch.
         """
+
+    def arcs(self, vertices: Array) -> Array:
+        """int64[…], ascending: the place in `vertices` << 32 | the neighbour, for each arc from or
+        to one of these, int32[k]; undirected: for each edge. Raises TooMuch.
+        """
+
+    def take(self, entries: int) -> None:
+        """Counts entries that are about to be read. Raises TooMuch."""
 
     def lists(self, vertices: Array) -> Csr:
         """Lists in which at least the rows of distinct vertices are, int32[k]. Raises TooMuch."""
@@ -278,6 +284,11 @@ class LowerBounds(Operation[tuple[int, int]]):
                   or by one
     bounds        int32[m], not negative
     marks         int32[m], 1 for edges to be examined, else 0
+    falls         int64[m + 1]: how many falls there were; and of each edge the number of its last
+                  one among all falls, from 1 on, or 0. Of two edges with the same bound, the first
+                  to fall had not seen the other fall: at the end an edge has at most as many
+                  triangles as its bound with, on both other edges, a higher bound, or the same and
+                  no earlier fall
     """
 
     interval: Interval
@@ -285,3 +296,4 @@ class LowerBounds(Operation[tuple[int, int]]):
     by_bisection: bool
     bounds: Array
     marks: Array
+    falls: Array

@@ -60,12 +60,10 @@ from liverank_gpu.programs.algorithms import (
     PEEL,
     Computed,
     DnGraphs,
-    EdgeTriangles,
     EdgeValues,
-    VertexTriangles,
 )
-from liverank_gpu.programs.cores import Earlier
 from liverank_gpu.programs.dn_graphs import BYTES_AT_ONCE, dn_graph_edges, dn_graph_labels
+from liverank_gpu.programs.earlier import Earlier, EdgeTriangles, VertexTriangles
 
 VOTE_BYTES = 96
 """For each slot of a window, at most: votes, their runs, and the order of these. Half of it on
@@ -372,6 +370,9 @@ class WindowedTrusses:
             self.pairs.stream.reload(window, slots)
         return int(fell.sum())
 
+    def order(self) -> None:
+        """No answer of edges in a file is continued."""
+
     def found(self, more: int) -> tuple[Array, tuple[Array, Array], int]:
         self.close()  # edges are sorted in the memory of the windows
         sources, targets, values = self._support.by_id(more)
@@ -539,6 +540,9 @@ class FileGraph:
         with edges.file, self._windowed(edges, budget) as graph:
             yield WindowedNeighbours(graph)
 
+    def near_rows(self) -> None:
+        """No answer of edges in a file is continued."""
+
     def vertex_triangles(self) -> VertexTriangles:
         spool, rank = oriented(self._packed, self._folder)
         edges, budget = self._repack(spool, BUFFERS_BY_VERTEX)
@@ -552,7 +556,7 @@ class FileGraph:
         with self._supported(BUFFERS_BY_EDGE) as support:
             sources, targets, values = support.by_id()
         total, largest, passes = support.total, support.largest, support.passes
-        return EdgeTriangles(values, (sources, targets), total, largest, passes)
+        return EdgeTriangles(values, (sources, targets), total, largest, passes, len(values))
 
     @contextmanager
     def trusses(self, partitions: int) -> Iterator[WindowedTrusses]:

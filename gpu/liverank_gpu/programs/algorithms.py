@@ -7,11 +7,13 @@ import sys
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from functools import partial
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from liverank_gpu.operations.analysis import NearRows, TooMuch
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.csr import Run
 from liverank_gpu.operations.device import Array
@@ -23,7 +25,14 @@ from liverank_gpu.operations.programs import (
     VertexProgram,
     parameter_values,
 )
-from liverank_gpu.programs.cores import CoreOrder, Earlier
+from liverank_gpu.programs.cores import CoreOrder
+from liverank_gpu.programs.earlier import Earlier, EdgeTriangles, VertexTriangles
+from liverank_gpu.programs.keys import distinct
+from liverank_gpu.programs.triangles import (
+    TrussContinuation,
+    continued_edge_triangles,
+    continued_vertex_triangles,
+)
 
 UNREACHED = 2**31 - 1
 """The level of a vertex that no path from the source reaches."""
@@ -266,40 +275,6 @@ class Neighbours(Protocol):
         """For programs, until the next part of the work."""
 
 
-class VertexTriangles(NamedTuple):
-    """The triangles of each vertex.
-
-    counts  int64[n], by row
-    degree  integer[n], neighbours, by row
-    rows    integer[n], the row of each position, or all in order
-    edges   of the graph
-    passes  over them
-    """
-
-    counts: Array
-    degree: Array
-    rows: Array | slice
-    edges: int
-    passes: int
-
-
-class EdgeTriangles(NamedTuple):
-    """The triangles of each edge.
-
-    counts   int32[m]
-    ends     see Answer.edges
-    total    of all edges
-    largest  of an edge
-    passes   over the edges
-    """
-
-    counts: Array
-    ends: tuple[Array, Array]
-    total: int
-    largest: int
-    passes: int
-
-
 class Trusses(Protocol):
     """Bounds of λ of all edges, which fall to it: see TRUSSNESS.
 
@@ -322,6 +297,9 @@ class Trusses(Protocol):
 
     def found(self, more: int) -> tuple[Array, tuple[Array, Array], int]:
         """Bounds and `more`, int32[m]; the edges, see Answer.edges; and passes over the graph."""
+
+    def order(self) -> Array | None:
+        """int64[m], with which a later run continues: see LowerBounds.falls. None if none does."""
 
 
 class DnGraphs(NamedTuple):
@@ -362,6 +340,9 @@ class AnalysedGraph(Protocol):
     def neighbours(self, repeats: bool = False) -> AbstractContextManager[Neighbours]:
         """repeats  whether they are for votes"""
 
+    def near_rows(self) -> NearRows | None:
+        """To continue with; None if it is as well to begin again."""
+
     def vertex_triangles(self) -> VertexTriangles:
         """Directions, loops and weights aside."""
 
@@ -399,8 +380,8 @@ class Computed(NamedTuple):
     continued   False if it began again although there was an earlier answer
     ends        see Answer.edges, on the device
     lambdas     see Answer.lambdas, on the device
-    order       of ``cores``: what a later run continues with
     edge_values see Answer.edge_values
+    kept        what a later run continues with, beside the values
     """
 
     values: Array
@@ -411,8 +392,8 @@ class Computed(NamedTuple):
     ends: tuple[Array, Array] | None = None
     lambdas: Array | None = None
     continued: bool = True
-    order: CoreOrder | None = None
     edge_values: EdgeValues | None = None
+    kept: CoreOrder | VertexTriangles | Array | None = None
 
     @classmethod
     def by(cls, program: VertexProgram, state: ProgramState) -> Computed:
@@ -422,6 +403,8 @@ class Computed(NamedTuple):
         finished = len(state.values) == 0 or state.count == 0
         return cls(state.values, state.supersteps, state.edges, summary, finished)
 
+
+Found = TypeVar("Found")
 
 Order = NDArray[np.int32] | None
 """See Programs.begin."""
@@ -470,16 +453,42 @@ class Algorithm:
         return parameter_values(self.name, self.parameters, given, self.limits)
 
 
-def _triangles(graph: AnalysedGraph) -> Parts:
-    yield 0, 0
-    counts, _, rows, edges, passes = graph.vertex_triangles()
-    total = float(graph.backend.device.sum(counts)) / 3.0
-    return Computed(counts[rows], passes, edges, {"triangles": total})
+def _continued(
+    graph: AnalysedGraph, earlier: Earlier | None, compute: Callable[[NearRows, Earlier], Found]
+) -> Found | None:
+    """What continuing finds; None if it is as well to begin again."""
+    near = None if earlier is None else graph.near_rows()
+    if near is None or earlier is None:
+        return None
+    try:
+        return compute(near, earlier)
+    except TooMuch:
+        return None
 
 
-def _clustering(graph: AnalysedGraph) -> Parts:
+def _vertex_triangles(
+    graph: AnalysedGraph, earlier: Earlier | None
+) -> tuple[VertexTriangles, VertexTriangles, bool]:
+    """The triangles, the same by position, and whether they are continued."""
+    found = _continued(graph, earlier, partial(continued_vertex_triangles, graph.backend))
+    if found is not None:
+        return found, found, True
+    found = graph.vertex_triangles()
+    counts, degree, rows = found[:3]
+    return found, found._replace(counts=counts[rows], degree=degree[rows], rows=slice(None)), False
+
+
+def _triangles(graph: AnalysedGraph, earlier: Earlier | None) -> Parts:
     yield 0, 0
-    counts, degree, rows, edges, passes = graph.vertex_triangles()
+    _, found, continued = _vertex_triangles(graph, earlier)
+    summary = {"triangles": float(graph.backend.device.sum(found.counts)) / 3.0}
+    work = found.passes, found.edges
+    return Computed(found.counts, *work, summary, continued=continued, kept=found)
+
+
+def _clustering(graph: AnalysedGraph, earlier: Earlier | None) -> Parts:
+    yield 0, 0
+    (counts, degree, rows, edges, passes), kept, continued = _vertex_triangles(graph, earlier)
     pairs = degree * (degree - 1.0) / 2.0
     coefficients = counts / graph.backend.xp.maximum(pairs, 1.0)
     total, wedges = float(counts.sum()), float(pairs.sum())
@@ -488,7 +497,8 @@ def _clustering(graph: AnalysedGraph) -> Parts:
         "transitivity": total / wedges if wedges else 0.0,
         "triangles": total / 3.0,
     }
-    return Computed(coefficients[rows], passes, edges, summary)
+    values = coefficients[rows]
+    return Computed(values, passes, edges, summary, continued=continued, kept=kept)
 
 
 def _cores(graph: AnalysedGraph, earlier: Earlier | None) -> Parts:
@@ -498,7 +508,7 @@ def _cores(graph: AnalysedGraph, earlier: Earlier | None) -> Parts:
         cores, order = continued or neighbours.core_numbers()
         work = neighbours.work
     summary = {"largest": float(cores.max()) if len(cores) else 0.0}
-    return Computed(cores, *work, summary, continued=continued is not None, order=order)
+    return Computed(cores, *work, summary, continued=continued is not None, kept=order)
 
 
 def _densest(graph: AnalysedGraph, epsilon: float) -> Parts:
@@ -592,12 +602,6 @@ def most_frequent(xp: Any, keys: Array, labels: Array) -> Array:
     return found
 
 
-def distinct(xp: Any, values: Array) -> Array:
-    """The values in ascending order, each once; NumPy's own takes a hundred times as long."""
-    values = xp.sort(values)
-    return values[xp.concatenate([values[:1] == values[:1], values[1:] != values[:-1]])]
-
-
 # Triangles of each edge, and the densest truss that each edge is in.
 #
 # The *k-truss* of a graph is its largest subgraph of which each edge is in at least k - 2 triangles
@@ -621,23 +625,37 @@ NO_TRIANGLES = 2
 """The trussness of an edge without triangles."""
 
 
-def _support(graph: AnalysedGraph) -> Parts:
+def _support(graph: AnalysedGraph, earlier: Earlier | None) -> Parts:
     yield 0, 0
-    counts, ends, total, largest, passes = graph.edge_triangles()
+    compute = partial(continued_edge_triangles, graph.backend, graph.ids)
+    continued = _continued(graph, earlier, compute)
+    counts, ends, total, largest, passes, edges = continued or graph.edge_triangles()
     summary = {"triangles": total / 3.0, "largest": float(largest)}
-    return Computed(counts, passes, len(counts), summary, ends=ends)
+    return Computed(counts, passes, edges, summary, ends=ends, continued=continued is not None)
 
 
-def _trussness(graph: AnalysedGraph, binary: int, iterations: int, partitions: int) -> Parts:
+def _trussness(
+    graph: AnalysedGraph, binary: int, iterations: int, partitions: int, earlier: Earlier | None
+) -> Parts:
     yield 0, 0
+    compute = partial(TrussContinuation, graph.backend, graph.ids, NO_TRIANGLES)
+    continued = _continued(graph, earlier, compute)
+    if continued is not None:
+        values = continued.bounds + np.int32(NO_TRIANGLES)
+        work = continued.rounds, continued.examined
+        summary = {"largest": float(values.max()) if len(values) else 0.0, "partitions": 0.0}
+        ends = continued.edges.ends[0], continued.edges.ends[1]
+        return Computed(values, *work, summary, ends=ends, kept=continued.places)
     with graph.trusses(partitions) as trusses:
         while not trusses.finished and trusses.iterations < iterations:
             trusses.lower(by_bisection=binary == 1)
             yield trusses.iterations, trusses.examined
         values, ends, passes = trusses.found(NO_TRIANGLES)
+        order = trusses.order()
     largest = float(values.max()) if len(values) else 0.0
     summary = {"largest": largest, "partitions": float(trusses.partitions)}
-    return Computed(values, passes, trusses.examined, summary, trusses.finished, ends)
+    work = passes, trusses.examined
+    return Computed(values, *work, summary, trusses.finished, ends, continued=False, kept=order)
 
 
 def _dn_graphs(graph: AnalysedGraph) -> Parts:
@@ -654,10 +672,10 @@ def _dn_graphs(graph: AnalysedGraph) -> Parts:
     return Computed(found.labels, *work, summary, ends=found.ends, lambdas=found.lambdas)
 
 
-TRIANGLES = Algorithm("triangles", _triangles)
+TRIANGLES = Algorithm("triangles", _triangles, continues=True)
 """The number of triangles that each vertex is part of, int64."""
 
-CLUSTERING = Algorithm("clustering", _clustering)
+CLUSTERING = Algorithm("clustering", _clustering, continues=True)
 """The local clustering coefficient, float64: triangles over pairs of neighbours."""
 
 CORES = Algorithm("cores", _cores, continues=True)
@@ -671,7 +689,7 @@ densest one divided by 2(1+ε); 0 for others.
 LABELS = Algorithm("labels", _labels, {"iterations": 10}, {"iterations": (1, np.inf)}, ordered=True)
 """The community of each vertex, int32: the id of the vertex whose label its members agreed on."""
 
-SUPPORT = Algorithm("support", _support)
+SUPPORT = Algorithm("support", _support, continues=True)
 """The number of triangles of each edge, int32."""
 
 TRUSSNESS = Algorithm(
@@ -679,6 +697,7 @@ TRUSSNESS = Algorithm(
     _trussness,
     {"binary": 1, "iterations": 2**31 - 1, "partitions": 1},
     {"binary": (0, 1), "iterations": (1, np.inf), "partitions": (1, np.inf)},
+    continues=True,
 )
 """The trussness of each edge, int32: λ + 2. An upper bound of it if the iterations do not suffice.
 

@@ -14,14 +14,15 @@ from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.graph import EdgeChanges, GraphUpdate
 from liverank_gpu.operations.programs import Mode, SupportsAny, VertexProgram
-from liverank_gpu.programs.algorithms import Algorithm, Computed, EdgeValues, distinct
-from liverank_gpu.programs.cores import Earlier
+from liverank_gpu.programs.algorithms import Algorithm, Computed, EdgeValues
+from liverank_gpu.programs.earlier import Earlier
+from liverank_gpu.programs.keys import distinct
 
 _APART = 64
 """Arrays of sources, or of edges, that are kept before they are merged."""
 
 _MOST_EDGES = 1 << 16
-"""Changed edges that are kept. After more, a run begins again on any graph below 2²⁸ entries."""
+"""Changed arcs that are kept. After more, a run begins again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +61,8 @@ class Since:
     """What batches did since an answer.
 
     sources     int32[…] each, positions whose messages may be new
-    added, removed  int64[…] each, of an algorithm: edges that are new and that are gone, the lower
-                position << 32 | the higher one
+    added, removed  int64[…] each, of an algorithm: an edge for each arc that is new or gone, as
+                often as it was; the lower position << 32 | the higher one
     everything  all vertices have to send
     stale       the answer is of no use: edges are gone on which it may depend, or an algorithm does
                 not know which have changed
@@ -124,14 +125,9 @@ class Since:
         try:
             if changes is None:
                 self.stale = True
-            else:
-                ends = changes.added_sources, changes.added_targets
-                gone = changes.removed_sources, changes.removed_targets
-                new = slice(None)
-                if changes.added_weights is not None:  # other weights: in both lists
-                    new = ~xp.isin(_keys(*ends), _keys(*gone))
-                self._note_keys(self.added, (ends[0][new], ends[1][new]), xp)
-                self._note_keys(self.removed, gone, xp)
+            else:  # an arc with another weight is in both lists
+                self._note_keys(self.added, changes.added_sources, changes.added_targets, xp)
+                self._note_keys(self.removed, changes.removed_sources, changes.removed_targets, xp)
         except MemoryError:  # the batch stands
             self.stale = True
         self.stale |= sum(map(len, (*self.added, *self.removed))) > _MOST_EDGES
@@ -140,13 +136,26 @@ class Since:
             self.removed.clear()
 
     @staticmethod
-    def _note_keys(noted: list[Array], ends: tuple[Array, Array], xp: Any) -> None:
-        proper = ends[0] != ends[1]
-        if not len(ends[0]):
+    def _note_keys(noted: list[Array], sources: Array, targets: Array, xp: Any) -> None:
+        if not len(sources):
             return
-        noted.append(_keys(xp.minimum(*ends), xp.maximum(*ends))[proper])
+        keys = _keys(xp.minimum(sources, targets), xp.maximum(sources, targets))
+        noted.append(keys[sources != targets])
         if len(noted) > _APART:
-            noted[:] = [distinct(xp, xp.concatenate(noted))]
+            noted[:] = [xp.concatenate(noted)]
+
+    def changed(self, xp: Any) -> tuple[Array, Array]:
+        """The ends of edges, and how many more arcs of each there are: see Earlier."""
+        none = xp.zeros(0, np.int64)
+        added, removed = (xp.concatenate([none, *each]) for each in (self.added, self.removed))
+        keys = distinct(xp, xp.concatenate([added, removed]))
+        added, removed = (
+            xp.bincount(xp.searchsorted(keys, each), minlength=len(keys))
+            for each in (added, removed)
+        )
+        more = added - removed
+        keys, more = keys[more != 0], more[more != 0]
+        return xp.stack([keys >> 32, keys & 0xFFFFFFFF]), more
 
 
 class Answer:
@@ -176,7 +185,7 @@ class Answer:
         self.by_position = computed.values
         self.since = since
         self.backend = backend
-        self._ends, self._lambdas, self._order = computed.ends, computed.lambdas, computed.order
+        self._ends, self._lambdas, self._kept = computed.ends, computed.lambdas, computed.kept
         self._edge_values = computed.edge_values
         self._values: NDArray[Any] | None = None
 
@@ -246,16 +255,9 @@ class Answer:
 
     @property
     def earlier(self) -> Earlier:
-        """What `cores` continue from."""
-        xp = self.backend.xp
-
-        def ends(noted: list[Array]) -> Array:
-            keys = distinct(xp, xp.concatenate([xp.zeros(0, np.int64), *noted]))
-            return xp.stack([keys >> 32, keys & 0xFFFFFFFF])
-
-        assert self._order is not None, "cores have an order"
-        added, removed = ends(self.since.added), ends(self.since.removed)
-        return Earlier(self.by_position, self._order, added, removed)
+        """What an algorithm continues from."""
+        changed = self.since.changed(self.backend.xp)
+        return Earlier(self.by_position, self._ends, self._kept, *changed)
 
     def follow(self, update: GraphUpdate) -> None:
         """Notes what a batch did, if a later run may continue from this answer."""

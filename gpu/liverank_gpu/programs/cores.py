@@ -28,6 +28,7 @@ import numpy as np
 from liverank_gpu.operations.analysis import CoreCandidates, LowerCores, NearRows, TooMuch
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.device import Array
+from liverank_gpu.programs.earlier import Earlier
 
 
 class CoreOrder(NamedTuple):
@@ -39,21 +40,6 @@ class CoreOrder(NamedTuple):
 
     places: Array
     suspects: Array
-
-
-class Earlier(NamedTuple):
-    """An earlier answer, and what batches have done since. Edges have no direction.
-
-    values   of the vertices that there were, by position
-    order    see CoreOrder
-    added    integer[2, a], the ends of edges that are new: all of them, and maybe others
-    removed  integer[2, r], the ends of edges that are gone, likewise
-    """
-
-    values: Array
-    order: CoreOrder
-    added: Array
-    removed: Array
 
 
 class Continuation:
@@ -69,14 +55,14 @@ class Continuation:
         self.bounds: Array = xp.zeros(vertices, np.int32)
         self.bounds[:known] = earlier.values
         self._places = xp.arange(vertices, dtype=np.int32)
-        self._places[:known] = earlier.order.places
+        self._places[:known] = earlier.kept.places
         self._flags = xp.zeros(vertices, bool)
         self._earlier = earlier
 
     def run(self) -> CoreOrder:
         """Raises TooMuch."""
         earlier = self._earlier
-        suspects = self._marked(earlier.order.suspects, *earlier.added)
+        suspects = self._marked(earlier.kept.suspects, *earlier.added)
         before = self.bounds.copy()
         self._lower(self._marked(*earlier.removed))
         fallen = self._backend.xp.flatnonzero(self.bounds < before)

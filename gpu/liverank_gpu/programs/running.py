@@ -42,9 +42,9 @@ from liverank_gpu.programs.algorithms import (
     EdgeValues,
     Order,
     Parts,
-    distinct,
 )
 from liverank_gpu.programs.answer import Answer, Receipt, Since
+from liverank_gpu.programs.keys import distinct
 from liverank_gpu.programs.pulling import run_pulling
 from liverank_gpu.programs.saved import SavedRun, restored, saved_run
 from liverank_gpu.programs.views import MemoryGraph, ids_by_position, program_graph
@@ -366,8 +366,9 @@ class Programs:
         after    an answer of the same program and parameters. If the program is monotone and its
                  values depend on edges alone, the run continues from there, with what insertions
                  changed; it starts again if an edge was deleted along which a value may have come,
-                 if vertices were removed, or if edges expired. ``cores`` continue after any batch
-                 that did not rebuild the lists, unless that takes longer. The receipt says which
+                 if vertices were removed, or if edges expired. Algorithms that continue do after
+                 any batch that did not rebuild the lists, unless too much would be read. The
+                 receipt says which
         mode     ``asynchronous``: values change in place within a superstep, for monotone programs;
                  the receipt's counts may vary from run to run
         given    parameters in place of their defaults; ``source`` is the id of a vertex

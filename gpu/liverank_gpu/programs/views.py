@@ -23,9 +23,11 @@ from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.csr import Csr, GraphView
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.programs import ProgramGraph, VertexProgram
-from liverank_gpu.programs.algorithms import DnGraphs, EdgeTriangles, VertexTriangles, distinct
-from liverank_gpu.programs.cores import CoreOrder, Earlier, continued_cores
+from liverank_gpu.programs.algorithms import DnGraphs
+from liverank_gpu.programs.cores import CoreOrder, continued_cores
 from liverank_gpu.programs.dn_graphs import dn_graph_edges, dn_graph_labels
+from liverank_gpu.programs.earlier import Earlier, EdgeTriangles, VertexTriangles
+from liverank_gpu.programs.keys import distinct
 
 
 def ids_by_position(graph: DynamicGraph) -> Array:
@@ -63,11 +65,13 @@ def program_graph(graph: DynamicGraph, program: VertexProgram) -> ProgramGraph:
     )
 
 
-_PART_READ, _FEW_ENTRIES = 4, 1 << 12
-"""To continue, at most one part in so many of all entries is read, and so many more."""
+_FEW_ENTRIES = 1 << 12
+"""May be read in any case, to continue."""
 
-_PART_CHANGED, _FEW_CHANGES = 1 << 12, 1 << 8
-"""It is not tried if more edges have changed than one part in so many entries, and so many more."""
+_PART_READ, _PART_CHANGED, _FEW_CHANGES = 4, 1 << 12, 1 << 8
+"""To continue core numbers at most one part in so many of all entries is read. It is not tried if
+more edges have changed than one part in so many entries, and so many more.
+"""
 
 
 # ---- the edges of a graph without direction and loops ----
@@ -171,8 +175,8 @@ class MemoryNeighbours:
         return cores, CoreOrder(places, xp.zeros(0, np.int32))
 
     def continued_cores(self, earlier: Earlier) -> tuple[Array, CoreOrder] | None:
-        near = MemoryRows(self._graph)
-        changes = earlier.added.shape[1] + earlier.removed.shape[1]
+        near = MemoryRows(self._graph, _PART_READ)
+        changes = earlier.ends.shape[1]
         if changes > near.entries // _PART_CHANGED + _FEW_CHANGES:
             return None
         found = continued_cores(self._graph.backend, near, earlier)
@@ -222,10 +226,11 @@ class MemoryRows:
     entries  of the graph
     """
 
-    def __init__(self, graph: DynamicGraph) -> None:
+    def __init__(self, graph: DynamicGraph, part_read: int) -> None:
+        """part_read  at most one part in so many of all entries is read, and a few more"""
         self._graph, self.read = graph, 0
         self.entries = 2 * graph.arcs if graph.directed else graph.arcs
-        self.most = _FEW_ENTRIES + self.entries // _PART_READ
+        self.most = _FEW_ENTRIES + self.entries // part_read
         self.outgoing = graph.outgoing.csr._replace(weights=None)
         self.incoming = graph.incoming.csr._replace(weights=None) if graph.directed else None
         if graph.directed:  # rows of those that were asked for
@@ -234,19 +239,31 @@ class MemoryRows:
 
     def of(self, vertices: Array) -> tuple[Array, Array]:
         backend, xp = self._graph.backend, self._graph.backend.xp
-        lengths = self.outgoing.row_lengths[vertices]
-        if self.incoming is not None:
-            lengths = lengths + self.incoming.row_lengths[vertices]
-        self.read += int(backend.device.sum(lengths))
+        if self.incoming is None:
+            self._take(vertices, [self.outgoing])
+            places, neighbours, _ = entries_of(backend, self.outgoing, vertices)
+            return places, neighbours
+        keys = distinct(xp, self.arcs(vertices))
+        return keys >> 32, (keys & 0xFFFFFFFF).astype(np.int32)
+
+    def arcs(self, vertices: Array) -> Array:
+        backend, xp = self._graph.backend, self._graph.backend.xp
+        both = [self.outgoing] if self.incoming is None else [self.outgoing, self.incoming]
+        self._take(vertices, both)
+        entries = [entries_of(backend, csr, vertices) for csr in both]
+        keys = [places.astype(np.int64) << 32 | neighbours for places, neighbours, _ in entries]
+        return xp.sort(xp.concatenate(keys))
+
+    def _take(self, vertices: Array, lists: list[Csr]) -> None:
+        lengths = lists[0].row_lengths[vertices]
+        if len(lists) == 2:
+            lengths = lengths + lists[1].row_lengths[vertices]
+        self.take(int(self._graph.backend.device.sum(lengths)))
+
+    def take(self, entries: int) -> None:
+        self.read += entries
         if self.read > self.most:
             raise TooMuch
-        places, neighbours, _ = entries_of(backend, self.outgoing, vertices)
-        if self.incoming is None:
-            return places, neighbours
-        others, sources, _ = entries_of(backend, self.incoming, vertices)
-        both = xp.concatenate([places, others]).astype(np.int64) << 32
-        keys = distinct(xp, both | xp.concatenate([neighbours, sources]))
-        return keys >> 32, (keys & 0xFFFFFFFF).astype(np.int32)
 
     def lists(self, vertices: Array) -> Csr:
         if self.incoming is None:
@@ -288,6 +305,7 @@ class MemoryTrusses:
         self._triangles = _edge_triangles(backend, self._oriented, self._sources)
         self._bounds = self._triangles.copy()
         self._marks = (self._triangles > 0).astype(np.int32)
+        self._falls = backend.xp.zeros(len(edges.keys) + 1, np.int64)
         self._intervals = list(self._divided(partitions)) if len(edges.keys) else []
         self.partitions = len(self._intervals)
         self._kept: TriangleLists | None = None
@@ -338,7 +356,7 @@ class MemoryTrusses:
                 continue
             lists = self._lists(interval)
             examined, changed = self._backend.run(
-                LowerBounds(interval, lists, by_bisection, self._bounds, self._marks)
+                LowerBounds(interval, lists, by_bisection, self._bounds, self._marks, self._falls)
             )
             self.examined += examined
             fallen += changed
@@ -348,6 +366,9 @@ class MemoryTrusses:
     def found(self, more: int) -> tuple[Array, tuple[Array, Array], int]:
         sources, targets, order = self._by_id
         return self._bounds[order] + np.int32(more), (sources, targets), self.iterations
+
+    def order(self) -> Array:
+        return self._falls[1:][self._by_id.order]
 
 
 # ---- the whole graph ----
@@ -374,6 +395,9 @@ class MemoryGraph:
     def neighbours(self, repeats: bool = False) -> AbstractContextManager[MemoryNeighbours]:  # noqa: ARG002
         return nullcontext(MemoryNeighbours(self._graph))
 
+    def near_rows(self) -> MemoryRows:
+        return MemoryRows(self._graph, part_read=1)
+
     def vertex_triangles(self) -> VertexTriangles:
         graph, xp = self._graph, self.backend.xp
         edges, counts = Undirected.of(graph), xp.zeros(graph.vertices, np.int64)
@@ -395,7 +419,7 @@ class MemoryGraph:
         sources, targets, order = edges.by_id(self._graph)
         total = int(self.backend.device.sum(counts))
         largest = int(counts.max()) if len(counts) else 0
-        return EdgeTriangles(counts[order], (sources, targets), total, largest, 1)
+        return EdgeTriangles(counts[order], (sources, targets), total, largest, 1, len(counts))
 
     def trusses(self, partitions: int) -> AbstractContextManager[MemoryTrusses]:
         return nullcontext(MemoryTrusses(self._graph, partitions))

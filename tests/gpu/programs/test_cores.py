@@ -26,7 +26,7 @@ def _check(engine: Engine, answer: Answer) -> None:
     expected: dict[int, float] = dict(nx.core_number(simple))
     assert answer.values.tolist() == oracle.by_id(expected, answer.values).tolist()
     assert answer.summary["largest"] == max(expected.values(), default=0)
-    order = answer.earlier.order
+    order = answer.earlier.kept
     to_host = answer.backend.device.to_host
     places, suspects = to_host(order.places), set(to_host(order.suspects).tolist())
     ids = to_host(views.ids_by_position(engine.internals.graph)).tolist()
@@ -180,7 +180,8 @@ def test_candidates_have_all_whose_bounds_may_rise(
         engine.apply(EdgeBatch(more[0], more[1]))
         simple = oracle.undirected(oracle.graph_of(engine))
         suspects: Any = one.device.to_device(np.unique(more).astype(np.int32))
-        found = one.run(CoreCandidates(MemoryRows(graph), bounds, order.places, suspects))
+        near = MemoryRows(graph, part_read=1)
+        found = one.run(CoreCandidates(near, bounds, order.places, suspects))
         candidates, still = (set(one.device.to_host(each).tolist()) for each in found)
         b, places = (one.device.to_host(each).tolist() for each in (bounds, order.places))
         behind = {v: sum((b[w], places[w]) > (b[v], places[v]) for w in simple[v]) for v in simple}

@@ -145,7 +145,7 @@ def _list_triangles(do: ListTriangles) -> None:
 
 def _lower_bounds(do: LowerBounds) -> tuple[int, int]:
     counts: tuple[int, int] = kernels.lower_bounds(
-        do.interval.first_edge, *do.lists, do.by_bisection, do.bounds, do.marks
+        do.interval.first_edge, *do.lists, do.by_bisection, do.bounds, do.marks, do.falls
     )
     return counts
 

@@ -182,7 +182,7 @@ class CudaTriangles:
 
     def _lower_bounds(self, do: LowerBounds) -> tuple[int, int]:
         interval, lists, by_bisection = do.interval, do.lists, do.by_bisection
-        bounds, marks = do.bounds, do.marks
+        bounds, marks, falls = do.bounds, do.marks, do.falls.view(np.uint64)
         edges, counts = interval.end_edge - interval.first_edge, self._launch.xp.zeros(2, np.uint64)
         self._launch(
             "triangles",
@@ -193,6 +193,7 @@ class CudaTriangles:
             *lists,
             bounds,
             marks,
+            falls,
             counts,
         )
         examined, fallen = self._launch.device.to_host(counts).tolist()

@@ -107,6 +107,8 @@ def _lower_bounds(do: LowerBounds) -> tuple[int, int]:
         if supported >= old:
             continue
         fallen += 1
+        do.falls[0] += 1
+        do.falls[edge + 1] = do.falls[0]
         bounds[edge] = supported if do.by_bisection else old - 1
         sides = others.ravel()
         marks[sides[(bounds[sides] > bounds[edge]) & (bounds[sides] <= old)]] = 1

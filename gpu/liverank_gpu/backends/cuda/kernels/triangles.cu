@@ -195,9 +195,9 @@ __device__ __forceinline__ int supporting(const Pair* others, int64 begin, int64
 // Examines the marked edges first_edge … first_edge + count - 1, a warp each. counts: examined, fallen; zero before.
 INSTANCES(lower_bounds<false>, lower_bounds<true>)
 template <bool BY_BISECTION>
-__global__ void __launch_bounds__(BLOCK) lower_bounds(
+__global__ void __launch_bounds__(BLOCK, 6) lower_bounds(
     int64 first_edge, int64 count, const int64* __restrict__ starts, const Pair* __restrict__ others, int* bounds, int* marks,
-    uint64* counts) {
+    uint64* falls, uint64* counts) {
     const int lane = threadIdx.x % WARP;
     int examined = 0, fallen = 0;
     for (int64 base = (int64)blockIdx.x * BLOCK + threadIdx.x - lane; base < count; base += (int64)gridDim.x * BLOCK) {
@@ -224,6 +224,9 @@ __global__ void __launch_bounds__(BLOCK) lower_bounds(
             ++fallen;
             // the mark: another edge may have fallen below old_bound while it saw this bound, and this one as well
             if (lane == 0) {
+                // behind the reading of others' bounds, before the writing: what falls later was counted as it was
+                falls[edge + 1] = atomicAdd(falls, 1ull) + 1;
+                __threadfence();
                 atomicExch(bounds + edge, low);
                 atomicExch(marks + edge, 1);
             }

@@ -1,0 +1,159 @@
+"""Triangles and trussness that continue after batches, held against NetworkX."""
+
+from __future__ import annotations
+
+import networkx as nx
+import numpy as np
+import pytest
+
+from liverank_gpu import Answer, EdgeBatch, Engine, Options
+from liverank_gpu.operations.analysis import CountTriangles, LowerBounds
+from liverank_gpu.operations.backend import Backend
+from tests.gpu.graphs import Model, WeightedModel, random_batch, weighted_batch
+from tests.gpu.observed import counted
+from tests.gpu.programs import oracle
+
+PROGRAMS = ("triangles", "clustering", "support", "trussness")
+
+
+def _of_edges(answer: Answer) -> dict[tuple[int, int], int]:
+    assert answer.edges is not None
+    sources, targets = answer.edges
+    assert (np.diff(sources << 32 | targets) > 0).all()
+    edges = zip(sources.tolist(), targets.tolist(), strict=True)
+    return dict(zip(edges, answer.values.tolist(), strict=True))
+
+
+def _check(engine: Engine, answers: dict[str, Answer]) -> None:
+    simple = oracle.undirected(oracle.graph_of(engine))
+    triangles: dict[int, float] = nx.triangles(simple)
+    found, total = answers["triangles"], sum(triangles.values()) / 3
+    assert (found.values == oracle.by_id(triangles, found.values)).all()
+    found = answers["clustering"]
+    expected: dict[int, float] = nx.clustering(simple)
+    assert np.abs(found.values - oracle.by_id(expected, found.values)).max(initial=0) < 1e-14
+    assert found.summary["transitivity"] == pytest.approx(nx.transitivity(simple), rel=1e-14)
+    average = sum(expected.values()) / max(1, len(simple))
+    assert found.summary["average"] == pytest.approx(average, rel=1e-12)
+    found, by_edge = answers["support"], oracle.support(simple)
+    assert _of_edges(found) == by_edge
+    assert found.summary["largest"] == max(by_edge.values(), default=0)
+    for name in PROGRAMS[:3]:
+        assert answers[name].summary["triangles"] == total
+    found, by_edge = answers["trussness"], oracle.trussness(simple)
+    assert _of_edges(found) == by_edge
+    assert found.summary["largest"] == max(by_edge.values(), default=0)
+    _check_order(simple, found)
+
+
+def _check_order(simple: nx.Graph, answer: Answer) -> None:
+    """Of no edge more triangles than its λ have on both sides a higher λ, or the same and no
+    earlier place: what the search for edges whose trussness rises relies on.
+    """
+    places = answer.backend.device.to_host(answer.earlier.kept).tolist()
+    found = _of_edges(answer)
+    keys = {
+        edge: (trussness, place)
+        for (edge, trussness), place in zip(found.items(), places, strict=True)
+    }
+    for u, v in simple.edges:
+        own = keys[min(u, v), max(u, v)]
+        sides = [
+            min(keys[min(u, w), max(u, w)], keys[min(v, w), max(v, w)])
+            for w in nx.common_neighbors(simple, u, v)
+        ]
+        assert sum(side >= own for side in sides) <= own[0] - 2
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize(
+    "options",
+    [Options(directed=False, vertex_order="degree"), Options(), Options(weighted=True)],
+    ids=["undirected", "directed", "directed-weighted"],
+)
+def test_triangles_continue_after_insertions_and_deletions(
+    backend: Backend, options: Options, seed: int
+) -> None:
+    generator = np.random.default_rng(seed)
+    engine = Engine(options, backend)
+    model = (WeightedModel if options.weighted else Model)("uniform", options.directed)
+    count = int(generator.integers(60, 250))
+    sources, targets = (40 * generator.random((2, count)) ** (1 + seed % 3)).astype(np.int64)
+    batch = EdgeBatch(sources, targets, vertices=40)
+    model.apply(batch)
+    engine.apply(batch)
+    answers = {name: engine.run(name) for name in PROGRAMS}
+    continued = dict.fromkeys(PROGRAMS, 0)
+    for step in range(8):
+        for _ in range(1 + step % 2):
+            size, removes = int(generator.integers(1, 16)), step % 3 == 2
+            if isinstance(model, WeightedModel):
+                batch = weighted_batch(generator, model, size, removes=removes)
+            else:
+                batch = random_batch(generator, model, size, removes)
+            model.apply(batch)
+            engine.apply(batch)
+        answers = {name: engine.run(name, after=answers[name]) for name in PROGRAMS}
+        _check(engine, answers)
+        for name, answer in answers.items():
+            continued[name] += answer.receipt.continued
+    assert set(continued.values()) == {8}
+
+
+@pytest.mark.parametrize("directed", [True, False], ids=["directed", "undirected"])
+def test_trussness_rises_by_more_than_one_and_falls(backend: Backend, directed: bool) -> None:
+    """In a strip of triangles a clique is built and taken away, far from the rest."""
+    sources = np.concatenate([np.arange(3001), np.arange(3000)])
+    strip = np.stack([sources, sources + 1 + (np.arange(6001) > 3000)])
+    engine = Engine(Options(directed=directed), backend)
+    engine.apply(EdgeBatch(*strip))
+    first = engine.run("trussness")
+    assert set(first.values.tolist()) == {3}
+    clique = [(v, w) for v in range(100, 112) for w in range(v - 1, 99, -1)]
+    engine.apply(EdgeBatch.of(clique[:-1]))
+    nearly = engine.run("trussness", after=first)
+    engine.apply(EdgeBatch.of(clique[-1:]))
+    whole = engine.run("trussness", after=nearly)
+    in_strip = set(map(tuple, strip.T.tolist()))
+    engine.apply(EdgeBatch.of(delete=[pair for pair in clique if pair[::-1] not in in_strip]))
+    again = engine.run("trussness", after=whole)
+    expected = oracle.trussness(nx.complete_graph(12))
+    for answer, most in ((nearly, 11), (whole, 12), (again, 3)):
+        assert answer.receipt.continued
+        assert answer.receipt.edges < 2000
+        assert answer.summary["largest"] == most
+    inside = {
+        edge: k for edge, k in _of_edges(whole).items() if 100 <= min(edge) <= max(edge) < 112
+    }
+    assert inside == {(u + 100, v + 100): k for (u, v), k in expected.items()}
+
+
+def test_they_begin_again_where_continuing_reads_more(backend: Backend) -> None:
+    engine = Engine(Options(directed=False), backend)
+    engine.apply(EdgeBatch(*np.random.default_rng(3).integers(0, 400, (2, 4000))))
+    answers = {name: engine.run(name) for name in PROGRAMS}
+    engine.apply(EdgeBatch(*np.random.default_rng(4).integers(0, 400, (2, 500))))
+    ran: list[CountTriangles] = []
+    with counted(CountTriangles, ran):
+        found = {name: engine.run(name, after=answers[name]) for name in PROGRAMS}
+    assert {answer.receipt.continued for answer in found.values()} == {False}
+    assert len(ran) == 4
+    _check(engine, found)
+    # and the next run continues from them
+    engine.apply(EdgeBatch.of([(0, 1), (0, 2), (1, 2)]))
+    lowered: list[LowerBounds] = []
+    with counted(CountTriangles, ran), counted(LowerBounds, lowered):
+        found = {name: engine.run(name, after=found[name]) for name in PROGRAMS}
+    assert {answer.receipt.continued for answer in found.values()} == {True}
+    assert (len(ran), len(lowered)) == (4, 0)
+    _check(engine, found)
+
+
+def test_bounds_that_are_not_final_are_not_continued(backend: Backend) -> None:
+    engine = Engine(Options(directed=False), backend)
+    engine.apply(EdgeBatch(*(30 * np.random.default_rng(3).random((2, 400)) ** 2).astype(np.int64)))
+    first = engine.run("trussness", binary=0, iterations=1)
+    assert not first.receipt.finished
+    engine.apply(EdgeBatch.of([(0, 29)]))
+    second = engine.run("trussness", after=first, binary=0, iterations=1)
+    assert not second.receipt.continued
