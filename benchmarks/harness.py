@@ -23,6 +23,8 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 DOCUMENTS = ROOT / "docs"
 NOTES = ROOT / "benchmarks" / "notes"
+BESIDE = {"--other": "../other", "--folder": "../authors"}
+"""Options whose values are folders beside the project, and these."""
 
 
 def parser(description: str, *, backends: bool = False) -> argparse.ArgumentParser:
@@ -123,16 +125,16 @@ def in_turns(
 
 def command(arguments: list[str]) -> str:
     """The command that repeats a run from the project's root: without the folders of its results,
-    logs and data, and with the paths of graphs as they are on every machine. Another checkout is
-    beside the project.
+    logs and data, and with the paths of graphs as they are on every machine. Another checkout, and
+    those of others, are beside the project.
     """
     shown, given = [], iter(arguments[1:])
     for argument in given:
         if argument in ("--results", "--logs", "--directory"):
             next(given)
-        elif argument == "--other":
+        elif argument in BESIDE:
             next(given)
-            shown += [argument, "../other"]
+            shown += [argument, BESIDE[argument]]
         elif Path(argument).is_file():
             shown.append(str(Path("../shared/data", *Path(argument).parts[-2:])))
         elif Path(argument).is_dir():

@@ -26,6 +26,7 @@ MARKS = re.compile(
 )
 
 TABLES: dict[str, Callable[[Record], str]] = {
+    "authors": papers.authors,
     "cold-start": service.cold_start,
     "compare": engine.compare,
     "compare-service": service.compare,

@@ -143,6 +143,48 @@ def kim(document: Record) -> str:
     return "\n".join(["Milliseconds of ten iterations, in brackets with transfers.", "", *lines])
 
 
+def authors(document: Record) -> str:
+    """Authors' programs beside ours, a row for each of their solves; the graphs like the web."""
+    figures = document["figures"]
+    commits = ", ".join(f"`{name}` {commit[:7]}" for name, commit in figures["commits"].items())
+    lines = heading(
+        "| program | graph | edges | of a batch | method | iterations | ms | error"
+        " | ours, iterations | ms | error | times as fast |"
+    )
+    for row in figures["rows"]:
+        ours, tolerance = row["ours"], row.get("tolerance")
+        method = row["method"] + (f", tolerance {tolerance:g}" if tolerance else "")
+        batch = f"{row['fraction']:.0e}" if row["fraction"] else ""
+        lines.append(
+            f"| {row['program']} | {row['graph']} | {row['edges']:,} | {batch} | {method}"
+            f" | {row.get('iterations') or ''} | {_milliseconds_of(row)} | {row['error']:.1e}"
+            f" | {ours['iterations']} | {_milliseconds_of(ours)} | {ours['error']:.1e}"
+            f" | {row['times_as_fast']:.1f} |"
+        )
+    parts = [f"Commits: {commits}.", "\n".join(lines)]
+    if figures["failed"]:
+        parts.append(f"Did not end: {', '.join(figures['failed'])}.")
+    for name, like in figures["web"].items():
+        crawl = like["the crawl"]
+        web = heading(f"| | {name} | the crawl |")
+        web += [
+            f"| {what} | {_told(like[what])} | {_told(value)} |" for what, value in crawl.items()
+        ]
+        parts.append("\n".join(web))
+    return "\n\n".join(parts)
+
+
+def _milliseconds_of(row: Row) -> str:
+    value = row["ms"]
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _told(value: object) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(_told, value))
+    return f"{value:.3f}" if isinstance(value, float) else f"{value:,}"
+
+
 def trusses(document: Record) -> str:
     """A row for each part of the work, variant, number of iterations and of partitions."""
     rows: list[Row] = document["figures"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from math import exp, fsum, log
 from operator import itemgetter
+from statistics import median
 
 from benchmarks.harness import load, place, recorded
 from benchmarks.overload import WRITERS
@@ -593,6 +594,47 @@ def _mean_ratio(graphs: dict[str, dict[str, Row]], over: str, under: str, what: 
     return exp(fsum(map(log, each)) / len(each))
 
 
+def authors() -> str:
+    """Authors' programs beside ours: from nothing, and how many times as fast batches are as by the
+    fastest of their strategies.
+    """
+    if not recorded("authors", "cuda"):
+        return "No record yet: `python -m benchmarks.authors` makes one on a GPU.\n"
+    rows = load("authors", "cuda")["figures"]["rows"]
+    sizes = sorted({row["fraction"] for row in rows if row["fraction"]})
+    titles = " | ".join(f"{size:.0e}" for size in sizes)
+    lines = heading(
+        "| program: graph | edges | error | from nothing, ms | ours | times as fast"
+        f" | batches of {titles} |"
+    )
+    for program, graph, edges, method in dict.fromkeys(map(_solve_of, rows)):
+        own = [row for row in rows if _solve_of(row) == (program, graph, edges, method)]
+        cells = [""] * 4
+        if first := [row for row in own if not row["fraction"]]:
+            row = first[0]
+            cells = [f"{row['error']:.0e}", f"{row['ms']:.3g}", f"{row['ours']['ms']:.3g}"]
+            cells.append(f"{row['times_as_fast']:.1f}")
+        for size in sizes:
+            solves = [row for row in own if row["fraction"] == size]
+            by_method = [
+                [row for row in solves if row["method"] == name]
+                for name in dict.fromkeys(row["method"] for row in solves)
+            ]
+            fastest = min(by_method, key=lambda each: median(row["ms"] for row in each), default=[])
+            times = [row["times_as_fast"] for row in fastest]
+            cells.append(f"{median(times):.1f}" if times else "")
+        name = f"{program}{method}: {graph}"
+        lines.append(f"| {name} | {edges:,} | {' | '.join(cells)} |")
+    return _below("authors-cuda", lines=lines)
+
+
+def _solve_of(row: Row) -> tuple[str, str, int, str]:
+    """What has a row of its own: programs and graphs, and tolerances if there are several."""
+    method = row["method"] if row["program"] == "Gunrock" else ""
+    told = f"tolerance {row['tolerance']:g}" if "tolerance" in row else method
+    return row["program"], row["graph"], row["edges"], f", {told}" if told else ""
+
+
 def wang_beside_ours() -> str:
     """The default of both forms, to the same error bound."""
     document = load("wang", "cuda")
@@ -624,6 +666,7 @@ def wang_beside_ours() -> str:
 
 
 SUMMARIES: dict[str, Callable[[], str]] = {
+    "authors": authors,
     "overview": overview,
     "batches": batches,
     "cuppa": cuppa,
