@@ -51,8 +51,10 @@ DEEP = (
     *(prefix for prefixes in PROGRAMS.values() for prefix in prefixes),
     # what is killed, cut off or fails again and again
     "tests/crash/test_disk.py",
-    "tests/crash/test_kill.py",
-    "tests/crash/test_shards.py",
+    "tests/crash/test_simulator.py::test_a_disk_that_does_not_sync",
+    "tests/crash/test_simulator.py::test_nothing_is_lost_in_longer_runs",
+    "tests/crash/test_simulator.py::test_nothing_is_lost_with_shards",
+    "tests/crash/test_simulator.py::test_the_workers_of_a_killed_server_end",
     "tests/gpu/sharded/test_cut_network.py",
     "tests/gpu/sharded/test_device_memory.py::test_a_batch_is_applied",
     "tests/gpu/test_device_errors.py::test_every_error",

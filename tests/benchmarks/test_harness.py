@@ -8,9 +8,9 @@ from benchmarks import harness
 
 
 def test_a_recorded_command_has_no_folder_of_one_machine(tmp_path: Path) -> None:
-    program = str(harness.ROOT / "tests" / "crash" / "shards_marathon.py")
-    given = ["--kills", "3", "--directory", str(tmp_path), "--results", str(tmp_path)]
-    assert harness.command([program, *given]) == "python -m tests.crash.shards_marathon --kills 3"
+    program = str(harness.ROOT / "tests" / "crash" / "simulator.py")
+    given = ["--seeds", "3", "--directory", str(tmp_path), "--results", str(tmp_path)]
+    assert harness.command([program, *given]) == "python -m tests.crash.simulator --seeds 3"
 
 
 def test_a_recorded_command_has_the_folders_beside_the_project(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ from typing import Any, NoReturn
 
 import httpx
 
-READY_SECONDS = 60.0
+PATIENCE = 180.0
 """Of a machine that runs other tests too."""
 
 RUN_SECONDS = 180.0
@@ -38,7 +38,7 @@ OUTPUTS = ("stdout", "stderr")
 IMPORTED = (
     "distributed",
     "liverank_service.app",
-    "tests.crash.points",
+    "tests.crash.control",
     "tests.service.graphs",
     "liverank_service.http.server",
     "uvicorn.loops.uvloop",
@@ -87,17 +87,18 @@ class Server(Child):
 
     def wait_until_ready(self) -> bool:
         """Whether it became ready, as opposed to being killed first."""
-        deadline = time.monotonic() + READY_SECONDS
-        while time.monotonic() < deadline:
-            with suppress(httpx.TransportError):
-                answer = httpx.get(f"{self.url}/readyz")
-                if answer.status_code == 200:
-                    return True
-                assert "failed" not in answer.text, answer.text
-            if not self.alive():
-                return False
-            time.sleep(0.01)
-        raise AssertionError(f"the server is not ready after {READY_SECONDS} s")
+        deadline = time.monotonic() + PATIENCE
+        with httpx.Client(base_url=self.url) as http:
+            while time.monotonic() < deadline:
+                with suppress(httpx.TransportError):
+                    answer = http.get("/readyz")
+                    if answer.status_code == 200:
+                        return True
+                    assert "failed" not in answer.text, answer.text
+                if not self.alive():
+                    return False
+                time.sleep(0.01)
+        raise AssertionError(f"the server is not ready after {PATIENCE} s")
 
     def dies(self, seconds: float = 60.0) -> bool:
         """Whether it ends within that time; its connections close a moment earlier."""
@@ -107,8 +108,16 @@ class Server(Child):
 class Nursery:
     """The process that servers and consumers are forked from."""
 
-    def __init__(self, log: Path, ports: range | None = None, modules: Sequence[str] = ()) -> None:
-        """ports: of the servers; by default any free ones. modules: imported as well."""
+    def __init__(
+        self,
+        log: Path,
+        ports: range | None = None,
+        modules: Sequence[str] = (),
+        library: Path | None = None,
+    ) -> None:
+        """ports: of the servers; by default any free ones. modules: imported as well. library: is
+        preloaded.
+        """
         self._ports = itertools.cycle(ports) if ports else itertools.repeat(0)
         self._log = open(log, "ab")  # noqa: SIM115
         self._process = subprocess.Popen(
@@ -117,7 +126,14 @@ class Nursery:
             stdout=subprocess.PIPE,
             stderr=self._log,
             cwd=Path(__file__).parents[2],
+            env=os.environ | ({} if library is None else {"LD_PRELOAD": str(library)}),
         )
+
+    def __enter__(self) -> Nursery:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
     def ask(self, request: dict[str, Any]) -> Any:
         assert self._process.stdin is not None
@@ -129,13 +145,13 @@ class Nursery:
     def start(
         self,
         data: Path,
-        point: str | None = None,
-        passes: int = 1,
-        checkpoint_bytes: int = 20_000,
+        control: Path | None = None,
+        environment: dict[str, str] | None = None,
         **settings: Any,
     ) -> Server:
-        """Starts a server of `data`, which kills itself at `point`, if one is given.
+        """Starts a server of `data`.
 
+        control   see tests/crash/control.py
         settings  further ones of liverank_service.settings.Settings
         """
         port = self._free_port()
@@ -143,9 +159,9 @@ class Nursery:
             "ask": "start",
             "data": str(data),
             "port": port,
-            "point": point,
-            "passes": passes,
-            "settings": {"checkpoint_bytes": checkpoint_bytes, **settings},
+            "control": None if control is None else str(control),
+            "environment": environment or {},
+            "settings": {"checkpoint_bytes": 20_000, **settings},
         }
         return Server(self, self.ask(request), port)
 
@@ -197,11 +213,12 @@ def _serve(request: dict[str, Any]) -> None:
     from liverank_gpu.sharded import engine
     from liverank_service.app import create_app, server_of
     from liverank_service.settings import Settings
-    from tests.crash.points import arm
+    from tests.crash.control import obey
 
     engine.PIECE_SLOTS = 128  # so that a small checkpoint of shards has several
-    if request["point"] is not None:
-        arm(request["point"], request["passes"])
+    os.environ.update(request["environment"])
+    if request["control"] is not None:
+        obey(Path(request["control"]))
     settings = Settings(
         data=Path(request["data"]),
         backend="cpu",

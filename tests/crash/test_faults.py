@@ -1,12 +1,11 @@
-"""Faults at every call: the disk in the middle of a checkpoint, memory and device anywhere, and
-jumps of the clock. The state stays consistent.
+"""Faults at every call: the disk in the middle of a checkpoint, memory anywhere. The state stays
+consistent.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,7 +19,6 @@ from liverank_gpu.errors import OutOfMemory
 from liverank_service.errors import ServiceError, StorageFailed, StorageFull
 from liverank_service.pipeline.pipeline import Pipeline
 from liverank_service.storage import checkpoint as checkpoints
-from liverank_service.storage.journal import KEPT_SECONDS
 from tests.service.graphs import Pairs, batch, send, submit, working, writer_of
 
 
@@ -150,24 +148,3 @@ def _applied(pipeline: Pipeline, edges: Pairs) -> bool:
     assert outcome is not None
     assert outcome.status in ("ranked", "rejected")
     return outcome.status == "ranked"
-
-
-@pytest.mark.parametrize("jump", [-(10**9), 10**9])
-def test_jumps_of_the_clock_change_neither_order_nor_checkpoints(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jump: int
-) -> None:
-    now = time.time
-    with working(tmp_path, checkpoint_seconds=1e6) as pipeline:
-        send(pipeline, batch([("a", "b")], key="k"))
-        pipeline.checkpoint().result(60)
-        monkeypatch.setattr("time.time", lambda: now() + jump)
-        assert send(pipeline, batch([("b", "c")], key="l"))["version"] == 2
-        pipeline.checkpoint().result(60)
-        assert send(pipeline, batch([("c", "d")]))["version"] == 3
-        # the key of a retired batch is kept from the clock's present time on
-        assert send(pipeline, batch([("a", "b")], key="k"))["version"] == 1
-        monkeypatch.undo()
-        assert send(pipeline, batch([("b", "c")], key="l"))["version"] == 2
-    with working(tmp_path) as again:
-        assert (again.view.version, again.view.edges) == (3, 3)
-    assert abs(jump) > KEPT_SECONDS

@@ -10,7 +10,7 @@ import pytest
 
 from liverank_service.storage.files import SLICE
 from tests.crash.conftest import Record
-from tests.crash.recorded_disk import TOP, Event, RecordedDisk
+from tests.crash.disk import TOP, Event, RecordedDisk
 
 PROGRAM = """
 import os, sqlite3, sys
@@ -120,13 +120,14 @@ class Disk:
         self.most_unsynced = 0
 
     def apply(self, event: Event) -> None:
-        known = event.inode in self.recorded.files
+        before = self.recorded.number(event.inode)
         self.recorded.apply(event)
+        number = self.recorded.number(event.inode)
         if event.kind == "s":
-            self._dirty.discard(event.inode)
-        elif event.kind in "wt" or (event.kind == "c" and not known):
-            self._dirty.add(event.inode)
-            unsynced = self.recorded.files[event.inode].unsynced
+            self._dirty.discard(number)
+        elif event.kind in "wt" or (event.kind == "c" and number != before):
+            self._dirty.add(number)
+            unsynced = self.recorded.files[number].unsynced
             self.most_unsynced = max(self.most_unsynced, sum(len(data) for _, data in unsynced))
 
     def unsynced(self, inode: int, name: str) -> Iterator[str]:
@@ -144,7 +145,7 @@ class Disk:
                 yield from self.unsynced(entries[entry], path)
 
     def inode(self, path: bytes) -> int:
-        names, name = self.recorded._place(path)
+        names, name = self.recorded.place(path)
         return names[name]
 
     def has_synced_names(self, directory: int) -> bool:

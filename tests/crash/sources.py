@@ -1,44 +1,31 @@
-"""The promise of `liverank consume` at scale: brokers, consumers and servers killed 1,000 times.
+"""Brokers, consumers of their messages and a server, which are killed.
 
-    python -m tests.crash.sources_marathon [--kills 1000] [--seed 0] [--directory DIR]
-                                           [--brokers redis nats kafka rabbitmq] [--results FOLDER]
-
-A server has a graph for each broker, and a consumer for each adds the messages of a stream to it.
+The server has a graph for each broker, and a consumer for each adds the messages of a stream to it.
 Each message adds 1 to the weight of an edge, so that one that is lost, or counts twice, changes a
 weight. Messages are published between kills. One of the processes is killed at a random moment and
 started again; the broker of Kafka is not, since it keeps its topics in memory. After every tenth
 kill each graph has to become what was published. RabbitMQ promises at least once: there, what was
 delivered again is counted, and nothing may be missing.
-
-The kills are done in legs of 100, each with processes and data of its own. With --directory, the
-figures of finished legs are kept there, and the same command continues behind them. Prints
-progress, and records the sums in benchmarks/results/sources-kills-cpu.json. Fails with an
-assertion, and leaves the data, if a message is lost or counted twice.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import random
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import aio_pika
 import httpx
 from aiokafka import AIOKafkaProducer
 
-from benchmarks.harness import RESULTS, record
 from liverank.choices import BrokerName
-from tests.crash.legs import run_legs
-from tests.crash.marathon import summed
 from tests.crash.nursery import Child, Nursery, Server
 from tests.liverank.sources.brokers import (
     MAKE_PLACE,
@@ -52,8 +39,6 @@ from tests.liverank.sources.brokers import (
     redis_server,
 )
 
-BROKERS: tuple[BrokerName, ...] = get_args(BrokerName)
-LEG_KILLS = 100
 COMPARED_EVERY = 10
 """Number of kills between comparisons."""
 
@@ -68,32 +53,6 @@ VERTICES = 40
 CONSUMER_WEIGHT = 1.0
 BROKER_WEIGHTS: dict[BrokerName, float] = {"redis": 1.5, "nats": 1.5, "kafka": 0.0, "rabbitmq": 0.1}
 """How often they are killed; RabbitMQ needs many seconds to start."""
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--kills", type=int, default=1000)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--brokers", nargs="+", choices=BROKERS, default=BROKERS)
-    parser.add_argument("--directory", type=Path, help="of the data, and of what was done")
-    parser.add_argument("--results", type=Path, default=RESULTS)
-    arguments = parser.parse_args()
-    directory = arguments.directory or Path(tempfile.mkdtemp(prefix="liverank-sources-"))
-    figures = run_all(directory, arguments.kills, arguments.seed, arguments.brokers)
-    print(json.dumps(figures, indent=1))
-    print(record("sources-kills", "cpu", figures, arguments.results))
-
-
-def run_all(
-    directory: Path, kills: int, seed: int, brokers: Sequence[BrokerName]
-) -> dict[str, Any]:
-    """Runs the legs that the directory does not have yet; returns the sums of their figures."""
-
-    def run(folder: Path, number: int, share: int) -> dict[str, Any]:
-        with Leg(folder, seed + number, brokers) as leg:
-            return leg.run(leg.victims(share))
-
-    return summed(run_legs(directory, kills, LEG_KILLS, run))
 
 
 @dataclass
@@ -144,7 +103,7 @@ class Stream:
         self.published.update(f"{edge['source']} {edge['target']}" for edge in edges)
 
 
-class Leg:
+class Consumers:
     """A server, brokers and consumers, and the kills of them."""
 
     def __init__(self, directory: Path, seed: int, brokers: Sequence[BrokerName]) -> None:
@@ -157,7 +116,7 @@ class Leg:
         self._weights |= {f"consumer of {one}": CONSUMER_WEIGHT for one in brokers}
         self._weights |= {one: BROKER_WEIGHTS[one] for one in brokers if BROKER_WEIGHTS[one]}
 
-    def __enter__(self) -> Leg:
+    def __enter__(self) -> Consumers:
         try:
             self._start()
         except BaseException:
@@ -219,13 +178,25 @@ class Leg:
             assert stream.consumer is not None
             stream.consumer.kill()
 
-    def victims(self, kills: int) -> list[str]:
-        """That many processes, chosen at random."""
-        return self._choose.choices(list(self._weights), list(self._weights.values()), k=kills)
+    def run(self, kills: int) -> Counter[str]:
+        """Kills processes one after the other, each of them once before others are chosen."""
+        every = self._choose.sample(list(self._weights), len(self._weights))
+        others = self._choose.choices(list(self._weights), list(self._weights.values()), k=kills)
+        victims = [*every, *others][:kills]
+        try:
+            again = self._run(victims)
+        except BaseException as error:
+            error.add_note(
+                f"seed {self._seed}; data: {self._directory}; again: python -m "
+                f"tests.crash.simulator --brokers {' '.join(self._brokers)} --seeds 1 "
+                f"--first {self._seed}\n  " + "\n  ".join(victims)
+            )
+            raise
+        counts = Counter(victims)
+        return counts + Counter(messages=self._sent()) + Counter({"delivered again": again})
 
-    def run(self, victims: Sequence[str]) -> dict[str, Any]:
-        """Kills the processes one after the other; returns the figures."""
-        begin = time.monotonic()
+    def _run(self, victims: Sequence[str]) -> int:
+        again = 0
         for number, victim in enumerate(victims, 1):
             if self._choose.random() < 0.8:
                 asyncio.run(self._publish())
@@ -234,18 +205,7 @@ class Leg:
             self._check_consumers()
             if number % COMPARED_EVERY == 0 or number == len(victims):
                 again = self._compare()
-                sums = f"{number} kills, {self._sent():,} messages"
-                print(f"leg {self._seed}: {sums}, delivered again {again}", flush=True)
-        kills = Counter(victims)
-        return {
-            "kills": len(victims),
-            "kills by process": {victim: kills[victim] for victim in self._weights},
-            "messages": self._sent(),
-            "lost": 0,
-            "counted twice": 0,
-            "delivered again by RabbitMQ": again,
-            "seconds": round(time.monotonic() - begin, 1),
-        }
+        return again
 
     def _sent(self) -> int:
         return sum(stream.published.total() for stream in self._streams)
@@ -301,7 +261,3 @@ class Leg:
         assert answer.status_code == 200, answer.text
         rows = map(json.loads, answer.text.splitlines())
         return Counter({f"{row['source']} {row['target']}": int(row["weight"]) for row in rows})
-
-
-if __name__ == "__main__":
-    main()

@@ -1,13 +1,16 @@
-/* Records every change below a directory, in order, with its data: to replay it up to any point.
+/* A disk that keeps a record of every change below a directory, in order, with its data, to replay it
+   up to any point; and that fails on demand. Preloaded into a process.
 
-   Preloaded into a process. RECORDING_DISK names the file of the record, RECORDING_DISK_DIRECTORY
-   the directory. Each event is a header and its payload; files are identified by their inode.
-
-   While a file exists whose name is that of the record with "-fails" behind it, syncs fail with EIO.
+   DISK_DIRECTORY  the directory
+   DISK_RECORD     the file of the record, if there is to be one. Each event is a header and its
+                   payload; files are identified by their inode
+   DISK_FAULT      a file that says, while it exists, what fails: "sync" (EIO from fsync and fdatasync;
+                   "sync N": only from the one after the first N), "full" (ENOSPC from writes and
+                   creation), "read-only" (EROFS from them) or "lying" (syncs do nothing)
 
      header   kind (uint8: w write, t truncate, s sync, f failed sync, c create or open, m mkdir, r rename,
-              u unlink, d rmdir), 7 bytes of padding, inode, offset or size, and the lengths of the
-              two parts of the payload (uint64 each)
+              u unlink, d rmdir), 7 bytes of padding, inode, offset or size, the lengths of the two
+              parts of the payload, and the nanoseconds of the monotonic clock (uint64 each)
      payload  w: the data; c, m, u, d: the path; r: the old and the new path */
 
 #define _GNU_SOURCE
@@ -23,6 +26,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
+#include <time.h>
 #include <unistd.h>
 
 #define ORIGINAL(name, type)                           \
@@ -31,23 +35,28 @@
 
 struct header {
   uint8_t kind, padding[7];
-  uint64_t inode, place, first, second;
+  uint64_t inode, place, first, second, nanoseconds;
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static int record_file(void) {
   static int file = -1;
-  if (file < 0) {
+  const char *path = getenv("DISK_RECORD");
+  if (file < 0 && path) {
     ORIGINAL("open64", int (*)(const char *, int, ...));
-    file = original(getenv("RECORDING_DISK"), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    file = original(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
   }
   return file;
 }
 
 static void record(char kind, uint64_t inode, uint64_t place, const void *first, size_t first_size,
                    const void *second, size_t second_size) {
-  struct header header = {(uint8_t)kind, {0}, inode, place, first_size, second_size};
+  struct timespec now;
+  if (record_file() < 0) return;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  uint64_t nanoseconds = (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+  struct header header = {(uint8_t)kind, {0}, inode, place, first_size, second_size, nanoseconds};
   struct iovec parts[3] = {{&header, sizeof header},
                            {(void *)first, first_size},
                            {(void *)second, second_size}};
@@ -57,7 +66,7 @@ static void record(char kind, uint64_t inode, uint64_t place, const void *first,
 }
 
 static int below(const char *path) {
-  const char *directory = getenv("RECORDING_DISK_DIRECTORY");
+  const char *directory = getenv("DISK_DIRECTORY");
   return directory && strncmp(path, directory, strlen(directory)) == 0;
 }
 
@@ -77,14 +86,41 @@ static uint64_t inode_of(int file) {
   return S_ISREG(status.st_mode) || S_ISDIR(status.st_mode) ? status.st_ino : 0;
 }
 
+/* The fault of the disk: the first letter of what the file says, or 0; *number is the number behind
+   it, or -1. */
+static char fault(int *number) {
+  const char *path = getenv("DISK_FAULT");
+  char text[16] = "";
+  *number = -1;
+  if (!path) return 0;
+  ORIGINAL("open64", int (*)(const char *, int, ...));
+  int file = original(path, O_RDONLY | O_CLOEXEC);
+  if (file < 0) return 0;
+  if (read(file, text, sizeof text - 1) < 0) text[0] = 0;
+  close(file);
+  if (text[0] == 's' && strlen(text) > 5) *number = atoi(text + 5);
+  return text[0];
+}
+
+static int refused(void) {
+  int number, kept = errno;
+  char kind = fault(&number);
+  errno = kind == 'f' ? ENOSPC : kind == 'r' ? EROFS : kept;
+  return kind == 'f' || kind == 'r';
+}
+
 static int synced(int file, int (*original)(int)) {
-  char fails[PATH_MAX];
-  snprintf(fails, sizeof fails, "%s-fails", getenv("RECORDING_DISK"));
-  pthread_mutex_lock(&lock);
+  static int passed;
+  int number;
   uint64_t inode = inode_of(file);
-  int result = inode && access(fails, F_OK) == 0 ? -1 : original(file);
-  if (inode) record(result == 0 ? 's' : 'f', inode, 0, NULL, 0, NULL, 0);
-  if (result) errno = EIO;
+  if (!inode) return original(file);
+  pthread_mutex_lock(&lock);
+  char kind = fault(&number);
+  if (kind != 's') passed = 0;
+  int fails = kind == 's' && (number < 0 || passed++ == number);
+  int result = fails ? -1 : kind == 'l' ? 0 : original(file);
+  if (kind != 'l') record(result == 0 ? 's' : 'f', inode, 0, NULL, 0, NULL, 0);
+  if (fails) errno = EIO;
   pthread_mutex_unlock(&lock);
   return result;
 }
@@ -103,6 +139,7 @@ ssize_t write(int file, const void *data, size_t size) {
   ORIGINAL("write", ssize_t(*)(int, const void *, size_t));
   uint64_t inode = file > 2 ? inode_of(file) : 0;
   if (!inode) return original(file, data, size);
+  if (refused()) return -1;
   pthread_mutex_lock(&lock);
   off_t place = lseek(file, 0, SEEK_CUR);
   ssize_t result = original(file, data, size);
@@ -114,9 +151,11 @@ ssize_t write(int file, const void *data, size_t size) {
 ssize_t pwrite64(int file, const void *data, size_t size, off_t place) {
   ORIGINAL("pwrite64", ssize_t(*)(int, const void *, size_t, off_t));
   uint64_t inode = inode_of(file);
+  if (!inode) return original(file, data, size, place);
+  if (refused()) return -1;
   pthread_mutex_lock(&lock);
   ssize_t result = original(file, data, size, place);
-  if (result > 0 && inode) record('w', inode, (uint64_t)place, data, (size_t)result, NULL, 0);
+  if (result > 0) record('w', inode, (uint64_t)place, data, (size_t)result, NULL, 0);
   pthread_mutex_unlock(&lock);
   return result;
 }
@@ -140,6 +179,7 @@ int ftruncate(int file, off_t size) { return ftruncate64(file, size); }
 static int opened(const char *path, int flags, mode_t mode) {
   ORIGINAL("open64", int (*)(const char *, int, ...));
   if (!(flags & O_CREAT) || !below(path)) return original(path, flags, mode);
+  if (access(path, F_OK) && refused()) return -1;
   pthread_mutex_lock(&lock);
   int file = original(path, flags, mode);
   struct stat status;
@@ -169,6 +209,7 @@ int open(const char *path, int flags, ...) {
 
 int mkdir(const char *path, mode_t mode) {
   ORIGINAL("mkdir", int (*)(const char *, mode_t));
+  if (below(path) && refused()) return -1;
   pthread_mutex_lock(&lock);
   int result = original(path, mode);
   struct stat status;
