@@ -33,7 +33,7 @@ def ids_of(name: str, values: Any, narrow: bool = False) -> Any:
         raise InvalidValue(
             name, f"{array.dtype}{list(array.shape)}", "a one-dimensional integer array"
         )
-    if (on_device or narrow) and array.dtype.itemsize == 4 and array.dtype.kind == "i":
+    if (on_device or narrow) and array.dtype == np.int32:
         return array
     return array.astype(np.int64, copy=False)
 

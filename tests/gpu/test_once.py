@@ -156,7 +156,9 @@ def test_a_view_that_cannot_be_ranked_is_refused(backend: Backend) -> None:
         rank_once(*ends, backend=backend, view=ViewQuery(np.array([2])))
 
 
-@pytest.mark.parametrize("kind", ["int32", "int64", "arrow", "chunks", "list", "strided"])
+@pytest.mark.parametrize(
+    "kind", ["int32", "int64", "arrow", "chunks", "list", "strided", "big-endian"]
+)
 def test_columns_of_every_kind_are_the_same(backend: Backend, kind: str) -> None:
     sources, targets, _ = random_edges(6)
     kinds: dict[str, Any] = {
@@ -165,6 +167,7 @@ def test_columns_of_every_kind_are_the_same(backend: Backend, kind: str) -> None
         "arrow": lambda ids: pa.array(ids, pa.int32()),
         "chunks": lambda ids: pa.chunked_array([ids[:7], ids[7:]]),
         "list": lambda ids: ids.tolist(),
+        "big-endian": lambda ids: ids.astype(">i4"),
         "strided": lambda ids: np.repeat(ids.astype(np.int32), 2)[::2],
     }
     expected = rank_once(sources, targets, backend=backend).ranks.to_numpy()

@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 
 from liverank_gpu.graph.batch import Columns, both_directions, not_loops
-from liverank_gpu.graph.estimate import NamingMemory
 from liverank_gpu.graph.packed_csr import (
     LOADED_AT_ONCE,
     VERTEX_BYTES,
@@ -36,7 +35,7 @@ from liverank_gpu.operations.graph import Entries
 from liverank_gpu.types import Options
 
 
-def static_bytes(edges: int, vertices: int, options: Options) -> int:
+def static_bytes(options: Options, edges: int, vertices: int) -> int:
     """Upper bound on the memory that a StaticGraph takes, its peak included."""
     arcs, weighted = edges if options.directed else 2 * edges, options.weighted
     slots = slot_bytes(weighted) * (arcs + (ALIGNMENT - 1) * min(arcs, vertices))
@@ -70,7 +69,7 @@ class StaticGraph:
                  are repeated, one counts
         weights  float32[m], of a weighted graph alone; the last one of equal edges counts
 
-        Raises OutOfMemory.
+        Raises OutOfMemory, MemoryError.
         """
         self.vertices = self.columns = vertices
         self.weighted, self.directed = options.weighted, options.directed
@@ -82,24 +81,17 @@ class StaticGraph:
         if backend.components is not None and self.directed:
             self.backend = replace(backend, components=_Components(self, backend.components))
 
-        def needed(edges: int, count: int) -> int:
-            return static_bytes(edges, count, options)
-
-        sizes = len(columns[0]), vertices
-        backend.device.require(f"ranking {sizes[0]:,} edges", needed(*sizes))
-        with NamingMemory(backend.device, needed, *sizes):
-            self._load(columns, weights)
-
-    def _load(self, columns: Columns, weights: Array | None) -> None:
-        backend, vertices = self._whole_of, self.vertices
+        needed = static_bytes(options, len(columns[0]), vertices)
+        backend.device.require(f"ranking {len(columns[0]):,} edges", needed)
         allocate, xp = backend.device.allocate, backend.xp
         weights = None if weights is None else xp.asarray(weights)
+        columns = backend.graph.columns(*columns)
         if not self.directed:
             if weights is not None:
                 opposite = xp.asarray(not_loops(backend, columns))
                 weights = xp.concatenate([weights, weights[opposite]])
             columns = both_directions(backend, columns)
-        sources, targets = backend.graph.columns(*columns)
+        sources, targets = columns
         self.loop = allocate("vertices", vertices, loop_dtype(self.weighted))
         self.loop.fill(0)
         lengths: Array = None

@@ -154,10 +154,15 @@ class Ranks:
         """float64[id_limit], all ranks on the host; 0 for a free id."""
         device = self._backend.device
         with device.reading(self._written):
-            ranks = self._values / self._mass
-            if len(self._free):
-                ranks[self._free] = 0.0
-            return device.to_host(self._permutation.by_id(ranks))
+            values = self._permutation.by_id(self._values)
+            try:
+                ranks = device.to_host(values / self._mass)
+            except MemoryError:
+                ranks = device.to_host(values)
+                ranks /= self._mass
+        if len(self._free):
+            ranks[ranks == _FREE] = 0.0
+        return ranks
 
     @property
     def nbytes(self) -> int:

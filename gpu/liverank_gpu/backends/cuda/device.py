@@ -260,7 +260,8 @@ class CudaDevice(DeviceOperations):
             return copy
 
     def to_host(self, values: Array) -> NDArray[Any]:
-        with self._pieces.taken(values.nbytes if values.flags.c_contiguous else 0) as pieces:
+        staged = isinstance(values, self.xp.ndarray) and values.flags.c_contiguous
+        with self._pieces.taken(values.nbytes if staged else 0) as pieces:
             if not pieces:
                 return self._device.to_host(values)
             copy = np.empty(values.shape, values.dtype)
