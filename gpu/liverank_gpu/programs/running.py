@@ -411,8 +411,8 @@ class Programs:
             named = (resume.program, resume.parameters, resume.mode)
             digest = program.digest if isinstance(program, VertexProgram) else None
             if named != (digest, parameters, by_mode) or after is not None:
-                needed = "the state of this program with these parameters and mode, without after"
-                raise InvalidValue("resume", resume.parameters, needed)
+                requirement = "the state of this program with these parameters and mode, no after"
+                raise InvalidValue("resume", resume.parameters, requirement)
         purpose = "a program and a copy of the graph" if copied else "a program"
         edges, of_vertex, of_edge = self._graph.arcs, _VERTEX_BYTES, _EDGE_BYTES
         if isinstance(program, VertexProgram):

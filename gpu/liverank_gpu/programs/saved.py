@@ -49,10 +49,11 @@ class SavedRun:
         """Writes it to a file, whole or not at all. Raises OSError."""
         path = Path(path)
         members = {name: each for name, each in vars(self).items() if name != "arrays"}
-        header = np.frombuffer(json.dumps(members).encode(), np.uint8)
+        arrays: dict[str, Any] = dict(self.arrays)
+        arrays["header"] = np.frombuffer(json.dumps(members).encode(), np.uint8)
         partial = path.with_name(f"{path.name}.partial")
         with partial.open("wb") as file:
-            np.savez(file, header=header, **self.arrays)
+            np.savez(file, **arrays)
             file.flush()
             os.fsync(file.fileno())
         partial.replace(path)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -63,7 +62,7 @@ def _stepped(engine: Engine, program: VertexProgram, path: Path, every: int) -> 
     return done
 
 
-def _given(program: VertexProgram) -> dict[str, float]:
+def _given(program: VertexProgram) -> dict[str, Any]:
     return {"source": 5} if "source" in program.parameters else {}
 
 
@@ -114,16 +113,14 @@ def test_a_state_is_of_one_graph_program_and_parameters(backend: Backend, tmp_pa
     saved = SavedRun.load(path)
     assert saved.supersteps == 4
 
-    def resumed(change: Callable[[Engine], object], *program: Any, **given: Any) -> None:
+    def resumed(batch: EdgeBatch | None, program: Any = DELTAS, **given: Any) -> None:
         engine = _engine(backend, options)
-        change(engine)
-        run = engine.programs.begin(*(program or [DELTAS]), given=given, resume=saved)
+        if batch is not None:
+            engine.apply(batch)
+        run = engine.programs.begin(program, given=given, resume=saved)
         engine.programs.close(run)
 
-    def nothing(_: Engine) -> None:
-        pass
-
-    resumed(nothing)
+    resumed(None)
     sources, targets, weights = (column[0] for column in _columns(8))
     for batch in (
         EdgeBatch.of(delete=[(int(sources), int(targets))]),
@@ -133,12 +130,12 @@ def test_a_state_is_of_one_graph_program_and_parameters(backend: Backend, tmp_pa
         EdgeBatch(vertices=61),
     ):
         with pytest.raises(InvalidValue, match=r"^resume: .* on the graph as it is now"):
-            resumed(lambda engine, batch=batch: engine.apply(batch))
+            resumed(batch)
     with pytest.raises(InvalidValue, match=r"^resume: .* this program with these parameters"):
-        resumed(nothing, damping=0.5)
+        resumed(None, damping=0.5)
     for other in ("levels", "cores"):
         with pytest.raises(InvalidValue, match=r"^resume: .* this program with these parameters"):
-            resumed(nothing, other)
+            resumed(None, other)
 
 
 def test_algorithms_have_no_state_to_save_and_files_are_checked(
