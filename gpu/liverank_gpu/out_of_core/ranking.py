@@ -351,7 +351,11 @@ class OutOfCoreRanking(OutOfCoreEdges):
         super().add(*ends, weights)
 
     def rank(
-        self, vertices: int = 0, solve: Solve | None = None, reserved: int = 0
+        self,
+        vertices: int = 0,
+        solve: Solve | None = None,
+        reserved: int = 0,
+        view: ViewQuery | None = None,
     ) -> OutOfCoreRanks:
         """The ranks of all edges; to be called once.
 
@@ -359,11 +363,15 @@ class OutOfCoreRanking(OutOfCoreEdges):
         solve     the strategy is ``static`` or ``naive-dynamic`` (until no rank moves by more than
                   the tolerance), ``residual`` or ``auto`` (until the bound meets the target)
         reserved  bytes of the budget that the caller uses, for keys
+        view      in place of that of before, of its direction: where seeds are known by then alone
 
         Raises InvalidValue, which names the least budget that works if this one is too small, and
         for a second call; OutOfMemory if there is less memory than the budget allows; DeviceLost,
         OSError.
         """
+        self._view = view or self._view
+        if view is not None and ResolvedView.check(self._options, view) != self._reversed:
+            raise InvalidValue("direction", view.direction, "that of the edges that were added")
         solve = self._checked(solve or Solve())
         options, vertices = self._options, max(vertices, self._spool.vertices)
         each, asked = vertex_bytes(self.backend, options.weighted), None

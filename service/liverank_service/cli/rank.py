@@ -18,14 +18,17 @@ from liverank_gpu import (
     BackendName,
     EdgeBatch,
     Engine,
+    InvalidValue,
     Options,
     Solve,
     Trace,
+    ViewQuery,
     rank_once,
 )
 from liverank_service.cli.ingest import final_graph, unused_columns
 from liverank_service.formats.edge_files import NotIntegers, read_edge_pieces
 from liverank_service.formats.edge_list import EdgeList, WantedColumns
+from liverank_service.formats.seeds import SeedColumns
 from liverank_service.vertex_keys import KeyTable, arrow_numbers
 
 if TYPE_CHECKING:
@@ -125,12 +128,30 @@ def loaded_edges(edges: EdgeList, options: Options) -> LoadedEdges:
     return LoadedEdges(keys, batch, len(edges) - len(final))
 
 
+def _teleport(seeds: SeedColumns | None, keys: KeyTable) -> ViewQuery | None:
+    """Walks that restart at these seeds; None: everywhere. Raises InvalidValue."""
+    if seeds is None:
+        return None
+    checked = seeds.checked(keys.kind, "seeds")
+    ids = keys.lookup(checked.keys)
+    if (ids < 0).any():
+        unknown = checked.keys[int((ids < 0).argmax())].as_py()
+        raise InvalidValue("seeds", unknown, "a vertex of the graph")
+    return ViewQuery(ids, checked.weights)
+
+
 def rank_edges(
-    edges: EdgeList, options: Options, solve: Solve, backend: BackendName, top: int | None
+    edges: EdgeList,
+    options: Options,
+    solve: Solve,
+    backend: BackendName,
+    top: int | None,
+    seeds: SeedColumns | None = None,
 ) -> Ranking:
     """Ranks the graph of the edge list, after all its operations. Raises EngineError.
 
-    top  how many places to return; None: all
+    top    how many places to return; None: all
+    seeds  where walks restart; None: everywhere
     """
     decays = options.half_life is not None
     options = replace(options, weighted=decays or edges.weights is not None)
@@ -148,6 +169,7 @@ def rank_edges(
         backend=backend,
         solve=solve,
         unconverged="ignore",
+        view=_teleport(seeds, keys),
     )
     result = ranked.result
     ids, ranks = ranked.ranks.top(ranked.vertices if top is None else top)
@@ -179,6 +201,7 @@ def rank_file(
     solve: Solve,
     backend: BackendName,
     top: int | None,
+    seeds: SeedColumns | None = None,
 ) -> Ranking:
     """Ranks the graph of an edge file whose edges are not held in memory.
 
@@ -186,6 +209,7 @@ def rank_file(
     memory   bytes for the arrays of the graph: keys, values of vertices, and buffers of edges
     scratch  folder for files; None for the system's folder of temporary files
     top      how many places to return; None: all
+    seeds    where walks restart; None: everywhere
 
     Raises EngineError, EdgeListError, OSError.
     """
@@ -194,7 +218,7 @@ def rank_file(
     options = replace(options, weighted=wanted.weight is not None)
     loaded = loaded_file(path, wanted, lambda: OutOfCoreRanking(memory, options, backend, scratch))
     with loaded as (graph, keys, unread, read_seconds):
-        ranked = graph.rank(len(keys), solve, keys.nbytes())
+        ranked = graph.rank(len(keys), solve, keys.nbytes(), _teleport(seeds, keys))
         ids, ranks = ranked.ranks.top(len(keys) if top is None else top)
         result = ranked.result
         return Ranking(

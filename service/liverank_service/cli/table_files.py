@@ -52,6 +52,33 @@ def check_path(path: Path, kinds: Iterable[str], format: str | None = None) -> N
         raise CommandError(f"{path}: expected the name of a file, got that of a directory")
 
 
+def read_weights(path: Path) -> dict[str, float]:
+    """The weight of each vertex, as text: of the second column, or 1; those of repeats add up.
+    Raises CommandError.
+    """
+    try:
+        if path.suffix == ".parquet":
+            table = pyarrow.parquet.read_table(path)
+        elif path.suffix == ".arrow":
+            table = pyarrow.feather.read_table(path)
+        else:
+            names = pyarrow.csv.open_csv(path).schema.names
+            as_text = pyarrow.csv.ConvertOptions(column_types={names[0]: pa.string()})
+            table = pyarrow.csv.read_csv(path, convert_options=as_text)
+        vertices = table.column(0).cast(pa.string()).to_pylist()
+        weights = [1.0] * len(table)
+        if table.num_columns > 1:
+            weights = table.column(1).cast(pa.float64()).to_pylist()
+    except (OSError, pa.ArrowException) as error:
+        raise CommandError(f"{path}: {error}") from None
+    if None in vertices or None in weights:
+        raise CommandError(f"{path}: expected a vertex and a weight in each row")
+    summed = dict.fromkeys(vertices, 0.0)
+    for vertex, weight in zip(vertices, weights, strict=True):
+        summed[vertex] += weight
+    return summed
+
+
 def write_table(path: Path, table: pa.Table, format: str | None = None) -> None:  # noqa: A002
     """Writes `.txt` (columns separated by a tab), `.csv` (with a header), `.ndjson`, `.parquet` or
     `.arrow`. Raises OSError if writing fails; see `written`.

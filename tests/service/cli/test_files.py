@@ -354,6 +354,48 @@ def test_an_undirected_file_is_ranked_as_by_networkx(run: Any, tmp_path: Path) -
     assert found == pytest.approx(expected, abs=1e-6)
 
 
+@pytest.mark.parametrize("how", [(), ("--memory", "1MiB")])
+@pytest.mark.parametrize("kind", ["seed", "csv", "parquet"])
+def test_walks_restart_at_seeds_as_in_networkx(
+    run: Any, tmp_path: Path, how: tuple[str, ...], kind: str
+) -> None:
+    graph = nx.gnp_random_graph(40, 0.08, seed=3, directed=True)
+    file, seeds = tmp_path / "edges.txt", tmp_path / f"seeds.{kind}"
+    file.write_text("".join(f"{source} {target}\n" for source, target in graph.edges))
+    graph = nx.DiGraph(graph.edges)
+    restarts = {7: 1.0, 11: 2.5}
+    where: tuple[object, ...] = ("--seed", "7", "--seed", "11=2.5")
+    if kind != "seed":
+        where = ("--teleport", seeds)
+        table = pa.table({"vertex": list(restarts), "weight": list(restarts.values())})
+        table_files.write_table(seeds, table)
+    code, out, _ = run("rank", file, *where, *how, "--top", 40, "--json")
+    assert code == 0
+    answer = json.loads(out)
+    expected = nx.pagerank(graph, 0.85, restarts, dangling=restarts, max_iter=1000, tol=1e-14)
+    found = {place["vertex"]: place["rank"] for place in answer["ranks"]}
+    assert sum(abs(found[v] - expected[v]) for v in expected) <= answer["error_bound"] + 1e-11
+    assert answer["error_bound"] <= 1e-6
+
+
+def test_seeds_that_cannot_be_used_are_named(run: Any, tmp_path: Path) -> None:
+    file, seeds = tmp_path / "edges.txt", tmp_path / "seeds.csv"
+    file.write_text("1 2\n2 3\n")
+    for where, text in (
+        (("--seed", "9"), "seeds: 9 is not allowed; it must be a vertex of the graph"),
+        (("--seed", "ada"), "seeds['ada']"),
+        (("--seed", "1=x"), "the weight 'x' is not a number"),
+        (("--seed", "1", "--teleport", seeds), "exclude each other"),
+        (("--teleport", seeds), str(seeds)),
+        (("--seed", "1", "--strategy", "naive-dynamic"), "strategy: 'naive-dynamic'"),
+    ):
+        code, _, error = run("rank", file, *where)
+        assert code != 0
+        assert text in error
+    seeds.write_text("vertex,weight\n1,-1\n")
+    assert "seeds['1']: -1.0 is not allowed" in run("rank", file, "--teleport", seeds)[2]
+
+
 def test_a_weight_that_cannot_be_stored_is_named_as_it_is() -> None:
     edges = replace(edge_list(["a", "b"], ["b", "a"]), weights=np.array([1.0, 1e39]))
     with pytest.raises(InvalidValue, match=r"weights\[1\]: 1e\+39 is not allowed"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -29,11 +30,13 @@ from liverank_service.cli.commands.options import (
     send_batches,
     starting,
     wanted_columns,
+    weights_of,
 )
 
 if TYPE_CHECKING:
     from liverank.client import Client
     from liverank_service.formats.edge_list import EdgeList
+    from liverank_service.formats.seeds import SeedColumns
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -172,11 +175,45 @@ class _Output(RanksFile):
         check_plot_out(self.plot)
 
 
+@dataclass(frozen=True)
+class _RankedFile(TimedFile):
+    """A file of edges, and where walks on them restart; the default is everywhere."""
+
+    seed: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="VERTEX[=WEIGHT]",
+            help="Walks restart at this vertex, not everywhere (default weight: 1). Repeatable.",
+        ),
+    ] = None
+    teleport: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Or at the vertices of this file, in its first column, with the weights in its "
+            "second, if it has one: CSV with a header, Parquet or Arrow.",
+        ),
+    ] = None
+
+    def __post_init__(self) -> None:
+        if self.seed and self.teleport is not None:
+            raise CommandError("--seed and --teleport exclude each other")
+
+    @property
+    def seeds(self) -> SeedColumns | None:
+        from liverank_service.cli.table_files import read_weights
+        from liverank_service.formats.seeds import SeedColumns
+
+        if self.seed:
+            return SeedColumns.of(weights_of(self.seed))
+        return None if self.teleport is None else SeedColumns.of(read_weights(self.teleport))
+
+
 @app.command()
 @grouped
 def rank(
     *,
-    source: TimedFile,
+    source: _RankedFile,
     strategy: Annotated[Strategy, typer.Option(help="Strategy of the solve.")] = "static",
     solve: Annotated[dict[str, Any], Of(SolveOptions, without=("strategy",))],
     options: Annotated[dict[str, Any], IN_PROCESS],
@@ -193,6 +230,7 @@ def rank(
       liverank rank edges.parquet --out ranks.parquet --plot ranks.svg
       zcat edges.gz | liverank rank - --out - | head
       liverank rank crawl.parquet --memory 8GiB --scratch /mnt/fast --out ranks.parquet
+      liverank rank links.csv --seed example.org=2 --seed example.net
     """
     from liverank_service.cli import display
 
@@ -202,18 +240,22 @@ def rank(
 
     if (source.time is None) != ("half_life" not in options):
         raise CommandError("--time and --half-life need each other")
+    seeds = source.seeds
+    # from nothing, which is all there is here, views are solved by one strategy
+    strategy = "auto" if seeds is not None and strategy == "static" else strategy
     how = Options(**options), Solve(strategy, **solve), place.backend
     places = None if output.out or output.plot else output.top
     if place.memory is None:
         edges = source.read()
         with display.working("ranking"):
-            ranking = rank_edges(edges, *how, places)
+            ranking = rank_edges(edges, *how, places, seeds)
     else:
         if source.time is not None:
             raise CommandError("--half-life cannot be used with --memory")
         wanted = wanted_columns(weights=source.weights)
         with display.working("ranking"):
-            ranking = rank_file(source.file, wanted, place.memory, place.scratch, *how, places)
+            where = (wanted, place.memory, place.scratch)
+            ranking = rank_file(source.file, *where, *how, places, seeds)
     left_out = {"duplicates": ranking.duplicates, "superseded": ranking.superseded}
     display.notice_left_out(ranking.unused_columns, **left_out)
     if output.plot is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, is_dataclass
 from functools import cache, cached_property, wraps
@@ -509,3 +509,22 @@ def send_batches(
                 table.add(batch)
     display.notice_left_out((), **left_out)
     return sent
+
+
+def weights_of(texts: Sequence[str]) -> dict[Any, float]:
+    """The weight of each vertex in VERTEX[=WEIGHT]; those of repeats add up."""
+    seeds: dict[str, float] = {}
+    for text in texts:
+        key, weight = _weight_of(text)
+        seeds[key] = seeds.get(key, 0.0) + weight
+    return seeds
+
+
+def _weight_of(text: str) -> tuple[str, float]:
+    key, separator, weight = text.rpartition("=")
+    if not separator:
+        return text, 1.0
+    try:
+        return key, float(weight)
+    except ValueError:
+        raise CommandError(f"{text}: the weight {weight!r} is not a number") from None

@@ -22,10 +22,11 @@ from liverank_service.cli.commands.options import (
     client_of,
     grouped,
     settled_target,
+    weights_of,
 )
 
 if TYPE_CHECKING:
-    from liverank.client import Client, Key
+    from liverank.client import Client
     from liverank.client.responses import PersonalizedAnswer
 
 app = typer.Typer(rich_markup_mode=None)
@@ -264,7 +265,7 @@ class _Restarts:
     @property
     def teleport(self) -> Any:
         if self.vertices:
-            return {"weights": _seeds(self.vertices)}
+            return {"weights": weights_of(self.vertices)}
         return "uniform" if self.uniform else {"set": self.of_set}
 
 
@@ -336,28 +337,9 @@ def _personalized(
     if len(vertices) == 1:
         one = client.personalized(graph, vertices[0], k, **options)
         return one, {"version": one.version, "revision": one.revision}
-    query = PersonalizedQuery(_seeds(vertices), k, **options)
+    query = PersonalizedQuery(weights_of(vertices), k, **options)
     answers = client.personalized_many(graph, [query])
     return answers.answers[0], {"version": answers.version, "revision": answers.revision}
-
-
-def _seeds(texts: Sequence[str]) -> dict[Key, float]:
-    """The weights of repeats add up."""
-    seeds: dict[Key, float] = {}
-    for text in texts:
-        key, weight = _seed(text)
-        seeds[key] = seeds.get(key, 0.0) + weight
-    return seeds
-
-
-def _seed(text: str) -> tuple[str, float]:
-    key, separator, weight = text.rpartition("=")
-    if not separator:
-        return text, 1.0
-    try:
-        return key, float(weight)
-    except ValueError:
-        raise CommandError(f"{text}: the weight {weight!r} is not a number") from None
 
 
 def _print_provenance(version: int, error_bound: float) -> None:
