@@ -599,12 +599,9 @@ class Engine:
         and OutOfMemory if its vectors would not fit; then nothing changes.
         """
         with self._owned():
-            self._solve_first(name, query)
+            self._solve_first(self.register(name, query))
 
-    def _solve_first(
-        self, name: str, query: PersonalizedQuery | ViewQuery, start: Start | None = None
-    ) -> None:
-        registration = self.register(name, query, start)
+    def _solve_first(self, registration: Registration) -> None:
         try:
             while not registration.done:
                 self.step(registration)
@@ -619,9 +616,7 @@ class Engine:
         Raises as they do.
         """
         with self._owned():
-            if isinstance(query, PersonalizedQuery):
-                return self._queries.register(name, query)
-            return self._queries.register_view(name, query, start)
+            return self._queries.register(name, query, start)
 
     def keep(self, registration: Registration) -> None:
         """Watches a solved query, or keeps a view, in place of another of its name."""
@@ -664,8 +659,9 @@ class Engine:
                closer they are, the less there is to solve
         """
         with self._owned():
-            if not self.change_view(name, view):
-                self._solve_first(name, view, start)
+            asked = self._queries.resolved_view(name, view)
+            if not self._queries.views.change(name, asked):
+                self._solve_first(self._queries.register(name, asked, start))
 
     def change_view(self, name: str, view: ViewQuery) -> bool:
         """Gives a view other seeds, another target or another refresh, which its next refresh or
@@ -673,8 +669,7 @@ class Engine:
         direction. Raises InvalidValue.
         """
         with self._owned():
-            asked = ResolvedView.of_view(self._graph.ids, self.options, view)
-            return self._queries.views.change(name, asked)
+            return self._queries.views.change(name, self._queries.resolved_view(name, view))
 
     def view_lost_seeds(self, name: str) -> bool:
         """Whether vertices were removed that were seeds of the view when it was put. It goes on

@@ -514,19 +514,23 @@ class Queries:
         self.running.append(batch)
         return batch
 
-    def register(self, name: str, query: PersonalizedQuery) -> Registration:
-        """Begins a query that is to be watched. Raises InvalidValue, OutOfMemory."""
-        require_watchable(query)
-        registration = Registration(self.context, name, self.resolve([query])[0])
+    def register(
+        self, name: str, query: PersonalizedQuery | ViewQuery | ResolvedView, start: Start | None
+    ) -> Registration:
+        """Begins a query that is to be watched, or a view. Raises InvalidValue, OutOfMemory."""
+        if isinstance(query, PersonalizedQuery):
+            require_watchable(query)
+            registration = Registration(self.context, name, self.resolve([query])[0])
+        else:
+            asked = self.resolved_view(name, query) if isinstance(query, ViewQuery) else query
+            registration = self.views.register(name, asked, start or self.views.start(name, asked))
         self.running.append(registration)
         return registration
 
-    def register_view(self, name: str, view: ViewQuery, start: Start | None) -> Registration:
-        """Begins a view. Raises InvalidValue, OutOfMemory."""
-        asked = ResolvedView.of_view(self.context.graph.ids, self.context.options, view)
-        registration = self.views.register(name, asked, start or self.views.start(name, asked))
-        self.running.append(registration)
-        return registration
+    def resolved_view(self, name: str, view: ViewQuery) -> ResolvedView:
+        """Raises InvalidValue."""
+        ids, options = self.context.graph.ids, self.context.options
+        return ResolvedView.of_view(ids, options, view, self.views.seeds(name))
 
     def restrict(self, name: str, among: NDArray[np.integer[Any]]) -> None:
         """Changes the vertices that a watched query is among. Raises KeyError, InvalidValue."""

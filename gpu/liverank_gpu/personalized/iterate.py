@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from liverank_gpu.errors import InvalidValue
-from liverank_gpu.graph.vertices import looked_up
+from liverank_gpu.graph.vertices import NO_IDS, looked_up
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.residual import PushResult, ResidualDelta, Scatter
 from liverank_gpu.operations.sweeps import ComputeContributions, ComputeResidual, SubtractAt
@@ -37,27 +37,35 @@ class Seeds:
 
     vertices  int64[s], distinct ids, ascending; at least one
     weights   float64[s], above 0, sum 1
+    given     the ids as they were given, and their order, where they had to be sorted and all are
+              seeds
     """
 
     vertices: NDArray[np.int64]
     weights: Ranking
+    given: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
 
     @classmethod
     def of(
-        cls, count: int, vertices: NDArray[np.integer[Any]], weights: Ranking | None = None
+        cls,
+        count: int,
+        vertices: NDArray[np.integer[Any]],
+        weights: Ranking | None = None,
+        known: Seeds | None = None,
     ) -> Seeds:
         """The seeds of a query on a graph of `count` vertices.
 
         vertices  integer[s], ids below `count`; the weights of repeats add up
         weights   float64[s], finite and not negative, normalised to sum 1; vertices of weight 0 are
                   dropped; None for equal weights
+        known     others, for which the same ids were given: they are not checked and sorted again
         Raises InvalidValue, which names the index.
         """
         vertices = np.asarray(vertices, np.int64)
         given = np.ones(len(vertices)) if weights is None else np.asarray(weights, np.float64)
         if len(vertices) == 0:
             raise InvalidValue("seeds", [], "at least one vertex")
-        outside = np.flatnonzero((vertices < 0) | (vertices >= count))
+        outside = np.flatnonzero((vertices < 0) | (vertices >= count)) if known is None else NO_IDS
         if len(outside):
             place = int(outside[0])
             raise InvalidValue(f"seeds[{place}]", int(vertices[place]), f"an id below {count}")
@@ -73,15 +81,25 @@ class Seeds:
             raise InvalidValue("weights", given.tolist(), "not all 0")
         # scaled by the largest first: neither huge nor tiny weights may leave float64
         given = given / given.max()
-        distinct, summed = vertices, given
+        if known is not None and known.given is not None and given.all():
+            given = given[known.given[1]]
+            return cls(known.vertices, given / given.sum(), known.given)
+        distinct: NDArray[np.int64] = np.asarray(vertices, np.int64)
+        summed, of = given, None
         if not (vertices[1:] > vertices[:-1]).all():
-            order = np.argsort(vertices)
-            distinct, summed = vertices[order], given[order]
+            order = np.asarray(np.argsort(distinct), np.int64)
+            of, distinct, summed = (distinct.copy(), order), distinct[order], given[order]
         if (distinct[1:] == distinct[:-1]).any():
             distinct, place_of = np.unique(vertices, return_inverse=True)
-            summed = np.bincount(place_of, weights=given)
+            summed, of = np.bincount(place_of, weights=given), None
         kept = summed > 0.0
+        if of is not None and kept.all():
+            return cls(distinct, summed / summed.sum(), of)
         return cls(distinct[kept], summed[kept] / summed.sum())
+
+    def were_given(self, vertices: NDArray[np.int64]) -> bool:
+        """Whether these are the ids that were given for them, in this order."""
+        return self.given is not None and np.array_equal(self.given[0], vertices)
 
     def without(self, removed: NDArray[np.int64]) -> Seeds | None:
         """The seeds but for these ids (ascending): itself if none is a seed, None if all are."""
@@ -229,9 +247,11 @@ class PersonalizedIterate(Iterate):
         self._packed: tuple[Array, Array, Array] | None = None
         self._begin()
 
-    def _place_seeds(self) -> None:
-        self.positions, here = self.vertices.rows_of(self.seeds.vertices)
-        self._weights = self.graph.backend.device.to_device(self.seeds.weights)[here]
+    def _place_seeds(self, stay: bool = False) -> None:
+        """stay: whether they are where they were"""
+        if not stay:
+            self.positions, self._here = self.vertices.rows_of(self.seeds.vertices)
+        self._weights = self.graph.backend.device.to_device(self.seeds.weights)[self._here]
 
     def _begin(self) -> None:
         """y = 0, r = β·s."""
@@ -262,7 +282,8 @@ class PersonalizedIterate(Iterate):
         if self.rhs_scale <= 0.0:
             self.restart()
             return
-        if np.array_equal(before.vertices, seeds.vertices):
+        stay = before.vertices is seeds.vertices
+        if stay or np.array_equal(before.vertices, seeds.vertices):
             vertices, old, weights = seeds.vertices, before.weights, seeds.weights
         else:
             # both ascend: np.union1d would hash them
@@ -278,7 +299,7 @@ class PersonalizedIterate(Iterate):
         rows, here = self.vertices.rows_of(vertices[changed])
         steps = device.to_device(new[changed] - old[changed])[here]
         none, nothing = self.positions[:0], steps[:0]
-        self._place_seeds()
+        self._place_seeds(stay)
         self.rhs_scale = scale
         if len(changed):
             residual = self.workspace.residual
@@ -440,6 +461,10 @@ class PersonalizedIterate(Iterate):
         return self.workspace.nbytes
 
 
+_SAMPLED = 1000
+"""Quotients that are looked at first."""
+
+
 def _scale_that_stays(old: Ranking, weights: Ranking, scale: float) -> float:
     """β' for other seeds: what makes Σ|β'·s' - β·s| least, so that what is given the same weights
     as before keeps its part of r; the weighted median of the quotients. As before, where that is
@@ -448,9 +473,13 @@ def _scale_that_stays(old: Ranking, weights: Ranking, scale: float) -> float:
     old      float64[k], β·s; weights  float64[k], s'
     """
     given = weights > 0.0
-    quotients, shares = old[given] / weights[given], weights[given]
-    # where most weights are as before it is the quotient of most, and sorting them is not needed
-    median = float(np.partition(quotients, len(quotients) // 2)[len(quotients) // 2])
+    if not given.all():
+        old, weights = old[given], weights[given]
+    quotients, shares = old / weights, weights
+    # where most weights are as before it is the quotient of most, also of a part of them, and
+    # sorting them is not needed
+    some = quotients[:: 1 + len(quotients) // _SAMPLED]
+    median = float(np.partition(some, len(some) // 2)[len(some) // 2])
     rounding = 8.0 * UNIT_ROUNDOFF * median
     half = 0.5 * float(shares.sum())
     below, above = quotients < median - rounding, quotients > median + rounding

@@ -72,15 +72,23 @@ class ResolvedQuery:
     """What it is, if it is kept."""
 
     @classmethod
-    def of(cls, ids: VertexIds, options: Options, query: PersonalizedQuery) -> ResolvedQuery:
-        """Raises InvalidValue for what cannot be asked of a graph with these vertices,
-        UnknownVertex.
+    def of(
+        cls,
+        ids: VertexIds,
+        options: Options,
+        query: PersonalizedQuery,
+        known: Seeds | None = None,
+    ) -> ResolvedQuery:
+        """known: seeds of now, for which the same ids may have been given. Raises InvalidValue for
+        what cannot be asked of a graph with these vertices, UnknownVertex.
         """
         options, target_error = cls.checked_options(options, query)
         target: Target = query.target  # type: ignore[assignment]  # checked
         vertices = ids_of("seeds", query.seeds)
-        _require_vertices("seeds", vertices, ids)
-        seeds = Seeds.of(ids.limit, vertices, query.weights)
+        known = known if known is not None and known.were_given(vertices) else None
+        if known is None:  # of which all are vertices still: see `after`
+            _require_vertices("seeds", vertices, ids)
+        seeds = Seeds.of(ids.limit, vertices, query.weights, known)
         among = None if query.among is None else checked_set("among", ids, query.among)
         within = None if query.within is None else checked_set("within", ids, query.within)
         if within is not None:
@@ -201,8 +209,10 @@ class ResolvedView(ResolvedQuery):
         return _is_reversed(options, view.direction)
 
     @classmethod
-    def of_view(cls, ids: VertexIds, options: Options, view: ViewQuery) -> ResolvedView:
-        """Raises InvalidValue, UnknownVertex."""
+    def of_view(
+        cls, ids: VertexIds, options: Options, view: ViewQuery, known: Seeds | None = None
+    ) -> ResolvedView:
+        """known: see ResolvedQuery.of. Raises InvalidValue, UnknownVertex."""
         uniform = view.seeds is None
         if view.seeds is not None:
             seeds = view.seeds
@@ -221,7 +231,7 @@ class ResolvedView(ResolvedQuery):
             damping=view.damping,
             within=view.within,
         )
-        found = ResolvedQuery.of(ids, options, query)
+        found = ResolvedQuery.of(ids, options, query, known)
         refresh = _checked_refresh(view.refresh)
         return cls(
             found.seeds,

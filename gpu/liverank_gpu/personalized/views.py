@@ -14,6 +14,7 @@ from weakref import ref
 from liverank_gpu.graph.dynamic_graph import ReversedGraph
 from liverank_gpu.operations.graph import GraphUpdate
 from liverank_gpu.pagerank.ranks import Ranks
+from liverank_gpu.personalized.iterate import Seeds
 from liverank_gpu.personalized.query import QueryContext, no_deflation
 from liverank_gpu.personalized.resolve import Moment, ResolvedView
 from liverank_gpu.personalized.views_of_graph import ViewsOfGraph, ViewSteps
@@ -121,6 +122,10 @@ class Views:
     def change(self, name: str, asked: ResolvedView) -> bool:
         """See ViewsOfGraph.change. A view of another direction cannot follow."""
         return self._of(name).change(name, asked)
+
+    def seeds(self, name: str) -> Seeds | None:
+        """Those that a view is to have, if there is one of this name."""
+        return self._of(name).seeds(name)
 
     def lost_seeds(self, name: str) -> bool:
         """Whether seeds were removed since the view was given them. Raises KeyError."""

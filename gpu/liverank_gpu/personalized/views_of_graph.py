@@ -19,6 +19,7 @@ from liverank_gpu.graph.reading import EdgeReader
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.graph import GraphUpdate
 from liverank_gpu.pagerank.ranks import Ranks
+from liverank_gpu.personalized.iterate import Seeds
 from liverank_gpu.personalized.query import Query
 from liverank_gpu.personalized.resolve import Moment, ResolvedQuery, ResolvedView
 from liverank_gpu.personalized.watched import Entry, Registration, Start, Watched, to_solve
@@ -95,6 +96,11 @@ class ViewsOfGraph(Watched):
         if entry is None or entry.ranks is None or not asked.goes_on_from(entry.asked):
             return None
         return entry.ranks.to_numpy(), entry.ranks.base
+
+    def seeds(self, name: str) -> Seeds | None:
+        """See Views.seeds."""
+        entry = self._entries.get(name)
+        return None if entry is None or entry.lost else entry.asked.seeds
 
     def lost_seeds(self, name: str) -> bool:
         """Whether seeds were removed since the view was given them. Raises KeyError."""

@@ -531,6 +531,32 @@ def test_a_view_becomes_another(backend: Backend) -> None:
     assert_within_bound(engine, other, engine.view("v"))
 
 
+def test_seeds_that_were_given_before_are_known_by_their_ids(backend: Backend) -> None:
+    """Not by the array, which may have changed; nor are those that repeat or have no weight."""
+    engine = engine_of(FAMILIES["disconnected parts"](), backend)
+    generator = np.random.default_rng(3)
+    seeds = generator.permutation(60)
+    for step in range(6):
+        weights = generator.random(60)
+        if step == 2:
+            weights[7] = 0.0
+        elif step == 3:
+            seeds[:2] = seeds[1::-1]
+        elif step == 4:
+            seeds[0] = seeds[1]
+        view = ViewQuery(seeds, weights, 1e-8)
+        engine.put_view("v", view)
+        assert_within_bound(engine, view, engine.view("v"))
+        assert engine.view("v").error_bound <= 1e-8
+    for removed in (seeds[5:6], seeds):  # one of them, and all
+        view = ViewQuery(np.unique(seeds)[::-1].copy())
+        engine.put_view("v", view)
+        engine.apply(EdgeBatch(remove=removed))
+        with pytest.raises(UnknownVertex, match="seeds"):
+            engine.put_view("v", view)
+        engine.apply(EdgeBatch(add=seeds))
+
+
 def test_a_view_turns_around(backend: Backend) -> None:
     """It is solved anew, and the reversed graph is kept while a view walks it, or will."""
     engine = engine_of(FAMILIES["karate club"](), backend)
