@@ -1,10 +1,11 @@
 """Figures 1 and 2 of the DF-P paper (Sahu, 2024): ways to partition the vertices, and Static beside
 other programs. benchmarks.sahu runs them.
 
-Figure 1, on ``cuda`` alone: DF and DF-P with all vertices by a thread each; divided by in-degree
-for the ranks ("Partition G'"); and by out-degree for the affected set too ("Partition G, G'"). The
-division itself takes no time here, as the graph maintains it. No set is kept as a list, as the
-paper has none.
+Figure 1, on ``cuda`` alone: DF and DF-P by two kernels over all vertices, a thread and a block for
+each, which skip the vertices of the other one ("Don't Partition"); with vertices divided by
+in-degree for the ranks ("Partition G'"), and by out-degree for the affected set too ("Partition G,
+G'"); and with a thread for each vertex alone. The division itself takes no time here, as the graph
+maintains it. No set is kept as a list, as the paper has none.
 
 Figure 2: Static in both forms, beside a power iteration by the sparse product of SciPy (``cpu``) or
 cuSPARSE (``cuda``), with the same stop rule, and on ``cpu`` igraph and NetworKit where they are
@@ -20,6 +21,7 @@ from importlib.util import find_spec
 from statistics import median
 from typing import Any
 from unittest.mock import patch
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -27,6 +29,8 @@ from benchmarks.peer_solvers import Edges, igraph_solver, networkit_solver
 from benchmarks.peers import distinct
 from benchmarks.timing import timed
 from liverank_gpu import EdgeBatch, Engine, Options
+from liverank_gpu.backends.cuda.device import CudaDevice, Kernel
+from liverank_gpu.backends.cuda.kernels.loader import source
 from liverank_gpu.graph.packed_csr import PackedCsr
 from liverank_gpu.native import kernels
 from liverank_gpu.operations.backend import Backend
@@ -34,8 +38,16 @@ from liverank_gpu.operations.csr import Rows
 from liverank_gpu.types import Form, Ranking
 
 REPEATS = 5
-ALL_BY_THREADS = "a thread for each vertex"
-PARTITIONS = (ALL_BY_THREADS, "Partition G'", "Partition G, G'")
+NOT_PARTITIONED, BY_IN_DEGREE, PARTITIONED = "Don't Partition", "Partition G'", "Partition G, G'"
+BY_THREADS = "a thread for each vertex"
+WAYS = (NOT_PARTITIONED, BY_IN_DEGREE, PARTITIONED, BY_THREADS)
+
+LONG = 64
+"""Entries of the longest row of a thread: that of the graph's degree bins."""
+
+SELECTING = ("update_ranks<1>", "update_ranks<BLOCK>", "expand<1>", "expand<BLOCK>")
+_compiled = WeakKeyDictionary[CudaDevice, Callable[[str], Kernel]]()
+
 FRONTIERS = ("dynamic-frontier", "dynamic-frontier-prune")
 
 
@@ -45,14 +57,14 @@ def partitions(
     """Figure 1: rows of one graph. The ways take turns at each batch, each with its own engine."""
     for strategy in FRONTIERS:
         options = Options(dangling="self-loop")
-        engines = {way: _loaded(first, backend, options) for way in PARTITIONS}
-        times: dict[str, list[float]] = {way: [] for way in PARTITIONS}
+        engines = {way: _loaded(first, backend, options) for way in WAYS}
+        times: dict[str, list[float]] = {way: [] for way in WAYS}
         for engine in engines.values():
             engine.update("static", "published")
         for batch in batches:
             for way, engine in engines.items():
                 engine.apply(batch)
-                with _partitioned(engine, way):
+                with divided(engine, way):
                     result = engine.update(strategy, "published")
                 times[way].append(1e3 * (result.mark_seconds + result.solve_seconds))
         for way, own in times.items():
@@ -67,24 +79,49 @@ def partitions(
 
 
 @contextmanager
-def _partitioned(engine: Engine, way: str) -> Iterator[None]:
+def divided(engine: Engine, way: str) -> Iterator[None]:
     """Solves by ordinary launches, over rows that are divided in this way."""
-    graph = engine.internals.iterate.graph
-    partition = PackedCsr.partition
+    graph, device = engine.internals.iterate.graph, engine.internals.backend.device
+    assert isinstance(device, CudaDevice), "the kernels of `cuda`"
+    partition, everything = PackedCsr.partition, device.xp.arange(graph.vertices, dtype=np.int32)
 
-    def divided(rows: PackedCsr) -> Rows:
-        known = partition(rows)
-        if way == PARTITIONS[2] or (way == PARTITIONS[1] and rows is graph.incoming):
+    def rows_of(lists: PackedCsr) -> Rows:
+        known = partition(lists)
+        if way == PARTITIONED or (way == BY_IN_DEGREE and lists is graph.incoming):
             return known
         groups = np.zeros_like(known.groups)
         groups[-1] = graph.vertices
-        return Rows(graph.backend.xp.arange(graph.vertices, dtype=np.int32), groups)
+        if way == BY_THREADS:
+            return Rows(everything, groups)
+        groups[1:] += graph.vertices  # all for the blocks, and all for the threads
+        groups[1:-1] = graph.vertices
+        return Rows(device.xp.concatenate([everything, everything]), groups)
 
+    selecting = {NOT_PARTITIONED: SELECTING, BY_IN_DEGREE: SELECTING[2:]}.get(way, ())
     with (
-        patch.object(PackedCsr, "partition", divided),
+        patch.object(PackedCsr, "partition", rows_of),
+        patch.dict(device.kernels["published"], _selecting(device, selecting)),
         patch("liverank_gpu.backends.cuda.published.LISTED_EDGES", -1),
     ):
         yield
+
+
+def _selecting(device: CudaDevice, names: tuple[str, ...]) -> dict[str, Kernel]:
+    """Kernels over all vertices that skip the vertices of the other one."""
+    if device not in _compiled:
+        _compiled[device] = device.compile("dont_partition", selecting_text(), SELECTING)
+    return {name: _compiled[device](name) for name in names}
+
+
+def selecting_text() -> str:
+    """The engine's kernels, of which each skips the rows that are of a length for the other one."""
+    text = source("published")
+    for vertex, lists in (("v", "in"), ("u", "out")):
+        line = f"const int {vertex} = order[at];"
+        assert text.count(line) == 1, line
+        skips = f"if (({lists}.lengths[{vertex}] > {LONG}) != (LANES > 1)) continue;"
+        text = text.replace(line, f"{line} {skips}")
+    return text
 
 
 Solve = Callable[[], tuple[float, Ranking]]

@@ -5,18 +5,21 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 
 from benchmarks import cuppa, kim, paper_plots, sahu, sahu_programs, tables, wang
 from benchmarks import preferential_attachment as attachment
-from liverank_gpu import METHODS, PUBLISHED_METHODS, EdgeBatch
+from liverank_gpu import METHODS, PUBLISHED_METHODS, EdgeBatch, Engine, Options
 from liverank_gpu.backends import backend_named
+from liverank_gpu.backends.cuda.device import CudaDevice
 from liverank_gpu.generate import grid, preferential_attachment, uniform
 from liverank_gpu.operations.backend import Backend
 from tests.cuda_emulator.emulated import emulated_backend
 from tests.cuda_emulator.harness import CpuLoader
+from tests.gpu.pagerank.published_reference import PublishedReference
 
 FIGURE_1 = (
     *((0, 1), (0, 2), (0, 4), (0, 5), (2, 3), (4, 5)),
@@ -234,9 +237,58 @@ def test_each_way_of_dividing_the_vertices_is_timed(emulated: Backend) -> None:
     first = EdgeBatch(*uniform(60, 300, seed=1), vertices=60)
     batches = [EdgeBatch.of(insert=[(0, 1), (2, 3)])]
     rows = list(sahu_programs.partitions("uniform", first, batches, emulated))
-    assert len(rows) == len(sahu_programs.FRONTIERS) * len(sahu_programs.PARTITIONS)
+    assert len(rows) == len(sahu_programs.FRONTIERS) * len(sahu_programs.WAYS)
     document = {"figures": rows, "backend": "cpu"}
     assert "| uniform, dynamic-frontier |" in tables.sahu.sahu(document)
+
+
+@pytest.mark.parametrize("way", sahu_programs.WAYS)
+@pytest.mark.parametrize("strategy", sahu_programs.FRONTIERS)
+def test_each_way_of_dividing_the_vertices_is_the_pseudocode(
+    emulated: Backend, way: str, strategy: str
+) -> None:
+    """With rows for blocks and for threads in both directions, and rows of just as many entries."""
+    options, generator = Options(dangling="self-loop"), np.random.default_rng(1)
+    hubs = [(0, v) for v in range(1, 120)] + [(v, 1) for v in range(2, 120)]
+    hubs += [(2, v) for v in range(3, 3 + sahu_programs.LONG)]
+    hubs += [(v, 3) for v in range(4, 4 + sahu_programs.LONG)]
+    edges = sorted({*hubs, *map(tuple, generator.integers(0, 120, (300, 2)).tolist())})
+    reference = PublishedReference(options, 120)
+    engine = Engine(options, emulated)
+    engine.apply(EdgeBatch.of(edges, vertices=120))
+    reference.apply(edges, [])
+    engine.update("static", "published")
+    reference.update("static")
+    for insert, delete in (([(5, 0), (1, 7)], [(0, 9), (9, 1)]), ([(0, 9)], [(2, 3), (5, 0)])):
+        engine.apply(EdgeBatch.of(insert, delete=delete))
+        reference.apply(insert, delete)
+        with sahu_programs.divided(engine, way):
+            result = engine.update(strategy, "published")
+        iterations, converged, affected = reference.update(strategy)
+        assert (result.iterations, result.converged) == (iterations, converged)
+        assert result.touched_vertices == affected
+        found = engine.publish().to_numpy()
+        assert np.abs(found - reference.ranks / reference.ranks.sum()).sum() < 1e-12
+
+
+def test_a_kernel_that_selects_leaves_the_others_to_the_other_one(emulated: Backend) -> None:
+    """Without either of the two, ranks of its vertices stay as they were."""
+    hub = [(v, 0) for v in range(1, 100)] + [(0, 1), (1, 2)]
+    engine = Engine(Options(dangling="self-loop"), emulated)
+    engine.apply(EdgeBatch.of(hub))
+    device = emulated.device
+    assert isinstance(device, CudaDevice)
+    for left_out, changed in (("BLOCK", False), ("1", True)):
+        engine.update("static", "published")
+        before = engine.internals.iterate.values.copy()
+        engine.apply(EdgeBatch.of([(0, 3 + changed)]))
+        with sahu_programs.divided(engine, sahu_programs.NOT_PARTITIONED):
+            nothing = {f"update_ranks<{left_out}>": lambda *_, **__: None}
+            with patch.dict(device.kernels["published"], nothing):
+                engine.update("naive-dynamic", "published")
+        moved = np.flatnonzero(engine.internals.iterate.values != before)
+        assert (0 in moved) == changed
+        assert (len(moved) > 1) == (not changed)
 
 
 def test_times_of_both_backends_are_compared_where_both_have_a_graph() -> None:

@@ -8,7 +8,7 @@ from typing import get_args
 
 import pytest
 
-from benchmarks import kim
+from benchmarks import kim, sahu_programs
 from liverank_gpu.backends.cuda.kernels import loader
 from liverank_gpu.backends.cuda.kernels.compile import OPTIONS, compile_source
 from liverank_gpu.backends.cuda.kernels.parameters import KERNEL, parameters_of
@@ -156,6 +156,8 @@ def _layouts(source: str, expressions: tuple[str, ...]) -> str:
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_the_kernels_of_the_benchmarks_compile(nvrtc: Nvrtc, architecture: str) -> None:
     assert nvrtc.usage(kim.SOURCE.read_text("utf-8"), "kim", kim.NAMES, architecture)
+    text, names = sahu_programs.selecting_text(), sahu_programs.SELECTING
+    assert nvrtc.usage(text, "dont_partition", names, architecture)
 
 
 @pytest.mark.parametrize("unit", get_args(Unit))
