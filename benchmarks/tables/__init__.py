@@ -31,7 +31,7 @@ TABLES: dict[str, Callable[[Record], str]] = {
     "compare": engine.compare,
     "compare-service": service.compare,
     "connections": figures_and_values,
-    "cores": engine.cores,
+    "continued": engine.continued,
     "crash": service.crash,
     "cuppa": papers.cuppa,
     "device-memory": shards.device_memory,

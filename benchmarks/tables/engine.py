@@ -383,16 +383,14 @@ def compare(document: Record) -> str:
     return two_commits(title, "ms", figures["milliseconds"])
 
 
-def cores(document: Record) -> str:
-    """A row for each graph and size of batches."""
-    lines = heading(
-        "| graph | edges | operations | continued | changed | entries read | ms | again, ms |"
-    )
+def continued(document: Record) -> str:
+    """A row for each graph, program and size of batches."""
+    lines = heading("| graph | program | operations | continued | read | ms | again, ms |")
     for row in document["figures"]:
         kind = "directed" if row["directed"] else "undirected"
         lines.append(
-            f"| {row['graph']}, {kind} | {row['edges']:,} | {row['operations']:,}"
-            f" | {row['continued']:.0%} | {row['changed']:,} | {row['entries']:,}"
+            f"| {row['graph']}, {kind}, {row['edges']:,} edges | `{row['program']}`"
+            f" | {row['operations']:,} | {row['continued']:.0%} | {row['read']:,}"
             f" | {row['milliseconds']:,.1f} | {row['again']:,.1f} |"
         )
     return "\n".join(lines)
