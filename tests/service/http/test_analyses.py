@@ -291,14 +291,22 @@ def test_trussness_follows_removals_and_takes_its_parameters(server: Server) -> 
     receipt = server.http.post(f"{path}/batches", json=batch).json()
     found = finished(server, analysis, receipt["version"])
     assert found.receipt is not None
-    assert not found.receipt.continued
+    assert found.receipt.continued
     left = [edge for edge in edges if 0 not in edge and 9 not in edge]
     late = ((4, 9), (3, 9))
     assert trussness() == {frozenset(e): 4 for e in left} | {frozenset(e): 3 for e in late}
     assert server.http.get(f"{analysis}/values/20").json()["value"] is None
     problem(server.http.get(f"{analysis}/values/0"), 404)
-    # no later run can continue from it, so nothing of it is kept on the device
-    assert server.catalog.get(path.rsplit("/", 1)[1]).analyses._last == {}
+
+
+def test_nothing_is_kept_on_the_device_of_an_answer_that_no_run_continues(server: Server) -> None:
+    path = server.new_graph(keys="integer", directed=False)
+    server.http.post(f"{path}/batches", json={"insert": [[0, 1], [1, 2], [2, 0]]})
+    finished(server, start(server, path, "dn-graphs", fresh=True))
+    analyses = server.catalog.get(path.rsplit("/", 1)[1]).analyses
+    assert analyses._last == {}
+    finished(server, start(server, path, "trussness", fresh=True))
+    assert len(analyses._last) == 1
 
 
 def test_cores_that_are_kept_fresh_continue(server: Server) -> None:
