@@ -9,16 +9,20 @@
 ``pytest --backend cuda``  runs the same on a CUDA device
 ``pytest --all``           runs every case of the engine's tests, with long streams of batches,
                            as ``--backend`` does. Otherwise ``emulated`` and ``shuffled`` run a part
-                           of the cases of a test, the same in each run; the others are counted as
-                           deselected
+                           of the cases of a test, and all run a few seeds, the same in each run;
+                           the others are counted as deselected
+
+Folders of tests are in memory where there is room: see IN_MEMORY.
 """
 
 from __future__ import annotations
 
 import os
 import runpy
+import ssl
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,6 +36,30 @@ else:
 from liverank_gpu.backends import backend_named
 from liverank_gpu.operations.backend import Backend
 from tests import tiers
+
+IN_MEMORY = Path("/dev/shm")
+ROOM = 8 << 30
+"""Bytes there, for the folders of tests, whose journals are synced some ten thousand times: a disk
+takes milliseconds for each.
+"""
+
+if IN_MEMORY.is_dir() and not os.environ.keys() & {"TMPDIR", "PYTEST_DEBUG_TEMPROOT"}:
+    _status = os.statvfs(IN_MEMORY)
+    _has_room = _status.f_bavail * _status.f_frsize >= ROOM and os.access(IN_MEMORY, os.W_OK)
+    if _has_room and not _status.f_flag & os.ST_NOEXEC:
+        os.environ["PYTEST_DEBUG_TEMPROOT"] = str(IN_MEMORY)
+
+_create_context = ssl.create_default_context
+_create_shared_context = cache(_create_context)
+
+
+def _context(*purpose: Any, **named: Any) -> ssl.SSLContext:
+    """Each client of HTTP loads the certificates of all authorities, which takes 20 ms."""
+    is_that_of_clients = not purpose and named.keys() == {"cafile"}
+    return (_create_shared_context if is_that_of_clients else _create_context)(*purpose, **named)
+
+
+pytest.MonkeyPatch().setattr("ssl.create_default_context", _context)
 
 DATA = Path(os.environ.get("LIVERANK_GRAPHS", Path(__file__).parents[2] / "shared" / "data"))
 """Real graphs; LIVERANK_GRAPHS names another folder."""
