@@ -9,6 +9,8 @@ import random
 import shutil
 from pathlib import Path
 
+from liverank_service.storage.graph_store import GraphStore, read_manifest
+from liverank_service.storage.journal import Journal
 from tests.crash.conftest import Record
 from tests.crash.disk import RecordedDisk
 from tests.service.graphs import batch, send, working
@@ -141,3 +143,48 @@ def _check(state: Path, acknowledged: list[dict[str, int]], where: str) -> None:
             assert send(pipeline, repeat)["version"] == last["version"], where
         assert not list(state.glob("damaged-*")), where
         assert not list(state.glob("checkpoints/damaged-*")), where
+
+
+CATALOGUE = """
+import os, sys
+from pathlib import Path
+from liverank_service.storage.graph_store import GraphStore
+
+directory = Path(sys.argv[1])
+answers = os.open(directory / "answers", os.O_WRONLY | os.O_CREAT)
+store = GraphStore(directory / "data")
+store.open()
+for name in "abc":
+    store.create(name, {"damping": 0.5})
+    os.write(answers, b"\\n")
+for name in "ab":
+    store.remove(name)
+    os.write(answers, b"\\n")
+os._exit(0)
+"""
+
+GRAPHS = ["", "a", "ab", "abc", "bc", "c"]
+"""After so many answers."""
+
+
+def test_graphs_are_created_and_dropped_whole_whenever_the_process_or_the_power_ends(
+    record: Record, tmp_path: Path
+) -> None:
+    data = tmp_path / "data"
+    disk, choose = RecordedDisk(data), random.Random(0)
+    for number, event in enumerate(record(CATALOGUE, data)):
+        answers = len(disk.current("answers"))
+        for kept in ({"killed": True}, {}, {"choose": choose}):
+            state = tmp_path / "state"
+            shutil.rmtree(state, ignore_errors=True)
+            disk.write_state(state, **kept)
+            store = GraphStore(state / "data")
+            store.open()
+            found = "".join(each.name for each in store.directories())
+            assert found in GRAPHS[answers : answers + 2], f"event {number}, {kept}"
+            for each in store.directories():
+                assert read_manifest(each) == {"damping": 0.5}
+                Journal(each / "journal.db").close()
+            store.close()
+        disk.apply(event)
+    assert len(disk.current("answers")) == len(GRAPHS) - 1
