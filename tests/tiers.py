@@ -62,7 +62,7 @@ DEEP = (
     "tests/service/http/test_cluster.py",
     "tests/service/http/test_shards.py::test_a_killed_worker",
     "tests/service/http/test_shards.py::test_a_worker_killed",
-    "tests/service/storage/test_upgrade.py::test_ranks_that_were_stored_as_float32_become_float64[2]",
+    "tests/service/storage/test_upgrade.py::test_so_they_do_in_shards",
     # thousands of bodies
     "tests/service/formats/test_arrow_readers.py::test_nothing_holds_a_body",
     "tests/service/http/test_arrow_types.py",
@@ -73,6 +73,8 @@ DEEP = (
     "tests/gpu/personalized/test_many.py::test_the_default_costs",
     "tests/gpu/sharded/test_suite.py::test_two_workers",
     "tests/service/formats/test_real_edge_files.py",
+    # half a minute of NVRTC
+    "tests/kernels/test_compile.py::test_kernels_compile_and_keep_their_variables_in_registers[batch",
     # what benchmarks measure
     "tests/benchmarks/test_device_memory.py",
     "tests/benchmarks/test_profile.py",

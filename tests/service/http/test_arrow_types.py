@@ -184,15 +184,19 @@ def _others(graph: str, place: str) -> dict[str, pa.Array]:
     return columns
 
 
-@pytest.mark.parametrize("form", [_plain, _dictionary, _run], ids=lambda form: form.__name__[1:])
-@pytest.mark.parametrize("one", list(_ones()), ids=lambda one: str(one.type))
+@pytest.mark.parametrize(
+    ("turn", "one"), [pytest.param(*each, id=str(each[1].type)) for each in enumerate(_ones())]
+)
 def test_a_column_is_read_or_refused_by_its_type(
-    process: ServerProcess, one: pa.Array, form: Callable[[pa.Array], pa.Array]
+    process: ServerProcess, turn: int, one: pa.Array
 ) -> None:
-    column = form(one)
+    """At each place, in one of the forms that Arrow has for it; the next type in the next form."""
+    forms: list[Callable[[pa.Array], pa.Array]] = [_plain, _dictionary, _run]
     posted = 0
     for graph, places in PLACES.items():
         for place, (is_read, expected) in places.items():
+            turn += 1
+            column = forms[turn % 3](one)
             table = pa.table({place: column, **_others(graph, place)})
             for media_type, encode in ((ARROW_STREAM, _arrow), (PARQUET, _parquet)):
                 if graph == "seeds" and media_type == PARQUET:
@@ -206,7 +210,7 @@ def test_a_column_is_read_or_refused_by_its_type(
                 posted += 1
                 found = _type_read(body, media_type, place)
                 _check(process, graph, place, media_type, body, found, is_read, expected)
-    assert posted >= 10
+    assert posted >= 8
 
 
 def _type_read(body: bytes, media_type: str, place: str) -> pa.DataType | None:

@@ -4,11 +4,7 @@
 
 from __future__ import annotations
 
-import os
 import random
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +17,7 @@ import pytest
 from tests.service.formats.test_decode import ARROW, NDJSON
 from tests.service.http.test_removal import post
 from tests.service.http.test_replace import edges_of
-from tests.service.server import Server, ServerProcess, running, serving
+from tests.service.server import Server, running
 
 HALF_LIFE = 50.0
 ADD = {"on_conflict": "add"}
@@ -151,7 +147,7 @@ def test_a_stream_of_weights_given_and_taken_is_that_of_a_dictionary_after_resta
     options: dict[str, Any] = {"weighted": True, "directed": directed, "target_error": 1e-9}
     if decays:
         options |= {"half_life": HALF_LIFE}
-    for start in range(4):
+    for start in range(2):
         with running(tmp_path) as server:
             path = "/graphs/counts"
             if start == 0:
@@ -171,34 +167,6 @@ def test_a_stream_of_weights_given_and_taken_is_that_of_a_dictionary_after_resta
                 if step % 25 == 0:
                     server.http.post(f"{path}/checkpoint").raise_for_status()
             check(server, path, model)
-
-
-@contextmanager
-def killed_at_the_end(data: Path) -> Iterator[ServerProcess]:
-    with serving(data) as server:
-        yield server
-        os.kill(server.pid, signal.SIGKILL)
-
-
-def test_a_killed_server_replays_what_was_taken(tmp_path: Path) -> None:
-    generator, model, step = random.Random(8), Model(directed=True, decays=False), 0
-    for start in range(3):
-        with killed_at_the_end(tmp_path) as server:
-            path = "/graphs/counts"
-            if start == 0:
-                server.http.put(path, json={"weighted": True}).raise_for_status()
-            else:
-                check(server, path, model)
-            for _ in range(8):
-                step += 1
-                rows = rows_of(generator, model, step)
-                request = request_of(FORMS[step % len(FORMS)], rows, decays=False)
-                post(server, path, params=ADD, **request)  # type: ignore[arg-type]
-                model.apply(rows)
-                if step == 11:
-                    server.http.post(f"{path}/checkpoint").raise_for_status()
-    with running(tmp_path) as again:
-        check(again, "/graphs/counts", model)
 
 
 def test_the_share_of_a_document_leaves_alone(server: Server) -> None:

@@ -30,6 +30,7 @@ from liverank_service.storage import checkpoint, journal
 from liverank_service.storage.backup import restore
 from liverank_service.storage.graph_store import GraphStore, read_manifest
 from liverank_service.storage.journal import Journal
+from tests.service.dask_cluster import settings_for, workers_here
 from tests.service.server import DEFAULT_OPTIONS, Server, running
 
 STORED = Path(__file__).parents[1] / "stored"
@@ -167,11 +168,20 @@ FLOAT32: dict[str, tuple[tuple[int, int, int], float, dict[Any, float]]] = {
 """Version, vertices and edges, error bound, and ranks, as that release told them."""
 
 
-@pytest.mark.parametrize("shards", [0, 2])
-def test_ranks_that_were_stored_as_float32_become_float64(tmp_path: Path, shards: int) -> None:
+def test_ranks_that_were_stored_as_float32_become_float64(tmp_path: Path) -> None:
+    _assert_upgraded(tmp_path)
+
+
+@pytest.mark.filterwarnings("default")  # Dask's own
+def test_so_they_do_in_shards(tmp_path: Path) -> None:
+    with workers_here(2) as cluster:
+        _assert_upgraded(tmp_path, shards=2, **settings_for(cluster, tmp_path))
+
+
+def _assert_upgraded(tmp_path: Path, **settings: Any) -> None:
     data = extracted("float32", tmp_path) / "data"
     for before in (True, False):
-        with running(data, shards=shards) as server:
+        with running(data, **settings) as server:
             http = server.http
             for name, (size, told_bound, told) in FLOAT32.items():
                 path = f"/graphs/{name}"
