@@ -7,8 +7,9 @@ default    every feature, with what pip installs alone; of the engine's tests on
            emulated device, and what needs programs that pip does not install
 
 ``pytest`` runs the default tier, ``pytest -m deep`` the others, and ``pytest PATH`` both. On
-backends that emulate a device a test with many cases runs a sample of them in both together;
-``--all`` runs every case.
+backends that emulate a device a test with many cases runs a sample of them in both together, and of
+random graphs a test of the engine runs those of a few seeds; ``--all`` runs every case, and longer
+streams.
 """
 
 from __future__ import annotations
@@ -105,6 +106,10 @@ enough cases for each value of each parameter. All cases run on ``cpu``, and on 
 """
 
 
+SEEDS = 4
+"""Of a test of the engine with a parameter ``seed``, so many are run."""
+
+
 def mark(items: Sequence[pytest.Item]) -> None:
     """Gives each test the markers of its tiers."""
     first = {min(_sample(cases), key=_number) for cases in _emulated_cases(items).values()}
@@ -138,11 +143,20 @@ def is_needed(path: Path, root: Path, marker_expression: str) -> bool:
 
 def beyond_the_sample(items: Sequence[pytest.Item]) -> set[pytest.Item]:
     """The cases that run with ``--all`` alone."""
-    return {
+    emulated = {
         case
         for cases in _emulated_cases(items).values()
         for case in set(cases).difference(_sample(cases))
     }
+    return emulated | {item for item in items if _seed(item) >= SEEDS}
+
+
+def _seed(item: pytest.Item) -> int:
+    """Of a test of the engine; 0 if it has none."""
+    if not item.nodeid.startswith("tests/gpu") or not hasattr(item, "callspec"):
+        return 0
+    seed = item.callspec.params.get("seed", 0)
+    return seed if isinstance(seed, int) else 0
 
 
 def _is_emulated(item: pytest.Item) -> bool:
@@ -165,6 +179,7 @@ def _number(case: pytest.Item) -> int:
 
 def _sample(cases: list[pytest.Function]) -> list[pytest.Function]:
     """The cases of one test that are run."""
+    cases = [case for case in cases if _seed(case) < SEEDS]
     if len(cases) > MANY_CASES:
         return sorted(cases, key=_number)[: -(-len(cases) // 8)]
     rest = sorted(cases, key=_number)

@@ -55,7 +55,7 @@ def test_ranks_are_those_of_networkx_with_decayed_weights(backend: Backend, long
     engine = Engine(Options(half_life=DAY, target_error=1e-8), backend)
     levels: dict[tuple[int, int], float] = {}
     now = NOW
-    steps = 150 if backend.name == "cpu" else (30 if long else 10)
+    steps = (150 if long else 50) if backend.name == "cpu" else (30 if long else 10)
     for step in range(steps):
         # over all, far more than a row can span
         now += DAY * generator.choice([0.1, 1.0, 9.0]) * max(1, 30 // steps)
@@ -85,7 +85,7 @@ def test_a_stream_of_decaying_edges_and_restarts_keeps_its_certificate(
     levels: dict[tuple[int, int], float] = {}
     newest: dict[int, float] = {}
     now, expired = NOW, 0
-    for step in range(100 if backend.name == "cpu" else 20):
+    for step in range(40 if backend.name == "cpu" else 12):
         now += DAY * generator.choice([0.1, 3.0, 20.0])
         batch = decaying_batch(generator, now, 60 if step == 0 else 6)
         _age(levels, batch, directed, newest)

@@ -52,7 +52,7 @@ def test_any_stream_of_batches_leaves_the_weights_that_a_dictionary_has(
     dangling: Dangling, directed: bool, removes: bool, backend: Backend, most: int
 ) -> None:
     generator = np.random.default_rng(5)
-    for _ in range(12 if backend.name == "cpu" else 3):
+    for _ in range(4 if backend.name == "cpu" else 2):
         graph = DynamicGraph(backend, dangling, weighted=True, directed=directed)
         model = WeightedModel(dangling, directed)
         for _ in range(15):

@@ -85,10 +85,10 @@ def _assert_certified(engine: Engine, error_bound: float) -> None:
 @pytest.mark.parametrize("dangling", POLICIES)
 @pytest.mark.parametrize("strategy", PUBLISHED)
 def test_published_strategies_are_the_pseudocode(
-    strategy: str, dangling: Dangling, kind: str, backend: Backend
+    strategy: str, dangling: Dangling, kind: str, backend: Backend, long: bool
 ) -> None:
     options = Options(dangling=dangling, form="published")
-    for seed in range(3 if backend.name == "cpu" else 1):
+    for seed in range(3 if long else 1):
         engine, reference, generator = _started(options, backend, seed)
         _assert_equal(engine, reference, "static")
         for _ in range(3):
@@ -176,11 +176,11 @@ def test_published_strategies_rank_weighted_graphs(
 
 
 @pytest.mark.parametrize("dangling", POLICIES)
-def test_forms_and_strategies_alternate(dangling: Dangling, backend: Backend) -> None:
+def test_forms_and_strategies_alternate(dangling: Dangling, backend: Backend, long: bool) -> None:
     """Whatever ran before, the residual is known afterwards and the next bound is true."""
     generator = np.random.default_rng(1)
     engine, reference, _ = _started(Options(dangling=dangling), backend, seed=9)
-    for turn in range(24):
+    for turn in range(24 if long else 12):
         insert, delete = _batch(generator, reference, "both")
         vertices = engine.vertices + turn % 2
         engine.apply(EdgeBatch.of(insert, delete, vertices=vertices))

@@ -100,7 +100,7 @@ def test_weighted_ranks_of_random_graphs_are_those_of_networkx(
     dangling: Dangling, directed: bool, backend: Backend, long: bool
 ) -> None:
     options = Options(dangling=dangling, target_error=1e-10, weighted=True, directed=directed)
-    for seed in range(40 if backend.name == "cpu" else (10 if long else 4)):
+    for seed in range((40 if long else 12) if backend.name == "cpu" else (10 if long else 3)):
         pairs = random_graph(seed)
         engine, weights = _loaded(pairs, options, backend, seed)
         engine.update()
@@ -141,7 +141,7 @@ def test_a_stream_of_all_strategies_and_two_restarts_keeps_its_certificate(
     generator = np.random.default_rng(17)
     options = Options(dangling=dangling, weighted=True, directed=directed, vertex_order="degree")
     engine, model = Engine(options, backend), WeightedModel(dangling, directed)
-    steps = (600 if long else 150) if backend.name == "cpu" else 30
+    steps = (600 if long else 50) if backend.name == "cpu" else 15
     for step in range(steps):
         batch = weighted_batch(generator, model, 40 if step == 0 else 6, removes=removes)
         model.apply(batch)

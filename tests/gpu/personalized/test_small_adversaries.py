@@ -69,11 +69,11 @@ def check(engine: Engine, query: PersonalizedQuery, answer: Personalized) -> Non
 def cases(
     name: str, method: str, number: int, long: bool
 ) -> Iterator[tuple[Options, list[EdgeBatch], np.random.Generator]]:
-    """The shapes at every damping, with all else chosen at random: all of them, or one in twelve,
-    others for the next way. Fewer on a GPU and in shards: one in twelve, or in 48.
+    """The shapes at every damping, with all else chosen at random: all of them, or one in 24,
+    others for the next way. Fewer on a GPU and in shards: one in twelve, or in 96.
     """
     slow = name not in ("cpu", "reference")
-    step = (12 if long else 48) if slow else (1 if long else 12)
+    step = (12 if long else 96) if slow else (1 if long else 24)
     first = number % step
     # 1000 work-lists an iteration, of a vertex each, may come before the sweeps
     iterations = 1 if slow and method == "hybrid" else 3

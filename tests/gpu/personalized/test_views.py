@@ -148,7 +148,7 @@ def test_views_stay_within_their_bounds(kind: str, backend: Backend, long: bool)
         }
     for name, view in views.items():
         engine.put_view(name, view)
-    count = 12 if is_slow(backend) or backend.name == "reference" else (500 if long else 50)
+    count = 12 if is_slow(backend) or backend.name == "reference" else (500 if long else 20)
     for step in range(count):
         batch = any_batch(generator, engine, 20.0 * step)
         engine.apply(batch)
@@ -184,7 +184,7 @@ def test_views_within_sets_stay_within_their_bounds(
     """
     slow = is_slow(backend) or backend.name == "reference"
     engine = Engine(replace(KINDS[kind], target_error=1e-6), backend)
-    follow_views_within(engine, 12 if slow else (300 if long else 40))
+    follow_views_within(engine, 12 if slow else (300 if long else 15))
 
 
 def follow_views_within(engine: Engine, count: int) -> None:
@@ -489,7 +489,7 @@ def test_a_solve_ends_at_the_target_where_the_next_batch_passes_it_anyway(
     target, bounds = 1e-6, list[float]()
     engine.put_view("v", ViewQuery(None, None, target))
     generator = np.random.default_rng(4)
-    for _ in range(40 if backend.name == "cpu" else 8):
+    for _ in range(16 if backend.name == "cpu" else 8):
         engine.apply(EdgeBatch(*generator.integers(0, 256, (2, 60))))
         assert engine.view("v", solve=False).error_bound > 10.0 * target
         engine.refresh_views()

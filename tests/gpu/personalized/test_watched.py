@@ -38,7 +38,7 @@ def test_watched_queries_stay_within_their_bounds(
     for name, query in watched.items():
         engine.watch(name, query)
     refreshed = 0
-    count = (1000 if long else 250) if backend.name == "cpu" else (30 if long else 12)
+    count = (1000 if long else 80) if backend.name == "cpu" else (30 if long else 12)
     for step in range(count):
         batch = random_batch(generator, model, size=8)
         model.apply(batch)

@@ -130,7 +130,7 @@ def test_views_stay_within_their_bounds(kind: str, backend: Backend, long: bool)
     for name, view in views.items():
         engine.put_view(name, view)
     assert engine.views == list(views)
-    for step in range(10 if is_slow(backend) else (200 if long else 24)):
+    for step in range(10 if is_slow(backend) else (200 if long else 10)):
         engine.apply(any_batch(generator, engine, 20.0 * step))
         if step % 3:
             engine.update()
