@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 from zlib import crc32
 
 import pytest
@@ -106,13 +107,17 @@ enough cases for each value of each parameter. All cases run on ``cpu``, and on 
 """
 
 
-SEEDS = 4
-"""Of a test of the engine with a parameter ``seed``, so many are run."""
+FEW_SEEDS, SEEDS = 6, frozenset((1, 4, 6, 7, 10, 14, 15, 23, 29))
+"""Of a test of the engine with more values of a parameter ``seed``, these are run: what streams
+choose by it (weights, directions, loops, numbers of shards, methods: residues modulo 2 to 5, and
+quotients) has every value among them.
+"""
 
 
 def mark(items: Sequence[pytest.Item]) -> None:
     """Gives each test the markers of its tiers."""
-    first = {min(_sample(cases), key=_number) for cases in _emulated_cases(items).values()}
+    chosen = set(items) - _of_other_seeds(items)
+    first = {min(_sample(cases), key=_number) for cases in _emulated_cases(chosen).values()}
     for item in items:
         is_emulated = _is_emulated(item)
         if item.nodeid.startswith(QUICK) and not is_emulated and "[reference" not in item.nodeid:
@@ -143,20 +148,28 @@ def is_needed(path: Path, root: Path, marker_expression: str) -> bool:
 
 def beyond_the_sample(items: Sequence[pytest.Item]) -> set[pytest.Item]:
     """The cases that run with ``--all`` alone."""
-    emulated = {
+    others = _of_other_seeds(items)
+    return others | {
         case
-        for cases in _emulated_cases(items).values()
+        for cases in _emulated_cases(set(items) - others).values()
         for case in set(cases).difference(_sample(cases))
     }
-    return emulated | {item for item in items if _seed(item) >= SEEDS}
 
 
-def _seed(item: pytest.Item) -> int:
-    """Of a test of the engine; 0 if it has none."""
-    if not item.nodeid.startswith("tests/gpu") or not hasattr(item, "callspec"):
-        return 0
-    seed = item.callspec.params.get("seed", 0)
-    return seed if isinstance(seed, int) else 0
+def _of_other_seeds(items: Iterable[pytest.Item]) -> set[pytest.Item]:
+    """The cases with seeds that are not run: see SEEDS."""
+    cases = defaultdict[str, dict[pytest.Item, Any]](dict)
+    for item in items:
+        given = item.callspec.params if hasattr(item, "callspec") else {}
+        if item.nodeid.startswith("tests/gpu") and "seed" in given:
+            cases[item.nodeid.split("[")[0]][item] = given["seed"]
+    return {
+        item
+        for seeds in cases.values()
+        if len(set(seeds.values())) > FEW_SEEDS
+        for item, seed in seeds.items()
+        if seed not in SEEDS
+    }
 
 
 def _is_emulated(item: pytest.Item) -> bool:
@@ -179,7 +192,6 @@ def _number(case: pytest.Item) -> int:
 
 def _sample(cases: list[pytest.Function]) -> list[pytest.Function]:
     """The cases of one test that are run."""
-    cases = [case for case in cases if _seed(case) < SEEDS]
     if len(cases) > MANY_CASES:
         return sorted(cases, key=_number)[: -(-len(cases) // 8)]
     rest = sorted(cases, key=_number)
