@@ -49,6 +49,7 @@ from liverank_gpu.sharded.queries import (
     Kind,
     Running,
     ShardedQueryBatch,
+    Solving,
     Told,
 )
 from liverank_gpu.sharded.reading import GatheredEdges
@@ -193,17 +194,19 @@ class _Kept(ABC, Generic[Content]):
     def _step(self, registration: ShardedRegistration) -> bool:
         query = (registration.number, registration.name)
         limits = ([each.number for each in self._running], SLICE_SECONDS)
-        done: bool | OutOfMemory | None = None
+        found: Solving | OutOfMemory | None = None
         if registration.sent:
-            done = self._call("solve", *query, None, None, 0.0, *limits)[0]
-        if done is None:  # or they have forgotten it
+            found = self._call("solve", *query, None, None, 0.0, *limits)[0]
+        if found is None:  # or they have forgotten it
             asked, (ranks, base) = registration.asked, registration.start or (None, 0.0)
             sent = asked.unresolved() if isinstance(asked, ResolvedView) else asked
-            done = self._call("solve", *query, sent, ranks, base, *limits)[0]
+            found = self._call("solve", *query, sent, ranks, base, *limits)[0]
             registration.sent = True
-        if isinstance(done, OutOfMemory):
-            raise done
-        return bool(done)
+        if isinstance(found, OutOfMemory):
+            raise found
+        assert found is not None
+        registration.restarts = max(registration.restarts, found.restarts)
+        return found.done
 
     def put(self, name: str, asked: ResolvedQuery, start: Start | None = None) -> None:
         """Solves a query and keeps it. Raises OutOfMemory, ShardLost."""

@@ -49,6 +49,13 @@ class Told(NamedTuple):
     seconds: float = 0.0
 
 
+class Solving(NamedTuple):
+    """How far a first solve is; restarts: as of Registration."""
+
+    done: bool
+    restarts: int
+
+
 class OwnWatched(Watched):
     """The watched queries of one shard, as far as they have answers."""
 
@@ -219,9 +226,9 @@ class ShardQueries(Queries):
         base: float,
         batches: Collection[int],
         seconds: float,
-    ) -> bool | OutOfMemory | None:
-        """Goes on with the first solve of a query that is to be kept. Returns whether it is done;
-        None if a reset has forgotten it, and `query` is None; or an error that concerns all shards,
+    ) -> Solving | OutOfMemory | None:
+        """Goes on with the first solve of a query that is to be kept. Returns how far it is; None
+        if a reset has forgotten it, and `query` is None; or an error that concerns all shards,
         since to raise it would reset them. See `answer` for the rest.
 
         query  None where it has been given before
@@ -236,9 +243,10 @@ class ShardQueries(Queries):
                 self._running[number] = self._registered(name, query, start)
             except OutOfMemory as error:
                 return error
+        running = self._running[number]
         with self._exchanging():
-            self._run(self._running[number], seconds)
-        return self._running[number].done
+            self._run(running, seconds)
+        return Solving(running.done, running.restarts)
 
     def _registered(
         self, name: str, query: ResolvedQuery | ViewQuery, start: Start | None
