@@ -188,29 +188,37 @@ __device__ __forceinline__ void sort_keys(
     const int64 total = out.operations, warps = threads_of_grid() / WARP;
     const int lane = threadIdx.x % WARP;
     for (int64 item = thread_of_grid() / WARP; item < 2 * total; item += warps) {
-        const Side& side = item >= total ? in : out;
-        const int64* const own = item >= total ? batch.unsorted + batch.room : batch.unsorted;
-        const int64 at = item >= total ? item - total : item, run = at / RUN * RUN;
+        // arrays are chosen, not sides: those stay in registers
+        const bool of_in = item >= total;
+        const int64* const own = of_in ? batch.unsorted + batch.room : batch.unsorted;
+        const int64 at = of_in ? item - total : item, run = at / RUN * RUN;
         const int64 place = run + keys_before(own + run, total - run < RUN ? total - run : RUN, at - run);
         if (lane != 0) continue;
         // in arrays that are free until rows are planned
-        (total > RUN ? side.row_work : side.keys)[place] = own[at];
-        if constexpr (WEIGHTED) (total > RUN ? side.added_weights : side.weights)[place] = out.filler_weights[at];
+        int64* const to = total > RUN ? (of_in ? in.row_work : out.row_work) : of_in ? in.keys : out.keys;
+        to[place] = own[at];
+        if constexpr (WEIGHTED) {
+            float* const weights =
+                total > RUN ? (of_in ? in.added_weights : out.added_weights) : of_in ? in.weights : out.weights;
+            weights[place] = out.filler_weights[at];
+        }
     }
     if (total <= RUN) return;
     grid.sync();
     for (int64 item = thread_of_grid() / WARP; item < 2 * total; item += warps) {
-        const Side& side = item >= total ? in : out;
-        const int64 at = item >= total ? item - total : item, run = at / RUN * RUN, key = side.row_work[at];
+        const bool of_in = item >= total;
+        const int64* const runs = of_in ? in.row_work : out.row_work;
+        const int64 at = of_in ? item - total : item, run = at / RUN * RUN, key = runs[at];
         uint64 before = 0;
         for (int64 first = (int64)lane * RUN; first < total; first += WARP * RUN) {
             const int64 count = total - first < RUN ? total - first : RUN;
-            before += first == run ? at - run : keys_below(side.row_work + first, count, key, first < run);
+            before += first == run ? at - run : keys_below(runs + first, count, key, first < run);
         }
         before = warp_sum(before);
         if (lane != 0) continue;
-        side.keys[before] = key;
-        if constexpr (WEIGHTED) side.weights[before] = side.added_weights[at];
+        (of_in ? in.keys : out.keys)[before] = key;
+        if constexpr (WEIGHTED)
+            (of_in ? in.weights : out.weights)[before] = (of_in ? in.added_weights : out.added_weights)[at];
     }
 }
 
