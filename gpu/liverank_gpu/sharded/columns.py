@@ -268,9 +268,6 @@ def expanded(starts: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np
 CHUNK = 1 << 21
 """Operations whose keys are made, or numbered, at once."""
 
-_MOST_REPLICATED = 1 << 13
-"""Operations and vertices of a batch that goes whole to all shards: 128 KiB of ids at most."""
-
 
 class ReplicatedBatch(EdgeBatch):
     """A batch that every shard has whole."""
@@ -278,9 +275,13 @@ class ReplicatedBatch(EdgeBatch):
     __slots__ = ()
 
 
-def dealt(batch: EdgeBatch, shards: int) -> list[EdgeBatch]:
+MOST_REPLICATED = 1 << 13
+"""Operations and vertices of a batch that goes whole to all shards: 128 KiB of ids at most."""
+
+
+def dealt(batch: EdgeBatch, shards: int, most: int = MOST_REPLICATED) -> list[EdgeBatch]:
     """What each shard gets of a batch: a small one whole, or its slice."""
-    if batch.operations + len(batch.remove) + len(batch.add) > _MOST_REPLICATED:
+    if batch.operations + len(batch.remove) + len(batch.add) > most:
         return slices(batch, shards)
     columns = {each.name: getattr(batch, each.name) for each in fields(batch)}
     return [ReplicatedBatch(**columns)] * shards

@@ -40,7 +40,7 @@ from liverank_gpu.personalized.views_of_graph import ViewSteps
 from liverank_gpu.personalized.watched import Registration, Start, require_watchable
 from liverank_gpu.programs.running import Programs
 from liverank_gpu.sharded.cluster import Cluster, started_workers
-from liverank_gpu.sharded.columns import ListLayout, dealt
+from liverank_gpu.sharded.columns import MOST_REPLICATED, ListLayout, dealt
 from liverank_gpu.sharded.dask_workers import Workers
 from liverank_gpu.sharded.member import ShardRanks, ShardSize
 from liverank_gpu.sharded.queries import (
@@ -572,12 +572,14 @@ class ShardedEngine(Engine):
     ids  which ids are vertices
     shard_vertices, shard_edges, shard_bytes  of each shard, at the last `publish` or `restore`:
                                               see liverank_gpu.sharded.member.ShardSize
+    most_replicated  operations of a batch that goes whole to all shards: larger ones are dealt out
 
     If the process of a shard ends, the call in progress raises ShardLost, and so does every later
     call of the shards: only a new engine works then.
     """
 
     edge_reader: ShardedEdgeReader
+    most_replicated = MOST_REPLICATED
 
     def __init__(
         self,
@@ -671,7 +673,7 @@ class ShardedEngine(Engine):
         require_times(batch, self.options.half_life is not None)
         if self.options.half_life is not None and batch.times is not None:
             half_lives(batch.times, self.options.half_life)
-        parts = dealt(batch, self._workers.size)
+        parts = dealt(batch, self._workers.size, self.most_replicated)
         limit, removed = max(self.ids.limit, batch.vertices), self.ids.vertices_among(batch.remove)
         returned = self.ids.returning(host_backend(), batch, removed)
         self.ids.reserve(limit if len(removed) else 0)

@@ -596,6 +596,8 @@ class ShardGraph(DynamicGraph):
                 earlier.renumber(columns, numbering, scratch[: len(columns)], xp)
         self.numbering = self._columns.numbering = numbering
         self.columns = numbering.columns
+        # before one of them can fail, and end the call on those that have not taken it yet
+        self._communicator.gather([0.0])
 
     def is_rebuilt_by(self, operations: int) -> bool:  # noqa: ARG002
         return False  # what is looked up; see _is_loaded_by

@@ -5,7 +5,7 @@ in threads that exchange arrays, with the kernels of each backend.
 from __future__ import annotations
 
 import pickle
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -33,9 +33,9 @@ from liverank_gpu.errors import BackendUnavailable, DeviceLost, EngineError
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.sweeps import OrthominUpdate
 from liverank_gpu.pagerank.sweeps import SWEEP_KINDS, relative_cost
-from liverank_gpu.sharded.columns import Numbering
+from liverank_gpu.sharded.columns import MOST_REPLICATED, Numbering
 from liverank_gpu.sharded.graph import ShardGraph
-from liverank_gpu.sharded.shared_memory import Place, is_written
+from liverank_gpu.sharded.shared_memory import Place
 from tests.gpu.doubles import instead, looked_after
 from tests.gpu.graphs import FAMILIES, Model, WeightedModel, random_batch, weighted_batch
 from tests.gpu.observed import counted
@@ -81,11 +81,6 @@ def assert_ranks(engine: ShardedEngine, model: Model, error_bound: float) -> Non
         assert top.tolist() == expected.tolist()
 
 
-def in_slices() -> AbstractContextManager[int]:
-    """Batches are not sent whole to every shard, however small."""
-    return patch("liverank_gpu.sharded.columns._MOST_REPLICATED", new=-1)
-
-
 def run_stream(
     seed: int, options: Options, shards: int, backend: Backend, batches: int, removes: bool = False
 ) -> None:
@@ -102,8 +97,8 @@ def run_stream(
                 batch = weighted_batch(generator, model, size, removes=removes)
             else:
                 batch = random_batch(generator, model, size, removes=removes)
-            with in_slices() if step % 2 else nullcontext():
-                change = engine.apply(batch)
+            engine.most_replicated = -1 if step % 2 else MOST_REPLICATED
+            change = engine.apply(batch)
             assert replace(change, seconds=0.0) == model.apply(batch)
             present = model.vertices - len(model.free)
             assert (engine.vertices, engine.edges) == (present, len(model.edges))
@@ -170,8 +165,8 @@ def test_a_small_batch_takes_two_exchanges(weighted: bool) -> None:
         engine.apply(EdgeBatch(*np.random.default_rng(3).integers(0, 500, (2, 3000))))
         # one begins every call, and in one all agree before anything is written
         assert taken(EdgeBatch.of(insert=[(1, 2), (3, 4)], delete=[(5, 6)])) == 2
-        with in_slices():
-            assert taken(EdgeBatch.of(insert=[(1, 7)], delete=[(8, 6)])) > 4
+        engine.most_replicated = -1
+        assert taken(EdgeBatch.of(insert=[(1, 7)], delete=[(8, 6)])) > 4
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -476,29 +471,40 @@ def test_programs_are_refused() -> None:
     assert engine.programs.nbytes == 0
 
 
+class _Machines(ThreadWorkers):
+    """Of which some are not that of the caller: `elsewhere`, by rank."""
+
+    elsewhere: set[int]
+
+    def call(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
+        if method == "values":
+            places: list[Place] = [place for (place,) in arguments]
+            strangers = [place._replace(token=bytes(len(place.token))) for place in places]
+            arguments = [
+                ((strangers if rank in self.elsewhere else places)[rank],)
+                for rank in range(self.size)
+            ]
+        results = super().call(method, arguments)
+        if method == "values":
+            assert {rank for rank, each in enumerate(results) if each.values is not None} == (
+                self.elsewhere
+            )
+        return results
+
+
 @pytest.mark.parametrize("elsewhere", [set(), {1}, {0, 1, 2}])
-def test_shards_of_other_machines_send_their_ranks(
-    elsewhere: set[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ranks: list[int] = []
-
-    def of_this_machine(place: Place, values: Any, rank: int, size: int) -> bool:
-        if rank in elsewhere:
-            place = place._replace(token=bytes(len(place.token)))
-        ranks.extend([rank] * (done := is_written(place, values, rank, size)))
-        return done
-
-    monkeypatch.setattr("liverank_gpu.sharded.member.is_written", of_this_machine)
+def test_shards_of_other_machines_send_their_ranks(elsewhere: set[int]) -> None:
     ends = np.random.default_rng(3).integers(0, 50, (2, 200))
     one = Engine(Options(target_error=TARGET), CPU)
-    with sharded_engine(one.options, 3, CPU) as engine:
+    workers = _Machines(one.options, 3, CPU)
+    workers.elsewhere = elsewhere
+    with ShardedEngine(one.options, workers=workers) as engine:
         for each in (one, engine):
             each.apply(EdgeBatch(*ends))
             each.apply(EdgeBatch(remove=np.array([7])))
             each.update()
         earlier = engine.publish()
         expected = earlier.to_numpy().tolist()
-        assert sorted(ranks) == sorted({0, 1, 2} - elsewhere)
         assert np.abs(earlier.to_numpy() - one.publish().to_numpy()).sum() <= 2 * TARGET
         engine.apply(EdgeBatch.of([(0, 60)]))
         engine.update()
