@@ -241,8 +241,8 @@ def test_values_of_edges_outlive_the_graph_and_are_in_no_array_of_it(tmp_path: P
 def test_algorithms_that_are_not_built_in_are_refused_by_name() -> None:
     own = replace(SUPPORT, name="own")
     known = (
-        "pagerank, levels, distances, components, labels, cores, densest, triangles, clustering, "
-        "support, trussness, dn-graphs for a graph out of core"
+        "pagerank, levels, distances, paths, components, labels, cores, densest, triangles, "
+        "clustering, support, trussness, dn-graphs for a graph out of core"
     )
     with (
         OutOfCorePrograms(1 << 20, backend="cpu") as graph,
