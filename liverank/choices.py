@@ -61,6 +61,7 @@ Program = Literal[
     "dn-graphs",
 ]
 Order = Literal["largest", "smallest"]
+Mode = Literal["synchronous", "asynchronous"]
 
 _OTHERS_NAMES = {
     "alpha": "damping",

@@ -368,6 +368,33 @@ class FeedKeywords(RanksKeywords, total=False):
     watched: str | None
 
 
+class AnalysisLimits(Struct, frozen=True):
+    """What a run of an analysis may take."""
+
+    supersteps: Annotated[
+        int | None,
+        about("of a vertex program, after which it ends with the values that it has then"),
+    ] = None
+    seconds: Annotated[
+        float | None,
+        about(
+            "spent, looked at between supersteps; beyond them it fails. Of a program of a user, "
+            "and by default, LIVERANK_MAX_PROGRAM_SECONDS at most"
+        ),
+    ] = None
+    memory: Annotated[int | None, about("bytes beside the graph: it fails if it may need more")] = (
+        None
+    )
+
+
+class LimitKeywords(TypedDict, total=False):
+    """AnalysisLimits by name."""
+
+    supersteps: int | None
+    seconds: float | None
+    memory: int | None
+
+
 class ViewOptions(Struct, frozen=True):
     """A view: ranks of all vertices for a teleport distribution of its own."""
 

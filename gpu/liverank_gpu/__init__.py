@@ -17,6 +17,7 @@ from liverank_gpu.errors import (
     ConcurrentUse,
     DeviceLost,
     EngineError,
+    InvalidSource,
     InvalidValue,
     NotConverged,
     OutOfMemory,
@@ -49,8 +50,9 @@ from liverank_gpu.personalized.views_of_graph import ViewSteps
 from liverank_gpu.personalized.watched import Registration
 from liverank_gpu.programs.algorithms import Algorithm
 from liverank_gpu.programs.answer import Answer, Receipt
-from liverank_gpu.programs.running import PROGRAMS, ProgramRun
+from liverank_gpu.programs.running import PROGRAMS, ProgramLimits, ProgramRun
 from liverank_gpu.programs.saved import SavedRun
+from liverank_gpu.programs.source import program_of_source
 from liverank_gpu.snapshot import Capture, Snapshot
 from liverank_gpu.trace import Trace, TraceStep
 from liverank_gpu.types import (
@@ -107,6 +109,7 @@ __all__ = [
     "EngineError",
     "Explanation",
     "Form",
+    "InvalidSource",
     "InvalidValue",
     "Neighbours",
     "NotConverged",
@@ -119,6 +122,7 @@ __all__ = [
     "OutOfMemory",
     "Personalized",
     "PersonalizedQuery",
+    "ProgramLimits",
     "ProgramRun",
     "QueryBatch",
     "RankChanges",
@@ -148,6 +152,7 @@ __all__ = [
     "ViewSteps",
     "Workers",
     "limit_device_memory",
+    "program_of_source",
     "proven_descents",
     "rank_error",
     "rank_once",

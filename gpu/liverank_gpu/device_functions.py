@@ -11,6 +11,10 @@ small part of Python is accepted:
 - records of numbers: ``value.distance`` of arguments and variables, ``==`` and ``!=`` of two; where
   a record is returned, ``distance, parent`` makes one, of all fields in their order
 
+There are no loops, calls of other functions or accesses to memory, so a call ends after as many
+steps as the function has nodes. What is accepted compiles: names are ASCII, and what nests or grows
+more than compilers take is refused.
+
 Nothing fails when they run. ``n // 0`` and ``n % 0`` are 0; other results that Python refuses are
 infinite or not a number; an integer that 64 bits have no room for is some other integer, the same
 on both backends: see gpu/liverank_gpu/kernels/program_functions.h.
@@ -25,13 +29,14 @@ from __future__ import annotations
 import ast
 import inspect
 import math
+import re
 import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import CellType, FunctionType
 from typing import Any, Literal
 
-from liverank_gpu.errors import InvalidValue
+from liverank_gpu.errors import InvalidSource, InvalidValue
 
 Number = Literal["int", "float", "bool"]
 
@@ -83,12 +88,56 @@ _COMPARISONS: dict[type[ast.cmpop], str] = {
 
 _Typed = tuple[str, Kind]
 
+NAME = re.compile("(_?[a-z]|[A-Z])(_?[A-Za-z0-9])*_?", re.ASCII)
+"""What arguments, variables and parameters may be called: not like what belongs to compilers."""
+
+MOST_CHARACTERS = 60
+"""Of such a name."""
+
+MOST_NESTED = 40
+"""Expressions and statements in one another: each becomes five brackets at most, and clang takes
+256.
+"""
+
+MOST_CPP = 1 << 14
+"""Characters of a function in C++."""
+
+MOST_VARIABLES = 50
+"""Of a function."""
+
+_EXPECTED: dict[type[ast.AST], str] = {
+    ast.Attribute: f"one of math.inf, math.pi, math.{', math.'.join(MATH)}",
+    ast.Call: "a call of min, max, abs, int, float or a function of math, by position",
+    **dict.fromkeys((ast.For, ast.While, ast.ListComp, ast.GeneratorExp), "without loops"),
+    **dict.fromkeys((ast.FunctionDef, ast.Lambda, ast.ClassDef), "without functions inside"),
+}
+"""What is said of parts of Python that programs have not."""
+
+_CALLED = ("min", "max", "abs", "int", "float")
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionSource:
+    """A function of which there is only the text.
+
+    definition  its syntax; nothing of it was executed
+    constants   the names that it may use: numbers, `math`, and functions of `math`
+    python      does what the C++ will do
+    """
+
+    definition: ast.FunctionDef
+    constants: Mapping[str, Any]
+    python: Callable[..., Any]
+
+    def __repr__(self) -> str:
+        return ast.unparse(self.definition).splitlines()[0]
+
 
 @dataclass(frozen=True, slots=True)
 class DeviceFunction:
     """A function for the device.
 
-    python     the function
+    python     the function, or what does the same
     arguments  the names of its arguments
     cpp        its definition in C++, as `name`
     """
@@ -106,8 +155,31 @@ def device_function(
     field   its name in messages
     name    its name in C++
     known   the arguments that it may have, by name
-    Raises InvalidValue, which names the line, for what is not in the module's list.
+    Raises InvalidValue; InvalidSource, which names the line, for what is not in the module's list.
     """
+    source = function if isinstance(function, FunctionSource) else _source_of(field, function)
+    definition, given = source.definition, source.definition.args
+    names = tuple(each.arg for each in (*given.posonlyargs, *given.args))
+    plain = not (given.vararg or given.kwarg or given.kwonlyargs or given.defaults)
+    if not plain or len(set(names)) < len(names):
+        raise refused(field, definition, "a function of different arguments without defaults")
+    for argument in names:
+        if argument not in known:
+            shown, expected = _shortened(argument), f"one of {', '.join(known)}"
+            raise InvalidSource(f"{field}({shown})", shown, expected, definition.lineno)
+    arguments = {each: known[each] for each in names}
+    translator = _Translator(field, arguments, result, source.constants)
+    try:
+        body = translator.function(definition)
+    except RecursionError:
+        raise refused(field, definition, "less nested") from None
+    parameters = ", ".join(f"{cpp(known[each])} {each}_" for each in names)
+    header = f"__device__ __forceinline__ {cpp(result)} {name}({parameters})"
+    return DeviceFunction(source.python, names, f"{header} {{\n{body}}}\n")
+
+
+def _source_of(field: str, function: object) -> FunctionSource:
+    """The text of a function, and the global numbers of now. Raises InvalidValue."""
     if not inspect.isfunction(function) or hasattr(function, "__wrapped__"):
         raise InvalidValue(field, function, "a function defined by def, not wrapped by a decorator")
     try:
@@ -117,21 +189,27 @@ def device_function(
         raise InvalidValue(field, function, "a function with its source in a file") from error
     if not isinstance(definition, ast.FunctionDef):
         raise InvalidValue(field, function, "a function defined by def")
-    names = tuple(inspect.signature(function).parameters)
-    for argument in names:
-        if argument not in known:
-            raise InvalidValue(f"{field}({argument})", argument, f"one of {', '.join(known)}")
     variables = inspect.getclosurevars(function)
     constants = {**variables.globals, **variables.nonlocals}
-    translator = _Translator(field, {each: known[each] for each in names}, result, constants)
-    body = translator.function(definition)
-    parameters = ", ".join(f"{cpp(known[each])} {each}_" for each in names)
-    header = f"__device__ __forceinline__ {cpp(result)} {name}({parameters})"
     cells = tuple(CellType(each.cell_contents) for each in function.__closure__ or ())
     # with the global numbers of now, as in C++
     module = dict(function.__globals__)
     as_now = FunctionType(function.__code__, module, function.__name__, None, cells)
-    return DeviceFunction(as_now, names, f"{header} {{\n{body}}}\n")
+    return FunctionSource(definition, constants, as_now)
+
+
+def refused(field: str, node: ast.AST, requirement: str) -> InvalidSource:
+    """The error for a part of a function."""
+    line = getattr(node, "lineno", 1)
+    try:
+        what = ast.unparse(node).splitlines()[0]
+    except (RecursionError, ValueError):  # of an integer with more digits than Python prints
+        what = type(node).__name__
+    return InvalidSource(f"{field}, line {line}", _shortened(what), requirement, line)
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= MOST_CHARACTERS else text[:MOST_CHARACTERS] + "…"
 
 
 class _Translator:
@@ -152,19 +230,20 @@ class _Translator:
         self._variables: dict[str, Kind] = {}
         self._valued: set[str] = set()  # the variables that have a value here, whatever the path
         self._constants = constants
+        self._nested = 0
 
     def function(self, definition: ast.FunctionDef) -> str:
         body = definition.body
         if isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
             body = body[1:]  # the docstring
-        if not _returns(body):
-            raise self._refusal(definition, "expected a return at the end of every path")
         while True:  # a variable that is a float somewhere is a float everywhere
             before = dict(self._variables)
             self._valued.clear()
             text = self._block(body, "    ")
             if before == self._variables:
                 break
+        if not _returns(body):
+            raise self._refusal(definition, "expected a return at the end of every path")
         declared = "".join(
             f"    {cpp(kind)} {name}_{'{}' if isinstance(kind, Record) else ' = 0'};\n"
             for name, kind in self._variables.items()
@@ -173,9 +252,26 @@ class _Translator:
         return declared + text
 
     def _block(self, statements: list[ast.stmt], indent: str) -> str:
-        return "".join(self._statement(each, indent) for each in statements)
+        return "".join(self._limited(each, self._statement(each, indent)) for each in statements)
+
+    def _limited(self, node: ast.AST, text: str) -> str:
+        """The text, unless it is too long."""
+        if len(text) > MOST_CPP:
+            raise self._refusal(node, "expected a shorter function")
+        return text
+
+    def _enter(self, node: ast.AST, levels: int = 1) -> None:
+        self._nested += levels
+        if self._nested > MOST_NESTED:
+            raise self._refusal(node, f"expected what is nested at most {MOST_NESTED} times")
 
     def _statement(self, node: ast.stmt, indent: str) -> str:
+        self._enter(node)
+        text = self._translated(node, indent)
+        self._nested -= 1
+        return text
+
+    def _translated(self, node: ast.stmt, indent: str) -> str:
         match node:
             case ast.Return(value=ast.expr() as value):
                 text, kind = self._value(value)
@@ -208,6 +304,8 @@ class _Translator:
 
     def _assigned(self, node: ast.AST, name: str, value: _Typed) -> str:
         text, kind = value
+        if not is_name(name) or (name in self._constants and callable(self._constants[name])):
+            raise self._refusal(node, "expected a variable with a plain name of its own")
         if name in self._arguments:
             if self._arguments[name] != kind:
                 raise self._refusal(
@@ -216,6 +314,8 @@ class _Translator:
         else:
             self._variables[name] = self._joined(node, self._variables.get(name, kind), kind)
             self._valued.add(name)
+            if len(self._variables) > MOST_VARIABLES:
+                raise self._refusal(node, f"expected at most {MOST_VARIABLES} variables")
         return f"{name}_ = {text};\n"
 
     def _expression(self, node: ast.expr) -> tuple[str, Number]:
@@ -226,6 +326,12 @@ class _Translator:
         return text, kind
 
     def _value(self, node: ast.expr) -> _Typed:
+        self._enter(node)
+        text, kind = self._typed(node)
+        self._nested -= 1
+        return self._limited(node, text), kind
+
+    def _typed(self, node: ast.expr) -> _Typed:
         match node:
             case ast.Constant(value=value) if isinstance(value, bool | int | float):
                 return self._number(node, value)
@@ -241,7 +347,7 @@ class _Translator:
             case ast.UnaryOp(op=ast.USub() | ast.UAdd() as operator, operand=operand):
                 text, kind = self._expression(operand)
                 if isinstance(operator, ast.UAdd):
-                    return f"(+{text})", "float" if kind == "float" else "int"
+                    return (text, kind) if kind == "float" else (f"whole({text})", "int")
                 return (f"(-{text})", kind) if kind == "float" else (f"negative_of({text})", "int")
             case ast.UnaryOp(op=ast.Not(), operand=operand):
                 return f"(!{self._expression(operand)[0]})", "bool"
@@ -275,7 +381,12 @@ class _Translator:
                 cast = "" if isinstance(joined, Record) else f"({cpp(joined)})"
                 return f"({condition} ? {cast}{chosen} : {cast}{other})", joined
             case ast.Call(func=function, args=arguments, keywords=[]):
-                return self._call(node, function, [self._expression(each) for each in arguments])
+                if not self._called(function):
+                    raise self._refusal(node)
+                self._enter(node, len(arguments))  # smaller(smaller(a, b), c)
+                given = [self._expression(each) for each in arguments]
+                self._nested -= len(arguments)
+                return self._call(node, function, given)
         raise self._refusal(node)
 
     def _number(self, node: ast.AST, value: Any) -> _Typed:
@@ -388,15 +499,19 @@ class _Translator:
                 value = self._constants[name]
                 if any(value is getattr(math, each) for each in MATH):
                     return f"math.{value.__name__}"
-            case ast.Name(id=name) if name in ("min", "max", "abs", "int", "float"):
+            case ast.Name(id=name) if name in _CALLED:
                 return name
         return ""
 
-    def _refusal(self, node: ast.AST, expected: str = "") -> InvalidValue:
-        line = getattr(node, "lineno", 1)
-        what = ast.unparse(node).splitlines()[0]
-        expected = expected or "part of the Python that liverank_gpu.device_functions lists"
-        return InvalidValue(f"{self._field}, line {line}", what, expected.removeprefix("expected "))
+    def _refusal(self, node: ast.AST, expected: str = "") -> InvalidSource:
+        expected = expected or _EXPECTED.get(type(node), "part of the Python of programs")
+        return refused(self._field, node, expected.removeprefix("expected "))
+
+
+def is_name(name: str) -> bool:
+    """Whether a variable or a parameter may be called so: see NAME; not like a function."""
+    plain = len(name) <= MOST_CHARACTERS and NAME.fullmatch(name)
+    return bool(plain) and name not in (*_CALLED, "math")
 
 
 def _described(kind: Kind) -> str:

@@ -2,6 +2,7 @@
 
 EngineError
 ├── InvalidValue          an option or a batch names a value that cannot be used
+│   ├── InvalidSource     a line of a program cannot be translated
 │   └── UnknownVertex     an id is not that of a vertex
 ├── DeviceLost            the device answers no more, and cannot in this process
 ├── ConcurrentUse         two threads called an engine at once
@@ -43,6 +44,14 @@ class InvalidValue(EngineError, ValueError):
         self.value = value
         self.requirement = requirement
         super().__init__(f"{field}: {value!r} is not allowed; it must be {requirement}")
+
+
+class InvalidSource(InvalidValue):
+    """`line` of a program's source, from 1 on, has what cannot be translated."""
+
+    def __init__(self, field: str, value: object, requirement: str, line: int) -> None:
+        self.line = line
+        super().__init__(field, value, requirement)
 
 
 class UnknownVertex(InvalidValue):

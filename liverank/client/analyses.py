@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from liverank.choices import Key, Order, Program
+from liverank.choices import Key, Mode, Order, Program
 from liverank.client.call import (
     JSON,
     Call,
     decoder,
+    given,
     json_body,
     member,
     nothing,
@@ -18,6 +19,7 @@ from liverank.client.call import (
 )
 from liverank.client.exports import Format, export, export_call
 from liverank.client.responses import AnalysisInfo, TopValues, ValueOfVertex
+from liverank.options import LimitKeywords
 
 
 def _path(graph: str, identity: str, *rest: Key) -> str:
@@ -31,21 +33,26 @@ class AnalysisCalls:
     def start_analysis(
         self,
         graph: str,
-        program: Program,
+        program: Program | str,
         *,
         parameters: Mapping[str, Key | float] | None = None,
         fresh: bool = False,
+        mode: Mode = "synchronous",
+        limits: LimitKeywords | None = None,
     ) -> Call[str]:
         """Runs a program on the graph as it is once all batches sent before are applied; returns
         the id of the analysis.
 
         parameters  by name; others have their defaults. `source` is the key of a vertex
         fresh       whether it runs again after each published version
+        mode        `asynchronous`: values change in place; of monotone programs
+        limits      of each run: `supersteps`, `seconds`, `memory` in bytes
         """
+        more = given(mode=None if mode == "synchronous" else mode, limits=limits)
         return Call(
             method="POST",
             path=path_of("graphs", graph, "analyses", program),
-            body=json_body({"parameters": dict(parameters or {}), "fresh": fresh}),
+            body=json_body({"parameters": dict(parameters or {}), "fresh": fresh, **more}),
             headers={"Content-Type": JSON},
             parse=member("id", str),
         )

@@ -27,6 +27,7 @@ from liverank.client.call import (
 from liverank.client.changes import ChangeEvent
 from liverank.client.graph_calls import GraphCalls
 from liverank.client.operation_calls import OperationCalls
+from liverank.client.programs import ProgramCalls
 from liverank.client.queries import QueryCalls
 from liverank.client.responses import (
     CheckpointTaken,
@@ -39,7 +40,9 @@ from liverank.client.sources import SourceCalls, ViewedKeywords, query_of
 from liverank.options import FeedKeywords, GraphKeywords
 
 
-class Calls(BatchCalls, GraphCalls, QueryCalls, AnalysisCalls, SourceCalls, OperationCalls):
+class Calls(
+    BatchCalls, GraphCalls, QueryCalls, AnalysisCalls, ProgramCalls, SourceCalls, OperationCalls
+):
     """Every call raises ServerError if the server refuses, and ServerUnreachable if it does not
     respond. Reads, and batches, which have idempotency keys, are retried first.
 

@@ -13,12 +13,14 @@ from liverank.choices import (
     ConsumerState,
     Direction,
     Form,
+    Mode,
     Refresh,
     Scope,
     Unknown,
     ViewDirection,
     ViewKind,
 )
+from liverank.options import AnalysisLimits as AnalysisLimits
 from liverank.options import GraphOptions as GraphOptions
 from liverank.options import PersonalizedQuery as PersonalizedQuery
 from liverank.options import about
@@ -551,6 +553,27 @@ class AnalysisInfo(msgspec.Struct, frozen=True):
     receipt: Annotated[AnalysisReceipt | None, about("of the answer")]
     summary: Annotated[dict[str, float] | None, about("numbers about the whole graph")]
     problem: Annotated[dict[str, Any] | None, about("why it failed")]
+    mode: Mode = "synchronous"
+    limits: AnalysisLimits = AnalysisLimits()
+
+
+class ProgramInfo(msgspec.Struct, frozen=True):
+    """A program of a user."""
+
+    name: str
+    created: Annotated[float, about("Unix seconds")]
+    source: str
+    parameters: Annotated[dict[str, int | float], about("with their defaults")]
+    refusal: Annotated[
+        str | None, about("why the server, a later release, runs the program no more")
+    ] = None
+    dtype: Annotated[str | None, about("of the values")] = None
+    limits: Annotated[
+        dict[str, list[float | None]],
+        about("the least and the largest value of parameters; null: none"),
+    ] = {}
+    monotone: Annotated[bool, about("whether `mode` may be `asynchronous`")] = False
+    supersteps: Annotated[int | None, about("at most")] = None
 
 
 class VertexValue(msgspec.Struct, frozen=True):

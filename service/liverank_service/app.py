@@ -36,6 +36,7 @@ from liverank_service.http.routes import (
     graphs,
     operations,
     personalized,
+    programs,
     ranks,
     sets,
     views,
@@ -55,7 +56,7 @@ _ROUTES = [
     route
     for module in (
         *(ranks, batches, personalized, graphs, edges),
-        *(watched, views, sets, analyses, changes, api_keys, operations),
+        *(watched, views, sets, analyses, programs, changes, api_keys, operations),
     )
     for route in module.router.routes
 ]

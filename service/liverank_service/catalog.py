@@ -14,7 +14,16 @@ from typing import Any
 
 import msgspec
 
-from liverank_gpu import BackendName, EdgeBatch, Engine, Options, limit_device_memory
+from liverank_gpu import (
+    PROGRAMS,
+    BackendName,
+    EdgeBatch,
+    Engine,
+    InvalidValue,
+    Options,
+    VertexProgram,
+    limit_device_memory,
+)
 from liverank_service.errors import (
     GraphExists,
     GraphStopped,
@@ -23,7 +32,13 @@ from liverank_service.errors import (
     TooManyGraphs,
     UnknownGraph,
 )
-from liverank_service.graph_options import GraphOptions, requested_options, stored_options
+from liverank_service.graph_options import (
+    EXPECTED_NAME,
+    NAME,
+    GraphOptions,
+    requested_options,
+    stored_options,
+)
 from liverank_service.pipeline.analyses import Analyses, AnalysisLimits
 from liverank_service.pipeline.batch import Observer
 from liverank_service.pipeline.checkpointer import CheckpointLimits
@@ -31,10 +46,11 @@ from liverank_service.pipeline.pipeline import Pipeline
 from liverank_service.pipeline.sources import Consumers
 from liverank_service.pipeline.writer import QueueLimits
 from liverank_service.process_limits import check_process_limits
-from liverank_service.queries.analyses import Analysis
+from liverank_service.queries.analyses import Analysis, AnyProgram
 from liverank_service.settings import Settings
 from liverank_service.storage import checkpoint as checkpoints
 from liverank_service.storage.graph_store import GraphStore, read_manifest
+from liverank_service.storage.programs import ProgramStore, UserProgram, checked_program
 
 log = logging.getLogger("liverank.catalog")
 
@@ -77,9 +93,10 @@ class Graph:
 class Catalog:
     """Creates, opens and drops graphs. Any thread may call any method; most of them block.
 
-    changes  the thread for requests that create and drop graphs or compile a program. They run one
-             at a time, for minutes during a recovery; on the shared threads they would keep reads
-             waiting
+    changes   the thread for requests that create and drop graphs or compile a program. They run one
+              at a time, for minutes during a recovery; on the shared threads they would keep reads
+              waiting
+    programs  those of users
     """
 
     def __init__(
@@ -89,6 +106,7 @@ class Catalog:
         self._settings = settings
         self._observe = observe
         self._store = GraphStore(settings.data)
+        self.programs = ProgramStore(settings.data, settings.programs)
         self._graphs: dict[str, Graph] = {}
         self._stopped: dict[str, tuple[Graph, GraphStopped]] = {}
         self._changing = threading.Lock()
@@ -119,6 +137,7 @@ class Catalog:
             step = "reading the data directory"
             try:
                 self._store.open()
+                self.programs.open()
                 if self._settings.device_memory is not None and not self._settings.shards:
                     step = "bounding the memory of the device"
                     limit_device_memory(self._settings.device_memory, self._settings.backend)
@@ -188,7 +207,7 @@ class Catalog:
 
     def graphs(self) -> list[Graph]:
         """All graphs that are served, by name. Raises NotReady."""
-        self._check_ready()
+        self.check_ready()
         return sorted(self._graphs.values(), key=lambda graph: graph.name)
 
     def stopped(self) -> dict[str, str]:
@@ -196,7 +215,7 @@ class Catalog:
 
         Raises NotReady.
         """
-        self._check_ready()
+        self.check_ready()
         found = {name: str(error) for name, (_, error) in list(self._stopped.items())}
         for graph in self.graphs():
             if (fault := graph.pipeline.fault) is not None:
@@ -205,7 +224,7 @@ class Catalog:
 
     def get(self, name: str) -> Graph:
         """Raises UnknownGraph, NotReady, GraphStopped."""
-        self._check_ready()
+        self.check_ready()
         if (graph := self._graphs.get(name)) is not None:
             return graph
         if (stopped := self._stopped.get(name)) is not None:
@@ -219,9 +238,9 @@ class Catalog:
         StorageFailed.
         """
         options = requested_options(name, given)
-        self._check_ready()
+        self.check_ready()
         with self._changing:
-            self._check_ready()
+            self.check_ready()
             if name in self._stopped:
                 return self.get(name), False
             graph = self._graphs.get(name)
@@ -240,7 +259,7 @@ class Catalog:
         """Closes the graph and removes its files. Raises UnknownGraph, NotReady, StorageFailed; the
         graph is then closed, and may be dropped again.
         """
-        self._check_ready()
+        self.check_ready()
         with self._changing:
             graph = self._stopped[name][0] if name in self._stopped else self.get(name)
             self._graphs.pop(name, None)
@@ -255,7 +274,8 @@ class Catalog:
                 raise
             self._observe(name).dropped()
 
-    def _check_ready(self) -> None:
+    def check_ready(self) -> None:
+        """Raises NotReady."""
         if self._not_ready is not None:
             raise NotReady(self._not_ready)
 
@@ -288,22 +308,53 @@ class Catalog:
             for kernels in _KINDS:
                 if not self._closing:
                     Engine(kernels, self._backend).warm_up_others()
+            for each in self.programs.listed() if self.programs.allowed else ():
+                for kernels in _KINDS:
+                    if each.program is not None and not self._closing:
+                        self._compile(each.program, kernels.weighted)
         except Exception:  # a request will compile it, or fail with a better message
             log.exception("not every kernel was compiled in advance")
         # What is loaded now is never garbage. A collection that visits it stops all reads.
         gc.freeze()
 
-    def warm_up_program(self, graph: Graph, program: str) -> None:
-        """Compiles a program for graphs of this kind on a GPU, which would hold up batches later.
-        Raises Unsupported with shards.
+    def warm_up_program(self, graph: Graph, program: AnyProgram) -> None:
+        """Compiles a program for graphs of this kind, which would hold up batches later. Raises
+        Unsupported with shards.
         """
         graph.pipeline.shards.check_call("analyses")
-        kind = (program, graph.options.weighted)
-        engine = Engine(Options(weighted=graph.options.weighted), self._backend)
-        if engine.compiles_kernels and kind not in self._warm_programs:
-            engine.apply(EdgeBatch.of([(0, 1), (1, 2), (2, 0)]))
-            engine.run(program)
-            self._warm_programs.add(kind)
+        self._compile(program, graph.options.weighted)
+
+    def put_program(self, name: str, source: str) -> tuple[UserProgram, bool]:
+        """Checks, compiles and stores a program; whether its name is new.
+
+        Raises ProgramsOff, InvalidValue, ProgramRefused, BackendUnavailable, TooManyPrograms,
+        StorageFailed, NotReady.
+        """
+        self.check_ready()
+        self.programs.check_allowed()
+        if NAME.fullmatch(name) is None:
+            raise InvalidValue("name", name, EXPECTED_NAME)
+        program = checked_program(name, source)
+        for kernels in _KINDS:
+            self._compile(program, kernels.weighted)
+        return self.programs.put(source, program)
+
+    def _compile(self, program: AnyProgram, weighted: bool) -> None:
+        own = program.name not in PROGRAMS
+        engine = Engine(Options(weighted=weighted), self._backend)
+        own_name = program.digest if isinstance(program, VertexProgram) else program.name
+        kind = (own_name, weighted)
+        if kind in self._warm_programs or not (own or engine.compiles_kernels):
+            return
+        engine.apply(EdgeBatch.of([(0, 1), (1, 2), (2, 0)]))
+        given = {"source": 0} if "source" in program.parameters else {}
+        run = engine.programs.begin(program, given=given)
+        while not run.done:
+            run.step(0.0)
+            if own:  # it may never end
+                break
+        engine.programs.close(run)
+        self._warm_programs.add(kind)
 
     def _recover(self, graph: Graph) -> None:
         graph.pipeline.recover()
@@ -325,7 +376,12 @@ class Catalog:
             QueueLimits(settings.max_queue_batches, settings.max_queue_bytes),
             self._observe(directory.name),
             options.window_options(settings.max_expiry_share, settings.expiry_hold_seconds),
-            AnalysisLimits(settings.max_running_analyses, settings.max_analyses),
+            AnalysisLimits(
+                settings.max_running_analyses,
+                settings.max_analyses,
+                settings.max_program_seconds,
+                self.programs.named,
+            ),
             settings.shards,
             settings.dask_cluster,
             settings.device_memory,

@@ -48,6 +48,11 @@ to it.
     ├── UnknownAnalysis          the graph has no analysis with that id
     ├── TooManyAnalyses          the graph has as many analyses as it may
     ├── NoAnswer                 an analysis has no answer: it has not finished
+    ├── LimitExceeded            a run of an analysis took more than its request allows
+    ├── ProgramsOff              the server takes and runs no programs of users
+    ├── ProgramRefused           a line of a program is outside of what programs may contain
+    ├── UnknownProgram           no user put a program of that name
+    ├── TooManyPrograms          the server has as many programs of users as it may
     ├── RankingDelayed           shards were lost, or an expiry failed, after a batch was committed
     ├── Unsupported              an option or a call that a graph in shards does not have
     ├── StorageFailed            the disk failed, or a file on it is damaged
@@ -481,6 +486,36 @@ class NoAnswer(ServiceError):
     def __init__(self, identity: str, state: str) -> None:
         self.field, self.value = "analysis", identity
         super().__init__(f"analysis {identity!r} has no answer; it is {state}")
+
+
+class LimitExceeded(ServiceError):
+    def __init__(self, field: str, limit: float, taken: str) -> None:
+        self.field, self.value = field, limit
+        super().__init__(f"the run was ended after {taken}: {field} is {limit:g}")
+
+
+class ProgramsOff(ServiceError):
+    def __init__(self) -> None:
+        super().__init__("programs of users are off: set LIVERANK_PROGRAMS=1 to take and run them")
+
+
+class ProgramRefused(ServiceError, ValueError):
+    """`line` of the source, from 1 on, has `value`."""
+
+    def __init__(self, line: int, value: object, message: str) -> None:
+        self.field, self.line, self.value = "source", line, value
+        super().__init__(message)
+
+
+class UnknownProgram(ServiceError):
+    def __init__(self, name: str, known: Sequence[str]) -> None:
+        self.field, self.value = "name", name
+        super().__init__(f"there is no program {name!r} of a user{_those_there(known)}")
+
+
+class TooManyPrograms(ServiceError):
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"the server has {limit:,} programs, which is its limit; delete one first")
 
 
 class RankingDelayed(ServiceError):

@@ -17,6 +17,7 @@ from liverank_service.formats.values import MAX_AHEAD, TimeRule
 from liverank_service.pipeline.window import WindowOptions
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+EXPECTED_NAME = "1 to 64 of the characters A-Z a-z 0-9 . _ - and begin with a letter or digit"
 
 
 class GraphOptions(liverank.options.GraphOptions, frozen=True):
@@ -105,11 +106,7 @@ def stored_options(stored: Mapping[str, Any]) -> GraphOptions:
 def requested_options(name: str, given: Mapping[str, Any]) -> GraphOptions:
     """The options of a graph that a client names. Raises InvalidValue for the name or an option."""
     if NAME.fullmatch(name) is None:
-        raise InvalidValue(
-            "graph",
-            name,
-            "1 to 64 of the characters A-Z a-z 0-9 . _ - and begin with a letter or digit",
-        )
+        raise InvalidValue("graph", name, EXPECTED_NAME)
     options = GraphOptions(**given)
     if options.half_life is not None and given.get("weighted") is False:
         raise InvalidValue("weighted", False, "true, or left out, where half_life is given")

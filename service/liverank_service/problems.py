@@ -1,7 +1,8 @@
 """Errors as problem documents (RFC 9457): the one place that knows the status of each.
 
 A document has type, title, status and detail, and, if the error has them, field, index, value,
-accepted, version and stored. FastAPI's own errors are mapped in liverank_service.http.responses.
+accepted, line, version and stored. FastAPI's own errors are mapped in
+liverank_service.http.responses.
 """
 
 from __future__ import annotations
@@ -62,6 +63,11 @@ _TYPES: dict[type[Exception], ProblemType] = {
         (errors.UnknownAnalysis, 404, "unknown-analysis", "Unknown analysis"),
         (errors.TooManyAnalyses, 409, "too-many-analyses", "Too many analyses"),
         (errors.NoAnswer, 409, "no-answer", "Analysis without an answer"),
+        (errors.LimitExceeded, 507, "limit-exceeded", "Limit of the analysis exceeded"),
+        (errors.ProgramsOff, 403, "programs-off", "Programs of users are off"),
+        (errors.ProgramRefused, 422, "program-refused", "Program refused"),
+        (errors.UnknownProgram, 404, "unknown-program", "Unknown program"),
+        (errors.TooManyPrograms, 507, "too-many-programs", "Too many programs"),
         (errors.GraphExists, 409, "graph-exists", "Graph exists with other options"),
         (errors.TooManyGraphs, 507, "too-many-graphs", "Too many graphs"),
         (errors.MalformedRequest, 400, "malformed-request", "Malformed request"),
@@ -155,7 +161,7 @@ def problem_of(error: Exception) -> dict[str, Any]:
         return kind.document(f"the server failed with {type(error).__name__}; see its log")
     members = {
         member: _plain(getattr(error, member))
-        for member in ("field", "index", "value", "accepted", "version", "stored")
+        for member in ("field", "index", "line", "value", "accepted", "version", "stored")
         if getattr(error, member, None) is not None
     }
     return kind.document(str(error), **members)

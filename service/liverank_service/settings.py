@@ -109,6 +109,9 @@ class Settings(BaseSettings):
     max_graphs               one more is refused with 507; existing ones are always opened
     max_running_analyses     analyses of one graph that run at once; others are queued
     max_analyses             analyses of one graph in any state; one more is refused with 409
+    programs                 whether users may put programs of their own, with an API key of scope
+                             admin if there are keys, and run them
+    max_program_seconds      of a run of such a program, at most
     max_expiry_share         of a window's edges, by the wall clock: an expiry of more waits until
                              the clock has not jumped for `expiry_hold_seconds`; 1: it does not
     expiry_hold_seconds      for which a clock that has jumped is not trusted with such an expiry;
@@ -153,6 +156,8 @@ class Settings(BaseSettings):
     max_graphs: Limit = 64
     max_running_analyses: Limit = 2
     max_analyses: Limit = 16
+    programs: Switch = False
+    max_program_seconds: Annotated[Seconds, Field(ge=0.001)] = 600.0
     max_expiry_share: Annotated[float, Field(ge=0.0, le=1.0)] = 0.1
     expiry_hold_seconds: Annotated[Seconds, Field(ge=0.0)] = 60.0
     slow_client_seconds: Annotated[Seconds, Field(ge=0.1)] = 30.0

@@ -12,7 +12,7 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -108,19 +108,19 @@ class Examples:
                 assert self._server is not None
                 with httpx.Client(base_url=self._server.url, timeout=60) as http:
                     return http.request(**curl_arguments(command)).text
-            case ["liverank", "serve", "--data", data]:
-                self._serve(self._folder / data)
+            case [*settings, "liverank", "serve", "--data", data]:
+                self._serve(self._folder / data, dict(each.split("=") for each in settings))
             case ["liverank", *arguments]:
                 return self._liverank(arguments)
             case _:
                 raise AssertionError(f"the examples cannot run {command!r}")
         return ""
 
-    def _serve(self, data: Path) -> None:
+    def _serve(self, data: Path, settings: Mapping[str, str]) -> None:
         """A second server takes the place of the first, which is killed."""
         if self._server is not None:
             self._server.kill()
-        self._server = Server(data)
+        self._server = Server(data, environment=settings)
         self._server.wait_for("/readyz")
         os.environ["LIVERANK_URL"] = self._server.url
 

@@ -30,6 +30,7 @@ ROOT = Path(__file__).parents[2]
         (options.RanksOptions, options.RanksKeywords, []),
         (options.FeedOptions, options.FeedKeywords, []),
         (options.ViewOptions, options.ViewKeywords, ["teleport"]),
+        (options.AnalysisLimits, options.LimitKeywords, []),
     ],
 )
 def test_the_keywords_are_those_of_the_table(table: Any, keywords: Any, others: list[str]) -> None:

@@ -29,6 +29,7 @@ __device__ __forceinline__ long long product_of(long long a, long long b) {
     return (long long)((unsigned long long)a * (unsigned long long)b);
 }
 __device__ __forceinline__ long long negative_of(long long a) { return difference_of(0, a); }
+__device__ __forceinline__ long long size_of(long long a) { return a < 0 ? negative_of(a) : a; }
 
 // Rounded downwards; 0 where b is.
 __device__ __forceinline__ long long floor_quotient(long long a, long long b) {

@@ -23,6 +23,7 @@ from liverank_gpu.device_functions import (
     Record,
     cpp,
     device_function,
+    is_name,
 )
 from liverank_gpu.errors import InvalidValue
 from liverank_gpu.operations.csr import GraphView, Operation, Rows
@@ -493,7 +494,7 @@ class VertexProgram:
             )
         given: dict[str, Kind] = {"vertices": "int"}
         for name, value in self.parameters.items():
-            if name in _RESERVED or not name.isidentifier():
+            if name in _RESERVED or not is_name(name):
                 raise InvalidValue("parameters", name, "a name that functions do not get otherwise")
             given[name] = kind_of(name, value)
             if name == SOURCE and given[name] != "int":

@@ -55,6 +55,20 @@ SUPERSTEPS_AT_ONCE = 1024
 """Supersteps that a backend runs before it reports, at most."""
 
 
+class ProgramLimits(NamedTuple):
+    """Of one run of a program.
+
+    supersteps  of a vertex program, after which it ends as it does after its own
+    memory      bytes, beside the graph
+    """
+
+    supersteps: float = inf
+    memory: float = inf
+
+
+UNLIMITED = ProgramLimits()
+
+
 class Work(NamedTuple):
     """What a run is of.
 
@@ -63,6 +77,7 @@ class Work(NamedTuple):
     order       see Programs.begin
     timer       that of all runs: no two steps overlap
     answers     those that follow batches
+    supersteps  of a vertex program, at most
     """
 
     shared: SharedGraph
@@ -72,6 +87,7 @@ class Work(NamedTuple):
     mode: Mode
     timer: StageTimer
     answers: WeakSet[Answer]
+    supersteps: float
 
 
 class ProgramRun:
@@ -238,9 +254,10 @@ def _supersteps(
 ) -> Parts:
     """A vertex program that runs."""
     shared, graph, is_copied = work.shared, work.shared.graph, work.shared.is_copied
+    limit = int(min(program.supersteps, work.supersteps))
     while True:
         at_once = yield state.supersteps, state.edges
-        left = program.supersteps - state.supersteps
+        left = limit - state.supersteps
         if graph.vertices and state.count and left > 0:
             if view is None or is_copied != shared.is_copied:
                 view, is_copied = program_graph(graph, program), shared.is_copied
@@ -250,7 +267,7 @@ def _supersteps(
                 run_pulling(graph.backend, run)
             else:
                 graph.backend.run(run)
-        if not (graph.vertices and state.count) or state.supersteps >= program.supersteps:
+        if not (graph.vertices and state.count) or state.supersteps >= limit:
             found = Computed.by(program, state)
             if state.edge_values is None:
                 return found
@@ -358,6 +375,7 @@ class Programs:
         given: Mapping[str, float] | None = None,
         order: Order = None,
         resume: SavedRun | None = None,
+        limits: ProgramLimits = UNLIMITED,
     ) -> ProgramRun:
         """Begins to run a program on the graph as it is now, to be closed. Batches may come between
         its steps, as long as there is memory for a copy of the graph.
@@ -376,12 +394,14 @@ class Programs:
                  instead of by ids, ``labels`` breaks ties. Later ids follow; None: ids
         resume   the state of a run of the same vertex program, parameters and mode on a graph with
                  these edges, in this process or another: it goes on from there
+        limits   of this run: OutOfMemory if it may need more memory
 
         Raises InvalidValue, UnknownVertex for the source, OutOfMemory.
         """
         with self._graph.backend.device.detecting_loss():
             copied = copied_bytes(self._graph)
-            return self._begun(program, after, mode, given or {}, order, copied, resume)
+            options = (given or {}, order, copied, limits, resume)
+            return self._begun(program, after, mode, *options)
 
     def close(self, running: ProgramRun) -> None:
         """Ends it, done or not, and takes its arrays back."""
@@ -397,6 +417,7 @@ class Programs:
         given: Mapping[str, float],
         order: Order,
         copied: int,
+        limits: ProgramLimits = UNLIMITED,
         resume: SavedRun | None = None,
     ) -> ProgramRun:
         """copied: bytes of a copy of the graph, if one may be needed"""
@@ -419,9 +440,12 @@ class Programs:
             of_vertex += 3 * program.values.dtype.itemsize if program.pulls else 0
             of_edge = 0 if program.edges is None else 2 * program.edges.dtype.itemsize + 32
         needed = of_vertex * self._graph.vertices + of_edge * edges + copied
+        if needed > limits.memory:
+            raise OutOfMemory(f"{purpose} with a limit of memory", needed, int(limits.memory))
         self._graph.backend.device.require(purpose, needed)
         shared = SharedGraph(self._graph)
-        work = Work(shared, program, parameters, order, by_mode, self._timer, self._answers)
+        kept = (self._timer, self._answers, limits.supersteps)
+        work = Work(shared, program, parameters, order, by_mode, *kept)
         continued = (
             (isinstance(program, VertexProgram) or program.continues)
             and after is not None

@@ -16,6 +16,7 @@ from liverank_service.cli.rank import Streaming, loaded_edges, loaded_file
 from liverank_service.formats.edge_list import EdgeList, WantedColumns
 from liverank_service.queries.analyses import (
     AnalysisAnswer,
+    built_in,
     checked_parameters,
     parameters_by_id,
     tie_order,
@@ -97,7 +98,7 @@ def analyse_edges(
     answers = []
     for program in programs:
         arguments = parameters_by_id(name, parameters[program], keys)
-        order = tie_order(program, keys)
+        order = tie_order(built_in(program), keys)
         answer = engine.programs.run(program, given=arguments, order=order)
         answers.append(AnalysisAnswer.of(answer, 0, keys))
     return FileAnalyses(
@@ -127,7 +128,7 @@ def _parameters(
         values["source"] = key_from_text(values["source"], kind, "--source")
     parameters = {
         program: checked_parameters(
-            program,
+            built_in(program),
             {name: values[name] for name in values if name in PROGRAMS[program].parameters},
             kind,
             "--",
@@ -170,7 +171,7 @@ def analyse_file(
         answers = []
         for program in programs:
             arguments = parameters_by_id(path.name, parameters[program], keys)
-            graph.order = order = tie_order(program, keys)
+            graph.order = order = tie_order(built_in(program), keys)
             graph.reserved = table.nbytes() + (0 if order is None else order.nbytes)
             found[program] = each = graph.run(program, **arguments)
             answers.append(AnalysisAnswer.of(each.answer, 0, keys))

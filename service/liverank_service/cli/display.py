@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from liverank.client import ApiKeyInfo, GraphInfo, Key, RankedVertex
-    from liverank.client.responses import PersonalizedAnswer, TopRanks, ViewInfo
+    from liverank.client.responses import PersonalizedAnswer, ProgramInfo, TopRanks, ViewInfo
     from liverank_service.cli.ingest import ReplayedBatch
 
 LIVE_ROWS = 15
@@ -111,6 +111,16 @@ def key_table(keys: Iterable[ApiKeyInfo]) -> Table:
     for key in keys:
         graphs = "all" if key.graphs is None else ", ".join(key.graphs)
         cells = (key.id, key.scope, graphs, key.created, key.name)
+        table.add_row(*(Text(printable(cell)) for cell in cells))
+    return table
+
+
+def program_table(programs: Iterable[ProgramInfo]) -> Table:
+    """Programs of users, one per row."""
+    table = Table("name", "values", "parameters", box=None)
+    for each in programs:
+        parameters = ", ".join(f"{name}={value:g}" for name, value in each.parameters.items())
+        cells = (each.name, each.dtype or f"refused: {each.refusal}", parameters)
         table.add_row(*(Text(printable(cell)) for cell in cells))
     return table
 

@@ -18,6 +18,7 @@ from liverank_service.cli.commands import (
     files,
     generate,
     operations,
+    programs,
     queries,
 )
 
@@ -63,6 +64,7 @@ _COMMANDS = (
     operations,
     files,
     analyse,
+    programs,
     generate,
     consume,
     queries,

@@ -35,6 +35,10 @@ REQUIRED_SCOPE: dict[str, Scope | None] = {
     "GET /livez": None,
     "GET /readyz": None,
     "GET /metrics": "read",
+    "GET /programs": "read",
+    "PUT /programs/{name}": "admin",
+    "GET /programs/{name}": "read",
+    "DELETE /programs/{name}": "admin",
     "GET /keys": "admin",
     "POST /keys": "admin",
     "DELETE /keys/{id}": "admin",
@@ -89,7 +93,7 @@ _READS = re.compile(
     + b"|GET "
 )
 _LIVENESS = re.compile(rb"GET /(livez|readyz)[ ?]")
-_OF_API = re.compile(rb"[A-Z]+ /(graphs|keys|metrics)[/ ?]")
+_OF_API = re.compile(rb"[A-Z]+ /(graphs|keys|metrics|programs)[/ ?]")
 _KEY_HEADER = b"\nauthorization:"
 
 LIST_OF_GRAPHS = "GET /graphs"

@@ -24,6 +24,7 @@ from liverank_service.http.schemas import (
     GraphRequest,
     PersonalizedRequest,
     Problem,
+    ProgramRequest,
     VerticesRequest,
 )
 from liverank_service.problems import MEDIA_TYPE
@@ -38,6 +39,7 @@ _UNDECLARED: tuple[type[BaseModel], ...] = (
     ConsumerRequest,
     PersonalizedRequest,
     Problem,
+    ProgramRequest,
     VerticesRequest,
     ViewRequest,
     WatchedQuery,
@@ -53,6 +55,7 @@ _TAGS = {
     "edges": "Edges, neighbours and subgraphs",
     "sets": "Named sets of vertices",
     "analyses": "Programs on a graph, and their answers",
+    "programs": "Programs of users, which analyses run",
     "changes": "Events of a graph as they happen",
     "keys": "API keys",
     "operations": "For those who run the server",
@@ -60,8 +63,8 @@ _TAGS = {
 
 _MEANINGS = {
     401: "An API key is required",
-    403: "The API key does not allow the call, or a page of another site made it",
-    404: "Unknown graph, vertex, version, watched query, view, set or analysis",
+    403: "The API key does not allow the call, a page of another site made it, or programs are off",
+    404: "Unknown graph, vertex, version, watched query, view, set, analysis or program",
     406: "The client accepts no form of the response",
     408: "The body arrived too slowly",
     409: "Conflict with what exists",

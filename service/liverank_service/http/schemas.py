@@ -19,11 +19,12 @@ from msgspec import Struct, defstruct
 from msgspec.structs import fields
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
-from liverank.choices import ConsumerState, Scope
+from liverank.choices import ConsumerState, Mode, Scope
 from liverank.client import responses
 from liverank.options import MAX_POSITION, GraphOptions, about
 from liverank_gpu import LARGEST_WEIGHT, LEAST_WEIGHT
 from liverank_service.problems import TYPE_PREFIX
+from liverank_service.queries.analyses import NO_LIMITS, RunLimits
 from liverank_service.queries.model import KeyedQuery
 from liverank_service.tables import default_of, named, said
 
@@ -334,6 +335,7 @@ class Problem(BaseModel):
     instance: str | None = Field(None, description="the path of the request")
     field: str | None = Field(None, description="the invalid field, if known")
     index: int | None = Field(None, description="the item of the field, from 0")
+    line: int | None = Field(None, description="of the source of a program, from 1")
     value: Any = Field(None, description="the value given")
     accepted: list[str] | None = Field(None, description="the values accepted")
     version: int | None = Field(
@@ -415,14 +417,53 @@ class AnalysisRequest(Body):
         {}, description="by name; others have their defaults. `source` is the key of a vertex"
     )
     fresh: bool = Field(False, description="whether it runs again after each published version")
+    mode: Mode = Field(
+        "synchronous", description="`asynchronous`: values change in place; of monotone programs"
+    )
+    limits: RunLimits = Field(NO_LIMITS, description="of each run")
 
 
+_HOPS = """\
+class Hops:
+    dtype = "int32"
+    identity = 1000000
+    merge = "min"
+    parameters = {"source": 0}
+    monotone = True
+
+    def initial(vertex, source):
+        return 0 if vertex == source else 1000000
+
+    def gather(source_value):
+        return source_value + 1
+
+    def apply(old, gathered):
+        return min(old, gathered)
+
+    def scatter(old, new):
+        return old != new
+"""
+
+
+class ProgramRequest(Body):
+    """A program of a user."""
+
+    model_config = like({"source": _HOPS})
+
+    source: str = Field(
+        description="a class in Python with the options and functions of a program: see "
+        "docs/programs.md",
+    )
+
+
+ProgramInfo = model_of(responses.ProgramInfo)
+ProgramList = model_of(defstruct("ProgramList", [("programs", list[responses.ProgramInfo])]))
 AnalysisStarted = model_of(defstruct("AnalysisStarted", [("id", str)]))
 AnalysisProgress = model_of(
     responses.AnalysisProgress, description=responses.AnalysisProgress.__doc__
 )
 AnalysisReceipt = model_of(responses.AnalysisReceipt, description=responses.AnalysisReceipt.__doc__)
-AnalysisInfo = model_of(responses.AnalysisInfo, problem=Problem | None)
+AnalysisInfo = model_of(responses.AnalysisInfo, problem=Problem | None, mode=Mode, limits=RunLimits)
 AnalysisList = model_of(defstruct("AnalysisList", [("analyses", list[responses.AnalysisInfo])]))
 VertexValue = model_of(responses.VertexValue)
 EdgeValue = model_of(responses.EdgeValue, description=responses.EdgeValue.__doc__)

@@ -16,21 +16,27 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from http import HTTPStatus
+from math import inf
 from pathlib import Path
 from time import perf_counter
 from typing import NamedTuple
 
-from liverank_gpu import Answer, DeviceLost, Engine, InvalidValue, ProgramRun
-from liverank_service.errors import TooManyAnalyses, UnknownAnalysis
+from liverank.choices import Mode
+from liverank_gpu import PROGRAMS, Answer, DeviceLost, Engine, InvalidValue, ProgramRun
+from liverank_service.errors import LimitExceeded, TooManyAnalyses, UnknownAnalysis
 from liverank_service.pipeline.batch import Observer
 from liverank_service.pipeline.keyed_graph import KeyedGraph
 from liverank_service.pipeline.waiting import Waiters
 from liverank_service.problems import problem_of
 from liverank_service.queries.analyses import (
+    NO_LIMITS,
     Analysis,
     AnalysisAnswer,
+    AnyProgram,
     Parameters,
     Progress,
+    RunLimits,
+    built_in,
     parameters_by_id,
     tie_order,
 )
@@ -40,6 +46,9 @@ from liverank_service.vertex_keys import VertexKeys
 
 log = logging.getLogger("liverank.analyses")
 
+OF_USER = "(of a user)"
+"""What metrics call every program that is not built in: their names may be many."""
+
 
 @dataclass(frozen=True, slots=True)
 class AnalysisLimits:
@@ -47,10 +56,14 @@ class AnalysisLimits:
 
     running  analyses that run at once; more are queued
     kept     analyses in any state; more are refused
+    seconds  of a run of a user's program, at most
+    named    a program by its name; raises ServiceError or InvalidValue
     """
 
     running: int = 2
     kept: int = 16
+    seconds: float = inf
+    named: Callable[[str], AnyProgram] = built_in
 
 
 class Versions(NamedTuple):
@@ -128,7 +141,14 @@ class Analyses:
         """Done when `self.ends` exceeds `ends`; it may be cancelled."""
         return self._endings.first(lambda reached: reached > ends)
 
-    def start(self, program: str, parameters: Parameters, fresh: bool) -> str:
+    def start(
+        self,
+        program: str,
+        parameters: Parameters,
+        fresh: bool,
+        mode: Mode = "synchronous",
+        limits: RunLimits = NO_LIMITS,
+    ) -> str:
         """Begins to run a program, or queues it; returns the id.
 
         parameters  checked
@@ -139,7 +159,10 @@ class Analyses:
         if len(self._all) >= self._limits.kept:
             unfinished = len(self._queued) + len(self._running)
             raise TooManyAnalyses(self._graph, self._limits.kept, unfinished)
-        new = Analysis(secrets.token_hex(8), program, parameters, fresh, time.time())
+        limits = limits.checked(self._limits.named(program), mode, self._limits.seconds)
+        new = Analysis(
+            secrets.token_hex(8), program, parameters, fresh, time.time(), mode=mode, limits=limits
+        )
         run: _Run | None = None
         if len(self._running) < self._limits.running and not self._queued:
             run = self._begun_run(new)
@@ -223,12 +246,15 @@ class Analyses:
     def _begun_run(self, analysis: Analysis) -> _Run:
         keys, version = self._keyed.keys, self._versions.committed()
         parameters = parameters_by_id(self._graph, analysis.parameters, keys)
+        program = self._limits.named(analysis.program)
         last = self._last.get(analysis.id)
-        if last is not None and last.parameters != parameters:  # the key has another id now
-            last = None
+        if last is not None and (last.program is not program or last.parameters != parameters):
+            last = None  # the key has another id now, or the name another program
         try:
-            order = tie_order(analysis.program, keys)
-            job = self._engine.programs.begin(analysis.program, last, given=parameters, order=order)
+            order, limits = tie_order(program, keys), analysis.limits.of_engine
+            job = self._engine.programs.begin(
+                program, last, analysis.mode, parameters, order, limits=limits
+            )
         except InvalidValue as error:
             if error.field not in parameters:
                 raise
@@ -244,8 +270,11 @@ class Analyses:
             job.step(seconds)
             progress = Progress(job.supersteps, job.edges, job.seconds)
             self._put(replace(self.get(run.id), progress=progress))
+            limit = self.get(run.id).limits.seconds
             if job.done:
                 self._finish(run)
+            elif limit is not None and job.seconds > limit:
+                raise LimitExceeded("limits.seconds", limit, f"{job.seconds:.3g} seconds")
         except DeviceLost:
             raise
         except Exception as error:
@@ -280,7 +309,8 @@ class Analyses:
 
     def _end(self, ended: Analysis) -> None:
         self._put(ended)
-        self._observer.analysed(ended.program, ended.state, ended.progress.seconds)
+        program = ended.program if ended.program in PROGRAMS else OF_USER
+        self._observer.analysed(program, ended.state, ended.progress.seconds)
         self.ends += 1
         self._endings.reach(self.ends)
 

@@ -15,17 +15,29 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict
 
-from liverank.choices import KeyKind, Order
-from liverank_gpu import PROGRAMS, Algorithm, Answer, InvalidValue, VertexProgram
+import liverank.options
+from liverank.choices import KeyKind, Mode, Order
+from liverank_gpu import (
+    PROGRAMS,
+    Algorithm,
+    Answer,
+    InvalidValue,
+    ProgramLimits,
+    VertexProgram,
+)
 from liverank_service.errors import InvalidField, UnknownVertex
 from liverank_service.formats.values import EXPECTED_KEY, is_key
+from liverank_service.tables import member_of
 from liverank_service.vertex_keys import ARROW_TYPES, VertexKeys
 
 State = Literal["queued", "running", "finished", "failed", "cancelled", "interrupted"]
 UNFINISHED = ("queued", "running")
 
 Parameters = Mapping[str, str | int | float]
+
+AnyProgram = VertexProgram | Algorithm
 
 _VERTEX = "source"
 """The parameter that is a vertex."""
@@ -37,23 +49,65 @@ _NAMING = {"paths": {"predecessor"}}
 """The numbers of records that are ids of vertices, or negative for none, by program."""
 
 
+def built_in(name: str) -> AnyProgram:
+    """Raises InvalidValue."""
+    if name not in PROGRAMS:
+        raise InvalidValue("program", name, f"one of {', '.join(PROGRAMS)}")
+    return PROGRAMS[name]
+
+
+class RunLimits(BaseModel):
+    """What a run may take, by its request; None: as much as there is."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    supersteps: int | None = member_of(liverank.options.AnalysisLimits, "supersteps", ge=1)
+    seconds: float | None = member_of(liverank.options.AnalysisLimits, "seconds", gt=0)
+    memory: int | None = member_of(liverank.options.AnalysisLimits, "memory", ge=1)
+
+    def checked(self, program: AnyProgram, mode: Mode, most_seconds: float) -> RunLimits:
+        """The limits of a run in this mode.
+
+        most_seconds  of programs of users
+
+        Raises InvalidValue for what the program cannot have.
+        """
+        name = program.name
+        if mode == "asynchronous" and (isinstance(program, Algorithm) or not program.monotone):
+            raise InvalidValue("mode", mode, f"'synchronous' for {name}")
+        if self.supersteps is not None and isinstance(program, Algorithm):
+            raise InvalidValue("limits.supersteps", self.supersteps, f"left out for {name}")
+        if name in PROGRAMS:
+            return self
+        if (self.seconds or 0.0) > most_seconds:
+            raise InvalidValue("limits.seconds", self.seconds, f"at most {most_seconds:g}")
+        return self.model_copy(update={"seconds": self.seconds or most_seconds})
+
+    @property
+    def of_engine(self) -> ProgramLimits:
+        """Those that the engine keeps itself."""
+        given = {"supersteps": self.supersteps, "memory": self.memory}
+        return ProgramLimits(**{name: each for name, each in given.items() if each is not None})
+
+
+NO_LIMITS = RunLimits()
+
+
 def checked_parameters(
-    program: str, given: Parameters, kind: KeyKind, prefix: str = "parameters."
+    program: AnyProgram, given: Parameters, kind: KeyKind, prefix: str = "parameters."
 ) -> dict[str, str | int | float]:
     """All parameters of a program as it declares them, defaults included.
 
     prefix  of the fields in errors
 
-    Raises InvalidValue for an unknown program and for a value of another kind or outside its
-    limits, InvalidField for an unknown parameter and for a missing one.
+    Raises InvalidValue for a value of another kind or outside its limits, InvalidField for an
+    unknown parameter and for a missing one.
     """
-    if program not in PROGRAMS:
-        raise InvalidValue("program", program, f"one of {', '.join(PROGRAMS)}")
-    declared = PROGRAMS[program].parameters
+    declared = program.parameters
     for name, value in given.items():
         if name not in declared:
             taken = ", ".join(declared) or "no parameters"
-            message = f"unknown parameter; {program} takes {taken}"
+            message = f"unknown parameter; {program.name} takes {taken}"
             raise InvalidField(f"{prefix}{name}", None, value, message)
     values = {
         name: _checked(f"{prefix}{name}", given.get(name, default), default)
@@ -67,7 +121,7 @@ def checked_parameters(
         if name != _VERTEX and not isinstance(value, str)
     }
     try:
-        PROGRAMS[program].parameter_values(numbers)
+        program.parameter_values(numbers)
     except InvalidValue as error:
         raise InvalidValue(f"{prefix}{error.field}", error.value, error.requirement) from None
     return values
@@ -105,12 +159,11 @@ def parameters_by_id(graph: str, parameters: Parameters, keys: VertexKeys) -> di
     return found
 
 
-def tie_order(program: str, keys: VertexKeys) -> NDArray[np.int32] | None:
+def tie_order(program: AnyProgram, keys: VertexKeys) -> NDArray[np.int32] | None:
     """int32[keys.limit], for the engine: the place of each id in ascending order of the keys, by
     which the program breaks ties. None: by ids, if the keys are strings or nothing ties.
     """
-    found = PROGRAMS[program]
-    if keys.kind != "integer" or not (isinstance(found, Algorithm) and found.ordered):
+    if keys.kind != "integer" or not (isinstance(program, Algorithm) and program.ordered):
         return None
     ids = keys.vertices(0, keys.limit)
     by_key = ids[np.argsort(keys.keys(ids).to_numpy())]
@@ -358,6 +411,7 @@ class Analysis:
     created     Unix time, seconds
     answer      the newest; a fresh analysis keeps it while it runs again
     problem     the document of the error with which it failed
+    limits      of each run
     """
 
     id: str
@@ -369,6 +423,8 @@ class Analysis:
     progress: Progress = field(default_factory=Progress)
     answer: AnalysisAnswer | None = None
     problem: dict[str, Any] | None = None
+    mode: Mode = "synchronous"
+    limits: RunLimits = NO_LIMITS
 
     @property
     def is_unfinished(self) -> bool:
@@ -382,6 +438,8 @@ class Analysis:
             "program": self.program,
             "parameters": dict(self.parameters),
             "fresh": self.fresh,
+            "mode": self.mode,
+            "limits": self.limits.model_dump(),
             "created": self.created,
             "state": self.state,
             "progress": {

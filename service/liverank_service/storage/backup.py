@@ -1,9 +1,9 @@
 """Backup and restore of a data directory, also while a server uses it.
 
-A backup is a data directory: the API keys, and each graph with its newest checkpoint, the batches
-after it, the idempotency keys, the watched queries and the analyses. It is consistent: SQLite
-copies the journal as of one moment, after the checkpoint and the queries, which refer to earlier
-batches.
+A backup is a data directory: the API keys, the programs of users, and each graph with its newest
+checkpoint, the batches after it, the idempotency keys, the watched queries and the analyses. It is
+consistent: SQLite copies the journal as of one moment, after the checkpoint and the queries, which
+refer to earlier batches.
 Every byte of the copy is verified before it is complete.
 """
 
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from liverank_service.errors import StorageFailed
-from liverank_service.storage import api_keys, journal
+from liverank_service.storage import api_keys, journal, programs
 from liverank_service.storage import checkpoint as checkpoints
 from liverank_service.storage.api_keys import ApiKeyStore
 from liverank_service.storage.checkpoint import Checkpoint
@@ -79,6 +79,7 @@ def backup(data: Path, target: Path) -> list[CopiedGraph]:
 
     def copy_all(temporary: Path) -> list[CopiedGraph]:
         _copy_api_keys(data, temporary)
+        _copy_programs(data, temporary)
         return [_copy(data / "graphs" / name, temporary, name) for name in names]
 
     return _whole(target, copy_all)
@@ -97,6 +98,7 @@ def restore(source: Path, data: Path) -> list[CopiedGraph]:
 
     def copy_all(temporary: Path) -> list[CopiedGraph]:
         _copy_api_keys(source, temporary)
+        _copy_programs(source, temporary)
         for graph in graphs:
             shutil.copytree(graph, temporary / "graphs" / graph.name)
         return [_verify(temporary / "graphs" / graph.name) for graph in graphs]
@@ -165,6 +167,11 @@ def _copy_api_keys(data: Path, temporary: Path) -> None:
     for file in (api_keys.REQUIRED_FILE, api_keys.FILE):
         _copy_if_exists(data / file, temporary)
     ApiKeyStore(temporary)  # reads and so verifies them
+
+
+def _copy_programs(data: Path, temporary: Path) -> None:
+    _copy_if_exists(data / programs.FILE, temporary)
+    programs.read_programs(temporary)
 
 
 def _copy_if_exists(source: Path, directory: Path) -> None:

@@ -2,6 +2,7 @@
 
     DATA/lock                        held by the server that uses the directory
     DATA/keys.json, keys.required    see liverank_service.storage.api_keys
+    DATA/programs.json               see liverank_service.storage.programs
     DATA/graphs/<name>/graph.json    the manifest: format version and options
     DATA/graphs/<name>/journal.db    see liverank_service.storage.layout; journal.head,
                                      journal.replaying: liverank_service.storage.journal,

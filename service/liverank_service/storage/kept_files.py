@@ -1,10 +1,12 @@
 """The files of what a graph keeps beside its batches: analyses, watched queries and views. Each is
 replaced atomically (written to a temporary file, fsynced, renamed).
 
-GRAPH/analyses.json  {"format": 1, "analyses": {id: {"program", "parameters", "fresh", "created"}}}
+GRAPH/analyses.json  {"format": 1, "analyses": {id: {"program", "parameters", "fresh", "created",
+                     "mode", "limits": {"supersteps", "seconds", "memory"}}}}
 
-It holds what was requested, without states and answers: after a restart an analysis is interrupted,
-or runs again if it is kept fresh.
+"mode" is missing where it is "synchronous", and "limits" where there are none. It holds what was
+requested, without states and answers: after a restart an analysis is interrupted, or runs again if
+it is kept fresh.
 
 GRAPH/watched.json  {"format": 2, "watched": {name: {"seeds": [[key, weight], …], "k", "method",
                     "target_error", "unknown", "damping", "among", "zeros"}}}
@@ -30,12 +32,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from liverank.choices import KeyKind, Refresh, Unknown, ViewDirection
+from liverank.choices import KeyKind, Mode, Refresh, Unknown, ViewDirection
 from liverank.options import MAX_K
 from liverank_gpu import METHODS
 from liverank_service.errors import FileDamaged
 from liverank_service.formats.seeds import SeedColumns
-from liverank_service.queries.analyses import Analysis
+from liverank_service.queries.analyses import NO_LIMITS, Analysis, RunLimits
 from liverank_service.queries.model import WatchedQuery
 from liverank_service.queries.rank_views import Teleport, ViewRequest
 from liverank_service.storage.files import read_validated, replace_file
@@ -53,6 +55,8 @@ class _StoredAnalysis(BaseModel):
     parameters: dict[str, int | float | str]
     fresh: bool
     created: float
+    mode: Mode = "synchronous"
+    limits: RunLimits = NO_LIMITS
 
 
 class _StoredAnalyses(BaseModel):
@@ -81,6 +85,8 @@ def read_analyses(path: Path) -> list[Analysis]:
             one.fresh,
             one.created,
             "queued" if one.fresh else "interrupted",
+            mode=one.mode,
+            limits=one.limits,
         )
         for identity, one in stored.analyses.items()
     ]
@@ -94,6 +100,9 @@ def write_analyses(path: Path, analyses: Iterable[Analysis]) -> None:
             "parameters": dict(each.parameters),
             "fresh": each.fresh,
             "created": each.created,
+            # releases that did not have them know no such members
+            **({"mode": each.mode} if each.mode != "synchronous" else {}),
+            **({"limits": each.limits.model_dump()} if each.limits != NO_LIMITS else {}),
         }
         for each in analyses
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -91,6 +92,28 @@ def test_what_the_compiler_refuses_is_said(folder: Path, monkeypatch: pytest.Mon
     with pytest.raises(RuntimeError, match="'levels' does not compile:\nout of order"):
         loops_of(replace(LEVELS, gather=_three_further))
     assert not list(folder.iterdir())
+
+
+def test_the_compiler_has_limits_and_leaves_nothing_running(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiler, process = folder.parents[1] / "compiler", folder.parents[1] / "pid"
+    script = f"#!/bin/sh\nsleep 1000 2> /dev/null &\necho $! > {process}\n"
+    compiler.write_text(f"{script}ulimit -t >&2\nulimit -d >&2\nexit 1\n")
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
+    with pytest.raises(RuntimeError, match="does not compile:\n300\n4194304\n"):
+        loops_of(replace(LEVELS, gather=_three_further))
+    for _ in range(100):
+        state = Path(f"/proc/{int(process.read_text())}/stat")
+        if not state.exists() or state.read_text().split()[2] == "Z":
+            break
+        time.sleep(0.1)
+    else:
+        pytest.fail("what the compiler started still runs")
+    compiler.write_text("#!/bin/sh\necho cc1plus: out of memory >&2\nexit 1\n")
+    with pytest.raises(BackendUnavailable, match="not compiled within 300 s and 4 GiB"):
+        loops_of(replace(LEVELS, gather=_three_further))
 
 
 SCRIPT = """

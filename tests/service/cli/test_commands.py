@@ -71,7 +71,7 @@ def test_a_small_file_is_ranked_without_what_only_others_need(tmp_path: Path) ->
     assert [row["vertex"] for row in json.loads(done.stdout)["ranks"]] == ["c", "b", "a"]
 
 
-@pytest.mark.parametrize("group", [(), ("generate",), ("keys",), ("export",)])
+@pytest.mark.parametrize("group", [(), ("generate",), ("keys",), ("export",), ("program",)])
 def test_no_summary_of_a_command_is_cut_off_in_80_columns(
     group: tuple[str, ...], run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

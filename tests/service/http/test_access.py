@@ -21,6 +21,7 @@ from liverank_service.http.access import LIST_OF_GRAPHS, REQUIRED_SCOPE
 from liverank_service.http.route import Route
 from liverank_service.settings import Settings
 from liverank_service.storage.api_keys import ApiKeyStore, digest_of
+from tests.service.http.test_programs import HOPS
 from tests.service.server import Server, running
 
 ENVIRONMENT_KEY = "k" * 32
@@ -35,6 +36,7 @@ BODIES: dict[str, Any] = {
     "POST /graphs/{graph}/batches": {"insert": [["a", "b"]]},
     "POST /graphs/{graph}/ranks": {"vertices": ["a"]},
     "POST /graphs/{graph}/subgraph": {"vertices": ["a"]},
+    "PUT /programs/{name}": {"source": HOPS},
     "POST /keys": {"name": "made by a test", "scope": "read"},
 }
 DONE = (200, 201, 202, 204)
@@ -81,11 +83,13 @@ class Guarded:
         return graph
 
     def existing(self, path: str, graph: str) -> str:
-        """The name of an existing watched query, of a view, or of a set."""
+        """The name of an existing watched query, view, program or set."""
         if "/watched/{name}" in path:
             self.admin("PUT", f"/graphs/{graph}/watched/there", {"seeds": {"a": 1}})
         elif "/views/{view}" in path:
             self.admin("PUT", f"/graphs/{graph}/views/there", {"teleport": "uniform"})
+        elif "/programs/{name}" in path:
+            self.admin("PUT", "/programs/there", {"source": HOPS})
         elif "/sets/{name}" in path:
             self.admin("PUT", f"/graphs/{graph}/sets/there", {"vertices": ["a"]})
         return "there"
@@ -115,7 +119,8 @@ class Guarded:
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
-    with running(tmp_path_factory.mktemp("data"), api_key=ENVIRONMENT_KEY) as server:
+    data = tmp_path_factory.mktemp("data")
+    with running(data, api_key=ENVIRONMENT_KEY, programs=True) as server:
         guarded = Guarded(server, {})
         for graph in (MINE, OTHER):
             guarded.admin("PUT", f"/graphs/{graph}")

@@ -357,7 +357,7 @@ def test_keys_that_are_integers_are_values_too(server: Server) -> None:
         ("support", {"parameters": {"binary": 1}}, 422, "parameters.binary"),
         ("densest", {"parameters": {"epsilon": -1}}, 422, "parameters.epsilon"),
         ("densest", {"parameters": {"epsilon": True}}, 422, "parameters.epsilon"),
-        ("components", {"mode": "synchronous"}, 422, "mode"),
+        ("pagerank", {"mode": "asynchronous"}, 422, "mode"),
         ("components", {"fresh": "yes"}, 422, "fresh"),
     ],
 )

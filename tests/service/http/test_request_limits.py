@@ -47,6 +47,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         max_places=PLACES,
         max_query_keys=KEYS,
         max_batch_edges=EDGES,
+        programs=True,
     ) as server:
         server.http.put("/graphs/g")
         edges = [[MANY[place - 1], MANY[place]] for place in range(VERTICES)]
@@ -138,6 +139,7 @@ BODIES: list[tuple[str, str, dict[str, Any], int, str, str]] = [
             ("POST", "analyses/cores", {"parameters": seeds(MAX_VALUES + 2)}),
             ("PUT", "consumers/s", values(MAX_VALUES + 2)),
             ("PUT", "", values(MAX_VALUES + 2)),
+            ("PUT", "/programs/p", values(MAX_VALUES + 2)),
             ("POST", "/keys", {"graphs": ["g"] * (MAX_VALUES + 2)}),
         )
     ),
@@ -218,7 +220,7 @@ def test_every_list_of_every_body_is_in_the_table() -> None:
     tested = set()
     for method, path, body, *_ in BODIES:
         url = path if path.startswith("/") else f"/graphs/{{graph}}/{path}".rstrip("/")
-        url = re.sub("/(sets|watched)/.*", r"/\1/{name}", url)
+        url = re.sub("/(sets|watched|programs)/.*", r"/\1/{name}", url)
         url = re.sub("/(views)/.*", r"/\1/{view}", url)
         url = re.sub("/(analyses)/.*", r"/\1/{analysis}", url)
         url = re.sub("/(consumers)/.*", r"/\1/{source}", url)

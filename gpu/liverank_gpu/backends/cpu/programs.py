@@ -7,11 +7,13 @@ import hashlib
 import logging
 import os
 import platform
+import signal
 import stat
 import subprocess
 import tempfile
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -67,6 +69,14 @@ HEADERS = [
     NATIVE / "module.cpp",
 ]
 """What the source of a library includes."""
+
+COMPILE_SECONDS, COMPILE_BYTES = 300, 4 << 30
+"""The time of a compiler and of its processor, and its memory, at most."""
+
+_LIMITED = f'ulimit -t {COMPILE_SECONDS}; ulimit -d {COMPILE_BYTES >> 10}; exec "$@"'
+
+_EXCEEDED = ("limit exceeded", "out of memory", "annot allocate memory", "Killed")
+"""What compilers say beyond these limits."""
 
 _DIGEST_BYTES = hashlib.sha256().digest_size
 
@@ -154,19 +164,42 @@ def _library(program: VertexProgram) -> Path:
         source.write_text(text, "utf-8")
         # zig's own cache, as private as this one
         caches = {f"ZIG_{each}_CACHE_DIR": str(folder / "zig") for each in ("GLOBAL", "LOCAL")}
-        done = subprocess.run(
-            [*command, *given, f"-I{NATIVE}", str(source), "-o", str(library)],
-            capture_output=True,
-            text=True,
-            check=False,
-            env={**caches, **os.environ},
+        _compile(
+            program, [*command, *given, f"-I{NATIVE}", str(source), "-o", str(library)], caches
         )
-        if done.returncode:
-            raise RuntimeError(f"the program {program.name!r} does not compile:\n{done.stderr}")
         code = library.read_bytes()
         library.write_bytes(code + hashlib.sha256(code).digest())
         library.replace(path)
     return path
+
+
+def _compile(program: VertexProgram, command: list[str], environment: Mapping[str, str]) -> None:
+    """Runs a compiler, within limits. Raises BackendUnavailable beyond them."""
+    compiling = subprocess.Popen(
+        ["/bin/sh", "-c", _LIMITED, "sh", *command],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**environment, **os.environ},
+        start_new_session=True,  # of its own: what it started ends with it
+    )
+    errors, exceeded = "", True
+    try:
+        _, errors = compiling.communicate(timeout=COMPILE_SECONDS)
+        exceeded = any(each in errors for each in _EXCEEDED)
+    except subprocess.TimeoutExpired:
+        pass
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(compiling.pid, signal.SIGKILL)
+        compiling.wait()
+    if exceeded or compiling.returncode < 0:
+        limits = f"{COMPILE_SECONDS} s and {COMPILE_BYTES >> 30} GiB"
+        reason = f"the program {program.name!r} was not compiled within {limits}"
+        raise BackendUnavailable("cpu", reason)
+    if compiling.returncode:
+        raise RuntimeError(f"the program {program.name!r} does not compile:\n{errors}")
 
 
 def _is_whole(path: Path) -> bool:

@@ -110,6 +110,10 @@ def _called(function: Any) -> Any:
     return {int: _whole, abs: _size_of, **_MATH}.get(function, function)
 
 
+OPERATORS, called, wrapped = _OPERATORS, _called, _wrapped
+"""Of programs that are only text; the other names are those that functions call."""
+
+
 class _Operators(ast.NodeTransformer):
     """``a + b`` becomes ``_sum_of(a, b)``, ``-a`` becomes ``_wrapped(-a)``, and ``f(a)`` becomes
     ``_called(f)(a)``.
@@ -143,6 +147,8 @@ def _as_in_cpp(function: DeviceFunction) -> Callable[..., Any]:
     the program was made.
     """
     python = function.python
+    if not isinstance(python, FunctionType):
+        return python  # of a program that is only text
     tree = ast.parse(textwrap.dedent(inspect.getsource(python)))
     (definition,) = tree.body
     assert isinstance(definition, ast.FunctionDef)

@@ -42,7 +42,10 @@ router = APIRouter(tags=["analyses"], route_class=Route)
 
 Program = Annotated[
     str,
-    Path(description="name of a program", json_schema_extra={"enum": list(PROGRAMS)}),
+    Path(
+        description="name of a program, built in or of a user",
+        json_schema_extra={"examples": list(PROGRAMS)},
+    ),
 ]
 Identity = Annotated[str, Path(description="id of an analysis")]
 
@@ -51,7 +54,7 @@ Identity = Annotated[str, Path(description="id of an analysis")]
     "/graphs/{graph}/analyses/{analysis}",
     status_code=202,
     response_model=AnalysisStarted,
-    responses=problems(404, 408, 409, 413, 422, 429, 507),
+    responses=problems(403, 404, 408, 409, 413, 422, 429, 507),
     openapi_extra=body_of(AnalysisRequest, required=False),
 )
 async def start_analysis(
@@ -59,12 +62,12 @@ async def start_analysis(
 ) -> Response:
     """Runs a program on the graph as the committed batches have made it."""
     given = await parsed_body(AnalysisRequest, or_nothing(await read_body(request)))
-    parameters = checked_parameters(analysis, given.parameters, graph.options.keys)
+    program = catalog.programs.named(analysis)
+    parameters = checked_parameters(program, given.parameters, graph.options.keys)
     loop = asyncio.get_running_loop()
-    await loop.run_in_executor(catalog.changes, catalog.warm_up_program, graph, analysis)
-    started = graph.pipeline.call(
-        lambda writer: writer.analyses.start(analysis, parameters, given.fresh)
-    )
+    await loop.run_in_executor(catalog.changes, catalog.warm_up_program, graph, program)
+    wanted = (analysis, parameters, given.fresh, given.mode, given.limits)
+    started = graph.pipeline.call(lambda writer: writer.analyses.start(*wanted))
     identity = await asyncio.wrap_future(started)
     response = json_response({"id": identity}, 202)
     response.headers["Location"] = f"/graphs/{graph.name}/analyses/{identity}"

@@ -1,0 +1,359 @@
+"""Programs that are only text: a class in Python, checked and translated, of which nothing is
+executed.
+
+    import math
+
+    class Widest:
+        dtype = "float64"
+        identity = 0.0
+        merge = "max"
+        parameters = {"source": 0}
+        monotone = True
+
+        def initial(vertex, source):
+            return math.inf if vertex == source else 0.0
+
+        def gather(source_value, weight):
+            return min(source_value, weight)
+
+        def apply(old, gathered):
+            return max(old, gathered)
+
+        def scatter(old, new):
+            return old != new
+
+The attributes are the options of VertexProgram, as literals; the functions may be static methods.
+Before the class there may be imports of `math` and numbers with names.
+
+Text of strangers is read in three steps, of which each takes what the one before it left: tokens of
+a short list, few and in few brackets, so that Python's parser neither recurses deeply nor takes
+long; the syntax of such a class; and functions that liverank_gpu.device_functions translates.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields
+from typing import Any
+
+from liverank_gpu.backends.reference.programs import OPERATORS, called, wrapped
+from liverank_gpu.backends.reference.rows import AS_IEEE
+from liverank_gpu.device_functions import MATH, MOST_CHARACTERS, FunctionSource, refused
+from liverank_gpu.errors import InvalidSource, InvalidValue
+from liverank_gpu.operations.programs import VertexProgram
+
+MOST_SOURCE = 1 << 14
+"""Characters of a program."""
+
+MOST_BRACKETS = 30
+"""In one another."""
+
+MOST_TOKENS = 1000
+"""From one end of a line outside brackets to the next."""
+
+FUNCTIONS = ("initial", "gather", "merge", "apply", "scatter", "aggregate")
+
+_KINDS: dict[str, type | tuple[type, ...]] = {
+    **dict.fromkeys(("dtype", "merge", "aggregator", "direction"), str),
+    **dict.fromkeys(("every_vertex", "monotone", "first_wins", "loops"), bool),
+    **dict.fromkeys(("parameters", "limits"), dict),
+    "identity": (int, float),
+    "supersteps": int,
+}
+"""The options, and what they are."""
+
+_TOKEN = re.compile(
+    r"""
+    (?P<end>\n)
+    | (?P<skipped>[ \t]+|\#[^\n]*)
+    | (?P<text>\"{3}(?:[^"\\]|"(?!""))*\"{3}|'{3}(?:[^'\\]|'(?!''))*'{3}|"[^"\\\n]*"|'[^'\\\n]*')
+    | (?P<word>[A-Za-z_0-9.]+)
+    | (?P<opened>[(\[{])
+    | (?P<closed>[)\]}])
+    | (?P<sign>[-+*/%<>=!,:@])
+    """,
+    re.VERBOSE | re.ASCII,
+)
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
+
+
+def program_of_source(name: str, source: str) -> VertexProgram:
+    """The program that a class in `source` defines.
+
+    name  in messages
+
+    Raises InvalidSource, with the line.
+    """
+    try:
+        return _Reader(name, source).program()
+    except RecursionError:
+        raise InvalidSource("source", name, "less nested", 1) from None
+
+
+def _check_tokens(source: str) -> None:
+    """Raises InvalidSource for what is in no program, and for more than Python parses quickly."""
+    line, place, depth, tokens, before = 1, 0, 0, 0, None
+    if len(source) > MOST_SOURCE:
+        raise InvalidSource("source", len(source), f"at most {MOST_SOURCE:,} characters", 1)
+    if found := _CONTROL.search(source):
+        line += source.count("\n", 0, found.start())
+        raise InvalidSource(
+            f"source, line {line}", found[0], "text without control characters", line
+        )
+    while place < len(source):
+        token = _TOKEN.match(source, place)
+        if token is None or (token.lastgroup == "text" and before == "word"):  # such as f"…"
+            requirement = "part of a program: see docs/programs.md"
+            raise InvalidSource(f"source, line {line}", source[place], requirement, line)
+        place, kind = token.end(), token.lastgroup
+        before = kind
+        line += token[0].count("\n")
+        depth += (kind == "opened") - (kind == "closed")
+        tokens = 0 if kind == "end" and depth <= 0 else tokens + (kind != "skipped")
+        if depth > MOST_BRACKETS:
+            requirement = f"in at most {MOST_BRACKETS} brackets"
+            raise InvalidSource(f"source, line {line}", token[0], requirement, line)
+        if tokens > MOST_TOKENS:
+            requirement = f"after at most {MOST_TOKENS:,} others of its line"
+            raise InvalidSource(f"source, line {line}", token[0], requirement, line)
+
+
+class _Reader:
+    """Reads the source of one program."""
+
+    def __init__(self, name: str, source: str) -> None:
+        self._name = name
+        self._source = source.replace("\r\n", "\n")
+        self._constants: dict[str, Any] = {"math": math}
+        self._given: dict[str, Any] = {}
+        self._lines: dict[str, int] = {}
+
+    def program(self) -> VertexProgram:
+        _check_tokens(self._source)
+        try:
+            module = ast.parse(self._source)
+        except SyntaxError as error:
+            line, text = error.lineno or 1, (error.text or "").strip()[:60]
+            requirement = f"Python: {error.msg}"
+            raise InvalidSource(f"source, line {line}", text, requirement, line) from None
+        except (ValueError, MemoryError) as error:  # MemoryError: what it says of deep nesting
+            raise InvalidSource("source", str(error), "Python", 1) from None
+        found: ast.ClassDef | None = None
+        for node in self._statements(module.body):
+            if self._before(node):
+                continue
+            match node:
+                case ast.ClassDef(bases=[], keywords=[], decorator_list=[]) if found is None:
+                    found = node
+                case _:
+                    expected = "one class without bases, an import of math, or a number with a name"
+                    raise self._refused(node, expected)
+        if found is None:
+            raise InvalidSource("source", self._name, "a class with the program", 1)
+        for node in self._statements(found.body):
+            self._take(node)
+        return self._made(found)
+
+    def _statements(self, body: list[ast.stmt]) -> Iterator[ast.stmt]:
+        """All but a docstring."""
+        for place, node in enumerate(body):
+            match node:
+                case ast.Expr(value=ast.Constant(value=str())) if place == 0:
+                    continue
+            yield node
+
+    def _before(self, node: ast.stmt) -> bool:
+        """Whether it may come before the class; it is then taken."""
+        match node:
+            case ast.ImportFrom(module="math", names=names, level=0):
+                known = {each.name: each.asname or each.name for each in names}
+                if unknown := known.keys() - {*MATH, "inf", "pi"}:
+                    listed = ", ".join((*MATH, "inf", "pi"))
+                    raise self._refused(node, f"one of {listed}, not {min(unknown)}")
+                self._constants |= {own: getattr(math, name) for name, own in known.items()}
+            case ast.Import(names=[ast.alias(name="math", asname=own)]):
+                self._constants[own or "math"] = math
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                found = self._literal(value)
+                if not isinstance(found, int | float):
+                    raise self._refused(node, "a number")
+                self._constants[name] = found
+            case _:
+                return False
+        return True
+
+    def _take(self, node: ast.stmt) -> None:
+        """One option or function of the class."""
+        match node:
+            case (
+                ast.Assign(targets=[ast.Name(id=name)], value=value)
+                | ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value)
+            ) if name in _KINDS:
+                found = self._option(name, value)
+            case ast.FunctionDef(name=name, decorator_list=decorators) if name in FUNCTIONS:
+                for each in decorators:
+                    if not (isinstance(each, ast.Name) and each.id == "staticmethod"):
+                        raise self._refused(each, "no decorator but staticmethod")
+                found = FunctionSource(node, self._constants, Evaluated(node, self._constants))
+            case _:
+                options = ", ".join(each for each in _KINDS if each not in FUNCTIONS)
+                expected = f"a function, one of {', '.join(FUNCTIONS)}, or an option: {options}"
+                raise self._refused(node, expected)
+        if name in self._given:
+            raise self._refused(node, f"one {name}")
+        self._given[name], self._lines[name] = found, node.lineno
+
+    def _option(self, name: str, node: ast.expr) -> Any:
+        found, kind = self._literal(node), _KINDS[name]
+        if not isinstance(found, kind) or isinstance(found, bool) != (kind is bool):
+            words = kind.__name__ if isinstance(kind, type) else "a number"
+            raise self._refused(node, f"of the kind of {name}: {words}")
+        if isinstance(found, dict):
+            if name == "limits" and "source" in found:
+                raise self._refused(node, "without source, which is a vertex")
+            fits = _is_pair if name == "limits" else _is_finite
+            if not all(map(fits, found.values())):
+                expected = "pairs, (least, largest)" if name == "limits" else "finite numbers"
+                raise self._refused(node, f"a dict of {expected}")
+        return found
+
+    def _made(self, found: ast.ClassDef) -> VertexProgram:
+        known = {each.name: each for each in fields(VertexProgram)}
+        for name in ("dtype", "identity", *FUNCTIONS[:-1]):
+            if name not in self._given:
+                raise self._refused(found, f"a class that has {name}")
+        assert self._given.keys() <= known.keys()
+        try:
+            return VertexProgram(name=self._name, **self._given)
+        except InvalidSource:
+            raise
+        except InvalidValue as error:
+            place = error.field.removeprefix(f"{self._name}.").split(".")[0]
+            line = self._lines.get(place, self._lines.get("parameters", found.lineno))
+            field = f"{error.field}, line {line}"
+            raise InvalidSource(field, error.value, error.requirement, line) from None
+
+    def _literal(self, node: ast.expr) -> Any:
+        match node:
+            case ast.Constant(value=bool() | float() as value):
+                return value
+            case ast.Constant(value=str() as value) if len(value) <= MOST_CHARACTERS:
+                return value
+            case ast.Constant(value=int() as value) if value < 2**63:
+                return value
+            case ast.Name(id=name) if isinstance(self._constants.get(name), int | float):
+                return self._constants[name]
+            case ast.Attribute(value=ast.Name(id=module), attr="inf" | "pi" as name):
+                if self._constants.get(module) is math:
+                    return getattr(math, name)
+            case ast.UnaryOp(op=ast.USub(), operand=operand):
+                if isinstance(number := self._literal(operand), int | float):
+                    return -number
+            case ast.Tuple(elts=parts) | ast.List(elts=parts):
+                return tuple(map(self._literal, parts))
+            case ast.Dict(keys=keys, values=values):
+                names = [self._literal(each) for each in keys if each is not None]
+                if len(names) == len(keys) and all(isinstance(name, str) for name in names):
+                    return dict(zip(names, map(self._literal, values), strict=True))
+        raise self._refused(
+            node, "a number of 64 bits, a short text, True, False, or a dict of such"
+        )
+
+    def _refused(self, node: ast.AST, requirement: str) -> InvalidSource:
+        return refused(self._name, node, requirement)
+
+
+def _is_finite(found: Any) -> bool:
+    return isinstance(found, int | float) and math.isfinite(found)
+
+
+def _is_pair(found: Any) -> bool:
+    match found:
+        case (int() | float(), int() | float()):
+            return True
+    return False
+
+
+_COMPARED: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
+    ast.Eq: lambda a, b: a == b,
+    ast.NotEq: lambda a, b: a != b,
+    ast.Lt: lambda a, b: a < b,
+    ast.LtE: lambda a, b: a <= b,
+    ast.Gt: lambda a, b: a > b,
+    ast.GtE: lambda a, b: a >= b,
+}
+
+_BUILTINS = {"min": min, "max": max, "abs": abs, "int": int, "float": float}
+
+
+class Evaluated:
+    """A function that was translated, evaluated node by node with the arithmetic of C++."""
+
+    def __init__(self, definition: ast.FunctionDef, constants: Mapping[str, Any]) -> None:
+        self._body = definition.body
+        self._names = [each.arg for each in (*definition.args.posonlyargs, *definition.args.args)]
+        self._constants = constants
+
+    @AS_IEEE
+    def __call__(self, *given: Any) -> Any:
+        return self._block(self._body, dict(zip(self._names, given, strict=True)))
+
+    def _block(self, body: list[ast.stmt], variables: dict[str, Any]) -> Any:
+        """What is returned; None if nothing is."""
+        for statement in body:
+            match statement:
+                case ast.Return(value=ast.expr() as value):
+                    return self._value(value, variables)
+                case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                    variables[name] = self._value(value, variables)
+                case ast.AugAssign(target=ast.Name(id=name), op=operator, value=value):
+                    combined = OPERATORS[type(operator)]
+                    variables[name] = combined(variables[name], self._value(value, variables))
+                case ast.If(test=test, body=chosen, orelse=other):
+                    taken = chosen if self._value(test, variables) else other
+                    if (found := self._block(taken, variables)) is not None:
+                        return found
+        return None
+
+    def _value(self, node: ast.expr, variables: dict[str, Any]) -> Any:
+        def value(part: ast.expr) -> Any:
+            return self._value(part, variables)
+
+        match node:
+            case ast.Constant(value=number):
+                return number
+            case ast.Name(id=name):
+                return variables[name] if name in variables else self._constants[name]
+            case ast.Attribute(attr="inf" | "pi" as name):
+                return getattr(math, name)
+            case ast.UnaryOp(op=operator, operand=operand):
+                if isinstance(operator, ast.Not):
+                    return not value(operand)
+                found = value(operand)
+                return wrapped(-found) if isinstance(operator, ast.USub) else +found
+            case ast.BinOp(left=left, op=sign, right=right):
+                return OPERATORS[type(sign)](value(left), value(right))
+            case ast.BoolOp(op=ast.And(), values=values):
+                return all(map(value, values))
+            case ast.BoolOp(values=values):
+                return any(map(value, values))
+            case ast.Compare(left=left, ops=operators, comparators=comparators):
+                sides = [*map(value, (left, *comparators))]
+                pairs = zip(sides, operators, sides[1:], strict=False)
+                return all(_COMPARED[type(sign)](a, b) for a, sign, b in pairs)
+            case ast.IfExp(test=test, body=body, orelse=other):
+                return value(body if value(test) else other)
+            case ast.Call(func=function, args=arguments):
+                return called(self._function(function))(*map(value, arguments))
+        raise ValueError(f"{type(node).__name__} is not translated")
+
+    def _function(self, node: ast.expr) -> Any:
+        match node:
+            case ast.Attribute(attr=name):
+                return getattr(math, name)
+            case ast.Name(id=name):
+                return self._constants.get(name) or _BUILTINS[name]
+        raise ValueError(f"{type(node).__name__} is not translated")

@@ -1,0 +1,36 @@
+"""`liverank program`: a file becomes a program of a server, and is shown, listed and dropped."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tests.service.http.test_programs import HOPS
+from tests.service.server import running
+
+
+def test_a_file_is_put_shown_listed_and_dropped(run: Any, tmp_path: Path) -> None:
+    file, bad = tmp_path / "hops.py", tmp_path / "bad.py"
+    file.write_text(HOPS)
+    bad.write_text(HOPS.replace("old != new", "old.real"))
+    with running(tmp_path / "data", programs=True) as server:
+        url = ("--url", str(server.http.base_url))
+        code, out, _ = run("program", "put", file, *url)
+        assert (code, out.split()) == (
+            0,
+            ["name", "values", "parameters", "hops", "int32", "source=0"],
+        )
+        assert run("program", "show", "hops", *url)[1] == HOPS.rstrip("\n") + "\n"
+        code, out, _ = run("program", "put", file, "--name", "again", "--json", *url)
+        assert (code, json.loads(out)["name"]) == (0, "again")
+        listed = json.loads(run("program", "list", "--json", *url)[1])
+        assert [each["name"] for each in listed] == ["again", "hops"]
+        assert run("program", "drop", "again", *url)[0] == 0
+        assert "again" not in run("program", "list", *url)[1]
+        code, _, error = run("program", "put", bad, *url)
+        assert code == 1
+        assert "bad.scatter, line 25: 'old.real' is not allowed" in error
+    with running(tmp_path / "off") as server:
+        code, _, error = run("program", "put", file, "--url", str(server.http.base_url))
+        assert (code, "set LIVERANK_PROGRAMS=1" in error) == (1, True)
