@@ -204,7 +204,7 @@ def test_the_operations_launch_what_is_modelled() -> None:
     ):
         backend = emulated_backend()
         launches = Launches(backend)
-        Workload(backend, 9, (100, 300, 20, 5_000), launches).run()
+        Workload(backend, 9, (100, 300, 20, 17_000), launches).run()
         _with_a_hub(backend, launches)
     launched = {kernel for operation in launches.operations for kernel in operation.launches}
     assert set(MODELS) <= launched
