@@ -130,10 +130,12 @@ def kim(document: Record) -> str:
     for name in dict.fromkeys(row["graph"] for row in rows):
         own = {row["method"]: row for row in rows if row["graph"] == name}
         first = next(iter(own.values()))
+        figures = [
+            (own[each].get("iterations_ms"), own[each].get("with_transfers_ms")) for each in methods
+        ]
         cells = [
-            f"{row['iterations_ms']:g}"
-            + (f" ({row['with_transfers_ms']:g})" if "with_transfers_ms" in row else "")
-            for row in (own[method] for method in methods)
+            " ".join([*([f"{alone:g}"] if alone else []), *([f"({whole:g})"] if whole else [])])
+            for alone, whole in figures
         ]
         errors = max(row["error"] for row in own.values() if "error" in row)
         lines.append(
