@@ -21,12 +21,17 @@ MOST_HALF_LIVES = 2.0**40
 """Times are at most as many half-lives from 0: then they are exact to 2^-12 half-lives."""
 
 
+def _aligned(values: Any) -> NDArray[Any]:
+    """As kernels take it: not as a part of a message may lie."""
+    return np.require(values, requirements=["ALIGNED"])
+
+
 def ids_of(name: str, values: Any, narrow: bool = False) -> Any:
     """integer[n], on the host or the device: int32 there stays so, and here if `narrow` says so;
     others become int64.
     """
     on_device = hasattr(values, "__cuda_array_interface__")
-    array = values if on_device else np.asarray(values)
+    array = values if on_device else _aligned(values)
     if array.size == 0:
         return np.empty(0, np.int64)
     if array.ndim != 1 or not np.issubdtype(array.dtype, np.integer):
@@ -73,7 +78,7 @@ def weights_of(
     first   place of the first one, in messages
     whole   whether infinity is one too
     """
-    array = values if hasattr(values, "__cuda_array_interface__") else np.asarray(values)
+    array = values if hasattr(values, "__cuda_array_interface__") else _aligned(values)
     if array.ndim != 1 or array.dtype.kind not in "fiu":
         raise InvalidValue(
             name, f"{array.dtype}{list(array.shape)}", "a one-dimensional array of numbers"
@@ -98,7 +103,7 @@ def times_of(
     values: Any, count: int, beside: str = "insert_sources", name: str = "times"
 ) -> NDArray[np.float64]:
     """float64[count], finite, on the host. beside, name: as in `weights_of`"""
-    array = np.asarray(values)
+    array = _aligned(values)
     if array.ndim != 1 or array.dtype.kind not in "fiu":
         raise InvalidValue(
             name, f"{array.dtype}{list(array.shape)}", "a one-dimensional array of numbers"

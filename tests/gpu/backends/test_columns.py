@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from liverank_gpu import VERTEX_LIMIT, EdgeBatch, InvalidValue
+from liverank_gpu import VERTEX_LIMIT, EdgeBatch, Engine, InvalidValue, Options, rank_once
 from liverank_gpu.backends.cuda.device import CudaDevice
 from liverank_gpu.native import in_numpy, kernels
 from tests.cuda_emulator.emulated import emulated_backend
@@ -91,3 +91,24 @@ def test_a_wrong_id_among_many_is_named(wrong: int) -> None:
         EdgeBatch(np.zeros_like(ids), ids)
     with pytest.raises(InvalidValue, match=rf"insert_sources\[61728\]: {wrong} "):
         EdgeBatch(ids[::2], np.zeros(100_000, np.int64))
+
+
+def _moved(values: NDArray[Any]) -> NDArray[Any]:
+    """The same at an odd address, as in a part of a message."""
+    moved = np.frombuffer(b"x" + values.tobytes(), values.dtype, offset=1)
+    assert not moved.flags.aligned
+    return moved
+
+
+def test_columns_may_lie_at_any_address() -> None:
+    ids = np.random.default_rng(5).integers(0, 500, (2, 100_000))
+    weights = np.random.default_rng(6).random(100_000).astype(np.float32) + np.float32(1.0)
+    options, moved = Options(weighted=True), (*map(_moved, ids), _moved(weights))
+    ranks = []
+    for sources, targets, values in ((*ids, weights), moved):
+        engine = Engine(options, "cpu")
+        engine.apply(EdgeBatch(sources, targets, weights=values))
+        engine.update()
+        once = rank_once(sources, targets, values, options=options, backend="cpu")
+        ranks.append([engine.publish().to_numpy(), once.ranks.to_numpy()])
+    assert np.array_equal(ranks[0], ranks[1])
