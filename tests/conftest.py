@@ -11,8 +11,6 @@
                            as ``--backend`` does. Otherwise ``emulated`` and ``shuffled`` run a part
                            of the cases of a test, and all run a few seeds, the same in each run;
                            the others are counted as deselected
-
-Folders of tests are in memory where there is room: see IN_MEMORY.
 """
 
 from __future__ import annotations
@@ -36,18 +34,6 @@ else:
 from liverank_gpu.backends import backend_named
 from liverank_gpu.operations.backend import Backend
 from tests import tiers
-
-IN_MEMORY = Path("/dev/shm")
-ROOM = 8 << 30
-"""Bytes there, for the folders of tests, whose journals are synced some ten thousand times: a disk
-takes milliseconds for each.
-"""
-
-if IN_MEMORY.is_dir() and not os.environ.keys() & {"TMPDIR", "PYTEST_DEBUG_TEMPROOT"}:
-    _status = os.statvfs(IN_MEMORY)
-    _has_room = _status.f_bavail * _status.f_frsize >= ROOM and os.access(IN_MEMORY, os.W_OK)
-    if _has_room and not _status.f_flag & os.ST_NOEXEC:
-        os.environ["PYTEST_DEBUG_TEMPROOT"] = str(IN_MEMORY)
 
 _create_context = ssl.create_default_context
 _create_shared_context = cache(_create_context)

@@ -406,7 +406,8 @@ class _Translator:
         text, kind = record
         found = dict(kind.fields).get(name) if isinstance(kind, Record) else None
         if found is None:
-            raise self._refusal(node, f"expected {_described(kind)}")
+            fields = f"expected {_described(kind)}" if isinstance(kind, Record) else ""
+            raise self._refusal(node, fields)
         return f"(({_CPP[found]}){text}.{name}_)", found
 
     def _record(self, node: ast.expr, members: list[str]) -> _Typed:

@@ -82,6 +82,14 @@ GUARDS = [
     ),
     Guard("storage/api_keys.py", "ApiKeyStore", "_changing", writes="_keys", requires="_replace"),
     Guard(
+        "storage/programs.py",
+        "ProgramStore",
+        "_changing",
+        writes="_programs",
+        requires="_replace",
+        alone="open",
+    ),
+    Guard(
         "storage/journal.py",
         "Journal",
         "_writing",

@@ -180,6 +180,7 @@ def test_paths_name_the_vertex_before(server: Server, path: str) -> None:
         assert (read.value, read.predecessor) == (value, before)
     answer = server.http.get(f"{analysis}/top", params={"k": 1})
     assert answer.json()["values"] == [{"vertex": "e", "value": 4.0}]
+    assert server.http.delete(analysis).status_code == 204
 
 
 def _ranks(server: Server, path: str) -> list[dict[str, Any]]:

@@ -20,7 +20,7 @@ from liverank_service.storage.kept_files import read_views
 from tests.service.graphs import engine_of
 from tests.service.http.test_personalized import EDGES, path
 from tests.service.http.test_problems import problem
-from tests.service.server import Server, running
+from tests.service.server import Server, running, wait_for
 
 __all__ = ["path"]
 
@@ -440,6 +440,8 @@ def test_a_restart_starts_views_from_the_checkpoint(tmp_path: Path) -> None:
     assert [view["name"] for view in stored["numbers"]["views"]] == ["all", "some"]
     with patch.object(Query, "start_from", autospec=True, side_effect=Query.start_from) as starts:
         with running(tmp_path) as server:
+            # ranks are served before views are
+            wait_for(lambda: server.http.get(f"{path}/views").status_code == 200)
             after = {name: _export(server, path, name) for name in before}
         assert starts.call_count == 2
         assert all(call.args[0].iterations == 0 for call in starts.call_args_list)
