@@ -24,7 +24,7 @@ def test_nothing_is_lost_or_done_twice(nursery: Nursery, tmp_path: Path, seed: i
 @pytest.mark.parametrize("seed", range(2, 6))
 def test_nothing_is_lost_in_longer_runs(nursery: Nursery, tmp_path: Path, seed: int) -> None:
     counts = Simulation(tmp_path, nursery, seed).run(lives=3, moments=4)
-    assert counts["comparisons"] > 4
+    assert counts["comparisons"] > 2
 
 
 def test_a_disk_that_does_not_sync_is_found_out(nursery: Nursery, tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from tests.fuzz.programs import (
     results,
 )
 
-CHANGED = int(os.environ.get("LIVERANK_FUZZED_PROGRAMS", "2000"))
+CHANGED = int(os.environ.get("LIVERANK_FUZZED_PROGRAMS", "600"))
 
 
 def accepted(source: str) -> VertexProgram | None:

@@ -39,8 +39,8 @@ def test_the_kind_of_a_parameter_makes_another_program() -> None:
     assert len({PAGERANK.digest, whole.digest, other.digest}) == 3
 
 
-def _two_further(source_value: Any) -> Any:
-    return source_value + 2
+def _seven_further(source_value: Any) -> Any:
+    return source_value + 7
 
 
 def _three_further(source_value: Any) -> Any:
@@ -72,7 +72,7 @@ def test_without_a_compiler_an_error_names_what_to_install(
 ) -> None:
     engine = Engine(Options(), "cpu")
     engine.apply(EdgeBatch.of([(0, 1), (1, 2)]))
-    own = replace(LEVELS, name="own", gather=_two_further)
+    own = replace(LEVELS, name="own", gather=_seven_further)
     monkeypatch.setenv("PATH", str(folder))
     monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setitem(sys.modules, "ziglang", None)
@@ -81,7 +81,7 @@ def test_without_a_compiler_an_error_names_what_to_install(
         engine.run(own)
     assert engine.run("levels").values.tolist() == [0, 1, 2]
     monkeypatch.undo()
-    assert engine.run(own).values.tolist() == [0, 2, 4]
+    assert engine.run(own).values.tolist() == [0, 7, 14]
 
 
 def test_what_the_compiler_refuses_is_said(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
