@@ -133,16 +133,16 @@ def serving(data: Path, **settings: Any) -> Iterator[ServerProcess]:
             url = next(found for found in urls if found)[0]
             threading.Thread(target=process.stderr.read, daemon=True).start()
             with httpx.Client(base_url=url, timeout=PATIENCE) as http:
-                wait_for(lambda: _is_ready(http))
+                wait_for(lambda: is_ready(url))
                 yield ServerProcess(process.pid, http)
         finally:
             process.send_signal(signal.SIGTERM)
 
 
-def _is_ready(http: httpx.Client) -> bool:
+def is_ready(url: str) -> bool:
     """The server says its address before it listens there."""
-    with suppress(httpx.ConnectError):
-        return http.get("/readyz").status_code == 200
+    with suppress(httpx.TransportError):
+        return httpx.get(f"{url}/readyz", timeout=PATIENCE).status_code == 200
     return False
 
 

@@ -21,7 +21,7 @@ from liverank.sources.broker import Address
 from liverank.sources.consumer import Target
 from liverank.sources.session import consume
 from tests.liverank.sources.brokers import broker, free_port, program, redis_server, wait_for
-from tests.service.server import Server
+from tests.service.server import Server, is_ready
 
 STREAM = "follows"
 GRAPH = "replicated"
@@ -39,7 +39,7 @@ def serving(data: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
         found = (re.search(r"http://127\.0\.0\.1:\d+", line) for line in process.stderr)
         try:
             url = next(one for one in found if one)[0]
-            wait_for(lambda: httpx.get(f"{url}/readyz").status_code == 200)
+            wait_for(lambda: is_ready(url))
             yield process, url
         finally:
             process.kill()

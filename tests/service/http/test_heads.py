@@ -17,11 +17,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import httpx
 import pytest
 
 from liverank_service.http.framing import MAX_HEAD_BYTES
-from tests.service.server import Server, connection_to, running, wait_for
+from tests.service.server import Server, connection_to, is_ready, running, wait_for
 
 KEY = "k" * 40
 FLOOD = 64 * 1024 * 1024
@@ -199,14 +198,15 @@ def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
         "LIVERANK_SLOW_CLIENT_SECONDS": "60",
     }
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as started:
-        assert started.stderr is not None
-        ports = (re.findall(r"http://127.0.0.1:(\d+)", line) for line in started.stderr)
-        port = int(next(found for found in ports if found)[0])
-        threading.Thread(target=started.stderr.read, daemon=True).start()
-        url = f"http://127.0.0.1:{port}/readyz"
-        wait_for(lambda: httpx.get(url, timeout=60).status_code == 200)
-        yield Process(started.pid, port)
-        started.send_signal(signal.SIGTERM)
+        try:
+            assert started.stderr is not None
+            ports = (re.findall(r"http://127.0.0.1:(\d+)", line) for line in started.stderr)
+            port = int(next(found for found in ports if found)[0])
+            threading.Thread(target=started.stderr.read, daemon=True).start()
+            wait_for(lambda: is_ready(f"http://127.0.0.1:{port}"))
+            yield Process(started.pid, port)
+        finally:
+            started.send_signal(signal.SIGTERM)
 
 
 WAITING = (

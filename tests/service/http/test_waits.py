@@ -20,7 +20,7 @@ import pytest
 
 from liverank_service.http.limits import ConcurrencyLimit, RequestContext
 from liverank_service.settings import Settings
-from tests.service.server import Server, connection_to, running, wait_for
+from tests.service.server import Server, connection_to, is_ready, running, wait_for
 
 PLACES = 6
 KEY = "k" * 40
@@ -201,7 +201,7 @@ def test_sigterm_ends_a_server_in_spite_of_every_kind_of_client(tmp_path: Path) 
     ]
     with serving(tmp_path) as (process, port), contextlib.ExitStack() as stack:
         url = f"http://127.0.0.1:{port}"
-        wait_for(lambda: httpx.get(f"{url}/readyz").status_code == 200)
+        wait_for(lambda: is_ready(url))
         for line in lines:
             connection = stack.enter_context(
                 socket.create_connection(("127.0.0.1", port), timeout=60)
