@@ -102,7 +102,7 @@ EMULATED = ("emulated", "shuffled")
 """Backends whose kernels are compiled for the CPU by g++, and which take most of the time."""
 
 MANY_CASES = 12
-"""Of a test of the engine with more cases on an emulated device an eighth is run; of the others
+"""Of a test of the engine with more cases on an emulated device a sixteenth is run; of the others
 enough cases for each value of each parameter. All cases run on ``cpu``, and on a CUDA device.
 """
 
@@ -193,7 +193,7 @@ def _number(case: pytest.Item) -> int:
 def _sample(cases: list[pytest.Function]) -> list[pytest.Function]:
     """The cases of one test that are run."""
     if len(cases) > MANY_CASES:
-        return sorted(cases, key=_number)[: -(-len(cases) // 8)]
+        return sorted(cases, key=_number)[: -(-len(cases) // 16)]
     rest = sorted(cases, key=_number)
     values = {
         case: {(name, repr(value)) for name, value in case.callspec.params.items()} for case in rest

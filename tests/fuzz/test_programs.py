@@ -28,7 +28,7 @@ from tests.fuzz.programs import (
     results,
 )
 
-CHANGED = int(os.environ.get("LIVERANK_FUZZED_PROGRAMS", "600"))
+CHANGED = int(os.environ.get("LIVERANK_FUZZED_PROGRAMS", "200"))
 
 
 def accepted(source: str) -> VertexProgram | None:
