@@ -102,8 +102,9 @@ EMULATED = ("emulated", "shuffled")
 """Backends whose kernels are compiled for the CPU by g++, and which take most of the time."""
 
 MANY_CASES = 12
-"""Of a test of the engine with more cases on an emulated device a sixteenth is run; of the others
-enough cases for each value of each parameter. All cases run on ``cpu``, and on a CUDA device.
+"""Of a test of the engine with more cases on an emulated device, and of tests of programs, a
+sixteenth is run there; of the others enough cases for each value of each parameter. All cases run
+on ``cpu``, and on a CUDA device.
 """
 
 
@@ -192,7 +193,8 @@ def _number(case: pytest.Item) -> int:
 
 def _sample(cases: list[pytest.Function]) -> list[pytest.Function]:
     """The cases of one test that are run."""
-    if len(cases) > MANY_CASES:
+    compiles = cases[0].nodeid.startswith("tests/gpu/programs")  # C++, for seconds a case
+    if compiles or len(cases) > MANY_CASES:
         return sorted(cases, key=_number)[: -(-len(cases) // 16)]
     rest = sorted(cases, key=_number)
     values = {
