@@ -101,7 +101,7 @@ DEEP = (
 EMULATED = ("emulated", "shuffled")
 """Backends whose kernels are compiled for the CPU by g++, and which take most of the time."""
 
-MANY_CASES = 12
+MANY_CASES = 4
 """Of a test of the engine with more cases on an emulated device, and of tests of programs, a
 sixteenth is run there; of the others enough cases for each value of each parameter. All cases run
 on ``cpu``, and on a CUDA device.
