@@ -243,7 +243,7 @@ class DaskWorkers(Workers):
         try:
             answer = await self._client.rpc(to).liverank_step(**call)
         except OSError as error:
-            raise ClusterUnavailable(self._scheduler, f"is cut: {error}") from error
+            raise _NotReached(self._scheduler, f"is cut: {error}") from error
         if "result" in answer:
             return pickle.loads(answer["result"])
         _, raised, traceback = clean_exception(**answer)
@@ -259,8 +259,7 @@ class DaskWorkers(Workers):
             await asyncio.wait_for(self._end(calls), _INTERRUPT_SECONDS)
         except (ClusterUnavailable, TimeoutError) as unanswered:
             log.warning("a call of %d shards was not ended: %r", self.size, unanswered)
-        ended = [each for _, each in calls if each.done() and not each.cancelled()]
-        errors = [error for each in ended if (error := each.exception()) is not None]
+        errors = [error for _, each in calls if (error := _error_of(each)) is not None]
         for each in errors:
             if isinstance(each, EngineError) and not isinstance(each, ShardLost):
                 return each
@@ -280,7 +279,9 @@ class DaskWorkers(Workers):
 
     async def _end(self, calls: list[tuple[str, asyncio.Future[Any]]]) -> None:
         while True:
-            living = await self._living() & set(self.addresses)
+            # the scheduler may still count one that has ended, and would try to connect for long
+            ended = {address for address, each in calls if isinstance(_error_of(each), _NotReached)}
+            living = await self._living() & set(self.addresses) - ended
             interrupting = self._client.run(
                 interrupt_shard, self._name, workers=sorted(living), on_error="ignore"
             )
@@ -338,6 +339,14 @@ class DaskWorkers(Workers):
             if address not in living:
                 return ShardLost(rank, self.size, address)
         return None
+
+
+class _NotReached(ClusterUnavailable):
+    """The caller does not reach a worker."""
+
+
+def _error_of(call: asyncio.Future[Any]) -> BaseException | None:
+    return call.exception() if call.done() and not call.cancelled() else None
 
 
 def _is_cut(error: BaseException) -> bool:
