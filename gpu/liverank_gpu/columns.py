@@ -23,7 +23,7 @@ MOST_HALF_LIVES = 2.0**40
 
 def _aligned(values: Any) -> NDArray[Any]:
     """As kernels take it: not as a part of a message may lie."""
-    return np.require(values, requirements=["ALIGNED"])
+    return np.require(values, requirements=["ALIGNED", "ENSUREARRAY"])
 
 
 def ids_of(name: str, values: Any, narrow: bool = False) -> Any:

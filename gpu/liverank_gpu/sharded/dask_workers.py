@@ -195,13 +195,22 @@ class DaskWorkers(Workers):
     async def _call(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
         self.check_alive()
         if not self._connected:
-            identity = await self._results(self.addresses[:1], [self._step(0, "new_group")])
-            joining = [self._step(rank, "connect", *identity) for rank in range(self.size)]
+            identity = await self._results(
+                self.addresses[:1], [self._step(0, "new_group", pickle.dumps(()))]
+            )
+            pickled = pickle.dumps(tuple(identity))
+            joining = [self._step(rank, "connect", pickled) for rank in range(self.size)]
             await self._results(self.addresses, joining)
             self._connected = True
         self._calls += 1
+        # once where all get the same
+        messages: dict[tuple[int, ...], bytes] = {}
+        for each in arguments:
+            key = tuple(map(id, each))
+            if key not in messages:
+                messages[key] = pickle.dumps((self._calls, method, each))
         calls = [
-            self._step(rank, "call", self._calls, method, each)
+            self._step(rank, "call", messages[tuple(map(id, each))])
             for rank, each in enumerate(arguments)
         ]
         return await self._results(self.addresses, calls)
@@ -217,7 +226,7 @@ class DaskWorkers(Workers):
         either: set[asyncio.Future[Any]] = {ended, self._lost}
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         ended.cancel()
-        if all(each.done() and each.exception() is None for each in calls):
+        if all(each.done() and not each.cancelled() and each.exception() is None for each in calls):
             return [each.result() for each in calls]
         try:
             raise await self._interrupted(list(zip(addresses, calls, strict=True)))
@@ -231,15 +240,15 @@ class DaskWorkers(Workers):
             function, *arguments, workers=[address], allow_other_workers=False, pure=False
         )
 
-    async def _step(self, rank: int, step: Step, *arguments: Any) -> Any:
-        """What a method of HostedShard returns there. Raises what it raises, and ClusterUnavailable
-        if the worker cannot be reached.
+    async def _step(self, rank: int, step: Step, pickled: bytes) -> Any:
+        """What a method of HostedShard returns there for these arguments. Raises what it raises,
+        and ClusterUnavailable if the worker cannot be reached.
         """
         from distributed.core import clean_exception
         from distributed.protocol import to_serialize
 
-        to, pickled = self.addresses[rank], to_serialize(pickle.dumps(arguments))
-        call = {"to": to, "name": self._name, "step": step, "arguments": pickled}
+        to = self.addresses[rank]
+        call = {"to": to, "name": self._name, "step": step, "arguments": to_serialize(pickled)}
         try:
             answer = await self._client.rpc(to).liverank_step(**call)
         except OSError as error:

@@ -20,7 +20,7 @@ from liverank_gpu.sharded.communicator import Communicator
 from liverank_gpu.sharded.graph import ShardGraph, ShardTouched
 from liverank_gpu.sharded.queries import Answered, ShardQueries
 from liverank_gpu.sharded.reading import CapturedLists, RestoredLists, ShardEdgeReader
-from liverank_gpu.sharded.shared_memory import Place, is_written
+from liverank_gpu.sharded.shared_memory import Place, write_to
 from liverank_gpu.sharded.vertices import OwnVertices
 from liverank_gpu.snapshot import Snapshot
 from liverank_gpu.types import EdgeBatch, Options, Ranking
@@ -194,7 +194,7 @@ class Member(Engine):
             values: Ranking | None = self._graph.backend.device.to_host(own)
         assert values is not None
         rows, ranked = len(values), self._ranked
-        if is_written(place, values, self.rank, self._graph.numbering.size):
+        if write_to(place, values, self.rank, self._graph.numbering.size):
             values = None
         return ShardRanks(rows, values, ranked.mass, self.size(), ranked.ties, ranked.rhs_scale)
 

@@ -58,8 +58,10 @@ class SharedValues:
             os.close(self._file)
 
 
-def is_written(place: Place | None, values: NDArray[np.float64], first: int, step: int) -> bool:
-    """Writes values to first, first + step, …. False if this process does not reach the place."""
+def write_to(place: Place | None, values: NDArray[np.float64], first: int, step: int) -> bool:
+    """Writes values, float64[k], to the places first, first + step, …. Whether this process reaches
+    them.
+    """
     if place is None:
         return False
     try:
