@@ -52,7 +52,6 @@ from liverank_gpu.programs.algorithms import Algorithm
 from liverank_gpu.programs.answer import Answer, Receipt
 from liverank_gpu.programs.running import PROGRAMS, ProgramLimits, ProgramRun
 from liverank_gpu.programs.saved import SavedRun
-from liverank_gpu.programs.source import program_of_source
 from liverank_gpu.snapshot import Capture, Snapshot
 from liverank_gpu.trace import Trace, TraceStep
 from liverank_gpu.types import (
@@ -74,6 +73,7 @@ from liverank_gpu.types import (
 if typing.TYPE_CHECKING:
     from liverank_gpu.out_of_core.programs import OutOfCoreAnswer, OutOfCorePrograms
     from liverank_gpu.out_of_core.ranking import OutOfCoreRanking, OutOfCoreRanks
+    from liverank_gpu.programs.source import program_of_source
     from liverank_gpu.sharded.cluster import Cluster, started_workers
     from liverank_gpu.sharded.dask_workers import Workers
     from liverank_gpu.sharded.engine import ShardedCapture, ShardedEngine
@@ -160,6 +160,7 @@ __all__ = [
 ]
 
 _MODULES = {
+    "liverank_gpu.programs.source": ("program_of_source",),
     "liverank_gpu.out_of_core.programs": ("OutOfCoreAnswer", "OutOfCorePrograms"),
     "liverank_gpu.out_of_core.ranking": ("OutOfCoreRanking", "OutOfCoreRanks"),
     "liverank_gpu.sharded.cluster": ("Cluster", "started_workers"),

@@ -111,7 +111,7 @@ _EXPECTED: dict[type[ast.AST], str] = {
     **dict.fromkeys((ast.For, ast.While, ast.ListComp, ast.GeneratorExp), "without loops"),
     **dict.fromkeys((ast.FunctionDef, ast.Lambda, ast.ClassDef), "without functions inside"),
 }
-"""What is said of parts of Python that programs have not."""
+"""What is said of parts of Python that programs may not use."""
 
 _CALLED = ("min", "max", "abs", "int", "float")
 

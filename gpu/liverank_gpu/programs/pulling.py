@@ -28,7 +28,9 @@ _ONE_BLOCK = 31
 
 
 def run_pulling(backend: Backend, do: RunProgram) -> None:
-    """Up to `supersteps` more supersteps. Raises OutOfMemory."""
+    """Up to `supersteps` more supersteps, which change `do.state`: values, the active vertices and
+    their number, supersteps, edges and the aggregate. Raises OutOfMemory.
+    """
     xp, state, in_place = backend.xp, do.state, do.mode == "asynchronous"
     active = state.active[: state.count]
     steps = xp.full(len(state.values), NEVER, np.int32)
@@ -37,10 +39,12 @@ def run_pulling(backend: Backend, do: RunProgram) -> None:
     arrays = (values, steps) if in_place else (values.copy(), steps.copy())
     step = WindowState(values, arrays[0], steps, arrays[1], block, _ONE_BLOCK)
     step.edge_values = state.edge_values
+    if state.supersteps == 0:
+        state.aggregate = _aggregate(backend, do)
     for now in range(do.supersteps):
         if len(active) == 0:
             break
-        step.superstep, step.aggregate = state.supersteps, _aggregate(backend, do)
+        step.superstep, step.aggregate = state.supersteps, state.aggregate
         rows = _receiving(backend, do.graph, active)
         listed = slice(None) if rows is do.graph.in_rows else rows.order
         graph = do.graph._replace(in_rows=rows)
@@ -51,9 +55,9 @@ def run_pulling(backend: Backend, do: RunProgram) -> None:
             values[listed] = step.new_values[listed]
             steps[listed] = step.new_steps[listed]
         state.supersteps += 1
+        state.aggregate = _aggregate(backend, do)
         active = xp.flatnonzero(steps == now + 1).astype(np.int32)
     state.active[: len(active)], state.count = active, len(active)
-    state.aggregate = _aggregate(backend, do)
 
 
 def _aggregate(backend: Backend, do: RunProgram) -> float:
