@@ -378,8 +378,8 @@ class AnalysisLimits(Struct, frozen=True):
     seconds: Annotated[
         float | None,
         about(
-            "spent, looked at between supersteps; beyond them it fails. Of a program of a user, "
-            "and by default, LIVERANK_MAX_PROGRAM_SECONDS at most"
+            "spent, looked at between supersteps; beyond them it fails. Of a program of a user "
+            "at most LIVERANK_MAX_PROGRAM_SECONDS, which is its default"
         ),
     ] = None
     memory: Annotated[int | None, about("bytes beside the graph: it fails if it may need more")] = (

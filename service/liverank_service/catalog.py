@@ -309,9 +309,7 @@ class Catalog:
                 if not self._closing:
                     Engine(kernels, self._backend).warm_up_others()
             for each in self.programs.listed() if self.programs.allowed else ():
-                for kernels in _KINDS:
-                    if each.program is not None and not self._closing:
-                        self._compile(each.program, kernels.weighted)
+                self._compile_stored(each)
         except Exception:  # a request will compile it, or fail with a better message
             log.exception("not every kernel was compiled in advance")
         # What is loaded now is never garbage. A collection that visits it stops all reads.
@@ -335,9 +333,18 @@ class Catalog:
         if NAME.fullmatch(name) is None:
             raise InvalidValue("name", name, EXPECTED_NAME)
         program = checked_program(name, source)
+        self.programs.check_room(name)
         for kernels in _KINDS:
             self._compile(program, kernels.weighted)
         return self.programs.put(source, program)
+
+    def _compile_stored(self, stored: UserProgram) -> None:
+        try:
+            for kernels in _KINDS:
+                if stored.program is not None and not self._closing:
+                    self._compile(stored.program, kernels.weighted)
+        except Exception:  # the others may compile
+            log.exception("program %r was not compiled in advance", stored.name)
 
     def _compile(self, program: AnyProgram, weighted: bool) -> None:
         own = program.name not in PROGRAMS

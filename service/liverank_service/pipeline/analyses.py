@@ -270,7 +270,10 @@ class Analyses:
             job.step(seconds)
             progress = Progress(job.supersteps, job.edges, job.seconds)
             self._put(replace(self.get(run.id), progress=progress))
-            limit = self.get(run.id).limits.seconds
+            found = self.get(run.id)
+            limit = found.limits.seconds
+            if found.program not in PROGRAMS:  # which may be lower since the request was stored
+                limit = min(limit or inf, self._limits.seconds)
             if job.done:
                 self._finish(run)
             elif limit is not None and job.seconds > limit:

@@ -175,13 +175,18 @@ class ProgramStore:
         Raises TooManyPrograms, StorageFailed; nothing is then changed.
         """
         with self._changing:
-            is_new = program.name not in self._programs
-            if is_new and len(self._programs) >= MOST:
-                raise TooManyPrograms(MOST)
+            is_new = self.check_room(program.name)
             created = round(datetime.now(UTC).timestamp(), 3)
             put = UserProgram(program.name, source, created, program)
             self._replace({**self._programs, program.name: put})
             return put, is_new
+
+    def check_room(self, name: str) -> bool:
+        """Whether a program of this name would be new. Raises TooManyPrograms."""
+        is_new = name not in self._programs
+        if is_new and len(self._programs) >= MOST:
+            raise TooManyPrograms(MOST)
+        return is_new
 
     def remove(self, name: str) -> None:
         """Raises UnknownProgram, StorageFailed."""
