@@ -108,9 +108,9 @@ on ``cpu``, and on a CUDA device.
 """
 
 
-FEW_SEEDS, SEEDS = 6, frozenset((1, 4, 6, 7, 10, 14, 15, 23, 29))
+FEW_SEEDS, SEEDS = 6, frozenset((1, 4, 5, 6, 7, 10, 14, 15, 23, 29))
 """Of a test of the engine with more values of a parameter ``seed``, these are run: what streams
-choose by it (weights, directions, loops, numbers of shards, methods: residues modulo 2 to 5, and
+choose by it (weights, directions, loops, numbers of shards, methods: residues modulo 2 to 4, and
 quotients) has every value among them.
 """
 

@@ -134,7 +134,8 @@ class Simulation:
             happened = "\n  ".join(self.trace)
             error.add_note(
                 f"seed {self._seed}; data: {self._directory}; again: python -m "
-                f"tests.crash.simulator --seeds 1 --first {self._seed}\n  {happened}"
+                f"tests.crash.simulator --seeds 1 --first {self._seed} "
+                f"--lives {lives} --moments {moments}\n  {happened}"
             )
             raise
         self.counts["requests"] += self._requests()

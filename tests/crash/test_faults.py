@@ -1,5 +1,5 @@
-"""Faults at every call: the disk in the middle of a checkpoint, memory anywhere. The state stays
-consistent.
+"""Faults at every second call: the disk in the middle of a checkpoint, memory anywhere. The state
+stays consistent.
 """
 
 from __future__ import annotations

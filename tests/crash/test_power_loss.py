@@ -1,5 +1,5 @@
-"""Power losses at every sync: nothing that was acknowledged is lost, whatever the disk kept of the
-rest.
+"""Power losses at every fourth sync: nothing that was acknowledged is lost, whatever the disk kept
+of the rest.
 """
 
 from __future__ import annotations

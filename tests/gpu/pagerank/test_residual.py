@@ -406,7 +406,7 @@ def test_short_lists_at_the_floor_are_pushed_on_while_that_leads_to_the_goal(
         while engine.improve():
             pass
     assert {step.kind for step in steps} == {"push"}
-    assert len(steps) <= 5  # each began anew from a lower floor when so many lists had been short
+    assert len(steps) <= 5  # each began again from a lower floor when so many lists had been short
 
 
 def test_what_comes_before_sweeps_is_done_while_a_push_runs_that_is_not_enough(

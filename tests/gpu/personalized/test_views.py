@@ -558,7 +558,7 @@ def test_seeds_that_were_given_before_are_known_by_their_ids(backend: Backend) -
 
 
 def test_a_view_turns_around(backend: Backend) -> None:
-    """It is solved anew, and the reversed graph is kept while a view walks it, or will."""
+    """It is solved again, and the reversed graph is kept while a view walks it, or will."""
     engine = engine_of(FAMILIES["karate club"](), backend)
     bytes_before = engine.memory()["personalized"]
     views = [
@@ -604,7 +604,7 @@ def test_a_reversed_graph_follows_without_memory(weighted: bool) -> None:
         engine.apply(any_batch(generator, engine, 0.0))
         assert engine.view("v").error_bound <= 1e-9
         assert_within_bound(engine, view, engine.view("v"))
-    # the first edges of a graph without any build its lists anew
+    # the first edges of a graph without any build its lists again
     engine.apply(
         EdgeBatch(delete_sources=engine.edge_list()[0], delete_targets=engine.edge_list()[1])
     )
