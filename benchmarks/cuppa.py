@@ -78,6 +78,19 @@ def variants(backend: Backend, vertices: int) -> list[Row]:
     return [{"model": model} | shared | shown(times[model]) | rows[model] for model in draws]
 
 
+def largest(backend: Backend, vertices: int) -> list[Row]:
+    """Our own generator with 16 edges a vertex, in one call after another."""
+    d, times = 16, []
+    for _ in range(REPEATS):
+        taken, graph = timed(
+            backend.device, partial(preferential_attachment, vertices, d, seed=1, backend=backend)
+        )
+        times.append(taken)
+        del graph
+    case = {"vertices": vertices, "edges_per_vertex": d, "probability": 0.5}
+    return [{"model": OURS} | case | shown(times)]
+
+
 def sweep(
     backend: Backend,
     cases: Iterable[tuple[int, int]],
@@ -177,6 +190,8 @@ def main() -> None:
         published.preferential_attachment(10_000, d, backend=backend, **options)
         preferential_attachment(10_000, d, backend=backend)
     measured("models", variants(backend, n))
+    if backend.name == "cuda":
+        measured("largest graph", largest(backend, 4 * n))
     powers = [2**power for power in range(8)]
     measured(
         "vertices by probability",

@@ -233,7 +233,7 @@ def main() -> None:
         "--push", type=int, default=20, help="scale of the undirected R-MAT; 0: none"
     )
     arguments = parser.parse_args()
-    folder, data, backend = arguments.folder, arguments.data, backend_named("cuda")
+    folder, data, backend = arguments.folder.resolve(), arguments.data, backend_named("cuda")
     programs = build.built(folder)
     engine = Engine(backend=backend)
     engine.warm_up()
@@ -248,12 +248,6 @@ def main() -> None:
     }
 
     def stages(scratch: Path) -> Iterator[Rows]:
-        if "sahu-main" in programs:
-            for name in arguments.networks:
-                path = data / NETWORKS[name]
-                yield beside_main(backend, name, path, programs["sahu-main"], scratch)
-        if "guo" in programs and arguments.push:
-            yield ppr.beside_guo(backend, programs["guo"], scratch, arguments.push, GUO)
         for name in arguments.graphs:
             graph, like = named(backend, data, name)
             if like:
@@ -263,6 +257,13 @@ def main() -> None:
                 yield beside_sahu(graph, name, programs["sahu"], scratch)
                 free(backend)
             yield beside_gunrock(graph, name, programs, scratch)
+            del graph
+        if "sahu-main" in programs:
+            for name in arguments.networks:
+                path = data / NETWORKS[name]
+                yield beside_main(backend, name, path, programs["sahu-main"], scratch)
+        if "guo" in programs and arguments.push:
+            yield ppr.beside_guo(backend, programs["guo"], scratch, arguments.push, GUO)
 
     with tempfile.TemporaryDirectory(dir=roomy()) as scratch:
         for rows in stages(Path(scratch)):

@@ -10,6 +10,7 @@ Errors are the largest of all vertices, which is what their tolerance is about.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,11 +27,11 @@ from liverank_gpu.operations.device import Array
 from liverank_gpu.types import Ranking
 
 WINDOW = 0.9
-PARTS, BATCHES = (1e-5, 1e-3), 3
+PARTS, BATCHES = (1e-5, 1e-3), 2
 """Sizes of batches in windows, and how many there are."""
 _EXACT = 2e-11
-_LOOSEST = 2.0**16
-"""Targets of ours are of the L1 distance, far above the largest error of a vertex."""
+_LOOSEST = 64.0
+"""Targets of ours are of the L1 distance, above the largest error of a vertex."""
 _FIRST = 100
 """Places that a timed query of ours returns; errors are of all vertices."""
 
@@ -57,6 +58,8 @@ class Window:
     def __init__(self, backend: Backend, vertices: int, columns: Columns, size: int) -> None:
         self._xp, self._backend, self._columns = backend.xp, backend, columns
         self._vertices, self._begin, self._end = vertices, 0, size
+        self._off: dict[float, float] = {}
+        """Largest errors by target, of the edges now in the window."""
         self._engine = Engine(Options(damping=DAMPING), backend)
         every = self._xp.arange(vertices)
         sources, targets = both(columns, 0, size, self._xp)
@@ -77,6 +80,7 @@ class Window:
         self._engine.apply(EdgeBatch(*new, *old))
         self._engine.update()
         self._begin, self._end = self._begin + count, self._end + count
+        self._off.clear()
 
     def _degrees(self, sources: Array) -> Array:
         return self._xp.bincount(sources, minlength=self._vertices) + 1
@@ -113,13 +117,14 @@ class Window:
             self._backend.device,
             lambda: self._engine.personalized(np.array([target]), k=_FIRST, target_error=error),
         )
-        off = float(np.abs(self.estimates(target, error) - exact).max())
-        return Run(ms, answer.iterations, off)
+        if error not in self._off:
+            self._off[error] = float(np.abs(self.estimates(target, error) - exact).max())
+        return Run(ms, answer.iterations, self._off[error])
 
 
 def beside_guo(
     backend: Backend, program: Path, folder: Path, scale: int, tolerances: tuple[float, ...]
-) -> list[dict[str, Any]]:
+) -> Iterator[dict[str, Any]]:
     """A row for each tolerance and size of a batch: from nothing, and after batches."""
     vertices, columns = stream(backend, scale)
     ends = np.stack([backend.device.to_host(each) for each in columns], axis=1).astype(np.int32)
@@ -130,7 +135,6 @@ def beside_guo(
     # a vertex of the degree that one edge in two leads to
     degrees = np.bincount(ends[:size].ravel(), minlength=vertices)
     target = int(ends[np.argsort(degrees[ends[:size, 0]])[size // 2], 0])
-    rows = []
     for part in PARTS:
         count = max(1, int(part * size))
         for tolerance in tolerances:
@@ -151,5 +155,4 @@ def beside_guo(
                 facts = {"graph": f"rmat-{scale}, undirected", "vertices": vertices}
                 facts |= {"edges": 2 * size, "program": "Guo", "tolerance": tolerance}
                 facts |= {"method": "after a batch" if place else "from nothing"}
-                rows.append(row(solved.ms, error, ours, **facts, fraction=part if place else 0.0))
-    return rows
+                yield row(solved.ms, error, ours, **facts, fraction=part if place else 0.0)

@@ -431,9 +431,9 @@ def cuppa() -> str:
     return _below(suite, lines=lines, places=False)
 
 
-def _drawn_by(model: str) -> Callable[[Row], str]:
+def _drawn_by(model: str, name: str = "models") -> Callable[[Row], str]:
     def text(figures: Row) -> str:
-        row = _only(row for row in figures["models"] if row["model"] == model)
+        row = _only(row for row in figures[name] if row["model"] == model)
         rounds = f", rounds: {row['rounds']:,}" if "rounds" in row else ""
         edges = row["vertices"] * row["edges_per_vertex"]
         return f"{row['median_ms']:,.1f} ms for {edges:,} edges{rounds}"
@@ -486,6 +486,12 @@ _CUPPA: tuple[tuple[str, str, str, Callable[[Row], str]], ...] = (
     ("10: SRRP with fixed segments", "not in the text", "models", _drawn_by("SRRP, fixed")),
     ("10: RRP", "not in the text", "models", _drawn_by("RRP")),
     ("10: our own generator", "another algorithm", "models", _drawn_by("liverank")),
+    (
+        "cuPPA-Hash, their later one (2019), on four Tesla P100",
+        "less than 7 s for 16,000,000,000 edges",
+        "largest graph",
+        _drawn_by("liverank", "largest graph"),
+    ),
     ("3: exponent (ours: degrees ≥ 4)", "2.7", "models", _exponent),
     (
         "8: largest queue of 1,280 vertices, p = 0, d = 64 and 4,096",
