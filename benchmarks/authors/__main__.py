@@ -39,8 +39,8 @@ ALL_METHODS = 1e-5
 """The batch that all their methods solve; others: naive-dynamic and DF-P."""
 LARGE = 500_000_000
 """Edges from which on there is one batch, DF-P alone, and no repeat."""
-GUNROCK = {"gunrock-float": ("1e-6", "1e-7"), "gunrock-double": ("1e-6", "1e-10")}
-"""Tolerances: the first is their example's; with float32 a smaller one may never be met."""
+GUNROCK = {"gunrock-float": ("1e-6",), "gunrock-double": ("1e-6", "1e-10")}
+"""Tolerances: the first is their example's; with float32 1e-7 was not met within minutes."""
 TEMPORAL_FRACTIONS = (1e-5, 1e-4, 1e-3)
 GUO = (1e-7, 1e-9)
 _ROOM = 20 << 30
