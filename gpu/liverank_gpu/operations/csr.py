@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar
+from types import ModuleType
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
@@ -223,10 +224,23 @@ class Run(Protocol):
 
 
 class Kernels:
-    """Runs operations by tables."""
+    """Runs operations by what runs each kind: the functions of modules, and the methods of objects,
+    whose only argument is ``do``, an operation of that kind.
+    """
 
-    def __init__(self, *tables: Table) -> None:
-        self._table = {kind: run for table in tables for kind, run in table.items()}
+    def __init__(self, *owners: Any) -> None:
+        """owners  modules and objects"""
+        self._table: dict[type[Operation[Any]], Callable[[Any], Any]] = {}
+        for owner in owners:
+            scope = owner if isinstance(owner, ModuleType) else type(owner)
+            module = getattr(scope, "__module__", scope.__name__)
+            for name, function in vars(scope).items():
+                arguments = list(getattr(function, "__annotations__", ()))
+                if arguments == ["do", "return"] and function.__module__ == module:
+                    kind = get_type_hints(function)["do"]
+                    if kind in self._table:
+                        raise TypeError(f"{kind.__name__} is run by {name} and by another")
+                    self._table[kind] = getattr(owner, name)
 
     @property
     def operations(self) -> frozenset[type[Operation[Any]]]:

@@ -297,7 +297,7 @@ class PushListed(TakeListed):
 
 
 @dataclass(slots=True, eq=False)
-class PushInOnePass(TakeListed):
+class PushInOnePass(PushListed):
     """`TakeListed`, and the additions over out-lists, each followed by the test. A vertex is locked
     when it is listed, so that others do not list it too. The result is the next list.
     """

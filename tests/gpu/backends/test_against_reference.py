@@ -13,14 +13,18 @@ import numpy as np
 import pytest
 
 from liverank_gpu import PROGRAMS, EdgeBatch, Engine, Options, PersonalizedQuery, RankReference
-from liverank_gpu.backends.reference import reference_backend
-from liverank_gpu.backends.reference.sets import FRONTIER
-from liverank_gpu.backends.reference.sets import PUBLISHED as PUBLISHED_OPERATIONS
-from liverank_gpu.backends.reference.solve import MULTIVECTOR, RESIDUAL, SWEEPS
+from liverank_gpu.backends.reference import reference_backend, sets, solve
 from liverank_gpu.operations.backend import Backend
-from liverank_gpu.operations.csr import Csr, Operation, Run
+from liverank_gpu.operations.csr import Csr, Kernels, Operation, Run
 from liverank_gpu.operations.published import ForwardState, WorkList
-from liverank_gpu.operations.residual import Push, Residual, ResidualDelta
+from liverank_gpu.operations.residual import (
+    CountCandidates,
+    Push,
+    PushVertices,
+    Residual,
+    ResidualDelta,
+    TakeCandidates,
+)
 from liverank_gpu.operations.sweeps import OrthominState, SumInDegrees, Sweep, SweepResult
 from liverank_gpu.pagerank.strategies import STRATEGIES
 from liverank_gpu.pagerank.sweeps import SWEEP_KINDS, sweep_to_target
@@ -49,9 +53,9 @@ COMPARED = {
 }
 """Operations by contract, but for those that are a backend's own choice."""
 
-RECORDS = {*SWEEPS, *MULTIVECTOR, *RESIDUAL, *FRONTIER, *PUBLISHED_OPERATIONS} - {
-    SumInDegrees,
-    Push,
+RECORDS = Kernels(solve, sets).operations - {
+    *(SumInDegrees, Push),
+    *(CountCandidates, TakeCandidates, PushVertices),
 }
 """Operations that are records, of which tests/test_structure.py knows that they are all there, but
 for those of rounds (test_rounds.py). What SumInDegrees sums up, and when Push lowers θ, is a

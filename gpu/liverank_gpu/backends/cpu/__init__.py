@@ -6,15 +6,11 @@ and so are the sums of the chunks added: results do not depend on the number of 
 
 from __future__ import annotations
 
-from liverank_gpu.backends.cpu.analysis import ANALYSIS, CpuComponents
+from liverank_gpu.backends.cpu import analysis, programs, published, residual, sweeps
 from liverank_gpu.backends.cpu.device import CpuDevice
 from liverank_gpu.backends.cpu.generate import CpuGenerate
 from liverank_gpu.backends.cpu.graph import CpuGraph, CpuLists, CpuRebuild
-from liverank_gpu.backends.cpu.programs import PROGRAM_OPERATIONS
-from liverank_gpu.backends.cpu.published import PUBLISHED
-from liverank_gpu.backends.cpu.residual import FRONTIER, RESIDUAL, ROUNDS, CpuFrontier
 from liverank_gpu.backends.cpu.select import CpuSelect
-from liverank_gpu.backends.cpu.sweeps import MULTIVECTOR, SWEEPS, CpuMultivector, CpuSweeps
 from liverank_gpu.operations.backend import HOST_COSTS, Backend
 from liverank_gpu.operations.csr import Kernels
 
@@ -27,29 +23,19 @@ def cpu_backend(device: CpuDevice | None = None) -> Backend:
     device = device or CpuDevice()
     graph = CpuGraph(device)
     rebuild = CpuRebuild(device, graph)
-    tables = (
-        SWEEPS,
-        MULTIVECTOR,
-        RESIDUAL,
-        ROUNDS,
-        FRONTIER,
-        PUBLISHED,
-        PROGRAM_OPERATIONS,
-        ANALYSIS,
-    )
     return Backend(
         name="cpu",
         costs=HOST_COSTS,
-        run=Kernels(*tables),
+        run=Kernels(sweeps, residual, published, programs, analysis),
         device=device,
         graph=graph,
         rebuild=rebuild,
-        frontier=CpuFrontier(),
-        sweeps=CpuSweeps(),
-        multivector=CpuMultivector(),
+        frontier=residual.CpuFrontier(),
+        sweeps=sweeps.CpuSweeps(),
+        multivector=sweeps.CpuMultivector(),
         select=CpuSelect(device),
         lists=CpuLists(rebuild),
         generate=CpuGenerate(device),
-        components=CpuComponents(),
+        components=analysis.CpuComponents(),
         compiles_kernels=False,
     )

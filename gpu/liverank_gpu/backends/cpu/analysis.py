@@ -21,7 +21,7 @@ from liverank_gpu.operations.analysis import (
     LowerCores,
     TooMuch,
 )
-from liverank_gpu.operations.csr import Csr, GraphView, Table
+from liverank_gpu.operations.csr import Csr, GraphView
 from liverank_gpu.operations.device import Array
 
 # ---- strongly connected components on ``cpu`` ----
@@ -161,15 +161,3 @@ def _parts(
     places = CpuDevice().allocate("triangles", parts * vertices, np.int32)
     places.fill(0)
     return np.concatenate([[0], limits, [vertices]]), places
-
-
-ANALYSIS: Table = {
-    CoreNumbers: _core_numbers,
-    CoreCandidates: _core_candidates,
-    LowerCores: _lower_cores,
-    CountTriangles: _count_triangles,
-    CountBetween: _count_between,
-    CountEntriesBetween: _count_entries_between,
-    ListTriangles: _list_triangles,
-    LowerBounds: _lower_bounds,
-}

@@ -26,7 +26,6 @@ from liverank_gpu.backends.cpu.sweeps import chunk_rows
 from liverank_gpu.errors import BackendUnavailable
 from liverank_gpu.native import compiler, extension, kernels
 from liverank_gpu.native.compiler import level
-from liverank_gpu.operations.csr import Table
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.programs import (
     AGGREGATE_IDENTITY,
@@ -297,10 +296,10 @@ def arguments_of_vertex(graph: ProgramGraph) -> tuple[Array, Array, Array]:
     return graph.ids, graph.view.degree, graph.view.incoming.row_lengths
 
 
-def _run_active(do: RunProgram) -> None:
-    graph, state, program = do.graph, do.state, do.program
-    loops, given = loops_of(program), packed_parameters(do.parameters, graph.vertices)
-    view, in_place = graph.view, do.mode == "asynchronous"
+def _run_active(asked: RunProgram) -> None:
+    graph, state, program = asked.graph, asked.state, asked.program
+    loops, given = loops_of(program), packed_parameters(asked.parameters, graph.vertices)
+    view, in_place = graph.view, asked.mode == "asynchronous"
     send = loops.send_in_place if in_place else loops.send
     accumulated = np.full(0 if in_place else view.vertices, program.identity, program.number_type)
     marks = np.zeros(view.vertices, np.int32)
@@ -308,7 +307,7 @@ def _run_active(do: RunProgram) -> None:
     vertex, active = arguments_of_vertex(graph), state.active
     directions = (view.outgoing, view.incoming)[: 2 if graph.both else 1]
     looks = program.first_wins and state.fresh and not in_place
-    for _ in range(do.supersteps):
+    for _ in range(asked.supersteps):
         if state.count == 0:
             break
         sending = active[: state.count]
@@ -415,11 +414,3 @@ def _gather(do: Gather) -> Gathered:
             ),
         )
     )
-
-
-PROGRAM_OPERATIONS: Table = {
-    InitialiseProgram: _initialise,
-    RunProgram: _run,
-    SupportsAny: _supports_any,
-    Gather: _gather,
-}

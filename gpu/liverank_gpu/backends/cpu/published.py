@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from functools import partial
+from sys import modules
 
 import numpy as np
 
 from liverank_gpu.backends.cpu.sweeps import NO_MARKS, STRIPE, in_lists
 from liverank_gpu.native import kernels
-from liverank_gpu.operations.csr import Kernels, Table
+from liverank_gpu.operations.csr import Kernels
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.published import (
     DetectListed,
     ExpandAffected,
     IterateRanks,
+    PublishedResult,
     PullListed,
     PushInOnePass,
     PushListed,
@@ -75,11 +76,9 @@ def _expand_affected(do: ExpandAffected) -> None:
     kernels.expand_affected(do.graph.outgoing, do.graph.loop, *do.marks)
 
 
-_STEPS: Table = {
-    SendRanks: _send_ranks,
-    UpdateRanks: _update_ranks,
-    ExpandAffected: _expand_affected,
-}
+def _iterate_ranks(do: IterateRanks) -> PublishedResult:
+    return iterate_ranks(_RUN, np.sum, do)
+
 
 # ---- the iterations of published personalized PageRank ----
 #
@@ -117,12 +116,4 @@ def _pull(do: PullListed) -> None:
     kernels.pull_all(do.rows.groups, do.rows.order, do.graph.incoming, *vectors)
 
 
-PUBLISHED: Table = {
-    **_STEPS,
-    IterateRanks: partial(iterate_ranks, Kernels(_STEPS), np.sum),
-    DetectListed: _detect,
-    TakeListed: _take,
-    PushInOnePass: _push_in_one_pass,
-    PushListed: _push,
-    PullListed: _pull,
-}
+_RUN = Kernels(modules[__name__])

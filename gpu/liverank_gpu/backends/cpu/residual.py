@@ -8,7 +8,7 @@ import numpy as np
 
 from liverank_gpu.backends.cpu.sweeps import CHUNK_WORK, NO_VALUES, chunk_rows, in_lists
 from liverank_gpu.native import kernels
-from liverank_gpu.operations.csr import GraphView, Rows, Table
+from liverank_gpu.operations.csr import GraphView, Rows
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.residual import (
     LISTED,
@@ -94,15 +94,6 @@ def _select_candidates(do: SelectCandidates) -> None:
     _drop_overflow(residual)
 
 
-RESIDUAL: Table = {
-    RecomputeRows: _recompute_rows,
-    Perturb: _perturb,
-    Scatter: _scatter,
-    Push: _push,
-    SelectCandidates: _select_candidates,
-}
-
-
 def _lists(residual: Residual) -> tuple[Array, Array, Array, int, float]:
     """The residual and its lists, as the kernels take them."""
     lists = (residual.values, residual.marks, residual.candidates)
@@ -164,13 +155,6 @@ def _push_vertices(do: PushVertices) -> tuple[Array, Array]:
     first = np.count_nonzero(marks >> SOLVE_SHIFT != solve)
     sums = [*(change.sum(dtype=np.float64) for change in changes), first]
     return np.where(degree > 0, transition * step, 0.0), np.array(sums, np.float64)
-
-
-ROUNDS: Table = {
-    CountCandidates: _count_candidates,
-    TakeCandidates: _take_candidates,
-    PushVertices: _push_vertices,
-}
 
 
 def _sizes(residual: Residual) -> tuple[Array, Array]:
@@ -237,10 +221,3 @@ def _jacobi_step(do: JacobiStep) -> JacobiResult:
     if np.isinf(frontier.frontier_tolerance):
         return JacobiResult(largest, order[:0], order)
     return JacobiResult(largest, expanding[:expand], remaining[:remain])
-
-
-FRONTIER: Table = {
-    ExpandForward: _expand_forward,
-    ExpandBackward: _expand_backward,
-    JacobiStep: _jacobi_step,
-}

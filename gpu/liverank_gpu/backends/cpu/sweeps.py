@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from liverank_gpu.native import kernels
-from liverank_gpu.operations.csr import GraphView, Rows, Table
+from liverank_gpu.operations.csr import GraphView, Rows
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.sweeps import (
     AddCompensated,
@@ -185,19 +185,6 @@ def _subtract_at(do: SubtractAt) -> None:
     kernels.subtract_at(do.residual, do.places, do.weights, do.amount)
 
 
-SWEEPS: Table = {
-    ComputeContributions: _compute_contributions,
-    ComputeResidual: _compute_residual,
-    QuantizeContributions: _quantize_contributions,
-    SumInDegrees: _sum_in_degrees,
-    StartFromInDegrees: _start_from_in_degrees,
-    Sweep: _sweep,
-    OrthominProducts: _orthomin_products,
-    OrthominUpdate: _orthomin_update,
-    SubtractAt: _subtract_at,
-}
-
-
 def _vertices(graph: GraphView) -> tuple[Array, Array, Array]:
     """What kernels that read no lists read of a graph."""
     return graph.incoming.row_lengths, graph.loop, graph.degree
@@ -258,6 +245,3 @@ def _add_compensated(do: AddCompensated) -> None:
     stored = exact.astype(np.float32)
     do.remainder[do.places] = stored
     do.carry[:] = exact - stored
-
-
-MULTIVECTOR: Table = {SweepMany: _sweep_many, AddCompensated: _add_compensated}

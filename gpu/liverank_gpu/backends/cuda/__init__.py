@@ -70,17 +70,17 @@ def make_backend(device: Device, operations: type[CudaDevice] = CudaDevice) -> B
     sweeps, multivector = CudaSweeps(launcher, device.pages), CudaMultivector(launcher)
     frontier, windows = CudaFrontier(launcher), CudaProgramWindows(launcher)
     run = Kernels(
-        sweeps.table,
-        multivector.table,
-        CudaResidual(launcher).table,
-        CudaRounds(launcher).table,
-        frontier.table,
-        CudaPublished(launcher).table,
-        CudaForwardPush(launcher).table,
-        CudaPrograms(launcher, windows).table,
-        windows.table,
-        CudaCores(launcher).table,
-        CudaTriangles(launcher).table,
+        sweeps,
+        multivector,
+        CudaResidual(launcher),
+        CudaRounds(launcher),
+        frontier,
+        CudaPublished(launcher),
+        CudaForwardPush(launcher),
+        CudaPrograms(launcher, windows),
+        windows,
+        CudaCores(launcher),
+        CudaTriangles(launcher),
     )
     return Backend(
         name="cuda",

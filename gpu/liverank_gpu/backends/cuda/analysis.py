@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from liverank_gpu.backends.cuda.kernels.loader import CORE_COUNTS, WARP
-from liverank_gpu.backends.cuda.launcher import Launcher, blocks_for
+from liverank_gpu.backends.cuda.launcher import OnDevice, blocks_for
 from liverank_gpu.operations.analysis import (
     CoreCandidates,
     CoreNumbers,
@@ -17,7 +17,7 @@ from liverank_gpu.operations.analysis import (
     LowerCores,
     RowWindow,
 )
-from liverank_gpu.operations.csr import Csr, Table
+from liverank_gpu.operations.csr import Csr
 from liverank_gpu.operations.device import Array
 
 # ---- core numbers on ``cuda`` ----
@@ -29,24 +29,12 @@ _WAVES = 16
 """Blocks of a launch over rows, over those that are resident: rows differ in work."""
 
 
-class CudaCores:
+class CudaCores(OnDevice):
     """Core numbers."""
-
-    def __init__(self, launch: Launcher) -> None:
-        self._launch = launch
-
-    @property
-    def table(self) -> Table:
-        """What runs each operation."""
-        return {
-            CoreNumbers: self._core_numbers,
-            CoreCandidates: self._core_candidates,
-            LowerCores: self._lower_cores,
-        }
 
     def _core_numbers(self, do: CoreNumbers) -> tuple[Array, Array]:
         lists = do.lists
-        xp, vertices = self._launch.xp, len(lists.row_lengths)
+        xp, vertices = self._xp, len(lists.row_lengths)
         degree = lists.row_lengths.copy()
         start = np.zeros(CORE_COUNTS["SIZE"], np.int64)
         start[CORE_COUNTS["REMAINING"]] = vertices
@@ -61,13 +49,13 @@ class CudaCores:
             remaining,
             xp.empty_like(remaining),
             order,
-            self._launch.device.to_device(start),
+            self._device.to_device(start),
         )
         return degree, order
 
     def _core_candidates(self, do: CoreCandidates) -> tuple[Array, Array]:
         """C, in rounds: first the suspects, then those that follow the new ones."""
-        xp, bounds, order = self._launch.xp, do.bounds, do.places
+        xp, bounds, order = self._xp, do.bounds, do.places
         chosen, flags = xp.zeros((2, len(bounds)), bool)
         active = still = do.suspects
         first = True
@@ -93,7 +81,7 @@ class CudaCores:
     def _lower_cores(self, do: LowerCores) -> int:
         lists, rows, bounds = do.lists, do.rows, do.bounds
         blocks, shift, now = do.blocks, do.shift, do.now
-        fallen = self._launch.xp.zeros(1, np.uint64)
+        fallen = self._xp.zeros(1, np.uint64)
         self._launch(
             "cores",
             "lower_cores",
@@ -118,26 +106,12 @@ are resident: edges differ in work.
 """
 
 
-class CudaTriangles:
+class CudaTriangles(OnDevice):
     """Triangles of an oriented graph, and bounds of its edges."""
-
-    def __init__(self, launch: Launcher) -> None:
-        self._launch = launch
-
-    @property
-    def table(self) -> Table:
-        """What runs each operation."""
-        return {
-            CountTriangles: self._count_triangles,
-            CountBetween: self._count_between,
-            CountEntriesBetween: self._count_entries_between,
-            ListTriangles: self._list_triangles,
-            LowerBounds: self._lower_bounds,
-        }
 
     def _count_triangles(self, do: CountTriangles) -> Array:
         oriented, sources, every_edge = do.oriented, do.sources, do.every_edge
-        triangles = self._launch.xp.zeros(len(sources), np.int32)
+        triangles = self._xp.zeros(len(sources), np.int32)
         name = f"count_triangles<{str(every_edge).lower()}>"
         self._over_edges(name, oriented, sources, triangles)
         return triangles
@@ -183,7 +157,7 @@ class CudaTriangles:
     def _lower_bounds(self, do: LowerBounds) -> tuple[int, int]:
         interval, lists, by_bisection = do.interval, do.lists, do.by_bisection
         bounds, marks, falls = do.bounds, do.marks, do.falls.view(np.uint64)
-        edges, counts = interval.end_edge - interval.first_edge, self._launch.xp.zeros(2, np.uint64)
+        edges, counts = interval.end_edge - interval.first_edge, self._xp.zeros(2, np.uint64)
         self._launch(
             "triangles",
             f"lower_bounds<{str(by_bisection).lower()}>",
@@ -196,7 +170,7 @@ class CudaTriangles:
             falls,
             counts,
         )
-        examined, fallen = self._launch.device.to_host(counts).tolist()
+        examined, fallen = self._device.to_host(counts).tolist()
         return examined, fallen
 
     def _over_edges(self, name: str, oriented: Csr, sources: Array, *arguments: object) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from liverank_gpu.backends.cuda.kernels.loader import WARP
-from liverank_gpu.backends.cuda.launcher import Launcher, blocks_for
+from liverank_gpu.backends.cuda.launcher import OnDevice, blocks_for
 from liverank_gpu.errors import InvalidValue
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.generate import GenerateOperations, Threads, feistel_bits
@@ -34,15 +34,11 @@ _SHARED_BYTES = 48 << 10
 """Shared memory of a block for its queues, at most."""
 
 
-class CudaGenerate(GenerateOperations):
+class CudaGenerate(OnDevice, GenerateOperations):
     """See GenerateOperations."""
 
-    def __init__(self, launch: Launcher) -> None:
-        self._launch = launch
-        self._device = launch.device
-
     def random_numbers(self, start: np.uint64, skipped: int, count: int) -> Array:
-        numbers = self._launch.xp.empty(count, np.uint64)
+        numbers = self._xp.empty(count, np.uint64)
         blocks = self._launch.resident_blocks(count, _WAVES)
         scalars = (start, skipped, count)
         self._launch("generate", "random_numbers", blocks, *scalars, numbers)
@@ -69,7 +65,7 @@ class CudaGenerate(GenerateOperations):
                 threshold,
                 start,
                 per_ticket,
-                self._launch.xp.zeros(1, np.uint64),
+                self._xp.zeros(1, np.uint64),
                 links,
                 threads=WARP,
             )
@@ -91,7 +87,7 @@ class CudaGenerate(GenerateOperations):
         if threads.blocks > multiprocessors:
             requirement = f"at most the multiprocessors of the device, {multiprocessors}"
             raise InvalidValue("blocks", threads.blocks, requirement)
-        counts = self._launch.xp.zeros(3, np.uint64)
+        counts = self._xp.zeros(3, np.uint64)
         queues, block_bytes = None, 8 * threads.threads * threads.room
         if block_bytes > _SHARED_BYTES:
             self._device.require("the waiting queues", threads.blocks * block_bytes)

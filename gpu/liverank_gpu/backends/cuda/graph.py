@@ -20,6 +20,7 @@ from liverank_gpu.backends.cuda.kernels.loader import (
 from liverank_gpu.backends.cuda.launcher import (
     BALANCED_BLOCKS,
     Launcher,
+    OnDevice,
     balanced_blocks,
     blocks_for,
 )
@@ -179,14 +180,13 @@ _FOLLOWS_NOTHING = (None, 0.0, None, 0, _NO_LIST, 0)
 """What `update_batch` takes of a residual, where none follows."""
 
 
-class CudaGraph(GraphOperations):
+class CudaGraph(OnDevice, GraphOperations):
     """See GraphOperations."""
 
     at_once = _SMALL
 
     def __init__(self, launch: Launcher) -> None:
-        self._launch = launch
-        self._device = launch.device
+        super().__init__(launch)
         # that no plan uses; several threads may plan at once, for a graph each
         self._buffers: list[_Buffers] = []
 
@@ -235,7 +235,7 @@ class CudaGraph(GraphOperations):
             if weights is None:
                 keys.sort()
                 return SortedKeys(keys)
-            order = self._launch.xp.argsort(keys, kind="stable")
+            order = self._xp.argsort(keys, kind="stable")
             return SortedKeys(keys[order], weights[order], order)
         ascending = self._device.allocate("keys of a batch", total, np.int64)
         order = self._device.allocate("keys of a batch", total, np.int32) if weighted else None
@@ -406,12 +406,11 @@ class CudaGraph(GraphOperations):
 # ---- loading, packing, listing and grouping all rows of a graph on ``cuda`` ----
 
 
-class CudaRebuild(RebuildOperations):
+class CudaRebuild(OnDevice, RebuildOperations):
     """See RebuildOperations."""
 
     def __init__(self, launch: Launcher, graph: GraphOperations) -> None:
-        self._launch = launch
-        self._device = launch.device
+        super().__init__(launch)
         self._graph = graph
 
     def row_ranges(
@@ -507,7 +506,7 @@ class CudaRebuild(RebuildOperations):
 
     def merge(self, first: SortedKeys, second: SortedKeys) -> SortedKeys:
         # sorting takes as long as a merge would
-        xp = self._launch.xp
+        xp = self._xp
         keys = xp.concatenate([first.keys, second.keys])
         if first.weights is None or first.order is None:
             return self._graph.sort(keys)
@@ -580,7 +579,7 @@ class CudaRebuild(RebuildOperations):
             )
 
     def entries(self, csr: Csr) -> Entries:
-        vertices, xp = len(csr.row_lengths), self._launch.xp
+        vertices, xp = len(csr.row_lengths), self._xp
         before = xp.zeros(vertices + 1, np.int64)
         xp.cumsum(csr.row_lengths, out=before[1:])
         total = int(before[-1])
@@ -655,15 +654,11 @@ _COPIED = 2048
 """Vertices that are copied before it is known how many there are: most often all of them."""
 
 
-class CudaLists(ListOperations):
+class CudaLists(OnDevice, ListOperations):
     """See ListOperations."""
 
-    def __init__(self, launch: Launcher) -> None:
-        self._launch = launch
-        self._device = launch.device
-
     def fingerprints(self, graph: GraphView, positions: Array, longest: int) -> Fingerprints:
-        found = self._launch.xp.empty((len(Fingerprints._fields), len(positions)), np.int64)
+        found = self._xp.empty((len(Fingerprints._fields), len(positions)), np.int64)
         self._launch(
             "lists",
             "fingerprints",
@@ -684,7 +679,7 @@ class CudaLists(ListOperations):
         ends = np.cumsum(lists.out_edges)
         asked = np.stack([ends, lists.positions, lists.sources])
         # zeroed, since the copy has more than is written
-        found = self._launch.xp.zeros(1 + int(ends[-1]), np.int64)
+        found = self._xp.zeros(1 + int(ends[-1]), np.int64)
         self._launch(
             "lists",
             "find_same",

@@ -197,6 +197,13 @@ class Launcher:
         return xp.cumsum(xp.maximum(chunks, 1), dtype=np.int64)
 
 
+class OnDevice:
+    """What launches operations."""
+
+    def __init__(self, launch: Launcher) -> None:
+        self._launch, self._device, self._xp = launch, launch.device, launch.xp
+
+
 def blocks_for(items: int, each: int = BLOCK, most: int = 2**31 - 1) -> int:
     """Blocks that take `each` items, at least one and at most `most`."""
     return min(max(1, -(-items // each)), most)

@@ -16,8 +16,8 @@ from liverank_gpu.backends.cuda.kernels.loader import (
     PROGRAM_COUNTS,
     program_parts,
 )
-from liverank_gpu.backends.cuda.launcher import Launcher, blocks_for
-from liverank_gpu.operations.csr import Rows, Table
+from liverank_gpu.backends.cuda.launcher import Launcher, OnDevice, blocks_for
+from liverank_gpu.operations.csr import Rows
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.programs import (
     AGGREGATE_IDENTITY,
@@ -86,21 +86,13 @@ _NEVER = 2**62
 """Edges of a graph in which no vertex looks for active in-neighbours."""
 
 
-class CudaPrograms:
+class CudaPrograms(OnDevice):
     """Vertex programs."""
 
     def __init__(self, launch: Launcher, windows: CudaProgramWindows) -> None:
-        self._launch, self._windows = launch, windows
+        super().__init__(launch)
+        self._windows = windows
         self._compiled: dict[tuple[str, bool, Unit], dict[str, Kernel]] = {}
-
-    @property
-    def table(self) -> Table:
-        """What runs each operation."""
-        return {
-            InitialiseProgram: self._initialise,
-            RunProgram: self._run,
-            SupportsAny: self._supports_any,
-        }
 
     def _kernel(
         self, program: VertexProgram, weighted: bool, name: str, unit: Unit = "vertices"
@@ -110,7 +102,7 @@ class CudaPrograms:
             expressions = program_kernels(program, unit)
             text = program_source(program, weighted, unit)
             compiled = f"program-{program.digest}"
-            load = self._launch.device.compile(compiled, text, expressions)
+            load = self._device.compile(compiled, text, expressions)
             self._compiled[key] = {each: load(each) for each in expressions}
         return self._compiled[key][name]
 
@@ -118,7 +110,7 @@ class CudaPrograms:
         program, parameters, graph = do.program, do.parameters, do.graph
         first, state = do.first, do.state
         view, count = graph.view, len(state.values)
-        found = self._launch.device.to_device(np.array([state.count], np.uint64))
+        found = self._device.to_device(np.array([state.count], np.uint64))
         self._kernel(program, view.weighted, "initialise")(
             (self._launch.resident_blocks(count - first),),
             (BLOCK,),
@@ -135,7 +127,7 @@ class CudaPrograms:
                 found,
             ),
         )
-        state.count = int(self._launch.device.to_host(found)[0])
+        state.count = int(self._device.to_host(found)[0])
 
     def _run(self, do: RunProgram) -> None:
         program = do.program
@@ -152,11 +144,16 @@ class CudaPrograms:
         self._run_all(replace(do, supersteps=0, state=state))
         return state.aggregate
 
-    def _run_active(self, do: RunProgram) -> None:
-        program, graph, supersteps, state = do.program, do.graph, do.supersteps, do.state
-        given = parameter_struct(do.parameters, graph.vertices)
-        xp, view = self._launch.xp, graph.view
-        vertices, in_place = view.vertices, do.mode == "asynchronous"
+    def _run_active(self, asked: RunProgram) -> None:
+        program, graph, supersteps, state = (
+            asked.program,
+            asked.graph,
+            asked.supersteps,
+            asked.state,
+        )
+        given = parameter_struct(asked.parameters, graph.vertices)
+        xp, view = self._xp, graph.view
+        vertices, in_place = view.vertices, asked.mode == "asynchronous"
         accumulated = None if in_place else xp.full(vertices, program.identity, program.number_type)
         received = None if in_place else xp.empty(vertices, np.int32)
         following = xp.empty(vertices, np.int32)
@@ -167,7 +164,7 @@ class CudaPrograms:
         items = xp.empty(directions * vertices + slots // EDGE_CHUNK + 1, np.int64)
         start = np.zeros(PROGRAM_COUNTS["SIZE"], np.int64)
         start[PROGRAM_COUNTS["ACTIVE"]] = state.count
-        counts = self._launch.device.to_device(start)
+        counts = self._device.to_device(start)
         name = f"run_active<{str(in_place).lower()}>"
         self._kernel(program, view.weighted, name)(
             (blocks_for_rows(self._launch, vertices, ACTIVE_BLOCKS),),
@@ -200,10 +197,15 @@ class CudaPrograms:
         state.supersteps += done
         state.edges += messages
 
-    def _run_all(self, do: RunProgram) -> None:
-        program, graph, supersteps, state = do.program, do.graph, do.supersteps, do.state
-        given = parameter_struct(do.parameters, graph.vertices)
-        xp, view, rows = self._launch.xp, graph.view, graph.in_rows
+    def _run_all(self, asked: RunProgram) -> None:
+        program, graph, supersteps, state = (
+            asked.program,
+            asked.graph,
+            asked.supersteps,
+            asked.state,
+        )
+        given = parameter_struct(asked.parameters, graph.vertices)
+        xp, view, rows = self._xp, graph.view, graph.in_rows
         assert rows is not None
         new_values = state.values.copy() if supersteps else state.values
         blocks = blocks_for_rows(self._launch, view.vertices, ALL_BLOCKS)
@@ -236,11 +238,11 @@ class CudaPrograms:
         state.count = graph.vertices if final else 0
         state.supersteps += done
         state.edges += messages if program.pulls else done * view.edges
-        state.aggregate = float(self._launch.device.to_host(aggregate)[0])
+        state.aggregate = float(self._device.to_host(aggregate)[0])
 
     def _read(self, counts: Array) -> tuple[int, int, int]:
         """Supersteps that were run, what `FINAL` says, and messages."""
-        seen = self._launch.device.to_host(counts)
+        seen = self._device.to_host(counts)
         names = ("SUPERSTEPS", "FINAL", "MESSAGES")
         done, final, messages = (int(seen[PROGRAM_COUNTS[name]]) for name in names)
         return done, final, messages
@@ -248,7 +250,7 @@ class CudaPrograms:
     def _supports_any(self, do: SupportsAny) -> bool:
         program, parameters, values = do.program, do.parameters, do.values
         sources, targets, weights = do.edges
-        found = self._launch.xp.zeros(1, np.int32)
+        found = self._xp.zeros(1, np.int32)
         self._kernel(program, weights is not None, "supports_any")(
             (self._launch.resident_blocks(len(sources)),),
             (BLOCK,),
@@ -263,7 +265,7 @@ class CudaPrograms:
                 found,
             ),
         )
-        return bool(self._launch.device.to_host(found)[0])
+        return bool(self._device.to_host(found)[0])
 
 
 def blocks_for_rows(launch: Launcher, rows: int, resident: int) -> int:
@@ -286,32 +288,27 @@ def parameter_struct(parameters: Mapping[str, float], vertices: int) -> tuple[fl
 # ---- vertex programs on windows of in-lists on ``cuda`` ----
 
 
-class CudaProgramWindows:
+class CudaProgramWindows(OnDevice):
     """Vertex programs on windows of in-lists."""
 
     def __init__(self, launch: Launcher) -> None:
-        self._launch = launch
+        super().__init__(launch)
         self._compiled: dict[tuple[str, bool], Kernel] = {}
-
-    @property
-    def table(self) -> Table:
-        """What runs each operation."""
-        return {Gather: self.gather}
 
     def _kernel(self, program: VertexProgram, weighted: bool) -> Kernel:
         key = (program.digest, weighted)
         if key not in self._compiled:
             text, unit = program_source(program, weighted, "window"), f"program-{program.digest}"
             (kernel,) = WINDOW_KERNELS
-            self._compiled[key] = self._launch.device.compile(unit, text, WINDOW_KERNELS)(kernel)
+            self._compiled[key] = self._device.compile(unit, text, WINDOW_KERNELS)(kernel)
         return self._compiled[key]
 
     def gather(self, do: Gather) -> Gathered:
         """See Gather."""
         program, parameters, graph, state = do.program, do.parameters, do.graph, do.state
-        view, rows, device = graph.view, graph.in_rows, self._launch.device
+        view, rows, device = graph.view, graph.in_rows, self._device
         assert rows is not None
-        counts = self._launch.xp.zeros(2, np.uint64)
+        counts = self._xp.zeros(2, np.uint64)
         self._kernel(program, view.weighted)(
             (blocks_for_rows(self._launch, rows.count, ALL_BLOCKS),),
             (BLOCK,),

@@ -15,12 +15,12 @@ from liverank_gpu.backends.cuda.kernels.loader import (
     PUBLISHED_COUNTS,
 )
 from liverank_gpu.backends.cuda.launcher import (
-    Launcher,
+    OnDevice,
     balanced_blocks,
     blocks_for,
     grid_blocks,
 )
-from liverank_gpu.operations.csr import GraphView, Rows, Table
+from liverank_gpu.operations.csr import GraphView, Rows
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.published import (
     DetectListed,
@@ -70,21 +70,8 @@ _LISTED_LANES = 8
 _MOST_BLOCKS = 8192
 
 
-class CudaPublished:
+class CudaPublished(OnDevice):
     """The iterations of the published strategies."""
-
-    def __init__(self, launch: Launcher) -> None:
-        self._launch = launch
-
-    @property
-    def table(self) -> Table:
-        """What runs each operation."""
-        return {
-            IterateRanks: self._iterate,
-            SendRanks: self._send_ranks,
-            UpdateRanks: self._update_ranks,
-            ExpandAffected: self._expand_affected,
-        }
 
     def _expand_affected(self, do: ExpandAffected) -> None:
         self._expand(do.graph, do.out_rows, self._counts(), do.marks)
@@ -98,13 +85,13 @@ class CudaPublished:
         ranked = (do.graph.incoming, counts, expanding, *ranking)
         self._by_degree("update_ranks", do.graph, do.rows, *ranked)
         dangling = self._send(do, counts, states).sum(keepdims=True).view(np.uint64)
-        found = self._launch.device.to_host(self._launch.xp.concatenate([counts, dangling]))
+        found = self._device.to_host(self._xp.concatenate([counts, dangling]))
         largest, largest_relative, *_, left = found.view(np.float64).tolist()
         recomputed, edges, pruned = found[2:5].tolist()
         return RankChanges(largest, largest_relative, recomputed, edges, pruned, left)
 
     def _iterate(self, do: IterateRanks) -> PublishedResult:
-        xp, device = self._launch.xp, self._launch.device
+        xp, device = self._xp, self._device
         graph, rule, marks = do.graph, do.rule, do.marks
         trace = xp.zeros((TRACED_STEPS, 4), np.uint64) if do.traced else None
         states, expanding = marks or (None, None)
@@ -144,14 +131,14 @@ class CudaPublished:
         )
 
     def _counts(self) -> Array:
-        return self._launch.xp.zeros(len(PUBLISHED_COUNTS), np.uint64)
+        return self._xp.zeros(len(PUBLISHED_COUNTS), np.uint64)
 
     def _ranking(
         self, do: IterateRanks | UpdateRanks, rule: Rule, states: Array | None, traced: bool
     ) -> tuple[Any, ...]:
         """The arguments that are members of Ranking in ranking.cuh."""
         return (
-            *(self._launch.xp.full(1, do.rhs_scale), do.graph.loop, do.graph.degree),
+            *(self._xp.full(1, do.rhs_scale), do.graph.loop, do.graph.degree),
             *(do.values, do.contributions, states),
             *(rule.damping, rule.prune_tolerance, rule.frontier_tolerance),
             *(rule.closed_form, traced),
@@ -164,7 +151,7 @@ class CudaPublished:
         of them that are dangling, in one number a block.
         """
         graph, blocks = do.graph, grid_blocks(do.graph.vertices)
-        sums: Array = self._launch.xp.empty(blocks)
+        sums: Array = self._xp.empty(blocks)
         given = (graph.vertices, do.values, graph.degree, states, do.contributions, sums)
         self._start("send", blocks, graph, counts, *given)
         return sums
@@ -173,7 +160,7 @@ class CudaPublished:
         self, graph: GraphView, rule: Rule, ranking: tuple[Any, ...], trace: Array | None
     ) -> dict[str, int]:
         """Iterations while the affected set is small. Returns the counts; DONE if they ended."""
-        xp, arcs = self._launch.xp, graph.edges
+        xp, arcs = self._xp, graph.edges
         room = min(graph.vertices, max(_LEAST_LISTED, graph.vertices // _LISTED_PART))
         parts = 2 * arcs // LONG_ROW + 1
         most_edges = LISTED_EDGES if rule.most_edges is None else rule.most_edges
@@ -200,7 +187,7 @@ class CudaPublished:
             *ranking,
             weighted=graph.weighted,
         )
-        seen = self._launch.device.to_host(counts)[: len(PUBLISHED_COUNTS)].tolist()
+        seen = self._device.to_host(counts)[: len(PUBLISHED_COUNTS)].tolist()
         return dict(zip(PUBLISHED_COUNTS, seen, strict=True))
 
     def _expand(self, graph: GraphView, out_rows: Rows, counts: Array, marks: Marks) -> None:
@@ -222,7 +209,7 @@ class CudaPublished:
         self._launch("published", kernel, blocks, *arguments, weighted=graph.weighted)
 
     def _trace(self, trace: Array, iterations: int) -> IterationTrace:
-        rows = self._launch.device.to_host(trace)[:iterations]
+        rows = self._device.to_host(trace)[:iterations]
         recomputed, edges, pruned = rows[:, :3].astype(np.int64).T
         return IterationTrace(recomputed, edges, pruned, rows[:, 3].copy().view(np.float64))
 
@@ -231,22 +218,8 @@ class CudaPublished:
 # work-list, as a hybrid decides by it.
 
 
-class CudaForwardPush:
+class CudaForwardPush(OnDevice):
     """The iterations of published personalized PageRank."""
-
-    def __init__(self, launch: Launcher) -> None:
-        self._launch = launch
-
-    @property
-    def table(self) -> Table:
-        """What runs each operation."""
-        return {
-            DetectListed: self._detect,
-            TakeListed: self._take_listed,
-            PushListed: self._push_listed,
-            PushInOnePass: self._push_in_one_pass,
-            PullListed: self._pull,
-        }
 
     def _detect(self, do: DetectListed) -> WorkList:
         graph, counts = do.graph, self._counts()
@@ -285,7 +258,7 @@ class CudaForwardPush:
         graph, state, counts = do.graph, do.state, self._counts()
         # of each vertex one more than its edges fill, at most
         most_items = do.work_list.edges // EDGE_CHUNK + do.work_list.vertices
-        items = self._launch.xp.empty(most_items, np.int64)
+        items = self._xp.empty(most_items, np.int64)
         self._take(do, items, counts)
         self._start(
             f"push<{str(threshold is not None).lower()}>",
@@ -324,10 +297,10 @@ class CudaForwardPush:
         )
 
     def _counts(self) -> Array:
-        return self._launch.xp.zeros(3, np.uint64)
+        return self._xp.zeros(3, np.uint64)
 
     def _read(self, counts: Array) -> WorkList:
-        return WorkList(*self._launch.device.to_host(counts)[:2].tolist())
+        return WorkList(*self._device.to_host(counts)[:2].tolist())
 
     def _start(self, kernel: str, blocks: int, graph: GraphView, *arguments: Any) -> None:
         self._launch("forward_push", kernel, blocks, *arguments, weighted=graph.weighted)

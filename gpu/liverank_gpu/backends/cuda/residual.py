@@ -15,8 +15,8 @@ from liverank_gpu.backends.cuda.kernels.loader import (
     TALLY,
     WARP,
 )
-from liverank_gpu.backends.cuda.launcher import Launcher, blocks_for
-from liverank_gpu.operations.csr import GraphView, Rows, Table
+from liverank_gpu.backends.cuda.launcher import OnDevice, blocks_for
+from liverank_gpu.operations.csr import GraphView, Rows
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.graph import SCAN_TILE
 from liverank_gpu.operations.residual import (
@@ -47,25 +47,11 @@ _FILL = 1 << 16
 """Out-edges of a work-list below which a round takes the same time, however short it is."""
 
 
-class CudaResidual:
+class CudaResidual(OnDevice):
     """The operations on the residual of one device."""
 
-    def __init__(self, launch: Launcher) -> None:
-        self._launch = launch
-
-    @property
-    def table(self) -> Table:
-        """What runs each operation."""
-        return {
-            RecomputeRows: self._recompute_rows,
-            Perturb: self._perturb,
-            Scatter: self._scatter,
-            Push: self._push,
-            SelectCandidates: self._select_candidates,
-        }
-
     def _recompute_rows(self, do: RecomputeRows) -> ResidualDelta:
-        graph, residual, xp = do.graph, do.residual, self._launch.xp
+        graph, residual, xp = do.graph, do.residual, self._xp
         # of long rows, which have more than one chunk each
         chunks = 2 * do.edges // ROW_CHUNK + 2
         told = self._launch.ask(
@@ -101,7 +87,7 @@ class CudaResidual:
             _graph(graph),
             do.values,
             do.damping,
-            self._launch.xp.empty(words, np.int64),
+            self._xp.empty(words, np.int64),
             do.edge_limit,
             *lists_of(residual),
             weighted=graph.weighted,
@@ -126,7 +112,7 @@ class CudaResidual:
 
     def _push(self, do: Push) -> PushResult:
         graph, residual, limits = do.graph, do.residual, do.limits
-        xp, capacity = self._launch.xp, len(residual.candidates)
+        xp, capacity = self._xp, len(residual.candidates)
         # a selection copies the candidates from one array to the other
         other_candidates = xp.empty_like(residual.candidates)
         lists, listed = lists_of(residual)
@@ -211,24 +197,12 @@ def delta_of(residual: Residual, tally: NDArray[np.int64]) -> ResidualDelta:
 # ---- the parts of a round of a push, on ``cuda`` ----
 
 
-class CudaRounds:
+class CudaRounds(OnDevice):
     """Those of a round. Lists are in any order."""
-
-    def __init__(self, launch: Launcher) -> None:
-        self._launch = launch
-
-    @property
-    def table(self) -> Table:
-        """What runs each operation."""
-        return {
-            CountCandidates: self._count_candidates,
-            TakeCandidates: self._take_candidates,
-            PushVertices: self._push_vertices,
-        }
 
     def _count_candidates(self, do: CountCandidates) -> list[int]:
         residual = do.residual
-        numbers = self._launch.xp.zeros(2 * LEVELS + 1, np.uint64)
+        numbers = self._xp.zeros(2 * LEVELS + 1, np.uint64)
         self._launch(
             "rounds",
             "count_candidates",
@@ -242,12 +216,12 @@ class CudaRounds:
             do.edge_weight,
             numbers,
         )
-        counted: list[int] = self._launch.device.to_host(numbers).tolist()
+        counted: list[int] = self._device.to_host(numbers).tolist()
         return counted
 
     def _take_candidates(self, do: TakeCandidates) -> Array:
         residual = do.residual
-        xp = self._launch.xp
+        xp = self._xp
         queue, candidates = xp.empty(do.count, np.int32), xp.empty_like(residual.candidates)
         self._launch(
             "rounds",
@@ -270,7 +244,7 @@ class CudaRounds:
 
     def _push_vertices(self, do: PushVertices) -> tuple[Array, Array]:
         graph, residual, vertices = do.graph, do.residual, do.vertices
-        xp, count = self._launch.xp, len(vertices)
+        xp, count = self._xp, len(vertices)
         contributions, sums = xp.empty(count), xp.zeros(5)
         self._launch(
             "rounds",
@@ -298,28 +272,20 @@ _EXPANSION_BLOCKS = 2048
 """Blocks of an expansion, at most."""
 
 
-class CudaFrontier(FrontierOperations):
+class CudaFrontier(OnDevice, FrontierOperations):
     """See FrontierOperations."""
 
-    def __init__(self, launch: Launcher) -> None:
-        self._launch = launch
-
     def rows_of(self, vertices: Array, row_lengths: Array) -> Rows:
-        xp = self._launch.xp
+        xp = self._xp
         vertices = xp.sort(vertices)
         bins = xp.searchsorted(xp.asarray(BIN_LIMITS, np.int32), row_lengths[vertices])
         group = len(BIN_LIMITS) - bins  # the longest rows come first
         order = vertices[xp.argsort(group, kind="stable")].astype(np.int32)
-        sizes = self._launch.device.to_host(xp.bincount(group, minlength=len(BIN_LANES)))
+        sizes = self._device.to_host(xp.bincount(group, minlength=len(BIN_LANES)))
         return Rows(order, np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64))
 
-    @property
-    def table(self) -> Table:
-        """What runs each operation."""
-        return {ExpandForward: self._expand_forward, ExpandBackward: self._expand_backward}
-
     def _expand_forward(self, do: ExpandForward) -> Array:
-        xp, graph, vertices = self._launch.xp, do.graph, do.vertices
+        xp, graph, vertices = self._xp, do.graph, do.vertices
         if len(vertices) == 0:
             return xp.zeros(0, np.int32)
         ends = self._launch.chunk_ends(graph.outgoing.row_lengths[vertices])
@@ -339,7 +305,7 @@ class CudaFrontier(FrontierOperations):
         self, kernel: str, blocks: int, most: int, graph: GraphView, *arguments: Any
     ) -> Array:
         """Launches a kernel that finds this many vertices at most; returns them."""
-        fresh, found = self._launch.xp.empty(most, np.int32), self._launch.xp.zeros(1, np.uint64)
+        fresh, found = self._xp.empty(most, np.int32), self._xp.zeros(1, np.uint64)
         given = (*arguments, fresh, found)
         self._launch("frontier", kernel, blocks, *given, weighted=graph.weighted)
         return fresh[: int(found[0])]

@@ -23,9 +23,9 @@ from liverank_gpu.backends.cuda.kernels.loader import (
     WARP,
     PageShape,
 )
-from liverank_gpu.backends.cuda.launcher import Launcher, grid_blocks
+from liverank_gpu.backends.cuda.launcher import Launcher, OnDevice, grid_blocks
 from liverank_gpu.backends.cuda.pages import over_in_lists
-from liverank_gpu.operations.csr import GraphView, Rows, Table
+from liverank_gpu.operations.csr import GraphView, Rows
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.sweeps import (
     GAIN_SWEEPS,
@@ -78,36 +78,20 @@ def _sum_depth(longest_row: int) -> int:
     return max(*own, -(-longest_row // BIN_LANES[-1])) + parts // WARP + 2 * 5
 
 
-class CudaSweeps(SweepOperations):
+class CudaSweeps(OnDevice, SweepOperations):
     """See SweepOperations."""
 
     contribution_dtype = np.uint16
 
     def __init__(self, launch: Launcher, pages: PageShape | None) -> None:
-        self._launch, self._pages = launch, pages
+        super().__init__(launch)
+        self._pages = pages
 
     def most_fused(self, graph: GraphView) -> int:
         return MOST_FUSED if graph.edges + 2 * graph.vertices <= _FUSED_EDGES else 1
 
     def sum_depth(self, longest_row: int) -> int:
         return _sum_depth(longest_row)
-
-    @property
-    def table(self) -> Table:
-        """What runs each operation."""
-        return {
-            ComputeContributions: self._compute_contributions,
-            ComputeResidual: self._compute_residual,
-            QuantizeContributions: self._quantize_contributions,
-            SumInDegrees: self._sum_in_degrees,
-            StartFromInDegrees: self._start_from_in_degrees,
-            Sweep: self._sweep,
-            FusedSweeps: self._fused_sweeps,
-            OrthominProducts: self._orthomin_products,
-            OrthominUpdate: self._orthomin_update,
-            FusedOrthomin: self._fused_orthomin,
-            SubtractAt: self._subtract_at,
-        }
 
     def _compute_contributions(self, do: ComputeContributions) -> None:
         graph = do.graph
@@ -137,7 +121,7 @@ class CudaSweeps(SweepOperations):
             do.damping,
             do.residual,
         )
-        residual_l1, residual_sum, *_ = self._launch.device.to_host(sums).tolist()
+        residual_l1, residual_sum, *_ = self._device.to_host(sums).tolist()
         return ResidualSums(residual_l1, residual_sum)
 
     def _quantize_contributions(self, do: QuantizeContributions) -> SweepResult:
@@ -151,7 +135,7 @@ class CudaSweeps(SweepOperations):
             do.residual,
             do.contributions,
         )
-        return SweepResult(*self._launch.device.to_host(sums).tolist())
+        return SweepResult(*self._device.to_host(sums).tolist())
 
     def _sum_in_degrees(self, do: SumInDegrees) -> Array:
         return self._over_vertices("sweep", "sum_in_degrees", do.graph, do.damping)
@@ -168,7 +152,7 @@ class CudaSweeps(SweepOperations):
             do.residual,
             do.contributions,
         )
-        return SweepResult(*self._launch.device.to_host(sums).tolist())
+        return SweepResult(*self._device.to_host(sums).tolist())
 
     def _sweep(self, do: Sweep) -> SweepResult:
         if do.kept != 0.0:
@@ -193,7 +177,7 @@ class CudaSweeps(SweepOperations):
             do.residual,
             do.new_contributions,
         )
-        return SweepResult(*self._launch.device.to_host(sums).tolist())
+        return SweepResult(*self._device.to_host(sums).tolist())
 
     def _orthomin_products(self, do: OrthominProducts) -> Array:
         return over_in_lists(
@@ -233,7 +217,7 @@ class CudaSweeps(SweepOperations):
             do.contributions,
         )
         # the host waits once for both
-        both = self._launch.device.to_host(self._launch.xp.concatenate([do.products, sums]))
+        both = self._device.to_host(self._xp.concatenate([do.products, sums]))
         products_here, sums_here = both.reshape(2, SWEEP_SUMS).tolist()
         return OrthominStep.of(products_here, do.has_previous), SweepResult(*sums_here)
 
@@ -289,7 +273,7 @@ class CudaSweeps(SweepOperations):
     ) -> list[list[float]]:
         """Launches a kernel of fused.cu with its own arguments; returns what each sweep wrote."""
         blocks, common = self._launch.row_arguments(graph.incoming, rows)
-        most = self._launch.device.multiprocessors * FUSED_BLOCKS[graph.weighted]
+        most = self._device.multiprocessors * FUSED_BLOCKS[graph.weighted]
         blocks = min(blocks, most)
         bounds = run.bounds[: -GAIN_SWEEPS - 1 : -1]
         described = (
@@ -299,7 +283,7 @@ class CudaSweeps(SweepOperations):
             *(*bounds, *[0.0] * (GAIN_SWEEPS - len(bounds))),
             *(len(run.bounds), run.least_bounds, run.most),
         )
-        results = self._launch.xp.zeros(run.most * FUSED_SUMS + 1)  # all of it is read
+        results = self._xp.zeros(run.most * FUSED_SUMS + 1)  # all of it is read
         self._launch(
             "fused",
             kernel,
@@ -307,11 +291,11 @@ class CudaSweeps(SweepOperations):
             *common,
             *arguments,
             described,
-            self._launch.xp.empty((2, blocks, SWEEP_SUMS)),
+            self._xp.empty((2, blocks, SWEEP_SUMS)),
             results,
             weighted=graph.weighted,
         )
-        written = self._launch.device.to_host(results)
+        written = self._device.to_host(results)
         sweeps = written[:-1].reshape(run.most, FUSED_SUMS)
         found: list[list[float]] = sweeps[: int(written[-1])].tolist()
         return found
@@ -351,22 +335,14 @@ _WAVES = 4
 """Blocks of a launch, at most, in units of those that are resident at once."""
 
 
-class CudaMultivector(MultivectorOperations):
+class CudaMultivector(OnDevice, MultivectorOperations):
     """See MultivectorOperations. Matrices have COLUMNS columns."""
 
     contribution_dtype = np.uint16
     min_columns = 4
 
-    def __init__(self, launch: Launcher) -> None:
-        self._launch = launch
-
     def column_count(self, wanted: int) -> int:  # noqa: ARG002
         return COLUMNS
-
-    @property
-    def table(self) -> Table:
-        """What runs each operation."""
-        return {SweepMany: self._sweep_many, AddCompensated: self._add_compensated}
 
     def _sweep_many(self, do: SweepMany) -> NDArray[np.float64]:
         launch, graph, rows = self._launch, do.graph, do.rows
@@ -439,7 +415,7 @@ class CudaMultivector(MultivectorOperations):
         """Chunks of the first `long_rows` rows, int64[long_rows], ending with each row; and the sum
         over each chunk, float64[chunks, COLUMNS].
         """
-        launch, xp = self._launch, self._launch.xp
+        launch, xp = self._launch, self._xp
         if long_rows == 0:
             return xp.empty(0, np.int64), xp.empty((1, COLUMNS))
         lengths = graph.incoming.row_lengths[rows.order[:long_rows]]

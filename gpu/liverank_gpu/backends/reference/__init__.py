@@ -18,27 +18,19 @@ arrays that they are given is not counted: out of core it comes on top of the bu
 
 from __future__ import annotations
 
+import numpy as np
+
 from liverank_gpu.backends.cpu.device import CpuDevice
-from liverank_gpu.backends.reference.algorithms import ANALYSIS, ReferenceGenerate
+from liverank_gpu.backends.reference import algorithms, programs, sets, solve
 from liverank_gpu.backends.reference.graph import ReferenceGraph, ReferenceLists, ReferenceRebuild
-from liverank_gpu.backends.reference.programs import PROGRAM_OPERATIONS
-from liverank_gpu.backends.reference.sets import (
-    FRONTIER,
-    PUBLISHED,
-    ReferenceFrontier,
-    ReferenceSelect,
-)
-from liverank_gpu.backends.reference.solve import (
-    MULTIVECTOR,
-    RESIDUAL,
-    ROUNDS,
-    SWEEPS,
-    ReferenceComponents,
-    ReferenceMultivector,
-    ReferenceSweeps,
-)
 from liverank_gpu.operations.backend import HOST_COSTS, Backend
-from liverank_gpu.operations.csr import Kernels
+from liverank_gpu.operations.csr import Kernels, Operation, Result
+
+
+class _Plain(Kernels):
+    def __call__(self, operation: Operation[Result], /) -> Result:
+        with np.errstate(all="ignore"):
+            return super().__call__(operation)
 
 
 def reference_backend(device: CpuDevice | None = None) -> Backend:
@@ -47,29 +39,19 @@ def reference_backend(device: CpuDevice | None = None) -> Backend:
     device  where its memory comes from; None: from the host
     """
     device, graph = device or CpuDevice(), ReferenceGraph()
-    tables = (
-        SWEEPS,
-        MULTIVECTOR,
-        RESIDUAL,
-        ROUNDS,
-        FRONTIER,
-        PUBLISHED,
-        PROGRAM_OPERATIONS,
-        ANALYSIS,
-    )
     return Backend(
         name="reference",
         costs=HOST_COSTS,
-        run=Kernels(*tables),
+        run=_Plain(solve, sets, programs, algorithms),
         device=device,
         graph=graph,
         rebuild=ReferenceRebuild(graph),
-        frontier=ReferenceFrontier(),
-        sweeps=ReferenceSweeps(),
-        multivector=ReferenceMultivector(),
-        select=ReferenceSelect(device),
+        frontier=sets.ReferenceFrontier(),
+        sweeps=solve.ReferenceSweeps(),
+        multivector=solve.ReferenceMultivector(),
+        select=sets.ReferenceSelect(device),
         lists=ReferenceLists(),
-        generate=ReferenceGenerate(device),
-        components=ReferenceComponents(),
+        generate=algorithms.ReferenceGenerate(device),
+        components=solve.ReferenceComponents(),
         compiles_kernels=False,
     )

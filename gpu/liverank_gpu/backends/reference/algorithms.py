@@ -17,7 +17,7 @@ from liverank_gpu.operations.analysis import (
     LowerCores,
     RowWindow,
 )
-from liverank_gpu.operations.csr import Csr, Table
+from liverank_gpu.operations.csr import Csr
 from liverank_gpu.operations.device import Array, DeviceOperations
 from liverank_gpu.operations.generate import (
     FEISTEL_ROUNDS,
@@ -163,18 +163,6 @@ def _lower_cores(do: LowerCores) -> int:
             bounds[v], do.blocks[v >> do.shift] = low, do.now
             fallen += 1
     return fallen
-
-
-ANALYSIS: Table = {
-    CoreNumbers: _core_numbers,
-    CoreCandidates: _core_candidates,
-    LowerCores: _lower_cores,
-    CountTriangles: _count_triangles,
-    CountBetween: _count_between,
-    CountEntriesBetween: _count_entries_between,
-    ListTriangles: _list_triangles,
-    LowerBounds: _lower_bounds,
-}
 
 
 @as_ieee

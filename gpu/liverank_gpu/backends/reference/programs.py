@@ -18,9 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from liverank_gpu.backends.reference.rows import AS_IEEE
 from liverank_gpu.device_functions import MATH, DeviceFunction
-from liverank_gpu.operations.csr import Csr, Table
+from liverank_gpu.operations.csr import Csr
 from liverank_gpu.operations.programs import (
     AGGREGATE_IDENTITY,
     KINDS,
@@ -287,7 +286,6 @@ def _row(csr: Csr, v: int) -> Iterable[tuple[int, float]]:
     return zip(neighbours, weights, strict=True)
 
 
-@AS_IEEE
 def _initialise(do: InitialiseProgram) -> None:
     """value = initial(), active where scatter(identity, value)."""
     each, state = _Functions(do.program, do.parameters, do.graph.vertices, do.graph), do.state
@@ -299,7 +297,6 @@ def _initialise(do: InitialiseProgram) -> None:
             state.count += 1
 
 
-@AS_IEEE
 def _run(do: RunProgram) -> None:
     """Supersteps (Malewicz et al., SIGMOD 2010) of gather, merge, apply, scatter (Gonzalez et al.,
     OSDI 2012).
@@ -330,7 +327,6 @@ def _run(do: RunProgram) -> None:
     state.values[:] = values
 
 
-@AS_IEEE
 def _supports_any(do: SupportsAny) -> bool:
     """value[target] = gather(value[source], w), for any edge; in direction ``both`` also against
     it.
@@ -389,7 +385,6 @@ def _in_place(
     return list(following)
 
 
-@AS_IEEE
 def _gather(do: Gather) -> Gathered:
     """Row by row."""
     program, graph, state = do.program, do.graph, do.state
@@ -450,11 +445,3 @@ def _gather(do: Gather) -> Gathered:
         if received:
             active += receive(v, gathered)
     return Gathered(active, messages)
-
-
-PROGRAM_OPERATIONS: Table = {
-    InitialiseProgram: _initialise,
-    RunProgram: _run,
-    SupportsAny: _supports_any,
-    Gather: _gather,
-}

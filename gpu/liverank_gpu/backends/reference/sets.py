@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from functools import partial
+from sys import modules
 
 import numpy as np
 from numpy.typing import NDArray
 
 from liverank_gpu.backends.reference.rows import (
-    AS_IEEE,
     all_rows,
     as_ieee,
     contributions_of,
@@ -17,7 +16,7 @@ from liverank_gpu.backends.reference.rows import (
     row_sums,
     weights_at,
 )
-from liverank_gpu.operations.csr import GraphView, Kernels, Rows, Table
+from liverank_gpu.operations.csr import GraphView, Kernels, Rows
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.published import (
     AFFECTED,
@@ -26,6 +25,7 @@ from liverank_gpu.operations.published import (
     ExpandAffected,
     ForwardState,
     IterateRanks,
+    PublishedResult,
     PullListed,
     PushInOnePass,
     PushListed,
@@ -83,7 +83,6 @@ def _expand_backward(do: ExpandBackward) -> Array:
     return fresh
 
 
-@AS_IEEE
 def _jacobi_step(do: JacobiStep) -> JacobiResult:
     """y' = y + r / (1 - αℓ/d), r = β + α·row_sums(y/d) - (1 - αℓ/d)·y."""
     graph, v, values, frontier = do.graph, do.rows.order, do.values, do.frontier
@@ -106,13 +105,6 @@ def _jacobi_step(do: JacobiStep) -> JacobiResult:
     return JacobiResult(float(change.max(initial=0.0)), expanding, remaining)
 
 
-FRONTIER: Table = {
-    ExpandForward: _expand_forward,
-    ExpandBackward: _expand_backward,
-    JacobiStep: _jacobi_step,
-}
-
-
 # ---- the iterations of the published strategies ----
 
 
@@ -130,7 +122,6 @@ def _send_ranks(do: SendRanks) -> SentRanks:
     return SentRanks(vertices, float(do.values[degree == 0].sum()))
 
 
-@AS_IEEE
 def _update_ranks(do: UpdateRanks) -> RankChanges:
     """Sahu, algorithm 3: y' = β + α·(row_sums(c) + ℓ·c), or in closed form, equation 2."""
     graph, values, contributions, rule = do.graph, do.values, do.contributions, do.rule
@@ -159,11 +150,9 @@ def _update_ranks(do: UpdateRanks) -> RankChanges:
     )
 
 
-_STEPS: Table = {
-    SendRanks: _send_ranks,
-    UpdateRanks: _update_ranks,
-    ExpandAffected: _expand_affected,
-}
+def _iterate_ranks(do: IterateRanks) -> PublishedResult:
+    return iterate_ranks(_RUN, np.sum, do)
+
 
 # ---- the iterations of published personalized PageRank ----
 
@@ -173,7 +162,6 @@ def _detect(do: DetectListed) -> WorkList:
     return _listed(do.graph, do.state, np.flatnonzero(do.state.residual > do.threshold))
 
 
-@AS_IEEE
 def _take(do: TakeListed) -> None:
     """y += r, c = α·r/d, r = ℓ·c (Wang et al., algorithm 1)."""
     u, state = do.listed, do.state
@@ -192,7 +180,7 @@ def _push_in_one_pass(do: PushInOnePass) -> WorkList:
     return _listed(do.graph, do.state, tested[do.state.residual[tested] > do.threshold])
 
 
-def _push(do: TakeListed) -> None:
+def _push(do: PushListed) -> None:
     """r[v] += c[u]·w(u,v)."""
     _take(do)
     u, csr = do.listed, do.graph.outgoing
@@ -210,17 +198,6 @@ def _pull(do: PullListed) -> None:
 def _listed(graph: GraphView, state: ForwardState, vertices: Array) -> WorkList:
     state.queue[: len(vertices)] = vertices
     return WorkList(len(vertices), int(graph.outgoing.row_lengths[vertices].sum(dtype=np.int64)))
-
-
-PUBLISHED: Table = {
-    **_STEPS,
-    IterateRanks: partial(iterate_ranks, Kernels(_STEPS), np.sum),
-    DetectListed: _detect,
-    TakeListed: _take,
-    PushListed: _push,
-    PushInOnePass: _push_in_one_pass,
-    PullListed: _pull,
-}
 
 
 @as_ieee
@@ -249,3 +226,6 @@ class ReferenceSelect(SelectOperations):
         change = np.abs(values / mass - earlier)
         changed = np.flatnonzero((change > threshold * earlier) & np.isfinite(change))
         return len(changed), changed[:capacity].astype(np.int32)
+
+
+_RUN = Kernels(modules[__name__])

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from liverank_gpu.backends.reference.rows import (
     ALL,
-    AS_IEEE,
     as_ieee,
     contributions_of,
     diagonal_of,
@@ -26,7 +25,7 @@ from liverank_gpu.backends.reference.rows import (
     weights_at,
 )
 from liverank_gpu.operations.analysis import ComponentOperations, Components, ComponentsSolved
-from liverank_gpu.operations.csr import Csr, GraphView, Table
+from liverank_gpu.operations.csr import Csr, GraphView
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.residual import (
     LISTED,
@@ -97,7 +96,6 @@ def _result(
     )
 
 
-@as_ieee
 class ReferenceSweeps(SweepOperations):
     """See SweepOperations."""
 
@@ -109,14 +107,12 @@ class ReferenceSweeps(SweepOperations):
         return longest_row
 
 
-@AS_IEEE
 def _compute_contributions(do: ComputeContributions) -> None:
     """c = y/d."""
     graph = do.graph
     do.contributions[: graph.vertices] = contributions_of(do.values, graph.degree)
 
 
-@AS_IEEE
 def _compute_residual(do: ComputeResidual) -> ResidualSums:
     """r = β + α·row_sums(c) - (1 - αℓ/d)·y."""
     graph = do.graph
@@ -127,7 +123,6 @@ def _compute_residual(do: ComputeResidual) -> ResidualSums:
     return ResidualSums(float(np.abs(r).sum()), float(r.sum()))
 
 
-@AS_IEEE
 def _quantize_contributions(do: QuantizeContributions) -> SweepResult:
     """r -= shift; isolated vertices: y += r / (1 - αℓ/d)."""
     graph = do.graph
@@ -142,7 +137,6 @@ def _quantize_contributions(do: QuantizeContributions) -> SweepResult:
     return found._replace(largest_step=0.0)
 
 
-@AS_IEEE
 def _sum_in_degrees(do: SumInDegrees) -> Array:
     """What values (β + α·c·i) / (1 - αℓ/d) send to other vertices, (1 - ℓ/d) / (1 - αℓ/d) of
     each, for β = 1 and for c = 1; and Σi.
@@ -154,7 +148,6 @@ def _sum_in_degrees(do: SumInDegrees) -> Array:
     return np.array([sent.sum(), do.damping * (sent * in_degrees).sum(), in_degrees.sum()])
 
 
-@AS_IEEE
 def _start_from_in_degrees(do: StartFromInDegrees) -> SweepResult:
     """c is what values send along an edge in the mean: c·Σi = β·constant + c·linear."""
     graph = do.graph
@@ -170,7 +163,6 @@ def _start_from_in_degrees(do: StartFromInDegrees) -> SweepResult:
     return found._replace(largest_step=0.0)
 
 
-@AS_IEEE
 def _orthomin_products(do: OrthominProducts) -> Array:
     """q̂ = A·δ - mean, 0 where a vertex is isolated (Saad, section 6.9, with weights W)."""
     graph = do.graph
@@ -189,7 +181,6 @@ def _orthomin_products(do: OrthominProducts) -> Array:
     return np.array([(weighted[one] * other).sum() for one, other in products])
 
 
-@AS_IEEE
 def _orthomin_update(do: OrthominUpdate) -> tuple[OrthominStep, SweepResult]:
     """p = δ - β·p', q = q̂ - β·q', y += α·p, r -= α·q. What rounding of y leaves stays in r."""
     graph = do.graph
@@ -210,13 +201,11 @@ def _orthomin_update(do: OrthominUpdate) -> tuple[OrthominStep, SweepResult]:
     return step, _result(graph, do.residual, do.contributions[v], moved, do.damping, v)
 
 
-@AS_IEEE
 def _subtract_at(do: SubtractAt) -> None:
     """As it is said."""
     do.residual[do.places] -= do.amount * do.weights
 
 
-@AS_IEEE
 def _sweep(do: Sweep) -> SweepResult:
     """y += δ, r = α·row_sums(c) + (r - (1 - αℓ/d)·δ) - shift: Jacobi's step (Saad, "Iterative
     methods", section 4.1) on the residual. With deflation also y += a·z, r -= a·A·z.
@@ -239,19 +228,6 @@ def _sweep(do: Sweep) -> SweepResult:
         sent[alone] = 0.0
     do.values[v], do.residual[v], do.new_contributions[v] = new, rest, sent
     return _result(graph, rest, sent, new - old, do.damping, v)
-
-
-SWEEPS: Table = {
-    ComputeContributions: _compute_contributions,
-    ComputeResidual: _compute_residual,
-    QuantizeContributions: _quantize_contributions,
-    SumInDegrees: _sum_in_degrees,
-    StartFromInDegrees: _start_from_in_degrees,
-    OrthominProducts: _orthomin_products,
-    OrthominUpdate: _orthomin_update,
-    SubtractAt: _subtract_at,
-    Sweep: _sweep,
-}
 
 
 class _Taken(NamedTuple):
@@ -322,7 +298,6 @@ def _along(csr: Csr, sources: Array, amounts: Array) -> tuple[Array, Array]:
     return csr.column_indices[slots], amounts[places] * weights_at(csr, slots)
 
 
-@AS_IEEE
 def _recompute_rows(do: RecomputeRows) -> ResidualDelta:
     """r = β + α·row_sums(y/d) - (1 - αℓ/d)·y."""
     graph, values, damping, residual = do.graph, do.values, do.damping, do.residual
@@ -337,7 +312,6 @@ def _recompute_rows(do: RecomputeRows) -> ResidualDelta:
     return ResidualDelta(*changed, magnitude=float(size.sum()))
 
 
-@AS_IEEE
 def _perturb(do: Perturb) -> ResidualDelta | None:
     """With x = α·y[u]: an edge that is gone takes x·w/W_old, a new one adds x·w/W_new, and one
     that was and is there adds x·w·(1/W_new - 1/W_old) = x/W_old·w·(W_old - W_new)/W_new. Loops
@@ -373,7 +347,6 @@ def _perturb(do: Perturb) -> ResidualDelta | None:
     return _scatter(Scatter(graph, do.residual, *nothing, *joined))
 
 
-@AS_IEEE
 def _scatter(do: Scatter) -> ResidualDelta:
     """Addition by addition, then the list."""
     residual = do.residual
@@ -384,7 +357,6 @@ def _scatter(do: Scatter) -> ResidualDelta:
     return delta
 
 
-@AS_IEEE
 def _push(do: Push) -> PushResult:
     """The local push (Andersen, Chung and Lang, FOCS 2006), in rounds and with signs."""
     graph, values, damping = do.graph, do.values, do.damping
@@ -431,22 +403,12 @@ def _push(do: Push) -> PushResult:
     return PushResult(end, threshold, rounds, vertices, entries, total)
 
 
-@AS_IEEE
 def _select_candidates(do: SelectCandidates) -> None:
     """v with |r[v]| > floor."""
     residual = do.residual
     residual.marks &= ~LISTED
     residual.listed, residual.floor = 0, do.floor
     _list(residual, np.arange(len(residual.values)))
-
-
-RESIDUAL: Table = {
-    RecomputeRows: _recompute_rows,
-    Perturb: _perturb,
-    Scatter: _scatter,
-    Push: _push,
-    SelectCandidates: _select_candidates,
-}
 
 
 def _pairs(sources: Array, targets: Array) -> Array:
@@ -500,7 +462,6 @@ def _scaled(graph: GraphView, residual: Residual, listed: Array, edge_weight: fl
     return np.abs(residual.values[listed]) / (1.0 + edge_weight * lengths)
 
 
-@AS_IEEE
 def _count_candidates(do: CountCandidates) -> list[int]:
     """Numbers for each threshold, then edges, then all above the floor."""
     graph, residual = do.graph, do.residual
@@ -512,7 +473,6 @@ def _count_candidates(do: CountCandidates) -> list[int]:
     return [*map(len, above), *edges, int(kept)]
 
 
-@AS_IEEE
 def _take_candidates(do: TakeCandidates) -> Array:
     """In the order of the list."""
     residual = do.residual
@@ -522,21 +482,12 @@ def _take_candidates(do: TakeCandidates) -> Array:
     return queue
 
 
-@AS_IEEE
 def _push_vertices(do: PushVertices) -> tuple[Array, Array]:
     """y += r / (1 - αℓ/d), and contributions α·Δy/d."""
     taken = _take(do.graph, do.values, do.damping, do.residual, do.vertices)
     return taken.contributions, np.array([each.sum() for each in (*taken.delta, taken.fresh)])
 
 
-ROUNDS: Table = {
-    CountCandidates: _count_candidates,
-    TakeCandidates: _take_candidates,
-    PushVertices: _push_vertices,
-}
-
-
-@as_ieee
 class ReferenceMultivector(MultivectorOperations):
     """See MultivectorOperations."""
 
@@ -552,7 +503,6 @@ class ReferenceMultivector(MultivectorOperations):
         return graph.longest_row
 
 
-@AS_IEEE
 def _sweep_many(do: SweepMany) -> NDArray[np.float64]:
     """r = remainder + α·row_sums(c) - a·A·z, y += c'·d + a·z with c' = r / ((1 - αℓ/d)·d),
     column by column. The residual that is left is α·c' along the out-edges, and what rounding
@@ -586,18 +536,11 @@ def _sweep_many(do: SweepMany) -> NDArray[np.float64]:
     return found
 
 
-@AS_IEEE
 def _add_compensated(do: AddCompensated) -> None:
     """Kahan's sum, with the compensation outside."""
     exact = do.remainder[do.places].astype(np.float64) + do.amounts + do.carry
     do.remainder[do.places] = exact
     do.carry[:] = exact - do.remainder[do.places]
-
-
-MULTIVECTOR: Table = {
-    SweepMany: _sweep_many,
-    AddCompensated: _add_compensated,
-}
 
 
 @as_ieee
