@@ -200,27 +200,31 @@ class ReadableRows:
     def batches(
         self, chains: Mapping[int, bytes], last: int
     ) -> Iterator[tuple[int, float, Record]]:
-        """The intact batches up to `last`. A row is verified with the previous row's chain.
+        """The intact batches up to `last`. A row is verified with the previous row's chain, and one
+        whose own chain is damaged with that of the row behind it.
 
         chains  known ones by version
         """
-        before_version, before = 0, set[bytes]()
+        before = -1
+        known: dict[bytes, list[tuple[int, float, Record]]] = {}  # what the chain after it proves
         for version, rows in groupby(self._merged("batches", _BATCHES, last), itemgetter(0)):
-            chain = chains.get(version - 1)
-            known = {chain} if chain is not None else set()
-            known |= before if before_version == version - 1 else set()
-            before_version, before = version, set()
-            found = False
+            previous = known if before == version - 1 else {}
+            if version - 1 in chains:
+                previous.setdefault(chains[version - 1], [])
+            before, known = version, {}
+            proven: list[tuple[int, float, Record]] = []
             for _, committed_at, *fields, stated in rows:
-                if not isinstance(stated, bytes):
-                    continue
-                before.add(stated)
-                record = Record(*fields)
-                if not found and any(
-                    _link(chain, version, committed_at, record) == stated for chain in known
-                ):
-                    found = True
-                    yield version, committed_at, record
+                row = (version, committed_at, Record(*fields))
+                for chain, unproven in previous.items():
+                    link = _link(chain, *row)
+                    if link is not None and link in (stated, chains.get(version)):
+                        proven = proven or [*unproven, row]
+                        known[link] = []
+                    elif link is not None and not unproven:
+                        known.setdefault(link, [row])
+                if isinstance(stated, bytes):
+                    known.setdefault(stated, [])
+            yield from proven
 
     def checked(self, table: str, columns: str, last: int) -> dict[int, list[Any]]:
         """The rows of `requests` or `outcomes` up to `last` with the right checksum, by version."""
@@ -357,8 +361,10 @@ def _rebuild(
         )
     end = max(start, state.version if state else 0, head[0] if head else 0, rows.newest() or 0)
     chains = {0: layout.BEGINNING, start: chain}
+    if head is not None:
+        chains.setdefault(*head)
     if state is not None:
-        chains[retired] = state.retired_chain
+        chains |= {retired: state.retired_chain, state.version: state.chain}
     found = {
         version: (committed_at, record)
         for version, committed_at, record in rows.batches(chains, end)

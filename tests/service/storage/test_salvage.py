@@ -25,7 +25,7 @@ from liverank_service.storage.recovery import verified_journal
 from tests.service.graphs import Sent, batch, columns, opened, send, working, writer_of
 
 BATCHES = 40
-SAMPLES = 100
+SAMPLES = 50
 
 
 @dataclass
@@ -155,6 +155,20 @@ def test_every_batch_behind_a_damaged_frame_of_the_log_is_kept_with_its_key(
     assert "keys" not in caplog.text
     moved = path.parent / "damaged-journal-1"
     assert {name: (moved / name).read_bytes() for name in before} == before
+
+
+def test_a_batch_whose_own_chain_is_damaged_is_proven_by_the_next_one(
+    original: Original, tmp_path: Path
+) -> None:
+    path = original.copy(tmp_path / "graph")
+    _damage(path, f"UPDATE batches SET chain = x'00' WHERE version IN (3, 7, {BATCHES})")
+    _damage(path, "UPDATE batches SET chain = x'00', payload = x'00' WHERE version = 20")
+    journal = verified_journal(path, None)
+    assert original.check(journal) == {20, 21}
+    assert {version: chain for version, *_, chain in journal.batches(0) if version < 20} == {
+        version: chain for version, chain in original.chains.items() if 0 < version < 20
+    }
+    journal.close()
 
 
 def test_forgotten_idempotency_keys_are_named(
