@@ -38,7 +38,7 @@ ENGINE_MAY_IMPORT = {"liverank_gpu", "numpy", "cupy", "cuda", "dask", "distribut
 ENGINE_MAY_IMPORT |= {"cryptography"}  # which dates certificates, as Dask needs it to make them
 
 ENGINE_ORDER = [
-    {"errors", "trace"},
+    {"errors", "trace", "device_arithmetic"},
     {"native", "device_functions"},
     {"columns"},
     {"types"},

@@ -1,7 +1,8 @@
 """Functions that users write in Python and that run on either backend.
 
-They are translated to C++, once for both backends (liverank_gpu.operations.programs). This
-small part of Python is accepted:
+They are translated to C++, once for both backends (liverank_gpu.operations.programs), and in the
+same walk to what computes the same in Python, for the reference. This small part of Python is
+accepted:
 
 - numbers: integers are 64 bits wide, floats are double; `/` gives a float
 - ``+ - * / // %``, comparisons, ``and``, ``or``, ``not``, ``a if condition else b``
@@ -32,13 +33,21 @@ import math
 import re
 import textwrap
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from types import CellType, FunctionType
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from operator import add, eq, ge, gt, le, lt, mul, ne, sub
+from typing import Any, Generic, NamedTuple, TypeVar
 
+from liverank_gpu.device_arithmetic import (
+    CAST,
+    MATH,
+    Number,
+    floor_quotient,
+    floor_remainder,
+    of_math,
+    quotient_of,
+    wrapped,
+)
 from liverank_gpu.errors import InvalidSource, InvalidValue
-
-Number = Literal["int", "float", "bool"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +56,12 @@ class Record:
 
     name    of its type in C++, which has members ``field_`` and makes one by ``of``
     fields  the fields in their order, and the kind of number of each
+    make    one in Python, of its numbers: a tuple
     """
 
     name: str
     fields: tuple[tuple[str, Number], ...]
+    make: Callable[..., Any] = field(compare=False)
 
 
 Kind = Number | Record
@@ -63,30 +74,55 @@ def cpp(kind: Kind) -> str:
     return kind.name if isinstance(kind, Record) else _CPP[kind]
 
 
-MATH: dict[str, Number] = {
-    **dict.fromkeys(("sqrt", "exp", "log", "fabs", "pow"), "float"),
-    **dict.fromkeys(("floor", "ceil"), "int"),
-    **dict.fromkeys(("isinf", "isnan"), "bool"),
-}
-"""Functions of `math`, and what they return."""
-
-_OPERATORS: dict[type[ast.operator], tuple[str, str]] = {
-    ast.Add: ("+", "sum_of"),
-    ast.Sub: ("-", "difference_of"),
-    ast.Mult: ("*", "product_of"),
+_OPERATORS: dict[type[ast.operator], tuple[str, str, Callable[[Any, Any], Any]]] = {
+    ast.Add: ("+", "sum_of", add),
+    ast.Sub: ("-", "difference_of", sub),
+    ast.Mult: ("*", "product_of", mul),
 }
 """The operators of floats, and the functions of integers in program_functions.h."""
 
-_COMPARISONS: dict[type[ast.cmpop], str] = {
-    ast.Eq: "==",
-    ast.NotEq: "!=",
-    ast.Lt: "<",
-    ast.LtE: "<=",
-    ast.Gt: ">",
-    ast.GtE: ">=",
+_WHOLE_OPERATORS: dict[type[ast.operator], tuple[str, Callable[[int, int], int]]] = {
+    ast.FloorDiv: ("floor_quotient", floor_quotient),
+    ast.Mod: ("floor_remainder", floor_remainder),
+}
+"""Those of integers alone."""
+
+_COMPARISONS: dict[type[ast.cmpop], tuple[str, Callable[[Any, Any], bool]]] = {
+    ast.Eq: ("==", eq),
+    ast.NotEq: ("!=", ne),
+    ast.Lt: ("<", lt),
+    ast.LtE: ("<=", le),
+    ast.Gt: (">", gt),
+    ast.GtE: (">=", ge),
 }
 
-_Typed = tuple[str, Kind]
+_Variables = dict[str, Any]
+_Evaluated = Callable[[_Variables], Any]
+
+_Of = TypeVar("_Of", bound=Kind, covariant=True)
+
+
+class _Typed(NamedTuple, Generic[_Of]):
+    """An expression.
+
+    text   in C++
+    kind   of its value
+    value  in Python, of arguments and variables
+    """
+
+    text: str
+    kind: _Of
+    value: _Evaluated
+
+
+def _cast(typed: _Typed[Kind], kind: Kind) -> _Evaluated:
+    """Its value as another kind of number."""
+    value = typed.value
+    if typed.kind == kind or isinstance(kind, Record):
+        return value
+    cast = CAST[kind]
+    return lambda variables: cast(value(variables))
+
 
 NAME = re.compile("(_?[a-z]|[A-Z])(_?[A-Za-z0-9])*_?", re.ASCII)
 """What arguments, variables and parameters may be called: not like what belongs to compilers."""
@@ -122,12 +158,10 @@ class FunctionSource:
 
     definition  its syntax; nothing of it was executed
     constants   the names that it may use: numbers, `math`, and functions of `math`
-    python      does what the C++ will do
     """
 
     definition: ast.FunctionDef
     constants: Mapping[str, Any]
-    python: Callable[..., Any]
 
     def __repr__(self) -> str:
         return ast.unparse(self.definition).splitlines()[0]
@@ -137,7 +171,7 @@ class FunctionSource:
 class DeviceFunction:
     """A function for the device.
 
-    python     the function, or what does the same
+    python     computes what the C++ does, of its arguments in their order
     arguments  the names of its arguments
     cpp        its definition in C++, as `name`
     """
@@ -166,16 +200,21 @@ def device_function(
     for argument in names:
         if argument not in known:
             shown, expected = _shortened(argument), f"one of {', '.join(known)}"
-            raise InvalidSource(f"{field}({shown})", shown, expected, definition.lineno)
+            line = definition.lineno
+            raise InvalidSource(f"{field}({shown}), line {line}", shown, expected, line)
     arguments = {each: known[each] for each in names}
     translator = _Translator(field, arguments, result, source.constants)
     try:
-        body = translator.function(definition)
+        body, run = translator.function(definition)
     except RecursionError:
         raise refused(field, definition, "less nested") from None
     parameters = ", ".join(f"{cpp(known[each])} {each}_" for each in names)
     header = f"__device__ __forceinline__ {cpp(result)} {name}({parameters})"
-    return DeviceFunction(source.python, names, f"{header} {{\n{body}}}\n")
+
+    def python(*values: Any) -> Any:
+        return run(dict(zip(names, values, strict=True)))
+
+    return DeviceFunction(python, names, f"{header} {{\n{body}}}\n")
 
 
 def _source_of(field: str, function: object) -> FunctionSource:
@@ -190,12 +229,7 @@ def _source_of(field: str, function: object) -> FunctionSource:
     if not isinstance(definition, ast.FunctionDef):
         raise InvalidValue(field, function, "a function defined by def")
     variables = inspect.getclosurevars(function)
-    constants = {**variables.globals, **variables.nonlocals}
-    cells = tuple(CellType(each.cell_contents) for each in function.__closure__ or ())
-    # with the global numbers of now, as in C++
-    module = dict(function.__globals__)
-    as_now = FunctionType(function.__code__, module, function.__name__, None, cells)
-    return FunctionSource(definition, constants, as_now)
+    return FunctionSource(definition, {**variables.globals, **variables.nonlocals})
 
 
 def refused(field: str, node: ast.AST, requirement: str) -> InvalidSource:
@@ -232,14 +266,15 @@ class _Translator:
         self._constants = constants
         self._nested = 0
 
-    def function(self, definition: ast.FunctionDef) -> str:
+    def function(self, definition: ast.FunctionDef) -> tuple[str, _Evaluated]:
+        """Its body in C++, and in Python."""
         body = definition.body
         if isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
             body = body[1:]  # the docstring
         while True:  # a variable that is a float somewhere is a float everywhere
             before = dict(self._variables)
             self._valued.clear()
-            text = self._block(body, "    ")
+            text, run = self._block(body, "    ")
             if before == self._variables:
                 break
         if not _returns(body):
@@ -249,10 +284,20 @@ class _Translator:
             for name, kind in self._variables.items()
             if name not in self._arguments
         )
-        return declared + text
+        return declared + text, run
 
-    def _block(self, statements: list[ast.stmt], indent: str) -> str:
-        return "".join(self._limited(each, self._statement(each, indent)) for each in statements)
+    def _block(self, statements: list[ast.stmt], indent: str) -> tuple[str, _Evaluated]:
+        """Statements in C++; in Python what they return, None if nothing."""
+        found = [self._statement(each, indent) for each in statements]
+        parts = [run for _, run in found]
+
+        def run(variables: _Variables) -> Any:
+            for each in parts:
+                if (returned := each(variables)) is not None:
+                    return returned
+            return None
+
+        return "".join(text for text, _ in found), run
 
     def _limited(self, node: ast.AST, text: str) -> str:
         """The text, unless it is too long."""
@@ -265,45 +310,53 @@ class _Translator:
         if self._nested > MOST_NESTED:
             raise self._refusal(node, f"expected what is nested at most {MOST_NESTED} times")
 
-    def _statement(self, node: ast.stmt, indent: str) -> str:
+    def _statement(self, node: ast.stmt, indent: str) -> tuple[str, _Evaluated]:
         self._enter(node)
-        text = self._translated(node, indent)
+        text, run = self._translated(node, indent)
         self._nested -= 1
-        return text
+        return self._limited(node, text), run
 
-    def _translated(self, node: ast.stmt, indent: str) -> str:
+    def _translated(self, node: ast.stmt, indent: str) -> tuple[str, _Evaluated]:
         match node:
             case ast.Return(value=ast.expr() as value):
-                text, kind = self._value(value)
+                text, kind, _ = returned = self._value(value)
                 if (isinstance(kind, Record) or isinstance(self._result, Record)) and (
                     kind != self._result
                 ):
                     raise self._refusal(node, f"expected {_described(self._result)}")
                 if self._result == "int" and kind == "float":
                     text = f"whole({text})"
-                return f"{indent}return {text};\n"
+                return f"{indent}return {text};\n", _cast(returned, self._result)
             case ast.Assign(targets=[ast.Name(id=name)], value=value):
-                return indent + self._assigned(node, name, self._value(value))
+                return self._assigned(node, indent, name, self._value(value))
             case ast.AugAssign(target=ast.Name(id=name) as target, op=operator, value=value):
                 read = ast.copy_location(ast.Name(target.id, ast.Load()), node)
                 combined = ast.copy_location(ast.BinOp(read, operator, value), node)
-                return indent + self._assigned(node, name, self._expression(combined))
+                return self._assigned(node, indent, name, self._expression(combined))
             case ast.If(test=test, body=body, orelse=orelse):
-                text = f"{indent}if ({self._expression(test)[0]}) {{\n"
-                before = set(self._valued)
-                text += self._block(body, indent + "    ")
+                condition = self._expression(test)
+                holds, before = condition.value, set(self._valued)
+                chosen, run_chosen = self._block(body, indent + "    ")
                 after, self._valued = self._valued, before
+                other, run_other = self._block(orelse, indent + "    ")
+                text = f"{indent}if ({condition.text}) {{\n{chosen}"
                 if orelse:
-                    text += f"{indent}}} else {{\n{self._block(orelse, indent + '    ')}"
+                    text += f"{indent}}} else {{\n{other}"
                 if _returns(orelse):
                     self._valued = after
                 elif not _returns(body):
                     self._valued = self._valued & after
-                return f"{text}{indent}}}\n"
+
+                def run(variables: _Variables) -> Any:
+                    return (run_chosen if holds(variables) else run_other)(variables)
+
+                return f"{text}{indent}}}\n", run
         raise self._refusal(node)
 
-    def _assigned(self, node: ast.AST, name: str, value: _Typed) -> str:
-        text, kind = value
+    def _assigned(
+        self, node: ast.AST, indent: str, name: str, given: _Typed[Kind]
+    ) -> tuple[str, _Evaluated]:
+        text, kind, _ = given
         if not is_name(name) or (name in self._constants and callable(self._constants[name])):
             raise self._refusal(node, "expected a variable with a plain name of its own")
         if name in self._arguments:
@@ -316,22 +369,28 @@ class _Translator:
             self._valued.add(name)
             if len(self._variables) > MOST_VARIABLES:
                 raise self._refusal(node, f"expected at most {MOST_VARIABLES} variables")
-        return f"{name}_ = {text};\n"
+        value = _cast(given, self._arguments.get(name) or self._variables[name])
 
-    def _expression(self, node: ast.expr) -> tuple[str, Number]:
-        """A number. Raises InvalidValue for a record."""
-        text, kind = self._value(node)
+        def run(variables: _Variables) -> None:
+            variables[name] = value(variables)
+
+        return f"{indent}{name}_ = {text};\n", run
+
+    def _expression(self, node: ast.expr) -> _Typed[Number]:
+        """A number. Raises InvalidSource for a record."""
+        text, kind, value = self._value(node)
         if isinstance(kind, Record):
             raise self._refusal(node, f"expected a number: a field of {_described(kind)}")
-        return text, kind
+        return _Typed(text, kind, value)
 
-    def _value(self, node: ast.expr) -> _Typed:
+    def _value(self, node: ast.expr) -> _Typed[Kind]:
         self._enter(node)
-        text, kind = self._typed(node)
+        typed = self._typed(node)
         self._nested -= 1
-        return self._limited(node, text), kind
+        self._limited(node, typed.text)
+        return typed
 
-    def _typed(self, node: ast.expr) -> _Typed:
+    def _typed(self, node: ast.expr) -> _Typed[Kind]:
         match node:
             case ast.Constant(value=value) if isinstance(value, bool | int | float):
                 return self._number(node, value)
@@ -343,82 +402,94 @@ class _Translator:
                 if self._constants.get(module) is math and name in ("inf", "pi"):
                     return self._number(node, getattr(math, name))
             case ast.Tuple(elts=elements):
-                return self._record(node, [self._expression(each)[0] for each in elements])
-            case ast.UnaryOp(op=ast.USub() | ast.UAdd() as operator, operand=operand):
-                text, kind = self._expression(operand)
-                if isinstance(operator, ast.UAdd):
-                    return (text, kind) if kind == "float" else (f"whole({text})", "int")
-                return (f"(-{text})", kind) if kind == "float" else (f"negative_of({text})", "int")
-            case ast.UnaryOp(op=ast.Not(), operand=operand):
-                return f"(!{self._expression(operand)[0]})", "bool"
+                return self._record(node, [self._expression(each) for each in elements])
+            case ast.UnaryOp(op=ast.USub() | ast.UAdd() | ast.Not() as operator, operand=operand):
+                return _signed(operator, self._expression(operand))
             case ast.BinOp(left=left, op=operator, right=right):
                 return self._operation(node, self._expression(left), operator, right)
             case ast.BoolOp(op=operator, values=values):
                 operands = [self._expression(each) for each in values]
-                if any(kind != "bool" for _, kind in operands):
+                if any(each.kind != "bool" for each in operands):
                     raise self._refusal(node, "expected conditions on both sides of and, or")
-                sign = " && " if isinstance(operator, ast.And) else " || "
-                return f"({sign.join(text for text, _ in operands)})", "bool"
+                both = isinstance(operator, ast.And)
+                sign, holding = (" && ", all) if both else (" || ", any)
+                return _Typed(
+                    f"({sign.join(each.text for each in operands)})",
+                    "bool",
+                    lambda variables: holding(each.value(variables) for each in operands),
+                )
             case ast.Compare(left=left, ops=operators, comparators=comparators):
-                typed = [self._value(each) for each in (left, *comparators)]
-                sides = [text for text, _ in typed]
-                if any(isinstance(kind, Record) for _, kind in typed) and (
-                    len({kind for _, kind in typed}) > 1
+                sides = [self._value(each) for each in (left, *comparators)]
+                if any(isinstance(each.kind, Record) for each in sides) and (
+                    len({each.kind for each in sides}) > 1
                     or not all(isinstance(each, ast.Eq | ast.NotEq) for each in operators)
                 ):
                     raise self._refusal(node, "expected == or != of two records of one kind")
-                parts = [
-                    f"({sides[place]} {_COMPARISONS[type(each)]} {sides[place + 1]})"
-                    for place, each in enumerate(operators)
-                    if type(each) in _COMPARISONS
-                ]
-                if len(parts) == len(operators):
-                    return f"({' && '.join(parts)})", "bool"
+                if all(type(each) in _COMPARISONS for each in operators):
+                    pairs = zip(sides, map(type, operators), sides[1:], strict=False)
+                    parts = [_compared(a, _COMPARISONS[sign], b) for a, sign, b in pairs]
+                    return _Typed(
+                        f"({' && '.join(text for text, _ in parts)})",
+                        "bool",
+                        lambda variables: all(holds(variables) for _, holds in parts),
+                    )
             case ast.IfExp(test=test, body=body, orelse=orelse):
-                (chosen, first), (other, second) = map(self._value, (body, orelse))
-                joined = self._joined(node, first, second)
-                condition = self._expression(test)[0]
+                sides = [self._value(each) for each in (body, orelse)]
+                joined = self._joined(node, *(each.kind for each in sides))
+                first, second = (_cast(each, joined) for each in sides)
+                condition = self._expression(test)
+                holds = condition.value
                 cast = "" if isinstance(joined, Record) else f"({cpp(joined)})"
-                return f"({condition} ? {cast}{chosen} : {cast}{other})", joined
+                return _Typed(
+                    f"({condition.text} ? {cast}{sides[0].text} : {cast}{sides[1].text})",
+                    joined,
+                    lambda variables: (first if holds(variables) else second)(variables),
+                )
             case ast.Call(func=function, args=arguments, keywords=[]):
                 if not self._called(function):
                     raise self._refusal(node)
                 self._enter(node, len(arguments))  # smaller(smaller(a, b), c)
-                given = [self._expression(each) for each in arguments]
+                numbers = [self._expression(each) for each in arguments]
                 self._nested -= len(arguments)
-                return self._call(node, function, given)
+                return self._call(node, function, numbers)
         raise self._refusal(node)
 
-    def _number(self, node: ast.AST, value: Any) -> _Typed:
+    def _number(self, node: ast.AST, value: Any) -> _Typed[Number]:
         if isinstance(value, bool):
-            return str(value).lower(), "bool"
+            return _Typed(str(value).lower(), "bool", lambda _: value)
         if isinstance(value, int):
             if not -(2**63) < value < 2**63:
                 raise self._refusal(node, "expected an integer of 64 bits")
-            return f"{value}LL" if value >= 0 else f"({value}LL)", "int"
-        if math.isinf(value):
-            return f"({'-' if value < 0 else ''}POSITIVE_INFINITY)", "float"
+            return _Typed(f"{value}LL" if value >= 0 else f"({value}LL)", "int", lambda _: value)
         if math.isnan(value):
             raise self._refusal(node, "expected a number")
-        return f"({value.hex()})", "float"
+        infinite = f"({'-' if value < 0 else ''}POSITIVE_INFINITY)"
+        text, plain = infinite if math.isinf(value) else f"({value.hex()})", float(value)
+        return _Typed(text, "float", lambda _: plain)
 
-    def _member(self, node: ast.expr, record: _Typed, name: str) -> _Typed:
-        text, kind = record
+    def _member(self, node: ast.expr, record: _Typed[Kind], name: str) -> _Typed[Number]:
+        text, kind, value = record
         found = dict(kind.fields).get(name) if isinstance(kind, Record) else None
-        if found is None:
+        if found is None or not isinstance(kind, Record):
             fields = f"expected {_described(kind)}" if isinstance(kind, Record) else ""
             raise self._refusal(node, fields)
-        return f"(({_CPP[found]}){text}.{name}_)", found
+        place = [each for each, _ in kind.fields].index(name)
+        return _Typed(f"(({_CPP[found]}){text}.{name}_)", found, lambda of: value(of)[place])
 
-    def _record(self, node: ast.expr, members: list[str]) -> _Typed:
+    def _record(self, node: ast.expr, members: list[_Typed[Number]]) -> _Typed[Kind]:
         kind = self._result
         if not isinstance(kind, Record) or len(kind.fields) != len(members):
             raise self._refusal(node, f"expected {_described(kind)}")
         given = ", ".join(
-            f"whole({each})" if of == "int" else f"(double){each}"
+            f"whole({each.text})" if of == "int" else f"(double){each.text}"
             for each, (_, of) in zip(members, kind.fields, strict=True)
         )
-        return f"{kind.name}::of({given})", kind
+        make = kind.make
+        return _Typed(
+            f"{kind.name}::of({given})",
+            kind,
+            lambda variables: make(*(each.value(variables) for each in members)),
+        )
 
     def _joined(self, node: ast.AST, first: Kind, second: Kind) -> Kind:
         if first == second:
@@ -427,67 +498,89 @@ class _Translator:
             raise self._refusal(node, "expected values of one kind")
         return _wider(first, second)
 
-    def _name(self, node: ast.expr, name: str) -> _Typed:
+    def _name(self, node: ast.expr, name: str) -> _Typed[Kind]:
         if name in self._variables and name not in self._valued:
             raise self._refusal(node, "expected a variable that has a value on every path")
         kind = self._arguments.get(name) or self._variables.get(name)
         if kind is not None:
-            return f"{name}_", kind
+            return _Typed(f"{name}_", kind, lambda variables: variables[name])
         value = self._constants.get(name)
         if isinstance(value, bool | int | float):
             return self._number(node, value)
         raise self._refusal(node, "expected an argument, a variable that has a value, or a number")
 
     def _operation(
-        self,
-        node: ast.AST,
-        left: tuple[str, Number],
-        operator: ast.operator,
-        right_node: ast.expr,
-    ) -> _Typed:
-        (first, first_kind), (second, second_kind) = left, self._expression(right_node)
-        kind: Number = "float" if "float" in (first_kind, second_kind) else "int"
+        self, node: ast.AST, left: _Typed[Number], operator: ast.operator, right_node: ast.expr
+    ) -> _Typed[Number]:
+        right = self._expression(right_node)
+        kind: Number = "float" if "float" in (left.kind, right.kind) else "int"
+        a, b = left.value, right.value
         if type(operator) in _OPERATORS:
-            sign, function = _OPERATORS[type(operator)]
+            sign, function, combine = _OPERATORS[type(operator)]
             if kind == "int":  # of conditions too: Python's sum of them is a number
-                return f"{function}({first}, {second})", kind
-            return f"((double){first} {sign} (double){second})", kind
+                return _Typed(
+                    f"{function}({left.text}, {right.text})",
+                    "int",
+                    lambda variables: wrapped(combine(a(variables), b(variables))),
+                )
+            a, b = _cast(left, "float"), _cast(right, "float")
+            return _Typed(
+                f"((double){left.text} {sign} (double){right.text})",
+                "float",
+                lambda variables: combine(a(variables), b(variables)),
+            )
         if isinstance(operator, ast.Div):
-            return f"((double){first} / (double){second})", "float"
-        if isinstance(operator, ast.FloorDiv | ast.Mod) and kind == "int":
-            name = "floor_quotient" if isinstance(operator, ast.FloorDiv) else "floor_remainder"
-            return f"{name}({first}, {second})", "int"
+            a, b = _cast(left, "float"), _cast(right, "float")
+            return _Typed(
+                f"((double){left.text} / (double){right.text})",
+                "float",
+                lambda variables: quotient_of(a(variables), b(variables)),
+            )
+        if type(operator) in _WHOLE_OPERATORS and kind == "int":
+            function, of_integers = _WHOLE_OPERATORS[type(operator)]
+            return _Typed(
+                f"{function}({left.text}, {right.text})",
+                "int",
+                lambda variables: of_integers(int(a(variables)), int(b(variables))),
+            )
         raise self._refusal(node)
 
     def _call(
-        self, node: ast.Call, function: ast.expr, arguments: list[tuple[str, Number]]
-    ) -> _Typed:
-        texts, kinds = [text for text, _ in arguments], [kind for _, kind in arguments]
-        name = self._called(function)
+        self, node: ast.Call, function: ast.expr, arguments: list[_Typed[Number]]
+    ) -> _Typed[Number]:
+        kinds, name = [each.kind for each in arguments], self._called(function)
         if name in ("min", "max") and len(arguments) > 1:
             kind = kinds[0]
             for each in kinds[1:]:
                 kind = _wider(kind, each)
-            text = f"({_CPP[kind]}){texts[0]}"
-            for other in texts[1:]:
-                text = f"{'smaller' if name == 'min' else 'larger'}({text}, ({_CPP[kind]}){other})"
-            return text, kind
-        if len(arguments) == (2 if name == "math.pow" else 1):
-            if name == "int":
-                return f"whole({texts[0]})", "int"
-            if name == "float":
-                return f"((double){texts[0]})", "float"
-            if name == "abs":
-                if kinds[0] == "float":
-                    return f"fabs({texts[0]})", "float"
-                whole = f"(long long){texts[0]}"
-                return f"larger({whole}, negative_of({texts[0]}))", "int"
-            if name.startswith("math."):
-                result = MATH[name.removeprefix("math.")]
-                given = ", ".join(f"(double){text}" for text in texts)
-                called = f"{name.removeprefix('math.')}({given})"
-                cast = "whole" if result == "int" else f"({_CPP[result]})"
-                return f"({cast}({called}))", result
+            text = f"({_CPP[kind]}){arguments[0].text}"
+            chosen, first_of = ("smaller", min) if name == "min" else ("larger", max)
+            for other in arguments[1:]:
+                text = f"{chosen}({text}, ({_CPP[kind]}){other.text})"
+            values = [_cast(each, kind) for each in arguments]
+            return _Typed(text, kind, lambda of: first_of(value(of) for value in values))
+        if len(arguments) != (2 if name == "math.pow" else 1):
+            raise self._refusal(node)
+        text, kind, value = given = arguments[0]
+        if name == "int":
+            return _Typed(f"whole({text})", "int", _cast(given, "int"))
+        if name == "float":
+            return _Typed(f"((double){text})", "float", _cast(given, "float"))
+        if name == "abs":
+            if kind == "float":
+                return _Typed(f"fabs({text})", "float", lambda variables: abs(value(variables)))
+            larger = f"larger((long long){text}, negative_of({text}))"
+            return _Typed(larger, "int", lambda variables: wrapped(abs(value(variables))))
+        if name.startswith("math."):
+            own = name.removeprefix("math.")
+            result, called = MATH[own], of_math(own)
+            texts = ", ".join(f"(double){each.text}" for each in arguments)
+            values = [_cast(each, "float") for each in arguments]
+            return _Typed(
+                f"({'whole' if result == 'int' else f'({_CPP[result]})'}({own}({texts})))",
+                result,
+                lambda variables: called(*(value(variables) for value in values)),
+            )
         raise self._refusal(node)
 
     def _called(self, function: ast.expr) -> str:
@@ -519,6 +612,29 @@ def _described(kind: Kind) -> str:
     if isinstance(kind, Record):
         return f"a record of {', '.join(name for name, _ in kind.fields)}"
     return "a number"
+
+
+def _signed(operator: ast.unaryop, operand: _Typed[Number]) -> _Typed[Number]:
+    """``-a``, ``+a`` or ``not a``."""
+    text, kind, value = operand
+    if isinstance(operator, ast.Not):
+        return _Typed(f"(!{text})", "bool", lambda variables: not value(variables))
+    if isinstance(operator, ast.UAdd):
+        return operand if kind == "float" else _Typed(f"whole({text})", "int", value)
+    if kind == "float":
+        return _Typed(f"(-{text})", kind, lambda variables: -value(variables))
+    return _Typed(f"negative_of({text})", "int", lambda variables: wrapped(-value(variables)))
+
+
+def _compared(
+    left: _Typed[Kind], sign: tuple[str, Callable[[Any, Any], bool]], right: _Typed[Kind]
+) -> tuple[str, _Evaluated]:
+    """Both sides of a comparison, in C++ and in Python: as floats if one is."""
+    text, holds = sign
+    as_floats = {left.kind, right.kind} > {"float"}
+    a, b = (_cast(each, "float" if as_floats else each.kind) for each in (left, right))
+    compared = f"({left.text} {text} {right.text})"
+    return compared, lambda variables: holds(a(variables), b(variables))
 
 
 def _wider(first: Number, second: Number) -> Number:

@@ -567,7 +567,12 @@ class ProgramInfo(msgspec.Struct, frozen=True):
     refusal: Annotated[
         str | None, about("why the server, a later release, runs the program no more")
     ] = None
-    dtype: Annotated[str | None, about("of the values")] = None
+    dtype: Annotated[
+        str | dict[str, str] | None, about("of the values; of records the types of fields by name")
+    ] = None
+    edge_dtype: Annotated[
+        str | dict[str, str] | None, about("of the values of edges; null: they have none")
+    ] = None
     limits: Annotated[
         dict[str, list[float | None]],
         about("the least and the largest value of parameters; null: none"),
@@ -595,6 +600,10 @@ class ValueOfVertex(VertexValue, frozen=True):
             "of `paths`, the vertex before it on a shortest path; null for the source and where no "
             "path leads. Omitted by other programs"
         ),
+    ] = None
+    others: Annotated[
+        dict[str, int | float | None] | None,
+        about("of a user's program of records, the numbers after the first. Omitted by others"),
     ] = None
 
 

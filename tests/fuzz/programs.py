@@ -12,26 +12,33 @@ from typing import Any
 
 from liverank_gpu.backends.cpu.programs import BEFORE, NATIVE, program_struct
 from liverank_gpu.native import compiler
-from liverank_gpu.operations.programs import VertexProgram
+from liverank_gpu.operations.programs import KINDS, Layout, VertexProgram
 
 INTEGERS = (0, 1, -1, 2, -7, 2**31 - 1, -(2**31), 2**53 + 1, 2**63 - 1, -(2**63))
 FLOATS = (0.0, -0.0, 1.0, -2.5, 1e-320, 1e308, -1e19, float("inf"), float("-inf"), float("nan"))
 """Borders: arguments of the functions."""
 
 
+RECORD = Layout.of(
+    "Value", "dtype", {"size": "float32", "count": "int32", "id": "int64", "length": "float64"}
+)
+
+
 class Writer:
-    """Writes functions of a number of each kind, `whole` and `part`, with no mixed kinds where
-    Python's result has the kind of the value and C++'s that of the expression.
+    """Writes functions of a number of each kind and a record, `whole`, `part` and `record`. Where a
+    float is expected, an integer may be.
     """
 
     def __init__(self, seed: object) -> None:
         self._random = random.Random(repr(seed))
-        self._variables: dict[str, list[str]] = {"int": [], "float": []}
+        self._variables: dict[str, list[str]] = {}
+        self._result = ""
 
     def function(self, result: str) -> str:
-        """The text of a function that returns an int, a float or a bool."""
-        self._variables = {"int": ["whole"], "float": ["part"]}
-        lines = ["def function(whole, part):"]
+        """The text of a function that returns an int, a float, a bool or a record."""
+        self._variables = {"int": ["whole"], "float": ["part"], "record": ["record"]}
+        self._result = result
+        lines = ["def function(whole, part, record):"]
         lines += self._statements(self._random.randrange(6), "    ")
         lines.append(f"    return {self.expression(result, 5)}")
         return "\n".join(lines) + "\n"
@@ -39,11 +46,11 @@ class Writer:
     def _statements(self, count: int, indent: str) -> list[str]:
         lines = []
         for _ in range(count):
-            kind = self._random.choice(["int", "float"])
+            kind = self._random.choice([*self._variables])
             name = f"{kind[0]}_{len(self._variables[kind])}"
             lines += self._assigned(kind, name, indent)
             self._variables[kind].append(name)
-            if self._random.random() < 0.3:
+            if kind != "record" and self._random.random() < 0.3:
                 operator = self._random.choice("+-*")
                 lines.append(f"{indent}{name} {operator}= {self.expression(kind, 2)}")
         return lines
@@ -63,6 +70,10 @@ class Writer:
     def expression(self, kind: str, depth: int) -> str:
         """The text of an expression, of at most so many in one another."""
         pick = self._random.choice
+        if kind == "float" and self._random.random() < 0.1:
+            kind = "int"
+        if kind == "record":
+            return self._record(depth)
         if depth <= 0:
             if kind == "bool":
                 return pick(["True", "False", "whole < 0", "part >= 1.0"])
@@ -71,19 +82,22 @@ class Writer:
                 if kind == "int"
                 else ["0.0", "-1.5", "1e300", "math.inf", "math.pi", "1e999", "5e-324"]
             )
-            return pick([*self._variables[kind], pick(constants)])
+            fields = [name for name, of in RECORD.fields if KINDS[of] == kind]
+            field = f"{pick(self._variables['record'])}.{pick(fields)}"
+            return pick([*self._variables[kind], pick(constants), field])
 
         def part(of: str) -> str:
             return self.expression(of, depth - 1)
 
         if kind == "bool":
-            same = pick(["int", "float"])
+            same, record = pick(["int", "float"]), pick(self._variables["record"])
             conditions: list[Callable[[], str]] = [
                 lambda: f"not {part('bool')}",
                 lambda: f"({part('bool')} and {part('bool')} or {part('bool')})",
                 lambda: f"({part(same)} {pick(['<', '<=', '==', '!='])} {part(same)})",
                 lambda: f"({part(same)} < {part(same)} >= {part(same)})",
                 lambda: f"math.{pick(['isinf', 'isnan'])}({part('float')})",
+                lambda: f"({record} {pick(['==', '!='])} {part('record')})",
             ]
             return pick(conditions)()
         either: list[Callable[[], str]] = [
@@ -106,6 +120,16 @@ class Writer:
             ],
         }
         return pick([*either, *of_kind[kind]])()
+
+    def _record(self, depth: int) -> str:
+        pick, named = self._random.choice, self._random.choice(self._variables["record"])
+        if depth <= 0 or self._random.random() < 0.2:
+            return named
+        if self._result != "record" or self._random.random() < 0.5:
+            condition = self.expression("bool", depth - 1)
+            return f"({named} if {condition} else {self._record(depth - 1)})"
+        numbers = (self.expression(pick(["int", "float"]), depth - 1) for _ in RECORD.fields)
+        return f"({', '.join(numbers)})"
 
 
 PROGRAM = '''"""A program of which every part may be changed."""
@@ -143,6 +167,51 @@ class Program:
 
     def scatter(old, new):
         return old != new
+'''
+
+RECORDS = '''"""Values and edges of several numbers."""
+FAR = 99
+
+
+class Counted:
+    """Shortest paths of chosen edges, counted; edges wear out."""
+
+    dtype = {"level": "int32", "paths": "float64"}
+    identity = (FAR, 0.0)
+    edge_dtype = {"used": "int64", "left": "float32"}
+    edge_initial = (0, 2.5)
+    parameters = {"source": 0, "least": 0.5}
+    supersteps = 40
+    aggregator = "max"
+
+    def initial(vertex, source):
+        return (0, 1.0) if vertex == source else (FAR, 0.0)
+
+    def sends(weight, least, edge, sender, receiver):
+        return weight >= least and edge.left > 0.0 and sender % 7 != receiver % 5
+
+    def gather(source_value, edge, superstep):
+        further = source_value.level + 1, source_value.paths
+        return further if edge.used <= superstep else source_value
+
+    def merge(a, b):
+        if a.level == b.level:
+            return a.level, a.paths + b.paths
+        return a if a.level < b.level else b
+
+    def apply(old, gathered, superstep):
+        if superstep % 4 == 3:
+            return old.level, old.paths / 2
+        return gathered if gathered.level < old.level else old
+
+    def scatter(old, new):
+        return old != new
+
+    def aggregate(value):
+        return 0.0 if value.level == FAR else value.paths
+
+    def edge_apply(edge, aggregate):
+        return edge.used + int(aggregate), edge.left - 0.75
 '''
 
 HOSTILE = (
@@ -189,15 +258,17 @@ HOSTILE = (
         ".",
         ",",
     ),
+    *(".level", "old.level", "edge.used", ".__class__", ".real", "(0, 1)", "(0, 1, 2)", "[0]"),
+    *("old.level.level", "edge == old", '{"a": "int32"}', '{"a": {}}', '"__init__"', '"größe"'),
     *("/ 0", "// 0", "% 0", "** 9", "<< 99", "and", "if old else", "== old ==", "min(", "abs("),
 )
 """Tokens that are put in, or in place of others."""
 
 
 def changed(seed: object) -> str:
-    """The program with a few hostile changes."""
+    """A program with a few hostile changes."""
     chosen = random.Random(repr(seed))
-    text = PROGRAM
+    text = chosen.choice([PROGRAM, RECORDS])
     for _ in range(chosen.choice([1, 1, 1, 2, 3])):
         kind, place = chosen.randrange(6), chosen.randrange(len(text))
         end = min(len(text), place + chosen.choice([1, 2, 4, 8, 40]))
@@ -239,11 +310,13 @@ def check_compiles(folder: Path, programs: Iterable[VertexProgram]) -> None:
 
 
 def results(folder: Path, functions: Sequence[str], kinds: Sequence[str]) -> list[list[Any]]:
-    """What functions in C++ return of all pairs of INTEGERS and FLOATS, where undefined behaviour
-    traps. Floats are as `float.hex` writes them.
+    """What functions in C++ return of all pairs of INTEGERS and FLOATS, and of a record of both,
+    where undefined behaviour traps. Floats are as `float.hex` writes them.
     """
+    record = "Value::of(x, i, i, x)"
     calls = "".join(
-        f'for (long long i : integers) for (double x : floats) show_{kind}({name}(i, x));puts("");'
+        "for (long long i : integers) for (double x : floats) {"
+        f'show_{kind}({name}(i, x, {record})); printf(" ");}} puts("");'
         for name, kind in zip((f"f{n}" for n in range(len(functions))), kinds, strict=True)
     )
     integers = ", ".join(f"(long long){each % 2**64}ULL" for each in INTEGERS)
@@ -252,9 +325,13 @@ def results(folder: Path, functions: Sequence[str], kinds: Sequence[str]) -> lis
 #include <cmath>
 #include <cstdio>
 #include "../kernels/program_functions.h"
-static void show_int(long long n) {{ printf("%lld ", n); }}
-static void show_float(double x) {{ std::isnan(x) ? printf("nan ") : printf("%a ", x); }}
-static void show_bool(bool b) {{ printf("%d ", b); }}
+{" ".join(RECORD.declaration())}
+static void show_int(long long n) {{ printf("%lld", n); }}
+static void show_float(double x) {{ std::isnan(x) ? printf("nan") : printf("%a", x); }}
+static void show_bool(bool b) {{ printf("%d", b); }}
+static void show_record(Value v) {{
+    show_float(v.size_); printf("|%d|%lld|", v.count_, v.id_); show_float(v.length_);
+}}
 {"".join(functions)}
 int main() {{
     const long long integers[] = {{{integers}}};
@@ -267,10 +344,28 @@ int main() {{
         folder, text, "-ffp-contract=off", *checks, "-fsanitize-undefined-trap-on-error"
     )
     done = subprocess.run([str(path)], check=True, capture_output=True, text=True)
+    kinds_of = {kind: [kind] for kind in ("int", "float", "bool")}
+    kinds_of["record"] = [KINDS[each] for _, each in RECORD.fields]
     read: dict[str, Callable[[str], Any]] = {
         "int": int,
         "float": lambda text: float.fromhex(text).hex(),
-        "bool": lambda b: b == "1",
+        "bool": int,
     }
+
+    def numbers(kind: str, text: str) -> list[Any]:
+        parts = zip(kinds_of[kind], text.split("|"), strict=True)
+        return [read[each](part) for each, part in parts]
+
     lines = done.stdout.splitlines()
-    return [[*map(read[kind], line.split())] for line, kind in zip(lines, kinds, strict=True)]
+    return [
+        [numbers(kind, each) for each in line.split()]
+        for line, kind in zip(lines, kinds, strict=True)
+    ]
+
+
+def shown(value: Any, kind: str) -> list[Any]:
+    """A value of a function as `results` has it."""
+    if kind == "record":
+        kinds = [KINDS[each] for _, each in RECORD.fields]
+        return [part for pair in zip(value, kinds, strict=True) for part in shown(*pair)]
+    return [float(value).hex() if kind == "float" else int(value)]

@@ -17,15 +17,18 @@ import pytest
 from liverank_gpu import InvalidSource
 from liverank_gpu.device_functions import FunctionSource, device_function
 from liverank_gpu.operations.programs import VertexProgram
-from liverank_gpu.programs.source import Evaluated, program_of_source
+from liverank_gpu.programs.source import program_of_source
 from tests.fuzz.programs import (
     FLOATS,
     INTEGERS,
     PROGRAM,
+    RECORD,
+    RECORDS,
     Writer,
     changed,
     check_compiles,
     results,
+    shown,
 )
 
 CHANGED = int(os.environ.get("LIVERANK_FUZZED_PROGRAMS", "200"))
@@ -56,18 +59,19 @@ def test_changed_programs_are_refused_with_a_line_or_compile(tmp_path: Path) -> 
 
 
 def test_accepted_functions_compute_what_they_say_and_nothing_is_undefined(tmp_path: Path) -> None:
-    kinds: list[Any] = ["int", "float", "bool"] * 50
-    known: dict[str, Any] = {"whole": "int", "part": "float"}
+    kinds: list[Any] = ["int", "float", "bool", "record"] * 50
+    known: dict[str, Any] = {"whole": "int", "part": "float", "record": RECORD.kind}
     functions, expected, texts = [], [], []
     for number, kind in enumerate(kinds):
         text = Writer(number).function(kind)
         (definition,) = ast.parse(text).body
         assert isinstance(definition, ast.FunctionDef)
-        constants = {"math": math}
-        evaluated = Evaluated(definition, constants)
-        source = FunctionSource(definition, constants, evaluated)
-        functions.append(device_function("f", source, f"f{number}", known, kind).cpp)
-        expected.append([_shown(evaluated(i, x), kind) for i in INTEGERS for x in FLOATS])
+        source = FunctionSource(definition, {"math": math})
+        result = RECORD.kind if kind == "record" else kind
+        function = device_function("f", source, f"f{number}", known, result)
+        functions.append(function.cpp)
+        given = [(i, x, RECORD.record(x, i, i, x)) for i in INTEGERS for x in FLOATS]
+        expected.append([shown(function.python(*each), kind) for each in given])
         texts.append(text)
     for text, found, wanted in zip(
         texts, results(tmp_path, functions, kinds), expected, strict=True
@@ -75,15 +79,15 @@ def test_accepted_functions_compute_what_they_say_and_nothing_is_undefined(tmp_p
         assert found == wanted, text
 
 
-def _shown(value: Any, kind: str) -> Any:
-    return float(value).hex() if kind == "float" else bool(value) if kind == "bool" else int(value)
-
-
 def _with(line: str) -> str:
     """The program with a statement in `scatter`."""
     return PROGRAM.replace(
         "        return old != new", f"        {line}\n        return old != new"
     )
+
+
+def _of_records(before: str, after: str) -> str:
+    return RECORDS.replace(before, after, 1)
 
 
 @pytest.mark.parametrize(
@@ -120,6 +124,28 @@ def _with(line: str) -> str:
         (PROGRAM.replace('"float64"', '"int; abort()"'), 11, "'int32'"),
         (PROGRAM.replace('"min"', '"}; int x[0 ? 1 : 1"'), 13, "'min'"),
         (PROGRAM.replace('"most": 10.5', '"x; abort()": 1'), 14, "abort"),
+        (PROGRAM.replace("(old, gathered)", "(old, elsewhere)", 1), 31, "line 31: 'elsewhere'"),
+        (_of_records("old != new", "old.__class__"), 37, "a record of level, paths"),
+        (_of_records("old != new", "old.level.real"), 37, "one of math.inf"),
+        (_of_records("old != new", "old < new"), 37, "== or != of two records"),
+        (_of_records("old != new", "old[0] != new[0]"), 37, "part of the Python"),
+        (_of_records("edge.used + int(aggregate)", "old.level"), 43, "'old.level'"),
+        (_of_records("edge.used + int(aggregate), ", ""), 43, "a record of used, left"),
+        (_of_records("(edge, aggregate)", "(edge, gathered)"), 42, "line 42: 'gathered'"),
+        (_of_records('"paths": "float64"', '"größe": "float64"'), 8, "a plain name"),
+        (_of_records('"paths": "float64"', '"__init__": "float64"'), 8, "a plain name"),
+        (_of_records('"paths": "float64"', '"level": "float64"'), 8, "a dict by names"),
+        (_of_records('"paths": "float64"', '"paths": {}'), 8, "dtype.paths"),
+        (_of_records('"paths": "float64"', '"paths": "int; abort()"'), 8, "'int32'"),
+        (_of_records("(FAR, 0.0)\n", "(FAR, 0.0, 1)\n"), 9, "a tuple of level, paths"),
+        (_of_records("(FAR, 0.0)\n", "(FAR, (1,))\n"), 9, "an integer or a float"),
+        (_of_records("(FAR, 0.0)\n", "(FAR, 0.0) + (1,)\n"), 9, "a tuple"),
+        (_of_records("edge_initial = (0, 2.5)", "edge_initial = (2.5, 2.5)"), 11, "an int64"),
+        (
+            _of_records('edge_dtype = {"used": "int64", "left": "float32"}', ""),
+            42,
+            "edge_dtype",
+        ),
         ("", 1, "a class"),
         ("import math\n" * 1000, 1, "a class"),
     ],

@@ -22,8 +22,9 @@ executed.
         def scatter(old, new):
             return old != new
 
-The attributes are the options of VertexProgram, as literals; the functions may be static methods.
-Before the class there may be imports of `math` and numbers with names.
+The attributes are the options of VertexProgram, as literals, such as ``dtype = {"length":
+"float64", "hops": "int32"}`` for records; the functions may be static methods. Before the class
+there may be imports of `math` and numbers with names.
 
 Text of strangers is read in three steps, of which each takes what the one before it left: tokens of
 a short list, few and in few brackets, so that Python's parser neither recurses deeply nor takes
@@ -35,12 +36,11 @@ from __future__ import annotations
 import ast
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
-from liverank_gpu.backends.reference.programs import OPERATORS, called, wrapped
-from liverank_gpu.backends.reference.rows import AS_IEEE
-from liverank_gpu.device_functions import MATH, MOST_CHARACTERS, FunctionSource, refused
+from liverank_gpu.device_arithmetic import MATH
+from liverank_gpu.device_functions import MOST_CHARACTERS, FunctionSource, refused
 from liverank_gpu.errors import InvalidSource, InvalidValue
 from liverank_gpu.operations.programs import VertexProgram
 
@@ -53,14 +53,18 @@ MOST_BRACKETS = 30
 MOST_TOKENS = 1000
 """From one end of a line outside brackets to the next."""
 
-FUNCTIONS = ("initial", "gather", "merge", "apply", "scatter", "aggregate")
+FUNCTIONS = ("initial", "gather", "merge", "apply", "scatter")
+"""Those that every program has."""
 
-_KINDS: dict[str, type | tuple[type, ...]] = {
-    **dict.fromkeys(("dtype", "merge", "aggregator", "direction"), str),
-    **dict.fromkeys(("every_vertex", "monotone", "first_wins", "loops"), bool),
-    **dict.fromkeys(("parameters", "limits"), dict),
-    "identity": (int, float),
-    "supersteps": int,
+_EVERY_FUNCTION = (*FUNCTIONS, "aggregate", "sends", "edge_apply")
+
+_KINDS: dict[str, tuple[str, tuple[type, ...]]] = {
+    **dict.fromkeys(("merge", "aggregator", "direction"), ("str", (str,))),
+    **dict.fromkeys(("every_vertex", "monotone", "first_wins", "loops"), ("bool", (bool,))),
+    **dict.fromkeys(("parameters", "limits"), ("dict", (dict,))),
+    **dict.fromkeys(("dtype", "edge_dtype"), ("str, or a dict of fields", (str, dict))),
+    **dict.fromkeys(("identity", "edge_initial"), ("a number, or a tuple", (int, float, tuple))),
+    "supersteps": ("int", (int,)),
 }
 """The options, and what they are."""
 
@@ -79,15 +83,16 @@ _TOKEN = re.compile(
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
 
 
-def program_of_source(name: str, source: str) -> VertexProgram:
+def program_of_source(name: str, source: str, taken: Collection[str] = ()) -> VertexProgram:
     """The program that a class in `source` defines.
 
-    name  in messages
+    name   in messages
+    taken  what no field of a record but the first may be called
 
     Raises InvalidSource, with the line.
     """
     try:
-        return _Reader(name, source).program()
+        return _Reader(name, source, taken).program()
     except RecursionError:
         raise InvalidSource("source", name, "less nested", 1) from None
 
@@ -123,8 +128,8 @@ def _check_tokens(source: str) -> None:
 class _Reader:
     """Reads the source of one program."""
 
-    def __init__(self, name: str, source: str) -> None:
-        self._name = name
+    def __init__(self, name: str, source: str, taken: Collection[str]) -> None:
+        self._name, self._taken = name, taken
         self._source = source.replace("\r\n", "\n")
         self._constants: dict[str, Any] = {"math": math}
         self._given: dict[str, Any] = {}
@@ -192,35 +197,37 @@ class _Reader:
                 | ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value)
             ) if name in _KINDS:
                 found = self._option(name, value)
-            case ast.FunctionDef(name=name, decorator_list=decorators) if name in FUNCTIONS:
+            case ast.FunctionDef(name=name, decorator_list=decorators) if name in _EVERY_FUNCTION:
                 for each in decorators:
                     if not (isinstance(each, ast.Name) and each.id == "staticmethod"):
                         raise self._refused(each, "no decorator but staticmethod")
-                found = FunctionSource(node, self._constants, Evaluated(node, self._constants))
+                found = FunctionSource(node, self._constants)
             case _:
-                options = ", ".join(each for each in _KINDS if each not in FUNCTIONS)
-                expected = f"a function, one of {', '.join(FUNCTIONS)}, or an option: {options}"
+                options = ", ".join(each for each in _KINDS if each not in _EVERY_FUNCTION)
+                functions = ", ".join(_EVERY_FUNCTION)
+                expected = f"a function, one of {functions}, or an option: {options}"
                 raise self._refused(node, expected)
         if name in self._given:
             raise self._refused(node, f"one {name}")
         self._given[name], self._lines[name] = found, node.lineno
 
     def _option(self, name: str, node: ast.expr) -> Any:
-        found, kind = self._literal(node), _KINDS[name]
-        if not isinstance(found, kind) or isinstance(found, bool) != (kind is bool):
-            words = kind.__name__ if isinstance(kind, type) else "a number"
+        found: Any = self._literal(node)
+        words, kinds = _KINDS[name]
+        if not isinstance(found, kinds) or isinstance(found, bool) != (bool in kinds):
             raise self._refused(node, f"of the kind of {name}: {words}")
-        if isinstance(found, dict):
-            if name == "limits" and "source" in found:
-                raise self._refused(node, "without source, which is a vertex")
-            fits = _is_pair if name == "limits" else _is_finite
-            if not all(map(fits, found.values())):
-                expected = "pairs, (least, largest)" if name == "limits" else "finite numbers"
-                raise self._refused(node, f"a dict of {expected}")
+        if name == "dtype" and isinstance(found, dict):
+            for each in [*found][1:]:
+                if each in self._taken:
+                    raise self._refused(node, f"a dict without {each} after the first field")
+        if name == "limits" and "source" in found:
+            raise self._refused(node, "without source, which is a vertex")
+        if name in _ITEMS and not all(map(_ITEMS[name][1], found.values())):
+            raise self._refused(node, f"a dict of {_ITEMS[name][0]}")
         return found
 
     def _made(self, found: ast.ClassDef) -> VertexProgram:
-        for name in ("dtype", "identity", *FUNCTIONS[:-1]):
+        for name in ("dtype", "identity", *FUNCTIONS):
             if name not in self._given:
                 raise self._refused(found, f"a class that has {name}")
         try:
@@ -229,7 +236,8 @@ class _Reader:
             raise
         except InvalidValue as error:
             place = error.field.removeprefix(f"{self._name}.").split(".")[0]
-            line = self._lines.get(place, self._lines.get("parameters", found.lineno))
+            other = {"edge_apply": "edge_dtype"}.get(place, "parameters")
+            line = self._lines.get(place, self._lines.get(other, found.lineno))
             field = f"{error.field}, line {line}"
             raise InvalidSource(field, error.value, error.requirement, line) from None
 
@@ -253,10 +261,11 @@ class _Reader:
                 return tuple(map(self._literal, parts))
             case ast.Dict(keys=keys, values=values):
                 names = [self._literal(each) for each in keys if each is not None]
-                if len(names) == len(keys) and all(isinstance(name, str) for name in names):
+                plain = all(isinstance(name, str) for name in names)
+                if plain and len(set(names)) == len(keys):
                     return dict(zip(names, map(self._literal, values), strict=True))
         raise self._refused(
-            node, "a number of 64 bits, a short text, True, False, or a dict of such"
+            node, "a number of 64 bits, a short text, True, False, a tuple, or a dict by names"
         )
 
     def _refused(self, node: ast.AST, requirement: str) -> InvalidSource:
@@ -274,83 +283,8 @@ def _is_pair(found: Any) -> bool:
     return False
 
 
-_COMPARED: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
-    ast.Eq: lambda a, b: a == b,
-    ast.NotEq: lambda a, b: a != b,
-    ast.Lt: lambda a, b: a < b,
-    ast.LtE: lambda a, b: a <= b,
-    ast.Gt: lambda a, b: a > b,
-    ast.GtE: lambda a, b: a >= b,
+_ITEMS: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "parameters": ("finite numbers", _is_finite),
+    "limits": ("pairs, (least, largest)", _is_pair),
 }
-
-_BUILTINS = {"min": min, "max": max, "abs": abs, "int": int, "float": float}
-
-
-class Evaluated:
-    """A function that was translated, evaluated node by node with the arithmetic of C++."""
-
-    def __init__(self, definition: ast.FunctionDef, constants: Mapping[str, Any]) -> None:
-        self._body = definition.body
-        self._names = [each.arg for each in (*definition.args.posonlyargs, *definition.args.args)]
-        self._constants = constants
-
-    @AS_IEEE
-    def __call__(self, *given: Any) -> Any:
-        return self._block(self._body, dict(zip(self._names, given, strict=True)))
-
-    def _block(self, body: list[ast.stmt], variables: dict[str, Any]) -> Any:
-        """What is returned; None if nothing is."""
-        for statement in body:
-            match statement:
-                case ast.Return(value=ast.expr() as value):
-                    return self._value(value, variables)
-                case ast.Assign(targets=[ast.Name(id=name)], value=value):
-                    variables[name] = self._value(value, variables)
-                case ast.AugAssign(target=ast.Name(id=name), op=operator, value=value):
-                    combined = OPERATORS[type(operator)]
-                    variables[name] = combined(variables[name], self._value(value, variables))
-                case ast.If(test=test, body=chosen, orelse=other):
-                    taken = chosen if self._value(test, variables) else other
-                    if (found := self._block(taken, variables)) is not None:
-                        return found
-        return None
-
-    def _value(self, node: ast.expr, variables: dict[str, Any]) -> Any:
-        def value(part: ast.expr) -> Any:
-            return self._value(part, variables)
-
-        match node:
-            case ast.Constant(value=number):
-                return number
-            case ast.Name(id=name):
-                return variables[name] if name in variables else self._constants[name]
-            case ast.Attribute(attr="inf" | "pi" as name):
-                return getattr(math, name)
-            case ast.UnaryOp(op=operator, operand=operand):
-                if isinstance(operator, ast.Not):
-                    return not value(operand)
-                found = value(operand)
-                return wrapped(-found) if isinstance(operator, ast.USub) else +found
-            case ast.BinOp(left=left, op=sign, right=right):
-                return OPERATORS[type(sign)](value(left), value(right))
-            case ast.BoolOp(op=ast.And(), values=values):
-                return all(map(value, values))
-            case ast.BoolOp(values=values):
-                return any(map(value, values))
-            case ast.Compare(left=left, ops=operators, comparators=comparators):
-                sides = [*map(value, (left, *comparators))]
-                pairs = zip(sides, operators, sides[1:], strict=False)
-                return all(_COMPARED[type(sign)](a, b) for a, sign, b in pairs)
-            case ast.IfExp(test=test, body=body, orelse=other):
-                return value(body if value(test) else other)
-            case ast.Call(func=function, args=arguments):
-                return called(self._function(function))(*map(value, arguments))
-        raise ValueError(f"{type(node).__name__} is not translated")
-
-    def _function(self, node: ast.expr) -> Any:
-        match node:
-            case ast.Attribute(attr=name):
-                return getattr(math, name)
-            case ast.Name(id=name):
-                return self._constants.get(name) or _BUILTINS[name]
-        raise ValueError(f"{type(node).__name__} is not translated")
+"""What the dicts of options have, but those of types."""

@@ -120,7 +120,10 @@ def program_table(programs: Iterable[ProgramInfo]) -> Table:
     table = Table("name", "values", "parameters", box=None)
     for each in programs:
         parameters = ", ".join(f"{name}={value:g}" for name, value in each.parameters.items())
-        cells = (each.name, each.dtype or f"refused: {each.refusal}", parameters)
+        kinds = each.dtype
+        if isinstance(kinds, dict):
+            kinds = ", ".join(f"{name} {kind}" for name, kind in kinds.items())
+        cells = (each.name, kinds or f"refused: {each.refusal}", parameters)
         table.add_row(*(Text(printable(cell)) for cell in cells))
     return table
 

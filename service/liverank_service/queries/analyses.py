@@ -45,6 +45,9 @@ _VERTEX = "source"
 _GROUPS = ("components", "labels", "dn-graphs")
 """The programs whose values are vertices: each names the group that it, or an edge, is in."""
 
+COLUMNS = ("vertex", "value")
+"""Of the table of values of vertices, before the other numbers of records."""
+
 _NAMING = {"paths": {"predecessor"}}
 """The numbers of records that are ids of vertices, or negative for none, by program."""
 
@@ -351,13 +354,16 @@ class AnalysisAnswer:
 
     def value_of(self, graph: str, key: str | int) -> dict[str, Any]:
         """The value of one vertex, as `value`, None if it has none, and the other numbers of a
-        record by their names. Raises UnknownVertex.
+        record: those of built-in programs by their names, of others in `others`. Raises
+        UnknownVertex.
         """
         found = self.keys.id_of(key)
         if not 0 <= found < len(self.values):
             raise UnknownVertex(graph, key)
         ids = np.array([found])
         others = {name: self._other(name, ids)[0].as_py() for name in self.others}
+        if self.program not in PROGRAMS and others:
+            others = {"others": others}
         return {"value": self._column(ids)[0].as_py(), **others}
 
     def table(self) -> pa.Table:

@@ -27,7 +27,7 @@ from liverank_service.errors import (
     TooManyPrograms,
     UnknownProgram,
 )
-from liverank_service.queries.analyses import AnyProgram
+from liverank_service.queries.analyses import COLUMNS, AnyProgram
 from liverank_service.storage.files import read_validated, replace_file
 
 log = logging.getLogger("liverank.programs")
@@ -82,6 +82,7 @@ class UserProgram:
             "source": self.source,
             "refusal": None,
             "dtype": found.dtype,
+            "edge_dtype": found.edge_dtype,
             "parameters": dict(found.parameters),
             "limits": {name: list(map(_finite, each)) for name, each in found.limits.items()},
             "monotone": found.monotone,
@@ -98,7 +99,7 @@ def checked_program(name: str, source: str) -> VertexProgram:
     if name in PROGRAMS:
         raise InvalidValue("name", name, "other than that of a built-in program")
     try:
-        return program_of_source(name, source)
+        return program_of_source(name, source, COLUMNS)
     except InvalidSource as error:
         raise ProgramRefused(error.line, error.value, str(error)) from None
 

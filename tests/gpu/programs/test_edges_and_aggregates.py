@@ -345,7 +345,7 @@ def test_values_of_edges_where_every_vertex_is_active(backend: Backend, directed
         (DELTAS, {"edge_initial": 0.0}, "edge_initial: 0.0 .* a tuple of sent, messages"),
         (DELTAS, {"direction": "both"}, "edge_dtype: .* None where monotone, loops, or direction"),
         (DELTAS, {"monotone": True}, "edge_dtype: .* None where monotone"),
-        (LEVELS, {"sends": _heavy}, r"levels\.sends\(least\): 'least'"),
+        (LEVELS, {"sends": _heavy}, r"levels\.sends\(least\), line 1: 'least'"),
         (HEAVY_LEVELS, {"first_wins": True}, "first_wins: True .* False for records, and where"),
         (LEVELS, {"aggregate": _not_zero}, "aggregate: .* left out where monotone"),
         (
@@ -353,7 +353,7 @@ def test_values_of_edges_where_every_vertex_is_active(backend: Backend, directed
             {"gather": _sum_so_far},
             r"levels\.gather: .* one without superstep and aggregate",
         ),
-        (PAGERANK, {"gather": _half}, r"pagerank\.gather\(edge\): 'edge'"),
+        (PAGERANK, {"gather": _half}, r"pagerank\.gather\(edge\), line 1: 'edge'"),
     ],
 )
 def test_what_cannot_be_is_refused(

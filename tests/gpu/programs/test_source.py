@@ -20,6 +20,7 @@ from liverank_gpu import (
 )
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.programs.source import program_of_source
+from tests.fuzz.programs import RECORDS
 
 SOURCE = '''
 import math
@@ -168,3 +169,64 @@ def test_a_text_and_its_program_have_the_limits_of_programs() -> None:
     program = program_of_source("widest", SOURCE)
     assert program.limits == {"most": (0.0, math.inf)}
     assert replace(program, supersteps=3).digest == program.digest
+
+
+def _counted(
+    edges: list[tuple[int, int, float]], vertices: int, source: int, least: float
+) -> tuple[list[tuple[int, float]], dict[tuple[int, int], tuple[int, float]], int]:
+    """What RECORDS says, by loops: values, values of edges, and supersteps."""
+    values = [(0, 1.0) if v == source else (99, 0.0) for v in range(vertices)]
+    state = {(u, v): (0, 2.5) for u, v, _ in edges}
+    active, supersteps = {source}, 0
+    while active and supersteps < 40:
+        most = max(0.0 if level == 99 else paths for level, paths in values)
+        received = dict[int, tuple[int, float]]()
+        for u, v, weight in edges:
+            used, left = state[u, v]
+            if u not in active or weight < least or left <= 0 or u % 7 == v % 5:
+                continue
+            level, paths = values[u]
+            sent = (level + (used <= supersteps), paths)
+            state[u, v] = used + int(most), left - 0.75
+            level, paths = received.get(v, (99, 0.0))
+            if level == sent[0]:
+                received[v] = level, paths + sent[1]
+            elif sent[0] < level:
+                received[v] = sent
+            else:
+                received[v] = level, paths
+        following = list(values)
+        for v, gathered in received.items():
+            level, paths = values[v]
+            if supersteps % 4 == 3:
+                following[v] = level, paths / 2
+            elif gathered[0] < level:
+                following[v] = gathered
+        active = {v for v in received if following[v] != values[v]}
+        values, supersteps = following, supersteps + 1
+    return values, state, supersteps
+
+
+def test_a_text_has_records_chosen_edges_values_of_edges_and_aggregates(backend: Backend) -> None:
+    program = program_of_source("counted", RECORDS)
+    edges = _some_edges()
+    engine = Engine(Options(weighted=True), backend)
+    engine.apply(EdgeBatch.of(edges, vertices=30))
+    for source, least in ((0, 0.5), (7, 3.0)):
+        answer = engine.run(program, source=source, least=least)
+        values, state, supersteps = _counted(edges, 30, source, least)
+        assert supersteps > 3
+        assert answer.values.tolist() == values
+        assert answer.receipt.supersteps == supersteps
+        assert answer.edge_values is not None
+        sources, targets, found = (each.tolist() for each in answer.edge_values)
+        assert dict(zip(zip(sources, targets, strict=True), found, strict=True)) == state
+
+
+@pytest.mark.parametrize("name", ["_called", "_wrapped", "_sum_of"])
+def test_variables_have_the_names_that_they_have(name: str, backend: Backend) -> None:
+    text = SOURCE.replace("width", name)
+    engine = Engine(Options(weighted=True), backend)
+    engine.apply(EdgeBatch.of(_some_edges(), vertices=30))
+    found = engine.run(program_of_source("named", text), source=7)
+    assert found.values.tolist() == _widest(_some_edges(), 30, 7)

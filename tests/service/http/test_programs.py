@@ -17,6 +17,7 @@ from liverank_service.http.schemas import ProgramInfo, ProgramList, ProgramReque
 from liverank_service.storage import programs
 from liverank_service.storage.backup import backup, restore
 from tests.service.http.test_analyses import EDGES, finished, start, state, values
+from tests.service.http.test_exports import table_of
 from tests.service.server import Server, running
 
 HOPS = '''
@@ -66,6 +67,38 @@ class Spinning:
 
     def scatter(old, new):
         return True
+'''
+
+
+DOUBLED = '''
+class Doubled:
+    """Hops from a vertex, not along loops, and two to the power of them."""
+
+    dtype = {"hops": "int32", "doubled": "float64"}
+    identity = (99, 0.0)
+    edge_dtype = "int64"
+    parameters = {"source": 0}
+
+    def initial(vertex, source):
+        return (0, 1.0) if vertex == source else (99, 0.0)
+
+    def sends(sender, receiver):
+        return sender != receiver
+
+    def edge_apply(edge):
+        return edge + 1
+
+    def gather(source_value):
+        return source_value.hops + 1, source_value.doubled * 2.0
+
+    def merge(a, b):
+        return a if a.hops < b.hops else b
+
+    def apply(old, gathered):
+        return gathered if gathered.hops < old.hops else old
+
+    def scatter(old, new):
+        return old != new
 '''
 
 
@@ -124,6 +157,23 @@ def test_a_program_is_put_read_run_and_dropped(server: Server, path: str) -> Non
     assert refused(server.http.get("/programs/hops"), 404, "unknown-program")
     found = refused(server.http.post(f"{path}/analyses/hops"), 422, "invalid-value")
     assert "one of pagerank" in found["detail"]
+
+
+def test_a_program_may_have_records_and_values_of_edges(server: Server, path: str) -> None:
+    found = put(server, "doubled", DOUBLED)
+    assert (found.dtype, found.edge_dtype) == ({"hops": "int32", "doubled": "float64"}, "int64")
+    one = analyse(server, path, "doubled", parameters={"source": "a"})
+    finished(server, one)
+    expected = {name: (hops, 2.0**hops) for hops, name in enumerate("abcde")}
+    expected |= dict.fromkeys("wxyz", (99, 0.0))
+    rows = table_of(server.http.get(f"{one}/export")).to_pylist()
+    assert {row["vertex"]: (row["value"], row["doubled"]) for row in rows} == expected
+    answer = server.http.get(f"{one}/values/d").json()
+    assert (answer["value"], answer["others"]) == (3, {"doubled": 8.0})
+    for name in ("value", "vertex"):
+        source = DOUBLED.replace("doubled", name)
+        answer = server.http.put("/programs/other", json={"source": source})
+        assert refused(answer, 422, "program-refused")["line"] == 5
 
 
 def test_the_example_of_the_interface_is_one() -> None:

@@ -1,28 +1,20 @@
-"""Vertex programs in Python: the functions of a program run for one edge and one vertex at a time.
-
-What Python would refuse, or make of it, is what C++ makes of it
-(liverank_gpu.device_functions): the operators are calls of the functions below, which have the
-names of those of gpu/liverank_gpu/kernels/program_functions.h.
+"""Vertex programs in Python: the functions of a program run for one edge and one vertex at a time,
+with the arithmetic of C++ (liverank_gpu.device_functions).
 """
 
 from __future__ import annotations
 
-import ast
-import inspect
-import math
-import textwrap
 from collections.abc import Callable, Iterable, Mapping
-from functools import lru_cache, partial
-from types import FunctionType
+from functools import partial
+from operator import add
 from typing import Any
 
 import numpy as np
 
-from liverank_gpu.device_functions import MATH, DeviceFunction
+from liverank_gpu.device_arithmetic import quotient_of
 from liverank_gpu.operations.csr import Csr
 from liverank_gpu.operations.programs import (
     AGGREGATE_IDENTITY,
-    KINDS,
     Gather,
     Gathered,
     InitialiseProgram,
@@ -33,136 +25,8 @@ from liverank_gpu.operations.programs import (
     VertexProgram,
     record_type,
     run_every_vertex,
+    stored_number,
 )
-
-_HALF = 1 << 63
-
-
-def _wrapped(number: Any) -> Any:
-    """An integer that 64 bits have no room for is what is left of it."""
-    if isinstance(number, float) or -_HALF <= number < _HALF:
-        return number
-    return (number + _HALF) % (2 * _HALF) - _HALF
-
-
-def _sum_of(a: Any, b: Any) -> Any:
-    return _wrapped(a + b)
-
-
-def _difference_of(a: Any, b: Any) -> Any:
-    return _wrapped(a - b)
-
-
-def _product_of(a: Any, b: Any) -> Any:
-    return _wrapped(a * b)
-
-
-def _quotient_of(a: Any, b: Any) -> float:
-    return float(np.float64(a) / np.float64(b))
-
-
-def _floor_quotient(a: int, b: int) -> Any:
-    return _wrapped(a // b) if b else 0
-
-
-def _floor_remainder(a: int, b: int) -> Any:
-    return a % b if b else 0
-
-
-def _whole(number: Any) -> int:
-    """The integer towards 0; the lowest one where 64 bits have no room for it."""
-    if isinstance(number, float):
-        return int(number) if -(2.0**63) <= number < 2.0**63 else -_HALF
-    return int(number)
-
-
-def _math(name: str) -> Callable[..., Any]:
-    """A function of `math`, of all floats."""
-    function = getattr(np, {"pow": "power"}.get(name, name))
-
-    def called(*numbers: Any) -> Any:
-        found = float(function(*(np.float64(each) for each in numbers)))
-        if MATH[name] == "float":
-            return found
-        return bool(found) if MATH[name] == "bool" else _whole(found)
-
-    return called
-
-
-_OPERATORS = {
-    ast.Add: _sum_of,
-    ast.Sub: _difference_of,
-    ast.Mult: _product_of,
-    ast.Div: _quotient_of,
-    ast.FloorDiv: _floor_quotient,
-    ast.Mod: _floor_remainder,
-}
-_MATH = {getattr(math, name): _math(name) for name in MATH}
-
-
-def _size_of(number: Any) -> Any:
-    return _wrapped(abs(number))
-
-
-def _called(function: Any) -> Any:
-    """What is called in place of a function."""
-    return {int: _whole, abs: _size_of, **_MATH}.get(function, function)
-
-
-OPERATORS, called, wrapped = _OPERATORS, _called, _wrapped
-"""Of programs that are only text; the other names are those that functions call."""
-
-
-class _Operators(ast.NodeTransformer):
-    """``a + b`` becomes ``_sum_of(a, b)``, ``-a`` becomes ``_wrapped(-a)``, and ``f(a)`` becomes
-    ``_called(f)(a)``.
-    """
-
-    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
-        self.generic_visit(node)
-        return _call(_OPERATORS[type(node.op)].__name__, node.left, node.right)
-
-    def visit_AugAssign(self, node: ast.AugAssign) -> ast.AST:
-        assert isinstance(node.target, ast.Name)
-        operation = ast.BinOp(ast.Name(node.target.id, ast.Load()), node.op, node.value)
-        return ast.Assign([node.target], self.visit_BinOp(operation), lineno=node.lineno)
-
-    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
-        self.generic_visit(node)
-        return _call("_wrapped", node) if isinstance(node.op, ast.USub) else node
-
-    def visit_Call(self, node: ast.Call) -> ast.AST:
-        self.generic_visit(node)
-        return ast.Call(_call("_called", node.func), node.args, [])
-
-
-def _call(name: str, *arguments: ast.expr) -> ast.Call:
-    return ast.Call(ast.Name(name, ast.Load()), list(arguments), [])
-
-
-@lru_cache(256)
-def _as_in_cpp(function: DeviceFunction) -> Callable[..., Any]:
-    """The function with the arithmetic of C++. Its global and captured names are as they were when
-    the program was made.
-    """
-    python = function.python
-    if not isinstance(python, FunctionType):
-        return python  # of a program that is only text
-    tree = ast.parse(textwrap.dedent(inspect.getsource(python)))
-    (definition,) = tree.body
-    assert isinstance(definition, ast.FunctionDef)
-    definition.decorator_list, definition.returns = [], None
-    for argument in (*definition.args.posonlyargs, *definition.args.args):
-        argument.annotation = None
-    captured = inspect.getclosurevars(python).nonlocals
-    names = {**python.__globals__, **captured, **{each.__name__: each for each in _HELPERS}}
-    exec(compile(ast.fix_missing_locations(_Operators().visit(tree)), "<program>", "exec"), names)
-    found = names[definition.name]
-    assert isinstance(found, FunctionType)
-    return found
-
-
-_HELPERS = (_wrapped, _called, *_OPERATORS.values())
 
 
 class _Functions:
@@ -199,7 +63,7 @@ class _Functions:
         program, function = self.program, self.program.functions[name]
         names = [*program.values_of(name), *program.arguments_of(name), *self._constants]
         places = [names.index(each) for each in function.arguments]
-        python, constants = _as_in_cpp(function), tuple(self._constants.values())
+        python, constants = function.python, tuple(self._constants.values())
 
         def called(*given: Any) -> Any:
             every = given + constants
@@ -209,9 +73,7 @@ class _Functions:
 
     def _stored(self, value: Any, layout: Layout | None = None) -> Any:
         layout = layout or self.program.values
-        numbers = value if layout.is_record else (value,)
-        rounded = [_rounded(each, of) for each, (_, of) in zip(numbers, layout.fields, strict=True)]
-        return record_type(layout)._make(rounded) if layout.is_record else rounded[0]
+        return value if layout.is_record else stored_number(value, layout.fields[0][1])
 
     def initial(self, v: int) -> Any:
         """The value of position v; the identity where there is no vertex."""
@@ -222,7 +84,7 @@ class _Functions:
 
         others  its ends, superstep, aggregate and value, if it has one; None if it sends nothing
         """
-        share = weight / degree if degree else _quotient_of(weight, degree)
+        share = quotient_of(weight, degree)
         ends = others or (0, 0, -1, 0.0)
         given = (value, *ends[4:], weight, share, *ends[:4])
         if self._sends is not None and not self._sends(*given):
@@ -232,7 +94,7 @@ class _Functions:
     def edge_after(self, value: Any, weight: float, degree: float, *others: Any) -> Any:
         """The value of an edge after a message; see `message`."""
         assert self._edge_apply is not None
-        given = (value, *others[4:], weight, weight / degree, *others[:4])
+        given = (value, *others[4:], weight, quotient_of(weight, degree), *others[:4])
         return self._stored(self._edge_apply(*given), self.program.edges)
 
     def merged(self, a: Any, b: Any) -> Any:
@@ -251,19 +113,11 @@ class _Functions:
     def aggregated(self, values: list[Any], order: Iterable[int]) -> float:
         """The aggregate of all values, in this order."""
         total = AGGREGATE_IDENTITY[self.program.aggregator]
-        combine: Any = {"sum": _sum_of, "min": min, "max": max}[self.program.aggregator]
+        combine: Any = {"sum": add, "min": min, "max": max}[self.program.aggregator]
         for v in order:
             if not self.absent[v]:
                 total = combine(total, float(self._aggregate(values[v], *self.vertex[v])))
         return total
-
-
-def _rounded(value: Any, dtype: str) -> Any:
-    """A number as a type stores it."""
-    if KINDS[dtype] == "int":
-        value = _whole(value)
-        return value if dtype == "int64" else int(np.int64(value).astype(np.int32))
-    return float(np.float32(value)) if dtype == "float32" else float(value)
 
 
 def read_values(layout: Layout, stored: Any) -> list[Any]:
