@@ -39,6 +39,7 @@ class AnalysisCalls:
         fresh: bool = False,
         mode: Mode = "synchronous",
         limits: LimitKeywords | None = None,
+        save_every: int | None = None,
     ) -> Call[str]:
         """Runs a program on the graph as it is once all batches sent before are applied; returns
         the id of the analysis.
@@ -47,8 +48,11 @@ class AnalysisCalls:
         fresh       whether it runs again after each published version
         mode        `asynchronous`: values change in place; of monotone programs
         limits      of each run: `supersteps`, `seconds`, `memory` in bytes
+        save_every  supersteps of a vertex program after which its state is saved, to go on from
+                    after a restart; 0: never; None: about every 30 seconds that it works
         """
-        more = given(mode=None if mode == "synchronous" else mode, limits=limits)
+        mode_of = None if mode == "synchronous" else mode
+        more = given(mode=mode_of, limits=limits, save_every=save_every)
         return Call(
             method="POST",
             path=path_of("graphs", graph, "analyses", program),

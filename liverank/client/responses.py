@@ -539,6 +539,13 @@ class AnalysisReceipt(AnalysisProgress, frozen=True):
 
     continued: Annotated[bool, about("whether it continued from the answer before")]
     finished: Annotated[bool, about("false if it was ended after its last superstep")]
+    resumed: Annotated[
+        int | None,
+        about(
+            "the superstep from which it went on after a restart; 0: it began again, as the graph "
+            "had changed or the state could not be read; null: there was no restart"
+        ),
+    ] = None
 
 
 class AnalysisInfo(msgspec.Struct, frozen=True):
@@ -555,6 +562,10 @@ class AnalysisInfo(msgspec.Struct, frozen=True):
     problem: Annotated[dict[str, Any] | None, about("why it failed")]
     mode: Mode = "synchronous"
     limits: AnalysisLimits = AnalysisLimits()
+    save_every: Annotated[
+        int | None,
+        about("supersteps after which its state is saved; 0: never; null: about every 30 seconds"),
+    ] = None
 
 
 class ProgramInfo(msgspec.Struct, frozen=True):

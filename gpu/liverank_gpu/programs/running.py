@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from math import inf
 from typing import Any, NamedTuple, get_args
 from weakref import WeakSet
@@ -46,7 +47,7 @@ from liverank_gpu.programs.algorithms import (
 from liverank_gpu.programs.answer import Answer, Receipt, Since
 from liverank_gpu.programs.keys import distinct
 from liverank_gpu.programs.pulling import run_pulling
-from liverank_gpu.programs.saved import SavedRun, restored, saved_run
+from liverank_gpu.programs.saved import SavedRun, fingerprint, restored, saved_run
 from liverank_gpu.programs.views import MemoryGraph, ids_by_position, program_graph
 from liverank_gpu.stage_timer import StageTimer
 from liverank_gpu.types import EdgeBatch
@@ -109,6 +110,7 @@ class ProgramRun:
         self.seconds = 0.0
         self._work, self._continued = work, after is not None
         self._state: ProgramState | None = None
+        self._hashed: int | None = None if resume is None else resume.graph
         self._parts = self._parts_of(work, after, resume)
         self.supersteps, self.edges = next(self._parts)  # to the beginning of its work
         self._at_once = 1
@@ -152,15 +154,21 @@ class ProgramRun:
             self._computed = found = end.value
             self.supersteps, self.edges = found.supersteps, found.edges
 
-    def state(self) -> SavedRun:
+    def state(self, note: Mapping[str, float] | None = None) -> SavedRun:
         """Where it has got to, for a later run on the same graph to go on from: see Programs.begin.
+
+        note  that the state is to have
+
         Raises InvalidValue for a program that is no VertexProgram; OutOfMemory, DeviceLost.
         """
         work, graph = self._work, self.shared.graph
         if not isinstance(work.program, VertexProgram) or self._state is None:
             raise InvalidValue("program", work.program.name, "a VertexProgram, to save its state")
         with graph.backend.device.detecting_loss():
-            return saved_run(graph, work.program, work.parameters, work.mode, self._state)
+            if self._hashed is None:
+                self._hashed = fingerprint(graph)
+            given = (graph, work.program, work.parameters, work.mode, self._state, self._hashed)
+            return replace(saved_run(*given), note=note or {})
 
     def answer(self) -> Answer:
         """The answer, once it is done. Raises the error with which it ended."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -33,6 +33,7 @@ class SavedRun:
     graph       a fingerprint of the vertices and edges it runs on
     supersteps, edges, aggregate, fresh  see ProgramState
     arrays      values by id and active ids; of edges sources, targets and values
+    note        of whoever saved it: numbers by name
     """
 
     program: str
@@ -44,6 +45,7 @@ class SavedRun:
     aggregate: float
     fresh: bool
     arrays: Mapping[str, NDArray[Any]]
+    note: Mapping[str, float] = field(default_factory=dict)
 
     def save(self, path: Path | str) -> None:
         """Writes it to a file, whole or not at all. Raises OSError."""
@@ -76,8 +78,9 @@ def saved_run(
     parameters: Mapping[str, float],
     mode: Mode,
     state: ProgramState,
+    hashed: int,
 ) -> SavedRun:
-    """The state of a run on this graph. Raises OutOfMemory."""
+    """The state of a run on this graph, of which this is the fingerprint. Raises OutOfMemory."""
     host = graph.backend.device.to_host
     active = state.active[: 0 if program.every_vertex else state.count]
     arrays = {
@@ -96,7 +99,7 @@ def saved_run(
         program.digest,
         dict(parameters),
         mode,
-        fingerprint(graph),
+        hashed,
         state.supersteps,
         state.edges,
         state.aggregate,

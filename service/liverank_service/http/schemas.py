@@ -421,6 +421,12 @@ class AnalysisRequest(Body):
         "synchronous", description="`asynchronous`: values change in place; of monotone programs"
     )
     limits: RunLimits = Field(NO_LIMITS, description="of each run")
+    save_every: int | None = Field(
+        None,
+        ge=0,
+        description="supersteps of a vertex program after which its state is saved, to go on from "
+        "after a restart; 0: never. Left out: about every 30 seconds that it works",
+    )
 
 
 _HOPS = """\

@@ -3,7 +3,8 @@ thread.
 
 A run reads the live graph until a batch comes, and then a copy of it (liverank_gpu.graph.sharing),
 so its answer is that of the version at which it began. Several run at once, in turns; the others
-wait in the order of their requests.
+wait in the order of their requests. One whose state was saved goes on after a restart if the graph
+is as it was, and begins again otherwise.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
+from functools import partial
 from http import HTTPStatus
 from math import inf
 from pathlib import Path
@@ -22,10 +24,19 @@ from time import perf_counter
 from typing import NamedTuple
 
 from liverank.choices import Mode
-from liverank_gpu import PROGRAMS, Answer, DeviceLost, Engine, InvalidValue, ProgramRun
+from liverank_gpu import (
+    PROGRAMS,
+    Algorithm,
+    Answer,
+    DeviceLost,
+    Engine,
+    InvalidValue,
+    ProgramRun,
+)
 from liverank_service.errors import LimitExceeded, TooManyAnalyses, UnknownAnalysis
 from liverank_service.pipeline.batch import Observer
 from liverank_service.pipeline.keyed_graph import KeyedGraph
+from liverank_service.pipeline.saved_runs import Pace, SavedRuns
 from liverank_service.pipeline.waiting import Waiters
 from liverank_service.problems import problem_of
 from liverank_service.queries.analyses import (
@@ -75,12 +86,23 @@ class Versions(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class _Run:
-    """An analysis that runs, on one version."""
+    """An analysis that runs, on one version.
+
+    resumed  the superstep from which it went on after a restart; 0: it began again; None: there was
+             no restart
+    """
 
     id: str
     job: ProgramRun
     version: int
     keys: VertexKeys
+    pace: Pace
+    resumed: int | None
+
+    @property
+    def seconds(self) -> float:
+        """Spent, before a restart too."""
+        return self.pace.spent + self.job.seconds
 
 
 class Analyses:
@@ -109,7 +131,11 @@ class Analyses:
         self._file = directory / ANALYSES_FILE
         self._limits = limits
         self._observer = observer
-        self._all = {one.id: one for one in stored}
+        self._saved = SavedRuns(directory, {one.id for one in stored})
+        goes_on = self._saved.waiting
+        self._all = {
+            one.id: replace(one, state="queued") if one.id in goes_on else one for one in stored
+        }
         self._queued = deque(one.id for one in self._all.values() if one.state == "queued")
         self._running: deque[_Run] = deque()
         # of analyses that are kept fresh: the version of the last run, and what the next continues
@@ -148,10 +174,12 @@ class Analyses:
         fresh: bool,
         mode: Mode = "synchronous",
         limits: RunLimits = NO_LIMITS,
+        save_every: int | None = None,
     ) -> str:
         """Begins to run a program, or queues it; returns the id.
 
         parameters  checked
+        save_every  see Analysis
 
         Raises TooManyAnalyses, UnknownVertex, InvalidValue, OutOfMemory, StorageFailed; nothing is
         then kept.
@@ -159,9 +187,19 @@ class Analyses:
         if len(self._all) >= self._limits.kept:
             unfinished = len(self._queued) + len(self._running)
             raise TooManyAnalyses(self._graph, self._limits.kept, unfinished)
-        limits = limits.checked(self._limits.named(program), mode, self._limits.seconds)
+        named = self._limits.named(program)
+        limits = limits.checked(named, mode, self._limits.seconds)
+        if save_every and isinstance(named, Algorithm):
+            raise InvalidValue("save_every", save_every, f"left out for {program}")
         new = Analysis(
-            secrets.token_hex(8), program, parameters, fresh, time.time(), mode=mode, limits=limits
+            secrets.token_hex(8),
+            program,
+            parameters,
+            fresh,
+            time.time(),
+            mode=mode,
+            limits=limits,
+            save_every=save_every,
         )
         run: _Run | None = None
         if len(self._running) < self._limits.running and not self._queued:
@@ -214,6 +252,7 @@ class Analyses:
         self._queued.clear()
         while self._running:
             self._engine.programs.close(self._running.popleft().job)
+        self._saved.close()
         self._endings.close(reason)
 
     def _store(self, analyses: Sequence[Analysis]) -> None:
@@ -252,23 +291,53 @@ class Analyses:
             last = None  # the key has another id now, or the name another program
         try:
             order, limits = tie_order(program, keys), analysis.limits.of_engine
-            job = self._engine.programs.begin(
-                program, last, analysis.mode, parameters, order, limits=limits
+            begin = partial(
+                self._engine.programs.begin,
+                program,
+                last,
+                analysis.mode,
+                parameters,
+                order,
+                limits=limits,
             )
+            if analysis.id in self._saved.waiting:
+                return self._resumed_run(analysis, begin, version, keys)
+            job = begin()
         except InvalidValue as error:
             if error.field not in parameters:
                 raise
             field = f"parameters.{error.field}"
             raise type(error)(field, error.value, error.requirement) from None
-        return _Run(analysis.id, job, version, keys)
+        return _Run(analysis.id, job, version, keys, Pace(analysis.save_every), None)
+
+    def _resumed_run(
+        self,
+        analysis: Analysis,
+        begin: Callable[..., ProgramRun],
+        version: int,
+        keys: VertexKeys,
+    ) -> _Run:
+        """Goes on from the state in the file if it is one of this graph, else begins again."""
+        pace, state = Pace(analysis.save_every), self._saved.take(analysis.id)
+        try:
+            job = begin(resume=state)
+        except InvalidValue as error:
+            if error.field != "resume":
+                raise
+            log.info("analysis %s begins again: the graph or the program changed", analysis.id)
+            job, state = begin(), None
+        if state is not None:
+            pace.went_on(state)
+        return _Run(analysis.id, job, version, keys, pace, state.supersteps if state else 0)
 
     def _step(self, seconds: float) -> None:
         run = self._running[0]
         self._running.rotate(-1)
         job = run.job
         try:
-            job.step(seconds)
-            progress = Progress(job.supersteps, job.edges, job.seconds)
+            left = run.pace.left(job)
+            job.step(seconds, *([left] if left else []))
+            progress = Progress(job.supersteps, job.edges, run.seconds)
             self._put(replace(self.get(run.id), progress=progress))
             found = self.get(run.id)
             limit = found.limits.seconds
@@ -276,8 +345,10 @@ class Analyses:
                 limit = min(limit or inf, self._limits.seconds)
             if job.done:
                 self._finish(run)
-            elif limit is not None and job.seconds > limit:
-                raise LimitExceeded("limits.seconds", limit, f"{job.seconds:.3g} seconds")
+            elif limit is not None and run.seconds > limit:
+                raise LimitExceeded("limits.seconds", limit, f"{run.seconds:.3g} seconds")
+            elif run.pace.is_due(job):
+                self._saved.save(run.id, job, run.pace)
         except DeviceLost:
             raise
         except Exception as error:
@@ -288,6 +359,8 @@ class Analyses:
         answer = run.job.answer()
         found = self.get(run.id)
         values = AnalysisAnswer.of(answer, run.version, run.keys)
+        about = {"seconds": run.seconds, "resumed": run.resumed}
+        values = replace(values, receipt={**values.receipt, **about})
         self._forget_run(run.id)
         if found.fresh:
             self._begun[run.id] = run.version
@@ -324,6 +397,7 @@ class Analyses:
         for run in [run for run in self._running if run.id == identity]:
             self._running.remove(run)
             self._engine.programs.close(run.job)
+        self._saved.forget(identity)
         self._last.pop(identity, None)
         self._begun.pop(identity, None)
 

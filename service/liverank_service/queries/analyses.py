@@ -418,6 +418,8 @@ class Analysis:
     answer      the newest; a fresh analysis keeps it while it runs again
     problem     the document of the error with which it failed
     limits      of each run
+    save_every  supersteps between two states of a run, from which it goes on after a restart; 0:
+                never; None: as pipeline.saved_runs says
     """
 
     id: str
@@ -431,6 +433,7 @@ class Analysis:
     problem: dict[str, Any] | None = None
     mode: Mode = "synchronous"
     limits: RunLimits = NO_LIMITS
+    save_every: int | None = None
 
     @property
     def is_unfinished(self) -> bool:
@@ -446,6 +449,7 @@ class Analysis:
             "fresh": self.fresh,
             "mode": self.mode,
             "limits": self.limits.model_dump(),
+            "save_every": self.save_every,
             "created": self.created,
             "state": self.state,
             "progress": {

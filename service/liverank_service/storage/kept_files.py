@@ -2,11 +2,11 @@
 replaced atomically (written to a temporary file, fsynced, renamed).
 
 GRAPH/analyses.json  {"format": 1, "analyses": {id: {"program", "parameters", "fresh", "created",
-                     "mode", "limits": {"supersteps", "seconds", "memory"}}}}
+                     "mode", "limits": {"supersteps", "seconds", "memory"}, "save_every"}}}
 
-"mode" is missing where it is "synchronous", and "limits" where there are none. It holds what was
-requested, without states and answers: after a restart an analysis is interrupted, or runs again if
-it is kept fresh.
+"mode" is missing where it is "synchronous", "limits" where there are none, and "save_every" where
+it was not said. It holds what was requested, without answers: after a restart an analysis is
+interrupted, unless it goes on (liverank_service.pipeline.saved_runs) or is kept fresh.
 
 GRAPH/watched.json  {"format": 2, "watched": {name: {"seeds": [[key, weight], …], "k", "method",
                     "target_error", "unknown", "damping", "among", "zeros"}}}
@@ -57,6 +57,7 @@ class _StoredAnalysis(BaseModel):
     created: float
     mode: Mode = "synchronous"
     limits: RunLimits = NO_LIMITS
+    save_every: Annotated[int, Field(ge=0)] | None = None
 
 
 class _StoredAnalyses(BaseModel):
@@ -87,6 +88,7 @@ def read_analyses(path: Path) -> list[Analysis]:
             "queued" if one.fresh else "interrupted",
             mode=one.mode,
             limits=one.limits,
+            save_every=one.save_every,
         )
         for identity, one in stored.analyses.items()
     ]
@@ -103,6 +105,7 @@ def write_analyses(path: Path, analyses: Iterable[Analysis]) -> None:
             # releases that did not have them know no such members
             **({"mode": each.mode} if each.mode != "synchronous" else {}),
             **({"limits": each.limits.model_dump()} if each.limits != NO_LIMITS else {}),
+            **({"save_every": each.save_every} if each.save_every is not None else {}),
         }
         for each in analyses
     }

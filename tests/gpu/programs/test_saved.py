@@ -55,7 +55,8 @@ def _stepped(engine: Engine, program: VertexProgram, path: Path, every: int) -> 
     run = engine.programs.begin(program, given=_given(program))
     for _ in range(2):
         run.step(math.inf, most=every)
-        run.state().save(path)
+        run.state({"seconds": 1.5}).save(path)
+        assert SavedRun.load(path).note == {"seconds": 1.5}
     done = run.supersteps
     run.step(0.0)
     engine.programs.close(run)

@@ -34,6 +34,7 @@ ARGUMENTS: dict[str, Any] = {
     "vertices": ["v"],
     "version": 1,
     "identity": "i",
+    "save_every": 5,
     "scope": "read",
     "graphs": ["g"],
     "edges": [("a", "b")],

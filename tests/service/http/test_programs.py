@@ -224,6 +224,9 @@ def test_batches_and_reads_go_on_while_one_runs(server: Server) -> None:
         ({"limits": {"seconds": -1.0}}, "limits.seconds"),
         ({"limits": {"memory": 1.5}}, "limits.memory"),
         ({"limits": {"cores": 1}}, "limits.cores"),
+        ({"save_every": 5}, "save_every"),
+        ({"save_every": -1}, "save_every"),
+        ({"save_every": 1.5}, "save_every"),
     ],
 )
 def test_what_a_run_cannot_have_is_refused(
@@ -357,3 +360,16 @@ def test_scopes(tmp_path: Path) -> None:
         )
         assert started.status_code == 202
         assert math.isfinite(http.get("/programs/hops", headers=write).json()["created"])
+
+
+def test_a_lower_limit_of_the_server_counts_after_a_restart(tmp_path: Path) -> None:
+    with running(tmp_path, programs=True, max_program_seconds=60.0) as server:
+        graph = server.new_graph()
+        server.http.post(f"{graph}/batches", json={"insert": EDGES}).raise_for_status()
+        put(server, "spinning", SPINNING)
+        one = analyse(server, graph, "spinning", limits={"seconds": 50.0}, fresh=True)
+    with running(tmp_path, programs=True, max_program_seconds=0.2) as server:
+        found = state(server, one, wait=60)
+        assert (found.state, found.problem.field) == ("failed", "limits.seconds")
+        assert found.problem.value == 0.2
+        assert 0.2 < found.progress.seconds < 50.0

@@ -66,7 +66,7 @@ async def start_analysis(
     parameters = checked_parameters(program, given.parameters, graph.options.keys)
     loop = asyncio.get_running_loop()
     await loop.run_in_executor(catalog.changes, catalog.warm_up_program, graph, program)
-    wanted = (analysis, parameters, given.fresh, given.mode, given.limits)
+    wanted = (analysis, parameters, given.fresh, given.mode, given.limits, given.save_every)
     started = graph.pipeline.call(lambda writer: writer.analyses.start(*wanted))
     identity = await asyncio.wrap_future(started)
     response = json_response({"id": identity}, 202)
