@@ -740,6 +740,12 @@ class RunProgram(Operation[None]):
     supersteps: int
     state: ProgramState
 
+    def aggregate_of(self, values: Array, run: Callable[[RunProgram], object]) -> float:
+        """The aggregate of values: `run` finds it in a run of no superstep."""
+        state = ProgramState(values, self.state.active)
+        run(replace(self, supersteps=0, state=state))
+        return state.aggregate
+
 
 @dataclass(slots=True, eq=False)
 class SupportsAny(Operation[bool]):

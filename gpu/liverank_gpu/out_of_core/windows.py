@@ -25,7 +25,6 @@ from liverank_gpu.operations.programs import (
     Gather,
     Layout,
     ProgramGraph,
-    ProgramState,
     RunProgram,
     VertexProgram,
     WindowState,
@@ -560,12 +559,8 @@ class WindowRun:
         state.aggregate = self._aggregated(do, state.values)
 
     def _aggregated(self, do: RunProgram, values: Array) -> float:
-        """The aggregate of values: a run of no superstep finds it."""
-        if not do.program.every_vertex and not do.program.aggregates:
-            return 0.0
-        state = ProgramState(values, do.state.active)
-        self.local(replace(do, supersteps=0, state=state))
-        return state.aggregate
+        known = not do.program.every_vertex and not do.program.aggregates
+        return 0.0 if known else do.aggregate_of(values, self.local)
 
 
 def _every_window(_: Window) -> bool:

@@ -16,7 +16,7 @@ from liverank_gpu.operations.graph import EdgeChanges, GraphUpdate
 from liverank_gpu.operations.programs import Mode, SupportsAny, VertexProgram
 from liverank_gpu.programs.algorithms import Algorithm, Computed, EdgeValues
 from liverank_gpu.programs.earlier import Earlier
-from liverank_gpu.programs.keys import distinct
+from liverank_gpu.programs.keys import distinct, edge_keys
 
 _APART = 64
 """Arrays of sources, or of edges, that are kept before they are merged."""
@@ -139,7 +139,7 @@ class Since:
     def _note_keys(noted: list[Array], sources: Array, targets: Array, xp: Any) -> None:
         if not len(sources):
             return
-        keys = _keys(xp.minimum(sources, targets), xp.maximum(sources, targets))
+        keys = edge_keys(xp.minimum(sources, targets), xp.maximum(sources, targets))
         noted.append(keys[sources != targets])
         if len(noted) > _APART:
             noted[:] = [xp.concatenate(noted)]
@@ -271,8 +271,8 @@ class Answer:
         weights = changes.removed_weights
         if weights is not None and not program.reads_weights:
             # an edge whose weight has changed is among the removed and the added ones
-            added = _keys(changes.added_sources, changes.added_targets)
-            gone &= ~self.backend.xp.isin(_keys(sources, targets), added)
+            added = edge_keys(changes.added_sources, changes.added_targets)
+            gone &= ~self.backend.xp.isin(edge_keys(sources, targets), added)
             weights = None
         edges = (sources[gone], targets[gone], None if weights is None else weights[gone])
         if len(edges[0]) == 0:
@@ -280,7 +280,3 @@ class Answer:
         ids = self.permutation.to_ids(edges[0]), self.permutation.to_ids(edges[1])
         supports = SupportsAny(program, self.parameters, self.by_position, edges, ids)
         return self.backend.run(supports)
-
-
-def _keys(sources: Array, targets: Array) -> Array:
-    return sources.astype(np.int64) << 32 | targets

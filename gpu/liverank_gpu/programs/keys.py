@@ -15,6 +15,11 @@ def distinct(xp: Any, values: Array) -> Array:
     return values[xp.concatenate([values[:1] == values[:1], values[1:] != values[:-1]])]
 
 
+def edge_keys(sources: Array, targets: Array) -> Array:
+    """int64[m]: one key for each edge."""
+    return sources.astype(np.int64) << 32 | targets
+
+
 def find(xp: Any, keys: Array, wanted: Array) -> tuple[Array, Array]:
     """Places in ascending keys, and whether the key there is the wanted one."""
     if len(keys) == 0:

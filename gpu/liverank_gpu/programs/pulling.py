@@ -6,8 +6,6 @@ receive one.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from liverank_gpu.operations.backend import Backend
@@ -18,7 +16,6 @@ from liverank_gpu.operations.programs import (
     NEVER,
     Gather,
     ProgramGraph,
-    ProgramState,
     RunProgram,
     WindowState,
 )
@@ -61,12 +58,7 @@ def run_pulling(backend: Backend, do: RunProgram) -> None:
 
 
 def _aggregate(backend: Backend, do: RunProgram) -> float:
-    """The aggregate of the values: a run of no superstep finds it."""
-    if not do.program.aggregates:
-        return 0.0
-    state = ProgramState(do.state.values, do.state.active)
-    backend.run(replace(do, supersteps=0, state=state))
-    return state.aggregate
+    return do.aggregate_of(do.state.values, backend.run) if do.program.aggregates else 0.0
 
 
 def _receiving(backend: Backend, graph: ProgramGraph, active: Array) -> Rows:

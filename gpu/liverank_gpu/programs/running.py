@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from math import inf
+from time import perf_counter
 from typing import Any, NamedTuple, get_args
 from weakref import WeakSet
 
@@ -47,7 +48,7 @@ from liverank_gpu.programs.algorithms import (
 from liverank_gpu.programs.answer import Answer, Receipt, Since
 from liverank_gpu.programs.keys import distinct
 from liverank_gpu.programs.pulling import run_pulling
-from liverank_gpu.programs.saved import SavedRun, fingerprint, restored, saved_run
+from liverank_gpu.programs.saved import SavedRun, fingerprint_parts, restored, saved_run
 from liverank_gpu.programs.views import MemoryGraph, ids_by_position, program_graph
 from liverank_gpu.stage_timer import StageTimer
 from liverank_gpu.types import EdgeBatch
@@ -110,7 +111,8 @@ class ProgramRun:
         self.seconds = 0.0
         self._work, self._continued = work, after is not None
         self._state: ProgramState | None = None
-        self._hashed: int | None = None if resume is None else resume.graph
+        self._hashed = 0
+        self._hashing = fingerprint_parts(self.shared)
         self._parts = self._parts_of(work, after, resume)
         self.supersteps, self.edges = next(self._parts)  # to the beginning of its work
         self._at_once = 1
@@ -165,10 +167,21 @@ class ProgramRun:
         if not isinstance(work.program, VertexProgram) or self._state is None:
             raise InvalidValue("program", work.program.name, "a VertexProgram, to save its state")
         with graph.backend.device.detecting_loss():
-            if self._hashed is None:
-                self._hashed = fingerprint(graph)
+            self.hash(inf)
             given = (graph, work.program, work.parameters, work.mode, self._state, self._hashed)
             return replace(saved_run(*given), note=note or {})
+
+    def hash(self, seconds: float) -> bool:
+        """Works about this long at the fingerprint of the graph, which the first `state` needs;
+        whether it is done. Raises as `state`.
+        """
+        end = perf_counter() + seconds
+        with self.shared.graph.backend.device.detecting_loss():
+            for hashed in self._hashing:
+                self._hashed = hashed
+                if perf_counter() >= end:
+                    return False
+        return True
 
     def answer(self) -> Answer:
         """The answer, once it is done. Raises the error with which it ended."""

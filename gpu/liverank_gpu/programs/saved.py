@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,15 @@ from numpy.typing import NDArray
 from liverank_gpu.errors import InvalidValue
 from liverank_gpu.graph.dynamic_graph import DynamicGraph
 from liverank_gpu.graph.packed_csr import ends_and_slots
+from liverank_gpu.graph.sharing import SharedGraph
+from liverank_gpu.native.in_numpy import GOLDEN_GAMMA, mixed
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.programs import Mode, ProgramState, VertexProgram
+from liverank_gpu.programs.keys import edge_keys
 from liverank_gpu.programs.views import ids_by_position
+
+_HASHED_AT_ONCE = 1 << 18
+"""Edges, about."""
 
 # Everything is by id: after a restart vertices may lie in another order.
 
@@ -124,34 +131,42 @@ def restored(graph: DynamicGraph, program: VertexProgram, saved: SavedRun) -> Pr
         ends, slots = ends_and_slots(backend, graph.incoming.csr)
         state.edge_values = program.edges.array(len(graph.incoming.csr.column_indices), xp.empty)
         # both are of the same edges, in orders of their own
-        lies = xp.argsort(_keys(ids[ends[0]], ids[ends[1]]))
+        lies = xp.argsort(edge_keys(ids[ends[0]], ids[ends[1]]))
         sources, targets, edge_values = (
             backend.device.to_device(arrays[name]) for name in ("sources", "targets", "edge_values")
         )
-        state.edge_values[slots[lies]] = edge_values[xp.argsort(_keys(sources, targets))]
+        state.edge_values[slots[lies]] = edge_values[xp.argsort(edge_keys(sources, targets))]
     return state
 
 
 def fingerprint(graph: DynamicGraph) -> int:
     """Of the ids, the edges and their weights, whatever their order in memory: a sum of hashes."""
-    xp, ids = graph.backend.xp, ids_by_position(graph)
-    rows, neighbours, weights = graph.backend.rebuild.entries(graph.outgoing.csr)
-    of_edges = _hashes(_keys(ids[rows], ids[neighbours]), weights)
+    return deque(fingerprint_parts(SharedGraph(graph)), 1)[0]
+
+
+def fingerprint_parts(shared: SharedGraph) -> Iterator[int]:
+    """Computes the fingerprint part by part, between which batches may come; the last number is
+    it.
+    """
+    graph = shared.graph
+    of_edges, parts = 0, graph.arcs // _HASHED_AT_ONCE + 1
+    for part in range(parts):
+        graph = shared.graph  # or by now a copy
+        xp, ids, csr = graph.backend.xp, ids_by_position(graph), graph.outgoing.csr
+        rows = xp.arange(*(graph.vertices * each // parts for each in (part, part + 1)))
+        places, neighbours, weights = graph.backend.rebuild.entries(csr.at(rows))
+        hashes = _hashes(edge_keys(ids[rows[places]], ids[neighbours]), weights)
+        of_edges += int(hashes.sum())
+        yield of_edges
     loops = xp.flatnonzero(graph.loop[: graph.vertices])
-    of_loops = _hashes(_keys(ids[loops], ids[loops]), graph.loop[loops].astype(np.float32))
-    sums = (int(of_edges.sum()), int(of_loops.sum()))
-    return hash((*sums, graph.ids.limit, *graph.ids.free().tolist())) % 2**63
-
-
-def _keys(sources: Array, targets: Array) -> Array:
-    return sources.astype(np.int64) << 32 | targets
+    of_loops = _hashes(edge_keys(ids[loops], ids[loops]), graph.loop[loops].astype(np.float32))
+    sums = (of_edges % 2**64, int(of_loops.sum()))
+    yield hash((*sums, graph.ids.limit, *graph.ids.free().tolist())) % 2**63
 
 
 def _hashes(keys: Array, weights: Array | None) -> Array:
-    """uint64[m]: the finalizer of MurmurHash3."""
+    """uint64[m]"""
     hashes = keys.astype(np.uint64)
     if weights is not None:
-        hashes = hashes * np.uint64(0x9E3779B97F4A7C15) + weights.view(np.uint32)
-    for factor in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
-        hashes = (hashes ^ (hashes >> np.uint64(33))) * np.uint64(factor)
-    return hashes ^ (hashes >> np.uint64(33))
+        hashes = hashes * GOLDEN_GAMMA + weights.view(np.uint32)
+    return mixed(hashes)

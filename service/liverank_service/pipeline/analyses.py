@@ -348,7 +348,7 @@ class Analyses:
             elif limit is not None and run.seconds > limit:
                 raise LimitExceeded("limits.seconds", limit, f"{run.seconds:.3g} seconds")
             elif run.pace.is_due(job):
-                self._saved.save(run.id, job, run.pace)
+                self._saved.save(run.id, job, run.pace, seconds)
         except DeviceLost:
             raise
         except Exception as error:

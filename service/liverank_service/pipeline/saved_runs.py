@@ -107,12 +107,16 @@ class SavedRuns:
             log.warning("analysis %s begins again: %s: %s", identity, path, error)
             return None
 
-    def save(self, identity: str, job: ProgramRun, pace: Pace) -> None:
-        """Saves the state of a run, unless its last one is still being written."""
+    def save(self, identity: str, job: ProgramRun, pace: Pace, seconds: float) -> None:
+        """Saves the state of a run, unless its last one is still being written. The first takes
+        several calls of about so many seconds if the graph is large.
+        """
         if (writing := self._writing.get(identity)) is not None and not writing.done():
             return
         began = perf_counter()
         try:
+            if not job.hash(seconds):
+                return
             state = job.state({"seconds": pace.spent + job.seconds})
         except DeviceLost:
             raise

@@ -156,3 +156,27 @@ def test_algorithms_have_no_state_to_save_and_files_are_checked(
         with pytest.raises(InvalidValue, match=r"^path: .* a file that SavedRun\.save wrote"):
             SavedRun.load(path)
     assert [each.name for each in tmp_path.iterdir()] == ["state"]
+
+
+def test_a_large_graph_is_hashed_in_parts_between_batches(tmp_path: Path) -> None:
+    ends = np.random.default_rng(3).integers(0, 50_000, (2, 600_000))
+    engine, other = (Engine(Options(), "cpu") for _ in range(2))
+    for each in (engine, other):
+        each.apply(EdgeBatch(*ends, vertices=50_000))
+    run = engine.programs.begin("levels", given={"source": 5})
+    run.step(0.0, most=1)
+    batches = 0
+    while not run.hash(0.0):
+        engine.apply(EdgeBatch.of([(5, 49_999 - batches)]))
+        batches += 1
+    assert batches > 1
+    run.state().save(tmp_path / "state")
+    resumed = other.programs.begin(
+        "levels", given={"source": 5}, resume=SavedRun.load(tmp_path / "state")
+    )
+    for each in (run, resumed):
+        while not each.done:
+            each.step(math.inf)
+    values = resumed.answer().values
+    assert (values == run.answer().values).all()
+    assert (values == other.run("levels", source=5).values).all()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 from typing import Literal
 
@@ -25,7 +24,6 @@ from liverank_gpu.operations.programs import (
     Gather,
     Gathered,
     InitialiseProgram,
-    ProgramState,
     RunProgram,
     SupportsAny,
     VertexProgram,
@@ -92,15 +90,13 @@ class CudaPrograms(OnDevice):
     def __init__(self, launch: Launcher, windows: CudaProgramWindows) -> None:
         super().__init__(launch)
         self._windows = windows
-        self._compiled: dict[tuple[str, bool, Unit], dict[str, Kernel]] = {}
+        self._compiled: dict[tuple[str, bool], dict[str, Kernel]] = {}
 
-    def _kernel(
-        self, program: VertexProgram, weighted: bool, name: str, unit: Unit = "vertices"
-    ) -> Kernel:
-        key = (program.digest, weighted, unit)
+    def _kernel(self, program: VertexProgram, weighted: bool, name: str) -> Kernel:
+        key = (program.digest, weighted)
         if key not in self._compiled:
-            expressions = program_kernels(program, unit)
-            text = program_source(program, weighted, unit)
+            expressions = program_kernels(program)
+            text = program_source(program, weighted)
             compiled = f"program-{program.digest}"
             load = self._device.compile(compiled, text, expressions)
             self._compiled[key] = {each: load(each) for each in expressions}
@@ -132,28 +128,18 @@ class CudaPrograms(OnDevice):
     def _run(self, do: RunProgram) -> None:
         program = do.program
         if program.every_vertex and program.edges is not None:
-            run_every_vertex(do, self._windows.gather, partial(self._aggregated, do))
+            aggregate = partial(do.aggregate_of, run=self._run_all)
+            run_every_vertex(do, self._windows.gather, aggregate)
         elif program.every_vertex or program.pulls:
             self._run_all(do)
         else:
             self._run_active(do)
 
-    def _aggregated(self, do: RunProgram, values: Array) -> float:
-        """The aggregate of values: a run of no superstep finds it."""
-        state = ProgramState(values, do.state.active)
-        self._run_all(replace(do, supersteps=0, state=state))
-        return state.aggregate
-
-    def _run_active(self, asked: RunProgram) -> None:
-        program, graph, supersteps, state = (
-            asked.program,
-            asked.graph,
-            asked.supersteps,
-            asked.state,
-        )
-        given = parameter_struct(asked.parameters, graph.vertices)
+    def _run_active(self, do: RunProgram) -> None:
+        program, graph, supersteps, state = do.program, do.graph, do.supersteps, do.state
+        given = parameter_struct(do.parameters, graph.vertices)
         xp, view = self._xp, graph.view
-        vertices, in_place = view.vertices, asked.mode == "asynchronous"
+        vertices, in_place = view.vertices, do.mode == "asynchronous"
         accumulated = None if in_place else xp.full(vertices, program.identity, program.number_type)
         received = None if in_place else xp.empty(vertices, np.int32)
         following = xp.empty(vertices, np.int32)
