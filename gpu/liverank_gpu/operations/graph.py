@@ -506,6 +506,24 @@ class GraphOperations(ABC):
         """
         return None
 
+    def plan_sent(
+        self,
+        lists: Directions,  # noqa: ARG002
+        sent: SentBatch,  # noqa: ARG002
+        permutation: tuple[Array, Array],  # noqa: ARG002
+        rules: UpdateRules,  # noqa: ARG002
+        workspace: PlanWorkspace,  # noqa: ARG002
+        shard: tuple[int, int, int],  # noqa: ARG002
+    ) -> tuple[BothCounts, Array] | None:
+        """`sorted_keys` and `plan` at once, of the operations on the lists of one shard. Returns
+        what `plan` does, and the sorted keys of the out-lists, which have others behind them. None,
+        and nothing is done, for batches that a backend does not take at once.
+
+        shard  size, rank and room of its liverank_gpu.sharded.columns.Numbering
+        others see `update`; no vertices are removed
+        """
+        return None
+
     @abstractmethod
     def plan(
         self,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from liverank_gpu.operations.csr import GraphView, Operation, Rows
 from liverank_gpu.operations.device import Array
@@ -229,54 +229,125 @@ class SelectCandidates(Operation[None]):
 # ---- the parts of a round of a push, for shards, which exchange data between them ----
 #
 # They work on the candidates of a Residual whose floor is finite. A vertex with out-degree l is
-# above a threshold θ when |r| / (1 + edge_weight·l) > θ.
+# above a threshold θ when |r| / (1 + edge_weight·l) > θ. What they did is told once a round: nothing
+# waits for it in between.
 
 LEVELS = 4
-"""Thresholds of CountCandidates."""
+"""Thresholds of AddReceived."""
 
 
-@dataclass(slots=True, eq=False)
-class CountCandidates(Operation["list[int]"]):
-    """For each of LEVELS thresholds, none below the floor, how many candidates are above it; for
-    each, how many out-edges these have; and how many candidates are above the floor.
+class RoundNumbers(NamedTuple):
+    """What a round did on one shard, float64; behind them, how many candidates are above each of
+    LEVELS thresholds, and how many out-edges these have.
+
+    residual_l1 … additions  see ResidualDelta; additions of amounts that arrived are left out
+    vertices    pushed for the first time in this solve
+    below_zero  whose y is negative now
+    left        columns whose sums found no room in the messages
+    undone      whether this shard gave up
+    listed      candidates
+    floor       infinite if these are more than their array holds
+    kept        candidates above the floor
     """
 
-    graph: GraphView
-    residual: Residual
-    thresholds: Sequence[float]
-    edge_weight: float
+    residual_l1: float
+    residual_sum: float
+    mass: float
+    moved: float
+    magnitude: float
+    additions: float
+    vertices: float
+    below_zero: float
+    left: float
+    undone: float
+    listed: float
+    floor: float
+    kept: float
 
 
-@dataclass(slots=True, eq=False)
-class TakeCandidates(Operation[Array]):
-    """The candidates above θ, int32[count]. Those that are not above the floor are none any more,
-    and `kept` are left.
+ROUND_NUMBERS = len(RoundNumbers._fields) + 2 * LEVELS
+
+
+MESSAGE_HEADER = 2
+"""Words of a message before its pairs."""
+
+
+@dataclass(slots=True)
+class Outbox:
+    """Sums on their way to the shards that own their columns (liverank_gpu.sharded.columns).
+
+    sums       r of a Residual over columns that lists every column with a sum; zero elsewhere
+    rest       int32[…], as many as its candidates: columns whose sums found no room in a message
+    sent, received  int64[size, MESSAGE_HEADER + 2·most]: row k is for, or from, shard k. It begins
+               with the number of pairs that there are for it; behind the header are as many of them
+               as `capacity`: a row of the owner, and the bits of an amount. What this shard has for
+               itself stays in `sent`
+    capacity   at most `most`
+    rank, room see liverank_gpu.sharded.columns.Numbering
+    kept       what a backend keeps
     """
 
-    graph: GraphView
-    residual: Residual
-    threshold: float
-    edge_weight: float
-    count: int
-    kept: int
+    sums: Residual
+    rest: Array
+    sent: Array
+    received: Array
+    capacity: int
+    rank: int
+    room: int
+    kept: Any = None
 
 
 @dataclass(slots=True, eq=False)
-class PushVertices(Operation["tuple[Array, Array]"]):
-    """Moves r of distinct vertices to y, but for what rounding of y leaves. The result:
-    contributions, float64[k], which are still to be added to r along their out-lists; and
-    float64[5]: the changes of ‖r‖₁, Σr and Σy, Σ|r| before, and how many were pushed for the first
-    time in this solve. Both are on the device.
+class PushRound(Operation[Any]):
+    """Pushes the candidates above θ: moves r to y, but for what rounding of y leaves, and adds
+    α·x/d, times the weight of the edge, to the sums of their out-neighbours, which go to messages.
+    Candidates that are not above the floor are none any more. The result is for AddReceived.
 
     values    values[n], y
-    vertices  int32[k]; their marks say then that this solve has pushed them
+    count, edges  candidates above θ, and their out-edges
+    kept      candidates above the floor
     """
 
     graph: GraphView
     values: Array
     damping: float
     residual: Residual
-    vertices: Array
+    threshold: float
+    edge_weight: float
+    count: int
+    edges: int
+    kept: int
+    outbox: Outbox
+
+
+@dataclass(slots=True, eq=False)
+class SendSums(Operation[Any]):
+    """Moves sums to messages, as many as find room. The result is for AddReceived.
+
+    done  what adding them up did
+    """
+
+    outbox: Outbox
+    done: ResidualDelta
+
+
+@dataclass(slots=True, eq=False)
+class AddReceived(Operation[Array]):
+    """Adds the pairs of all messages to r, and counts the candidates. The result is RoundNumbers
+    and what is behind them, float64[ROUND_NUMBERS] on the device.
+
+    sent        result of PushRound or SendSums; None if there are no messages
+    thresholds  LEVELS of them, descending, none below the floor
+    undone      for RoundNumbers
+    """
+
+    graph: GraphView
+    residual: Residual
+    outbox: Outbox
+    sent: Any
+    thresholds: Sequence[float]
+    edge_weight: float
+    undone: bool = False
 
 
 # ---- sets of vertices, how they grow along edges, and Jacobi steps over them ----

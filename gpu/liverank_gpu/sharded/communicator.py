@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from liverank_gpu.operations.device import Array
+from liverank_gpu.operations.residual import MESSAGE_HEADER
 
 
 class Interrupted(Exception):
@@ -35,9 +36,9 @@ class Communicator(ABC):
     sends_beside = False
 
     @abstractmethod
-    def gather(self, values: Sequence[float]) -> NDArray[np.float64]:
-        """float64[size, k] on the host: the k numbers of every shard. Integers below 2⁵³ are
-        exact.
+    def gather(self, values: Sequence[float] | Array) -> NDArray[np.float64]:
+        """float64[size, k] on the host: the k numbers of every shard, which may be float64[k] on
+        the device. Integers below 2⁵³ are exact.
         """
 
     @abstractmethod
@@ -64,6 +65,15 @@ class Communicator(ABC):
         parts  one-dimensional, of one dtype on all shards, of any lengths, on the device
         """
 
+    @abstractmethod
+    def swap(self, sent: Array, received: Array) -> None:
+        """Sends row k of `sent` to shard k, and fills row k of `received` with what that sends;
+        the own row of `received` is left as it is. The host waits for nothing.
+
+        sent, received  int64[size, words] on the device; each row is contiguous and begins with
+                        the number of pairs behind its header; other words may be left as they are
+        """
+
     def united(self, own: Array, xp: Any) -> Array:
         """The arrays of all shards one after the other, by rank: the same on each of them.
 
@@ -88,7 +98,7 @@ class HostCommunicator(Communicator):
     def exchange(self, parts: Sequence[NDArray[np.generic]]) -> list[NDArray[np.generic]]:
         """See `all_to_all`."""
 
-    def gather(self, values: Sequence[float]) -> NDArray[np.float64]:
+    def gather(self, values: Sequence[float] | Array) -> NDArray[np.float64]:
         own = np.array(values, np.float64)
         return np.stack(self.exchange([own] * self.size)).astype(np.float64, copy=False)
 
@@ -105,6 +115,12 @@ class HostCommunicator(Communicator):
 
     def wait_for_gathers(self) -> None:
         pass
+
+    def swap(self, sent: Array, received: Array) -> None:
+        messages = [row[: MESSAGE_HEADER + 2 * int(row[0])] for row in sent]
+        for rank, message in enumerate(self.exchange(messages)):
+            if rank != self.rank:
+                received[rank, : len(message)] = message
 
     def all_to_all(self, parts: Sequence[Array]) -> list[Array]:
         return list(self.exchange(parts))
@@ -189,8 +205,8 @@ class NcclCommunicator(Communicator):
             if issued:
                 self._issuing.release()
 
-    def gather(self, values: Sequence[float]) -> NDArray[np.float64]:
-        own = self._cupy.array(values, np.float64)
+    def gather(self, values: Sequence[float] | Array) -> NDArray[np.float64]:
+        own = self._cupy.asarray(values, np.float64)
         gathered = self._cupy.empty(self.size * len(own), np.float64)
         self.all_gather(own, gathered)
         table: NDArray[np.float64] = self._cupy.asnumpy(gathered).reshape(self.size, -1)
@@ -217,6 +233,9 @@ class NcclCommunicator(Communicator):
         self._order(self._cupy.cuda.get_current_stream(), self._beside)
         received = places(gathered, self.size, part)
         self._exchange([own[part]] * self.size, received, self._beside)
+
+    def swap(self, sent: Array, received: Array) -> None:
+        self._exchange(sent, received, self._cupy.cuda.get_current_stream())
 
     def wait_for_gathers(self) -> None:
         self._order(self._beside, self._cupy.cuda.get_current_stream())

@@ -49,6 +49,7 @@ from liverank_gpu.operations.graph import (
     Entries,
     Follows,
     GraphUpdate,
+    SentBatch,
     SortedKeys,
     UpdateCounts,
     UpdateRules,
@@ -433,13 +434,13 @@ class ShardGraph(DynamicGraph):
             reserve(rows)
             prepared = large.load(needed)
         else:
-            out_keys, in_keys = router.route(arcs, self.ids.limit, replicated)
-            operations = max(len(out_keys.keys), len(in_keys.keys))
+            keys = None if replicated else router.route(arcs, self.ids.limit)
+            operations = len(arcs) if keys is None else max(len(each.keys) for each in keys)
             needed = self._bytes_to_look_up(operations, rows)
             self.in_pages.require(batch_purpose(operations, rows), needed)
             self._reserve(rows)
             reserve(rows)
-            prepared = self._plan(out_keys, in_keys, arcs.adds)
+            prepared = self._plan(router, arcs, limit, keys)
         out, into = self._agreed(prepared.directions)
         if out.exceeded or into.exceeded:
             before = 0 if replicated else int(table[: self.numbering.rank, 1].sum())
@@ -646,12 +647,35 @@ class ShardGraph(DynamicGraph):
 
     # ---- later batches ----
 
-    def _plan(self, out_keys: SortedKeys, in_keys: SortedKeys, adds: bool) -> Update:
-        """What a batch changes, and room for it. Writes nothing that changes the graph."""
-        lists = (self.outgoing, self.incoming)
-        workspace = self._workspaces.take(max(len(out_keys.keys), len(in_keys.keys)))
-        rules = UpdateRules(self.loop, self.fixed_loops, True, adds)
-        counts = self.backend.graph.plan(self._slack, (out_keys, in_keys), rules, workspace)
+    def _plan(
+        self,
+        router: Router,
+        arcs: Arcs,
+        limit: int,
+        keys: tuple[SortedKeys, SortedKeys] | None,
+    ) -> Update:
+        """What a batch changes, and room for it. Writes nothing that changes the graph.
+
+        limit  of the ids after the batch
+        keys   on own lists; None for those of arcs that all shards have
+        """
+        graph, rules = self.backend.graph, UpdateRules(self.loop, self.fixed_loops, True, arcs.adds)
+        planned = None
+        if keys is None:
+            workspace, permutation = self._workspaces.take(len(arcs)), self.permutation
+            planned = graph.plan_sent(
+                self._slack,
+                SentBatch(arcs.columns, arcs.weights, (self.ids.limit, limit), NO_IDS),
+                (permutation.positions, permutation.ids),
+                rules,
+                workspace,
+                (self.numbering.size, self.numbering.rank, self.numbering.room),
+            )
+        if planned is None:
+            keys = keys or router.route(arcs, self.ids.limit, replicated=True)
+            workspace = self._workspaces.take(max(len(each.keys) for each in keys))
+            planned = graph.plan(self._slack, keys, rules, workspace), keys[0].keys
+        counts, out_keys = planned
         both = self._packed(workspace, counts)
         out, into = (
             Direction(

@@ -91,10 +91,10 @@ class Update:
         return self.changes.sources, self.changes.removed_targets
 
 
-def exceeded_key(counts: Counts, keys: SortedKeys) -> Array:
-    """Load.exceeded of the planned operations on own out-lists."""
+def exceeded_key(counts: Counts, keys: Array) -> Array:
+    """Load.exceeded of the planned operations on own out-lists, by their sorted keys."""
     end = LAST_PLACE - counts.exceeded if counts.exceeded else 0
-    return keys.keys[max(0, end - 1) : end]
+    return keys[max(0, end - 1) : end]
 
 
 # ---- own lists of one direction, while a large batch is merged into a copy of them ----

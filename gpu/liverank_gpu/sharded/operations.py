@@ -22,7 +22,7 @@ from liverank_gpu.operations.csr import (
     combined,
 )
 from liverank_gpu.operations.device import Array
-from liverank_gpu.operations.residual import CountCandidates, PushVertices, TakeCandidates
+from liverank_gpu.operations.residual import AddReceived, PushRound, SendSums
 from liverank_gpu.operations.sweeps import MultivectorOperations, OrthominUpdate, Sweep
 from liverank_gpu.sharded.columns import Columns
 from liverank_gpu.sharded.communicator import Communicator
@@ -148,11 +148,8 @@ class Sending:
 _EXCHANGES = 2
 """Collective operations of a sweep: its contributions, and its sums."""
 
-_ROUND_EXCHANGES = 3
-"""Those of a round of a push: lengths, pairs, and what it did with what is above θ now."""
-
-_ROUND_SWEEPS = 16
-"""The sweeps of one device whose launches take as long as those of a round: on two H200."""
+_ROUND_EXCHANGES = 2
+"""Those of a round of a push: pairs, and numbers."""
 
 
 def shard_costs(local: Costs, shards: int) -> Costs:
@@ -166,12 +163,12 @@ def shard_costs(local: Costs, shards: int) -> Costs:
             sweep=queries.sweep + _EXCHANGES * exchange,
             block_sweep=queries.block_sweep + _EXCHANGES * exchange,
         ),
-        round_overhead=_ROUND_EXCHANGES * exchange + _ROUND_SWEEPS * local.sweep_overhead * shards,
+        round_overhead=_ROUND_EXCHANGES * exchange,
         sparse_part=0,  # affected sets are kept as flags (liverank_gpu.sharded.published)
     )
 
 
-_OF_ONE_SHARD = (CountCandidates, TakeCandidates, PushVertices)
+_OF_ONE_SHARD = (PushRound, SendSums, AddReceived)
 """Steps of a push. What they find on different shards cannot be added up."""
 
 

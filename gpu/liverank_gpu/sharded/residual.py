@@ -2,7 +2,10 @@
 
 Out-lists name vertices by column (liverank_gpu.sharded.columns). So what a shard adds to r goes
 first to a vector over columns, where additions to one vertex meet, and then, as pairs (row,
-amount), to the owner of each by an all-to-all. The kernels are those of an undivided graph.
+amount), to the owner of each. A round is a launch that pushes and writes messages, an exchange of
+these, a launch that adds what arrived and counts what may come next, and one gather of all numbers,
+for which the host waits. A message has room for about twice as many pairs as are expected; what
+finds none goes with another exchange.
 
 Each addition to the vector over columns is rounded, and so is the addition at the owner: both count
 for the certificate. All shards take each decision from numbers that they have gathered.
@@ -14,27 +17,29 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import fsum
 from operator import add
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.csr import GraphView, Table
-from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.residual import (
     LEVELS,
-    CountCandidates,
+    MESSAGE_HEADER,
+    AddReceived,
+    Outbox,
     Perturb,
     Push,
     PushEnd,
     PushResult,
-    PushVertices,
+    PushRound,
     RecomputeRows,
     Residual,
     ResidualDelta,
+    RoundNumbers,
     Scatter,
     SelectCandidates,
-    TakeCandidates,
+    SendSums,
 )
 from liverank_gpu.sharded.columns import Columns, Numbering
 from liverank_gpu.sharded.communicator import Communicator
@@ -55,56 +60,66 @@ them.
 """
 
 
+_MOST_PAIRS, _LEAST_PAIRS = 1 << 19, 1 << 10
+"""Pairs of a message, at most: 8 MiB, which take 40 µs at 224 GB/s; and at least."""
+
 _NOTHING = ResidualDelta()
+_NO_THRESHOLDS = (np.inf,) * LEVELS
 
 
-class _Candidates(NamedTuple):
-    """How large own candidates are.
+class _Round(NamedTuple):
+    """What all shards told after an exchange.
 
-    thresholds  descending, none below the floor
-    numbers     of those above each threshold, then of their out-edges
-    kept        above the floor
+    numbers  RoundNumbers, summed over the shards
+    counts   candidates above each threshold, then their out-edges: of all shards
+    own      the same of this one
+    kept     its candidates above the floor
     """
 
-    thresholds: list[float]
-    numbers: list[int]
+    numbers: RoundNumbers
+    counts: list[float]
+    own: list[int]
     kept: int
 
+    @property
+    def delta(self) -> ResidualDelta:
+        *sums, additions = self.numbers[: len(ResidualDelta._fields)]
+        return ResidualDelta(*sums, int(additions))
 
-class Outbox:
-    """Sums to send, by column.
 
-    sums  r of a Residual that lists every column with a sum; zero elsewhere
-    """
+def _outbox_of(local: Backend, numbering: Numbering) -> Outbox:
+    """Raises MemoryError."""
+    allocate, columns, purpose = local.device.allocate, numbering.columns, "residual to send"
+    capacity = columns // _CANDIDATE_PART + _LEAST_CANDIDATES
+    words = MESSAGE_HEADER + 2 * _MOST_PAIRS
+    sums, marks = allocate(purpose, columns, np.float64), allocate(purpose, columns, np.int32)
+    listed, rest = (allocate(purpose, capacity, np.int32) for _ in range(2))
+    sent, received = (
+        allocate(purpose, numbering.size * words, np.int64).reshape(numbering.size, words)
+        for _ in range(2)
+    )
+    residual = Residual(sums, marks, listed, 0, _BELOW_ALL, 0)
+    outbox = Outbox(
+        residual, rest, sent, received, _MOST_PAIRS, numbering.rank, max(1, numbering.room)
+    )
+    _clear(outbox)
+    return outbox
 
-    def __init__(self, local: Backend, numbering: Numbering) -> None:
-        allocate, columns = local.device.allocate, numbering.columns
-        capacity = columns // _CANDIDATE_PART + _LEAST_CANDIDATES
-        purpose = "residual to send"
-        sums, marks = allocate(purpose, columns, np.float64), allocate(purpose, columns, np.int32)
-        candidates = allocate(purpose, capacity, np.int32)
-        self.numbering = numbering
-        self.sums = Residual(sums, marks, candidates, 0, _BELOW_ALL, 0)
-        self._xp = local.xp
-        self.clear()
 
-    def clear(self) -> None:
-        """A pass over all columns."""
-        self.sums.values.fill(0.0)
-        self.sums.marks.fill(0)
-        self.sums.listed, self.sums.floor = 0, _BELOW_ALL
+def _clear(outbox: Outbox) -> None:
+    """A pass over all columns."""
+    outbox.sums.values.fill(0.0)
+    outbox.sums.marks.fill(0)
+    _relist(outbox, 0)
 
-    def take(self) -> tuple[Array, Array]:
-        """Columns, int32[k], ascending, and their sums, float64[k]; all are zero then."""
-        xp, sums = self._xp, self.sums
-        listed = sums.candidates[: sums.listed]
-        if sums.floor == np.inf:  # more than the list holds
-            listed = xp.flatnonzero(sums.values).astype(np.int32)
-        columns = xp.sort(listed)
-        amounts = sums.values[columns]
-        sums.values[columns], sums.marks[columns] = 0.0, 0
-        sums.listed, sums.floor = 0, _BELOW_ALL
-        return columns, amounts
+
+def _relist(outbox: Outbox, listed: int) -> None:
+    """So many columns have sums; those in `rest`, if there is one."""
+    sums = outbox.sums
+    if listed:
+        sums.candidates, outbox.rest = outbox.rest, sums.candidates
+    fits = listed <= len(sums.candidates)
+    sums.listed, sums.floor = (listed, _BELOW_ALL) if fits else (0, np.inf)
 
 
 class ShardedResidual:
@@ -117,6 +132,7 @@ class ShardedResidual:
         self._costs = shard_costs(local.costs, communicator.size)
         self._local, self._communicator, self._columns = local, communicator, columns
         self._outbox: Outbox | None = None
+        self._of: Numbering | None = None  # the outbox
         self._sending = False
 
     @property
@@ -133,21 +149,27 @@ class ShardedResidual:
     def _perturb(self, do: Perturb) -> ResidualDelta | None:
         """Also None if memory is short on one shard."""
         limit = do.edge_limit // self._communicator.size + 1
-        sent: ResidualDelta | None = _NOTHING
-        try:
-            sums = self._sums_to_send()
-            if len(do.changes.sources):
-                sent = self._local.run(replace(do, residual=sums, edge_limit=limit))
-        except MemoryError:
-            sent = None
-        (undone,) = self._communicator.sums([sent is None])
-        if undone or sent is None:
+        outbox, sent = self._empty_outbox(), _NOTHING
+        if outbox is None:
             return None
-        return self._delivered(do.graph, do.residual, sent)
+        undone, self._sending = False, True
+        try:
+            if len(do.changes.sources):
+                perturb = replace(do, residual=outbox.sums, edge_limit=limit)
+                sent_here = self._local.run(perturb)
+                undone, sent = sent_here is None, sent_here or _NOTHING
+        except MemoryError:
+            undone = True
+        found = self._delivered(do.graph, do.residual, outbox, sent, undone)
+        return None if found.numbers.undone else found.delta
 
     def _scatter(self, do: Scatter) -> ResidualDelta:
-        sent = self._local.run(replace(do, residual=self._sums_to_send()))
-        return self._delivered(do.graph, do.residual, sent)
+        outbox = self._empty_outbox()
+        if outbox is None:
+            raise MemoryError
+        self._sending = True
+        sent = self._local.run(replace(do, residual=outbox.sums))
+        return self._delivered(do.graph, do.residual, outbox, sent).delta
 
     def _push(self, do: Push) -> PushResult:
         """A short list takes as long as one whose edges cost as much as the exchanges of a round,
@@ -156,11 +178,10 @@ class ShardedResidual:
         """
         graph, residual, limits = do.graph, do.residual, do.limits
         local, costs, total = self._local, self._costs, _NOTHING
-        nothing = (local.xp.empty(0, np.int32), local.xp.empty(0))
         sweep_cost = graph.edges + costs.sweep_overhead
         threshold, rounds, vertices, entries = limits.threshold, 0, 0, 0
-        candidates: _Candidates | None = None
-        totals: list[float] = []
+        below_zero, outbox = False, self._empty_outbox()
+        candidates: _Round | None = None
         end: PushEnd
         while True:
             residual_l1 = limits.residual_l1 + total.residual_l1
@@ -169,23 +190,24 @@ class ShardedResidual:
                 end = "goal"
                 break
             spent = total.additions + rounds * costs.round_overhead / costs.pushed_edge
-            if residual.floor == np.inf or spent > limits.edges:
+            if outbox is None or residual.floor == np.inf or spent > limits.edges:
                 end = "work"
                 break
+            thresholds = self._thresholds(threshold, residual)
             if candidates is None:
-                candidates = self._candidates(graph, residual, threshold, limits.edge_weight)
-                totals = self._communicator.sums(candidates.numbers)
+                weight = limits.edge_weight
+                candidates = self._told(graph, residual, outbox, None, thresholds, weight)
+            totals = candidates.counts
             level = self._level(totals)
-            threshold = candidates.thresholds[level]
-            own = (limits.edge_weight, candidates.numbers[level], candidates.kept)
-            queue = local.run(TakeCandidates(graph, residual, threshold, *own))
-            candidates = None
+            threshold = thresholds[level]
             if totals[level] == 0:
                 if threshold <= max(residual.floor, 0.0):
                     end = "floor"
                     break
+                candidates = None
                 continue
-            if totals[LEVELS + level] > limits.round_edges:
+            edges = totals[LEVELS + level]
+            if edges > limits.round_edges:
                 end = "work"
                 break
             if rounds == limits.rounds:
@@ -193,52 +215,55 @@ class ShardedResidual:
                 break
             rounds += 1
             entries += int(totals[level])
-            contributions, pushed = local.run(
-                PushVertices(graph, do.values, do.damping, residual, queue)
+            outbox.capacity = self._pairs_for(int(edges))
+            self._sending = True
+            sent = local.run(
+                PushRound(
+                    graph,
+                    do.values,
+                    do.damping,
+                    residual,
+                    threshold,
+                    limits.edge_weight,
+                    candidates.own[level],
+                    candidates.own[LEVELS + level],
+                    candidates.kept,
+                    outbox,
+                )
             )
-            sums = self._sums_to_send()
-            sent = local.run(Scatter(graph, sums, queue, contributions, *nothing))
-            applied, (l1, change, mass, moved, first) = self._exchange(graph, residual, pushed)
-            left = ResidualDelta(l1, change, mass, moved, 0.0, len(queue))
-            # what is next is counted now, so that one gather is for both
-            candidates = self._candidates(graph, residual, threshold, limits.edge_weight)
-            numbers = [first, *candidates.numbers]
-            delta, (newly_pushed, *totals) = self._gathered(residual, sent, applied, left, numbers)
+            # what is next is counted too, so that one gather is for both
+            thresholds = self._thresholds(threshold, residual)
+            candidates = self._told(graph, residual, outbox, sent, thresholds, limits.edge_weight)
+            delta = candidates.delta
             total = _sum(total, delta)
-            vertices += int(newly_pushed)
+            vertices += int(candidates.numbers.vertices)
+            below_zero |= candidates.numbers.below_zero > 0.0
             cost = costs.round_overhead + delta.additions * costs.pushed_edge
             gain = -delta.residual_l1 * sweep_cost
             if residual.floor >= 0.0 and gain <= _SWEEP_REDUCTION * residual_l1 * cost:
                 end = "floor"
                 break
-        return PushResult(end, threshold, rounds, vertices, entries, total)
+        return PushResult(end, threshold, rounds, vertices, entries, total, below_zero)
 
     def _select_candidates(self, do: SelectCandidates) -> None:
+        """The lengths of the lists, from which floors follow, differ from shard to shard: the
+        highest holds for all.
+        """
         residual = do.residual
-        # the lengths of the lists, from which floors follow, differ from shard to shard
-        floor = float(self._communicator.gather([do.floor]).max())
-        self._local.run(SelectCandidates(residual, floor))
-        floor = float(self._communicator.gather([residual.floor]).max())
-        self._agree_on_candidates(residual, floor)
+        self._local.run(SelectCandidates(residual, do.floor))
+        self._agree_on_floor(residual, float(self._communicator.gather([residual.floor]).max()))
 
     # ---- a round ----
 
-    def _candidates(
-        self, graph: GraphView, residual: Residual, threshold: float, edge_weight: float
-    ) -> _Candidates:
-        """Own candidates at θ and at lower thresholds, to which θ may fall."""
-        thresholds = [
-            max(threshold / _LEVEL_DIVISOR**level, residual.floor) for level in range(LEVELS)
-        ]
-        counted = self._local.run(CountCandidates(graph, residual, thresholds, edge_weight))
-        *numbers, kept = counted
-        return _Candidates(thresholds, numbers, kept)
+    def _thresholds(self, threshold: float, residual: Residual) -> list[float]:
+        """θ, and lower ones to which it may fall."""
+        return [max(threshold / _LEVEL_DIVISOR**level, residual.floor) for level in range(LEVELS)]
 
     def _level(self, totals: list[float]) -> int:
         """Which threshold a round takes: the first with a vertex above it, and lower ones while the
         list stays short.
 
-        totals  see _Candidates.numbers, of all shards
+        totals  see _Round.counts
         """
         counts, edges = totals[:LEVELS], totals[LEVELS:]
         chosen = next((level for level in range(LEVELS) if counts[level]), LEVELS - 1)
@@ -249,84 +274,93 @@ class ShardedResidual:
 
     # ---- what shards send each other ----
 
-    def _sums_to_send(self) -> Residual:
-        """The sums of this operation; zero."""
+    def _pairs_for(self, edges: int) -> int:
+        """Pairs that messages have room for: vertices and edges are dealt out about evenly.
+
+        edges  along which all shards push
+        """
+        expected = edges // self._communicator.size**2
+        return min(_MOST_PAIRS, _LEAST_PAIRS + 2 * expected)
+
+    def _empty_outbox(self) -> Outbox | None:
+        """None if memory is short on one shard."""
         outbox, numbering = self._outbox, self._columns.numbering
-        if outbox is None or outbox.numbering != numbering:
-            outbox = self._outbox = Outbox(self._local, numbering)
+        if outbox is None or self._of != numbering:
+            self._outbox = outbox = None
+            try:
+                outbox = _outbox_of(self._local, numbering)
+            except MemoryError:
+                pass
+            (missing,) = self._communicator.sums([outbox is None])
+            if missing:
+                return None
+            self._outbox, self._of = outbox, numbering
         elif self._sending:
-            outbox.clear()  # an operation ended early
-        self._sending = True
-        return outbox.sums
+            _clear(outbox)  # an operation ended early
+        self._sending = False
+        return outbox
 
     def _delivered(
-        self, graph: GraphView, residual: Residual, sent: ResidualDelta
-    ) -> ResidualDelta:
-        """Adds the sums to r at the owners of their columns. Returns what changed on all shards.
-
-        sent  what adding them up did here
-        """
-        applied, _ = self._exchange(graph, residual, self._local.xp.empty(0))
-        delta, _ = self._gathered(residual, sent, applied)
-        return delta
-
-    def _exchange(
-        self, graph: GraphView, residual: Residual, numbers: Array
-    ) -> tuple[ResidualDelta, list[float]]:
-        """Sends the sums to the owners of their columns, and adds those that arrive to r. Returns
-        what this did here, and numbers on the host that are float64[…] on the device.
-        """
-        assert self._outbox is not None
-        xp = self._local.xp
-        columns, amounts = self._outbox.take()
-        self._sending = False
-        ends = self._columns.ends(columns).astype(np.float64)
-        host = self._local.device.to_host(xp.concatenate([ends, numbers])).tolist()
-        parts = self._columns.by_owner([int(end) for end in host[: len(ends)]])
-        rows, bits = self._columns.rows_of(columns), amounts.view(np.int64)
-        received = self._communicator.all_to_all(
-            [xp.concatenate([rows[part], bits[part]]) for part in parts]
-        )
-        pairs = [each.reshape(2, len(each) // 2) for each in received]
-        targets = xp.concatenate([rows for rows, _ in pairs]).astype(np.int32)
-        added = xp.concatenate([bits for _, bits in pairs]).view(np.float64)
-        none, no_contributions = xp.empty(0, np.int32), xp.empty(0)
-        applied = self._local.run(Scatter(graph, residual, none, no_contributions, targets, added))
-        return applied, host[len(ends) :]
-
-    def _gathered(
         self,
+        graph: GraphView,
         residual: Residual,
-        sent: ResidualDelta,
-        applied: ResidualDelta,
-        pushed: ResidualDelta = _NOTHING,
-        numbers: Sequence[float] = (),
-    ) -> tuple[ResidualDelta, list[float]]:
-        """What changed on all shards, and the sums of other numbers over them.
+        outbox: Outbox,
+        done: ResidualDelta,
+        undone: bool = False,
+    ) -> _Round:
+        """Adds sums to r at the owners of their columns.
 
-        sent     what adding up did here
-        applied  what adding the sums that arrived did
-        pushed   what taking them from own vertices changed before
+        done  what adding them up did here
         """
-        # the sums that arrive are no larger, and no more, than what was added to them
-        own = ResidualDelta(
-            residual_l1=pushed.residual_l1 + applied.residual_l1,
-            residual_sum=pushed.residual_sum + applied.residual_sum,
-            mass=pushed.mass,
-            moved=pushed.moved + sent.moved,
-            magnitude=sent.magnitude + applied.magnitude,
-            additions=pushed.additions + sent.additions,
-        )
-        table = self._communicator.gather([*own, *numbers, residual.floor]).T
-        self._agree_on_candidates(residual, float(table[-1].max()))
-        sums = [fsum(column) for column in table[:-1]]
-        l1, total, mass, moved, magnitude, additions = sums[:6]
-        return ResidualDelta(l1, total, mass, moved, magnitude, int(additions)), sums[6:]
+        outbox.capacity = _MOST_PAIRS
+        sent = self._local.run(SendSums(outbox, done))
+        return self._told(graph, residual, outbox, sent, _NO_THRESHOLDS, 0.0, undone)
 
-    def _agree_on_candidates(self, residual: Residual, highest_floor: float) -> None:
+    def _told(
+        self,
+        graph: GraphView,
+        residual: Residual,
+        outbox: Outbox,
+        sent: Any,
+        thresholds: Sequence[float],
+        edge_weight: float,
+        undone: bool = False,
+    ) -> _Round:
+        """Exchanges messages, if there are any, until none is left; adds what arrives to r. Returns
+        what all shards tell then.
+
+        sent  see AddReceived
+        """
+        deltas: list[float] | None = None
+        fields, changes = len(RoundNumbers._fields), RoundNumbers._fields.index("left")
+        while True:
+            if sent is not None:
+                words = slice(MESSAGE_HEADER + 2 * outbox.capacity)
+                self._communicator.swap(outbox.sent[:, words], outbox.received[:, words])
+            receive = AddReceived(graph, residual, outbox, sent, thresholds, edge_weight, undone)
+            table = self._communicator.gather(self._local.run(receive))
+            own = table[self._communicator.rank]
+            sums = [fsum(column) for column in table.T]
+            known = RoundNumbers(*own[:fields].tolist())
+            residual.listed = int(known.listed)
+            residual.floor = known.floor
+            floor = float(table[:, RoundNumbers._fields.index("floor")].max())
+            self._agree_on_floor(residual, floor)
+            before = deltas or [0.0] * changes
+            deltas = [*map(add, before, sums[:changes])]
+            _relist(outbox, int(known.left))
+            if sums[changes] == 0.0:
+                break
+            sent = self._local.run(SendSums(outbox, _NOTHING))
+        self._sending = False
+        numbers = RoundNumbers(*deltas, *sums[changes:fields])
+        return _Round(numbers, sums[fields:], own[fields:].astype(int).tolist(), int(known.kept))
+
+    def _agree_on_floor(self, residual: Residual, highest: float) -> None:
         """If one shard has more candidates than its list holds, none has candidates."""
-        if highest_floor == np.inf:
-            residual.listed, residual.floor = 0, np.inf
+        residual.floor = highest
+        if highest == np.inf:
+            residual.listed = 0
 
 
 def _recompute_rows(_: RecomputeRows) -> ResidualDelta:

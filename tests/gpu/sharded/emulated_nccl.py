@@ -148,7 +148,7 @@ def install(patch: pytest.MonkeyPatch) -> None:
         groupEnd=_group_end,
     )
     names: Any = (cupy, cuda)
-    vars(names[0]).update(array=np.array, empty=np.empty, asnumpy=np.array, cuda=cuda)
+    vars(names[0]).update(asarray=np.asarray, empty=np.empty, asnumpy=np.array, cuda=cuda)
     streams = {"get_current_stream": lambda: CURRENT, "Stream": Stream, "Event": Event}
     vars(names[1]).update(nccl=nccl, **streams)
     patch.setitem(sys.modules, "cupy", cupy)

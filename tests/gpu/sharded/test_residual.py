@@ -14,12 +14,14 @@ from liverank_gpu.backends import backend_named
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.csr import Operation
 from liverank_gpu.operations.residual import (
-    CountCandidates,
+    AddReceived,
     Push,
     PushResult,
     ResidualDelta,
     SelectCandidates,
 )
+from liverank_gpu.sharded import residual as residual_of_shards
+from liverank_gpu.sharded.columns import Numbering
 from liverank_gpu.sharded.member import Member
 from liverank_gpu.sharded.operations import ShardRun
 from liverank_gpu.sharded.residual import ShardedResidual
@@ -50,8 +52,9 @@ def test_a_step_of_a_push_is_not_run_by_all_shards(backend: Backend) -> None:
     workers = ThreadWorkers(Options(), 1, backend)
     (shard,) = workers.shards
     graph, residual = shard.graph, shard.internals.iterate.workspace.residual
-    with pytest.raises(NotImplementedError, match="CountCandidates is run by each shard"):
-        graph.backend.run(CountCandidates(graph.view, residual, [1.0], 1.0))
+    with pytest.raises(NotImplementedError, match="AddReceived is run by each shard"):
+        nothing: Any = None
+        graph.backend.run(AddReceived(graph.view, residual, nothing, nothing, [1.0], 1.0))
     workers.close()
 
 
@@ -163,7 +166,7 @@ def test_a_push_stops_as_it_is_told(backend: Backend) -> None:
         assert push(1e-9, 1e-3, 0, 10_000, 10).end == "work"
         assert push(1e-9, 1e-3, 10**9, 10**9, 0).end == "rounds"
         assert push(1e-9, 1e-3, 10_000, -1, 10).end == "work"
-        met = PushResult("goal", 1e-3, 0, 0, 0, ResidualDelta())
+        met = PushResult("goal", 1e-3, 0, 0, 0, ResidualDelta(), below_zero=False)
         assert push(1.0, 1e-3, 10_000, 10_000, 10) == met
         done = push(1e-9, 1e-3, 10**9, 10**9, 100)
         assert done.end == "floor"
@@ -235,14 +238,21 @@ def test_an_error_after_a_batch_leaves_the_batch(monkeypatch: pytest.MonkeyPatch
         # memory is short on one shard
         apply(EdgeBatch.of(insert=[(1, 2), (2, 88), (0, 5)]))
         with monkeypatch.context() as patch:
-            short_of_memory(patch, "_sums_to_send")
-            apply(EdgeBatch.of(insert=[(7, 8)]))
+            made = residual_of_shards._outbox_of
+
+            def short(local: Backend, numbering: Numbering) -> Any:
+                if numbering.rank == 1:
+                    raise MemoryError("an array")
+                return made(local, numbering)
+
+            patch.setattr(residual_of_shards, "_outbox_of", short)
+            apply(EdgeBatch.of(insert=[(7, 8)], vertices=900))
         assert all(each.internals.iterate.stale for each in workers.shards)
         assert_ranks(engine, model, engine.update().error_bound)
         # one shard fails in the middle
         apply(EdgeBatch.of(insert=[(1, 3), (2, 87), (0, 6), (3, 9)]))
         with monkeypatch.context() as patch:
-            short_of_memory(patch, "_exchange")
+            short_of_memory(patch, "_delivered")
             with pytest.raises(MemoryError, match="an array"):
                 engine.apply(EdgeBatch.of(insert=[(11, 12)]))
         apply(EdgeBatch.of(insert=[(11, 13)]))
@@ -250,7 +260,7 @@ def test_an_error_after_a_batch_leaves_the_batch(monkeypatch: pytest.MonkeyPatch
         # ... or in the middle of a push
         apply(EdgeBatch.of(insert=[(2, 40)]))
         with monkeypatch.context() as patch:
-            short_of_memory(patch, "_gathered")
+            short_of_memory(patch, "_told")
             with pytest.raises(MemoryError, match="an array"):
                 engine.update()
         apply(EdgeBatch.of(insert=[(3, 41)]))

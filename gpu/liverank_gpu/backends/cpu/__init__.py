@@ -26,7 +26,7 @@ def cpu_backend(device: CpuDevice | None = None) -> Backend:
     return Backend(
         name="cpu",
         costs=HOST_COSTS,
-        run=Kernels(sweeps, residual, published, programs, analysis),
+        run=Kernels(sweeps, residual, residual.ROUNDS, published, programs, analysis),
         device=device,
         graph=graph,
         rebuild=rebuild,

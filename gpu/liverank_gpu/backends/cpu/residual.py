@@ -6,16 +6,15 @@ from typing import Any
 
 import numpy as np
 
+from liverank_gpu.backends.cpu.rounds import HostRounds
 from liverank_gpu.backends.cpu.sweeps import CHUNK_WORK, NO_VALUES, chunk_rows, in_lists
 from liverank_gpu.native import kernels
-from liverank_gpu.operations.csr import GraphView, Rows
+from liverank_gpu.operations.csr import Rows
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.residual import (
     LISTED,
     PUSH_ENDS,
-    SOLVE_SHIFT,
     SOLVES,
-    CountCandidates,
     ExpandBackward,
     ExpandForward,
     FrontierOperations,
@@ -24,13 +23,11 @@ from liverank_gpu.operations.residual import (
     Perturb,
     Push,
     PushResult,
-    PushVertices,
     RecomputeRows,
     Residual,
     ResidualDelta,
     Scatter,
     SelectCandidates,
-    TakeCandidates,
 )
 
 # ---- the residual under local changes, and push by rounds of work-lists, on ``cpu`` ----
@@ -114,59 +111,7 @@ def _drop_overflow(residual: Residual) -> None:
         residual.listed, residual.floor = 0, np.inf
 
 
-# ---- the parts of a round of a push, on ``cpu``: lists are in the order of the candidates ----
-
-
-def _count_candidates(do: CountCandidates) -> list[int]:
-    graph, residual = do.graph, do.residual
-    listed, sizes = _sizes(residual)
-    above = _scaled(graph, listed, sizes, do.edge_weight) > np.array(do.thresholds)[:, np.newaxis]
-    edges = above * graph.outgoing.row_lengths[listed]
-    kept = np.count_nonzero(sizes > residual.floor)
-    return [*above.sum(axis=1).tolist(), *edges.sum(axis=1, dtype=np.int64).tolist(), kept]
-
-
-def _take_candidates(do: TakeCandidates) -> Array:
-    residual, kept = do.residual, do.kept
-    listed, sizes = _sizes(residual)
-    queue = listed[_scaled(do.graph, listed, sizes, do.edge_weight) > do.threshold]
-    large = sizes > residual.floor
-    residual.marks[listed[~large]] &= ~LISTED
-    residual.candidates[:kept] = listed[large]
-    residual.listed = kept
-    assert len(queue) == do.count
-    return queue
-
-
-def _push_vertices(do: PushVertices) -> tuple[Array, Array]:
-    graph, values, residual, vertices = do.graph, do.values, do.residual, do.vertices
-    degree, loop = graph.degree[vertices], graph.loop[vertices]
-    transition = do.damping / np.where(degree > 0, degree, 1)
-    diagonal = 1.0 - np.where(degree > 0, loop * transition, 0.0)
-    old, before = values[vertices], residual.values[vertices].astype(np.float64)
-    new = (old + before / diagonal).astype(values.dtype)
-    step = new.astype(np.float64) - old
-    rest = (before - diagonal * step).astype(values.dtype)
-    values[vertices], residual.values[vertices] = new, rest
-    marks, solve = residual.marks[vertices], residual.solve % SOLVES
-    residual.marks[vertices] = marks & LISTED | solve << SOLVE_SHIFT
-    moved = np.abs(before)
-    changes = (np.abs(rest) - moved, rest - before, step, moved)
-    first = np.count_nonzero(marks >> SOLVE_SHIFT != solve)
-    sums = [*(change.sum(dtype=np.float64) for change in changes), first]
-    return np.where(degree > 0, transition * step, 0.0), np.array(sums, np.float64)
-
-
-def _sizes(residual: Residual) -> tuple[Array, Array]:
-    """The candidates and their |r|, float64."""
-    listed = residual.candidates[: residual.listed]
-    return listed, np.abs(residual.values[listed]).astype(np.float64)
-
-
-def _scaled(graph: GraphView, listed: Array, sizes: Array, edge_weight: float) -> Array:
-    """The θ that each exceeds no more."""
-    scaled: Array = sizes / (1.0 + edge_weight * graph.outgoing.row_lengths[listed])
-    return scaled
+ROUNDS = HostRounds(_scatter)
 
 
 # ---- sets of vertices on ``cpu``, their expansion along edges, and Jacobi steps over them ----

@@ -260,14 +260,7 @@ class CudaGraph(OnDevice, GraphOperations):
         if total < 0:
             return None
         most = _SMALL if len(sent.removed) else total
-        buffers = self._buffers.pop() if self._buffers else _Buffers.of(self._device)
-        deletions = self._send(buffers.sent, total, sent)
-        plans = workspace.outgoing, workspace.incoming
-        workspace.planned = both = tuple(
-            # keys in arrays that are free until rows are looked up
-            _direction(csr, most, plan.opposite, plan.weights.opposite, plan)
-            for csr, plan in zip(lists, plans, strict=True)
-        )
+        buffers, both, unsorted = self._sent(lists, sent, permutation, workspace, total, most)
         words = -(-ChangeBlock.words(weighted) * most // 2)
         changed = self._device.allocate("what a batch changed", words, np.int64).view(np.int32)
         residual: tuple[Any, ...] = _FOLLOWS_NOTHING
@@ -280,15 +273,7 @@ class CudaGraph(OnDevice, GraphOperations):
             "update_batch",
             *both,
             (sent.vertices[0], *rules),
-            (
-                buffers.sent.device,
-                *(total, deletions, len(sent.removed)),
-                *sent.vertices,
-                *permutation,
-                len(permutation[0]),
-                buffers.sent.device[2 * _SMALL :].view(np.float32) if weighted else None,
-                *(buffers.keys, most),
-            ),
+            unsorted,
             workspace.zeroed,
             len(workspace.zeroed),
             (*room.slots, *room.slack),
@@ -312,6 +297,69 @@ class CudaGraph(OnDevice, GraphOperations):
             return Updated(counts, block, edges)
         delta = perturbed(follows.residual, told[2 * len(COUNTERS) + 1 :])
         return Updated(counts, block, edges, (follows.residual, delta))
+
+    def plan_sent(
+        self,
+        lists: Directions,
+        sent: SentBatch,
+        permutation: tuple[Array, Array],
+        rules: UpdateRules,
+        workspace: PlanWorkspace,
+        shard: tuple[int, int, int],
+    ) -> tuple[BothCounts, Array] | None:
+        if (total := _small(sent)) < 0:
+            return None
+        given = (lists, sent, permutation, workspace, total, total, shard)
+        buffers, both, unsorted = self._sent(*given)
+        rows = lists[0].csr
+        told = self._launch.ask(
+            "batch",
+            "plan_sent",
+            *both,
+            (len(rows.row_lengths), *rules),
+            unsorted,
+            workspace.zeroed,
+            len(workspace.zeroed),
+            weighted=rows.weights is not None,
+            small=total <= _FEW,
+        )
+        self._buffers.append(buffers)
+        return _counts(told), workspace.outgoing.opposite[:total]
+
+    def _sent(
+        self,
+        lists: Directions,
+        sent: SentBatch,
+        permutation: tuple[Array, Array],
+        workspace: PlanWorkspace,
+        total: int,
+        most: int,
+        shard: tuple[int, int, int] = (1, 0, 0),
+    ) -> tuple[_Buffers, tuple[Any, ...], tuple[Any, ...]]:
+        """Sends a small batch. Returns its buffers, both Directions, and the Unsorted of batch.cu.
+
+        most   keys of a direction; shard  see Unsorted
+        """
+        buffers = self._buffers.pop() if self._buffers else _Buffers.of(self._device)
+        deletions = self._send(buffers.sent, total, sent)
+        plans = workspace.outgoing, workspace.incoming
+        workspace.planned = both = tuple(
+            # keys in arrays that are free until rows are looked up
+            _direction(csr, most, plan.opposite, plan.weights.opposite, plan)
+            for csr, plan in zip(lists, plans, strict=True)
+        )
+        weights = buffers.sent.device[2 * _SMALL :].view(np.float32)
+        unsorted = (
+            buffers.sent.device,
+            *(total, deletions, len(sent.removed)),
+            *sent.vertices,
+            *permutation,
+            len(permutation[0]),
+            None if sent.weights is None else weights,
+            *(buffers.keys, most),
+            *shard,
+        )
+        return buffers, both, unsorted
 
     def _send(self, to: Mapped, total: int, sent: SentBatch) -> int:
         """Copies a small batch to where `update_batch` reads it. Returns how many deletions come

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from liverank_gpu.backends.cuda.kernels.loader import (
+    ANSWER,
     BIN_LANES,
     BIN_LIMITS,
     EDGE_CHUNK,
@@ -20,25 +21,26 @@ from liverank_gpu.operations.csr import GraphView, Rows
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.graph import SCAN_TILE
 from liverank_gpu.operations.residual import (
-    LEVELS,
     LISTED,
     PUSH_ENDS,
     QUEUED,
+    ROUND_NUMBERS,
     SOLVES,
-    CountCandidates,
+    AddReceived,
     ExpandBackward,
     ExpandForward,
     FrontierOperations,
+    Outbox,
     Perturb,
     Push,
     PushResult,
-    PushVertices,
+    PushRound,
     RecomputeRows,
     Residual,
     ResidualDelta,
     Scatter,
     SelectCandidates,
-    TakeCandidates,
+    SendSums,
 )
 
 # ---- the residual under local changes, and push by rounds of work-lists, on ``cuda`` ----
@@ -198,72 +200,89 @@ def delta_of(residual: Residual, tally: NDArray[np.int64]) -> ResidualDelta:
 
 
 class CudaRounds(OnDevice):
-    """Those of a round. Lists are in any order."""
+    """Those of a round. Lists and pairs are in any order. What PushRound and SendSums return is
+    memory in which the device finds what they did. Nothing is waited for.
+    """
 
-    def _count_candidates(self, do: CountCandidates) -> list[int]:
-        residual = do.residual
-        numbers = self._xp.zeros(2 * LEVELS + 1, np.uint64)
+    def _push_round(self, do: PushRound) -> Array:
+        graph, residual, outbox = do.graph, do.residual, do.outbox
+        xp, kept = self._xp, self._xp.empty_like(residual.candidates)
+        sent, _ = self._answers(outbox)
         self._launch(
             "rounds",
-            "count_candidates",
-            self._launch.resident_blocks(residual.listed),
-            residual.candidates,
-            residual.listed,
-            residual.values,
-            do.graph.outgoing.row_lengths,
-            *do.thresholds,
-            residual.floor,
-            do.edge_weight,
-            numbers,
-        )
-        counted: list[int] = self._device.to_host(numbers).tolist()
-        return counted
-
-    def _take_candidates(self, do: TakeCandidates) -> Array:
-        residual = do.residual
-        xp = self._xp
-        queue, candidates = xp.empty(do.count, np.int32), xp.empty_like(residual.candidates)
-        self._launch(
-            "rounds",
-            "take_candidates",
-            self._launch.resident_blocks(residual.listed),
-            residual.candidates,
-            residual.listed,
-            residual.values,
-            do.graph.outgoing.row_lengths,
-            do.threshold,
-            residual.floor,
-            do.edge_weight,
-            residual.marks,
-            candidates,
-            queue,
-            xp.zeros(2, np.uint64),
-        )
-        residual.candidates, residual.listed = candidates, do.kept
-        return queue
-
-    def _push_vertices(self, do: PushVertices) -> tuple[Array, Array]:
-        graph, residual, vertices = do.graph, do.residual, do.vertices
-        xp, count = self._xp, len(vertices)
-        contributions, sums = xp.empty(count), xp.zeros(5)
-        self._launch(
-            "rounds",
-            "push_vertices",
-            self._launch.resident_blocks(count),
-            vertices,
-            count,
-            graph.loop,
-            graph.degree,
+            "push_round",
+            self._launch.resident,
+            _graph(graph),
             do.values,
-            residual.values,
-            residual.marks,
+            *lists_of(residual),
+            do.threshold,
+            do.edge_weight,
             residual.solve % SOLVES,
             do.damping,
-            contributions,
-            sums,
+            kept,
+            xp.empty(do.count, np.int32),
+            xp.empty(do.count),
+            xp.empty(do.count + do.edges // EDGE_CHUNK, np.int64),
+            lists_of(outbox.sums)[0],
+            _messages(outbox),
+            sent,
             weighted=graph.weighted,
         )
-        return contributions, sums
+        residual.candidates, residual.listed = kept, do.kept
+        return sent[1]
+
+    def _send_sums(self, do: SendSums) -> Array:
+        outbox, done, (sent, _) = do.outbox, do.done, self._answers(do.outbox)
+        lists, listed = lists_of(outbox.sums)
+        if outbox.sums.floor == np.inf:  # more than the list holds
+            listed = len(outbox.sums.candidates) + 1
+        numbers = (done.moved, done.magnitude, done.additions)
+        self._launch(
+            "rounds",
+            "send_sums",
+            self._launch.resident,
+            lists,
+            listed,
+            _messages(outbox),
+            *numbers,
+            sent,
+        )
+        return sent[1]
+
+    def _add_received(self, do: AddReceived) -> Array:
+        numbers, (_, added) = self._xp.empty(ROUND_NUMBERS), self._answers(do.outbox)
+        self._launch(
+            "rounds",
+            "add_received",
+            self._launch.resident,
+            *lists_of(do.residual),
+            _messages(do.outbox),
+            do.sent,
+            do.graph.outgoing.row_lengths,
+            *do.thresholds,
+            do.edge_weight,
+            do.undone,
+            numbers,
+            added,
+        )
+        return numbers
+
+    def _answers(self, outbox: Outbox) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+        """Answers of one shard, for messages sent and for those received, that nobody waits for:
+        both are on the device.
+        """
+        if outbox.kept is None:
+            empty = self._xp.zeros
+            outbox.kept = [(empty(ANSWER, np.int64), empty(ANSWER, np.int64)) for _ in range(2)]
+        first, second = outbox.kept
+        return first, second
+
+
+def _messages(outbox: Outbox) -> tuple[Any, ...]:
+    """Messages of rounds.cu."""
+    sent, columns = outbox.sent, len(outbox.sums.values)
+    sizes = (sent.shape[1], outbox.capacity, columns, len(sent), outbox.rank, outbox.room)
+    return (sent, outbox.received, outbox.rest, *sizes)
 
 
 # ---- sets of vertices on ``cuda``, and their expansion along edges ----

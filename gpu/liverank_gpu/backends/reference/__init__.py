@@ -42,7 +42,7 @@ def reference_backend(device: CpuDevice | None = None) -> Backend:
     return Backend(
         name="reference",
         costs=HOST_COSTS,
-        run=_Plain(solve, sets, programs, algorithms),
+        run=_Plain(solve, solve.ROUNDS, sets, programs, algorithms),
         device=device,
         graph=graph,
         rebuild=ReferenceRebuild(graph),

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from liverank_gpu.backends.cpu.rounds import HostRounds
 from liverank_gpu.backends.reference.rows import (
     ALL,
     as_ieee,
@@ -31,18 +32,15 @@ from liverank_gpu.operations.residual import (
     LISTED,
     SOLVE_SHIFT,
     SOLVES,
-    CountCandidates,
     Perturb,
     Push,
     PushEnd,
     PushResult,
-    PushVertices,
     RecomputeRows,
     Residual,
     ResidualDelta,
     Scatter,
     SelectCandidates,
-    TakeCandidates,
 )
 from liverank_gpu.operations.sweeps import (
     AddCompensated,
@@ -462,32 +460,10 @@ def _scaled(graph: GraphView, residual: Residual, listed: Array, edge_weight: fl
     return np.abs(residual.values[listed]) / (1.0 + edge_weight * lengths)
 
 
-def _count_candidates(do: CountCandidates) -> list[int]:
-    """Numbers for each threshold, then edges, then all above the floor."""
-    graph, residual = do.graph, do.residual
-    listed = residual.candidates[: residual.listed]
-    scaled = _scaled(graph, residual, listed, do.edge_weight)
-    above = [listed[scaled > threshold] for threshold in do.thresholds]
-    edges = [int(graph.outgoing.row_lengths[each].sum(dtype=np.int64)) for each in above]
-    kept = np.count_nonzero(np.abs(residual.values[listed]) > residual.floor)
-    return [*map(len, above), *edges, int(kept)]
+ROUNDS = HostRounds(_scatter)
 
 
-def _take_candidates(do: TakeCandidates) -> Array:
-    """In the order of the list."""
-    residual = do.residual
-    listed = _keep_large(residual)
-    queue = listed[_scaled(do.graph, residual, listed, do.edge_weight) > do.threshold]
-    assert (len(queue), residual.listed) == (do.count, do.kept)
-    return queue
-
-
-def _push_vertices(do: PushVertices) -> tuple[Array, Array]:
-    """y += r / (1 - αℓ/d), and contributions α·Δy/d."""
-    taken = _take(do.graph, do.values, do.damping, do.residual, do.vertices)
-    return taken.contributions, np.array([each.sum() for each in (*taken.delta, taken.fresh)])
-
-
+@as_ieee
 class ReferenceMultivector(MultivectorOperations):
     """See MultivectorOperations."""
 

@@ -1,7 +1,7 @@
 // A batch of insertions and deletions, planned and then applied, in both directions of the graph at once
 // (liverank_gpu.operations.graph: plan, apply). Keys: see GraphOperations; NO_KEY, above all keys, is no operation.
 //
-//     plan_batch: writes nothing of the graph
+//     plan_batch, plan_sent: write nothing of the graph
 //         find_rows      distinct edges and rows of sorted keys, by two exclusive sums: about 50 bytes an operation
 //         locate         reads every named row once, 4 bytes an entry, and looks each entry up among the edges of the row
 //         decide         removed and added edges, by an exclusive sum: about 50 bytes an edge. If WEIGHTED, weights before and
@@ -94,6 +94,15 @@ struct Unsorted {
     const float* weights;  // of the operations, if WEIGHTED
     int64* unsorted;       // scratch: int64[2 · room], keys of the out-lists and of the in-lists
     int64 room;            // keys of each, with those of edges of removed vertices, at most
+    int shards, rank, columns;  // positions are dealt out to shards, each with so many columns; here are the lists of one
+
+    // The key of an operation in the list of the first, NO_KEY if that is of another shard:
+    // liverank_gpu.sharded.columns.Numbering.
+    __device__ __forceinline__ int64 own_key(int64 position, int64 neighbour, int operation) const {
+        const int first = (int)position, second = (int)neighbour, owner = second % shards, row = second / shards;
+        if (first % shards != rank) return NO_KEY;
+        return key_of(first / shards, owner == rank ? row : (int64)(owner + 1) * columns + row, operation);
+    }
 };
 
 // What the batch says of loops, counts and weights: see GraphOperations.plan.
@@ -123,8 +132,8 @@ __device__ __forceinline__ void list_keys(const Unsorted& batch, const Side& out
         if ((uint64)ids[0] < limit && (uint64)ids[1] < limit) {
             const int64 source = position_of(ids[0], batch.positions, batch.permuted);
             const int64 target = position_of(ids[1], batch.positions, batch.permuted);
-            outgoing = key_of(source, target, operation);
-            if (source != target) incoming = key_of(target, source, operation);
+            outgoing = batch.own_key(source, target, operation);
+            if (source != target) incoming = batch.own_key(target, source, operation);
         }
         batch.unsorted[at] = outgoing;
         batch.unsorted[batch.room + at] = incoming;
@@ -581,6 +590,19 @@ __global__ void __launch_bounds__(BLOCK, 2) plan_batch(
     const cooperative_groups::grid_group grid = cooperative_groups::this_grid();
     const Side out(outgoing), in(incoming);
     clear(zeroed, zeros);
+    plan(grid, out, in, rules);
+    tell_counters(out, in, answer.told);
+}
+
+// Of a small batch as it was sent, whose keys are sorted first. It removes no vertices.
+__global__ void __launch_bounds__(BLOCK, 2) plan_sent(
+    Direction outgoing, Direction incoming, Rules rules, Unsorted batch, int64* zeroed, int64 zeros, Answer answer) {
+    const cooperative_groups::grid_group grid = cooperative_groups::this_grid();
+    const Side out(outgoing), in(incoming);
+    clear(zeroed, zeros);
+    list_keys(batch, out);
+    grid.sync();
+    sort_keys(grid, batch, out, in);
     plan(grid, out, in, rules);
     tell_counters(out, in, answer.told);
 }

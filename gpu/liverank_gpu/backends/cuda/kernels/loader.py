@@ -33,10 +33,12 @@ from liverank_gpu.operations.published import AFFECTED, PRUNED
 from liverank_gpu.operations.residual import (
     LEVELS,
     LISTED,
+    MESSAGE_HEADER,
     PUSH_ENDS,
     QUEUED,
     SOLVE_SHIFT,
     SPARED_GROWTH,
+    RoundNumbers,
 )
 from liverank_gpu.operations.sweeps import GAIN_SWEEPS
 from liverank_gpu.trace import TRACED_STEPS
@@ -120,12 +122,14 @@ _TALLY_WIDTHS = {
     "LARGEST": 3,
     "SUMS": 8,
     "THRESHOLD": 1,
+    "LEVELS_COUNTS": 2 * LEVELS + 1,
     "SIZE": 0,
 }
 
 TALLY = dict(zip(_TALLY_WIDTHS, accumulate(_TALLY_WIDTHS.values(), initial=0), strict=False))
-"""Positions in the tally of perturb.cu and push.cu, an int64 array that is read back at once: what
-was counted, then the SUMS as float64, and the last θ. Counts with three positions use them in turn.
+"""Positions in the tally of perturb.cu, push.cu and rounds.cu, an int64 array that is read back at
+once: what was counted, the SUMS as float64, the last θ, and what rounds.cu counts at each
+threshold. Counts with three positions use them in turn.
 """
 
 ANSWER = 2 * len(COUNTERS) + 1 + TALLY["SIZE"] + 2
@@ -372,11 +376,14 @@ def _constants(weighted: bool) -> str:
         "TRACED": TRACED_STEPS,
         "LOOP_REWEIGHTED": LOOP_REWEIGHTED,
         "LEVELS": LEVELS,
+        "MESSAGE_HEADER": MESSAGE_HEADER,
         "NO_PART": NO_PART,
     }
     ends = {end.upper(): place for place, end in enumerate(PUSH_ENDS)}
     counters = {counter: place for place, counter in enumerate(COUNTERS)}
     published = {count: place for place, count in enumerate(PUBLISHED_COUNTS)}
+    names = (*RoundNumbers._fields, "size")
+    round_numbers = {name.upper(): place for place, name in enumerate(names)}
     return "\n".join(
         [
             f"inline constexpr bool WEIGHTED = {str(weighted).lower()};",
@@ -392,6 +399,7 @@ def _constants(weighted: bool) -> str:
                     ("Counter", counters),
                     ("Tally", TALLY),
                     ("PushEnd", ends),
+                    ("RoundNumber", round_numbers),
                     ("PublishedCount", published),
                     ("ListedCount", LISTED_COUNTS),
                     ("CoreCount", CORE_COUNTS),

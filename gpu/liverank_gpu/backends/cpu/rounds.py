@@ -1,0 +1,156 @@
+"""The parts of a round of a push in NumPy, on ``cpu`` and ``reference``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from liverank_gpu.operations.csr import GraphView
+from liverank_gpu.operations.device import Array
+from liverank_gpu.operations.residual import (
+    LISTED,
+    MESSAGE_HEADER,
+    SOLVE_SHIFT,
+    SOLVES,
+    AddReceived,
+    Outbox,
+    PushRound,
+    Residual,
+    ResidualDelta,
+    RoundNumbers,
+    Scatter,
+    SendSums,
+)
+
+_NONE, _NOTHING = np.empty(0, np.int32), np.empty(0)
+
+
+class HostRounds:
+    """Lists are in the order of the candidates, and pairs in that of their columns. What PushRound
+    and SendSums return is the first of RoundNumbers, up to `left`.
+    """
+
+    def __init__(self, scatter: Callable[[Scatter], ResidualDelta]) -> None:
+        self._scatter = scatter
+
+    def _push_round(self, do: PushRound) -> list[float]:
+        graph, residual, sums = do.graph, do.residual, do.outbox.sums
+        listed, sizes = _sizes(residual)
+        queue = listed[_scaled(graph, listed, sizes, do.edge_weight) > do.threshold]
+        large = sizes > residual.floor
+        residual.marks[listed[~large]] &= ~LISTED
+        residual.candidates[: do.kept] = listed[large]
+        residual.listed = do.kept
+        assert len(queue) == do.count
+        contributions, (l1, change, mass, moved, first, below) = _push_vertices(do, queue)
+        spread = self._scatter(Scatter(graph, sums, queue, contributions, _NONE, _NOTHING))
+        delta = ResidualDelta(
+            l1,
+            change,
+            mass,
+            moved + spread.moved,
+            spread.magnitude,
+            spread.additions + len(queue),
+        )
+        return [*delta, first, below, _send(do.outbox)]
+
+    def _send_sums(self, do: SendSums) -> list[float]:
+        # what it did to r is done where the sums arrive
+        delta = do.done._replace(residual_l1=0.0, residual_sum=0.0)
+        return [*delta, 0.0, 0.0, _send(do.outbox)]
+
+    def _add_received(self, do: AddReceived) -> Array:
+        graph, residual, outbox = do.graph, do.residual, do.outbox
+        sent = do.sent or [0.0] * RoundNumbers._fields.index("undone")
+        applied = ResidualDelta()
+        if do.sent is not None:
+            messages = [*outbox.received]
+            messages[outbox.rank] = outbox.sent[outbox.rank]
+            pairs = np.concatenate([_pairs_of(each, outbox.capacity) for each in messages])
+            targets = pairs[:, 0].astype(np.int32)
+            amounts = np.ascontiguousarray(pairs[:, 1]).view(np.float64)
+            applied = self._scatter(Scatter(graph, residual, _NONE, _NOTHING, targets, amounts))
+        listed, sizes = _sizes(residual)
+        scaled = _scaled(graph, listed, sizes, do.edge_weight)
+        above = scaled > np.array(do.thresholds)[:, np.newaxis]
+        edges = (above * graph.outgoing.row_lengths[listed]).sum(axis=1, dtype=np.int64)
+        l1, change, mass, moved, magnitude, *others = sent
+        numbers = RoundNumbers(
+            l1 + applied.residual_l1,
+            change + applied.residual_sum,
+            mass,
+            moved,
+            magnitude + applied.magnitude,
+            *others,
+            undone=do.undone,
+            listed=residual.listed,
+            floor=residual.floor,
+            kept=np.count_nonzero(sizes > residual.floor),
+        )
+        return np.array([*numbers, *above.sum(axis=1), *edges], np.float64)
+
+
+def _push_vertices(do: PushRound, queue: Array) -> tuple[Array, list[float]]:
+    """The contributions of distinct vertices, float64[k]; and the changes of ‖r‖₁, Σr and Σy, Σ|r|
+    before, how many were pushed for the first time in this solve, and whose y is negative then.
+    """
+    graph, values, residual = do.graph, do.values, do.residual
+    degree, loop = graph.degree[queue], graph.loop[queue]
+    transition = do.damping / np.where(degree > 0, degree, 1)
+    diagonal = 1.0 - np.where(degree > 0, loop * transition, 0.0)
+    old, before = values[queue], residual.values[queue]
+    new = old + before / diagonal
+    step = new - old
+    rest = before - diagonal * step
+    values[queue], residual.values[queue] = new, rest
+    marks, solve = residual.marks[queue], residual.solve % SOLVES
+    residual.marks[queue] = marks & LISTED | solve << SOLVE_SHIFT
+    moved = np.abs(before)
+    changes = (np.abs(rest) - moved, rest - before, step, moved)
+    first = np.count_nonzero(marks >> SOLVE_SHIFT != solve)
+    sums = [float(change.sum()) for change in changes]
+    contributions = np.where(degree > 0, transition * step, 0.0)
+    return contributions, [*sums, first, np.count_nonzero(new < 0.0)]
+
+
+def _send(outbox: Outbox) -> float:
+    """Moves sums to messages. Returns how many columns are left."""
+    sums, sent, capacity = outbox.sums, outbox.sent, outbox.capacity
+    columns = sums.candidates[: sums.listed]
+    if sums.floor == np.inf:  # more than the list holds
+        columns = np.flatnonzero(sums.values).astype(np.int32)
+    columns = np.sort(columns)
+    parts, rows = columns // outbox.room, columns % outbox.room
+    left = []
+    for shard, message in enumerate(sent):
+        own = np.flatnonzero(parts == (0 if shard == outbox.rank else shard + 1))
+        chosen = own[:capacity]
+        left.append(columns[own[capacity:]])
+        message[0] = len(own)
+        pairs = message[MESSAGE_HEADER : MESSAGE_HEADER + 2 * len(chosen)].reshape(-1, 2)
+        pairs[:, 0] = rows[chosen]
+        pairs[:, 1] = sums.values[columns[chosen]].view(np.int64)
+        sums.values[columns[chosen]], sums.marks[columns[chosen]] = 0.0, 0
+    rest = np.concatenate(left)
+    outbox.rest[: len(rest)] = rest[: len(outbox.rest)]
+    return float(len(rest))
+
+
+def _pairs_of(message: Array, capacity: int) -> Array:
+    """int64[k, 2]: those of a message."""
+    end = MESSAGE_HEADER + 2 * min(int(message[0]), capacity)
+    pairs: Array = message[MESSAGE_HEADER:end].reshape(-1, 2)
+    return pairs
+
+
+def _sizes(residual: Residual) -> tuple[Array, Array]:
+    """The candidates and their |r|."""
+    listed = residual.candidates[: residual.listed]
+    return listed, np.abs(residual.values[listed])
+
+
+def _scaled(graph: GraphView, listed: Array, sizes: Array, edge_weight: float) -> Array:
+    """The θ that each exceeds no more."""
+    scaled: Array = sizes / (1.0 + edge_weight * graph.outgoing.row_lengths[listed])
+    return scaled
