@@ -400,7 +400,6 @@ class ShardGraph(DynamicGraph):
         sent = (len(batch.insert_sources), len(batch.delete_sources), len(batch.remove))
         own = [batch.vertices, *sent]
         table = np.array([own]) if replicated else self._communicator.gather(own)
-        self._connected = None  # on all shards, also if the batch is refused
         limit = max(self.ids.limit, int(table[:, 0].max()))
         insertions, deletions, to_remove = (int(column.sum()) for column in table.T[1:])
         removal = self._removal(batch) if to_remove else None
@@ -451,6 +450,8 @@ class ShardGraph(DynamicGraph):
         if isinstance(prepared, Load):
             self._take(prepared, rows)
         else:
+            if self._connected is not None:
+                self._connected += out.connected
             self._write(prepared.workspace, prepared.counts, prepared.changes, rows)
             self.in_pages.follow(prepared.in_changes, rows)
         self.outgoing.longest, self.incoming.longest = out.longest, into.longest
@@ -641,6 +642,7 @@ class ShardGraph(DynamicGraph):
 
     def _take(self, load: Load, rows: int) -> None:
         self.in_pages.drop()
+        self._connected = None
         self.outgoing, self.incoming = load.outgoing, load.incoming
         self._loop, self._degree, self._free = load.loop, load.degree, None
         self._extend(rows)
@@ -659,8 +661,8 @@ class ShardGraph(DynamicGraph):
         limit  of the ids after the batch
         keys   on own lists; None for those of arcs that all shards have
         """
-        graph, rules = self.backend.graph, UpdateRules(self.loop, self.fixed_loops, True, arcs.adds)
-        planned = None
+        graph, lists = self.backend.graph, (self.outgoing, self.incoming)
+        rules, planned = UpdateRules(self.loop, self.fixed_loops, True, arcs.adds), None
         if keys is None:
             workspace, permutation = self._workspaces.take(len(arcs)), self.permutation
             planned = graph.plan_sent(
@@ -685,6 +687,7 @@ class ShardGraph(DynamicGraph):
                 counts.added - counts.removed,
                 max(direction.longest, counts.longest),
                 int(counts.exceeded > 0),
+                counts.connected,
             )
             for direction, counts in zip(lists, both, strict=True)
         )

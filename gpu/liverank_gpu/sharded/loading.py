@@ -41,6 +41,7 @@ class Direction(NamedTuple):
     growth    entries and loops that the lists have more after it
     longest   upper bound on the length of a list after it
     exceeded  1 if a sum of weights exceeds float32
+    connected see liverank_gpu.operations.graph.Counts; of out-lists that a batch changes
     """
 
     inserted: int
@@ -49,6 +50,7 @@ class Direction(NamedTuple):
     growth: int
     longest: int
     exceeded: int
+    connected: int = 0
 
 
 @dataclass(frozen=True, slots=True)
