@@ -229,8 +229,8 @@ class SelectCandidates(Operation[None]):
 # ---- the parts of a round of a push, for shards, which exchange data between them ----
 #
 # They work on the candidates of a Residual whose floor is finite. A vertex with out-degree l is
-# above a threshold θ when |r| / (1 + edge_weight·l) > θ. What they did is told once a round: nothing
-# waits for it in between.
+# above a threshold θ when |r| / (1 + edge_weight·l) > θ. What they did is told once a round:
+# nothing waits for it in between.
 
 LEVELS = 4
 """Thresholds of AddReceived."""

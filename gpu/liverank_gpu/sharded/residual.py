@@ -14,6 +14,7 @@ for the certificate. All shards take each decision from numbers that they have g
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from math import fsum
 from operator import add
@@ -31,6 +32,7 @@ from liverank_gpu.operations.residual import (
     Perturb,
     Push,
     PushEnd,
+    PushLimits,
     PushResult,
     PushRound,
     RecomputeRows,
@@ -173,8 +175,9 @@ class ShardedResidual:
 
     def _push(self, do: Push) -> PushResult:
         """A short list takes as long as one whose edges cost as much as the exchanges of a round,
-        so θ falls until the list is that long. Unless all entries are listed, the push ends as at
-        the floor when a round gains less for its cost than a sweep.
+        so θ falls until the list is that long. It ends where sweeps gain more: see Push. Where it
+        is not known what they leave, and not all entries are listed, it ends as at the floor when
+        a round gains less for its cost than a sweep.
         """
         graph, residual, limits = do.graph, do.residual, do.limits
         local, costs, total = self._local, self._costs, _NOTHING
@@ -184,8 +187,7 @@ class ShardedResidual:
         candidates: _Round | None = None
         end: PushEnd
         while True:
-            residual_l1 = limits.residual_l1 + total.residual_l1
-            remaining = residual_l1 + abs(limits.residual_sum + total.residual_sum)
+            residual_l1, remaining = limits.residual_l1 + total.residual_l1, _size(limits, total)
             if remaining <= limits.goal * (limits.mass + total.mass):
                 end = "goal"
                 break
@@ -238,6 +240,15 @@ class ShardedResidual:
             total = _sum(total, delta)
             vertices += int(candidates.numbers.vertices)
             below_zero |= candidates.numbers.below_zero > 0.0
+            if do.left > 0.0:
+                size = _size(limits, total)
+                spent = max(delta.additions, self._short)
+                goal = limits.goal * (limits.mass + total.mass)
+                more = (size - _size_to_reach(size, goal, do.left)) * spent
+                if more > (remaining - size) * do.sweep_edges:
+                    end = "goal" if size <= goal else "work"
+                    break
+                continue
             cost = costs.round_overhead + delta.additions * costs.pushed_edge
             gain = -delta.residual_l1 * sweep_cost
             if residual.floor >= 0.0 and gain <= _SWEEP_REDUCTION * residual_l1 * cost:
@@ -267,10 +278,14 @@ class ShardedResidual:
         """
         counts, edges = totals[:LEVELS], totals[LEVELS:]
         chosen = next((level for level in range(LEVELS) if counts[level]), LEVELS - 1)
-        short = self._costs.round_overhead / self._costs.pushed_edge
-        while chosen + 1 < LEVELS and edges[chosen + 1] <= short:
+        while chosen + 1 < LEVELS and edges[chosen + 1] <= self._short:
             chosen += 1
         return chosen
+
+    @property
+    def _short(self) -> float:
+        """Edges that cost as much as the exchanges of a round."""
+        return self._costs.round_overhead / self._costs.pushed_edge
 
     # ---- what shards send each other ----
 
@@ -287,10 +302,8 @@ class ShardedResidual:
         outbox, numbering = self._outbox, self._columns.numbering
         if outbox is None or self._of != numbering:
             self._outbox = outbox = None
-            try:
+            with suppress(MemoryError):
                 outbox = _outbox_of(self._local, numbering)
-            except MemoryError:
-                pass
             (missing,) = self._communicator.sums([outbox is None])
             if missing:
                 return None
@@ -365,6 +378,22 @@ class ShardedResidual:
 
 def _recompute_rows(_: RecomputeRows) -> ResidualDelta:
     raise NotImplementedError("rows in shards are computed all together")
+
+
+def _size(limits: PushLimits, total: ResidualDelta) -> float:
+    """‖r‖₁ + |Σr| after what a push has changed so far."""
+    residual_l1 = limits.residual_l1 + total.residual_l1
+    return residual_l1 + abs(limits.residual_sum + total.residual_sum)
+
+
+def _size_to_reach(size: float, goal: float, left: float) -> float:
+    """The largest ‖r‖₁ + |Σr| below `size` from which a whole number of sweeps leads to the goal.
+
+    left  what one leaves of it
+    """
+    while 0.0 < goal < left * size:
+        goal /= left
+    return goal
 
 
 def _sum(first: ResidualDelta, second: ResidualDelta) -> ResidualDelta:

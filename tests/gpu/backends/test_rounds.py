@@ -217,9 +217,7 @@ def test_sums_without_room_go_with_the_next_messages(listed: int, backend: Backe
     targets = np.unique(np.random.default_rng(9).integers(0, 900, 300)).astype(np.int32)
     amounts = np.random.default_rng(8).uniform(-1, 1, len(targets))
     none = to_device(np.empty(0, np.int32)), to_device(np.empty(0))
-    done = backend.run(
-        Scatter(graph, outbox.sums, *none, to_device(targets), to_device(amounts))
-    )
+    done = backend.run(Scatter(graph, outbox.sums, *none, to_device(targets), to_device(amounts)))
     found: dict[int, float] = {}
     messages = left = 0
     delta = ResidualDelta(*done[:2], 0.0, *done[3:])

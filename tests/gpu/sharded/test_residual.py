@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -52,9 +53,10 @@ def test_a_step_of_a_push_is_not_run_by_all_shards(backend: Backend) -> None:
     workers = ThreadWorkers(Options(), 1, backend)
     (shard,) = workers.shards
     graph, residual = shard.graph, shard.internals.iterate.workspace.residual
+    nothing: Any = None
+    receive = AddReceived(graph.view, residual, nothing, nothing, [1.0], 1.0)
     with pytest.raises(NotImplementedError, match="AddReceived is run by each shard"):
-        nothing: Any = None
-        graph.backend.run(AddReceived(graph.view, residual, nothing, nothing, [1.0], 1.0))
+        graph.backend.run(receive)
     workers.close()
 
 
@@ -88,11 +90,22 @@ def test_a_batch_perturbs_what_would_be_computed(
                 maintained, sums = residuals(workers), [sums_of(each) for each in workers.shards]
                 assert not any(each.internals.iterate.stale for each in workers.shards)
                 assert len(set(sums)) == 1
+                # followed, and counted again
+                followed = connected(workers)
+                for each in workers.shards:
+                    each.graph.agree_on_count(0.0)
+                assert followed == connected(workers)
                 recompute(workers)
                 for ours, theirs in zip(maintained, residuals(workers), strict=True):
                     assert np.abs(ours - theirs).max(initial=0.0) <= 1e-13
                 assert np.allclose(sums[0], sums_of(workers.shards[0]), rtol=1e-11, atol=1e-11)
             assert_ranks(engine, model, engine.update().error_bound)
+
+
+def connected(workers: ThreadWorkers) -> list[int]:
+    """Vertices with edges, as each shard knows them."""
+    reads = [partial(getattr, each.graph, "connected") for each in workers.shards]
+    return workers.together(reads, [()] * workers.size)
 
 
 def recompute(workers: ThreadWorkers) -> None:
@@ -171,6 +184,28 @@ def test_a_push_stops_as_it_is_told(backend: Backend) -> None:
         done = push(1e-9, 1e-3, 10**9, 10**9, 100)
         assert done.end == "floor"
         assert done.delta.residual_l1 < 0.0
+
+
+@pytest.mark.parametrize("left", [0.0, 0.5])
+def test_a_push_ends_where_sweeps_gain_more(left: float, backend: Backend) -> None:
+    """Also if it is known what they leave, though then no lower floor is tried."""
+    options = Options(target_error=1e-6)
+    costs = replace(pushing(backend).costs, pushed_edge=100.0)
+    workers = ThreadWorkers(options, 2, replace(backend, costs=costs))
+    with ShardedEngine(options, workers=workers) as engine:
+        engine.apply(random_edges(4, 3000, 20000))
+        engine.update()
+        engine.apply(random_edges(5, 3000, 20))
+        workers.call("_begin", [()] * 2)
+        for shard in workers.shards:
+            iterate = shard.internals.iterate
+            shard._push, shard._run = iterate.push, shard.graph.backend.run  # type: ignore[attr-defined]
+            iterate.left_by_sweeps = left
+        residuals = [each.internals.iterate.workspace.residual for each in workers.shards]
+        workers.call("_run", [(SelectCandidates(each, 1e-6),) for each in residuals])
+        first, second = workers.call("_push", [(1e-9, 1e-3, 10**9, 10**9, 100)] * 2)
+    assert first == second
+    assert (first.end, first.rounds) == ("work" if left else "floor", 1)
 
 
 def test_a_round_takes_two_exchanges(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
