@@ -52,16 +52,10 @@ from liverank_gpu import (
 from liverank_gpu.backends import backend_named
 from liverank_gpu.generate import preferential_attachment, published, rmat, uniform
 from liverank_gpu.operations.backend import Backend, PageRule
-from liverank_gpu.operations.residual import (
-    LEVELS,
-    CountCandidates,
-    PushVertices,
-    Scatter,
-    SelectCandidates,
-    TakeCandidates,
-)
 from liverank_gpu.pagerank.sweeps import SWEEP_KINDS, sweep_to_target
 from liverank_gpu.programs.algorithms import Algorithm
+from liverank_gpu.sharded.communicator import SingleCommunicator
+from liverank_gpu.sharded.member import Member
 
 RANKED = (
     Options(directed=False),
@@ -194,19 +188,21 @@ def rank(backend: Backend, options: Options) -> None:
 
 
 def push_parts(engine: Engine) -> None:
-    """What shards push with."""
-    iterate, graph = engine.internals.iterate, engine.internals.graph.view
-    backend, residual = engine.internals.backend, iterate.workspace.residual
-    floor = 0.5 * float(np.abs(backend.device.to_host(residual.values)).max())
-    backend.run(SelectCandidates(residual, floor))
-    *counted, kept = backend.run(CountCandidates(graph, residual, [floor] * LEVELS, 0.0))
-    queue = backend.run(TakeCandidates(graph, residual, floor, 0.0, counted[0], kept))
-    damping, xp = engine.options.damping, backend.xp
-    pushed = PushVertices(graph, iterate.values, damping, residual, queue)
-    contributions, _ = backend.run(pushed)
-    nothing = (xp.empty(0, np.int32), xp.empty(0))
-    backend.run(Scatter(graph, residual, queue, contributions, *nothing))
-    iterate.invalidate()
+    """What shards push with, on the edges of a graph in one shard."""
+    options, backend = engine.options, engine.internals.backend
+    free = replace(backend.costs, exchange=0.0, sweep_overhead=0.0, pushed_edge=0.01)
+    shard = Member(
+        SingleCommunicator(),
+        replace(options, half_life=None, target_error=1e-4),
+        replace(backend, costs=free),
+    )
+    weights = engine.edge_weights() if options.weighted else None
+    shard.apply(EdgeBatch(*engine.edge_list(), weights=weights))
+    shard.update("static")
+    shard.apply(EdgeBatch.of(insert=[(1, 2), (5, 9), (7, 7)]))
+    trace = shard.update("residual", trace=True).trace
+    assert trace is not None
+    assert trace.pushes > 0
 
 
 def paged_ranks(backend: Backend, reference: Backend) -> None:  # noqa: ARG001

@@ -308,7 +308,7 @@ REACHING_INTO_THE_ENGINE: dict[str, int] = {
     "gpu/sharded/test_pages_of_all.py": 3,
     "gpu/sharded/test_personalized.py": 6,
     "gpu/sharded/test_published.py": 1,
-    "gpu/sharded/test_residual.py": 10,
+    "gpu/sharded/test_residual.py": 7,
     "gpu/sharded/test_shards.py": 2,
     "gpu/sharded/test_ties.py": 1,
     "gpu/sharded/test_views.py": 14,

@@ -99,7 +99,8 @@ class HostCommunicator(Communicator):
         """See `all_to_all`."""
 
     def gather(self, values: Sequence[float] | Array) -> NDArray[np.float64]:
-        own = np.array(values, np.float64)
+        # of the device too, where there is one shard
+        own = np.array(values.tolist() if hasattr(values, "tolist") else values, np.float64)
         return np.stack(self.exchange([own] * self.size)).astype(np.float64, copy=False)
 
     def all_gather(self, own: Array, gathered: Array) -> None:

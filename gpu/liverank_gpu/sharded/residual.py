@@ -85,8 +85,8 @@ class _Round(NamedTuple):
 
     @property
     def delta(self) -> ResidualDelta:
-        *sums, additions = self.numbers[: len(ResidualDelta._fields)]
-        return ResidualDelta(*sums, int(additions))
+        residual_l1, residual_sum, mass, moved, magnitude, additions, *_ = self.numbers
+        return ResidualDelta(residual_l1, residual_sum, mass, moved, magnitude, int(additions))
 
 
 def _outbox_of(local: Backend, numbering: Numbering) -> Outbox:

@@ -74,7 +74,7 @@ def outbox_of(backend: Backend, capacity: int, listed: int = 900) -> Outbox:
     words = MESSAGE_HEADER + 2 * MOST
     messages = [made("messages", 2 * words, np.int64).reshape(2, words) for _ in range(2)]
     residual = Residual(sums, marks, lists[0], 0, -1.0, 0)
-    return Outbox(residual, lists[1], *messages, capacity, OWN, ROOM)
+    return Outbox(residual, lists[1], messages[0], messages[1], capacity, OWN, ROOM)
 
 
 def pairs_in(backend: Backend, outbox: Outbox) -> dict[int, float]:
@@ -121,7 +121,7 @@ def test_a_round_is_as_by_hand(weighted: bool, policy: str, backend: Backend) ->
     numbers, counts = numbers_of(backend, backend.run(add))
     assert counts == counted()
     assert 0 < counts[1] < counts[LEVELS - 1] < len(large)
-    assert numbers == RoundNumbers(*[0.0] * 10, len(listed), FLOOR, len(large))
+    assert numbers == (*[0.0] * 10, len(listed), FLOOR, len(large))
 
     sent = backend.run(
         PushRound(
@@ -220,7 +220,7 @@ def test_sums_without_room_go_with_the_next_messages(listed: int, backend: Backe
     done = backend.run(Scatter(graph, outbox.sums, *none, to_device(targets), to_device(amounts)))
     found: dict[int, float] = {}
     messages = left = 0
-    delta = ResidualDelta(*done[:2], 0.0, *done[3:])
+    delta = done
     while messages == 0 or left:
         sent = backend.run(SendSums(outbox, delta))
         some = pairs_in(backend, outbox)

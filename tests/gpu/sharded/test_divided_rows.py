@@ -296,7 +296,17 @@ def test_parts_are_sent_on_another_stream_and_each_waits_for_the_other(
         columns.start_gather(contributions, slice(32, room))
         columns.start_gather(contributions, slice(0, 32))
         columns.wait_for_gathers()
-        communicator.gather([0.0])
+        sent = np.arange(4 * size).reshape(size, 4) + 100 * rank
+        received = np.full((size, 4), -1)
+        # a part of each message
+        communicator.swap(sent[:, :3], received[:, :3])
+        assert (received[:, 3] == -1).all()
+        assert (received[rank] == -1).all()
+        for peer in set(range(size)) - {rank}:
+            assert (received[peer, :3] == np.arange(3) + 4 * rank + 100 * peer).all()
+        assert communicator.gather(np.array([rank, 2.5])).tolist() == [
+            [each, 2.5] for each in range(size)
+        ]
         return contributions.reshape(size + 1, room)[1:]
 
     with ThreadPoolExecutor(size) as threads:
@@ -306,6 +316,8 @@ def test_parts_are_sent_on_another_stream_and_each_waits_for_the_other(
         assert (gathered[others] == own[others]).all()
         assert (gathered[rank] == 0).all()
     streams = {number for each in emulated_nccl.Communicator.created for number in each.streams}
+    assert emulated_nccl.CURRENT.ptr in streams  # of what is swapped
+    streams.remove(emulated_nccl.CURRENT.ptr)
     assert len(streams) == size
     for number in streams:
         # each part was computed in the current stream, which waits before it goes on

@@ -21,8 +21,6 @@ from liverank_gpu.operations.residual import (
     ResidualDelta,
     SelectCandidates,
 )
-from liverank_gpu.sharded import residual as residual_of_shards
-from liverank_gpu.sharded.columns import Numbering
 from liverank_gpu.sharded.member import Member
 from liverank_gpu.sharded.operations import ShardRun
 from liverank_gpu.sharded.residual import ShardedResidual
@@ -110,10 +108,22 @@ def connected(workers: ThreadWorkers) -> list[int]:
 
 def recompute(workers: ThreadWorkers) -> None:
     """Computes r from y on all shards."""
-    for shard in workers.shards:
-        shard.internals.iterate.stale = True
-        shard._recompute = shard.internals.iterate.recompute_residual  # type: ignore[attr-defined]
-    workers.call("_recompute", [()] * workers.size)
+    iterates = [shard.internals.iterate for shard in workers.shards]
+    for each in iterates:
+        each.stale = True
+    workers.together([each.recompute_residual for each in iterates], [()] * workers.size)
+
+
+def pushed(workers: ThreadWorkers, *limits: float) -> PushResult:
+    """What all shards return of a push that begins with the residuals above 1e-6."""
+    runs = [shard.graph.backend.run for shard in workers.shards]
+    iterates = [shard.internals.iterate for shard in workers.shards]
+    select = [(SelectCandidates(each.workspace.residual, 1e-6),) for each in iterates]
+    workers.together(runs, select)
+    first, second = workers.together([each.push for each in iterates], [limits] * 2)
+    assert first == second
+    result: PushResult = first
+    return result
 
 
 @pytest.mark.parametrize("shards", [2, 3])
@@ -165,17 +175,7 @@ def test_a_push_stops_as_it_is_told(backend: Backend) -> None:
         engine.apply(random_edges(5, 3000, 20))
         workers.call("_begin", [()] * 2)
 
-        def push(*limits: float) -> PushResult:
-            for shard in workers.shards:
-                shard._push = shard.internals.iterate.push  # type: ignore[attr-defined]
-                shard._run = shard.graph.backend.run  # type: ignore[attr-defined]
-            residuals = [each.internals.iterate.workspace.residual for each in workers.shards]
-            workers.call("_run", [(SelectCandidates(each, 1e-6),) for each in residuals])
-            first, second = workers.call("_push", [limits] * 2)
-            assert first == second
-            result: PushResult = first
-            return result
-
+        push = partial(pushed, workers)
         assert push(1e-9, 1e-3, 0, 10_000, 10).end == "work"
         assert push(1e-9, 1e-3, 10**9, 10**9, 0).end == "rounds"
         assert push(1e-9, 1e-3, 10_000, -1, 10).end == "work"
@@ -198,14 +198,9 @@ def test_a_push_ends_where_sweeps_gain_more(left: float, backend: Backend) -> No
         engine.apply(random_edges(5, 3000, 20))
         workers.call("_begin", [()] * 2)
         for shard in workers.shards:
-            iterate = shard.internals.iterate
-            shard._push, shard._run = iterate.push, shard.graph.backend.run  # type: ignore[attr-defined]
-            iterate.left_by_sweeps = left
-        residuals = [each.internals.iterate.workspace.residual for each in workers.shards]
-        workers.call("_run", [(SelectCandidates(each, 1e-6),) for each in residuals])
-        first, second = workers.call("_push", [(1e-9, 1e-3, 10**9, 10**9, 100)] * 2)
-    assert first == second
-    assert (first.end, first.rounds) == ("work" if left else "floor", 1)
+            shard.internals.iterate.left_by_sweeps = left
+        result = pushed(workers, 1e-9, 1e-3, 10**9, 10**9, 100)
+    assert (result.end, result.rounds) == ("work" if left else "floor", 1)
 
 
 def test_a_round_takes_two_exchanges(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,8 +246,14 @@ def test_a_long_candidate_list_of_one_shard_is_given_up_by_all(
 
 def test_an_error_after_a_batch_leaves_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     options, model = Options(target_error=TARGET), Model("uniform")
-    workers = ThreadWorkers(options, 3, pushing(backend_named("cpu")))
+    second, device = looked_after(backend_named("cpu"))
+    backends = [pushing(each) for each in (backend_named("cpu"), second, backend_named("cpu"))]
+    workers = ThreadWorkers(options, 3, backends)
     with ShardedEngine(options, workers=workers) as engine:
+
+        def failing(purpose: str) -> None:
+            if purpose == "residual to send":
+                raise OutOfMemory(purpose, 10, 5)
 
         def apply(batch: EdgeBatch) -> None:
             assert replace(engine.apply(batch), seconds=0.0) == model.apply(batch)
@@ -272,16 +273,9 @@ def test_an_error_after_a_batch_leaves_the_batch(monkeypatch: pytest.MonkeyPatch
         engine.update()
         # memory is short on one shard
         apply(EdgeBatch.of(insert=[(1, 2), (2, 88), (0, 5)]))
-        with monkeypatch.context() as patch:
-            made = residual_of_shards._outbox_of
-
-            def short(local: Backend, numbering: Numbering) -> Any:
-                if numbering.rank == 1:
-                    raise MemoryError("an array")
-                return made(local, numbering)
-
-            patch.setattr(residual_of_shards, "_outbox_of", short)
-            apply(EdgeBatch.of(insert=[(7, 8)], vertices=900))
+        device.allocating = failing
+        apply(EdgeBatch.of(insert=[(7, 8)], vertices=900))
+        del device.allocating
         assert all(each.internals.iterate.stale for each in workers.shards)
         assert_ranks(engine, model, engine.update().error_bound)
         # one shard fails in the middle

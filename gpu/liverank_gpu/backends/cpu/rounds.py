@@ -76,18 +76,16 @@ class HostRounds:
         above = scaled > np.array(do.thresholds)[:, np.newaxis]
         edges = (above * graph.outgoing.row_lengths[listed]).sum(axis=1, dtype=np.int64)
         l1, change, mass, moved, magnitude, *others = sent
-        numbers = RoundNumbers(
+        kept = np.count_nonzero(sizes > residual.floor)
+        numbers = [
             l1 + applied.residual_l1,
             change + applied.residual_sum,
             mass,
             moved,
             magnitude + applied.magnitude,
             *others,
-            undone=do.undone,
-            listed=residual.listed,
-            floor=residual.floor,
-            kept=np.count_nonzero(sizes > residual.floor),
-        )
+            *(do.undone, residual.listed, residual.floor, kept),
+        ]
         return np.array([*numbers, *above.sum(axis=1), *edges], np.float64)
 
 
@@ -108,10 +106,10 @@ def _push_vertices(do: PushRound, queue: Array) -> tuple[Array, list[float]]:
     residual.marks[queue] = marks & LISTED | solve << SOLVE_SHIFT
     moved = np.abs(before)
     changes = (np.abs(rest) - moved, rest - before, step, moved)
-    first = np.count_nonzero(marks >> SOLVE_SHIFT != solve)
-    sums = [float(change.sum()) for change in changes]
+    first, below = marks >> SOLVE_SHIFT != solve, new < 0.0
+    sums = [float(change.sum()) for change in (*changes, first, below)]
     contributions = np.where(degree > 0, transition * step, 0.0)
-    return contributions, [*sums, first, np.count_nonzero(new < 0.0)]
+    return contributions, sums
 
 
 def _send(outbox: Outbox) -> float:
