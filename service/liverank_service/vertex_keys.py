@@ -37,12 +37,10 @@ keep the old one. This passes over all ids, once for as many removals as there a
 
 from __future__ import annotations
 
-import os
 import re
 import secrets
 import sys
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -97,11 +95,9 @@ def keys_from_texts(texts: pa.Array, kind: KeyKind) -> pa.Array | None:
 
 _INTEGER_BYTES = 8
 _CHUNK = 1 << 16
-"""Keys that a core looks up at a time, and keys added between two checks of the free space: bounds
-what is reserved and not used.
-"""
+"""Rows of keys for which space is reserved at a time: bounds what is reserved and not used."""
 
-_THREADS = ThreadPoolExecutor(len(os.sched_getaffinity(0)), "liverank-keys")
+_NONE = np.empty(0, np.int64)
 
 _MIN_SLOTS = 1 << 10
 _MIN_BYTES = 1 << 12
@@ -197,23 +193,18 @@ class KeyTable:
         table._published = _Arrays(arrays["slots"], arrays["offsets"], arrays["arena"], size)
         return table
 
-    def lookup(self, keys: pa.Array) -> NDArray[np.int64]:
+    def lookup(self, keys: pa.Array, capture: KeyCapture | None = None) -> NDArray[np.int64]:
         """int64[len(keys)]: the id of each key, -1 if it is unknown. Adds nothing.
+
+        capture  finds the keys of that moment alone
 
         Raises TypeError for an array of another kind, ValueError for nulls.
         """
-        state = self._published
         columns = self._columns(keys)
         ids = np.empty(columns.size, np.int64)
-
-        def look_up(first: int) -> None:
-            hashes = self._hashes(columns, first)
-            kernels.find_keys(state, self._width, columns[:2], first, hashes, ids)
-
-        chunks = range(0, columns.size, _CHUNK)
-        # the kernels run without the interpreter lock
-        for _ in map(look_up, chunks) if len(chunks) < 2 else _THREADS.map(look_up, chunks):
-            pass
+        if columns.size:
+            state = self._published if capture is None else capture.state
+            kernels.find_keys(state, self._width, columns[:2], self._hash, ids)
         return ids
 
     def id_of(self, key: str | int) -> int:
@@ -227,9 +218,7 @@ class KeyTable:
         else:
             own = key.encode()
         data = np.frombuffer(own, np.uint8)
-        found: int = kernels.find_key(
-            self._published, self._width, data, self._seed, self._hash_mask
-        )
+        found: int = kernels.find_key(self._published, self._width, data, self._hash)
         return found
 
     def assign(self, keys: pa.Array) -> NDArray[np.int64]:
@@ -238,33 +227,43 @@ class KeyTable:
         Raises what `lookup` raises, and OverflowError if ids would exceed 32 bits; the table is
         then unchanged.
         """
-        ids = self.lookup(keys)
-        unknown = np.flatnonzero(ids < 0)
-        if len(unknown):
-            new = keys if len(unknown) == len(ids) else keys.take(arrow_numbers(unknown))
-            ids[unknown] = self._added(new)
+        return self.assign_rows([keys])[0]
+
+    def assign_rows(
+        self, columns: Sequence[pa.Array], found: Sequence[NDArray[np.int64]] = ()
+    ) -> list[NDArray[np.int64]]:
+        """The ids of the keys in one or two columns of one length. Unknown ones get the next ids in
+        the order of the rows, and in a row in that of the columns.
+
+        found  what `lookup` found of each column before, which becomes the result
+
+        Raises what `assign` raises.
+        """
+        ids = list(found) or [self.lookup(column) for column in columns]
+        if any(len(each) and each.min() < 0 for each in ids):
+            self._add([self._columns(column) for column in columns], ids)
         return ids
 
-    def _added(self, keys: pa.Array) -> NDArray[np.int64]:
-        """`assign`, on one core."""
-        columns = self._columns(keys)
-        ids = np.empty(columns.size, np.int64)
+    def _add(self, columns: Sequence[_KeyBuffers], ids: Sequence[NDArray[np.int64]]) -> None:
+        """Adds the keys whose ids are -1, and writes their ids. On one core."""
         state = published = self._published
+        given = tuple((columns[at % len(columns)][:2]) for at in range(2))
+        written = ids[0], ids[1] if len(ids) == 2 else _NONE
+        row, rows = 0, len(ids[0])
         try:
-            for first in range(0, columns.size, _CHUNK):
-                hashes = self._hashes(columns, first)
-                state = self._with_capacity(state, columns, first, len(hashes))
-                size = kernels.add_keys(state, self._width, columns[:2], first, hashes, ids)
+            while row < rows:
+                size, row = kernels.add_keys(state, self._width, given, self._hash, row, written)
                 state = state._replace(size=size)
                 if size > VERTEX_LIMIT:
                     raise OverflowError(f"a graph has at most {VERTEX_LIMIT:,} vertices")
+                if row < rows:
+                    state = self._with_capacity(state, columns, row)
         except BaseException:
             # The entries of this call would fill the table. They are the newest and no reader
             # follows them, so every older entry is found without them as before.
             kernels.clear_keys_from(published.slots, published.size)
             raise
         self._published = state
-        return ids
 
     def truncate(self, count: int) -> None:
         """Removes the ids from `count` on, so that a rejected batch leaves no trace."""
@@ -331,21 +330,21 @@ class KeyTable:
         offsets = _read_only(buffers[1], np.dtype(np.int32))[offset : offset + count + 1]
         return _KeyBuffers(offsets, data, count)
 
-    def _hashes(self, keys: _KeyBuffers, first: int) -> NDArray[np.uint64]:
-        hashes = np.empty(min(_CHUNK, keys.size - first), np.uint64)
-        kernels.hash_keys(keys[:2], self._width, first, self._seed, self._hash_mask, hashes)
-        return hashes
+    @property
+    def _hash(self) -> tuple[NDArray[np.uint64], int]:
+        return self._seed, self._hash_mask
 
-    def _with_capacity(self, state: _Arrays, keys: _KeyBuffers, first: int, added: int) -> _Arrays:
-        """`state` with capacity for the `added` keys from `first` on, in case all are new."""
-        count = state.size + added
+    def _with_capacity(self, state: _Arrays, columns: Sequence[_KeyBuffers], row: int) -> _Arrays:
+        """`state` with capacity for the keys of _CHUNK rows from `row` on, in case all are new."""
+        end = min(row + _CHUNK, columns[0].size)
+        count = state.size + len(columns) * (end - row)
         slots, offsets, arena = state.slots, state.offsets, state.arena
         if self._width:
             used = state.size * self._width
             needed = count * self._width
         else:
             used = int(offsets[state.size])
-            needed = used + int(keys.offsets[first + added]) - int(keys.offsets[first])
+            needed = used + sum(int(each.offsets[end]) - int(each.offsets[row]) for each in columns)
             offsets = _grown(offsets, state.size + 1, count + 1)
         arena = _grown(arena, used, needed)
         if 3 * count > 2 * len(slots):
@@ -372,8 +371,6 @@ def _read_only(buffer: pa.Buffer | None, dtype: np.dtype[Any]) -> NDArray[Any]:
     """The buffer's items."""
     return np.frombuffer(b"" if buffer is None else buffer, dtype)
 
-
-_NONE = np.empty(0, np.int64)
 
 _LEAST_CHANGES, _CHANGES_PART = 1 << 12, 1 / 256
 """Changes of a shared array above which it is copied: at least, and as a part of the array."""
@@ -563,6 +560,15 @@ class VertexKeys:
         return self._table.nbytes() + sum(table.nbytes for table in tables if table is not None)
 
 
+class FoundKeys(NamedTuple):
+    """The numbers of the keys of some columns in a table, which never change; -1 where a key was
+    unknown.
+    """
+
+    table: KeyTable
+    numbers: list[NDArray[np.int64]]
+
+
 class VertexTable:
     """The keys of the vertices of one graph, for its writer.
 
@@ -599,39 +605,60 @@ class VertexTable:
         )
         return ids
 
+    def finder(self, columns: Sequence[pa.Array]) -> Callable[[], FoundKeys]:
+        """What finds the keys of now, for a later `assign_rows`: any thread may call it, while the
+        writer continues. What the writer takes back is not found: it would be given anew.
+        """
+        table, now = self.state._table, self.state._table.capture()
+        return lambda: FoundKeys(table, [table.lookup(column, now) for column in columns])
+
     def assign(
         self, keys: pa.Array, free: Callable[[], NDArray[np.int64]] = lambda: _NONE
     ) -> NDArray[np.int64]:
-        """int64[len(keys)]: the id of each key. New vertices get ids in order of first appearance:
-        the `free` ones, ascending, then those from `limit` on.
+        """int64[len(keys)]: the id of each key, as by `assign_rows`."""
+        return self.assign_rows([keys], free)[0]
+
+    def assign_rows(
+        self,
+        columns: Sequence[pa.Array],
+        free: Callable[[], NDArray[np.int64]] = lambda: _NONE,
+        found: FoundKeys | None = None,
+    ) -> list[NDArray[np.int64]]:
+        """The ids of the keys in one or two columns of one length. New vertices get ids in order of
+        first appearance, by rows: the `free` ones, ascending, then those from `limit` on.
+
+        found  what a `finder` of these columns found, which is changed
 
         Raises as `VertexKeys.lookup`, and OverflowError if ids would exceed 32 bits; nothing is
         changed then.
         """
         state, table = self.state, self.state._table
-        numbers = table.assign(keys)
+        known = found.numbers if found is not None and found.table is table else ()
+        numbers = table.assign_rows(columns, known)
         if state._number_of is None or state._id_of is None:
             self.state = VertexKeys(table, len(table), removed=state._removed)
             return numbers
-        ids = state._id_of.at(numbers)
+        in_rows = np.stack(numbers, axis=1)
+        ids = state._id_of.at(in_rows.ravel())
         unknown = np.flatnonzero(ids < 0)
-        if len(unknown) == 0:
-            return ids
-        new, first, which = np.unique(numbers[unknown], return_index=True, return_inverse=True)
-        place = np.empty(len(new), np.int64)
-        place[np.argsort(first)] = np.arange(len(new))
-        unused = free()[: len(new)]
-        beyond = state.limit + np.arange(len(new) - len(unused))
-        given = np.concatenate([unused, beyond])[place]
-        ids[unknown] = given[which]
-        self.state = VertexKeys(
-            table,
-            max(state.limit, int(given.max()) + 1),
-            state._number_of.with_changes(given, new),
-            state._id_of.with_changes(new, given),
-            state._removed,
-        )
-        return ids
+        if len(unknown):
+            new, first, which = np.unique(
+                in_rows.ravel()[unknown], return_index=True, return_inverse=True
+            )
+            place = np.empty(len(new), np.int64)
+            place[np.argsort(first)] = np.arange(len(new))
+            unused = free()[: len(new)]
+            beyond = state.limit + np.arange(len(new) - len(unused))
+            given = np.concatenate([unused, beyond])[place]
+            ids[unknown] = given[which]
+            self.state = VertexKeys(
+                table,
+                max(state.limit, int(given.max()) + 1),
+                state._number_of.with_changes(given, new),
+                state._id_of.with_changes(new, given),
+                state._removed,
+            )
+        return list(ids.reshape(in_rows.shape).T.copy())
 
     def mark(self) -> tuple[VertexKeys, int]:
         """What `undo` needs to come back to the present state."""

@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -31,7 +33,7 @@ from liverank_service.errors import InvalidField, UnknownSet, UnknownVertex
 from liverank_service.formats.columns import EdgeColumns, SetChange
 from liverank_service.pipeline.window import Window
 from liverank_service.queries.model import Members
-from liverank_service.vertex_keys import VertexKeys, VertexTable
+from liverank_service.vertex_keys import FoundKeys, VertexKeys, VertexTable
 
 log = logging.getLogger("liverank.pipeline")
 
@@ -48,6 +50,8 @@ class IncompletelyApplied(Exception):
 MAX_COALESCED_EDGES = 1 << 12
 """Maximum number of edges of a batch that is applied together with others."""
 
+
+_AHEAD = ThreadPoolExecutor(1, "liverank-keys")
 
 _SAFE_FACTOR = 4
 """A batch is not at risk if this many times its estimate is available."""
@@ -72,6 +76,7 @@ class KeyedGraph:
         self._graph = graph
         self._engine = engine
         self._keys = keys
+        self._ahead: tuple[EdgeColumns, Future[FoundKeys]] | None = None
 
     @property
     def keys(self) -> VertexKeys:
@@ -137,6 +142,16 @@ class KeyedGraph:
         except OutOfMemory as error:
             return error
         return None
+
+    def look_ahead(self, batches: Sequence[EdgeColumns]) -> None:
+        """Begins to look up the keys of the first of these batches, if it is large, on another
+        thread, for `apply`; what was looked up for others is forgotten.
+        """
+        self._ahead = None
+        if batches and batches[0].operations > MAX_COALESCED_EDGES:
+            columns = batches[0]
+            find = self._keys.finder((columns.insert_sources, columns.insert_targets))
+            self._ahead = columns, _AHEAD.submit(find)
 
     def apply(self, columns: EdgeColumns) -> tuple[Change, float]:
         """Assigns ids to the keys and applies the batch; also returns the seconds for the keys.
@@ -272,25 +287,20 @@ class KeyedGraph:
         order: source and target of each insertion, then the vertices. The lowest ids come first:
         those of vertices that were `removed`, by this batch or before.
         """
+        ahead, self._ahead = self._ahead, None
+        found = ahead[1].result() if ahead is not None and ahead[0] is columns else None
         ends = columns.insert_sources, columns.insert_targets
-        ids = self.keys.lookup(ends[0]), self.keys.lookup(ends[1])
-        unknown = [np.flatnonzero(each < 0) for each in ids]
-        order = np.argsort(np.concatenate([2 * unknown[0], 2 * unknown[1] + 1]), kind="stable")
-        new = pa.concat_arrays(
-            [end.take(pa.array(at)) for end, at in zip(ends, unknown, strict=True)]
-        )
-        added = np.empty(len(order), np.int64)
-        keys = pa.concat_arrays([new.take(pa.array(order)), columns.vertices])
-        assigned = self._keys.assign(keys, lambda: self._free_ids(removed))
-        added[order] = assigned[: len(order)]
-        ids[0][unknown[0]] = added[: len(unknown[0])]
-        ids[1][unknown[1]] = added[len(unknown[0]) :]
-        return *ids, assigned[len(order) :]
+        sources, targets = self._keys.assign_rows(ends, lambda: self._free_ids(removed), found)
+        if not len(columns.vertices):
+            return sources, targets, np.empty(0, np.int64)
+        free = partial(self._free_ids, removed, sources, targets)
+        return sources, targets, self._keys.assign(columns.vertices, free)
 
-    def _free_ids(self, removed: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Ascending: those of vertices `removed` by this batch, or before."""
+    def _free_ids(self, removed: NDArray[np.int64], *taken: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Ascending: those of vertices `removed` by this batch, or before, but for the `taken`."""
         free = self._engine.free_ids()
-        return np.union1d(free, removed) if len(removed) else free
+        free = np.union1d(free, removed) if len(removed) else free
+        return np.setdiff1d(free, np.concatenate(taken)) if taken else free
 
     def _new_keys(self, columns: EdgeColumns) -> int:
         """The number of keys that the batch would create."""

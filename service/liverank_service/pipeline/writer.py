@@ -394,6 +394,8 @@ class Writer:
                 pending.fail(RankingDelayed(version, error), completions)
             completions.deliver()
             raise
+        finally:
+            self.keyed.look_ahead(())
 
     def _made_durable(self, batches: Sequence[PendingBatch]) -> list[CommittedGroup]:
         """Commits the batches that are new, fit into memory and continue their sources, and
@@ -411,6 +413,7 @@ class Writer:
             began = perf_counter()
             groups = [list(group) for _, group in groupby(new, lambda one: one.batch.solve)]
             if new:
+                self.keyed.look_ahead([one.batch.columns for one in new])
                 versions = self.journal.append([one.record for one in new], len(groups))
         except Exception as error:
             log.exception("graph %s: batches were not committed", self._graph)

@@ -32,9 +32,11 @@ def test_ids_follow_the_position_in_the_batch(kind: KeyKind, distinct: int) -> N
             return pa.array(numbers.astype(np.int64)).cast(ARROW_TYPES[kind])
 
         nothing = column(np.empty(0))
-        keyed.apply(
-            EdgeColumns(column(ends[:, 0]), column(ends[:, 1]), nothing, nothing, column(vertices))
+        batch = EdgeColumns(
+            column(ends[:, 0]), column(ends[:, 1]), nothing, nothing, column(vertices)
         )
+        keyed.look_ahead([batch, batch])
+        keyed.apply(batch)
         found = keys.state.lookup(column(np.array(list(seen))))
         assert found.tolist() == list(seen.values())
         assert engine.vertices == keys.state.limit == len(seen)

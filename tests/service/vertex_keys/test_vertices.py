@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -13,9 +14,11 @@ from hypothesis import strategies as st
 
 from liverank.choices import KeyKind
 from liverank_service import vertex_keys as module
-from liverank_service.vertex_keys import ARROW_TYPES, VertexKeys, VertexTable
+from liverank_service.vertex_keys import ARROW_TYPES, FoundKeys, VertexKeys, VertexTable
 
-STEPS = st.sampled_from(["assign", "assign", "remove", "remove", "undo", "store", "compact"])
+STEPS = st.sampled_from(
+    ["assign", "assign", "find", "remove", "remove", "undo", "store", "compact"]
+)
 
 
 class Model:
@@ -65,19 +68,34 @@ def test_any_sequence_of_steps_agrees_with_a_dictionary(
     all_keys: list[Any] = [f"k{n}" if kind == "string" else n - 7 for n in range(15)]
     keys_of = st.lists(st.sampled_from(all_keys), max_size=12)
     arrow_type = ARROW_TYPES[kind]
+    rows_of = st.sampled_from([1, 2]).flatmap(
+        lambda columns: st.lists(
+            st.tuples(*[st.sampled_from(all_keys)] * columns), min_size=1, max_size=12
+        )
+    )
 
-    @settings(max_examples=200, deadline=None)
+    def columns_of(rows: list[tuple[Any, ...]]) -> list[pa.Array]:
+        return [pa.array(column, arrow_type) for column in zip(*rows, strict=True)]
+
+    @settings(max_examples=300, deadline=None)
     @given(st.data())
     def agrees(data: st.DataObject) -> None:
         table, model = VertexTable(kind), Model()
+        ahead: tuple[list[tuple[Any, ...]], Callable[[], FoundKeys]] | None = None
         earlier: list[tuple[VertexKeys, dict[Any, int], int, set[int]]] = []
         for step in data.draw(st.lists(STEPS, max_size=14)):
             if step == "assign":
-                keys = data.draw(keys_of)
+                rows, find = ahead or (data.draw(rows_of), None)
                 model_free = np.array(model.free(), np.int64)
-                expected = model.assign(keys)
-                found = table.assign(pa.array(keys, arrow_type), partial(np.array, model_free))
-                assert found.tolist() == expected
+                expected = model.assign([key for row in rows for key in row])
+                found = table.assign_rows(
+                    columns_of(rows), partial(np.array, model_free), find and find()
+                )
+                assert np.stack(found, axis=1).ravel().tolist() == expected
+                ahead = None
+            elif step == "find":
+                rows = data.draw(rows_of)
+                ahead = rows, table.finder(columns_of(rows))
             elif step == "remove":
                 keys = data.draw(keys_of)
                 removed = model.remove(keys)
@@ -91,6 +109,9 @@ def test_any_sequence_of_steps_agrees_with_a_dictionary(
                 state = table.state
                 unused = np.setdiff1d(np.arange(state.limit), state.vertices(0, state.limit))
                 table.assign(pa.array(data.draw(keys_of), arrow_type), partial(np.array, unused))
+                if ahead is not None:  # what is found now is taken back
+                    rows, find = ahead
+                    ahead = rows, partial(FoundKeys, *find())
                 table.undo(mark)
             elif step == "store":
                 arrays = table.state.capture().arrays()
