@@ -12,6 +12,7 @@ import os
 import resource
 import sqlite3
 from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
@@ -29,7 +30,7 @@ DIRECTORY_MODE, FILE_MODE = 0o700, 0o600
 """Only the owner may read a graph."""
 
 SLICE = 8 << 20
-"""Bytes written between two syncs, which a commit of the journal may have to wait for."""
+"""Bytes that are synced at once: a commit of the journal may have to wait for two of them."""
 
 
 def storage_failure(path: object, error: OSError | sqlite3.Error) -> StorageFailed:
@@ -134,16 +135,29 @@ def make_directory(directory: Path) -> None:
 
 
 def write_synced(path: Path, parts: Iterable[memoryview | bytes]) -> None:
-    """Writes a new file from one or more parts, in slices that are synced one after the other."""
+    """Writes a new file from one or more parts, in slices. Each is synced while the next one is
+    made and written, so that the disk always has work, and no more than two are not synced.
+    """
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
-    with open(descriptor, "wb", buffering=0) as file:
-        for part in parts:
-            view = memoryview(part).cast("B")
-            for first in range(0, max(1, len(view)), SLICE):
-                rest = view[first : first + SLICE]
-                while rest:
-                    rest = rest[file.write(rest) :]
-                os.fsync(file.fileno())
+    with open(descriptor, "wb", buffering=0) as file, ThreadPoolExecutor(1) as beside:
+        syncing: Future[None] | None = None
+        for number, rest in enumerate(_slices(parts)):
+            if number:
+                if syncing is not None:
+                    syncing.result()
+                syncing = beside.submit(os.fsync, file.fileno())
+            while rest:
+                rest = rest[file.write(rest) :]
+        if syncing is not None:
+            syncing.result()
+        os.fsync(file.fileno())
+
+
+def _slices(parts: Iterable[memoryview | bytes]) -> Iterator[memoryview]:
+    for part in parts:
+        view = memoryview(part).cast("B")
+        for first in range(0, len(view), SLICE):
+            yield view[first : first + SLICE]
 
 
 def replace_file(path: Path, content: bytes) -> None:
