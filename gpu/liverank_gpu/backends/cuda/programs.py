@@ -135,11 +135,16 @@ class CudaPrograms(OnDevice):
         else:
             self._run_active(do)
 
-    def _run_active(self, do: RunProgram) -> None:
-        program, graph, supersteps, state = do.program, do.graph, do.supersteps, do.state
-        given = parameter_struct(do.parameters, graph.vertices)
+    def _run_active(self, asked: RunProgram) -> None:
+        program, graph, supersteps, state = (
+            asked.program,
+            asked.graph,
+            asked.supersteps,
+            asked.state,
+        )
+        given = parameter_struct(asked.parameters, graph.vertices)
         xp, view = self._xp, graph.view
-        vertices, in_place = view.vertices, do.mode == "asynchronous"
+        vertices, in_place = view.vertices, asked.mode == "asynchronous"
         accumulated = None if in_place else xp.full(vertices, program.identity, program.number_type)
         received = None if in_place else xp.empty(vertices, np.int32)
         following = xp.empty(vertices, np.int32)
