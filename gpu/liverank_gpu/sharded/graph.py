@@ -674,7 +674,7 @@ class ShardGraph(DynamicGraph):
                 (self.numbering.size, self.numbering.rank, self.numbering.room),
             )
         if planned is None:
-            keys = keys or router.route(arcs, self.ids.limit, replicated=True)
+            keys = keys or router.route(arcs, self.ids.limit, True)
             workspace = self._workspaces.take(max(len(each.keys) for each in keys))
             planned = graph.plan(self._slack, keys, rules, workspace), keys[0].keys
         counts, out_keys = planned

@@ -63,7 +63,9 @@ them.
 
 
 _MOST_PAIRS, _LEAST_PAIRS = 1 << 19, 1 << 10
-"""Pairs of a message, at most: 8 MiB, which take 40 µs at 224 GB/s; and at least."""
+"""Pairs of a message, at most: 8 MiB, which take 40 µs at 224 GB/s; and at least. A shard of few
+vertices gets fewer: as many as in a candidate list.
+"""
 
 _NOTHING = ResidualDelta()
 _NO_THRESHOLDS = (np.inf,) * LEVELS
@@ -93,7 +95,8 @@ def _outbox_of(local: Backend, numbering: Numbering) -> Outbox:
     """Raises MemoryError."""
     allocate, columns, purpose = local.device.allocate, numbering.columns, "residual to send"
     capacity = columns // _CANDIDATE_PART + _LEAST_CANDIDATES
-    words = MESSAGE_HEADER + 2 * _MOST_PAIRS
+    most = min(_MOST_PAIRS, numbering.room // _CANDIDATE_PART + _LEAST_PAIRS)
+    words = MESSAGE_HEADER + 2 * most
     sums, marks = allocate(purpose, columns, np.float64), allocate(purpose, columns, np.int32)
     listed, rest = (allocate(purpose, capacity, np.int32) for _ in range(2))
     sent, received = (
@@ -101,9 +104,7 @@ def _outbox_of(local: Backend, numbering: Numbering) -> Outbox:
         for _ in range(2)
     )
     residual = Residual(sums, marks, listed, 0, _BELOW_ALL, 0)
-    outbox = Outbox(
-        residual, rest, sent, received, _MOST_PAIRS, numbering.rank, max(1, numbering.room)
-    )
+    outbox = Outbox(residual, rest, sent, received, most, numbering.rank, max(1, numbering.room))
     _clear(outbox)
     return outbox
 
@@ -217,7 +218,7 @@ class ShardedResidual:
                 break
             rounds += 1
             entries += int(totals[level])
-            outbox.capacity = self._pairs_for(int(edges))
+            self._make_room(outbox, int(edges))
             self._sending = True
             sent = local.run(
                 PushRound(
@@ -289,13 +290,16 @@ class ShardedResidual:
 
     # ---- what shards send each other ----
 
-    def _pairs_for(self, edges: int) -> int:
-        """Pairs that messages have room for: vertices and edges are dealt out about evenly.
+    def _make_room(self, outbox: Outbox, edges: int | None = None) -> None:
+        """Has messages room for twice the pairs that are expected, as vertices and edges are dealt
+        out about evenly; or for as many as they can have.
 
         edges  along which all shards push
         """
-        expected = edges // self._communicator.size**2
-        return min(_MOST_PAIRS, _LEAST_PAIRS + 2 * expected)
+        outbox.capacity = (outbox.sent.shape[1] - MESSAGE_HEADER) // 2
+        if edges is not None:
+            expected = edges // self._communicator.size**2
+            outbox.capacity = min(outbox.capacity, _LEAST_PAIRS + 2 * expected)
 
     def _empty_outbox(self) -> Outbox | None:
         """None if memory is short on one shard."""
@@ -325,7 +329,7 @@ class ShardedResidual:
 
         done  what adding them up did here
         """
-        outbox.capacity = _MOST_PAIRS
+        self._make_room(outbox)
         sent = self._local.run(SendSums(outbox, done))
         return self._told(graph, residual, outbox, sent, _NO_THRESHOLDS, 0.0, undone)
 

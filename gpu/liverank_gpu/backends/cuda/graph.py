@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -134,22 +135,23 @@ def _packed_direction(csr: SlackCsr, planned: tuple[Any, ...]) -> tuple[Any, ...
     return (*lists, capacities, bins, end, *planned[7:])
 
 
-class _Buffers(NamedTuple):
-    """What a small batch is planned in: the ids that are sent, with their weights behind them, keys
-    in the order of these, and what it changes in a residual.
+@dataclass(slots=True)
+class _Buffers:
+    """What a small batch is planned in: the ids that are sent, with their weights behind them; and
+    for `update` keys in the order of these, and what it changes in a residual.
     """
 
     sent: Mapped
-    keys: Array
-    perturbation: Array
+    kept: tuple[Array, Array] | None = None
 
-    @classmethod
-    def of(cls, device: CudaDevice) -> _Buffers:
-        keys = device.allocate("keys of a batch", 2 * _SMALL, np.int64)
-        # an edge with another weight is both gone and new
-        words = perturbation_words(_SMALL, 2 * _SMALL)
-        changes = device.allocate("keys of a batch", words, np.int64)
-        return cls(device.mapped(3 * _SMALL), keys, changes)
+    def scratch(self, device: CudaDevice) -> tuple[Array, Array]:
+        """Keys, and a perturbation."""
+        if self.kept is None:
+            keys = device.allocate("keys of a batch", 2 * _SMALL, np.int64)
+            # an edge with another weight is both gone and new
+            words = perturbation_words(_SMALL, 2 * _SMALL)
+            self.kept = keys, device.allocate("keys of a batch", words, np.int64)
+        return self.kept
 
 
 def _small(sent: SentBatch) -> int:
@@ -260,13 +262,16 @@ class CudaGraph(OnDevice, GraphOperations):
         if total < 0:
             return None
         most = _SMALL if len(sent.removed) else total
-        buffers, both, unsorted = self._sent(lists, sent, permutation, workspace, total, most)
+        buffers = self._taken_buffers()
+        keys, perturbation = buffers.scratch(self._device)
+        given = (lists, sent, permutation, workspace)
+        both, unsorted = self._sent(*given, buffers.sent, keys, total, most)
         words = -(-ChangeBlock.words(weighted) * most // 2)
         changed = self._device.allocate("what a batch changed", words, np.int64).view(np.int32)
         residual: tuple[Any, ...] = _FOLLOWS_NOTHING
         if follows is not None:
             lists_of_residual = lists_of(follows.residual)
-            limits = (buffers.perturbation, follows.edge_limit)
+            limits = (perturbation, follows.edge_limit)
             residual = (follows.values, follows.damping, *limits, *lists_of_residual)
         told = self._launch.ask(
             "batch",
@@ -309,8 +314,9 @@ class CudaGraph(OnDevice, GraphOperations):
     ) -> tuple[BothCounts, Array] | None:
         if (total := _small(sent)) < 0:
             return None
-        given = (lists, sent, permutation, workspace, total, total, shard)
-        buffers, both, unsorted = self._sent(*given)
+        keys = self._device.allocate("keys of a batch", 2 * total, np.int64)
+        buffers, given = self._taken_buffers(), (lists, sent, permutation, workspace)
+        both, unsorted = self._sent(*given, buffers.sent, keys, total, total, shard)
         rows = lists[0].csr
         told = self._launch.ask(
             "batch",
@@ -326,40 +332,44 @@ class CudaGraph(OnDevice, GraphOperations):
         self._buffers.append(buffers)
         return _counts(told), workspace.outgoing.opposite[:total]
 
+    def _taken_buffers(self) -> _Buffers:
+        return self._buffers.pop() if self._buffers else _Buffers(self._device.mapped(3 * _SMALL))
+
     def _sent(
         self,
         lists: Directions,
         sent: SentBatch,
         permutation: tuple[Array, Array],
         workspace: PlanWorkspace,
+        to: Mapped,
+        keys: Array,
         total: int,
         most: int,
         shard: tuple[int, int, int] = (1, 0, 0),
-    ) -> tuple[_Buffers, tuple[Any, ...], tuple[Any, ...]]:
-        """Sends a small batch. Returns its buffers, both Directions, and the Unsorted of batch.cu.
+    ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        """Sends a small batch. Returns both Directions, and the Unsorted of batch.cu.
 
         most   keys of a direction; shard  see Unsorted
         """
-        buffers = self._buffers.pop() if self._buffers else _Buffers.of(self._device)
-        deletions = self._send(buffers.sent, total, sent)
+        deletions = self._send(to, total, sent)
         plans = workspace.outgoing, workspace.incoming
         workspace.planned = both = tuple(
             # keys in arrays that are free until rows are looked up
             _direction(csr, most, plan.opposite, plan.weights.opposite, plan)
             for csr, plan in zip(lists, plans, strict=True)
         )
-        weights = buffers.sent.device[2 * _SMALL :].view(np.float32)
+        weights = to.device[2 * _SMALL :].view(np.float32)
         unsorted = (
-            buffers.sent.device,
+            to.device,
             *(total, deletions, len(sent.removed)),
             *sent.vertices,
             *permutation,
             len(permutation[0]),
             None if sent.weights is None else weights,
-            *(buffers.keys, most),
+            *(keys, most),
             *shard,
         )
-        return buffers, both, unsorted
+        return both, unsorted
 
     def _send(self, to: Mapped, total: int, sent: SentBatch) -> int:
         """Copies a small batch to where `update_batch` reads it. Returns how many deletions come
