@@ -19,7 +19,9 @@ The tables are those of liverank_service.storage.layout. The rules:
 6. After a sync that failed, the whole write-ahead log is written again before anything else is
    committed: a later sync would succeed without what the first one could not write, which the
    operating system forgets, and SQLite ignores what follows such a hole. So it is before the first
-   commit, since an earlier process may have left such a log.
+   first commit, since an earlier process may have left such a log.
+7. What is in the write-ahead log is copied to the database by another thread (`_COPIER`), which no
+   commit waits for, unless the log has _LOG_PAGES: then the commit copies, as SQLite does it.
 
 The graph's writer writes; `retire`, `sync_receipts` and `outcome` may be called from any thread.
 
@@ -51,6 +53,7 @@ import threading
 import time
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -163,6 +166,12 @@ MAX_PAYLOAD_BYTES = 900_000_000
 KEPT_SECONDS = 7 * 24 * 3600.0
 """How long an idempotency key is kept after its batch was retired."""
 
+_COPIER = ThreadPoolExecutor(1, "liverank-journal")
+_COPIED_BYTES = 4 << 20
+"""Of payloads in the write-ahead log, from which on it is copied."""
+_LOG_PAGES = 1 << 14
+"""Of the write-ahead log; 64 MiB."""
+
 _SLICE_ROWS, _SLICE_BYTES = 500, 4 << 20
 """Limits on one transaction of `retire`, because commits wait for it."""
 
@@ -193,6 +202,8 @@ class Journal:
         self._head: Head | None = None
         self._state: State
         self._may_have_hole = True
+        self._copying: Future[None] | None = None
+        self._not_copied = 0
         self.committed_at = 0.0
         if not path.is_file():
             raise StorageFailed(path, "the journal is missing")
@@ -263,6 +274,11 @@ class Journal:
                 layout.write_state(self._durable, state)
             self._state, self.committed_at = state, now
         self._write_head()
+        self._not_copied += sum(len(record.payload) for record in records)
+        is_idle = self._copying is None or self._copying.done()
+        if self._not_copied >= _COPIED_BYTES and is_idle:
+            self._not_copied = 0
+            self._copying = _COPIER.submit(self._copy_log)
         return [version for version, _, _ in numbered]
 
     def reserve(self, revisions: int) -> None:
@@ -425,6 +441,8 @@ class Journal:
                 self._head.sync()
 
     def close(self) -> None:
+        if self._copying is not None:
+            self._copying.result()
         with self._reading:
             for connection in self._connections:
                 connection.close()
@@ -438,8 +456,20 @@ class Journal:
         self._receipts = self._connect("NORMAL")
         self._reader = self._connect("NORMAL")
         self._reader.execute("PRAGMA query_only = ON")
+        self._copier = self._connect("FULL")
         self._state = layout.read_state(self._durable, self.path)
         self._head = Head(head_path(self.path))
+
+    def _copy_log(self) -> None:
+        """Copies the write-ahead log to the database, beside commits (rule 7). What fails is tried
+        again by later commits: the log is complete without it.
+        """
+        try:
+            self._copier.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        except sqlite3.Error as error:
+            if _is_failed_sync(error):  # perhaps of the log
+                self._may_have_hole = True
+            log.warning("%s: the write-ahead log was not copied: %s", self.path, error)
 
     def _write_log_again(self) -> None:
         """Writes the write-ahead log again, as it is, and syncs it (rule 6). Raises OSError."""
@@ -457,6 +487,7 @@ class Journal:
         self._connections.append(connection)
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute(f"PRAGMA synchronous = {synchronous}")
+        connection.execute(f"PRAGMA wal_autocheckpoint = {_LOG_PAGES}")
         # some builds of SQLite write zeros over all that is deleted, which takes half a second for
         # 120 MB, while nobody else can write
         connection.execute("PRAGMA secure_delete = FAST")
@@ -481,7 +512,7 @@ class Journal:
                 yield connection
                 connection.execute("COMMIT")
             except BaseException as error:
-                self._may_have_hole = _is_failed_sync(error)
+                self._may_have_hole |= _is_failed_sync(error)
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
                 raise

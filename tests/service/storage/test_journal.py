@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from liverank_service.errors import StorageFailed, StorageFull
+from liverank_service.storage import journal as journal_module
 from liverank_service.storage.journal import Journal, Outcome
 from liverank_service.storage.layout import Record
 
@@ -144,3 +145,64 @@ def test_a_file_that_has_reached_its_size_limit_is_a_full_disk(tmp_path: Path) -
     assert version == 40
     assert journal.append([Record(b"next", "auto", None, b"hash")], 1) == [version + 1]
     journal.close()
+
+
+def test_the_log_is_copied_beside_commits_and_stays_short(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal_module, "_COPIED_BYTES", 100_000)
+    journal, log = Journal(path), path.with_name("journal.db-wal")
+    payloads = [bytes([number]) * 60_000 for number in range(40)]
+    for payload in payloads:
+        journal.append([record(payload)], 1)
+        if journal._copying is not None:
+            journal._copying.result(60)
+    assert log.stat().st_size < 300_000 < path.stat().st_size
+    assert [row.payload for _, _, row, _ in journal.batches(0)] == payloads
+    journal.close()
+
+
+def test_a_log_that_is_not_copied_is_bounded_by_the_commits(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal_module, "_COPIED_BYTES", 1 << 40)
+    monkeypatch.setattr(journal_module, "_LOG_PAGES", 50)
+    journal = Journal(path)
+    for number in range(40):
+        journal.append([record(bytes([number]) * 60_000)], 1)
+    assert path.with_name("journal.db-wal").stat().st_size < 600_000
+    journal.close()
+
+
+def test_after_a_copy_that_could_not_be_synced_the_log_is_written_again(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Failing:
+        def execute(self, _: str) -> None:
+            error = sqlite3.OperationalError("disk I/O error")
+            error.sqlite_errorcode = sqlite3.SQLITE_IOERR_FSYNC
+            raise error
+
+        def close(self) -> None: ...
+
+    monkeypatch.setattr(journal_module, "_COPIED_BYTES", 1)
+    written: list[Path] = []
+    again = Journal._write_log_again
+
+    def write_again(journal: Journal) -> None:
+        written.append(journal.path)
+        again(journal)
+
+    monkeypatch.setattr(Journal, "_write_log_again", write_again)
+    journal = Journal(path)
+    journal._copier.close()
+    monkeypatch.setattr(journal, "_copier", Failing())
+    for number in range(3):
+        assert journal.append([record()], 1) == [number + 1]
+        assert journal._copying is not None
+        journal._copying.result(60)
+        assert len(written) == number + 1
+    journal.close()
+    reopened = Journal(path)
+    assert reopened.version == 3
+    reopened.close()
