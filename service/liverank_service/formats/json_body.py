@@ -40,7 +40,7 @@ from liverank_service.formats.values import (
     times_of,
     weights_of,
 )
-from liverank_service.vertex_keys import ARROW_TYPES
+from liverank_service.vertex_keys import ARROW_TYPES, arrow_numbers
 
 _AS_FIRST = ", as in the first edge"
 _SHAPES = {
@@ -148,8 +148,10 @@ def _listed_keys(document: dict[str, object], name: str, kind: KeyKind) -> pa.Ar
 
 
 def _every_second(keys: pa.Array) -> tuple[pa.Array, pa.Array]:
-    sources = pa.array([True, False] * (len(keys) // 2), pa.bool_())
-    return keys.filter(sources), keys.filter(pc.invert(sources))
+    sources, targets = (
+        keys.take(arrow_numbers(np.arange(first, len(keys), 2))) for first in (0, 1)
+    )
+    return sources, targets
 
 
 class Edges(NamedTuple):

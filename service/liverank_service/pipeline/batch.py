@@ -52,11 +52,7 @@ class Batch:
         payload = encode_batch(columns)
         if len(payload) > MAX_PAYLOAD_BYTES:
             raise BodyTooLarge(MAX_PAYLOAD_BYTES)
-        digest = hashlib.sha256(body).digest()
-        if columns.on_conflict != "replace":  # the same body is then another batch
-            digest = hashlib.sha256(digest + columns.on_conflict.encode()).digest()
-        if columns.range is not None:
-            digest = hashlib.sha256(digest + orjson.dumps(columns.range.document())).digest()
+        digest = b"" if idempotency_key is None else _digest(columns, body)
         record = Record(payload, solve.strategy, idempotency_key, digest)
         return cls(record, columns, solve, rank_later)
 
@@ -64,6 +60,16 @@ class Batch:
     def nbytes(self) -> int:
         """Bytes held until the batch is ranked: the payload, and about as much as columns."""
         return 2 * len(self.record.payload)
+
+
+def _digest(columns: EdgeColumns, body: bytes) -> bytes:
+    """Of what a repeat with the same idempotency key has to be."""
+    digest = hashlib.sha256(body).digest()
+    if columns.on_conflict != "replace":  # the same body is then another batch
+        digest = hashlib.sha256(digest + columns.on_conflict.encode()).digest()
+    if columns.range is not None:
+        digest = hashlib.sha256(digest + orjson.dumps(columns.range.document())).digest()
+    return digest
 
 
 @dataclass(eq=False, slots=True)

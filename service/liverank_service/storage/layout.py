@@ -7,7 +7,8 @@ A SQLite database (WAL); `application_id` marks a journal of liverank, `user_ver
                committed_at     Unix time, seconds
                strategy         the requested strategy
                idempotency_key  null without one
-               body_hash        SHA-256 of the request's body; see liverank_service.pipeline.batch
+               body_hash        SHA-256 of the request's body, see liverank_service.pipeline.batch;
+                                empty without a key
                payload          the columns of keys (liverank_service.formats.payload)
                chain            SHA-256 of all the above and the previous batch's chain: see `link`
     requests   version          of a batch with an idempotency key, retired or not
