@@ -599,19 +599,6 @@ def test_a_server_that_is_not_there_is_one_line_at_once(
     assert error.endswith("); is `liverank serve` running there?\n")
 
 
-def test_any_key_survives_the_path(url: str) -> None:
-    keys = ["a/b", ".", "..", "a b", "ünï", "100%", "a?b#c", "%2E"]
-    with Client(url) as client:
-        client.create("keys")
-        client.send("keys", insert=[(key, "hub") for key in keys])
-        for key in keys:
-            assert client.rank("keys", key).vertex == key
-            assert client.personalized("keys", key, k=1).vertex == key
-        ranks = client.ranks("keys", [*keys, "unknown"]).ranks
-        assert ranks[-1] is None
-        assert None not in ranks[:-1]
-
-
 def test_options_of_a_new_graph_and_of_a_solve_are_given_to_the_command(
     run: Any, url: str, triangle: Path
 ) -> None:

@@ -239,10 +239,11 @@ def test_insertions_beside_have_weights_and_times_of_their_own(server: Server, f
 def test_operations_are_counted_where_all_are(server: Server) -> None:
     path = server.new_graph(weighted=True)
     post(server, path, json={"insert": [["a", "b", 3]]})
+    post(server, path, json={"insert": [["a", "b", 2]]})
     post(server, path, params=ADD, json={"delete": [["a", "b", 1]]})
-    name = path.rpartition("/")[2]
-    line = f'liverank_edges_total{{change="lowered",graph="{name}"}} 1.0'
-    assert line in server.http.get("/metrics").text
+    name, metrics = path.rpartition("/")[2], server.http.get("/metrics").text
+    for change in ("inserted", "reweighted", "lowered"):
+        assert f'liverank_edges_total{{change="{change}",graph="{name}"}} 1.0' in metrics
 
 
 def csv(rows: str) -> dict[str, Any]:

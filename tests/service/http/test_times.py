@@ -9,14 +9,12 @@ from typing import Any
 
 import networkx as nx
 import orjson
-import pyarrow as pa
 import pytest
 
 from liverank import Client
 from liverank_service.http.routes import batches
 from liverank_service.http.schemas import GraphInfo, Receipt
 from liverank_service.pipeline import expiry
-from tests.service.formats.test_decode import ARROW, arrow_stream
 from tests.service.http.test_weights import post, ranks_of
 from tests.service.pipeline.windows import RunningClock
 from tests.service.server import Server, wait_for
@@ -78,21 +76,6 @@ def test_weights_decay_as_in_networkx_with_weights_that_do(
     present |= {key(edge): edge for edge in again}
     assert receipt["deleted"] == 1
     assert_ranked(server, path, list(present.values()), directed)
-
-
-def test_a_weight_that_is_added_is_added_to_the_decayed_one(server: Server) -> None:
-    path = server.new_graph(half_life=HALF_LIFE, target_error=1e-9)
-    post(server, path, json={"insert": [["a", "b", 8, 0], ["a", "c", 1, 300], ["b", "a", 1, 0], ["c", "a", 1, 0]]})  # fmt: skip  # noqa: E501
-    answer = server.http.post(
-        f"{path}/batches?on_conflict=add", json={"insert": [["a", "b", 2, 300]]}
-    )
-    assert answer.json()["reweighted"] == 1
-    # 8 is worth 1 after three half-lives
-    ranks = ranks_of(server, path)
-    expected = expected_ranks(
-        [("a", "b", 3, 0), ("a", "c", 1, 0), ("b", "a", 1, 0), ("c", "a", 1, 0)], True
-    )
-    assert ranks == pytest.approx(expected, abs=1e-7)
 
 
 def test_an_edge_a_hundred_half_lives_old_leaves_as_expired(server: Server) -> None:
@@ -269,44 +252,6 @@ def test_a_graph_says_how_far_ahead_a_time_may_be(server: Server) -> None:
         assert (other.status_code, other.json()["field"]) == (409, "max_time_ahead")
     far = {"insert": [["a", "b", None, time.time() * 100]]}
     assert server.http.post(f"{path}/batches", json=far).status_code == 200
-
-
-@pytest.mark.parametrize("with_weights", [False, True])
-def test_the_client_sends_times(server: Server, with_weights: bool) -> None:
-    name = server.new_graph(
-        half_life=HALF_LIFE, window=1e6, clock="event", target_error=1e-9
-    ).rsplit("/", 1)[1]
-    sent = edges(9, 80)
-    if not with_weights:
-        sent = [(source, target, 1.0, at) for source, target, _, at in sent]
-    sources, targets, weights, times = zip(*sent, strict=True)
-    table = {"a": pa.array(sources), "b": pa.array(targets), "at": pa.array(times)}
-    names = {"source": "a", "target": "b", "time": "at"}
-    if with_weights:
-        table["w"], names["weight"] = pa.array(weights), "w"
-    with Client(str(server.http.base_url)) as client:
-        half = len(sent) // 2
-        client.insert(name, pa.table(table).slice(0, half), **names)  # type: ignore[arg-type]
-        rows = sent if with_weights else [(s, t, None, at) for s, t, _, at in sent]
-        receipt = client.send(name, insert=rows[half:], vertices=["more"])
-        assert (receipt.inserted, receipt.expired) == (len(sent) - half, 0)
-        found = {place.vertex: place.rank for place in client.top(name, 1000).ranks}
-    graph = nx.DiGraph()
-    graph.add_node("more")
-    graph.add_weighted_edges_from((s, t, w * 2 ** (at / HALF_LIFE)) for s, t, w, at in sent)
-    expected = nx.pagerank(graph, weight="weight", tol=1e-12, max_iter=1000)
-    assert found.keys() == expected.keys()
-    assert sum(abs(found[key] - expected[key]) for key in found) < 1e-6
-
-
-def test_arrow_timestamps_are_times(server: Server) -> None:
-    path = server.new_graph(window=60, clock="event")
-    stamps = pa.array([0, 100_000], pa.timestamp("ms", "UTC"))
-    body = arrow_stream(source=pa.array(["a", "b"]), target=pa.array(["b", "c"]), time=stamps)
-    headers = {"Content-Type": ARROW}
-    server.http.post(f"{path}/batches", content=body, headers=headers).raise_for_status()
-    post(server, path, json={"delete": [["x", "y"]]})
-    assert server.http.get(path).json()["edges"] == 1
 
 
 def test_a_repeat_of_a_batch_that_arrived_earlier_gets_its_receipt(server: Server) -> None:

@@ -6,20 +6,12 @@ import random
 from typing import Any
 
 import networkx as nx
-import orjson
-import pyarrow as pa
 import pytest
 
 from liverank_service.http.schemas import GraphInfo, Receipt
-from tests.service.formats.test_decode import ARROW, NDJSON, arrow_stream
 from tests.service.server import Server
 
 Edge = tuple[str, str, float]
-
-UNWEIGHTED = (
-    "the graph is unweighted: send edges without weights, or create a graph with the option "
-    "weighted"
-)
 
 
 def edges(seed: int, count: int = 300, vertices: int = 60) -> list[Edge]:
@@ -81,34 +73,6 @@ def weighted(server: Server) -> str:
     return server.new_graph(weighted=True)
 
 
-@pytest.mark.parametrize("form", ["pairs", "columns", "ndjson", "csv", "arrow"])
-def test_ranks_are_those_of_networkx_in_every_format(server: Server, form: str) -> None:
-    path = server.new_graph(weighted=True, target_error=1e-9)
-    present = edges(3)
-    sources, targets, weights = zip(*present, strict=True)
-    names = ("source", "target", "weight")
-    body: bytes
-    if form == "pairs":
-        content_type, body = "application/json", orjson.dumps({"insert": present})
-    elif form == "columns":
-        columns = {"source": sources, "target": targets, "weight": weights}
-        content_type, body = "application/json", orjson.dumps({"insert": columns})
-    elif form == "ndjson":
-        lines = (orjson.dumps(dict(zip(names, edge, strict=True))) for edge in present)
-        content_type, body = NDJSON, b"\n".join(lines)
-    elif form == "csv":
-        rows = "".join(f"{source},{target},{weight}\n" for source, target, weight in present)
-        content_type, body = "text/csv", f"source,target,weight\n{rows}".encode()
-    else:
-        content_type = ARROW
-        body = arrow_stream(
-            source=pa.array(sources), target=pa.array(targets), weight=pa.array(weights)
-        )
-    receipt = post(server, path, content=body, headers={"Content-Type": content_type})
-    assert counts(receipt) == (len(present), 0, 0, 0, 0)
-    assert_ranked(server, path, present)
-
-
 def test_a_graph_says_that_it_is_weighted(server: Server) -> None:
     path = server.new_graph(weighted=True)
     info = server.http.get(path)
@@ -122,13 +86,6 @@ def test_a_graph_says_that_it_is_weighted(server: Server) -> None:
     for wrong in (1, "true", None):
         answer = server.http.put("/graphs/wrong", json={"weighted": wrong})
         assert (answer.status_code, answer.json()["field"]) == (422, "weighted")
-
-
-def test_edges_without_weights_weigh_one(server: Server) -> None:
-    path = server.new_graph(weighted=True, target_error=1e-9)
-    post(server, path, json={"insert": [["a", "b"], ["b", "a"]]})
-    post(server, path, json={"insert": [["a", "c", 3]]})
-    assert_ranked(server, path, [("a", "b", 1), ("b", "a", 1), ("a", "c", 3)])
 
 
 def test_a_repeat_replaces_the_weight_or_adds_to_it(server: Server) -> None:
@@ -176,33 +133,6 @@ def test_personalized_and_watched_queries_follow_the_weights(server: Server) -> 
     assert l1_error(by_vertex(after), expected) < 1e-6
 
 
-def test_weights_sent_to_an_unweighted_graph_are_refused(server: Server) -> None:
-    path = server.new_graph()
-    answer = server.http.post(f"{path}/batches", json={"insert": [["a", "b"], ["b", "c", 2]]})
-    assert answer.status_code == 422
-    problem = answer.json()
-    assert (problem["field"], problem["index"]) == ("insert", 1)
-    assert problem["detail"] == f"insert[1]: {UNWEIGHTED}"
-    answer = server.http.post(
-        f"{path}/batches", params={"on_conflict": "add"}, json={"insert": [["a", "b"]]}
-    )
-    assert (answer.status_code, answer.json()["field"]) == (422, "on_conflict")
-    assert UNWEIGHTED in answer.json()["detail"]
-    assert server.http.get(path).json()["version"] == 0
-
-
-@pytest.mark.parametrize("weight", [0, -1, 1e-40, 4e38, "1", None, True])
-def test_a_wrong_weight_refuses_the_batch(server: Server, weighted: str, weight: object) -> None:
-    version = server.http.get(weighted).json()["version"]
-    insert = [["a", "b", 1], ["b", "c", weight]]
-    answer = server.http.post(f"{weighted}/batches", json={"insert": insert})
-    problem = answer.json()
-    assert (answer.status_code, problem["field"], problem["index"]) == (422, "insert", 1)
-    assert "expected a finite number above 0" in problem["detail"]
-    assert server.http.get(weighted).json()["version"] == version
-    assert server.http.get(f"{weighted}/ranks/b").status_code == 404
-
-
 def test_what_a_repeat_does_is_checked(server: Server, weighted: str) -> None:
     answer = server.http.post(
         f"{weighted}/batches", params={"on_conflict": "multiply"}, json={"insert": []}
@@ -241,15 +171,6 @@ def test_a_repeated_request_gets_the_first_receipt(server: Server) -> None:
     other = server.http.post(f"{path}/batches", **{**request, "params": {}})
     assert other.status_code == 422
     assert other.json()["type"] == "urn:liverank:problem:idempotency-conflict"
-
-
-def test_reweighted_edges_are_counted_in_the_metrics(server: Server) -> None:
-    path = server.new_graph(weighted=True)
-    post(server, path, json={"insert": [["a", "b", 2]]})
-    post(server, path, json={"insert": [["a", "b", 3]]})
-    graph = path.removeprefix("/graphs/")
-    line = f'liverank_edges_total{{change="reweighted",graph="{graph}"}} 1.0'
-    assert line in server.http.get("/metrics").text.splitlines()
 
 
 @pytest.mark.parametrize("weighted", [False, True])

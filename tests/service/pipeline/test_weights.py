@@ -49,10 +49,13 @@ def fresh() -> Iterator[Sent]:
     return (Sent(one.batch) for one in BATCHES)
 
 
-def test_a_restart_has_the_weights_of_the_journal(tmp_path: Path) -> None:
+@pytest.mark.parametrize("captured", [0, 1, 2, 3])
+def test_a_restart_has_the_weights_of_journal_and_checkpoint(tmp_path: Path, captured: int) -> None:
     with working(tmp_path, weighted=True) as pipeline:
-        for one in fresh():
+        for number, one in enumerate(fresh(), start=1):
             send(pipeline, one)
+            if number == captured:
+                pipeline.checkpoint().result(60)
         assert weights_in(pipeline) == AFTER
         before = pipeline.view.top(10)
     with working(tmp_path, weighted=True) as pipeline:
@@ -61,17 +64,6 @@ def test_a_restart_has_the_weights_of_the_journal(tmp_path: Path) -> None:
         assert dict(zip(after.vertices.to_pylist(), after.ranks, strict=True)) == pytest.approx(
             dict(zip(before.vertices.to_pylist(), before.ranks, strict=True)), abs=2e-6
         )
-
-
-@pytest.mark.parametrize("captured", [1, 2, 3])
-def test_a_restart_has_the_weights_of_a_checkpoint(tmp_path: Path, captured: int) -> None:
-    with working(tmp_path, weighted=True) as pipeline:
-        for number, one in enumerate(fresh(), start=1):
-            send(pipeline, one)
-            if number == captured:
-                pipeline.checkpoint().result(60)
-    with working(tmp_path, weighted=True) as pipeline:
-        assert weights_in(pipeline) == AFTER
         answer = send(pipeline, weighted_batch([("a", "b", 1.0)], on_conflict="add"))
         assert answer["reweighted"] == 1
         assert weights_in(pipeline)["a", "b"] == 6.0
@@ -99,34 +91,23 @@ def test_coalesced_batches_are_counted_each(tmp_path: Path) -> None:
         }
 
 
-def test_batches_that_add_and_that_replace_are_applied_in_order(tmp_path: Path) -> None:
-    with working(tmp_path, weighted=True) as pipeline:
-        send(pipeline, weighted_batch([("a", "b", 2.0), ("b", "c", 1.0)]))
-        batches = [
-            weighted_batch([("a", "b", 3.0)], on_conflict="add"),
-            weighted_batch([("b", "c", 9.0)]),
-            weighted_batch([("c", "a", 1.0)], on_conflict="add"),
-        ]
-        together(pipeline, batches)
-        assert [receipt(one)["reweighted"] for one in batches] == [1, 1, 0]
-        assert weights_in(pipeline) == {("a", "b"): 5.0, ("b", "c"): 9.0, ("c", "a"): 1.0}
-
-
-def test_batches_that_take_weights_away_are_applied_in_order(tmp_path: Path) -> None:
+def test_batches_that_add_replace_and_take_away_are_applied_in_order(tmp_path: Path) -> None:
     with working(tmp_path, weighted=True) as pipeline:
         send(pipeline, weighted_batch([("a", "b", 2.0), ("b", "c", 1.0)]))
         batches = [
             weighted_batch([("a", "b", 3.0)], on_conflict="add"),
             weighted_batch([], delete=[("a", "b")], on_conflict="add", taken=[4.0]),
-            weighted_batch([("c", "a", 1.0)], on_conflict="add"),
+            weighted_batch([("b", "c", 9.0), ("c", "d", 2.0)]),
+            weighted_batch([("c", "a", 1.0), ("c", "d", 3.0)], on_conflict="add"),
             weighted_batch([], delete=[("a", "b"), ("b", "c")], on_conflict="add", taken=[1, None]),
         ]
         together(pipeline, batches)
-        counts = [[receipt(one)[name] for name in ("lowered", "deleted")] for one in batches]
-        assert counts == [[0, 0], [1, 0], [0, 0], [0, 2]]
-        assert weights_in(pipeline) == {("c", "a"): 1.0}
+        names = ("reweighted", "lowered", "deleted")
+        counts = [[receipt(one)[name] for name in names] for one in batches]
+        assert counts == [[1, 0, 0], [0, 1, 0], [1, 0, 0], [1, 0, 0], [0, 0, 2]]
+        assert weights_in(pipeline) == {("c", "a"): 1.0, ("c", "d"): 5.0}
     with working(tmp_path, weighted=True) as pipeline:
-        assert weights_in(pipeline) == {("c", "a"): 1.0}
+        assert weights_in(pipeline) == {("c", "a"): 1.0, ("c", "d"): 5.0}
 
 
 def test_a_salvaged_journal_keeps_the_weights(tmp_path: Path) -> None:
