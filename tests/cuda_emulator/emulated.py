@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import weakref
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 
 from liverank_gpu.backends.cuda import make_backend
 from liverank_gpu.backends.cuda.device import Device, Kernel, PooledMemory
-from liverank_gpu.backends.cuda.kernels.loader import PageShape, source
+from liverank_gpu.backends.cuda.kernels.loader import PageShape, source, units
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.device import Array
 from tests.cuda_emulator.harness import CpuLoader, require_compiler
@@ -110,6 +111,15 @@ def _source(unit: str) -> str:
     return source(unit, PAGES)
 
 
+@cache
+def _compile_all() -> None:
+    """Of workers of one run, which need all kernels at the same time, each compiles a part."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        load = CpuLoader(source=_source)
+        for unit in units():
+            load.prepare(unit)
+
+
 def emulated_backend(order: Literal["forward", "shuffled"] = "forward") -> Backend:
     """The ``cuda`` backend; its launches run in `order` (see CpuLoader)."""
     return make_backend(emulated_device(order))
@@ -126,6 +136,7 @@ def counting_backend() -> Backend:
 def emulated_device(order: Literal["forward", "shuffled"] = "forward") -> Device:
     """The device of `emulated_backend`."""
     require_compiler()
+    _compile_all()
     stream = Stream()
 
     def compiled(name: str, text: str, expressions: tuple[str, ...]) -> Callable[[str], Kernel]:
