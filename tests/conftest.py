@@ -18,11 +18,17 @@ from __future__ import annotations
 import os
 import runpy
 import ssl
+import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+# a module is compiled once, not for each worker, tier and process that tests start
+if sys.dont_write_bytecode:
+    sys.dont_write_bytecode = False
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     # read when NumPy is imported: the workers share the cores, where threads of BLAS would spin
