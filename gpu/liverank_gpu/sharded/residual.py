@@ -103,6 +103,7 @@ def _outbox_of(local: Backend, numbering: Numbering) -> Outbox:
         allocate(purpose, numbering.size * words, np.int64).reshape(numbering.size, words)
         for _ in range(2)
     )
+    received.fill(0)  # rows that are there, also after an exchange that was aborted
     residual = Residual(sums, marks, listed, 0, _BELOW_ALL, 0)
     outbox = Outbox(residual, rest, sent, received, most, numbering.rank, max(1, numbering.room))
     _clear(outbox)
