@@ -29,28 +29,13 @@ from liverank_gpu.graph.packed_csr import (
     Workspace,
     allocate_changes,
 )
+from liverank_gpu.graph.ranked_graph import RankedGraph
 from liverank_gpu.graph.rebuild import rebuild, restore_directions
 from liverank_gpu.graph.vertices import NO_IDS, VertexIds, VertexPermutation
+from liverank_gpu.operations import graph as op
 from liverank_gpu.operations.backend import Backend
-from liverank_gpu.operations.csr import GraphView, Rows, loop_dtype, strength_dtype
+from liverank_gpu.operations.csr import GraphView, loop_dtype, strength_dtype
 from liverank_gpu.operations.device import Array
-from liverank_gpu.operations.graph import (
-    LAST_PLACE,
-    BothCounts,
-    ChangeBlock,
-    ChangedLists,
-    Directions,
-    EdgeChanges,
-    EdgeCounts,
-    Entries,
-    Follows,
-    GraphUpdate,
-    Room,
-    SentBatch,
-    UpdateCounts,
-    Updated,
-    UpdateRules,
-)
 from liverank_gpu.types import Dangling, EdgeBatch, VertexOrder
 
 _REBUILD_PART, _LEAST_REBUILD = 4, 1 << 20
@@ -65,8 +50,8 @@ class _Applied(NamedTuple):
     edges of removed vertices, where these were found as it was applied.
     """
 
-    edges: EdgeCounts
-    lists: ChangedLists | ChangeBlock
+    edges: op.EdgeCounts
+    lists: op.ChangedLists | op.ChangeBlock
     touches: bool
     followed: tuple[Any, Any] | None = None
     removed_edges: int = 0
@@ -77,7 +62,7 @@ def is_large_part(operations: int, arcs: int) -> bool:
     return operations > max(_LEAST_REBUILD, arcs // _REBUILD_PART)
 
 
-class DynamicGraph:
+class DynamicGraph(RankedGraph):
     """A graph without parallel edges, and its transpose, on one backend's device. An undirected one
     stores each edge as two arcs, so that all but the counts is as in a directed one. Batches and
     edge lists are in ids; everything else, updates included, in positions.
@@ -87,11 +72,15 @@ class DynamicGraph:
     columns      length of contributions, to which the in-lists refer: `vertices`
     edges        number of edges; users' loops count, those of the ``self-loop`` policy do not
     arcs         the same of a directed graph; of an undirected one, edges other than loops twice
+    fixed_loops  whether every vertex has a loop that batches cannot change
     directed, weighted  see liverank_gpu.types.Options; decay  the exponents of rows, or None
     loop, degree see liverank_gpu.operations.csr.GraphView
     outgoing     out-lists, incoming  in-lists; both without loops; in_pages  pages of the latter
     permutation  ids and positions; chosen as `vertex_order` says when the first edges arrive
     """
+
+    outgoing: PackedCsr
+    incoming: PackedCsr
 
     def __init__(
         self,
@@ -103,7 +92,7 @@ class DynamicGraph:
         half_life: float | None = None,
     ) -> None:
         self.backend = backend
-        self.dangling = dangling
+        self.dangling, self.fixed_loops = dangling, dangling == "self-loop"
         self.weighted, self.directed = weighted, directed
         self.decay: AnyDecay | None = Decay(half_life) if half_life else None
         self.permutation = VertexPermutation(backend)
@@ -119,46 +108,17 @@ class DynamicGraph:
         self._connected: int | None = None
         self._free: Array | None = None
 
-    @property
-    def view(self) -> GraphView:
-        """The graph as kernels read it, until the next batch."""
-        return GraphView(
-            self.vertices,
-            self.arcs,
-            self.outgoing.csr,
-            self.incoming.csr,
-            self.loop,
-            self.degree,
-            self.incoming.longest,
-        )
-
     def sweep_view(self, largest_sum: float, of_query: bool = False) -> GraphView:
         """The view for a sweep in float64: see RankedGraph."""
         return self.in_pages.view(self.view, largest_sum, of_query)
 
-    def in_rows(self) -> Rows:
-        """All in-lists, grouped for the kernels of sweeps."""
-        return self.incoming.partition()
-
     @property
-    def connected(self) -> int:
+    def connected(self) -> int:  # type: ignore[override]  # counted when asked for
         """Vertices with an edge other than their own loop: counted once, then batches change it."""
         if self._connected is None:
             lengths = self.incoming.csr.row_lengths | self.outgoing.csr.row_lengths
             self._connected = int(self.total(lengths != 0))
         return self._connected
-
-    def size(self, values: Array) -> float:
-        """Σ of the sizes of float64 values over some vertices."""
-        return self.backend.select.size(values)
-
-    def total(self, values: Array) -> float:
-        """Σ over the vertices of an array over them."""
-        return float(self.backend.device.sum(values))
-
-    def count(self, found: int) -> int:
-        """`found`: the whole graph is here."""
-        return found
 
     @property
     def local(self) -> Backend:
@@ -187,18 +147,13 @@ class DynamicGraph:
             self._free = self.permutation.positions_of(self.ids.free()).astype(np.int32)
         return self._free
 
-    @property
-    def fixed_loops(self) -> bool:
-        """Whether every vertex has a loop that batches cannot change."""
-        return self.dangling == "self-loop"
-
     def apply(
         self,
         batch: EdgeBatch,
         rebuilds: bool = False,
         reserve: Callable[[int], None] = lambda _: None,
-        follows: Callable[[], Follows | None] = lambda: None,
-    ) -> GraphUpdate:
+        follows: Callable[[], op.Follows | None] = lambda: None,
+    ) -> op.GraphUpdate:
         """Removes, deletes, then inserts, in both directions. An error leaves the graph unchanged.
 
         The batch's columns are NumPy arrays or arrays of the backend. Without weights, those of a
@@ -224,9 +179,9 @@ class DynamicGraph:
         batch: EdgeBatch,
         vertices: int,
         rebuilds: bool,
-        follows: Callable[[], Follows | None],
+        follows: Callable[[], op.Follows | None],
         unlinks: bool = True,
-    ) -> GraphUpdate:
+    ) -> op.GraphUpdate:
         """unlinks  whether the edges of removed vertices may be found as the batch is applied"""
         removed, unlinked = self.ids.vertices_among(batch.remove), NO_IDS
         if unlinks and not rebuilds and self._finds_edges_of(removed, batch):
@@ -260,7 +215,7 @@ class DynamicGraph:
         new_vertices = vertices - self.ids.limit + len(returned)
         if self.ids.change(removed, returned, vertices):
             self._free = None
-        counts = UpdateCounts(
+        counts = op.UpdateCounts(
             inserted,
             len(batch.insert_sources) - inserted - reweighted,
             deleted - gone,
@@ -272,7 +227,7 @@ class DynamicGraph:
             expired + too_old,
         )
         unknown = len(batch.remove) - len(removed)
-        return GraphUpdate(
+        return op.GraphUpdate(
             counts,
             applied.lists,
             applied.touches,
@@ -362,7 +317,7 @@ class DynamicGraph:
         arcs: Arcs,
         vertices: int,
         unlinked: NDArray[np.int64],
-        follows: Callable[[], Follows | None],
+        follows: Callable[[], op.Follows | None],
     ) -> _Applied | None:
         """unlinked  removed vertices, whose edges are to be found: None if these are too many"""
         at_once = self.backend.graph.at_once
@@ -373,14 +328,14 @@ class DynamicGraph:
             updated = self._update_at_once(arcs, vertices, unlinked, workspace, following)
         if updated is None and len(unlinked):
             return None
-        lists: ChangedLists | ChangeBlock | None = updated.lists if updated else None
+        lists: op.ChangedLists | op.ChangeBlock | None = updated.lists if updated else None
         counts = updated.counts if updated else self._planned(batch, arcs, vertices, workspace)
         if lists is None:
             counts = self._packed(workspace, counts)
             changes = allocate_changes(self.backend, counts[0], self.weighted)
             # from here on nothing can fail
             self._write(workspace, counts, changes, vertices)
-            lists = ChangedLists(changes.sources, changes.removed_targets, changes)
+            lists = op.ChangedLists(changes.sources, changes.removed_targets, changes)
         else:
             if vertices > self.vertices:
                 self._extend_lists(vertices)
@@ -391,7 +346,7 @@ class DynamicGraph:
         if self._connected is not None:
             self._connected += out_counts.connected
         self.in_pages.follow_later(lists, vertices)
-        edges = EdgeCounts(out_counts.inserted, out_counts.deleted, out_counts.reweighted)
+        edges = op.EdgeCounts(out_counts.inserted, out_counts.deleted, out_counts.reweighted)
         touches = out_counts.changed > 0
         if updated is None:
             return _Applied(edges, lists, touches)
@@ -403,24 +358,24 @@ class DynamicGraph:
         vertices: int,
         unlinked: NDArray[np.int64],
         workspace: Workspace,
-        follows: Follows | None,
-    ) -> Updated | None:
+        follows: op.Follows | None,
+    ) -> op.Updated | None:
         """See GraphOperations.update."""
         loop = self.loop if vertices == self.vertices else self._loop[:vertices]
         return self.backend.graph.update(
             (self.outgoing.extended(vertices), self.incoming.extended(vertices)),
-            SentBatch(arcs.columns, arcs.weights, (self.vertices, vertices), unlinked),
+            op.SentBatch(arcs.columns, arcs.weights, (self.vertices, vertices), unlinked),
             (self.permutation.positions, self.permutation.ids),
-            UpdateRules(loop, self.fixed_loops, self.directed, arcs.adds),
+            op.UpdateRules(loop, self.fixed_loops, self.directed, arcs.adds),
             workspace,
-            Room(*zip(self.outgoing.room, self.incoming.room, strict=True)),
+            op.Room(*zip(self.outgoing.room, self.incoming.room, strict=True)),
             self._degree,
             follows,
         )
 
     def _planned(
         self, batch: EdgeBatch, arcs: Arcs, vertices: int, workspace: Workspace
-    ) -> BothCounts:
+    ) -> op.BothCounts:
         """What a batch changes; nothing is written. Raises InvalidValue."""
         keys = self.backend.graph.sorted_keys(
             arcs.columns,
@@ -428,21 +383,21 @@ class DynamicGraph:
             self.permutation.positions,
             arcs.operation_weights(self.backend),
         )
-        rules = UpdateRules(self.loop, self.fixed_loops, self.directed, arcs.adds)
+        rules = op.UpdateRules(self.loop, self.fixed_loops, self.directed, arcs.adds)
         counts = self.backend.graph.plan(self._slack, (keys, None), rules, workspace)
         # sums are known now
         if counts[0].exceeded:
             assert keys.order is not None
-            place = int(keys.order[LAST_PLACE - counts[0].exceeded - 1])
+            place = int(keys.order[op.LAST_PLACE - counts[0].exceeded - 1])
             raise arcs.weight_exceeded(self.backend, batch, place - arcs.deletions)
         return counts
 
     @property
-    def _slack(self) -> Directions:
+    def _slack(self) -> op.Directions:
         """Both directions with their room to grow."""
         return self.outgoing.slack, self.incoming.slack
 
-    def _packed(self, workspace: Workspace, counts: BothCounts) -> BothCounts:
+    def _packed(self, workspace: Workspace, counts: op.BothCounts) -> op.BothCounts:
         """The counts of a planned batch, when directions that have no room for it are packed, and
         planned again.
         """
@@ -457,7 +412,7 @@ class DynamicGraph:
         return self.backend.graph.plan_again(self._slack, (out, into), workspace)
 
     def _write(
-        self, workspace: Workspace, counts: BothCounts, changes: EdgeChanges, vertices: int
+        self, workspace: Workspace, counts: op.BothCounts, changes: op.EdgeChanges, vertices: int
     ) -> None:
         """Writes a planned batch, which cannot fail."""
         if vertices > self.vertices:
@@ -495,7 +450,7 @@ class DynamicGraph:
             self.permutation, self._order_to_choose = rebuilt.permutation, None
         self._extend(vertices)
         self.arcs, self._free, self._connected = rebuilt.arcs, None, None
-        lists = ChangedLists(rebuilt.sources, rebuilt.removed_targets, None)
+        lists = op.ChangedLists(rebuilt.sources, rebuilt.removed_targets, None)
         return _Applied(rebuilt.counts, lists, len(rebuilt.sources) > 0)
 
     def take_order(self, ids: NDArray[np.int32]) -> None:
@@ -526,7 +481,7 @@ class DynamicGraph:
         loops = 0 if self.fixed_loops else int(backend.device.sum(self.loop != 0))
         self.edges, self.arcs = edges, int(lengths.sum(dtype=np.int64)) + loops
 
-    def edges_on_device(self) -> Entries:
+    def edges_on_device(self) -> op.Entries:
         """See liverank_gpu.graph.batch; without the loops of the ``self-loop`` policy."""
         loops = None if self.fixed_loops else self.loop
         return edges_on_device(self.backend, self.outgoing.csr, loops, self.directed)
@@ -562,9 +517,9 @@ class DynamicGraph:
 _REVERSED = "the degrees of a reversed graph"
 
 
-class ReversedGraph:
+class ReversedGraph(RankedGraph):
     """A graph for walks against the direction of its edges, as the iterates of queries read it (see
-    liverank_gpu.pagerank.iterate.RankedGraph): the lists are those of the graph, in each other's
+    RankedGraph): the lists are those of the graph, in each other's
     place. Beside them it takes the in-degrees, or the strengths of in-lists: 4 or 8 bytes a vertex,
     which every batch brings up to date where it changed an in-list.
 
@@ -598,7 +553,7 @@ class ReversedGraph:
         else:
             self.backend.xp.add(csr.row_lengths, loop, out=self.degree)
 
-    def follow(self, update: GraphUpdate) -> GraphUpdate:
+    def follow(self, update: op.GraphUpdate) -> op.GraphUpdate:
         """Follows a batch that the graph has followed, for which room has been reserved. Returns
         what it did to the reversed graph.
         """
@@ -606,12 +561,12 @@ class ReversedGraph:
             try:
                 return self._turned(update, update.changes)
             except MemoryError:
-                lists = ChangedLists(update.sources, update.removed_targets, None)
+                lists = op.ChangedLists(update.sources, update.removed_targets, None)
                 update = replace(update, lists=lists)
         self._count_all()
         return update
 
-    def _turned(self, update: GraphUpdate, changes: EdgeChanges) -> GraphUpdate:
+    def _turned(self, update: op.GraphUpdate, changes: op.EdgeChanges) -> op.GraphUpdate:
         graph, xp = self.graph, self.backend.xp
         removed, added = self._turned_edges(changes)
         sources = xp.unique(xp.concatenate([removed.rows, added.rows])).astype(np.int32)
@@ -623,7 +578,7 @@ class ReversedGraph:
             self._degree[sources] = csr.row_lengths[sources] + graph.loop[sources]
         # kernels look added edges up
         order = xp.argsort(added.rows.astype(np.int64) << 32 | added.neighbours)
-        turned = EdgeChanges(
+        turned = op.EdgeChanges(
             sources,
             before,
             removed.rows,
@@ -633,73 +588,22 @@ class ReversedGraph:
             removed.weights,
             None if added.weights is None else added.weights[order],
         )
-        return replace(update, lists=ChangedLists.of(turned), followed=None)
+        return replace(update, lists=op.ChangedLists.of(turned), followed=None)
 
-    def _turned_edges(self, changes: EdgeChanges) -> tuple[Entries, Entries]:
+    def _turned_edges(self, changes: op.EdgeChanges) -> tuple[op.Entries, op.Entries]:
         """The edges that are gone and those that are new, each in the row of its target."""
         return (
-            Entries(changes.removed_targets, changes.removed_sources, changes.removed_weights),
-            Entries(changes.added_targets, changes.added_sources, changes.added_weights),
+            op.Entries(changes.removed_targets, changes.removed_sources, changes.removed_weights),
+            op.Entries(changes.added_targets, changes.added_sources, changes.added_weights),
         )
 
-    @property
-    def vertices(self) -> int:
-        return self.graph.vertices
-
-    @property
-    def columns(self) -> int:
-        return self.graph.columns
-
-    @property
-    def arcs(self) -> int:
-        return self.graph.arcs
-
-    @property
-    def connected(self) -> int:
-        return self.graph.connected
-
-    @property
-    def ids(self) -> VertexIds:
-        return self.graph.ids
-
-    @property
-    def permutation(self) -> VertexPermutation:
-        return self.graph.permutation
-
-    @property
-    def free(self) -> Array:
-        return self.graph.free
-
-    @property
-    def loop(self) -> Array:
-        return self.graph.loop
-
-    @property
-    def degree(self) -> Array:
-        return self._degree[: self.graph.vertices]
-
-    @property
-    def outgoing(self) -> PackedCsr:
-        return self.graph.incoming
-
-    @property
-    def incoming(self) -> PackedCsr:
-        return self.graph.outgoing
-
-    @property
-    def view(self) -> GraphView:
-        """The reversed graph as kernels read it, until the next batch."""
-        lists = (self.outgoing.csr, self.incoming.csr)
-        return GraphView(
-            self.vertices, self.arcs, *lists, self.loop, self.degree, self.incoming.longest
-        )
-
-    def sweep_view(self, largest_sum: float, of_query: bool = False) -> GraphView:  # noqa: ARG002
-        """`view`: pages are made of the graph's own in-lists alone."""
-        return self.view
-
-    def in_rows(self) -> Rows:
-        return self.incoming.partition()
+    def __getattr__(self, name: str) -> Any:
+        """What graphs have, with the directions in each other's place."""
+        if name not in RankedGraph.__annotations__:
+            raise AttributeError(name)
+        if name == "degree":
+            return self._degree[: self.graph.vertices]
+        return getattr(self.graph, {"outgoing": "incoming", "incoming": "outgoing"}.get(name, name))
 
     def size(self, values: Array) -> float:
         """See DynamicGraph.size."""

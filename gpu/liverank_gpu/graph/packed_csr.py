@@ -10,34 +10,22 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from liverank_gpu.operations import graph as op
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.csr import ALIGNMENT, Csr, Rows, SlackCsr
 from liverank_gpu.operations.device import Array
-from liverank_gpu.operations.graph import (
-    COUNTERS,
-    SCAN_TILE,
-    SCANS,
-    BatchPlan,
-    Counts,
-    Deduplicated,
-    EdgeChanges,
-    Entries,
-    PlanWeights,
-    Slots,
-    SortedKeys,
-)
 
 # ---- some rows of a direction ----
 
 
-def entries_of(backend: Backend, csr: Csr, positions: Array) -> Entries:
+def entries_of(backend: Backend, csr: Csr, positions: Array) -> op.Entries:
     """The entries of some rows, integer[k] positions, one row after the other. In place of rows
     they have the numbers of these, from 0 on.
     """
     return backend.rebuild.entries(csr.at(positions))
 
 
-def rows_of(backend: Backend, csr: Csr, positions: Array) -> Entries:
+def rows_of(backend: Backend, csr: Csr, positions: Array) -> op.Entries:
     """The entries of some rows, int32[k] distinct positions."""
     entries = entries_of(backend, csr, positions)
     return entries._replace(rows=positions[entries.rows])
@@ -82,7 +70,7 @@ def row_blocks(lengths: NDArray[np.integer[Any]], limit: int) -> Iterator[slice]
 
 # ---- scratch memory for the batches of a graph ----
 
-_PLANNED = slice(COUNTERS.index("CHANGED"), COUNTERS.index("HOLES") + 1)
+_PLANNED = slice(op.COUNTERS.index("CHANGED"), op.COUNTERS.index("HOLES") + 1)
 """The counters of rows."""
 
 _PLANNING_SCANS = 3
@@ -94,7 +82,7 @@ _KEPT = 1 << 17
 _WIDE, _NARROW, _TINY = 4, 15, 1
 """Arrays of a BatchPlan in int64, int32 and int8."""
 
-_WEIGHTS = len(PlanWeights._fields)
+_WEIGHTS = len(op.PlanWeights._fields)
 """Arrays of PlanWeights."""
 
 
@@ -110,22 +98,22 @@ class Workspace:
         self._weighted = weighted
         self._backend = backend
         self.planned: Any = None
-        counters, words = len(COUNTERS), _scan_words(capacity)
+        counters, words = len(op.COUNTERS), _scan_words(capacity)
         self.zeroed = backend.device.allocate(
-            "scratch for a batch", 2 * (counters + SCANS * words), np.int64
+            "scratch for a batch", 2 * (counters + op.SCANS * words), np.int64
         )
         self._counters = self.zeroed[: 2 * counters].reshape(2, counters)
-        self._scans = self.zeroed[2 * counters :].view(np.uint64).reshape(2, SCANS, words)
+        self._scans = self.zeroed[2 * counters :].view(np.uint64).reshape(2, op.SCANS, words)
         self.outgoing = self._plan(0)
         self.incoming = self._plan(1)
 
-    def _plan(self, direction: int) -> BatchPlan:
+    def _plan(self, direction: int) -> op.BatchPlan:
         wide, narrow, tiny = (
             self._block(*each)
             for each in ((np.int64, _WIDE), (np.int32, _NARROW), (np.int8, _TINY))
         )
         floats = self._block(np.float32, _WEIGHTS) if self._weighted else None
-        plan = BatchPlan(
+        plan = op.BatchPlan(
             (wide, narrow, tiny, floats),
             self._counters[direction],
             self._scans[direction],
@@ -135,7 +123,7 @@ class Workspace:
         )
         if floats is None:
             return plan
-        weights = PlanWeights(*floats.reshape(_WEIGHTS, -1))
+        weights = op.PlanWeights(*floats.reshape(_WEIGHTS, -1))
         weights.opposite.fill(0)  # they are sorted with their keys, those of no key too
         return replace(plan, weights=weights)
 
@@ -148,15 +136,15 @@ class Workspace:
         """Before the next batch."""
         self.zeroed.fill(0)
 
-    def clear_row_plan(self, plan: BatchPlan) -> None:
+    def clear_row_plan(self, plan: op.BatchPlan) -> None:
         """Before rows that were packed are planned again."""
         plan.counters[_PLANNED] = 0
         plan.scans[_PLANNING_SCANS:].fill(0)
 
-    def counts(self) -> tuple[Counts, Counts]:
+    def counts(self) -> tuple[op.Counts, op.Counts]:
         """The counters of both directions. Waits for the device."""
         outgoing, incoming = self._backend.device.to_host(self._counters).tolist()
-        return Counts(*outgoing), Counts(*incoming)
+        return op.Counts(*outgoing), op.Counts(*incoming)
 
     @property
     def nbytes(self) -> int:
@@ -189,14 +177,14 @@ class KeptWorkspace:
         return self._kept.nbytes if self._kept else 0
 
 
-def allocate_changes(backend: Backend, counts: Counts, weighted: bool) -> EdgeChanges:
+def allocate_changes(backend: Backend, counts: op.Counts, weighted: bool) -> op.EdgeChanges:
     """Arrays for what a batch changes; they are not reused."""
     allocate, purpose = backend.device.allocate, "what a batch changed"
     changed, removed, added = counts.changed, counts.removed, counts.added
     block = allocate(purpose, 2 * (changed + removed + added), np.int32)
     lost = 2 * changed
     gained = lost + 2 * removed
-    changes = EdgeChanges(
+    changes = op.EdgeChanges(
         *(block[:changed], block[changed:lost]),
         *(block[lost : lost + removed], block[lost + removed : gained]),
         *(block[gained : gained + added], block[gained + added :]),
@@ -213,12 +201,12 @@ def allocate_changes(backend: Backend, counts: Counts, weighted: bool) -> EdgeCh
 def workspace_bytes(operations: int, weighted: bool = False) -> int:
     """Bytes of a Workspace."""
     each = 8 * _WIDE + 4 * (_NARROW + _WEIGHTS * weighted) + _TINY
-    words = len(COUNTERS) + SCANS * _scan_words(operations)
+    words = len(op.COUNTERS) + op.SCANS * _scan_words(operations)
     return 2 * (each * (operations + 1) + 8 * words)
 
 
 def _scan_words(operations: int) -> int:
-    return 1 + -(-operations // SCAN_TILE)
+    return 1 + -(-operations // op.SCAN_TILE)
 
 
 # ---- neighbour lists of one direction, changed in place ----
@@ -361,13 +349,13 @@ class PackedCsr:
 
     def load(
         self,
-        columns: Entries,
+        columns: op.Entries,
         loop: Array,
         positions: Array,
         adds: bool = False,
         kept: int = 0,
         counts: Array | None = None,
-    ) -> Deduplicated:
+    ) -> op.Deduplicated:
         """Takes the edges of columns of ids; drops repeats and sets loops in `loop`. There were no
         edges before.
 
@@ -384,13 +372,13 @@ class PackedCsr:
 
     def load_keys(
         self,
-        ranges: Iterable[tuple[int, int, SortedKeys]],
+        ranges: Iterable[tuple[int, int, op.SortedKeys]],
         entries: int,
         loop: Array,
         adds: bool = False,
         kept: int = 0,
         counts: Array | None = None,
-    ) -> Deduplicated:
+    ) -> op.Deduplicated:
         """The same from sorted insertions.
 
         ranges   (first row, end of rows, keys of these rows): all rows, ascending
@@ -425,7 +413,7 @@ class PackedCsr:
         if not wanted <= len(self._slots.column_indices) <= wanted + wanted // SPARE_PART:
             self._slots = self._zeroed_slots(wanted, self._slots, self.end)
         self._update_views()
-        return Deduplicated(edges, loops, reweighted, exceeded)
+        return op.Deduplicated(edges, loops, reweighted, exceeded)
 
     def _wanted(self, slots: int) -> int:
         """Slots of a new array for rows that take so many."""
@@ -445,7 +433,7 @@ class PackedCsr:
         backend.rebuild.pack_rows(self.csr.row_lengths, 0, self.csr.row_starts, self.capacities)
         self.packed = self.end = len(neighbours)
         self.longest = int(lengths.max(initial=0))
-        stored = Slots(
+        stored = op.Slots(
             *(backend.device.to_device(each) for each in (neighbours, weights) if each is not None)
         )
         self._slots = self._zeroed_slots(slots_with_spare(self.packed), stored, self.end)
@@ -471,7 +459,7 @@ class PackedCsr:
             other._order,
             other._degree_bins,
         ) = copies
-        other._slots = Slots(
+        other._slots = op.Slots(
             *(None if slots is None else slots[: self.end].copy() for slots in self._slots)
         )
         other._groups = None if self._groups is None else self._groups.copy()
@@ -484,7 +472,7 @@ class PackedCsr:
         """Bytes of the arrays of a copy."""
         return slot_bytes(self._weighted) * self.end + VERTEX_BYTES * self.vertices
 
-    def must_pack(self, counts: Counts) -> bool:
+    def must_pack(self, counts: op.Counts) -> bool:
         """Whether there are too few free slots for the batch, or more than half are wasted."""
         used = self.end + counts.needed
         packed = self.packed + counts.growth
@@ -496,7 +484,7 @@ class PackedCsr:
         free = len(self._slots.column_indices) - self.end
         return free, 2 * (self.packed + LEAST_SPARE) - self.end
 
-    def pack(self, counts: Counts) -> None:
+    def pack(self, counts: op.Counts) -> None:
         """Packs all rows into a new array, with room for the batch and some spare."""
         backend = self._backend
         starts = backend.device.allocate("vertices", self._allocated, np.int64)
@@ -508,11 +496,11 @@ class PackedCsr:
         self._slots, self.end = slots, self.packed
         self._update_views()
 
-    def _zeroed_slots(self, count: int, copied: Slots | None = None, end: int = 0) -> Slots:
+    def _zeroed_slots(self, count: int, copied: op.Slots | None = None, end: int = 0) -> op.Slots:
         """Slots that begin with the first `end` of others."""
         count, allocate = -(-count // ALIGNMENT) * ALIGNMENT, self._backend.device.allocate
         # kernels read ALIGNMENT slots at once, so none may be uninitialised
-        slots = Slots(
+        slots = op.Slots(
             allocate("neighbour lists", count, np.int32),
             allocate("weights", count, np.float32) if self._weighted else None,
         )
@@ -524,7 +512,7 @@ class PackedCsr:
                     array[:end] = source[:end]
         return slots
 
-    def record(self, counts: Counts) -> None:
+    def record(self, counts: op.Counts) -> None:
         """Follows what a batch has done to the lists: see GraphOperations.apply."""
         if counts.changed == 0:
             return
@@ -551,7 +539,8 @@ class RowLengths:
 
     csr             without column indices
     longest         length of the longest row
-    strength_depth  see liverank_gpu.pagerank.iterate.NeighbourLists
+    strength_depth  the most additions that a weight goes through in the sum of its row, and one
+                    more
     """
 
     csr: Csr

@@ -11,9 +11,7 @@ count out-degrees. A sweep then takes 6 for each edge and 60 for each vertex.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -25,11 +23,11 @@ from liverank_gpu.graph.packed_csr import (
     RowLengths,
     slot_bytes,
 )
+from liverank_gpu.graph.ranked_graph import RankedGraph
 from liverank_gpu.graph.rebuild import degrees_of
 from liverank_gpu.graph.vertices import VertexIds, VertexPermutation
-from liverank_gpu.operations.analysis import ComponentOperations, Components, ComponentsSolved
 from liverank_gpu.operations.backend import Backend
-from liverank_gpu.operations.csr import ALIGNMENT, Csr, GraphView, Rows, loop_dtype, strength_dtype
+from liverank_gpu.operations.csr import ALIGNMENT, Csr, GraphView, loop_dtype, strength_dtype
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.graph import Entries
 from liverank_gpu.types import Options
@@ -48,8 +46,8 @@ def static_bytes(options: Options, edges: int, vertices: int) -> int:
     return columns + slots + max(sort, listed) + (VERTEX_BYTES + 8 + kept + 8) * vertices
 
 
-class StaticGraph:
-    """A liverank_gpu.pagerank.iterate.RankedGraph that does not change, of which a solve sweeps
+class StaticGraph(RankedGraph):
+    """A RankedGraph that does not change, of which a solve sweeps
     over all vertices.
 
     edges      number of distinct edges; the loops of the ``self-loop`` policy are not counted
@@ -76,11 +74,7 @@ class StaticGraph:
         self.fixed_loops = options.dangling == "self-loop"
         self.ids, self.permutation = VertexIds(vertices), VertexPermutation(backend)
         self.free: Array = backend.device.allocate("vertices", 0, np.int32)
-        self._whole_of = backend
         self.backend = backend
-        if backend.components is not None and self.directed:
-            self.backend = replace(backend, components=_Components(self, backend.components))
-
         needed = static_bytes(options, len(columns[0]), vertices)
         backend.device.require(f"ranking {len(columns[0]):,} edges", needed)
         allocate, xp = backend.device.allocate, backend.xp
@@ -124,14 +118,14 @@ class StaticGraph:
 
     @property
     def _identity(self) -> Array:
-        return self._whole_of.device.allocate("vertex order", 0, np.int32)
+        return self.backend.device.allocate("vertex order", 0, np.int32)
 
     def _degrees(self, lengths: Array) -> Array:
         """GraphView.degree, of a directed graph."""
-        xp = self._whole_of.xp
+        xp = self.backend.xp
         if not self.weighted:
             return lengths + self.loop
-        entries = self._whole_of.rebuild.entries(self.incoming.csr)
+        entries = self.backend.rebuild.entries(self.incoming.csr)
         own = self.loop.astype(np.float64)
         sums = xp.bincount(entries.neighbours, entries.weights, minlength=self.vertices)
         degree = sums.astype(np.float64, copy=False) + own
@@ -139,61 +133,15 @@ class StaticGraph:
         swallowed = (lengths > 0) & (degree == own)
         return xp.where(swallowed, xp.nextafter(degree, np.inf), degree)
 
-    @property
-    def view(self) -> GraphView:
-        """The graph as kernels read it; of the out-lists of a directed one, the lengths alone."""
-        return GraphView(
-            self.vertices,
-            self.arcs,
-            self.outgoing.csr,
-            self.incoming.csr,
-            self.loop,
-            self.degree,
-            self.incoming.longest,
-        )
-
     @cached_property
     def whole(self) -> GraphView:
-        """The same of a directed graph, with out-lists, which are made first. Raises
-        OutOfMemory.
-        """
-        backend, vertices = self._whole_of, self.vertices
+        """The view with out-lists, which are made first of a directed graph. Raises OutOfMemory."""
+        if not self.directed:
+            return self.view
+        backend, vertices = self.backend, self.vertices
         rows, neighbours, weights = backend.rebuild.entries(self.incoming.csr)
         no_loops = backend.device.allocate("vertices", vertices, loop_dtype(self.weighted))
         no_loops.fill(0)
         outgoing = PackedCsr(backend, vertices, self.weighted, grows=False)
         outgoing.load(Entries(neighbours, rows, weights), no_loops, self._identity)
         return self.view._replace(outgoing=outgoing.csr)
-
-    def sweep_view(self, largest_sum: float, of_query: bool = False) -> GraphView:  # noqa: ARG002
-        """The view: pages take longer to build than a solve gains by them."""
-        return self.view
-
-    def in_rows(self) -> Rows:
-        return self.incoming.partition()
-
-    def size(self, values: Array) -> float:
-        """See DynamicGraph.size."""
-        return self.backend.select.size(values)
-
-    def total(self, values: Array) -> float:
-        return float(self.backend.device.sum(values))
-
-    def count(self, found: int) -> int:
-        return found
-
-
-class _Components(ComponentOperations):
-    """Those of a backend, on the whole graph."""
-
-    def __init__(self, graph: StaticGraph, operations: ComponentOperations) -> None:
-        self._graph, self._operations = graph, operations
-
-    def reciprocity(self, graph: GraphView) -> float:  # noqa: ARG002
-        return self._operations.reciprocity(self._graph.whole)
-
-    def find(self, graph: GraphView) -> Components:  # noqa: ARG002
-        return self._operations.find(self._graph.whole)
-
-    def solve(self, graph: GraphView, *arguments: Any) -> ComponentsSolved:  # noqa: ARG002
-        return self._operations.solve(self._graph.whole, *arguments)

@@ -141,7 +141,6 @@ class Budget:
         each: int,
         longest: int,
         weighted: bool = False,
-        buffers: int = 2,
         temporary: int = 0,
     ) -> Budget:
         """reserved  bytes of the caller's own arrays, of keys
@@ -151,7 +150,7 @@ class Budget:
         Raises InvalidValue, which names the least budget that works, if it is too small.
         """
         values = reserved + vertices * each + workspace_bytes(0)
-        divided = cls(memory, vertices, each, values, weighted, buffers, temporary)
+        divided = cls(memory, vertices, each, values, weighted, temporary=temporary)
         return divided._checked(longest)
 
     def of_others(self, longest: int, buffers: int) -> Budget:

@@ -15,21 +15,12 @@ from numpy.typing import NDArray
 from liverank_gpu.backends.cpu.device import available_bytes
 from liverank_gpu.errors import OutOfMemory
 from liverank_gpu.graph.packed_csr import RowLengths, row_blocks
+from liverank_gpu.graph.ranked_graph import RankedGraph
 from liverank_gpu.graph.vertices import VertexIds, VertexPermutation
+from liverank_gpu.operations import programs as op
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.csr import Csr, GraphView, Operation, Result, Rows, combined
 from liverank_gpu.operations.device import Array
-from liverank_gpu.operations.programs import (
-    NEVER,
-    Constant,
-    Gather,
-    Layout,
-    ProgramGraph,
-    RunProgram,
-    VertexProgram,
-    WindowState,
-    run_every_vertex,
-)
 from liverank_gpu.operations.sweeps import PartialSweeps
 from liverank_gpu.out_of_core.spool import PackedEdges, ScratchFile, padded
 
@@ -240,8 +231,8 @@ def permutation_of(backend: Backend, packed: PackedEdges) -> VertexPermutation:
     return VertexPermutation(backend, ids)
 
 
-class WindowedGraph:
-    """A liverank_gpu.pagerank.iterate.RankedGraph of which a solve sweeps over all vertices:
+class WindowedGraph(RankedGraph):
+    """A RankedGraph of which a solve sweeps over all vertices:
     it has no out-lists. It does not change.
 
     backend  the backend, with sweeps over windows
@@ -271,36 +262,7 @@ class WindowedGraph:
         sweeps = PartialSweeps(backend.sweeps)
         self.backend = replace(backend, sweeps=sweeps, run=self.run, components=None)
 
-    def size(self, values: Array) -> float:
-        """Σ of the sizes of float64 values over some vertices."""
-        return self.backend.select.size(values)
-
-    def total(self, values: Array) -> float:
-        """Σ over the vertices of an array over them."""
-        return float(self.backend.device.sum(values))
-
-    def count(self, found: int) -> int:
-        """`found`: all vertices are here."""
-        return found
-
-    @property
-    def view(self) -> GraphView:
-        """The graph as kernels read it, but for the entries of rows."""
-        return GraphView(
-            self.vertices,
-            self.arcs,
-            self.outgoing.csr,
-            self.incoming.csr,
-            self.loop,
-            self.degree,
-            self.incoming.longest,
-        )
-
-    def sweep_view(self, largest_sum: float, of_query: bool = False) -> GraphView:  # noqa: ARG002
-        """The view: pages are not streamed."""
-        return self.view
-
-    def program_graph(self, program: VertexProgram) -> ProgramGraph:
+    def program_graph(self, program: op.VertexProgram) -> op.ProgramGraph:
         """The graph for a program. Raises OutOfMemory."""
         xp, vertices, lengths = self.backend.xp, self.vertices, self.view.incoming.row_lengths
         rows = None
@@ -310,7 +272,7 @@ class WindowedGraph:
             bins = allocate("values of a program", vertices, np.uint8)
             rows = Rows(order, self.backend.rebuild.partition(lengths, order, bins))
         same = self.permutation.is_identity
-        return ProgramGraph(
+        return op.ProgramGraph(
             self.view,
             rows,
             xp.arange(vertices, dtype=np.int32) if same else self.permutation.ids,
@@ -352,15 +314,15 @@ class ActiveWindows:
         most = max(1, min(_MOST_BLOCKS, vertices // windows))
         self.shift = max(0, (-(-vertices // most) - 1).bit_length())
         count = ((vertices - 1) >> self.shift) + 1
-        self.blocks: Array = backend.xp.full(count, NEVER, np.int32)
+        self.blocks: Array = backend.xp.full(count, op.NEVER, np.int32)
         self.since = np.zeros(windows, np.int64)
-        self._newest = np.full(count, NEVER, np.int32)
+        self._newest = np.full(count, op.NEVER, np.int32)
         self._sources = np.ones((windows, count), np.bool_)
         self._known = np.zeros(windows, np.bool_)
 
     def begin(self, vertices: Array | slice) -> None:
         """Makes vertices active in step 0, integer[…] or all, and no others."""
-        self.blocks[:] = NEVER
+        self.blocks[:] = op.NEVER
         self.since[:] = 0
         self.activate(vertices, 0)
 
@@ -425,7 +387,7 @@ class EdgeValueFile:
     """
 
     def __init__(
-        self, backend: Backend, stream: WindowStream, layout: Layout, folder: Path | None
+        self, backend: Backend, stream: WindowStream, layout: op.Layout, folder: Path | None
     ) -> None:
         """Raises OutOfMemory, OSError."""
         self.layout, self._device, self._windows = layout, backend.device, stream.windows
@@ -434,7 +396,7 @@ class EdgeValueFile:
         self._host = layout.array(room, lambda count, dtype: np.empty(count, dtype))
         self._file = ScratchFile(folder)
 
-    def fill(self, value: Constant) -> None:
+    def fill(self, value: op.Constant) -> None:
         """Gives all edges a value."""
         self._host[:] = self.layout.element(value)
         for window in self._windows:
@@ -476,7 +438,7 @@ class WindowRun:
         return ActiveWindows(self._backend, self._view.vertices, len(self._stream.windows))
 
     def __call__(self, operation: Operation[Result], /) -> Result:
-        if isinstance(operation, RunProgram):
+        if isinstance(operation, op.RunProgram):
             self._run_program(operation)
             return cast(Result, None)
         if not operation.in_rows:
@@ -491,7 +453,7 @@ class WindowRun:
         return total
 
     def _in_window(self, operation: Operation[Result], window: Window) -> Result:
-        if self.edge_values is None or not isinstance(operation, Gather):
+        if self.edge_values is None or not isinstance(operation, op.Gather):
             return self.local(operation)
         values = self.edge_values.load(window)
         state = replace(operation.state, edge_values=values)
@@ -514,23 +476,23 @@ class WindowRun:
             self.processed += 1
             yield window, self._view._replace(incoming=Csr(starts, lengths, *slots))
 
-    def _run_program(self, do: RunProgram) -> None:
+    def _run_program(self, do: op.RunProgram) -> None:
         """To its end: which vertices are active after the last superstep is not listed, and the
         count then says whether any is.
         """
         if do.program.every_vertex:
-            run_every_vertex(do, self, partial(self._aggregated, do))
+            op.run_every_vertex(do, self, partial(self._aggregated, do))
             return
         state, windows, in_place = do.state, self.active, do.mode == "asynchronous"
         xp = self._backend.xp
-        steps = xp.full(len(state.values), NEVER, np.int32)
+        steps = xp.full(len(state.values), op.NEVER, np.int32)
         first = state.active[: state.count]
         steps[first] = 0
         windows.begin(first)
         values = (state.values, state.values if in_place else xp.empty_like(state.values))
         stamps = (steps, steps if in_place else steps.copy())
-        step = WindowState(*values, *stamps, windows.blocks, windows.shift)
-        gather = Gather(do.program, do.parameters, do.graph, step)
+        step = op.WindowState(*values, *stamps, windows.blocks, windows.shift)
+        gather = op.Gather(do.program, do.parameters, do.graph, step)
         last, now = state.supersteps + do.supersteps, 0
         while state.count and state.supersteps < last:
             step.superstep = state.supersteps
@@ -558,7 +520,7 @@ class WindowRun:
         state.values = step.values
         state.aggregate = self._aggregated(do, state.values)
 
-    def _aggregated(self, do: RunProgram, values: Array) -> float:
+    def _aggregated(self, do: op.RunProgram, values: Array) -> float:
         known = not do.program.every_vertex and not do.program.aggregates
         return 0.0 if known else do.aggregate_of(values, self.local)
 

@@ -20,11 +20,11 @@ from collections.abc import Sequence
 from functools import cached_property
 from math import log
 
+from liverank_gpu.graph.ranked_graph import RankedGraph
 from liverank_gpu.operations.analysis import ComponentOperations, Components
 from liverank_gpu.operations.sweeps import GAIN_SWEEPS, SweepResult
 from liverank_gpu.pagerank.global_iterate import GlobalIterate
 from liverank_gpu.pagerank.goals import Goal
-from liverank_gpu.pagerank.iterate import RankedGraph
 from liverank_gpu.trace import TraceStep
 
 _REDUCTION = 0.5
@@ -110,8 +110,8 @@ class ComponentSolver:
         ):
             return None
         try:
-            if operations.reciprocity(graph.view) <= _RECIPROCAL:
-                components = operations.find(graph.view)
+            if operations.reciprocity(graph.whole) <= _RECIPROCAL:
+                components = operations.find(graph.whole)
                 if self._pays(components.cyclic_edges, remaining):
                     return components
             self._iterate.cyclic = graph.arcs
@@ -140,7 +140,7 @@ class ComponentSolver:
         contributions = iterate.scratch("contributions", length=graph.columns)
         try:
             solved = operations.solve(
-                graph.view,
+                graph.whole,
                 components,
                 iterate.values,
                 contributions,

@@ -4,19 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from liverank_gpu.graph.ranked_graph import RankedGraph
+from liverank_gpu.operations import published as op
 from liverank_gpu.operations.csr import Rows
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.graph import ChangeBlock, ChangedLists, GraphUpdate
-from liverank_gpu.operations.published import (
-    AFFECTED,
-    PRUNED,
-    ExpandAffected,
-    IterateRanks,
-    IterationTrace,
-    Marks,
-    PublishedResult,
-    Rule,
-)
 from liverank_gpu.operations.residual import (
     ExpandBackward,
     ExpandForward,
@@ -24,7 +16,6 @@ from liverank_gpu.operations.residual import (
     JacobiStep,
 )
 from liverank_gpu.pagerank.global_iterate import GlobalIterate
-from liverank_gpu.pagerank.iterate import RankedGraph
 from liverank_gpu.pagerank.strategies import Solved, Strategy
 from liverank_gpu.pagerank.sweeps import iterate_to_tolerance
 from liverank_gpu.trace import TraceStep
@@ -177,7 +168,7 @@ def solve_affected(
                 _trace(iterate, recomputed, len(result.remaining), joined)
                 marks = _new_marks(iterate)
                 before.save_all(marks.states)
-                marks.states[remaining] = AFFECTED
+                marks.states[remaining] = op.AFFECTED
                 return _solve_by_states(iterate, strategy, marks, before, iterations)
             rows = backend.frontier.rows_of(remaining, in_lengths)
             converged = len(remaining) == 0
@@ -193,31 +184,31 @@ def _by_states(iterate: GlobalIterate, count: int) -> bool:
     return part == 0 or count * part > graph.vertices
 
 
-def mark_states(iterate: GlobalIterate, strategy: Strategy, touched: TouchedVertices) -> Marks:
+def mark_states(iterate: GlobalIterate, strategy: Strategy, touched: TouchedVertices) -> op.Marks:
     """The states of all vertices, with the initially affected ones marked (Sahu, algorithm 5)."""
     graph, marks = iterate.graph, _new_marks(iterate)
     if strategy.affected == "reachable":
         flags = iterate.scratch("affected", np.int32)
         affected = touched.mark_affected(graph, strategy, flags)
         flags[affected] = 0
-        marks.states[affected] = AFFECTED
+        marks.states[affected] = op.AFFECTED
         return marks
     for targets in touched.removed_targets:
-        marks.states[targets] = AFFECTED
+        marks.states[targets] = op.AFFECTED
     for sources in touched.sources:
         marks.expanding[sources] = 1
-    graph.backend.run(ExpandAffected(graph.view, graph.outgoing.partition(), marks))
+    graph.backend.run(op.ExpandAffected(graph.view, graph.outgoing.partition(), marks))
     return marks
 
 
-def _new_marks(iterate: GlobalIterate) -> Marks:
-    marks = Marks(iterate.scratch("states", np.uint8), iterate.scratch("expanding", np.uint8))
+def _new_marks(iterate: GlobalIterate) -> op.Marks:
+    marks = op.Marks(iterate.scratch("states", np.uint8), iterate.scratch("expanding", np.uint8))
     for each in marks:
         each.fill(0)
     return marks
 
 
-def mark(iterate: GlobalIterate, strategy: Strategy, touched: TouchedVertices) -> Marks | Array:
+def mark(iterate: GlobalIterate, strategy: Strategy, touched: TouchedVertices) -> op.Marks | Array:
     """The initially affected vertices for `solve`: states of all vertices, or a list, whose flags
     are set then.
     """
@@ -230,9 +221,9 @@ def mark(iterate: GlobalIterate, strategy: Strategy, touched: TouchedVertices) -
     return marks
 
 
-def solve(iterate: GlobalIterate, strategy: Strategy, affected: Marks | Array) -> Solved:
+def solve(iterate: GlobalIterate, strategy: Strategy, affected: op.Marks | Array) -> Solved:
     """Solves from the initially affected vertices."""
-    if isinstance(affected, Marks):
+    if isinstance(affected, op.Marks):
         return solve_states(iterate, strategy, affected)
     graph, flags = iterate.graph, _flags(iterate)
     edges = graph.incoming.csr.row_lengths[affected]
@@ -261,7 +252,7 @@ def _flags(iterate: GlobalIterate) -> Array:
     return iterate.scratch("affected", np.int32)
 
 
-def solve_states(iterate: GlobalIterate, strategy: Strategy, marks: Marks) -> Solved:
+def solve_states(iterate: GlobalIterate, strategy: Strategy, marks: op.Marks) -> Solved:
     """`solve_affected` for affected vertices that are kept as states of all, in one operation."""
     iterate.scratch("values before")[:] = iterate.values
     return _solve_by_states(iterate, strategy, marks, _ValuesBefore(iterate), 0)
@@ -270,7 +261,7 @@ def solve_states(iterate: GlobalIterate, strategy: Strategy, marks: Marks) -> So
 def _solve_by_states(
     iterate: GlobalIterate,
     strategy: Strategy,
-    marks: Marks,
+    marks: op.Marks,
     before: _ValuesBefore,
     iterations: int,
 ) -> Solved:
@@ -280,7 +271,7 @@ def _solve_by_states(
     iterations  those made before
     """
     graph, options = iterate.graph, iterate.options
-    rule = Rule(
+    rule = op.Rule(
         damping=options.damping,
         closed_form=True,
         dangling_mass=0.0,
@@ -304,12 +295,12 @@ def _solve_by_states(
 
 
 def iterate_published(
-    iterate: GlobalIterate, strategy: Strategy, marks: Marks | None, rule: Rule
-) -> PublishedResult:
+    iterate: GlobalIterate, strategy: Strategy, marks: op.Marks | None, rule: op.Rule
+) -> op.PublishedResult:
     """Published iterations of y over the affected vertices, or all if there are no marks."""
     graph = iterate.graph
     result = graph.backend.run(
-        IterateRanks(
+        op.IterateRanks(
             graph.view,
             graph.in_rows(),
             graph.outgoing.partition() if strategy.expands else None,
@@ -358,7 +349,7 @@ def _trace(iterate: GlobalIterate, rows: Rows, remaining: int, joined: int) -> N
         iterate.trace.append(TraceStep("iteration", 1, rows.count, edges, joined, pruned))
 
 
-def steps_of(trace: IterationTrace) -> list[TraceStep]:
+def steps_of(trace: op.IterationTrace) -> list[TraceStep]:
     """The same as steps of a liverank_gpu.trace.Trace."""
     vertices, edges, pruned, largest = (column.tolist() for column in trace)
     following = [*vertices, None][1:]
@@ -391,7 +382,7 @@ class _ValuesBefore:
     def save_all(self, states: Array) -> None:
         """Saves the values of all other vertices; marks those saved so far as pruned."""
         for saved in self._lists:
-            states[saved] = PRUNED
+            states[saved] = op.PRUNED
         unsaved = self._saved == 0
         self._values[unsaved] = self._iterate.values[unsaved]
 

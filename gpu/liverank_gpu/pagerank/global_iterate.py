@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from liverank_gpu.graph.ranked_graph import RankedGraph
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.residual import RecomputeRows, ResidualDelta, Scatter
 from liverank_gpu.operations.sweeps import (
@@ -19,7 +20,6 @@ from liverank_gpu.pagerank.iterate import (
     ContributionBuffers,
     Deflation,
     Iterate,
-    RankedGraph,
     Workspace,
     transition_error,
     workspace_bytes,

@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from liverank_gpu.graph.dynamic_graph import DynamicGraph, ReversedGraph
+from liverank_gpu.graph.ranked_graph import RankedGraph
 from liverank_gpu.graph.vertices import NO_IDS, VertexPermutation, looked_up
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.select import TopK
 from liverank_gpu.pagerank.certificate import UNIT_ROUNDOFF
 from liverank_gpu.pagerank.global_iterate import GlobalIterate
-from liverank_gpu.pagerank.iterate import RankedGraph
 from liverank_gpu.types import Ranking
 
 # ---- vertices with identical in-lists, whose exact ranks are equal ----

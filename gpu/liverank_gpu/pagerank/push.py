@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from liverank_gpu.operations.residual import SelectCandidates
+from liverank_gpu.operations.residual import PushResult, SelectCandidates
 from liverank_gpu.pagerank.iterate import Iterate
 from liverank_gpu.trace import TraceStep
 
@@ -54,17 +54,7 @@ def push_to_target(iterate: Iterate, target_error: float) -> tuple[int, int]:
             options.max_iterations - rounds,
         )
         if iterate.trace is not None:
-            iterate.trace.append(
-                TraceStep(
-                    "push",
-                    pushed.rounds,
-                    pushed.vertices,
-                    pushed.delta.additions,
-                    threshold=pushed.threshold,
-                    error_bound=iterate.error_bound,
-                    end=pushed.end,
-                )
-            )
+            iterate.trace.append(push_step(pushed, iterate.error_bound))
         rounds += pushed.rounds
         vertices += pushed.vertices
         threshold = pushed.threshold
@@ -83,6 +73,12 @@ def push_to_target(iterate: Iterate, target_error: float) -> tuple[int, int]:
         if residual.floor == np.inf:
             break
     return rounds, vertices
+
+
+def push_step(pushed: PushResult, error_bound: float) -> TraceStep:
+    """A call of a push as a step of a trace."""
+    counts, theta = (pushed.rounds, pushed.vertices, pushed.delta.additions), pushed.threshold
+    return TraceStep("push", *counts, threshold=theta, error_bound=error_bound, end=pushed.end)
 
 
 def select_candidates(iterate: Iterate, target_error: float) -> None:

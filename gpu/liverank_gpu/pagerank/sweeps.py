@@ -13,16 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from liverank_gpu.operations.sweeps import (
-    GAIN_SWEEPS,
-    FusedOrthomin,
-    FusedRun,
-    OrthominProducts,
-    OrthominState,
-    OrthominStep,
-    OrthominUpdate,
-    SweepResult,
-)
+from liverank_gpu.operations import sweeps as op
 from liverank_gpu.pagerank.certificate import UNIT_ROUNDOFF, StallRule
 from liverank_gpu.pagerank.components import ComponentSolver
 from liverank_gpu.pagerank.global_iterate import GlobalIterate
@@ -98,12 +89,12 @@ class Momentum:
         return (
             not graph.weighted
             and components is not None
-            and components.reciprocity(graph.view) >= _RECIPROCAL
+            and components.reciprocity(graph.whole) >= _RECIPROCAL
         )
 
     def sweep(
         self, buffers: ContributionBuffers, deflation: Deflation, closed_class_residual: float
-    ) -> tuple[SweepResult, float]:
+    ) -> tuple[op.SweepResult, float]:
         """One sweep, after which the contributions are those of the next step.
 
         closed_class_residual  see liverank_gpu.pagerank.sweeps
@@ -253,7 +244,7 @@ class SweepSchedule:
         swept = len(self._bounds) - 1
         if self._other is None or swept < self.least_bounds:
             return False
-        counted = min(swept, GAIN_SWEEPS)
+        counted = min(swept, op.GAIN_SWEEPS)
         gain = log(self._bounds[-1 - counted] / bound) / counted
         if self.kind == self._first:
             if gain >= self._expected_gain:
@@ -315,7 +306,7 @@ class AcceleratedResult:
     effective             whether ‖r‖₁ / Σy fell by more than a plain sweep must achieve
     """
 
-    sweep: SweepResult
+    sweep: op.SweepResult
     closed_class_residual: float
     effective: bool
 
@@ -325,7 +316,7 @@ class Orthomin:
 
     def __init__(self, iterate: GlobalIterate) -> None:
         self._iterate = iterate
-        self._state: OrthominState | None = None
+        self._state: op.OrthominState | None = None
         self._steps = 0
         self._fresh = True
         # of q: the mean that was subtracted, its part in closed classes, how far it can be from the
@@ -347,7 +338,7 @@ class Orthomin:
         buffers: ContributionBuffers,
         mean_corrected: bool,
         closed_class_residual: float,
-        run: FusedRun | None,
+        run: op.FusedRun | None,
     ) -> Iterator[AcceleratedResult]:
         """One step, or those of a run in one launch; none if no direction is left. They are
         recorded one after the other as they are taken, which has to be done to the end.
@@ -380,8 +371,8 @@ class Orthomin:
         floor: float,
         has_previous: bool,
         mean: float,
-        run: FusedRun | None,
-    ) -> list[tuple[OrthominStep, SweepResult, float]]:
+        run: op.FusedRun | None,
+    ) -> list[tuple[op.OrthominStep, op.SweepResult, float]]:
         """The steps, with the mean of each. mean: of the first one."""
         iterate, graph = self._iterate, self._iterate.graph
         backend = graph.backend
@@ -391,18 +382,18 @@ class Orthomin:
         iterate_arrays = (iterate.values, iterate.workspace.residual.values, current, state)
         if run is not None:
             arguments = (*iterate_arrays, damping, self._mean, floor, has_previous, run)
-            return backend.run(FusedOrthomin(graph.view, graph.in_rows(), *arguments))
+            return backend.run(op.FusedOrthomin(graph.view, graph.in_rows(), *arguments))
         view, vectors = iterate.sweep_view(), (*iterate_arrays, damping, mean)
-        first = OrthominProducts(view, graph.in_rows(), *vectors, floor, has_previous)
+        first = op.OrthominProducts(view, graph.in_rows(), *vectors, floor, has_previous)
         products = backend.run(first)
-        step, result = backend.run(OrthominUpdate(view, *vectors, products, has_previous))
+        step, result = backend.run(op.OrthominUpdate(view, *vectors, products, has_previous))
         return [(step, result, mean)]
 
     def _record(
         self,
         buffers: ContributionBuffers,
-        step: OrthominStep,
-        result: SweepResult,
+        step: op.OrthominStep,
+        result: op.SweepResult,
         mean: float,
         closed_class_residual: float,
     ) -> AcceleratedResult:
@@ -431,10 +422,10 @@ class Orthomin:
             result, closed_class_residual - alpha * self._closed_class_image, effective
         )
 
-    def _vectors(self) -> OrthominState:
+    def _vectors(self) -> op.OrthominState:
         if self._state is None:
             scratch = self._iterate.scratch
-            self._state = OrthominState(
+            self._state = op.OrthominState(
                 scratch("direction"),
                 scratch("image of the direction"),
                 scratch("image"),
@@ -482,7 +473,7 @@ def start_from_in_degrees(iterate: GlobalIterate, buffers: ContributionBuffers) 
     return useful
 
 
-def _bound_without_dangling(result: SweepResult, damping: float) -> float:
+def _bound_without_dangling(result: op.SweepResult, damping: float) -> float:
     """About what (‖r‖₁ + |Σr|) / (1-α) would be if dangling vertices had taken their residual,
     which is positive, and sends nothing: they have not received anything yet.
     """
@@ -720,7 +711,7 @@ class _DenseSweeps:
             self._orthomin.restart()
             self._plain_next = False
 
-    def run(self, schedule: SweepSchedule, goal: Goal, most: int) -> Iterator[SweepResult]:
+    def run(self, schedule: SweepSchedule, goal: Goal, most: int) -> Iterator[op.SweepResult]:
         """At least one sweep of the scheduled kind, and at most `most`: several where they are
         fused, until the kind may change or the goal may be met. After an ineffective
         accelerated one, one that is not accelerated.
@@ -755,7 +746,7 @@ class _DenseSweeps:
 
     def _sweeps(
         self, schedule: SweepSchedule, goal: Goal, most: int
-    ) -> Iterable[tuple[SweepResult, float]]:
+    ) -> Iterable[tuple[op.SweepResult, float]]:
         """Sweeps that are not accelerated, and what each subtracted from every r."""
         run = self._fused_run(schedule, goal, most)
         if run is not None:
@@ -763,7 +754,7 @@ class _DenseSweeps:
         deflation = self._correction if schedule.kind.mean_corrected else None
         return [self._iterate.sweep(self._buffers, deflation)]
 
-    def _fused_run(self, schedule: SweepSchedule, goal: Goal, most: int) -> FusedRun | None:
+    def _fused_run(self, schedule: SweepSchedule, goal: Goal, most: int) -> op.FusedRun | None:
         """How up to `most` sweeps are fused; None if they run one at a time."""
         iterate, certificate = self._iterate, self._iterate.certificate
         most = min(most, self._most_fused)
@@ -771,7 +762,7 @@ class _DenseSweeps:
             return None
         scale = 1.0 - iterate.options.damping
         residual_goal, step_goal = goal.sweep_limits
-        return FusedRun(
+        return op.FusedRun(
             residual_l1=certificate.residual_l1,
             residual_sum=certificate.residual_sum,
             mass=certificate.mass,
@@ -782,6 +773,6 @@ class _DenseSweeps:
             step_goal=step_goal,
             least_gain=schedule.least_gain,
             least_bounds=schedule.least_bounds,
-            bounds=tuple(scale * bound for bound in schedule.bounds[-GAIN_SWEEPS:]),
+            bounds=tuple(scale * bound for bound in schedule.bounds[-op.GAIN_SWEEPS :]),
             most=most,
         )

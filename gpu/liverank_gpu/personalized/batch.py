@@ -375,7 +375,8 @@ class QueryBatch:
             self._plan()
             return
         if isinstance(self._running, Query):
-            self._follow(self._running, update)
+            if not self._running.follows(update):
+                self.close()
         elif self._running is not None:
             self.restarts += 1
             self.close()
@@ -383,15 +384,6 @@ class QueryBatch:
             self.restarts += 1
             self.close()
             self._plan()
-
-    def _follow(self, running: Query, update: GraphUpdate) -> None:
-        try:
-            running.perturb(update)
-        except MemoryError:
-            if self._context.vertices.divided:
-                raise  # which ends the call in all processes
-            # the update stands; the caller gets the error when the query starts again
-            self.close()
 
     def _loses(self, removed: NDArray[np.int64]) -> bool:
         """Takes the removed vertices, ascending, out of the queries. Whether one was a seed."""

@@ -17,12 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from liverank_gpu.errors import OutOfMemory
+from liverank_gpu.graph.ranked_graph import RankedGraph
 from liverank_gpu.graph.vertices import NO_IDS
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.select import TopK
 from liverank_gpu.operations.sweeps import AddCompensated, SweepMany, SweepResult
 from liverank_gpu.pagerank.certificate import Certificate, StallRule, gather_roundoff
-from liverank_gpu.pagerank.iterate import Deflation, RankedGraph, transition_error
+from liverank_gpu.pagerank.iterate import Deflation, transition_error
 from liverank_gpu.pagerank.places import CHECK, BoundedPlaces, GraphVertices, ProvenPlaces, without
 from liverank_gpu.personalized.certified_top_k import ties_of
 from liverank_gpu.personalized.forecast import first_bound

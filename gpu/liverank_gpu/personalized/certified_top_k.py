@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from liverank_gpu.graph.ranked_graph import RankedGraph
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.select import residual_bound
-from liverank_gpu.pagerank.iterate import RankedGraph
 from liverank_gpu.pagerank.places import (
     BoundedPlaces,
     Entries,

@@ -14,8 +14,9 @@ from math import ceil
 import numpy as np
 from numpy.typing import NDArray
 
+from liverank_gpu.graph.ranked_graph import RankedGraph
 from liverank_gpu.operations.residual import PushResult
-from liverank_gpu.pagerank.iterate import Deflation, RankedGraph
+from liverank_gpu.pagerank.iterate import Deflation
 from liverank_gpu.types import Ranking
 
 _PACE, _FAST_PACE, _FASTEST_PACE = 2.0, 4.0, 8.0

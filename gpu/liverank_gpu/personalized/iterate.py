@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from liverank_gpu.errors import InvalidValue
+from liverank_gpu.graph.ranked_graph import RankedGraph
 from liverank_gpu.graph.vertices import NO_IDS, looked_up
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.residual import PushResult, ResidualDelta, Scatter
@@ -19,7 +20,6 @@ from liverank_gpu.pagerank.iterate import (
     ContributionBuffers,
     Deflation,
     Iterate,
-    RankedGraph,
     Workspace,
     candidate_room,
     transition_error,

@@ -28,16 +28,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from liverank_gpu.operations.published import (
-    DetectListed,
-    ForwardState,
-    Mode,
-    PullListed,
-    PushInOnePass,
-    PushListed,
-    TakeListed,
-    WorkList,
-)
+from liverank_gpu.operations import published as op
 from liverank_gpu.personalized.certified_top_k import certified_top_k
 from liverank_gpu.personalized.iterate import PersonalizedIterate
 from liverank_gpu.personalized.query import QueryContext
@@ -72,22 +63,22 @@ class PublishedQuery:
         self.iterate.workspace.drop_list()
         workspace = self.iterate.workspace
         vectors = (workspace.values, workspace.residual.values, contributions)
-        self.state = ForwardState(*vectors, *lists)
+        self.state = op.ForwardState(*vectors, *lists)
         damping, vertices = query.options.damping, graph.ids.count
         share = query.target_error * (1.0 - damping)
         self.threshold = share * self.iterate.rhs_scale / ((2.0 + share) * vertices)
         self._steps: list[TraceStep] = []
-        self._modes: set[Mode] = set()
+        self._modes: set[op.Mode] = set()
         self._follow(self._detected())
 
-    def _detected(self) -> WorkList:
+    def _detected(self) -> op.WorkList:
         graph = self._graph
-        return graph.backend.run(DetectListed(graph.view, self.state, self.threshold))
+        return graph.backend.run(op.DetectListed(graph.view, self.state, self.threshold))
 
-    def _follow(self, own_list: WorkList) -> None:
+    def _follow(self, own_list: op.WorkList) -> None:
         """Takes the list of the next iteration."""
         self.own_list = own_list
-        self.work_list = WorkList(*map(int, self._vertices.sums(own_list)))
+        self.work_list = op.WorkList(*map(int, self._vertices.sums(own_list)))
 
     @property
     def done(self) -> bool:
@@ -100,11 +91,11 @@ class PublishedQuery:
         return self._graph.backend.costs.forward_edge * self.work_list.edges - self._graph.arcs
 
     @property
-    def mode(self) -> Mode:
+    def mode(self) -> op.Mode:
         """How the next iteration propagates."""
         if self.query.method == "hybrid":
             return "pushopt" if self.cost_difference < 0.0 else "pull"
-        method: Mode = self.query.method  # type: ignore[assignment]
+        method: op.Mode = self.query.method  # type: ignore[assignment]
         return method
 
     def step(self) -> None:
@@ -121,19 +112,19 @@ class PublishedQuery:
         run, listed = graph.backend.run, (graph.view, state, self.own_list)
         damping = self.query.options.damping
         if mode == "push":
-            self._follow(run(PushInOnePass(*listed, damping, self.threshold)))
+            self._follow(run(op.PushInOnePass(*listed, damping, self.threshold)))
         else:
             if mode == "pull":
                 state.contributions.fill(0.0)
-                run(TakeListed(*listed, damping))
-                run(PullListed(graph.view, graph.in_rows(), state))
+                run(op.TakeListed(*listed, damping))
+                run(op.PullListed(graph.view, graph.in_rows(), state))
             else:
-                run(PushListed(*listed, damping))
+                run(op.PushListed(*listed, damping))
             self._follow(self._detected())
         self._modes.add(mode)
         self.iterations += 1
 
-    def _trace(self, mode: Mode) -> None:
+    def _trace(self, mode: op.Mode) -> None:
         listed, own = self.work_list, self.own_list.vertices
         # y rises by the residual
         rises = self.state.residual[self.state.queue[:own]]

@@ -27,7 +27,7 @@ from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.graph import GraphUpdate
 from liverank_gpu.pagerank.certificate import StallRule
 from liverank_gpu.pagerank.places import CHECK, GraphVertices
-from liverank_gpu.pagerank.push import push_to_target
+from liverank_gpu.pagerank.push import push_step, push_to_target
 from liverank_gpu.pagerank.ranks import Ranks
 from liverank_gpu.personalized.certified_top_k import CertifiedTopK, certified_top_k
 from liverank_gpu.personalized.forecast import (
@@ -190,6 +190,18 @@ class Query:
         self.iterate.perturb(update)
         self._follow()
 
+    def follows(self, update: GraphUpdate) -> bool:
+        """`perturb`. False if memory was short: the update stands, and who asked gets the error
+        when the query starts again.
+        """
+        try:
+            self.perturb(update)
+        except MemoryError:
+            if self.iterate.vertices.divided:
+                raise  # which ends the call in all processes
+            return False
+        return True
+
     def change(self, query: ResolvedQuery) -> None:
         """Goes on as another query of the same damping: its seeds are others, or its target."""
         self.query = query
@@ -303,17 +315,7 @@ class Query:
         self.push_forecast.record(pushed, self._bound)
         self._threshold = pushed.threshold
         if self.query.trace:
-            self._steps.append(
-                TraceStep(
-                    "push",
-                    pushed.rounds,
-                    pushed.vertices,
-                    pushed.delta.additions,
-                    threshold=pushed.threshold,
-                    error_bound=iterate.error_bound,
-                    end=pushed.end,
-                )
-            )
+            self._steps.append(push_step(pushed, iterate.error_bound))
         ended = pushed.end == "floor" or self.iterations >= self._most_rounds
         if self.query.method == "push":
             self.done = ended

@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 
 from liverank_gpu.errors import InvalidValue, UnknownVertex
 from liverank_gpu.graph.dynamic_graph import DynamicGraph, ReversedGraph
+from liverank_gpu.graph.ranked_graph import RankedGraph
 from liverank_gpu.graph.reading import induced_subgraph
 from liverank_gpu.graph.vertices import NO_IDS
 from liverank_gpu.operations.graph import GraphUpdate
-from liverank_gpu.pagerank.iterate import RankedGraph
 from liverank_gpu.pagerank.places import GraphVertices
 from liverank_gpu.pagerank.ranks import Ranks
 from liverank_gpu.personalized.iterate import WorkspacePool

@@ -139,8 +139,8 @@ class Registration:
         self.updates += 1
         try:
             self.asked = self._after(update)
-            if self._query is not None:
-                self._follow(self._query, update)
+            if self._query is not None and not self._query.follows(update):
+                self.close()
         except UnknownVertex as error:
             self._lost = error
             self.close()
@@ -151,15 +151,6 @@ class Registration:
             gone = before.vertices[np.isin(before.vertices, update.removed)]
             raise UnknownVertex("seeds", int(gone[0]), REMOVED)
         return asked
-
-    def _follow(self, running: Query, update: GraphUpdate) -> None:
-        try:
-            running.perturb(update)
-        except MemoryError:
-            if self.context.vertices.divided:
-                raise  # which ends the call in all processes
-            # the update stands; the caller gets the error when the query starts again
-            self.close()
 
     def take(self) -> Query:
         """The solved query, whose workspace the caller owns from now on."""
