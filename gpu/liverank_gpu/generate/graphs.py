@@ -12,22 +12,9 @@ from numpy.typing import NDArray
 from liverank_gpu.backends import backend_named
 from liverank_gpu.errors import InvalidValue
 from liverank_gpu.native import kernels
+from liverank_gpu.operations import generate as op
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.device import Array
-from liverank_gpu.operations.generate import (
-    ATTACHMENT_SEQUENCE,
-    BRANCH_SEQUENCE,
-    BRANCH_TARGET_SEQUENCE,
-    CHAIN_END_SEQUENCE,
-    EDGE_SEQUENCE,
-    KEEP_SEQUENCE,
-    LABEL_SEQUENCE,
-    SHUFFLE_SEQUENCE,
-    UNIFORM_SEQUENCE,
-    random_numbers,
-    sequence_start,
-    threshold,
-)
 from liverank_gpu.types import VERTEX_LIMIT, BackendName, EdgeBatch
 
 # ---- what generators return, and how their arguments are checked ----
@@ -79,7 +66,7 @@ def uniform(
     """
     check_count("vertices", vertices)
     check_count("edges", edges, 0, vertices * (vertices - 1))
-    start = sequence_start(seed, UNIFORM_SEQUENCE)
+    start = op.sequence_start(seed, op.UNIFORM_SEQUENCE)
     return chosen(backend).generate.uniform(start, vertices, edges)
 
 
@@ -109,7 +96,7 @@ def grid(rows: int, columns: int, *, keep: float = 1.0, seed: int = 0) -> Edges:
     first = np.concatenate([ids[:, :-1].ravel(), ids[:-1, :].ravel()])
     second = np.concatenate([ids[:, 1:].ravel(), ids[1:, :].ravel()])
     if keep < 1.0:
-        kept = random_numbers(seed, KEEP_SEQUENCE, len(first)) < np.uint64(keep * 2.0**64)
+        kept = op.random_numbers(seed, op.KEEP_SEQUENCE, len(first)) < np.uint64(keep * 2.0**64)
         first, second = first[kept], second[kept]
     return np.concatenate([first, second]), np.concatenate([second, first])
 
@@ -148,14 +135,14 @@ def chains(
     xp, eleven = device.xp, np.uint64(11)
 
     def numbers(sequence: int) -> Array:
-        return device.generate.random_numbers(sequence_start(seed, sequence), 0, vertices)
+        return device.generate.random_numbers(op.sequence_start(seed, sequence), 0, vertices)
 
-    ends = numbers(CHAIN_END_SEQUENCE) >> eleven < threshold(1.0 / length)
+    ends = numbers(op.CHAIN_END_SEQUENCE) >> eleven < op.threshold(1.0 / length)
     ends[-1:] = True
-    branches = ends & (numbers(BRANCH_SEQUENCE) >> eleven < threshold(branching))
+    branches = ends & (numbers(op.BRANCH_SEQUENCE) >> eleven < op.threshold(branching))
     inner, branching_off = xp.flatnonzero(~ends), xp.flatnonzero(branches)
     # 31 bits of a number times less than 2³¹ vertices: no product is too large
-    drawn = numbers(BRANCH_TARGET_SEQUENCE)[branching_off] >> np.uint64(33)
+    drawn = numbers(op.BRANCH_TARGET_SEQUENCE)[branching_off] >> np.uint64(33)
     reached = (drawn * np.uint64(vertices) >> np.uint64(31)).astype(np.int64)
     # neither itself nor its predecessor, to which it may be joined already
     kept = (reached != branching_off) & (reached != branching_off - 1)
@@ -167,7 +154,7 @@ def chains(
     first = xp.concatenate([inner, branching_off[kept]])
     second = xp.concatenate([inner + 1, reached[kept]])
     if shuffle:
-        labels = xp.argsort(numbers(SHUFFLE_SEQUENCE), kind="stable")
+        labels = xp.argsort(numbers(op.SHUFFLE_SEQUENCE), kind="stable")
         first, second = labels[first], labels[second]
     return tuple(
         xp.concatenate(halves).astype(np.int32) for halves in ((first, second), (second, first))
@@ -203,10 +190,10 @@ def rmat(scale: int, edges_per_vertex: int = 16, *, seed: int = 0, shuffle: bool
     sources = np.empty(vertices * edges_per_vertex, np.int64)
     targets = np.empty_like(sources)
     thresholds = (np.cumsum(RMAT_PROBABILITIES[:3]) * 2.0**64).astype(np.uint64)
-    start = sequence_start(seed, EDGE_SEQUENCE)
+    start = op.sequence_start(seed, op.EDGE_SEQUENCE)
     kernels.draw_rmat(start, scale, thresholds, sources, targets)
     if shuffle:
-        labels = np.argsort(random_numbers(seed, LABEL_SEQUENCE, vertices), kind="stable")
+        labels = np.argsort(op.random_numbers(seed, op.LABEL_SEQUENCE, vertices), kind="stable")
         sources, targets = labels[sources], labels[targets]
     return sources, targets
 
@@ -332,9 +319,9 @@ def preferential_attachment(
     check_attachment(vertices, edges_per_vertex, probability)
     device = chosen(backend)
     links = device.generate.preferential_attachment(
-        sequence_start(seed, ATTACHMENT_SEQUENCE),
+        op.sequence_start(seed, op.ATTACHMENT_SEQUENCE),
         vertices,
         edges_per_vertex,
-        threshold(probability),
+        op.threshold(probability),
     )
     return PreferentialAttachment(links, vertices, edges_per_vertex, device)

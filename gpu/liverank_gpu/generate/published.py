@@ -55,14 +55,9 @@ from liverank_gpu.generate.graphs import (
     check_count,
     chosen,
 )
+from liverank_gpu.operations import generate as op
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.device import Array
-from liverank_gpu.operations.generate import (
-    ATTACHMENT_SEQUENCE,
-    Threads,
-    sequence_start,
-    threshold,
-)
 from liverank_gpu.types import BackendName
 
 Scheme = Literal["rrp", "srrp"]
@@ -149,18 +144,18 @@ def preferential_attachment(
     device.require("the generated graph", 4 * (n - d) * d)
     links = device.allocate("the generated graph", (n - d) * d, np.int32).reshape(-1, d)
     links.fill(-1)
-    start, direct = sequence_start(seed, ATTACHMENT_SEQUENCE), threshold(probability)
+    start, direct = op.sequence_start(seed, op.ATTACHMENT_SEQUENCE), op.threshold(probability)
     shapes: list[tuple[int, int]] = []
     counts: list[Array] = []
     first, grown = d, capacity
     while first < n:
         if scheme == "rrp":
             per_thread = -(-(n - d) // (blocks * most_threads))
-            shape = Threads(blocks, most_threads, d * per_thread)
+            shape = op.Threads(blocks, most_threads, d * per_thread)
         else:
             block = max(1, min(grown // d, most_threads))
             per_thread = max(1, grown // (d * block))
-            shape = Threads(blocks, block, max(1, capacity // block))
+            shape = op.Threads(blocks, block, max(1, capacity // block))
         last = min(first + blocks * shape.threads * per_thread, n)
         counted = generate.execute_copy_model(links, first, last, start, direct, shape)
         shapes.append((last - first, shape.threads))

@@ -7,18 +7,8 @@
 struct program_2ccf5578c0ef73e9 {
 using Value = int;
 using EdgeValue = unsigned char;
-static constexpr int MERGE = 1;
-static constexpr int AGGREGATOR = 3;
-static constexpr bool INTEGER = true;
-static constexpr bool RECORD = false;
-static constexpr bool EVERY_VERTEX = false;
-static constexpr bool MONOTONE = true;
-static constexpr bool BOTH = false;
-static constexpr bool LOOPS = false;
-static constexpr bool FIRST_WINS = true;
-static constexpr bool PULLS = false;
-static constexpr bool SENDS = false;
-static constexpr bool EDGES = false;
+static constexpr int MERGE = 1, AGGREGATOR = 3;
+static constexpr bool INTEGER = true, RECORD = false, EVERY_VERTEX = false, MONOTONE = true, BOTH = false, LOOPS = false, FIRST_WINS = true, PULLS = false, SENDS = false, EDGES = false;
 struct Parameters {
     long long vertices_;
     long long source_;
@@ -49,30 +39,14 @@ static __device__ __forceinline__ bool program_scatter(Value old_, Value new_, c
 static __device__ __forceinline__ double program_aggregate(Value value_, long long vertex_, double out_degree_, long long in_degree_, const Parameters& parameters) { return (double)user_aggregate((long long)value_); }
 static constexpr Value IDENTITY = (Value)(2147483647LL);
 };
-PROGRAM_KERNEL(2ccf5578c0ef73e9, initialise);
-PROGRAM_KERNEL(2ccf5578c0ef73e9, gather);
-PROGRAM_KERNEL(2ccf5578c0ef73e9, send);
-PROGRAM_KERNEL(2ccf5578c0ef73e9, receive);
-PROGRAM_KERNEL(2ccf5578c0ef73e9, send_in_place);
-PROGRAM_KERNEL(2ccf5578c0ef73e9, supports);
-PROGRAM_KERNEL(2ccf5578c0ef73e9, look);
+PROGRAM_KERNEL(2ccf5578c0ef73e9, initialise); PROGRAM_KERNEL(2ccf5578c0ef73e9, gather); PROGRAM_KERNEL(2ccf5578c0ef73e9, send); PROGRAM_KERNEL(2ccf5578c0ef73e9, receive); PROGRAM_KERNEL(2ccf5578c0ef73e9, send_in_place); PROGRAM_KERNEL(2ccf5578c0ef73e9, supports); PROGRAM_KERNEL(2ccf5578c0ef73e9, look);
 
 // distances
 struct program_6959e72ffcf1e599 {
 using Value = double;
 using EdgeValue = unsigned char;
-static constexpr int MERGE = 1;
-static constexpr int AGGREGATOR = 3;
-static constexpr bool INTEGER = false;
-static constexpr bool RECORD = false;
-static constexpr bool EVERY_VERTEX = false;
-static constexpr bool MONOTONE = true;
-static constexpr bool BOTH = false;
-static constexpr bool LOOPS = false;
-static constexpr bool FIRST_WINS = false;
-static constexpr bool PULLS = false;
-static constexpr bool SENDS = false;
-static constexpr bool EDGES = false;
+static constexpr int MERGE = 1, AGGREGATOR = 3;
+static constexpr bool INTEGER = false, RECORD = false, EVERY_VERTEX = false, MONOTONE = true, BOTH = false, LOOPS = false, FIRST_WINS = false, PULLS = false, SENDS = false, EDGES = false;
 struct Parameters {
     long long vertices_;
     long long source_;
@@ -103,12 +77,7 @@ static __device__ __forceinline__ bool program_scatter(Value old_, Value new_, c
 static __device__ __forceinline__ double program_aggregate(Value value_, long long vertex_, double out_degree_, long long in_degree_, const Parameters& parameters) { return (double)user_aggregate((double)value_); }
 static constexpr Value IDENTITY = (Value)(POSITIVE_INFINITY);
 };
-PROGRAM_KERNEL(6959e72ffcf1e599, initialise);
-PROGRAM_KERNEL(6959e72ffcf1e599, gather);
-PROGRAM_KERNEL(6959e72ffcf1e599, send);
-PROGRAM_KERNEL(6959e72ffcf1e599, receive);
-PROGRAM_KERNEL(6959e72ffcf1e599, send_in_place);
-PROGRAM_KERNEL(6959e72ffcf1e599, supports);
+PROGRAM_KERNEL(6959e72ffcf1e599, initialise); PROGRAM_KERNEL(6959e72ffcf1e599, gather); PROGRAM_KERNEL(6959e72ffcf1e599, send); PROGRAM_KERNEL(6959e72ffcf1e599, receive); PROGRAM_KERNEL(6959e72ffcf1e599, send_in_place); PROGRAM_KERNEL(6959e72ffcf1e599, supports);
 
 // paths
 struct program_96f2e717e3853280 {
@@ -126,18 +95,8 @@ struct Value {
     }
 };
 using EdgeValue = unsigned char;
-static constexpr int MERGE = 0;
-static constexpr int AGGREGATOR = 3;
-static constexpr bool INTEGER = false;
-static constexpr bool RECORD = true;
-static constexpr bool EVERY_VERTEX = false;
-static constexpr bool MONOTONE = true;
-static constexpr bool BOTH = false;
-static constexpr bool LOOPS = false;
-static constexpr bool FIRST_WINS = false;
-static constexpr bool PULLS = true;
-static constexpr bool SENDS = false;
-static constexpr bool EDGES = false;
+static constexpr int MERGE = 0, AGGREGATOR = 3;
+static constexpr bool INTEGER = false, RECORD = true, EVERY_VERTEX = false, MONOTONE = true, BOTH = false, LOOPS = false, FIRST_WINS = false, PULLS = true, SENDS = false, EDGES = false;
 struct Parameters {
     long long vertices_;
     long long source_;
@@ -174,26 +133,14 @@ static __device__ __forceinline__ bool program_scatter(Value old_, Value new_, c
 static __device__ __forceinline__ double program_aggregate(Value value_, long long vertex_, double out_degree_, long long in_degree_, const Parameters& parameters) { return (double)user_aggregate((Value)value_); }
 static constexpr Value IDENTITY = (Value{(double)(POSITIVE_INFINITY), (int)(-1LL), 0});
 };
-PROGRAM_KERNEL(96f2e717e3853280, initialise);
-PROGRAM_KERNEL(96f2e717e3853280, gather);
-PROGRAM_KERNEL(96f2e717e3853280, supports);
+PROGRAM_KERNEL(96f2e717e3853280, initialise); PROGRAM_KERNEL(96f2e717e3853280, gather); PROGRAM_KERNEL(96f2e717e3853280, supports);
 
 // components
 struct program_3b1a9cf546254112 {
 using Value = int;
 using EdgeValue = unsigned char;
-static constexpr int MERGE = 1;
-static constexpr int AGGREGATOR = 3;
-static constexpr bool INTEGER = true;
-static constexpr bool RECORD = false;
-static constexpr bool EVERY_VERTEX = false;
-static constexpr bool MONOTONE = true;
-static constexpr bool BOTH = true;
-static constexpr bool LOOPS = false;
-static constexpr bool FIRST_WINS = false;
-static constexpr bool PULLS = false;
-static constexpr bool SENDS = false;
-static constexpr bool EDGES = false;
+static constexpr int MERGE = 1, AGGREGATOR = 3;
+static constexpr bool INTEGER = true, RECORD = false, EVERY_VERTEX = false, MONOTONE = true, BOTH = true, LOOPS = false, FIRST_WINS = false, PULLS = false, SENDS = false, EDGES = false;
 struct Parameters {
     long long vertices_;
 };
@@ -223,29 +170,14 @@ static __device__ __forceinline__ bool program_scatter(Value old_, Value new_, c
 static __device__ __forceinline__ double program_aggregate(Value value_, long long vertex_, double out_degree_, long long in_degree_, const Parameters& parameters) { return (double)user_aggregate((long long)value_); }
 static constexpr Value IDENTITY = (Value)(2147483647LL);
 };
-PROGRAM_KERNEL(3b1a9cf546254112, initialise);
-PROGRAM_KERNEL(3b1a9cf546254112, gather);
-PROGRAM_KERNEL(3b1a9cf546254112, send);
-PROGRAM_KERNEL(3b1a9cf546254112, receive);
-PROGRAM_KERNEL(3b1a9cf546254112, send_in_place);
-PROGRAM_KERNEL(3b1a9cf546254112, supports);
+PROGRAM_KERNEL(3b1a9cf546254112, initialise); PROGRAM_KERNEL(3b1a9cf546254112, gather); PROGRAM_KERNEL(3b1a9cf546254112, send); PROGRAM_KERNEL(3b1a9cf546254112, receive); PROGRAM_KERNEL(3b1a9cf546254112, send_in_place); PROGRAM_KERNEL(3b1a9cf546254112, supports);
 
 // pagerank
 struct program_6dd5ffcc51f70cc9 {
 using Value = double;
 using EdgeValue = unsigned char;
-static constexpr int MERGE = 3;
-static constexpr int AGGREGATOR = 3;
-static constexpr bool INTEGER = false;
-static constexpr bool RECORD = false;
-static constexpr bool EVERY_VERTEX = true;
-static constexpr bool MONOTONE = false;
-static constexpr bool BOTH = false;
-static constexpr bool LOOPS = true;
-static constexpr bool FIRST_WINS = false;
-static constexpr bool PULLS = false;
-static constexpr bool SENDS = false;
-static constexpr bool EDGES = false;
+static constexpr int MERGE = 3, AGGREGATOR = 3;
+static constexpr bool INTEGER = false, RECORD = false, EVERY_VERTEX = true, MONOTONE = false, BOTH = false, LOOPS = true, FIRST_WINS = false, PULLS = false, SENDS = false, EDGES = false;
 struct Parameters {
     long long vertices_;
     double damping_;
@@ -277,26 +209,14 @@ static __device__ __forceinline__ bool program_scatter(Value old_, Value new_, c
 static __device__ __forceinline__ double program_aggregate(Value value_, long long vertex_, double out_degree_, long long in_degree_, const Parameters& parameters) { return (double)user_aggregate((double)value_, (double)out_degree_); }
 static constexpr Value IDENTITY = (Value)(0.0);
 };
-PROGRAM_KERNEL(6dd5ffcc51f70cc9, initialise);
-PROGRAM_KERNEL(6dd5ffcc51f70cc9, aggregate);
-PROGRAM_KERNEL(6dd5ffcc51f70cc9, gather_all);
+PROGRAM_KERNEL(6dd5ffcc51f70cc9, initialise); PROGRAM_KERNEL(6dd5ffcc51f70cc9, aggregate); PROGRAM_KERNEL(6dd5ffcc51f70cc9, gather_all);
 
 // peel
 struct program_32fb8dc84d8b2d5a {
 using Value = int;
 using EdgeValue = unsigned char;
-static constexpr int MERGE = 3;
-static constexpr int AGGREGATOR = 3;
-static constexpr bool INTEGER = true;
-static constexpr bool RECORD = false;
-static constexpr bool EVERY_VERTEX = false;
-static constexpr bool MONOTONE = false;
-static constexpr bool BOTH = false;
-static constexpr bool LOOPS = false;
-static constexpr bool FIRST_WINS = false;
-static constexpr bool PULLS = false;
-static constexpr bool SENDS = false;
-static constexpr bool EDGES = false;
+static constexpr int MERGE = 3, AGGREGATOR = 3;
+static constexpr bool INTEGER = true, RECORD = false, EVERY_VERTEX = false, MONOTONE = false, BOTH = false, LOOPS = false, FIRST_WINS = false, PULLS = false, SENDS = false, EDGES = false;
 struct Parameters {
     long long vertices_;
 };
@@ -326,7 +246,4 @@ static __device__ __forceinline__ bool program_scatter(Value old_, Value new_, c
 static __device__ __forceinline__ double program_aggregate(Value value_, long long vertex_, double out_degree_, long long in_degree_, const Parameters& parameters) { return (double)user_aggregate((long long)value_); }
 static constexpr Value IDENTITY = (Value)(0LL);
 };
-PROGRAM_KERNEL(32fb8dc84d8b2d5a, initialise);
-PROGRAM_KERNEL(32fb8dc84d8b2d5a, gather);
-PROGRAM_KERNEL(32fb8dc84d8b2d5a, send);
-PROGRAM_KERNEL(32fb8dc84d8b2d5a, receive);
+PROGRAM_KERNEL(32fb8dc84d8b2d5a, initialise); PROGRAM_KERNEL(32fb8dc84d8b2d5a, gather); PROGRAM_KERNEL(32fb8dc84d8b2d5a, send); PROGRAM_KERNEL(32fb8dc84d8b2d5a, receive);

@@ -27,28 +27,6 @@ SCAN_TILE = 1024
 SCANS = 6
 """Prefix sums of one direction: edges and rows, work, changes, changed rows, moves, holes."""
 
-COUNTERS = (
-    "EDGES",
-    "ROWS",
-    "INSERTED",
-    "DELETED",
-    "REMOVED",
-    "ADDED",
-    "CHANGED",
-    "NEEDED",
-    "MOST",
-    "GROWTH",
-    "EMPTIED",
-    "MISBINNED",
-    "OVERFLOWED",
-    "LONGEST",
-    "HOLES",
-    "REWEIGHTED",
-    "EXCEEDED",
-    "CONNECTED",
-)
-"""What a batch counts in one direction, by position in an int64 array: see Counts."""
-
 
 LAST_PLACE = 1 << 62
 """Counted down from, so that the largest count is that of the first place."""
@@ -95,6 +73,10 @@ class Counts(NamedTuple):
     reweighted: int
     exceeded: int
     connected: int
+
+
+COUNTERS = tuple(name.upper() for name in Counts._fields)
+"""What a batch counts in one direction, by position in an int64 array: see Counts."""
 
 
 LOOP_REWEIGHTED = 2
@@ -690,6 +672,8 @@ class Deduplicated(NamedTuple):
 class RebuildOperations(ABC):
     """Operations on whole rows. Keys: see liverank_gpu.operations.graph.GraphOperations."""
 
+    _graph: GraphOperations
+
     def row_ranges(
         self,
         rows: Array,
@@ -707,7 +691,6 @@ class RebuildOperations(ABC):
         """
         return [(0, vertices, len(rows))]
 
-    @abstractmethod
     def keys_of_range(
         self,
         rows: Array,
@@ -720,6 +703,8 @@ class RebuildOperations(ABC):
 
         weights  float32[edges] on the device; None for an unweighted graph
         """
+        columns = [(INSERT, rows, neighbours)]
+        return self._graph.sorted_keys(columns, (0, chosen[1]), positions, weights)
 
     @abstractmethod
     def deduplicate(

@@ -894,13 +894,14 @@ def definitions(program: VertexProgram) -> list[str]:
         "SENDS": program.sends is not None,
         "EDGES": program.edges is not None,
     }
+    options = ", ".join(f"{name} = {str(flag).lower()}" for name, flag in flags.items())
+    merges = f"MERGE = {own_merge}, AGGREGATOR = {MERGES.index(program.aggregator)}"
     no_edges = ["using EdgeValue = unsigned char;"]
     return [
         *program.values.declaration(),
         *(no_edges if program.edges is None else program.edges.declaration()),
-        f"static constexpr int MERGE = {own_merge};",
-        f"static constexpr int AGGREGATOR = {MERGES.index(program.aggregator)};",
-        *(f"static constexpr bool {name} = {str(flag).lower()};" for name, flag in flags.items()),
+        f"static constexpr int {merges};",
+        f"static constexpr bool {options};",
         "struct Parameters {",
         *(f"    {cpp(kind)} {name}_;" for name, kind in kinds.items()),
         "};",

@@ -7,20 +7,7 @@ from numpy.typing import NDArray
 
 from liverank_gpu.backends.cpu.device import CpuDevice
 from liverank_gpu.native import kernels
-from liverank_gpu.operations.analysis import (
-    ComponentOperations,
-    Components,
-    ComponentsSolved,
-    CoreCandidates,
-    CoreNumbers,
-    CountBetween,
-    CountEntriesBetween,
-    CountTriangles,
-    ListTriangles,
-    LowerBounds,
-    LowerCores,
-    TooMuch,
-)
+from liverank_gpu.operations import analysis as op
 from liverank_gpu.operations.csr import Csr, GraphView
 from liverank_gpu.operations.device import Array
 
@@ -30,24 +17,22 @@ _SAMPLES = 1024
 """Edges in the sample for the reciprocity."""
 
 
-class CpuComponents(ComponentOperations):
-    """See ComponentOperations."""
-
+class CpuComponents(op.ComponentOperations):
     def reciprocity(self, graph: GraphView) -> float:
         seen, found = kernels.count_reciprocal(graph.outgoing, graph.incoming, _SAMPLES)
         return float(found / max(seen, 1))
 
-    def find(self, graph: GraphView) -> Components:
+    def find(self, graph: GraphView) -> op.Components:
         component = np.zeros(graph.vertices, np.int32)
         count = kernels.number_components(graph.outgoing[:3], component)
         first, order = np.zeros(count + 1, np.int64), np.empty(graph.vertices, np.int32)
         counts = kernels.order_by_component(component, graph.incoming.row_lengths, first, order)
-        return Components(order, first, *counts)
+        return op.Components(order, first, *counts)
 
     def solve(
         self,
         graph: GraphView,
-        components: Components,
+        components: op.Components,
         values: Array,
         contributions: Array,
         rhs_scale: float,
@@ -55,7 +40,7 @@ class CpuComponents(ComponentOperations):
         residual_goal: float,
         largest_step: float,
         most_sweeps: int,
-    ) -> ComponentsSolved:
+    ) -> op.ComponentsSolved:
         solved = kernels.solve_components(
             components.order,
             components.first,
@@ -72,13 +57,13 @@ class CpuComponents(ComponentOperations):
             values,
             contributions,
         )
-        return ComponentsSolved(*solved)
+        return op.ComponentsSolved(*solved)
 
 
 # ---- core numbers on ``cpu`` ----
 
 
-def _core_numbers(do: CoreNumbers) -> tuple[Array, Array]:
+def _core_numbers(do: op.CoreNumbers) -> tuple[Array, Array]:
     degree = do.lists.row_lengths.copy()
     order, place = np.empty((2, len(degree)), np.int32)
     longest = int(degree.max()) if len(degree) else 0
@@ -87,13 +72,13 @@ def _core_numbers(do: CoreNumbers) -> tuple[Array, Array]:
     return degree, order
 
 
-def _lower_cores(do: LowerCores) -> int:
+def _lower_cores(do: op.LowerCores) -> int:
     rows = (do.rows.groups, do.rows.order, do.lists)
     fallen: int = kernels.lower_cores(*rows, do.bounds, do.blocks, do.shift, do.now)
     return fallen
 
 
-def _core_candidates(do: CoreCandidates) -> tuple[Array, Array]:
+def _core_candidates(do: op.CoreCandidates) -> tuple[Array, Array]:
     near, vertices = do.near, len(do.bounds)
     outgoing, incoming = near.outgoing, near.incoming
     state, support, stamp = np.zeros((3, vertices), np.int32)
@@ -114,14 +99,14 @@ def _core_candidates(do: CoreCandidates) -> tuple[Array, Array]:
     )
     near.read += read
     if near.read > near.most:
-        raise TooMuch
+        raise op.TooMuch
     return found[:candidates], still[:left]
 
 
 # ---- triangles on ``cpu`` ----
 
 
-def _count_triangles(do: CountTriangles) -> Array:
+def _count_triangles(do: op.CountTriangles) -> Array:
     groups, places = _parts(do.oriented, do.sources)
     triangles = np.zeros(len(do.sources), np.int32)
     third = np.zeros(len(do.sources) if do.every_edge else 0, np.int32)
@@ -129,21 +114,21 @@ def _count_triangles(do: CountTriangles) -> Array:
     return triangles + third if do.every_edge else triangles
 
 
-def _count_between(do: CountBetween) -> None:
+def _count_between(do: op.CountBetween) -> None:
     kernels.count_between(do.lowest, do.middle, do.triangles)
 
 
-def _count_entries_between(do: CountEntriesBetween) -> None:
+def _count_entries_between(do: op.CountEntriesBetween) -> None:
     kernels.count_entries_between(do.lowest, do.middle, do.of_lowest, do.counts, do.bounds)
 
 
-def _list_triangles(do: ListTriangles) -> None:
+def _list_triangles(do: op.ListTriangles) -> None:
     groups, places = _parts(do.oriented, do.sources)
     ends = do.lists.starts[:-1].copy()
     kernels.list_triangles(groups, do.oriented, places, do.interval, ends, do.lists.others)
 
 
-def _lower_bounds(do: LowerBounds) -> tuple[int, int]:
+def _lower_bounds(do: op.LowerBounds) -> tuple[int, int]:
     counts: tuple[int, int] = kernels.lower_bounds(
         do.interval.first_edge, *do.lists, do.by_bisection, do.bounds, do.marks, do.falls
     )

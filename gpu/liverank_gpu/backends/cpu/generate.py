@@ -6,22 +6,15 @@ import numpy as np
 
 from liverank_gpu.backends.cpu.device import CpuDevice
 from liverank_gpu.native import kernels
+from liverank_gpu.operations import generate as op
 from liverank_gpu.operations.device import Array
-from liverank_gpu.operations.generate import (
-    FEISTEL_ROUNDS,
-    GenerateOperations,
-    Threads,
-    feistel_bits,
-)
 
 _LEAST_SEGMENT = 4096
 _SEGMENT_SHIFT = 7
 """A segment has a 128th of the vertices before it, at least 4096."""
 
 
-class CpuGenerate(GenerateOperations):
-    """See GenerateOperations."""
-
+class CpuGenerate(op.GenerateOperations):
     def __init__(self, device: CpuDevice) -> None:
         self._device = device
 
@@ -56,7 +49,7 @@ class CpuGenerate(GenerateOperations):
         last: int,
         start: np.uint64,
         threshold: np.uint64,
-        threads: Threads,
+        threads: op.Threads,
     ) -> Array:
         all_threads = threads.blocks * threads.threads
         d = links.shape[1]
@@ -69,5 +62,7 @@ class CpuGenerate(GenerateOperations):
         columns = [
             self._device.allocate("the generated graph", edges, np.int32) for _ in ("from", "to")
         ]
-        kernels.permuted_pairs(start, vertices, feistel_bits(vertices), FEISTEL_ROUNDS, *columns)
+        kernels.permuted_pairs(
+            start, vertices, op.feistel_bits(vertices), op.FEISTEL_ROUNDS, *columns
+        )
         return columns[0], columns[1]

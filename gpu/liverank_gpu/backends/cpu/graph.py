@@ -11,28 +11,9 @@ from numpy.typing import NDArray
 from liverank_gpu.backends.cpu.sweeps import CHUNK_WORK, chunk_rows, sum_depth
 from liverank_gpu.native import kernels
 from liverank_gpu.native.in_numpy import mixed
+from liverank_gpu.operations import graph as op
 from liverank_gpu.operations.csr import Csr, GraphView, Rows, SlackCsr
 from liverank_gpu.operations.device import Array, DeviceOperations
-from liverank_gpu.operations.graph import (
-    INSERT,
-    NO_PART,
-    BatchPlan,
-    Counts,
-    Deduplicated,
-    Directions,
-    EdgeChanges,
-    Entries,
-    Fingerprints,
-    GraphByDirection,
-    GraphOperations,
-    ListOperations,
-    PlanWorkspace,
-    RebuildOperations,
-    Slots,
-    SortedKeys,
-    UpdateRules,
-    returned_parts,
-)
 
 # ---- loops that turn edges in any order into rows: see liverank_gpu.out_of_core.spool ----
 #
@@ -121,16 +102,14 @@ _plan = attrgetter("blocks", "counters")
 """What batch.cpp takes of a BatchPlan."""
 
 _INTS, _DOUBLES, _FLOATS = (np.zeros(0, dtype) for dtype in (np.int32, np.float64, np.float32))
-_NO_CHANGES = EdgeChanges(_INTS, _INTS, _INTS, _INTS, _INTS, _INTS)
+_NO_CHANGES = op.EdgeChanges(_INTS, _INTS, _INTS, _INTS, _INTS, _INTS)
 _NO_WEIGHTED_CHANGES = _NO_CHANGES._replace(
     old_degree=_DOUBLES, removed_weights=_FLOATS, added_weights=_FLOATS
 )
 """For the in-lists, which report nothing."""
 
 
-class CpuGraph(GraphByDirection):
-    """See GraphOperations."""
-
+class CpuGraph(op.GraphByDirection):
     def __init__(self, device: DeviceOperations) -> None:
         self._device = device
 
@@ -144,7 +123,7 @@ class CpuGraph(GraphByDirection):
         vertices: tuple[int, int],
         positions: Array,
         weights: Array | None = None,
-    ) -> SortedKeys:
+    ) -> op.SortedKeys:
         total = sum(len(sources) for _, sources, _ in columns)
         keys = self._device.allocate("keys of a batch", total, np.int64)
         begin = 0
@@ -157,33 +136,33 @@ class CpuGraph(GraphByDirection):
             begin += len(sources)
         return self.sort(keys, weights)
 
-    def sort(self, keys: Array, weights: Array | None = None) -> SortedKeys:
+    def sort(self, keys: Array, weights: Array | None = None) -> op.SortedKeys:
         if weights is None:
             keys.sort()
-            return SortedKeys(keys)
+            return op.SortedKeys(keys)
         order = np.argsort(keys, kind="stable")
-        return SortedKeys(keys[order], weights[order], order)
+        return op.SortedKeys(keys[order], weights[order], order)
 
     def resolve(
-        self, csr: SlackCsr, batch: SortedKeys, rules: UpdateRules, plan: BatchPlan
+        self, csr: SlackCsr, batch: op.SortedKeys, rules: op.UpdateRules, plan: op.BatchPlan
     ) -> None:
         kernels.resolve_update(batch.keys, batch.weights, *rules, csr.csr, _plan(plan))
 
-    def plan_rows(self, csr: SlackCsr, plan: BatchPlan) -> None:
+    def plan_rows(self, csr: SlackCsr, plan: op.BatchPlan) -> None:
         kernels.plan_rows(csr.csr.row_lengths, csr.capacities, _plan(plan))
 
-    def count_connected(self, lists: Directions, workspace: PlanWorkspace) -> None:
+    def count_connected(self, lists: op.Directions, workspace: op.PlanWorkspace) -> None:
         lengths = lists[0].csr.row_lengths, lists[1].csr.row_lengths
         kernels.count_connected(*lengths, _plan(workspace.outgoing), _plan(workspace.incoming))
 
     def write(
         self,
         csr: SlackCsr,
-        plan: BatchPlan,
-        counts: Counts,  # noqa: ARG002
+        plan: op.BatchPlan,
+        counts: op.Counts,  # noqa: ARG002
         loop: Array,
         degree: Array,
-        changes: EdgeChanges | None,
+        changes: op.EdgeChanges | None,
     ) -> None:
         rows, weighted = csr.csr, csr.csr.weights is not None
         reported = changes or (_NO_WEIGHTED_CHANGES if weighted else _NO_CHANGES)
@@ -198,39 +177,26 @@ class CpuGraph(GraphByDirection):
 # ---- loading, packing, listing and grouping all rows of a graph on ``cpu`` ----
 
 
-class CpuRebuild(RebuildOperations):
-    """See RebuildOperations."""
-
-    def __init__(self, device: DeviceOperations, graph: GraphOperations) -> None:
+class CpuRebuild(op.RebuildOperations):
+    def __init__(self, device: DeviceOperations, graph: op.GraphOperations) -> None:
         self._device = device
         self._graph = graph
 
-    def keys_of_range(
-        self,
-        rows: Array,
-        neighbours: Array,
-        weights: Array | None,
-        chosen: tuple[int, int, int],
-        positions: Array,
-    ) -> SortedKeys:
-        columns = [(INSERT, rows, neighbours)]
-        return self._graph.sorted_keys(columns, (0, chosen[1]), positions, weights)
-
     def deduplicate(
-        self, batch: SortedKeys, loop: Array, adds: bool = False, kept: int = 0
-    ) -> Deduplicated:
+        self, batch: op.SortedKeys, loop: Array, adds: bool = False, kept: int = 0
+    ) -> op.Deduplicated:
         if batch.weights is None:
-            return Deduplicated(*kernels.deduplicate(batch.keys, loop))
-        return Deduplicated(*kernels.deduplicate(*batch, loop, adds, kept))
+            return op.Deduplicated(*kernels.deduplicate(batch.keys, loop))
+        return op.Deduplicated(*kernels.deduplicate(*batch, loop, adds, kept))
 
-    def merge(self, first: SortedKeys, second: SortedKeys) -> SortedKeys:
+    def merge(self, first: op.SortedKeys, second: op.SortedKeys) -> op.SortedKeys:
         if (first.keys[1:] < first.keys[:-1]).any():
             order = first.order
             first = self._graph.sort(first.keys, first.weights)
             if order is not None:
                 first = first._replace(order=order[first.order])
         total = len(first.keys) + len(second.keys)
-        merged = SortedKeys(
+        merged = op.SortedKeys(
             *(
                 None if each is None else self._device.allocate("keys of a load", total, each.dtype)
                 for each in second
@@ -249,7 +215,13 @@ class CpuRebuild(RebuildOperations):
         kernels.count_neighbours(keys, edges, counts)
 
     def fill_rows(
-        self, batch: SortedKeys, edges: int, low: int, first: Array, start: Array, slots: Slots
+        self,
+        batch: op.SortedKeys,
+        edges: int,
+        low: int,
+        first: Array,
+        start: Array,
+        slots: op.Slots,
     ) -> None:
         column_indices, weights = slots
         kernels.fill_rows(
@@ -259,10 +231,10 @@ class CpuRebuild(RebuildOperations):
     def pack_rows(self, length: Array, begin: int, start: Array, capacity: Array) -> None:
         kernels.pack_rows(length, begin, start, capacity)
 
-    def copy_rows(self, csr: Csr, new_start: Array, new_end: int, slots: Slots) -> None:
+    def copy_rows(self, csr: Csr, new_start: Array, new_end: int, slots: op.Slots) -> None:
         kernels.copy_rows(new_end + 1, csr, new_start, *slots)
 
-    def entries(self, csr: Csr) -> Entries:
+    def entries(self, csr: Csr) -> op.Entries:
         vertices = len(csr.row_lengths)
         before = np.zeros(vertices + 1, np.int64)
         np.cumsum(csr.row_lengths, out=before[1:])
@@ -272,7 +244,7 @@ class CpuRebuild(RebuildOperations):
         if csr.weights is not None:
             weights = self._device.allocate("list of edges", int(before[-1]), np.float32)
         kernels.list_entries(csr, before, rows, neighbours, weights)
-        return Entries(rows, neighbours, weights)
+        return op.Entries(rows, neighbours, weights)
 
     def sum_weights(self, csr: Csr, vertices: Array | None, loop: Array, strength: Array) -> None:
         if vertices is None:
@@ -302,18 +274,18 @@ class CpuRebuild(RebuildOperations):
 _HALF = np.uint64(32)
 
 
-class CpuLists(ListOperations):
-    """See ListOperations."""
-
-    def __init__(self, rebuild: RebuildOperations) -> None:
+class CpuLists(op.ListOperations):
+    def __init__(self, rebuild: op.RebuildOperations) -> None:
         self._rebuild = rebuild
 
-    def fingerprints(self, graph: GraphView, positions: Array, longest: int) -> Fingerprints:
-        found = Fingerprints(positions.astype(np.int64), *np.zeros((4, len(positions)), np.int64))
+    def fingerprints(self, graph: GraphView, positions: Array, longest: int) -> op.Fingerprints:
+        found = op.Fingerprints(
+            positions.astype(np.int64), *np.zeros((4, len(positions)), np.int64)
+        )
         lengths = graph.incoming.row_lengths[positions]
         compared = np.flatnonzero((lengths > 0) & (lengths <= longest))
         parts = _returned(graph, positions[compared])
-        compared, parts = compared[parts != NO_PART], parts[parts != NO_PART]
+        compared, parts = compared[parts != op.NO_PART], parts[parts != op.NO_PART]
         if len(compared) == 0:
             return found
         found.lengths[compared] = lengths = lengths[compared].astype(np.int64)
@@ -332,7 +304,7 @@ class CpuLists(ListOperations):
         return found
 
     def with_same_list(
-        self, graph: GraphView, lists: Fingerprints
+        self, graph: GraphView, lists: op.Fingerprints
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         numbers, vertices, _ = self._rebuild.entries(graph.outgoing.at(lists.sources))
         alike = graph.incoming.row_lengths[vertices] == lists.lengths[numbers]
@@ -354,13 +326,13 @@ class CpuLists(ListOperations):
         identical[found.rows[differs]] = False
         return numbers[identical], vertices[identical]
 
-    def _sorted(self, graph: GraphView, positions: NDArray[np.int64]) -> Entries:
+    def _sorted(self, graph: GraphView, positions: NDArray[np.int64]) -> op.Entries:
         """The in-lists of some vertices one after the other, each in ascending order."""
         rows, sources, weights = self._rebuild.entries(graph.incoming.at(positions))
         order = np.argsort(rows.astype(np.int64) << 32 | sources)
-        return Entries(rows, sources[order], None if weights is None else weights[order])
+        return op.Entries(rows, sources[order], None if weights is None else weights[order])
 
 
 def _returned(graph: GraphView, positions: Array) -> NDArray[np.int64]:
-    returned: NDArray[np.int64] = returned_parts(graph.loop[positions], graph.degree[positions])
+    returned: NDArray[np.int64] = op.returned_parts(graph.loop[positions], graph.degree[positions])
     return returned

@@ -26,22 +26,8 @@ from liverank_gpu.backends.cpu.sweeps import chunk_rows
 from liverank_gpu.errors import BackendUnavailable
 from liverank_gpu.native import compiler, extension, kernels
 from liverank_gpu.native.compiler import level
+from liverank_gpu.operations import programs as op
 from liverank_gpu.operations.device import Array
-from liverank_gpu.operations.programs import (
-    AGGREGATE_IDENTITY,
-    LOOKING_PART,
-    Gather,
-    Gathered,
-    InitialiseProgram,
-    ProgramGraph,
-    ProgramState,
-    RunProgram,
-    SupportsAny,
-    VertexProgram,
-    definitions,
-    parameter_record,
-    run_every_vertex,
-)
 
 # The loops of vertex programs on ``cpu`` (gpu/liverank_gpu/native/programs.h), for one program
 # each.
@@ -97,7 +83,7 @@ class ProgramLoops:
         return found
 
 
-def loops_of(program: VertexProgram) -> ProgramLoops:
+def loops_of(program: op.VertexProgram) -> ProgramLoops:
     """The loops of a program. Raises BackendUnavailable without a compiler, if it needs one."""
     digest = program.digest
     if digest not in _found and hasattr(kernels, f"initialise_{digest}"):
@@ -111,7 +97,7 @@ def loops_of(program: VertexProgram) -> ProgramLoops:
     return _found[digest]
 
 
-def program_struct(program: VertexProgram) -> str:
+def program_struct(program: op.VertexProgram) -> str:
     """The program as programs.h wants it, and its kernels."""
     loops = ["initialise"]
     if program.every_vertex or program.aggregates:
@@ -125,20 +111,20 @@ def program_struct(program: VertexProgram) -> str:
         loops += ["look"]
     lines = [
         f"struct program_{program.digest} {{",
-        *definitions(program),
+        *op.definitions(program),
         f"static constexpr Value IDENTITY = {program.values.literal(program.identity)};",
         "};",
-        *(f"PROGRAM_KERNEL({program.digest}, {loop});" for loop in loops),
+        " ".join(f"PROGRAM_KERNEL({program.digest}, {loop});" for loop in loops),
     ]
     return "\n".join(line.rstrip("\n") for line in lines) + "\n"
 
 
-def library_source(program: VertexProgram) -> str:
+def library_source(program: op.VertexProgram) -> str:
     """The source of a library with the loops of one program."""
     return f'{BEFORE}#include "borrowed_pool.h"\n#include "module.cpp"\n{program_struct(program)}'
 
 
-def _library(program: VertexProgram) -> Path:
+def _library(program: op.VertexProgram) -> Path:
     """The library of a program, compiled if it is not there. Raises BackendUnavailable."""
     command, name = compiler.command(), f"program_{program.digest}"
     given = [*compiler.flags(command, name, level()), "-w", "-shared"]
@@ -172,7 +158,7 @@ def _library(program: VertexProgram) -> Path:
     return path
 
 
-def _compile(program: VertexProgram, command: list[str], environment: Mapping[str, str]) -> None:
+def _compile(program: op.VertexProgram, command: list[str], environment: Mapping[str, str]) -> None:
     """Runs a compiler, within limits. Raises BackendUnavailable beyond them."""
     compiling = subprocess.Popen(
         ["/bin/sh", "-c", _LIMITED, "sh", *command],
@@ -257,7 +243,7 @@ _LEAST_MESSAGES = 1 << 15
 """Messages of a superstep below which the calling thread sends all."""
 
 
-def _initialise(do: InitialiseProgram) -> None:
+def _initialise(do: op.InitialiseProgram) -> None:
     graph, state = do.graph, do.state
     counts = np.array([state.count, 0])
     loops_of(do.program).initialise(
@@ -272,31 +258,31 @@ def _initialise(do: InitialiseProgram) -> None:
     state.count = int(counts[_NEXT])
 
 
-def _run(do: RunProgram) -> None:
+def _run(do: op.RunProgram) -> None:
     if do.program.every_vertex:
-        run_every_vertex(do, _gather, partial(_aggregated, do))
+        op.run_every_vertex(do, _gather, partial(_aggregated, do))
     elif do.program.pulls:
         do.state.aggregate = _aggregated(do, do.state.values)
     else:
         _run_active(do)
 
 
-def _supports_any(do: SupportsAny) -> bool:
+def _supports_any(do: op.SupportsAny) -> bool:
     given = packed_parameters(do.parameters, len(do.values))
     return bool(loops_of(do.program).supports(*do.edges, *do.ids, given, do.values))
 
 
 def packed_parameters(parameters: Mapping[str, float], vertices: int) -> Array:
     """int64[…]: the number of vertices and the parameters, the bits of each."""
-    return parameter_record(parameters, vertices).reshape(1).view(np.int64)
+    return op.parameter_record(parameters, vertices).reshape(1).view(np.int64)
 
 
-def arguments_of_vertex(graph: ProgramGraph) -> tuple[Array, Array, Array]:
+def arguments_of_vertex(graph: op.ProgramGraph) -> tuple[Array, Array, Array]:
     """Ids, degrees and in-degrees."""
     return graph.ids, graph.view.degree, graph.view.incoming.row_lengths
 
 
-def _run_active(asked: RunProgram) -> None:
+def _run_active(asked: op.RunProgram) -> None:
     graph, state, program = asked.graph, asked.state, asked.program
     loops, given = loops_of(program), packed_parameters(asked.parameters, graph.vertices)
     view, in_place = graph.view, asked.mode == "asynchronous"
@@ -314,7 +300,7 @@ def _run_active(asked: RunProgram) -> None:
         lengths = [lists.row_lengths[sending] for lists in directions]
         messages = [int(each.sum(dtype=np.int64)) for each in lengths]
         # so many edges leave the active vertices that looking for these is cheaper
-        if looks and messages[0] * LOOKING_PART > view.edges:
+        if looks and messages[0] * op.LOOKING_PART > view.edges:
             found = _look(loops, given, graph, sending, marks, state)
             following[: len(found)] = found
             active, following = following, active
@@ -351,10 +337,10 @@ def _run_active(asked: RunProgram) -> None:
 def _look(
     loops: ProgramLoops,
     given: Array,
-    graph: ProgramGraph,
+    graph: op.ProgramGraph,
     active: NDArray[np.int32],
     marks: NDArray[np.int32],
-    state: ProgramState,
+    state: op.ProgramState,
 ) -> NDArray[np.int32]:
     """A superstep of vertices that look for an active in-neighbour. Returns those that are active
     next.
@@ -373,11 +359,11 @@ def _look(
     return np.concatenate([found[first : first + some] for first, some in parts])
 
 
-def _aggregated(do: RunProgram, values: Array) -> float:
+def _aggregated(do: op.RunProgram, values: Array) -> float:
     """The aggregate of values, those of the groups in their order."""
     graph, rows, program = do.graph, do.graph.in_rows, do.program
     assert rows is not None
-    total = AGGREGATE_IDENTITY[program.aggregator]
+    total = op.AGGREGATE_IDENTITY[program.aggregator]
     combine = {"sum": np.add, "min": np.minimum, "max": np.maximum}[program.aggregator]
     aggregates = np.full(len(rows.groups) - 1, total)
     given = packed_parameters(do.parameters, graph.vertices)
@@ -390,14 +376,14 @@ def _aggregated(do: RunProgram, values: Array) -> float:
     return total
 
 
-def _gather(do: Gather) -> Gathered:
+def _gather(do: op.Gather) -> op.Gathered:
     graph, rows, view, state = do.graph, do.graph.in_rows, do.graph.view, do.state
     assert rows is not None
     arrays = (state.values, state.new_values, state.steps, state.new_steps, state.blocks)
     edge_values = _NO_EDGE_VALUES if state.edge_values is None else state.edge_values
     loops = loops_of(do.program)
     gather = loops.gather_all if do.program.every_vertex else loops.gather
-    return Gathered(
+    return op.Gathered(
         *gather(
             rows.groups,
             rows.order,

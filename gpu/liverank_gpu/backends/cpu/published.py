@@ -8,24 +8,9 @@ import numpy as np
 
 from liverank_gpu.backends.cpu.sweeps import NO_MARKS, STRIPE, in_lists
 from liverank_gpu.native import kernels
+from liverank_gpu.operations import published as op
 from liverank_gpu.operations.csr import Kernels
 from liverank_gpu.operations.device import Array
-from liverank_gpu.operations.published import (
-    DetectListed,
-    ExpandAffected,
-    IterateRanks,
-    PublishedResult,
-    PullListed,
-    PushInOnePass,
-    PushListed,
-    RankChanges,
-    SendRanks,
-    SentRanks,
-    TakeListed,
-    UpdateRanks,
-    WorkList,
-    iterate_ranks,
-)
 
 # ---- the iterations of the published strategies ----
 #
@@ -36,7 +21,7 @@ _SUMS = 5
 """Numbers of each chunk: the first of RankChanges."""
 
 
-def _send(do: SendRanks | UpdateRanks, states: Array) -> float:
+def _send(do: op.SendRanks | op.UpdateRanks, states: Array) -> float:
     """Contributions of the vertices that have been affected, or of all. Returns Σy over those of
     them that are dangling.
     """
@@ -45,11 +30,11 @@ def _send(do: SendRanks | UpdateRanks, states: Array) -> float:
     return float(dangling.sum())
 
 
-def _send_ranks(do: SendRanks) -> SentRanks:
-    return SentRanks(do.graph.vertices, _send(do, NO_MARKS))
+def _send_ranks(do: op.SendRanks) -> op.SentRanks:
+    return op.SentRanks(do.graph.vertices, _send(do, NO_MARKS))
 
 
-def _update_ranks(do: UpdateRanks) -> RankChanges:
+def _update_ranks(do: op.UpdateRanks) -> op.RankChanges:
     rule = do.rule
     states, expanding = do.marks or (NO_MARKS, NO_MARKS)
     sums = np.zeros((len(do.rows.groups) - 1, _SUMS))
@@ -69,15 +54,15 @@ def _update_ranks(do: UpdateRanks) -> RankChanges:
     largest, largest_relative = sums[:, :2].max(axis=0, initial=0.0).tolist()
     recomputed, edges, pruned = map(int, sums[:, 2:].sum(axis=0))
     dangling = _send(do, states)
-    return RankChanges(largest, largest_relative, recomputed, edges, pruned, dangling)
+    return op.RankChanges(largest, largest_relative, recomputed, edges, pruned, dangling)
 
 
-def _expand_affected(do: ExpandAffected) -> None:
+def _expand_affected(do: op.ExpandAffected) -> None:
     kernels.expand_affected(do.graph.outgoing, do.graph.loop, *do.marks)
 
 
-def _iterate_ranks(do: IterateRanks) -> PublishedResult:
-    return iterate_ranks(_RUN, np.sum, do)
+def _iterate_ranks(do: op.IterateRanks) -> op.PublishedResult:
+    return op.iterate_ranks(_RUN, np.sum, do)
 
 
 # ---- the iterations of published personalized PageRank ----
@@ -86,32 +71,32 @@ def _iterate_ranks(do: IterateRanks) -> PublishedResult:
 # tests run on all cores.
 
 
-def _detect(do: DetectListed) -> WorkList:
+def _detect(do: op.DetectListed) -> op.WorkList:
     lengths, state = do.graph.outgoing.row_lengths, do.state
-    return WorkList(*kernels.detect(state.residual, do.threshold, lengths, state.queue))
+    return op.WorkList(*kernels.detect(state.residual, do.threshold, lengths, state.queue))
 
 
-def _take(do: TakeListed) -> None:
+def _take(do: op.TakeListed) -> None:
     graph, state = do.graph, do.state
     vectors = (state.values, state.residual, state.contributions)
     kernels.take(do.listed, graph.loop, graph.degree, *vectors, do.damping)
 
 
-def _push_in_one_pass(do: PushInOnePass) -> WorkList:
+def _push_in_one_pass(do: op.PushInOnePass) -> op.WorkList:
     state, lists = do.state, do.graph.outgoing
     _take(do)
     vectors = (state.residual, state.contributions, do.threshold)
     following = kernels.push_in_one_pass(do.listed, lists, *vectors, state.next_queue, state.queued)
     state.queue, state.next_queue = state.next_queue, state.queue
-    return WorkList(*following)
+    return op.WorkList(*following)
 
 
-def _push(do: PushListed) -> None:
+def _push(do: op.PushListed) -> None:
     _take(do)
     kernels.push_listed(do.listed, do.graph.outgoing, do.state.residual, do.contributions)
 
 
-def _pull(do: PullListed) -> None:
+def _pull(do: op.PullListed) -> None:
     vectors = (do.state.residual, do.state.contributions)
     kernels.pull_all(do.rows.groups, do.rows.order, do.graph.incoming, *vectors)
 

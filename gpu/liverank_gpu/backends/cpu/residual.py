@@ -9,31 +9,14 @@ import numpy as np
 from liverank_gpu.backends.cpu.rounds import HostRounds
 from liverank_gpu.backends.cpu.sweeps import CHUNK_WORK, NO_VALUES, chunk_rows, in_lists
 from liverank_gpu.native import kernels
+from liverank_gpu.operations import residual as op
 from liverank_gpu.operations.csr import Rows
 from liverank_gpu.operations.device import Array
-from liverank_gpu.operations.residual import (
-    LISTED,
-    PUSH_ENDS,
-    SOLVES,
-    ExpandBackward,
-    ExpandForward,
-    FrontierOperations,
-    JacobiResult,
-    JacobiStep,
-    Perturb,
-    Push,
-    PushResult,
-    RecomputeRows,
-    Residual,
-    ResidualDelta,
-    Scatter,
-    SelectCandidates,
-)
 
 # ---- the residual under local changes, and push by rounds of work-lists, on ``cpu`` ----
 
 
-def _recompute_rows(do: RecomputeRows) -> ResidualDelta:
+def _recompute_rows(do: op.RecomputeRows) -> op.ResidualDelta:
     graph, residual = do.graph, do.residual
     changed = kernels.recompute_rows(
         do.first,
@@ -50,7 +33,7 @@ def _recompute_rows(do: RecomputeRows) -> ResidualDelta:
     return _delta(residual, *changed)
 
 
-def _perturb(do: Perturb) -> ResidualDelta | None:
+def _perturb(do: op.Perturb) -> op.ResidualDelta | None:
     graph, residual = do.graph, do.residual
     lists = (graph.outgoing, graph.loop, graph.degree)
     changed = kernels.perturb(
@@ -59,14 +42,14 @@ def _perturb(do: Perturb) -> ResidualDelta | None:
     return None if changed[0] < 0 else _delta(residual, *changed)
 
 
-def _scatter(do: Scatter) -> ResidualDelta:
+def _scatter(do: op.Scatter) -> op.ResidualDelta:
     residual = do.residual
     lists = _lists(residual)
     columns = (do.sources, do.contributions, do.targets, do.amounts)
     return _delta(residual, *kernels.scatter(*columns, do.graph.outgoing, lists))
 
 
-def _push(do: Push) -> PushResult:
+def _push(do: op.Push) -> op.PushResult:
     graph, residual = do.graph, do.residual
     end, threshold, rounds, vertices, entries, *changed = kernels.push(
         graph.outgoing,
@@ -75,14 +58,14 @@ def _push(do: Push) -> PushResult:
         do.values,
         do.damping,
         _lists(residual),
-        residual.solve % SOLVES,
+        residual.solve % op.SOLVES,
         do.limits,
     )
     delta = _delta(residual, *changed)
-    return PushResult(PUSH_ENDS[end], threshold, rounds, vertices, entries, delta)
+    return op.PushResult(op.PUSH_ENDS[end], threshold, rounds, vertices, entries, delta)
 
 
-def _select_candidates(do: SelectCandidates) -> None:
+def _select_candidates(do: op.SelectCandidates) -> None:
     residual, floor = do.residual, do.floor
     residual.listed = kernels.select_candidates(
         residual.values, residual.marks, floor, residual.candidates
@@ -91,23 +74,23 @@ def _select_candidates(do: SelectCandidates) -> None:
     _drop_overflow(residual)
 
 
-def _lists(residual: Residual) -> tuple[Array, Array, Array, int, float]:
+def _lists(residual: op.Residual) -> tuple[Array, Array, Array, int, float]:
     """The residual and its lists, as the kernels take them."""
     lists = (residual.values, residual.marks, residual.candidates)
     return (*lists, residual.listed, residual.floor)
 
 
-def _delta(residual: Residual, listed: int, *changed: Any) -> ResidualDelta:
+def _delta(residual: op.Residual, listed: int, *changed: Any) -> op.ResidualDelta:
     """What kernels return, with the number of candidates taken to the residual."""
     residual.listed = listed
     _drop_overflow(residual)
-    return ResidualDelta(*changed)
+    return op.ResidualDelta(*changed)
 
 
-def _drop_overflow(residual: Residual) -> None:
+def _drop_overflow(residual: op.Residual) -> None:
     """If there are more candidates than their array holds, there are none."""
     if residual.listed > len(residual.candidates):
-        residual.marks &= ~LISTED
+        residual.marks &= ~op.LISTED
         residual.listed, residual.floor = 0, np.inf
 
 
@@ -117,15 +100,13 @@ ROUNDS = HostRounds(_scatter)
 # ---- sets of vertices on ``cpu``, their expansion along edges, and Jacobi steps over them ----
 
 
-class CpuFrontier(FrontierOperations):
-    """See FrontierOperations."""
-
+class CpuFrontier(op.FrontierOperations):
     def rows_of(self, vertices: Array, row_lengths: Array) -> Rows:
         order = np.sort(vertices).astype(np.int32, copy=False)
         return chunk_rows(order, row_lengths[order])
 
 
-def _expand_forward(do: ExpandForward) -> Array:
+def _expand_forward(do: op.ExpandForward) -> Array:
     outgoing, loop, flags = do.graph.outgoing, do.graph.loop, do.flags
     vertices = do.vertices.astype(np.int32, copy=False)
     edges = int(outgoing.row_lengths[vertices].sum(dtype=np.int64)) + len(vertices)
@@ -138,7 +119,7 @@ def _expand_forward(do: ExpandForward) -> Array:
     return np.flatnonzero(flags != before).astype(np.int32)
 
 
-def _expand_backward(do: ExpandBackward) -> Array:
+def _expand_backward(do: op.ExpandBackward) -> Array:
     graph, rows, flags = do.graph, do.rows, do.flags
     before = flags.copy()
     lists = (graph.incoming, graph.loop)
@@ -146,7 +127,7 @@ def _expand_backward(do: ExpandBackward) -> Array:
     return np.flatnonzero(flags != before).astype(np.int32)
 
 
-def _jacobi_step(do: JacobiStep) -> JacobiResult:
+def _jacobi_step(do: op.JacobiStep) -> op.JacobiResult:
     order, frontier = do.rows.order, do.frontier
     expanding, remaining = np.empty_like(order), np.empty_like(order)
     largest, expand, remain = kernels.jacobi_step(
@@ -164,5 +145,5 @@ def _jacobi_step(do: JacobiStep) -> JacobiResult:
         remaining,
     )
     if np.isinf(frontier.frontier_tolerance):
-        return JacobiResult(largest, order[:0], order)
-    return JacobiResult(largest, expanding[:expand], remaining[:remain])
+        return op.JacobiResult(largest, order[:0], order)
+    return op.JacobiResult(largest, expanding[:expand], remaining[:remain])

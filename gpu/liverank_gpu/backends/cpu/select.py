@@ -14,8 +14,6 @@ _GROUP = 64
 
 
 class CpuSelect(SelectOperations):
-    """See SelectOperations."""
-
     def _largest(
         self,
         values: Array,

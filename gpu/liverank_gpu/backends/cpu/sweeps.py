@@ -8,27 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from liverank_gpu.native import kernels
+from liverank_gpu.operations import sweeps as op
 from liverank_gpu.operations.csr import GraphView, Rows
 from liverank_gpu.operations.device import Array
-from liverank_gpu.operations.sweeps import (
-    AddCompensated,
-    ComputeContributions,
-    ComputeResidual,
-    DeflationVector,
-    MultivectorOperations,
-    OrthominProducts,
-    OrthominStep,
-    OrthominUpdate,
-    QuantizeContributions,
-    ResidualSums,
-    StartFromInDegrees,
-    SubtractAt,
-    SumInDegrees,
-    Sweep,
-    SweepMany,
-    SweepOperations,
-    SweepResult,
-)
 
 # Rows on ``cpu``: their chunks, and what kernels in gpu/liverank_gpu/native share with their
 # callers.
@@ -64,15 +46,13 @@ def chunk_rows(order: NDArray[np.int32], row_lengths: NDArray[np.int32]) -> Rows
 
 # ---- dense sweeps over the transpose on ``cpu`` ----
 
-NO_DEFLATION = DeflationVector(NO_VALUES, NO_VALUES, 0.0)
+NO_DEFLATION = op.DeflationVector(NO_VALUES, NO_VALUES, 0.0)
 
 _SUMS = 5
 """Sums over the in-degrees, and inner products of a step of Orthomin(1)."""
 
 
-class CpuSweeps(SweepOperations):
-    """See SweepOperations."""
-
+class CpuSweeps(op.SweepOperations):
     contribution_dtype = np.float32
     takes_momentum = True
 
@@ -90,12 +70,12 @@ def sum_depth(longest_row: int) -> int:
     return min(longest_row, BLOCK) + longest_row // BLOCK
 
 
-def _compute_contributions(do: ComputeContributions) -> None:
+def _compute_contributions(do: op.ComputeContributions) -> None:
     dangling = np.empty(-(-do.graph.vertices // STRIPE))
     kernels.send(do.values, do.graph.degree, NO_MARKS, do.contributions, dangling)
 
 
-def _compute_residual(do: ComputeResidual) -> ResidualSums:
+def _compute_residual(do: op.ComputeResidual) -> op.ResidualSums:
     sums = kernels.compute_residual(
         *in_lists(do.graph, do.rows),
         do.values,
@@ -104,29 +84,29 @@ def _compute_residual(do: ComputeResidual) -> ResidualSums:
         do.damping,
         do.residual,
     )
-    return ResidualSums(*sums)
+    return op.ResidualSums(*sums)
 
 
-def _quantize_contributions(do: QuantizeContributions) -> SweepResult:
+def _quantize_contributions(do: op.QuantizeContributions) -> op.SweepResult:
     vectors = (do.values, do.residual, do.contributions)
     sums = kernels.quantize_contributions(*_vertices(do.graph), do.damping, do.shift, *vectors)
-    return SweepResult(*sums)
+    return op.SweepResult(*sums)
 
 
-def _sum_in_degrees(do: SumInDegrees) -> Array:
+def _sum_in_degrees(do: op.SumInDegrees) -> Array:
     sums = np.zeros((-(-do.graph.vertices // STRIPE), _SUMS))
     kernels.sum_in_degrees(*_vertices(do.graph), do.damping, sums)
     return np.add.reduce(sums)
 
 
-def _start_from_in_degrees(do: StartFromInDegrees) -> SweepResult:
+def _start_from_in_degrees(do: op.StartFromInDegrees) -> op.SweepResult:
     constant, linear, edges, *_ = do.in_degrees.tolist()
     mean = do.rhs_scale * constant / (edges - linear) if edges > 0.0 else 0.0
     sent, vectors = (do.damping, do.rhs_scale, mean), (do.values, do.residual, do.contributions)
-    return SweepResult(*kernels.start_from_in_degrees(*_vertices(do.graph), *sent, *vectors))
+    return op.SweepResult(*kernels.start_from_in_degrees(*_vertices(do.graph), *sent, *vectors))
 
 
-def _sweep(do: Sweep) -> SweepResult:
+def _sweep(do: op.Sweep) -> op.SweepResult:
     sums = kernels.sweep(
         *in_lists(do.graph, do.rows),
         do.contributions,
@@ -140,10 +120,10 @@ def _sweep(do: Sweep) -> SweepResult:
         do.residual,
         do.new_contributions,
     )
-    return SweepResult(*sums)
+    return op.SweepResult(*sums)
 
 
-def _orthomin_products(do: OrthominProducts) -> Array:
+def _orthomin_products(do: op.OrthominProducts) -> Array:
     state, products = do.state, np.zeros((len(do.rows.groups) - 1, _SUMS))
     kernels.orthomin_image(
         *in_lists(do.graph, do.rows),
@@ -162,8 +142,8 @@ def _orthomin_products(do: OrthominProducts) -> Array:
     return products.sum(axis=0)
 
 
-def _orthomin_update(do: OrthominUpdate) -> tuple[OrthominStep, SweepResult]:
-    step = OrthominStep.of(do.products.tolist(), do.has_previous)
+def _orthomin_update(do: op.OrthominUpdate) -> tuple[op.OrthominStep, op.SweepResult]:
+    step = op.OrthominStep.of(do.products.tolist(), do.has_previous)
     sums = kernels.orthomin_step(
         *_vertices(do.graph),
         do.damping,
@@ -178,10 +158,10 @@ def _orthomin_update(do: OrthominUpdate) -> tuple[OrthominStep, SweepResult]:
         do.residual,
         do.contributions,
     )
-    return step, SweepResult(*sums)
+    return step, op.SweepResult(*sums)
 
 
-def _subtract_at(do: SubtractAt) -> None:
+def _subtract_at(do: op.SubtractAt) -> None:
     kernels.subtract_at(do.residual, do.places, do.weights, do.amount)
 
 
@@ -200,9 +180,7 @@ _FEWEST_COLUMNS = 4
 _COLUMN_SUMS = 3
 
 
-class CpuMultivector(MultivectorOperations):
-    """See MultivectorOperations."""
-
+class CpuMultivector(op.MultivectorOperations):
     contribution_dtype = np.float32
     min_columns = _FEWEST_COLUMNS
 
@@ -213,7 +191,7 @@ class CpuMultivector(MultivectorOperations):
         return sum_depth(graph.longest_row)
 
 
-def _sweep_many(do: SweepMany) -> NDArray[np.float64]:
+def _sweep_many(do: op.SweepMany) -> NDArray[np.float64]:
     graph, rows, columns = do.graph, do.rows, do.values.shape[1]
     padded = np.zeros(columns)
     if do.deflation is not None:
@@ -240,7 +218,7 @@ def _sweep_many(do: SweepMany) -> NDArray[np.float64]:
     return total
 
 
-def _add_compensated(do: AddCompensated) -> None:
+def _add_compensated(do: op.AddCompensated) -> None:
     exact = do.remainder[do.places].astype(np.float64) + do.amounts + do.carry
     stored = exact.astype(np.float32)
     do.remainder[do.places] = stored

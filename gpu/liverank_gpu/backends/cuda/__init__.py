@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from liverank_gpu.backends.cuda.analysis import CudaCores, CudaTriangles
+from liverank_gpu.backends.cuda.analysis import CudaAnalysis
 from liverank_gpu.backends.cuda.device import CudaDevice, Device, Kernel, PooledMemory
 from liverank_gpu.backends.cuda.generate import CudaGenerate
 from liverank_gpu.backends.cuda.graph import CudaGraph, CudaLists, CudaRebuild
@@ -23,9 +23,9 @@ from liverank_gpu.backends.cuda.kernels.loader import page_shape, source
 from liverank_gpu.backends.cuda.kernels.parameters import Parameters, parameters_of
 from liverank_gpu.backends.cuda.launcher import Launcher
 from liverank_gpu.backends.cuda.pages import CudaPages
-from liverank_gpu.backends.cuda.programs import CudaPrograms, CudaProgramWindows
+from liverank_gpu.backends.cuda.programs import CudaPrograms
 from liverank_gpu.backends.cuda.published import CudaForwardPush, CudaPublished
-from liverank_gpu.backends.cuda.residual import CudaFrontier, CudaResidual, CudaRounds
+from liverank_gpu.backends.cuda.residual import CudaFrontier, CudaResidual
 from liverank_gpu.backends.cuda.select import CudaSelect
 from liverank_gpu.backends.cuda.sweeps import CudaMultivector, CudaSweeps
 from liverank_gpu.errors import BackendUnavailable
@@ -68,19 +68,16 @@ def make_backend(device: Device, operations: type[CudaDevice] = CudaDevice) -> B
     graph = CudaGraph(launcher)
     rebuild = CudaRebuild(launcher, graph)
     sweeps, multivector = CudaSweeps(launcher, device.pages), CudaMultivector(launcher)
-    frontier, windows = CudaFrontier(launcher), CudaProgramWindows(launcher)
+    frontier = CudaFrontier(launcher)
     run = Kernels(
         sweeps,
         multivector,
         CudaResidual(launcher),
-        CudaRounds(launcher),
         frontier,
         CudaPublished(launcher),
         CudaForwardPush(launcher),
-        CudaPrograms(launcher, windows),
-        windows,
-        CudaCores(launcher),
-        CudaTriangles(launcher),
+        CudaPrograms(launcher),
+        CudaAnalysis(launcher),
     )
     return Backend(
         name="cuda",

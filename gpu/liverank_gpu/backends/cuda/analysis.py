@@ -6,21 +6,9 @@ import numpy as np
 
 from liverank_gpu.backends.cuda.kernels.loader import CORE_COUNTS, WARP
 from liverank_gpu.backends.cuda.launcher import OnDevice, blocks_for
-from liverank_gpu.operations.analysis import (
-    CoreCandidates,
-    CoreNumbers,
-    CountBetween,
-    CountEntriesBetween,
-    CountTriangles,
-    ListTriangles,
-    LowerBounds,
-    LowerCores,
-    RowWindow,
-)
+from liverank_gpu.operations import analysis as op
 from liverank_gpu.operations.csr import Csr
 from liverank_gpu.operations.device import Array
-
-# ---- core numbers on ``cuda`` ----
 
 _VERTICES_OF_A_BLOCK = 64
 """Vertices of a graph for each block of a launch, at least: few blocks synchronise faster."""
@@ -28,11 +16,16 @@ _VERTICES_OF_A_BLOCK = 64
 _WAVES = 16
 """Blocks of a launch over rows, over those that are resident: rows differ in work."""
 
+_LANES, _TRIANGLE_WAVES = 8, 16
+"""Threads of an edge whose triangles are looked for, and blocks of such a launch over those that
+are resident: edges differ in work.
+"""
 
-class CudaCores(OnDevice):
-    """Core numbers."""
 
-    def _core_numbers(self, do: CoreNumbers) -> tuple[Array, Array]:
+class CudaAnalysis(OnDevice):
+    """Core numbers; triangles of an oriented graph, and bounds of its edges."""
+
+    def _core_numbers(self, do: op.CoreNumbers) -> tuple[Array, Array]:
         lists = do.lists
         xp, vertices = self._xp, len(lists.row_lengths)
         degree = lists.row_lengths.copy()
@@ -40,20 +33,13 @@ class CudaCores(OnDevice):
         start[CORE_COUNTS["REMAINING"]] = vertices
         remaining = xp.arange(vertices, dtype=np.int32)
         order = xp.empty_like(remaining)
-        self._launch(
-            "cores",
-            "core_numbers",
-            blocks_for(vertices, _VERTICES_OF_A_BLOCK, self._launch.resident),
-            *lists[:3],
-            degree,
-            remaining,
-            xp.empty_like(remaining),
-            order,
-            self._device.to_device(start),
-        )
+        blocks = blocks_for(vertices, _VERTICES_OF_A_BLOCK, self._launch.resident)
+        own = {"degree": degree, "remaining": remaining, "others": xp.empty_like(remaining)}
+        own |= {"queue": order, "counts": self._device.to_device(start)}
+        self._launch.run("cores", "core_numbers", blocks, do, weighted=False, **own)
         return degree, order
 
-    def _core_candidates(self, do: CoreCandidates) -> tuple[Array, Array]:
+    def _core_candidates(self, do: op.CoreCandidates) -> tuple[Array, Array]:
         """C, in rounds: first the suspects, then those that follow the new ones."""
         xp, bounds, order = self._xp, do.bounds, do.places
         chosen, flags = xp.zeros((2, len(bounds)), bool)
@@ -78,55 +64,33 @@ class CudaCores(OnDevice):
             flags[active] = False
         return xp.flatnonzero(chosen).astype(np.int32), still
 
-    def _lower_cores(self, do: LowerCores) -> int:
-        lists, rows, bounds = do.lists, do.rows, do.bounds
-        blocks, shift, now = do.blocks, do.shift, do.now
+    def _lower_cores(self, do: op.LowerCores) -> int:
         fallen = self._xp.zeros(1, np.uint64)
-        self._launch(
-            "cores",
-            "lower_cores",
-            self._launch.resident_blocks(rows.count * WARP, _WAVES),
-            *lists[:3],
-            rows.order,
-            rows.count,
-            bounds,
-            blocks,
-            shift,
-            now,
-            fallen,
-        )
+        blocks = self._launch.resident_blocks(do.rows.count * WARP, _WAVES)
+        own = {"rows": do.rows.count, "fallen": fallen}
+        self._launch.run("cores", "lower_cores", blocks, do, weighted=False, **own)
         return int(fallen[0])
 
-
-# ---- triangles on ``cuda`` ----
-
-_LANES, _TRIANGLE_WAVES = 8, 16
-"""Threads of an edge whose triangles are looked for, and blocks of such a launch over those that
-are resident: edges differ in work.
-"""
-
-
-class CudaTriangles(OnDevice):
-    """Triangles of an oriented graph, and bounds of its edges."""
-
-    def _count_triangles(self, do: CountTriangles) -> Array:
+    def _count_triangles(self, do: op.CountTriangles) -> Array:
         oriented, sources, every_edge = do.oriented, do.sources, do.every_edge
         triangles = self._xp.zeros(len(sources), np.int32)
         name = f"count_triangles<{str(every_edge).lower()}>"
         self._over_edges(name, oriented, sources, triangles)
         return triangles
 
-    def _count_between(self, do: CountBetween) -> None:
+    def _count_between(self, do: op.CountBetween) -> None:
         self._between("count_between", do.lowest, do.middle, do.triangles.view(np.uint64))
 
-    def _count_entries_between(self, do: CountEntriesBetween) -> None:
+    def _count_entries_between(self, do: op.CountEntriesBetween) -> None:
         lowest, middle, of_lowest = do.lowest, do.middle, do.of_lowest
         counts, bounds = do.counts, do.bounds
         flags = f"{of_lowest}, {bounds is not None}".lower()
         name = f"count_entries_between<{flags}>"
         self._between(name, lowest, middle, counts, *(bounds or (None, None, None)))
 
-    def _between(self, name: str, lowest: RowWindow, middle: RowWindow, *counts: Array) -> None:
+    def _between(
+        self, name: str, lowest: op.RowWindow, middle: op.RowWindow, *counts: Array
+    ) -> None:
         rows = lowest.end_row - lowest.first_row
         self._launch(
             "triangles",
@@ -141,7 +105,7 @@ class CudaTriangles(OnDevice):
             *counts,
         )
 
-    def _list_triangles(self, do: ListTriangles) -> None:
+    def _list_triangles(self, do: op.ListTriangles) -> None:
         oriented, sources, interval, lists = do.oriented, do.sources, do.interval, do.lists
         self._over_edges(
             "list_triangles",
@@ -154,22 +118,13 @@ class CudaTriangles(OnDevice):
             lists.others,
         )
 
-    def _lower_bounds(self, do: LowerBounds) -> tuple[int, int]:
-        interval, lists, by_bisection = do.interval, do.lists, do.by_bisection
-        bounds, marks, falls = do.bounds, do.marks, do.falls.view(np.uint64)
-        edges, counts = interval.end_edge - interval.first_edge, self._xp.zeros(2, np.uint64)
-        self._launch(
-            "triangles",
-            f"lower_bounds<{str(by_bisection).lower()}>",
-            self._launch.resident_blocks(edges, _TRIANGLE_WAVES),
-            interval.first_edge,
-            edges,
-            *lists,
-            bounds,
-            marks,
-            falls,
-            counts,
-        )
+    def _lower_bounds(self, do: op.LowerBounds) -> tuple[int, int]:
+        interval, counts = do.interval, self._xp.zeros(2, np.uint64)
+        edges = interval.end_edge - interval.first_edge
+        kernel = f"lower_bounds<{str(do.by_bisection).lower()}>"
+        blocks = self._launch.resident_blocks(edges, _TRIANGLE_WAVES)
+        own = {"count": edges, "falls": do.falls.view(np.uint64), "counts": counts}
+        self._launch.run("triangles", kernel, blocks, do, weighted=False, **own)
         examined, fallen = self._device.to_host(counts).tolist()
         return examined, fallen
 

@@ -13,13 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from liverank_gpu.backends.cpu.device import available_bytes
-from liverank_gpu.backends.cuda.kernels.loader import (
-    PAGE_SHAPE,
-    PageShape,
-    is_weighted,
-    kernels,
-    units,
-)
+from liverank_gpu.backends.cuda.kernels import loader as cu
 from liverank_gpu.errors import DeviceLost, OutOfMemory
 from liverank_gpu.native import kernels as host
 from liverank_gpu.operations.device import Array, DeviceOperations, Event
@@ -148,7 +142,7 @@ class Device:
     start_copy: Callable[[NDArray[Any], Array], Callable[[], None]]
     reading: Callable[[Event | None], AbstractContextManager[Any]]
     multiprocessors: int = 1
-    pages: PageShape | None = PAGE_SHAPE
+    pages: cu.PageShape | None = cu.PAGE_SHAPE
 
 
 class _Kernels(dict[str, dict[str, Kernel]]):
@@ -156,11 +150,13 @@ class _Kernels(dict[str, dict[str, Kernel]]):
 
     def __init__(self, load: Callable[[str], Callable[[str], Kernel]]) -> None:
         self._load = load
-        super().__init__({unit: self._loaded(unit) for unit in units() if not is_weighted(unit)})
+        super().__init__(
+            {unit: self._loaded(unit) for unit in cu.units() if not cu.is_weighted(unit)}
+        )
 
     def _loaded(self, unit: str) -> dict[str, Kernel]:
         load = self._load(unit)
-        return {expression: load(expression) for expression in kernels(unit)}
+        return {expression: load(expression) for expression in cu.kernels(unit)}
 
     def __missing__(self, unit: str) -> dict[str, Kernel]:
         self[unit] = self._loaded(unit)

@@ -35,8 +35,6 @@ _SHARED_BYTES = 48 << 10
 
 
 class CudaGenerate(OnDevice, GenerateOperations):
-    """See GenerateOperations."""
-
     def random_numbers(self, start: np.uint64, skipped: int, count: int) -> Array:
         numbers = self._xp.empty(count, np.uint64)
         blocks = self._launch.resident_blocks(count, _WAVES)

@@ -9,15 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from liverank_gpu.backends.cuda.device import CudaDevice, Mapped
-from liverank_gpu.backends.cuda.kernels.loader import (
-    BIN_LANES,
-    BLOCK,
-    BUCKET_BITS,
-    BUCKETS,
-    LONG_STRENGTH,
-    RANGE_ITEMS,
-    WARP,
-)
+from liverank_gpu.backends.cuda.kernels import loader as cu
 from liverank_gpu.backends.cuda.launcher import (
     BALANCED_BLOCKS,
     Launcher,
@@ -26,88 +18,22 @@ from liverank_gpu.backends.cuda.launcher import (
     blocks_for,
 )
 from liverank_gpu.backends.cuda.residual import lists_of, perturbation_words, perturbed
+from liverank_gpu.operations import graph as op
 from liverank_gpu.operations.csr import Csr, GraphView, Rows, SlackCsr
 from liverank_gpu.operations.device import Array
-from liverank_gpu.operations.graph import (
-    COUNTERS,
-    DELETE,
-    LAST_PLACE,
-    SCAN_TILE,
-    BatchPlan,
-    BothCounts,
-    ChangeBlock,
-    Counts,
-    Deduplicated,
-    Directions,
-    EdgeChanges,
-    Entries,
-    Fingerprints,
-    Follows,
-    GraphOperations,
-    ListOperations,
-    PlanWorkspace,
-    RebuildOperations,
-    Room,
-    SentBatch,
-    Slots,
-    SortedKeys,
-    Updated,
-    UpdateRules,
-)
 
 # ---- ids as the kernels of ``cuda`` take them ----
 
 
 def first_row(bucket: int) -> int:
     """The first row in a bucket of rebuild.cu."""
-    shift = max(0, (bucket >> BUCKET_BITS) - 1)
-    return (bucket - (shift << BUCKET_BITS)) << shift
+    shift = max(0, (bucket >> cu.BUCKET_BITS) - 1)
+    return (bucket - (shift << cu.BUCKET_BITS)) << shift
 
 
 def id_type(ids: Array) -> str:
     """The C++ type of a column, as in the names of the kernels."""
     return "int" if ids.dtype.itemsize == 4 else "int64"
-
-
-# ---- strengths of weighted graphs on ``cuda``, and scaling of rows ----
-
-
-def sum_weights(
-    launch: Launcher, csr: Csr, vertices: Array | None, count: int, loop: Array, strength: Array
-) -> None:
-    """See RebuildOperations.sum_weights; of the first `count` vertices."""
-    if count:
-        launch(
-            "weights",
-            "sum_weights",
-            blocks_for(count * WARP, most=BALANCED_BLOCKS),
-            vertices,
-            count,
-            csr,
-            loop,
-            strength,
-            weighted=True,
-        )
-
-
-def scale_rows(
-    launch: Launcher, outgoing: Csr, incoming: Csr, factors: Array, loop: Array, strength: Array
-) -> None:
-    """See RebuildOperations.scale_rows."""
-    launch(
-        "weights",
-        "scale_rows",
-        blocks_for(len(loop) * WARP, most=BALANCED_BLOCKS),
-        len(loop),
-        outgoing.row_starts,
-        outgoing.row_lengths,
-        outgoing.weights,
-        *incoming,
-        factors,
-        loop,
-        strength,
-        weighted=True,
-    )
 
 
 # ---- changing a graph by batches on ``cuda`` ----
@@ -121,7 +47,7 @@ _COMPARED = 4096
 
 
 def _direction(
-    csr: SlackCsr, count: int, keys: Array, weights: Array | None, plan: BatchPlan
+    csr: SlackCsr, count: int, keys: Array, weights: Array | None, plan: op.BatchPlan
 ) -> tuple[Any, ...]:
     """Direction of batch.cu; `count` keys."""
     lists, capacities, bins, end = csr
@@ -154,7 +80,7 @@ class _Buffers:
         return self.kept
 
 
-def _small(sent: SentBatch) -> int:
+def _small(sent: op.SentBatch) -> int:
     """The operations on edges of a batch that is sent as it is, few, and all on the host. Negative
     for others.
     """
@@ -169,9 +95,9 @@ def _small(sent: SentBatch) -> int:
     return total if 0 < total + len(sent.removed) <= _SMALL else -1
 
 
-def _counts(told: NDArray[np.int64]) -> BothCounts:
-    outgoing, incoming = told[: 2 * len(COUNTERS)].reshape(2, -1).tolist()
-    return Counts(*outgoing), Counts(*incoming)
+def _counts(told: NDArray[np.int64]) -> op.BothCounts:
+    outgoing, incoming = told[: 2 * len(op.COUNTERS)].reshape(2, -1).tolist()
+    return op.Counts(*outgoing), op.Counts(*incoming)
 
 
 _FEW = 64
@@ -182,9 +108,7 @@ _FOLLOWS_NOTHING = (None, 0.0, None, 0, _NO_LIST, 0)
 """What `update_batch` takes of a residual, where none follows."""
 
 
-class CudaGraph(OnDevice, GraphOperations):
-    """See GraphOperations."""
-
+class CudaGraph(OnDevice, op.GraphOperations):
     at_once = _SMALL
 
     def __init__(self, launch: Launcher) -> None:
@@ -207,7 +131,7 @@ class CudaGraph(OnDevice, GraphOperations):
         vertices: tuple[int, int],
         positions: Array,
         weights: Array | None = None,
-    ) -> SortedKeys:
+    ) -> op.SortedKeys:
         total, permuted = sum(len(sources) for _, sources, _ in columns), len(positions)
         keys = self._device.allocate("keys of a batch", total, np.int64)
         begin = 0
@@ -231,33 +155,33 @@ class CudaGraph(OnDevice, GraphOperations):
             begin = end
         return self.sort(keys, weights)
 
-    def sort(self, keys: Array, weights: Array | None = None) -> SortedKeys:
+    def sort(self, keys: Array, weights: Array | None = None) -> op.SortedKeys:
         total, weighted = len(keys), weights is not None
         if total > _COMPARED:
             if weights is None:
                 keys.sort()
-                return SortedKeys(keys)
+                return op.SortedKeys(keys)
             order = self._xp.argsort(keys, kind="stable")
-            return SortedKeys(keys[order], weights[order], order)
+            return op.SortedKeys(keys[order], weights[order], order)
         ascending = self._device.allocate("keys of a batch", total, np.int64)
         order = self._device.allocate("keys of a batch", total, np.int32) if weighted else None
         if total:
-            blocks, count = blocks_for(WARP * total), total
+            blocks, count = blocks_for(cu.WARP * total), total
             arguments = (keys, count, ascending, order)
             self._launch("keys", "sort_small", blocks, *arguments, weighted=weighted)
-        return SortedKeys(ascending, None if weights is None else weights[order], order)
+        return op.SortedKeys(ascending, None if weights is None else weights[order], order)
 
     def update(
         self,
-        lists: Directions,
-        sent: SentBatch,
+        lists: op.Directions,
+        sent: op.SentBatch,
         permutation: tuple[Array, Array],
-        rules: UpdateRules,
-        workspace: PlanWorkspace,
-        room: Room,
+        rules: op.UpdateRules,
+        workspace: op.PlanWorkspace,
+        room: op.Room,
         degree: Array,
-        follows: Follows | None,
-    ) -> Updated | None:
+        follows: op.Follows | None,
+    ) -> op.Updated | None:
         weighted, total = sent.weights is not None, _small(sent)
         if total < 0:
             return None
@@ -266,7 +190,7 @@ class CudaGraph(OnDevice, GraphOperations):
         keys, perturbation = buffers.scratch(self._device)
         given = (lists, sent, permutation, workspace)
         both, unsorted = self._sent(*given, buffers.sent, keys, total, most)
-        words = -(-ChangeBlock.words(weighted) * most // 2)
+        words = -(-op.ChangeBlock.words(weighted) * most // 2)
         changed = self._device.allocate("what a batch changed", words, np.int64).view(np.int32)
         residual: tuple[Any, ...] = _FOLLOWS_NOTHING
         if follows is not None:
@@ -291,27 +215,27 @@ class CudaGraph(OnDevice, GraphOperations):
             small=most <= _FEW,
         )
         self._buffers.append(buffers)
-        counts, (applied, *_, keys, edges) = _counts(told), told[2 * len(COUNTERS) :].tolist()
+        counts, (applied, *_, keys, edges) = _counts(told), told[2 * len(op.COUNTERS) :].tolist()
         if total + keys > most or counts[0].exceeded:
             return None
         edges = edges if rules.directed else edges // 2
         if not applied:
-            return Updated(counts, None, edges)
-        block = ChangeBlock(changed, most, counts[0], weighted)
+            return op.Updated(counts, None, edges)
+        block = op.ChangeBlock(changed, most, counts[0], weighted)
         if follows is None or counts[0].changed == 0:
-            return Updated(counts, block, edges)
-        delta = perturbed(follows.residual, told[2 * len(COUNTERS) + 1 :])
-        return Updated(counts, block, edges, (follows.residual, delta))
+            return op.Updated(counts, block, edges)
+        delta = perturbed(follows.residual, told[2 * len(op.COUNTERS) + 1 :])
+        return op.Updated(counts, block, edges, (follows.residual, delta))
 
     def plan_sent(
         self,
-        lists: Directions,
-        sent: SentBatch,
+        lists: op.Directions,
+        sent: op.SentBatch,
         permutation: tuple[Array, Array],
-        rules: UpdateRules,
-        workspace: PlanWorkspace,
+        rules: op.UpdateRules,
+        workspace: op.PlanWorkspace,
         shard: tuple[int, int, int],
-    ) -> tuple[BothCounts, Array] | None:
+    ) -> tuple[op.BothCounts, Array] | None:
         if (total := _small(sent)) < 0:
             return None
         keys = self._device.allocate("keys of a batch", 2 * total, np.int64)
@@ -337,10 +261,10 @@ class CudaGraph(OnDevice, GraphOperations):
 
     def _sent(
         self,
-        lists: Directions,
-        sent: SentBatch,
+        lists: op.Directions,
+        sent: op.SentBatch,
         permutation: tuple[Array, Array],
-        workspace: PlanWorkspace,
+        workspace: op.PlanWorkspace,
         to: Mapped,
         keys: Array,
         total: int,
@@ -371,7 +295,7 @@ class CudaGraph(OnDevice, GraphOperations):
         )
         return both, unsorted
 
-    def _send(self, to: Mapped, total: int, sent: SentBatch) -> int:
+    def _send(self, to: Mapped, total: int, sent: op.SentBatch) -> int:
         """Copies a small batch to where `update_batch` reads it. Returns how many deletions come
         first.
         """
@@ -381,7 +305,7 @@ class CudaGraph(OnDevice, GraphOperations):
             ids[begin:end] = sources
             ids[total + begin : total + end] = targets
             begin = end
-            if operation == DELETE:
+            if operation == op.DELETE:
                 deletions = end
         ids[2 * total : 2 * total + len(sent.removed)] = sent.removed
         if sent.weights is not None:
@@ -391,11 +315,11 @@ class CudaGraph(OnDevice, GraphOperations):
 
     def plan(
         self,
-        lists: Directions,
-        keys: tuple[SortedKeys, SortedKeys | None],
-        rules: UpdateRules,
-        workspace: PlanWorkspace,
-    ) -> BothCounts:
+        lists: op.Directions,
+        keys: tuple[op.SortedKeys, op.SortedKeys | None],
+        rules: op.UpdateRules,
+        workspace: op.PlanWorkspace,
+    ) -> op.BothCounts:
         out_keys, in_keys = keys
         if in_keys is None:
             total = len(out_keys.keys)
@@ -422,8 +346,8 @@ class CudaGraph(OnDevice, GraphOperations):
         return _counts(told)
 
     def plan_again(
-        self, lists: Directions, packed: tuple[bool, bool], workspace: PlanWorkspace
-    ) -> BothCounts:
+        self, lists: op.Directions, packed: tuple[bool, bool], workspace: op.PlanWorkspace
+    ) -> op.BothCounts:
         plans = workspace.outgoing, workspace.incoming
         for again, plan in zip(packed, plans, strict=True):
             if again:
@@ -441,12 +365,12 @@ class CudaGraph(OnDevice, GraphOperations):
 
     def apply(
         self,
-        lists: Directions,
-        workspace: PlanWorkspace,
-        counts: BothCounts,  # noqa: ARG002
+        lists: op.Directions,
+        workspace: op.PlanWorkspace,
+        counts: op.BothCounts,  # noqa: ARG002
         loop: Array,
         degree: Array,
-        changes: EdgeChanges,
+        changes: op.EdgeChanges,
     ) -> None:
         rows = lists[0].csr
         self._launch(
@@ -464,10 +388,8 @@ class CudaGraph(OnDevice, GraphOperations):
 # ---- loading, packing, listing and grouping all rows of a graph on ``cuda`` ----
 
 
-class CudaRebuild(OnDevice, RebuildOperations):
-    """See RebuildOperations."""
-
-    def __init__(self, launch: Launcher, graph: GraphOperations) -> None:
+class CudaRebuild(OnDevice, op.RebuildOperations):
+    def __init__(self, launch: Launcher, graph: op.GraphOperations) -> None:
         super().__init__(launch)
         self._graph = graph
 
@@ -476,7 +398,7 @@ class CudaRebuild(OnDevice, RebuildOperations):
     ) -> list[tuple[int, int, int]]:
         if len(rows) <= limit:
             return [(0, vertices, len(rows))]
-        buckets = self._device.allocate("scratch", BUCKETS, np.int64)
+        buckets = self._device.allocate("scratch", cu.BUCKETS, np.int64)
         buckets.fill(0)
         self._launch(
             "rebuild",
@@ -504,7 +426,7 @@ class CudaRebuild(OnDevice, RebuildOperations):
         weights: Array | None,
         chosen: tuple[int, int, int],
         positions: Array,
-    ) -> SortedKeys:
+    ) -> op.SortedKeys:
         low, high, ids = chosen
         keys = self._device.allocate("keys of a load", ids, np.int64)
         places = None
@@ -514,7 +436,7 @@ class CudaRebuild(OnDevice, RebuildOperations):
         self._launch(
             "rebuild",
             f"keys_of_range<{id_type(rows)}>",
-            blocks_for(len(rows), RANGE_ITEMS * BLOCK),
+            blocks_for(len(rows), cu.RANGE_ITEMS * cu.BLOCK),
             rows,
             neighbours,
             len(rows),
@@ -533,11 +455,11 @@ class CudaRebuild(OnDevice, RebuildOperations):
         return found._replace(order=places[found.order])
 
     def deduplicate(
-        self, batch: SortedKeys, loop: Array, adds: bool = False, kept: int = 0
-    ) -> Deduplicated:
+        self, batch: op.SortedKeys, loop: Array, adds: bool = False, kept: int = 0
+    ) -> op.Deduplicated:
         keys, weights, order = batch
         counters, scans = self._zeroed(1, len(keys))
-        tiles, count = blocks_for(len(keys), SCAN_TILE), len(keys)
+        tiles, count = blocks_for(len(keys), op.SCAN_TILE), len(keys)
         if weights is None:
             self._launch("rebuild", "deduplicate", tiles, keys, count, scans[0], loop, counters)
         else:
@@ -556,13 +478,13 @@ class CudaRebuild(OnDevice, RebuildOperations):
                 counters,
                 weighted=True,
             )
-        found = dict(zip(COUNTERS, self._device.to_host(counters).tolist(), strict=True))
+        found = dict(zip(op.COUNTERS, self._device.to_host(counters).tolist(), strict=True))
         exceeded = -1
         if order is not None and found["EXCEEDED"]:
-            exceeded = int(order[LAST_PLACE - found["EXCEEDED"] - 1])
-        return Deduplicated(found["EDGES"], found["CHANGED"], found["REWEIGHTED"], exceeded)
+            exceeded = int(order[op.LAST_PLACE - found["EXCEEDED"] - 1])
+        return op.Deduplicated(found["EDGES"], found["CHANGED"], found["REWEIGHTED"], exceeded)
 
-    def merge(self, first: SortedKeys, second: SortedKeys) -> SortedKeys:
+    def merge(self, first: op.SortedKeys, second: op.SortedKeys) -> op.SortedKeys:
         # sorting takes as long as a merge would
         xp = self._xp
         keys = xp.concatenate([first.keys, second.keys])
@@ -584,7 +506,7 @@ class CudaRebuild(OnDevice, RebuildOperations):
         self._launch("rebuild", "find_first_keys", blocks, *common)
         self._launch("rebuild", "count_rows", blocks, *common, length, counters)
         found = self._device.to_host(counters).tolist()
-        return found[COUNTERS.index("GROWTH")], found[COUNTERS.index("LONGEST")]
+        return found[op.COUNTERS.index("GROWTH")], found[op.COUNTERS.index("LONGEST")]
 
     def count_neighbours(self, keys: Array, edges: int, counts: Array) -> None:
         if edges:
@@ -592,7 +514,13 @@ class CudaRebuild(OnDevice, RebuildOperations):
             self._launch("rebuild", "count_neighbours", blocks, keys, edges, counts)
 
     def fill_rows(
-        self, batch: SortedKeys, edges: int, low: int, first: Array, start: Array, slots: Slots
+        self,
+        batch: op.SortedKeys,
+        edges: int,
+        low: int,
+        first: Array,
+        start: Array,
+        slots: op.Slots,
     ) -> None:
         if edges:
             self._launch(
@@ -614,11 +542,11 @@ class CudaRebuild(OnDevice, RebuildOperations):
         vertices = len(length)
         _, scans = self._zeroed(1, vertices)
         if vertices:
-            tiles, first_slot = blocks_for(vertices, SCAN_TILE), begin
+            tiles, first_slot = blocks_for(vertices, op.SCAN_TILE), begin
             common = (length, vertices, first_slot, scans[0])
             self._launch("rebuild", "pack_rows", tiles, *common, start, capacity)
 
-    def copy_rows(self, csr: Csr, new_start: Array, new_end: int, slots: Slots) -> None:
+    def copy_rows(self, csr: Csr, new_start: Array, new_end: int, slots: op.Slots) -> None:
         if new_end:
             vertices = len(csr.row_lengths)
             self._launch(
@@ -636,7 +564,7 @@ class CudaRebuild(OnDevice, RebuildOperations):
                 weighted=csr.weights is not None,
             )
 
-    def entries(self, csr: Csr) -> Entries:
+    def entries(self, csr: Csr) -> op.Entries:
         vertices, xp = len(csr.row_lengths), self._xp
         before = xp.zeros(vertices + 1, np.int64)
         xp.cumsum(csr.row_lengths, out=before[1:])
@@ -662,31 +590,37 @@ class CudaRebuild(OnDevice, RebuildOperations):
                 weights,
                 weighted=weights is not None,
             )
-        return Entries(rows, neighbours, weights)
+        return op.Entries(rows, neighbours, weights)
 
     def sum_weights(self, csr: Csr, vertices: Array | None, loop: Array, strength: Array) -> None:
         count = len(csr.row_lengths) if vertices is None else len(vertices)
-        sum_weights(self._launch, csr, vertices, count, loop, strength)
+        if count:
+            blocks = blocks_for(count * cu.WARP, most=BALANCED_BLOCKS)
+            arguments = (vertices, count, csr, loop, strength)
+            self._launch("weights", "sum_weights", blocks, *arguments, weighted=True)
 
     def scale_rows(
         self, outgoing: Csr, incoming: Csr, factors: Array, loop: Array, strength: Array
     ) -> None:
-        scale_rows(self._launch, outgoing, incoming, factors, loop, strength)
+        rows = (len(loop), outgoing.row_starts, outgoing.row_lengths, outgoing.weights)
+        blocks = blocks_for(len(loop) * cu.WARP, most=BALANCED_BLOCKS)
+        arguments = (*rows, *incoming, factors, loop, strength)
+        self._launch("weights", "scale_rows", blocks, *arguments, weighted=True)
 
     def strength_depth(self, longest_row: int) -> int:
         # of one thread, in a warp or a block; shuffles, warps, the loop, and the step above it
-        own = max(LONG_STRENGTH // WARP, -(-longest_row // BLOCK))
-        return own + 5 + BLOCK // WARP + 3
+        own = max(cu.LONG_STRENGTH // cu.WARP, -(-longest_row // cu.BLOCK))
+        return own + 5 + cu.BLOCK // cu.WARP + 3
 
     def partition(self, length: Array, order: Array, degree_bins: Array) -> NDArray[np.int64]:
         vertices = len(length)
-        counters, scans = self._zeroed(len(BIN_LANES) // 2, vertices)
+        counters, scans = self._zeroed(len(cu.BIN_LANES) // 2, vertices)
         if vertices:
-            tiles, count = blocks_for(vertices, SCAN_TILE), vertices
+            tiles, count = blocks_for(vertices, op.SCAN_TILE), vertices
             common = (length, count, counters)
             self._launch("rebuild", "count_bins", balanced_blocks(vertices), *common)
             self._launch("rebuild", "partition", tiles, *common, *scans, order, degree_bins)
-        sizes = self._device.to_host(counters)[: len(BIN_LANES) - 1]
+        sizes = self._device.to_host(counters)[: len(cu.BIN_LANES) - 1]
         return np.concatenate([[0], np.cumsum(sizes), [vertices]]).astype(np.int64)
 
     def needs_partition(self, rows: Rows, misbinned: int, slots: int) -> bool:  # noqa: ARG002
@@ -694,11 +628,11 @@ class CudaRebuild(OnDevice, RebuildOperations):
 
     def _zeroed(self, scans: int, items: int) -> tuple[Array, Array]:
         """Counters, and memory for exclusive sums over this many items."""
-        words = 1 + blocks_for(items, SCAN_TILE)
-        block = self._device.allocate("scratch", len(COUNTERS) + scans * words, np.int64)
+        words = 1 + blocks_for(items, op.SCAN_TILE)
+        block = self._device.allocate("scratch", len(op.COUNTERS) + scans * words, np.int64)
         block.fill(0)
-        memory = block[len(COUNTERS) :].view(np.uint64).reshape(scans, words)
-        return block[: len(COUNTERS)], memory
+        memory = block[len(op.COUNTERS) :].view(np.uint64).reshape(scans, words)
+        return block[: len(op.COUNTERS)], memory
 
 
 # ---- vertices with the same in-list, on ``cuda`` ----
@@ -712,15 +646,13 @@ _COPIED = 2048
 """Vertices that are copied before it is known how many there are: most often all of them."""
 
 
-class CudaLists(OnDevice, ListOperations):
-    """See ListOperations."""
-
-    def fingerprints(self, graph: GraphView, positions: Array, longest: int) -> Fingerprints:
-        found = self._xp.empty((len(Fingerprints._fields), len(positions)), np.int64)
+class CudaLists(OnDevice, op.ListOperations):
+    def fingerprints(self, graph: GraphView, positions: Array, longest: int) -> op.Fingerprints:
+        found = self._xp.empty((len(op.Fingerprints._fields), len(positions)), np.int64)
         self._launch(
             "lists",
             "fingerprints",
-            self._launch.resident_blocks(len(positions) * WARP, _WAVES),
+            self._launch.resident_blocks(len(positions) * cu.WARP, _WAVES),
             positions.astype(np.int64, copy=False),
             len(positions),
             longest,
@@ -729,10 +661,10 @@ class CudaLists(OnDevice, ListOperations):
             found,
             weighted=graph.weighted,
         )
-        return Fingerprints(*self._device.to_host(found))
+        return op.Fingerprints(*self._device.to_host(found))
 
     def with_same_list(
-        self, graph: GraphView, lists: Fingerprints
+        self, graph: GraphView, lists: op.Fingerprints
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         ends = np.cumsum(lists.out_edges)
         asked = np.stack([ends, lists.positions, lists.sources])
@@ -741,7 +673,7 @@ class CudaLists(OnDevice, ListOperations):
         self._launch(
             "lists",
             "find_same",
-            self._launch.resident_blocks(int(ends[-1]) * WARP, _WAVES),
+            self._launch.resident_blocks(int(ends[-1]) * cu.WARP, _WAVES),
             self._device.to_device(asked),
             len(ends),
             graph.outgoing,

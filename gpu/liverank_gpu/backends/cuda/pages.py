@@ -10,14 +10,9 @@ from numpy.typing import NDArray
 
 from liverank_gpu.backends.cuda.kernels.loader import BLOCK, PAGE_COUNTS, WARP, PageShape
 from liverank_gpu.backends.cuda.launcher import Launcher, blocks_for, grid_blocks
-from liverank_gpu.operations.csr import Csr, GraphView, PagedLists, PagedView, Rows
+from liverank_gpu.operations import graph as op
+from liverank_gpu.operations.csr import Csr, GraphView, PagedLists, PagedView
 from liverank_gpu.operations.device import Array
-from liverank_gpu.operations.graph import (
-    EdgeChanges,
-    GraphOperations,
-    PageOperations,
-    RebuildOperations,
-)
 
 SORTED_AT_ONCE = 1 << 26
 """Edges that a build sorts at once, if no tile has more."""
@@ -44,14 +39,12 @@ _WAVES = 2
 """Blocks that rewrite pages, over those that are resident of most kernels."""
 
 
-class CudaPages(PageOperations):
-    """See PageOperations."""
-
+class CudaPages(op.PageOperations):
     def __init__(
         self,
         launch: Launcher,
-        graph: GraphOperations,
-        rebuild: RebuildOperations,
+        graph: op.GraphOperations,
+        rebuild: op.RebuildOperations,
         shape: PageShape,
     ) -> None:
         self._launch, self._graph, self._rebuild = launch, graph, rebuild
@@ -213,7 +206,7 @@ class CudaPages(PageOperations):
         items = items[np.argsort(begin - end, kind="stable")].astype(np.int32)
         return np.ascontiguousarray(items), np.flatnonzero(parts > 1).astype(np.int32)
 
-    def follow(self, lists: PagedLists, *changes: EdgeChanges) -> bool:
+    def follow(self, lists: PagedLists, *changes: op.EdgeChanges) -> bool:
         several = len(changes) > 1
         removed_sources, removed_targets, added_sources, added_targets = (
             self._xp.concatenate(columns) if several else columns[0]
@@ -303,30 +296,24 @@ def over_in_lists(
     shape: PageShape | None,
     file: str,
     kernels: tuple[str, str],
-    graph: GraphView,
-    rows: Rows,
-    contributions: Array,
-    *own: Any,
+    do: Any,
+    **own: Any,
 ) -> Array:
     """Launches the kernel that sums rows, or forms the sums by pages and launches the one that
     takes them, one part of the rows after the other; returns its sums, on the device.
     """
-    both, of_rows, of_sums = (contributions, *own), *kernels
-    if graph.pages is None or shape is None:
-        both = (graph.loop, graph.degree, *both)
-        return launch.over_rows(file, of_rows, graph.incoming, rows, *both)
-    paged = _paged_sums(launch, shape, graph, graph.pages, contributions)
-    lengths = graph.incoming.row_lengths
-    arguments = (lengths, *paged, *both)
-    return launch.over_vertices(file, of_sums, graph, *arguments, rows=rows)
+    of_rows, of_sums = kernels
+    if do.graph.pages is None or shape is None:
+        return launch.over_rows(file, of_rows, do, **own)
+    paged = _paged_sums(launch, shape, do.graph, do.graph.pages, do.contributions)
+    own |= zip(("page_sums", "unit", "scale"), paged, strict=True)
+    return launch.over_vertices(file, of_sums, do, do.rows, **own)
 
 
 def _paged_sums(
     launch: Launcher, shape: PageShape, graph: GraphView, pages: PagedView, contributions: Array
 ) -> tuple[Any, ...]:
-    """Forms the sums of a sweep; returns what finish_sweep and finish_image take after the lengths
-    of rows.
-    """
+    """Forms the sums of a sweep. Returns them, their unit, and its inverse."""
     lists, scale = pages.lists, np.float32(1.0 / pages.unit)
     next_item, divided = lists.counts[PAGE_COUNTS["NEXT_ITEM"] :], len(lists.divided)
     clearing = (lists.divided, divided, next_item, lists.sums)

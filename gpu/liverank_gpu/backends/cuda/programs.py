@@ -9,29 +9,11 @@ from typing import Literal
 import numpy as np
 
 from liverank_gpu.backends.cuda.device import Kernel
-from liverank_gpu.backends.cuda.kernels.loader import (
-    BLOCK,
-    EDGE_CHUNK,
-    PROGRAM_COUNTS,
-    program_parts,
-)
+from liverank_gpu.backends.cuda.kernels import loader as cu
 from liverank_gpu.backends.cuda.launcher import Launcher, OnDevice, blocks_for
+from liverank_gpu.operations import programs as op
 from liverank_gpu.operations.csr import Rows
 from liverank_gpu.operations.device import Array
-from liverank_gpu.operations.programs import (
-    AGGREGATE_IDENTITY,
-    LOOKING_PART,
-    Gather,
-    Gathered,
-    InitialiseProgram,
-    RunProgram,
-    SupportsAny,
-    VertexProgram,
-    definitions,
-    number,
-    parameter_record,
-    run_every_vertex,
-)
 
 # ---- the translation unit of a vertex program: its functions in C++, then the kernels ----
 
@@ -49,7 +31,7 @@ Unit = Literal["vertices", "window"]
 """What the kernels of a translation unit pass over."""
 
 
-def program_kernels(program: VertexProgram, unit: Unit = "vertices") -> tuple[str, ...]:
+def program_kernels(program: op.VertexProgram, unit: Unit = "vertices") -> tuple[str, ...]:
     """The name expressions of a program's kernels in a translation unit."""
     if unit == "window":
         return WINDOW_KERNELS
@@ -58,20 +40,20 @@ def program_kernels(program: VertexProgram, unit: Unit = "vertices") -> tuple[st
     return (*KERNELS, *(ACTIVE_KERNELS if program.monotone else ACTIVE_KERNELS[:1]))
 
 
-def program_source(program: VertexProgram, weighted: bool, unit: Unit = "vertices") -> str:
+def program_source(program: op.VertexProgram, weighted: bool, unit: Unit = "vertices") -> str:
     """The whole text of a translation unit: the kernels of whole graphs, or that of windows."""
     lines = [
         "struct Program {",
-        *definitions(program),
+        *op.definitions(program),
         "};",
         f"#define IDENTITY ({program.values.literal(program.identity)})",
-        f"#define AGGREGATE_IDENTITY {number(AGGREGATE_IDENTITY[program.aggregator])}",
+        f"#define AGGREGATE_IDENTITY {op.number(op.AGGREGATE_IDENTITY[program.aggregator])}",
         f"constexpr int ACTIVE_BLOCKS = {ACTIVE_BLOCKS}, ALL_BLOCKS = {ALL_BLOCKS};",
-        f"constexpr int LOOKING_PART = {LOOKING_PART};",
+        f"constexpr int LOOKING_PART = {op.LOOKING_PART};",
     ]
     gathers = program.every_vertex or program.pulls
     run = "window" if unit == "window" else "all" if gathers else "active"
-    before, after = program_parts(weighted, f"run_{run}.cuh")
+    before, after = cu.program_parts(weighted, f"run_{run}.cuh")
     return "\n".join([before, '#line 1 "program"', *lines, after])
 
 
@@ -87,29 +69,30 @@ _NEVER = 2**62
 class CudaPrograms(OnDevice):
     """Vertex programs."""
 
-    def __init__(self, launch: Launcher, windows: CudaProgramWindows) -> None:
+    def __init__(self, launch: Launcher) -> None:
         super().__init__(launch)
-        self._windows = windows
-        self._compiled: dict[tuple[str, bool], dict[str, Kernel]] = {}
+        self._compiled: dict[tuple[str, bool, Unit], dict[str, Kernel]] = {}
 
-    def _kernel(self, program: VertexProgram, weighted: bool, name: str) -> Kernel:
-        key = (program.digest, weighted)
+    def _kernel(
+        self, program: op.VertexProgram, weighted: bool, name: str, unit: Unit = "vertices"
+    ) -> Kernel:
+        key = (program.digest, weighted, unit)
         if key not in self._compiled:
-            expressions = program_kernels(program)
-            text = program_source(program, weighted)
+            expressions = program_kernels(program, unit)
+            text = program_source(program, weighted, unit)
             compiled = f"program-{program.digest}"
             load = self._device.compile(compiled, text, expressions)
             self._compiled[key] = {each: load(each) for each in expressions}
         return self._compiled[key][name]
 
-    def _initialise(self, do: InitialiseProgram) -> None:
+    def _initialise(self, do: op.InitialiseProgram) -> None:
         program, parameters, graph = do.program, do.parameters, do.graph
         first, state = do.first, do.state
         view, count = graph.view, len(state.values)
         found = self._device.to_device(np.array([state.count], np.uint64))
         self._kernel(program, view.weighted, "initialise")(
             (self._launch.resident_blocks(count - first),),
-            (BLOCK,),
+            (cu.BLOCK,),
             (
                 first,
                 count,
@@ -125,23 +108,19 @@ class CudaPrograms(OnDevice):
         )
         state.count = int(self._device.to_host(found)[0])
 
-    def _run(self, do: RunProgram) -> None:
+    def _run(self, do: op.RunProgram) -> None:
         program = do.program
         if program.every_vertex and program.edges is not None:
             aggregate = partial(do.aggregate_of, run=self._run_all)
-            run_every_vertex(do, self._windows.gather, aggregate)
+            op.run_every_vertex(do, self._gather, aggregate)
         elif program.every_vertex or program.pulls:
             self._run_all(do)
         else:
             self._run_active(do)
 
-    def _run_active(self, asked: RunProgram) -> None:
-        program, graph, supersteps, state = (
-            asked.program,
-            asked.graph,
-            asked.supersteps,
-            asked.state,
-        )
+    def _run_active(self, asked: op.RunProgram) -> None:
+        program, graph = asked.program, asked.graph
+        supersteps, state = asked.supersteps, asked.state
         given = parameter_struct(asked.parameters, graph.vertices)
         xp, view = self._xp, graph.view
         vertices, in_place = view.vertices, asked.mode == "asynchronous"
@@ -152,14 +131,14 @@ class CudaPrograms(OnDevice):
         slots = sum(
             len(lists.column_indices) for lists in (view.outgoing, view.incoming)[:directions]
         )
-        items = xp.empty(directions * vertices + slots // EDGE_CHUNK + 1, np.int64)
-        start = np.zeros(PROGRAM_COUNTS["SIZE"], np.int64)
-        start[PROGRAM_COUNTS["ACTIVE"]] = state.count
+        items = xp.empty(directions * vertices + slots // cu.EDGE_CHUNK + 1, np.int64)
+        start = np.zeros(cu.PROGRAM_COUNTS["SIZE"], np.int64)
+        start[cu.PROGRAM_COUNTS["ACTIVE"]] = state.count
         counts = self._device.to_device(start)
         name = f"run_active<{str(in_place).lower()}>"
         self._kernel(program, view.weighted, name)(
             (blocks_for_rows(self._launch, vertices, ACTIVE_BLOCKS),),
-            (BLOCK,),
+            (cu.BLOCK,),
             (
                 view.outgoing,
                 view.incoming,
@@ -188,22 +167,18 @@ class CudaPrograms(OnDevice):
         state.supersteps += done
         state.edges += messages
 
-    def _run_all(self, asked: RunProgram) -> None:
-        program, graph, supersteps, state = (
-            asked.program,
-            asked.graph,
-            asked.supersteps,
-            asked.state,
-        )
+    def _run_all(self, asked: op.RunProgram) -> None:
+        program, graph = asked.program, asked.graph
+        supersteps, state = asked.supersteps, asked.state
         given = parameter_struct(asked.parameters, graph.vertices)
         xp, view, rows = self._xp, graph.view, graph.in_rows
         assert rows is not None
         new_values = state.values.copy() if supersteps else state.values
         blocks = blocks_for_rows(self._launch, view.vertices, ALL_BLOCKS)
-        counts, aggregate = xp.zeros(PROGRAM_COUNTS["SIZE"], np.int64), xp.empty(1)
+        counts, aggregate = xp.zeros(cu.PROGRAM_COUNTS["SIZE"], np.int64), xp.empty(1)
         self._kernel(program, view.weighted, "run_all")(
             (blocks,),
-            (BLOCK,),
+            (cu.BLOCK,),
             (
                 view.incoming,
                 view.loop,
@@ -235,16 +210,16 @@ class CudaPrograms(OnDevice):
         """Supersteps that were run, what `FINAL` says, and messages."""
         seen = self._device.to_host(counts)
         names = ("SUPERSTEPS", "FINAL", "MESSAGES")
-        done, final, messages = (int(seen[PROGRAM_COUNTS[name]]) for name in names)
+        done, final, messages = (int(seen[cu.PROGRAM_COUNTS[name]]) for name in names)
         return done, final, messages
 
-    def _supports_any(self, do: SupportsAny) -> bool:
+    def _supports_any(self, do: op.SupportsAny) -> bool:
         program, parameters, values = do.program, do.parameters, do.values
         sources, targets, weights = do.edges
         found = self._xp.zeros(1, np.int32)
         self._kernel(program, weights is not None, "supports_any")(
             (self._launch.resident_blocks(len(sources)),),
-            (BLOCK,),
+            (cu.BLOCK,),
             (
                 sources,
                 targets,
@@ -258,51 +233,14 @@ class CudaPrograms(OnDevice):
         )
         return bool(self._device.to_host(found)[0])
 
-
-def blocks_for_rows(launch: Launcher, rows: int, resident: int) -> int:
-    """Blocks that may synchronise, of which `resident` fit on a multiprocessor: few for small
-    graphs, since that takes longer the more there are.
-    """
-    return blocks_for(rows, _VERTICES_OF_A_BLOCK, launch.device.multiprocessors * resident)
-
-
-def row_groups(rows: Rows) -> tuple[int, ...]:
-    """Rows of programs.cuh."""
-    return tuple(rows.groups.tolist())
-
-
-def parameter_struct(parameters: Mapping[str, float], vertices: int) -> tuple[float, ...]:
-    """Parameters of a program."""
-    return tuple(parameter_record(parameters, vertices).tolist())
-
-
-# ---- vertex programs on windows of in-lists on ``cuda`` ----
-
-
-class CudaProgramWindows(OnDevice):
-    """Vertex programs on windows of in-lists."""
-
-    def __init__(self, launch: Launcher) -> None:
-        super().__init__(launch)
-        self._compiled: dict[tuple[str, bool], Kernel] = {}
-
-    def _kernel(self, program: VertexProgram, weighted: bool) -> Kernel:
-        key = (program.digest, weighted)
-        if key not in self._compiled:
-            text, unit = program_source(program, weighted, "window"), f"program-{program.digest}"
-            (kernel,) = WINDOW_KERNELS
-            self._compiled[key] = self._device.compile(unit, text, WINDOW_KERNELS)(kernel)
-        return self._compiled[key]
-
-    def gather(self, do: Gather) -> Gathered:
-        """See Gather."""
+    def _gather(self, do: op.Gather) -> op.Gathered:
         program, parameters, graph, state = do.program, do.parameters, do.graph, do.state
         view, rows, device = graph.view, graph.in_rows, self._device
         assert rows is not None
         counts = self._xp.zeros(2, np.uint64)
-        self._kernel(program, view.weighted)(
+        self._kernel(program, view.weighted, "gather_window", "window")(
             (blocks_for_rows(self._launch, rows.count, ALL_BLOCKS),),
-            (BLOCK,),
+            (cu.BLOCK,),
             (
                 (
                     view.incoming,
@@ -322,4 +260,21 @@ class CudaProgramWindows(OnDevice):
             ),
         )
         active, messages = device.to_host(counts).tolist()
-        return Gathered(active, messages)
+        return op.Gathered(active, messages)
+
+
+def blocks_for_rows(launch: Launcher, rows: int, resident: int) -> int:
+    """Blocks that may synchronise, of which `resident` fit on a multiprocessor: few for small
+    graphs, since that takes longer the more there are.
+    """
+    return blocks_for(rows, _VERTICES_OF_A_BLOCK, launch.device.multiprocessors * resident)
+
+
+def row_groups(rows: Rows) -> tuple[int, ...]:
+    """Rows of programs.cuh."""
+    return tuple(rows.groups.tolist())
+
+
+def parameter_struct(parameters: Mapping[str, float], vertices: int) -> tuple[float, ...]:
+    """Parameters of a program."""
+    return tuple(op.parameter_record(parameters, vertices).tolist())

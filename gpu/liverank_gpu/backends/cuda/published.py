@@ -6,40 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from liverank_gpu.backends.cuda.kernels.loader import (
-    BIN_LANES,
-    BLOCK,
-    EDGE_CHUNK,
-    LISTED_COUNTS,
-    LONG_ROW,
-    PUBLISHED_COUNTS,
-)
+from liverank_gpu.backends.cuda.kernels import loader as cu
 from liverank_gpu.backends.cuda.launcher import (
     OnDevice,
     balanced_blocks,
     blocks_for,
     grid_blocks,
 )
+from liverank_gpu.operations import published as op
 from liverank_gpu.operations.csr import GraphView, Rows
 from liverank_gpu.operations.device import Array
-from liverank_gpu.operations.published import (
-    DetectListed,
-    ExpandAffected,
-    IterateRanks,
-    IterationTrace,
-    Marks,
-    PublishedResult,
-    PullListed,
-    PushInOnePass,
-    PushListed,
-    RankChanges,
-    Rule,
-    SendRanks,
-    SentRanks,
-    TakeListed,
-    UpdateRanks,
-    WorkList,
-)
 from liverank_gpu.trace import TRACED_STEPS
 
 # ---- the iterations of the published strategies on ``cuda`` ----
@@ -55,7 +31,7 @@ from liverank_gpu.trace import TRACED_STEPS
 _AHEAD = 8
 """Iterations that are issued before the host reads whether they have ended."""
 
-_LONG_GROUPS = sum(lanes > 8 for lanes in BIN_LANES)
+_LONG_GROUPS = sum(lanes > 8 for lanes in cu.BIN_LANES)
 """Groups of Rows whose rows, of more than 64 entries, are given to a block each."""
 
 LISTED_EDGES = 1 << 22
@@ -73,57 +49,50 @@ _MOST_BLOCKS = 8192
 class CudaPublished(OnDevice):
     """The iterations of the published strategies."""
 
-    def _expand_affected(self, do: ExpandAffected) -> None:
-        self._expand(do.graph, do.out_rows, self._counts(), do.marks)
+    def _expand_affected(self, do: op.ExpandAffected) -> None:
+        self._expand(do, self._counts(), do.marks)
 
-    def _send_ranks(self, do: SendRanks) -> SentRanks:
-        return SentRanks(do.graph.vertices, float(self._send(do, self._counts(), None).sum()))
+    def _send_ranks(self, do: op.SendRanks) -> op.SentRanks:
+        return op.SentRanks(do.graph.vertices, float(self._send(do, self._counts(), None).sum()))
 
-    def _update_ranks(self, do: UpdateRanks) -> RankChanges:
-        states, expanding = do.marks or (None, None)
-        counts, ranking = self._counts(), self._ranking(do, do.rule, states, True)
-        ranked = (do.graph.incoming, counts, expanding, *ranking)
-        self._by_degree("update_ranks", do.graph, do.rows, *ranked)
-        dangling = self._send(do, counts, states).sum(keepdims=True).view(np.uint64)
+    def _update_ranks(self, do: op.UpdateRanks) -> op.RankChanges:
+        counts, own = self._counts(), self._ranking(do, True)
+        self._by_degree("update_ranks", do, do.rows, counts=counts, **own)
+        dangling = self._send(do, counts, own["states"]).sum(keepdims=True).view(np.uint64)
         found = self._device.to_host(self._xp.concatenate([counts, dangling]))
         largest, largest_relative, *_, left = found.view(np.float64).tolist()
         recomputed, edges, pruned = found[2:5].tolist()
-        return RankChanges(largest, largest_relative, recomputed, edges, pruned, left)
+        return op.RankChanges(largest, largest_relative, recomputed, edges, pruned, left)
 
-    def _iterate(self, do: IterateRanks) -> PublishedResult:
+    def _iterate(self, do: op.IterateRanks) -> op.PublishedResult:
         xp, device = self._xp, self._device
-        graph, rule, marks = do.graph, do.rule, do.marks
+        rule, marks = do.rule, do.marks
         trace = xp.zeros((TRACED_STEPS, 4), np.uint64) if do.traced else None
-        states, expanding = marks or (None, None)
-        ranking = self._ranking(do, rule, states, do.traced)
-        scale = ranking[0]
-        seen = dict.fromkeys(PUBLISHED_COUNTS, 0)
+        own = self._ranking(do, do.traced)
+        scale = own["rhs_scale"]
+        seen = dict.fromkeys(cu.PUBLISHED_COUNTS, 0)
         if marks is not None:
-            seen = self._iterate_listed(graph, rule, ranking, trace)
+            seen = self._iterate_listed(do, trace=trace, **own)
         if not seen["DONE"] and rule.most_edges is None:
             counts = self._counts()
             if seen["ITERATIONS"]:
-                counts[PUBLISHED_COUNTS.index("ITERATIONS")] = seen["ITERATIONS"]
+                counts[cu.PUBLISHED_COUNTS.index("ITERATIONS")] = seen["ITERATIONS"]
 
             def send(recomputed: Array, begins: int) -> None:
-                dangling_sums = self._send(do, counts, recomputed)
-                ending = (
-                    *(counts, scale, dangling_sums, len(dangling_sums), graph.vertices),
-                    *(rule.dangling_mass, rule.damping, rule.tolerance),
-                    *(rule.max_iterations, trace, begins),
-                )
-                self._start("end_iteration", 1, graph, *ending)
+                sums = self._send(do, counts, recomputed)
+                ending = {"rhs_scale": scale, "dangling_sums": sums, "blocks": len(sums)}
+                ending |= {"counts": counts, "trace": trace, "begins": begins}
+                self._launch.run("published", "end_iteration", 1, do, **ending)
 
-            ranked = (graph.incoming, counts, expanding, *ranking)
             send(None, begins=1)
             while not seen["DONE"]:
                 for _ in range(min(_AHEAD, rule.max_iterations - seen["ITERATIONS"])):
-                    self._by_degree("update_ranks", graph, do.rows, *ranked)
-                    send(states, begins=0)
+                    self._by_degree("update_ranks", do, do.rows, counts=counts, **own)
+                    send(own["states"], begins=0)
                     if marks is not None and do.out_rows is not None:
-                        self._expand(graph, do.out_rows, counts, marks)
-                seen = dict(zip(PUBLISHED_COUNTS, device.to_host(counts).tolist(), strict=True))
-        return PublishedResult(
+                        self._expand(do, counts, marks)
+                seen = dict(zip(cu.PUBLISHED_COUNTS, device.to_host(counts).tolist(), strict=True))
+        return op.PublishedResult(
             seen["ITERATIONS"],
             bool(seen["CONVERGED"]),
             float(device.to_host(scale)[0]),
@@ -131,87 +100,69 @@ class CudaPublished(OnDevice):
         )
 
     def _counts(self) -> Array:
-        return self._xp.zeros(len(PUBLISHED_COUNTS), np.uint64)
+        return self._xp.zeros(len(cu.PUBLISHED_COUNTS), np.uint64)
 
-    def _ranking(
-        self, do: IterateRanks | UpdateRanks, rule: Rule, states: Array | None, traced: bool
-    ) -> tuple[Any, ...]:
-        """The arguments that are members of Ranking in ranking.cuh."""
-        return (
-            *(self._xp.full(1, do.rhs_scale), do.graph.loop, do.graph.degree),
-            *(do.values, do.contributions, states),
-            *(rule.damping, rule.prune_tolerance, rule.frontier_tolerance),
-            *(rule.closed_form, traced),
-        )
+    def _ranking(self, do: op.IterateRanks | op.UpdateRanks, traced: bool) -> dict[str, Any]:
+        """What kernels take of it that is no member."""
+        states, expanding = do.marks or (None, None)
+        scale = self._xp.full(1, do.rhs_scale)
+        return {"rhs_scale": scale, "states": states, "expanding": expanding, "traced": traced}
 
     def _send(
-        self, do: IterateRanks | SendRanks | UpdateRanks, counts: Array, states: Array | None
+        self,
+        do: op.IterateRanks | op.SendRanks | op.UpdateRanks,
+        counts: Array,
+        states: Array | None,
     ) -> Array:
         """Contributions of the vertices that have been affected, or of all. Returns Σy over those
         of them that are dangling, in one number a block.
         """
-        graph, blocks = do.graph, grid_blocks(do.graph.vertices)
+        blocks = grid_blocks(do.graph.vertices)
         sums: Array = self._xp.empty(blocks)
-        given = (graph.vertices, do.values, graph.degree, states, do.contributions, sums)
-        self._start("send", blocks, graph, counts, *given)
+        own = {"counts": counts, "states": states, "dangling_sums": sums}
+        self._launch.run("published", "send", blocks, do, **own)
         return sums
 
-    def _iterate_listed(
-        self, graph: GraphView, rule: Rule, ranking: tuple[Any, ...], trace: Array | None
-    ) -> dict[str, int]:
+    def _iterate_listed(self, do: op.IterateRanks, **own: Any) -> dict[str, int]:
         """Iterations while the affected set is small. Returns the counts; DONE if they ended."""
-        xp, arcs = self._xp, graph.edges
-        room = min(graph.vertices, max(_LEAST_LISTED, graph.vertices // _LISTED_PART))
-        parts = 2 * arcs // LONG_ROW + 1
-        most_edges = LISTED_EDGES if rule.most_edges is None else rule.most_edges
-        counts = xp.zeros(4 * LISTED_COUNTS["SIZE"], np.uint64)
-        self._launch(
-            "listed",
-            "iterate_listed",
-            self._launch.resident_blocks(_LISTED_LANES * graph.vertices),
-            graph.vertices,
-            graph.incoming,
-            graph.outgoing,
-            rule.tolerance,
-            rule.max_iterations,
-            most_edges,
-            room,
-            *xp.empty((2, room), np.int32),
-            *xp.empty((2, parts), np.int64),
-            xp.empty(room + arcs // EDGE_CHUNK + parts, np.int64),
-            xp.empty(parts),
-            xp.zeros(parts, np.int32),
-            xp.zeros(graph.vertices, np.int32),
-            counts,
-            trace,
-            *ranking,
-            weighted=graph.weighted,
-        )
-        seen = self._device.to_host(counts)[: len(PUBLISHED_COUNTS)].tolist()
-        return dict(zip(PUBLISHED_COUNTS, seen, strict=True))
+        xp, vertices, arcs, most_edges = self._xp, do.graph.vertices, do.graph.edges, LISTED_EDGES
+        room = min(vertices, max(_LEAST_LISTED, vertices // _LISTED_PART))
+        parts = 2 * arcs // cu.LONG_ROW + 1
+        own["capacity"] = room
+        own["most_edges"] = most_edges if do.rule.most_edges is None else do.rule.most_edges
+        own["counts"] = counts = xp.zeros(4 * cu.LISTED_COUNTS["SIZE"], np.uint64)
+        own["first_vertices"], own["second_vertices"] = xp.empty((2, room), np.int32)
+        own["first_parts"], own["second_parts"] = xp.empty((2, parts), np.int64)
+        own["items"] = xp.empty(room + arcs // cu.EDGE_CHUNK + parts, np.int64)
+        own["part_sums"], own["arrived"] = xp.empty(parts), xp.zeros(parts, np.int32)
+        own["joined"] = xp.zeros(vertices, np.int32)
+        blocks = self._launch.resident_blocks(_LISTED_LANES * vertices)
+        self._launch.run("listed", "iterate_listed", blocks, do, **own)
+        seen = self._device.to_host(counts)[: len(cu.PUBLISHED_COUNTS)].tolist()
+        return dict(zip(cu.PUBLISHED_COUNTS, seen, strict=True))
 
-    def _expand(self, graph: GraphView, out_rows: Rows, counts: Array, marks: Marks) -> None:
-        self._by_degree("expand", graph, out_rows, graph.outgoing, counts, graph.loop, *marks)
+    def _expand(
+        self, do: op.IterateRanks | op.ExpandAffected, counts: Array, marks: op.Marks
+    ) -> None:
+        assert do.out_rows is not None
+        self._by_degree("expand", do, do.out_rows, counts=counts, **marks._asdict())
 
-    def _by_degree(self, kernel: str, graph: GraphView, rows: Rows, *arguments: Any) -> None:
+    def _by_degree(self, kernel: str, do: Any, rows: Rows, **own: Any) -> None:
         """Launches a kernel over rows: a block for each long one, a thread for each other."""
         long = int(rows.groups[_LONG_GROUPS])
         for order, lanes, each in (
             (rows.order[:long], "BLOCK", 1),
-            (rows.order[long:], "1", BLOCK),
+            (rows.order[long:], "1", cu.BLOCK),
         ):
             if len(order):
                 blocks = blocks_for(len(order), each, _MOST_BLOCKS)
-                given = (order, len(order), *arguments)
-                self._start(f"{kernel}<{lanes}>", blocks, graph, *given)
+                own |= {"order": order, "rows": len(order)}
+                self._launch.run("published", f"{kernel}<{lanes}>", blocks, do, **own)
 
-    def _start(self, kernel: str, blocks: int, graph: GraphView, *arguments: Any) -> None:
-        self._launch("published", kernel, blocks, *arguments, weighted=graph.weighted)
-
-    def _trace(self, trace: Array, iterations: int) -> IterationTrace:
+    def _trace(self, trace: Array, iterations: int) -> op.IterationTrace:
         rows = self._device.to_host(trace)[:iterations]
         recomputed, edges, pruned = rows[:, :3].astype(np.int64).T
-        return IterationTrace(recomputed, edges, pruned, rows[:, 3].copy().view(np.float64))
+        return op.IterationTrace(recomputed, edges, pruned, rows[:, 3].copy().view(np.float64))
 
 
 # The iterations of published personalized PageRank on ``cuda``: the host reads the length of each
@@ -221,86 +172,53 @@ class CudaPublished(OnDevice):
 class CudaForwardPush(OnDevice):
     """The iterations of published personalized PageRank."""
 
-    def _detect(self, do: DetectListed) -> WorkList:
-        graph, counts = do.graph, self._counts()
-        self._start(
-            "detect",
-            grid_blocks(graph.vertices),
-            graph,
-            graph.vertices,
-            do.state.residual,
-            do.threshold,
-            graph.outgoing.row_lengths,
-            do.state.queue,
-            counts,
+    def _detect(self, do: op.DetectListed) -> op.WorkList:
+        counts = self._counts()
+        self._launch.run(
+            "forward_push", "detect", grid_blocks(do.graph.vertices), do, counts=counts
         )
         return self._read(counts)
 
-    def _take_listed(self, do: TakeListed) -> None:
+    def _take_listed(self, do: op.TakeListed) -> None:
         self._take(do, None, self._counts())
 
-    def _push_in_one_pass(self, do: PushInOnePass) -> WorkList:
+    def _push_in_one_pass(self, do: op.PushInOnePass) -> op.WorkList:
         graph, state = do.graph, do.state
         counts = self._push(do, do.threshold)
         state.queue, state.next_queue = state.next_queue, state.queue
         self._start("unlock", grid_blocks(graph.vertices), graph, state.queue, counts, state.queued)
         return self._read(counts)
 
-    def _push_listed(self, do: PushListed) -> None:
+    def _push_listed(self, do: op.PushListed) -> None:
         self._push(do, None)
 
-    def _pull(self, do: PullListed) -> None:
+    def _pull(self, do: op.PullListed) -> None:
         blocks, rows = self._launch.row_arguments(do.graph.incoming, do.rows)
         self._start("pull", blocks, do.graph, *rows, do.state.contributions, do.state.residual)
 
-    def _push(self, do: TakeListed, threshold: float | None) -> Array:
+    def _push(self, do: op.TakeListed, threshold: float | None) -> Array:
         """threshold  of the tests of a one-pass push, or None. Returns the counts on the device."""
-        graph, state, counts = do.graph, do.state, self._counts()
+        counts = self._counts()
         # of each vertex one more than its edges fill, at most
-        most_items = do.work_list.edges // EDGE_CHUNK + do.work_list.vertices
+        most_items = do.work_list.edges // cu.EDGE_CHUNK + do.work_list.vertices
         items = self._xp.empty(most_items, np.int64)
         self._take(do, items, counts)
-        self._start(
-            f"push<{str(threshold is not None).lower()}>",
-            balanced_blocks(do.work_list.edges + most_items),
-            graph,
-            state.queue,
-            items,
-            graph.outgoing,
-            graph.loop,
-            state.contributions,
-            state.residual,
-            state.queued,
-            threshold or 0.0,
-            state.next_queue,
-            counts,
-        )
+        kernel = f"push<{str(threshold is not None).lower()}>"
+        blocks = balanced_blocks(do.work_list.edges + most_items)
+        own = {"items": items, "threshold": threshold or 0.0, "counts": counts}
+        self._launch.run("forward_push", kernel, blocks, do, **own)
         return counts
 
-    def _take(self, do: TakeListed, items: Array | None, counts: Array) -> None:
-        graph, state = do.graph, do.state
-        self._start(
-            "take",
-            grid_blocks(do.work_list.vertices),
-            graph,
-            state.queue,
-            do.work_list.vertices,
-            graph.outgoing.row_lengths,
-            graph.loop,
-            graph.degree,
-            state.values,
-            state.residual,
-            state.contributions,
-            do.damping,
-            items,
-            counts,
-        )
+    def _take(self, do: op.TakeListed, items: Array | None, counts: Array) -> None:
+        listed = do.work_list.vertices
+        own = {"listed": listed, "items": items, "counts": counts}
+        self._launch.run("forward_push", "take", grid_blocks(listed), do, **own)
 
     def _counts(self) -> Array:
         return self._xp.zeros(3, np.uint64)
 
-    def _read(self, counts: Array) -> WorkList:
-        return WorkList(*self._device.to_host(counts)[:2].tolist())
+    def _read(self, counts: Array) -> op.WorkList:
+        return op.WorkList(*self._device.to_host(counts)[:2].tolist())
 
     def _start(self, kernel: str, blocks: int, graph: GraphView, *arguments: Any) -> None:
         self._launch("forward_push", kernel, blocks, *arguments, weighted=graph.weighted)

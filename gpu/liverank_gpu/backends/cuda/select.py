@@ -29,14 +29,12 @@ _WAVES = 4
 
 
 class CudaSelect(SelectOperations):
-    """See SelectOperations."""
-
     def __init__(self, launch: Launcher) -> None:
         super().__init__(launch.device)
         self._launch = launch
 
     def size(self, values: Array) -> float:
-        sums = self._launch.over_values("sweep", "sum_sizes", len(values), values)
+        sums = self._launch.over_values("sweep", "sum_sizes", values)
         return float(self._launch.device.to_host(sums)[0])
 
     def _largest(

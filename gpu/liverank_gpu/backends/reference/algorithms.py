@@ -6,17 +6,7 @@ import numpy as np
 
 from liverank_gpu.backends.reference.rows import as_ieee, entries_of
 from liverank_gpu.native.in_numpy import GOLDEN_GAMMA, fill_random, mixed
-from liverank_gpu.operations.analysis import (
-    CoreCandidates,
-    CoreNumbers,
-    CountBetween,
-    CountEntriesBetween,
-    CountTriangles,
-    ListTriangles,
-    LowerBounds,
-    LowerCores,
-    RowWindow,
-)
+from liverank_gpu.operations import analysis as op
 from liverank_gpu.operations.csr import Csr
 from liverank_gpu.operations.device import Array, DeviceOperations
 from liverank_gpu.operations.generate import (
@@ -27,7 +17,7 @@ from liverank_gpu.operations.generate import (
 )
 
 
-def _triangles(lowest: RowWindow, middle: RowWindow) -> tuple[Array, Array, Array]:
+def _triangles(lowest: op.RowWindow, middle: op.RowWindow) -> tuple[Array, Array, Array]:
     """The triangles u < v < w with u in one window and v in the other: the slots of u → v, u → w
     and v → w, int64[t] each.
     """
@@ -49,13 +39,13 @@ def _h_index(numbers: Array, most: int) -> int:
     return int(np.count_nonzero(at_least >= np.arange(1, len(numbers) + 1)))
 
 
-def _count_triangles(do: CountTriangles) -> Array:
+def _count_triangles(do: op.CountTriangles) -> Array:
     """Each triangle counts for u → v and u → w, and for v → w if every edge counts."""
     edges = _triangles(*_whole(do.oriented))[: 3 if do.every_edge else 2]
     return np.bincount(np.concatenate(edges), minlength=len(do.sources)).astype(np.int32)
 
 
-def _count_between(do: CountBetween) -> None:
+def _count_between(do: op.CountBetween) -> None:
     """Each triangle counts for u, v and w."""
     lowest = do.lowest
     first, longer, _ = _triangles(lowest, do.middle)
@@ -68,7 +58,7 @@ def _count_between(do: CountBetween) -> None:
         np.add.at(do.triangles, corner, 1)
 
 
-def _count_entries_between(do: CountEntriesBetween) -> None:
+def _count_entries_between(do: op.CountEntriesBetween) -> None:
     """counts[places[edge] + least bound of the triangle's edges] += 1."""
     first, longer, third = _triangles(do.lowest, do.middle)
     for edge in (first, longer) if do.of_lowest else (third,):
@@ -80,7 +70,7 @@ def _count_entries_between(do: CountEntriesBetween) -> None:
         np.add.at(do.counts, at, 1)
 
 
-def _list_triangles(do: ListTriangles) -> None:
+def _list_triangles(do: op.ListTriangles) -> None:
     """(u → w, v → w) for u → v, and so on."""
     edges = np.stack(_triangles(*_whole(do.oriented)))
     edge = np.concatenate(edges)
@@ -90,7 +80,7 @@ def _list_triangles(do: ListTriangles) -> None:
     do.lists.others[: len(listed)] = listed
 
 
-def _lower_bounds(do: LowerBounds) -> tuple[int, int]:
+def _lower_bounds(do: op.LowerBounds) -> tuple[int, int]:
     """The highest supported bound is the h-index of the least bounds of the other two edges
     (Sariyüce et al., "Local algorithms for hierarchical dense subgraph discovery", PVLDB 2018).
     """
@@ -116,12 +106,12 @@ def _lower_bounds(do: LowerBounds) -> tuple[int, int]:
     return examined, fallen
 
 
-def _whole(oriented: Csr) -> tuple[RowWindow, RowWindow]:
-    window = RowWindow(0, len(oriented.row_lengths), oriented)
+def _whole(oriented: Csr) -> tuple[op.RowWindow, op.RowWindow]:
+    window = op.RowWindow(0, len(oriented.row_lengths), oriented)
     return window, window
 
 
-def _core_numbers(do: CoreNumbers) -> tuple[Array, Array]:
+def _core_numbers(do: op.CoreNumbers) -> tuple[Array, Array]:
     """Peeling: while a vertex has at most k neighbours left, it goes, and its number is k."""
     lists = do.lists
     degree = lists.row_lengths.astype(np.int64)
@@ -137,7 +127,7 @@ def _core_numbers(do: CoreNumbers) -> tuple[Array, Array]:
     return core, np.concatenate(order)
 
 
-def _core_candidates(do: CoreCandidates) -> tuple[Array, Array]:
+def _core_candidates(do: op.CoreCandidates) -> tuple[Array, Array]:
     """C, of the whole graph."""
     bounds, order = do.bounds, do.places
     rows, neighbours = do.near.of(np.arange(len(bounds), dtype=np.int32))
@@ -153,7 +143,7 @@ def _core_candidates(do: CoreCandidates) -> tuple[Array, Array]:
     return np.flatnonzero(chosen).astype(np.int32), do.suspects[many[do.suspects]]
 
 
-def _lower_cores(do: LowerCores) -> int:
+def _lower_cores(do: op.LowerCores) -> int:
     """bound = min(bound, h-index of the neighbours' bounds)."""
     lists, bounds, fallen = do.lists, do.bounds, 0
     for v in do.rows.order.tolist():
@@ -167,8 +157,6 @@ def _lower_cores(do: LowerCores) -> int:
 
 @as_ieee
 class ReferenceGenerate(GenerateOperations):
-    """See GenerateOperations."""
-
     def __init__(self, device: DeviceOperations) -> None:
         self._device = device
 

@@ -10,31 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from liverank_gpu.backends.reference.rows import all_rows, as_ieee, entries_of, weights_at
+from liverank_gpu.operations import graph as op
 from liverank_gpu.operations.csr import ALIGNMENT, Csr, GraphView, Rows, SlackCsr
 from liverank_gpu.operations.device import Array
-from liverank_gpu.operations.graph import (
-    COUNTERS,
-    INSERT,
-    LAST_PLACE,
-    LOOP_REWEIGHTED,
-    NEIGHBOUR,
-    NO_PART,
-    BatchPlan,
-    Counts,
-    Deduplicated,
-    Directions,
-    EdgeChanges,
-    Entries,
-    Fingerprints,
-    GraphByDirection,
-    ListOperations,
-    PlanWorkspace,
-    RebuildOperations,
-    Slots,
-    SortedKeys,
-    UpdateRules,
-    returned_parts,
-)
 
 NO_KEY = np.iinfo(np.int64).max
 """What is no operation."""
@@ -48,7 +26,7 @@ def _packed(rows: Array, neighbours: Array, operation: Array | int) -> NDArray[n
 
 def _ends(keys: Array) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Rows and neighbours."""
-    return keys >> 32, keys >> 1 & NEIGHBOUR
+    return keys >> 32, keys >> 1 & op.NEIGHBOUR
 
 
 def _packed_slots(lengths: Array) -> Array:
@@ -61,9 +39,7 @@ def _roomy_slots(lengths: Array) -> Array:
 
 
 @as_ieee
-class ReferenceGraph(GraphByDirection):
-    """See GraphOperations."""
-
+class ReferenceGraph(op.GraphByDirection):
     def columns(self, sources: Array, targets: Array) -> tuple[Array, Array]:
         """int32 if both are, else int64."""
         dtype = np.result_type(sources, targets, np.int32)
@@ -76,7 +52,7 @@ class ReferenceGraph(GraphByDirection):
         vertices: tuple[int, int],
         positions: Array,
         weights: Array | None = None,
-    ) -> SortedKeys:
+    ) -> op.SortedKeys:
         """Packs positions; a key with an id out of 0 … vertices[operation] - 1 is NO_KEY."""
         keys = [np.empty(0, np.int64)]
         for operation, *ids in columns:
@@ -87,15 +63,15 @@ class ReferenceGraph(GraphByDirection):
             keys.append(np.where(known, _packed(ends[0], ends[1], operation), NO_KEY))
         return self.sort(np.concatenate(keys), weights)
 
-    def sort(self, keys: Array, weights: Array | None = None) -> SortedKeys:
+    def sort(self, keys: Array, weights: Array | None = None) -> op.SortedKeys:
         """A stable sort."""
         if weights is None:
-            return SortedKeys(np.sort(keys))
+            return op.SortedKeys(np.sort(keys))
         order = np.argsort(keys, kind="stable")
-        return SortedKeys(keys[order], weights[order], order)
+        return op.SortedKeys(keys[order], weights[order], order)
 
     def resolve(
-        self, csr: SlackCsr, batch: SortedKeys, rules: UpdateRules, plan: BatchPlan
+        self, csr: SlackCsr, batch: op.SortedKeys, rules: op.UpdateRules, plan: op.BatchPlan
     ) -> None:
         """The edges that a batch names, with what each was and is. Deletions come first among the
         operations on an edge, so it is deleted if its first operation is a deletion, and inserted
@@ -116,8 +92,8 @@ class ReferenceGraph(GraphByDirection):
         found = slots >= 0
         before[found] = weights_at(csr.csr, csr.csr.row_starts[rows[found]] + slots[found])
         present = before > 0
-        deleted = keys[first] & 1 != INSERT
-        inserted = keys[last] & 1 == INSERT
+        deleted = keys[first] & 1 != op.INSERT
+        inserted = keys[last] & 1 == op.INSERT
         after = np.where(deleted, 0.0, before)
         if batch.weights is None:
             after[inserted] = 1.0
@@ -138,10 +114,10 @@ class ReferenceGraph(GraphByDirection):
             ),
             REMOVED=np.count_nonzero(removed),
             ADDED=np.count_nonzero(added),
-            EXCEEDED=LAST_PLACE - (last[exceeded[0]] + 1) if len(exceeded) else 0,
+            EXCEEDED=op.LAST_PLACE - (last[exceeded[0]] + 1) if len(exceeded) else 0,
         )
         numbers = np.arange(len(row_vertex) + 1)
-        change = np.where(removed & added, LOOP_REWEIGHTED, added.astype(int) - removed)
+        change = np.where(removed & added, op.LOOP_REWEIGHTED, added.astype(int) - removed)
         for array, values in (
             (plan.row_vertex, row_vertex),
             (plan.row_edge, np.append(row_edge, len(first))),
@@ -165,7 +141,7 @@ class ReferenceGraph(GraphByDirection):
         if batch.weights is not None:
             plan.weights.opposite[changed] = after[changed]
 
-    def plan_rows(self, csr: SlackCsr, plan: BatchPlan) -> None:
+    def plan_rows(self, csr: SlackCsr, plan: op.BatchPlan) -> None:
         """length' = length + added - removed; a row with more entries than its capacity moves."""
         vertices, removed, added = _row_changes(plan)
         known = vertices < len(csr.csr.row_lengths)
@@ -190,7 +166,7 @@ class ReferenceGraph(GraphByDirection):
             LONGEST=after.max(initial=0),
         )
 
-    def count_connected(self, lists: Directions, workspace: PlanWorkspace) -> None:
+    def count_connected(self, lists: op.Directions, workspace: op.PlanWorkspace) -> None:
         """A vertex has an edge if one of its lists has an entry."""
         plans = workspace.outgoing, workspace.incoming
         named = np.union1d(*(_row_changes(plan)[0] for plan in plans))
@@ -209,11 +185,11 @@ class ReferenceGraph(GraphByDirection):
     def write(
         self,
         csr: SlackCsr,
-        plan: BatchPlan,
-        counts: Counts,
+        plan: op.BatchPlan,
+        counts: op.Counts,
         loop: Array,
         degree: Array,
-        changes: EdgeChanges | None,
+        changes: op.EdgeChanges | None,
     ) -> None:
         """Row by row: its entries are taken, changed, and written to where the row is then."""
         lists = csr.csr
@@ -244,11 +220,11 @@ class ReferenceGraph(GraphByDirection):
     def _report(
         self,
         lists: Csr,
-        plan: BatchPlan,
-        counts: Counts,
+        plan: op.BatchPlan,
+        counts: op.Counts,
         loop: Array,
         degree: Array,
-        changes: EdgeChanges,
+        changes: op.EdgeChanges,
     ) -> None:
         """Of the out-lists: the changed edges, loops, and d = length + ℓ or its strength."""
         for kind, count in (("removed", counts.removed), ("added", counts.added)):
@@ -271,9 +247,9 @@ class ReferenceGraph(GraphByDirection):
             _sum_weights(lists, vertices, loop, degree)
 
 
-def _count(plan: BatchPlan, **counted: Any) -> None:
+def _count(plan: op.BatchPlan, **counted: Any) -> None:
     for name, count in counted.items():
-        plan.counters[COUNTERS.index(name)] = count
+        plan.counters[op.COUNTERS.index(name)] = count
 
 
 def _slots_of(csr: Csr, named: Array, rows: Array, neighbours: Array) -> NDArray[np.int64]:
@@ -299,22 +275,22 @@ def _weights_after(
     """float64[edges]: the last insertion's weight, or the sum of all and of what there was, rounded
     once to float32, which may be infinite.
     """
-    inserted = keys[last] & 1 == INSERT
+    inserted = keys[last] & 1 == op.INSERT
     if not adds:
         replaced: NDArray[np.float64] = np.where(inserted, weights[last], before)
         return replaced
     edges = np.repeat(np.arange(len(first)), last + 1 - first)
-    inserts = keys & 1 == INSERT
+    inserts = keys & 1 == op.INSERT
     total: NDArray[np.float64] = before.copy()
     np.add.at(total, edges[inserts], weights[: len(keys)][inserts].astype(np.float64))
     return total.astype(np.float32).astype(np.float64)
 
 
-def _row_changes(plan: BatchPlan) -> tuple[Array, Array, Array]:
+def _row_changes(plan: op.BatchPlan) -> tuple[Array, Array, Array]:
     """The named rows, and how many entries each loses and gets, loops not counted."""
-    rows = int(plan.counters[COUNTERS.index("ROWS")])
+    rows = int(plan.counters[op.COUNTERS.index("ROWS")])
     loop = plan.row_loop[:rows]
-    removed = np.diff(plan.row_removed[: rows + 1]) - ((loop < 0) | (loop == LOOP_REWEIGHTED))
+    removed = np.diff(plan.row_removed[: rows + 1]) - ((loop < 0) | (loop == op.LOOP_REWEIGHTED))
     added = np.diff(plan.row_added[: rows + 1]) - (loop > 0)
     return plan.row_vertex[:rows], removed, added
 
@@ -335,27 +311,13 @@ def _changed_row(entries: Array, gone: Array, new: Array, end: int) -> Array:
 
 
 @as_ieee
-class ReferenceRebuild(RebuildOperations):
-    """See RebuildOperations."""
-
+class ReferenceRebuild(op.RebuildOperations):
     def __init__(self, graph: ReferenceGraph) -> None:
         self._graph = graph
 
-    def keys_of_range(
-        self,
-        rows: Array,
-        neighbours: Array,
-        weights: Array | None,
-        chosen: tuple[int, int, int],
-        positions: Array,
-    ) -> SortedKeys:
-        """`sorted_keys` of insertions."""
-        columns = [(INSERT, rows, neighbours)]
-        return self._graph.sorted_keys(columns, (0, chosen[1]), positions, weights)
-
     def deduplicate(
-        self, batch: SortedKeys, loop: Array, adds: bool = False, kept: int = 0
-    ) -> Deduplicated:
+        self, batch: op.SortedKeys, loop: Array, adds: bool = False, kept: int = 0
+    ) -> op.Deduplicated:
         """One of equal keys, whose weight is that of the last, or the sum of all: a loop's with the
         loop that there is, a float64 sum rounded once to float32.
         """
@@ -378,12 +340,12 @@ class ReferenceRebuild(RebuildOperations):
             loop[rows[loops]] = weights[loops]
             batch.weights[: len(edges)] = weights[~loops]
         batch.keys[: len(edges)] = edges
-        return Deduplicated(len(edges), int(np.count_nonzero(loops)), reweighted, exceeded)
+        return op.Deduplicated(len(edges), int(np.count_nonzero(loops)), reweighted, exceeded)
 
-    def merge(self, first: SortedKeys, second: SortedKeys) -> SortedKeys:
+    def merge(self, first: op.SortedKeys, second: op.SortedKeys) -> op.SortedKeys:
         """A stable sort of both."""
         order = np.argsort(np.concatenate([first.keys, second.keys]), kind="stable")
-        return SortedKeys(
+        return op.SortedKeys(
             *(
                 None if one is None else np.concatenate([one, other])[order]
                 for one, other in zip(first, second, strict=True)
@@ -403,7 +365,13 @@ class ReferenceRebuild(RebuildOperations):
         np.add.at(counts, _ends(keys[:edges])[1], 1)
 
     def fill_rows(
-        self, batch: SortedKeys, edges: int, low: int, first: Array, start: Array, slots: Slots
+        self,
+        batch: op.SortedKeys,
+        edges: int,
+        low: int,
+        first: Array,
+        start: Array,
+        slots: op.Slots,
     ) -> None:
         """Key i of a row goes to slot start + i - first."""
         rows, neighbours = _ends(batch.keys[:edges])
@@ -417,7 +385,7 @@ class ReferenceRebuild(RebuildOperations):
         capacity[:] = _packed_slots(length)
         start[:] = begin + np.cumsum(capacity, dtype=np.int64) - capacity
 
-    def copy_rows(self, csr: Csr, new_start: Array, new_end: int, slots: Slots) -> None:  # noqa: ARG002
+    def copy_rows(self, csr: Csr, new_start: Array, new_end: int, slots: op.Slots) -> None:  # noqa: ARG002
         """Entry by entry."""
         places, old = entries_of(csr)
         new = new_start[places] + old - csr.row_starts[places]
@@ -425,11 +393,11 @@ class ReferenceRebuild(RebuildOperations):
         if slots.weights is not None:
             slots.weights[new] = csr.weights[old]  # type: ignore[index]
 
-    def entries(self, csr: Csr) -> Entries:
+    def entries(self, csr: Csr) -> op.Entries:
         """See rows.entries_of."""
         places, slots = entries_of(csr)
         weights = None if csr.weights is None else csr.weights[slots]
-        return Entries(places.astype(np.int32), csr.column_indices[slots], weights)
+        return op.Entries(places.astype(np.int32), csr.column_indices[slots], weights)
 
     def sum_weights(self, csr: Csr, vertices: Array | None, loop: Array, strength: Array) -> None:
         """W(u) = Σ w(u,v) + ℓ, in float64."""
@@ -472,15 +440,17 @@ def _sum_weights(csr: Csr, vertices: Array, loop: Array, strength: Array) -> Non
 
 
 @as_ieee
-class ReferenceLists(ListOperations):
+class ReferenceLists(op.ListOperations):
     """See ListOperations. A list is a sorted tuple of Python's numbers, and hashed as that."""
 
-    def fingerprints(self, graph: GraphView, positions: Array, longest: int) -> Fingerprints:
+    def fingerprints(self, graph: GraphView, positions: Array, longest: int) -> op.Fingerprints:
         """Lists in the place of arrays."""
-        found = Fingerprints(positions.astype(np.int64), *np.zeros((4, len(positions)), np.int64))
+        found = op.Fingerprints(
+            positions.astype(np.int64), *np.zeros((4, len(positions)), np.int64)
+        )
         for place, v in enumerate(positions.tolist()):
             length = int(graph.incoming.row_lengths[v])
-            if 1 <= length <= longest and (own := _list_of(graph, v))[0] != NO_PART:
+            if 1 <= length <= longest and (own := _list_of(graph, v))[0] != op.NO_PART:
                 sources = graph.incoming.column_indices[_row(graph.incoming, v)].astype(np.int64)
                 out_edges = graph.outgoing.row_lengths[sources].tolist()
                 fewest = min(zip(out_edges, sources.tolist(), strict=True))
@@ -489,7 +459,7 @@ class ReferenceLists(ListOperations):
         return found
 
     def with_same_list(
-        self, graph: GraphView, lists: Fingerprints
+        self, graph: GraphView, lists: op.Fingerprints
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Whoever has the same list is an out-neighbour of each of its sources."""
         numbers, vertices = [], []
@@ -513,5 +483,5 @@ def _list_of(graph: GraphView, v: int) -> tuple[object, ...]:
     csr, row = graph.incoming, _row(graph.incoming, v)
     sources = csr.column_indices[row].tolist()
     weights = [1.0] * len(sources) if csr.weights is None else csr.weights[row].tolist()
-    part = int(returned_parts(graph.loop[[v]], graph.degree[[v]])[0])
+    part = int(op.returned_parts(graph.loop[[v]], graph.degree[[v]])[0])
     return part, *sorted(zip(sources, weights, strict=True))

@@ -12,21 +12,8 @@ from typing import Any
 import numpy as np
 
 from liverank_gpu.device_arithmetic import quotient_of
+from liverank_gpu.operations import programs as op
 from liverank_gpu.operations.csr import Csr
-from liverank_gpu.operations.programs import (
-    AGGREGATE_IDENTITY,
-    Gather,
-    Gathered,
-    InitialiseProgram,
-    Layout,
-    ProgramGraph,
-    RunProgram,
-    SupportsAny,
-    VertexProgram,
-    record_type,
-    run_every_vertex,
-    stored_number,
-)
 
 
 class _Functions:
@@ -36,10 +23,10 @@ class _Functions:
 
     def __init__(
         self,
-        program: VertexProgram,
+        program: op.VertexProgram,
         parameters: Mapping[str, float],
         vertices: int,
-        graph: ProgramGraph | None = None,
+        graph: op.ProgramGraph | None = None,
     ) -> None:
         self.program = program
         identity = stored_values(program.values, [program.identity])
@@ -71,9 +58,9 @@ class _Functions:
 
         return called
 
-    def _stored(self, value: Any, layout: Layout | None = None) -> Any:
+    def _stored(self, value: Any, layout: op.Layout | None = None) -> Any:
         layout = layout or self.program.values
-        return value if layout.is_record else stored_number(value, layout.fields[0][1])
+        return value if layout.is_record else op.stored_number(value, layout.fields[0][1])
 
     def initial(self, v: int) -> Any:
         """The value of position v; the identity where there is no vertex."""
@@ -112,7 +99,7 @@ class _Functions:
 
     def aggregated(self, values: list[Any], order: Iterable[int]) -> float:
         """The aggregate of all values, in this order."""
-        total = AGGREGATE_IDENTITY[self.program.aggregator]
+        total = op.AGGREGATE_IDENTITY[self.program.aggregator]
         combine: Any = {"sum": add, "min": min, "max": max}[self.program.aggregator]
         for v in order:
             if not self.absent[v]:
@@ -120,13 +107,13 @@ class _Functions:
         return total
 
 
-def read_values(layout: Layout, stored: Any) -> list[Any]:
+def read_values(layout: op.Layout, stored: Any) -> list[Any]:
     """Values as functions get them."""
     numbers = layout.on_host(stored).tolist()
-    return list(map(record_type(layout)._make, numbers)) if layout.is_record else list(numbers)
+    return list(map(op.record_type(layout)._make, numbers)) if layout.is_record else list(numbers)
 
 
-def stored_values(layout: Layout, values: Iterable[Any]) -> Any:
+def stored_values(layout: op.Layout, values: Iterable[Any]) -> Any:
     """Values as arrays have them."""
     found = np.array(list(map(tuple, values)) if layout.is_record else list(values), layout.dtype)
     return found.view(np.int64).reshape(len(found), layout.words) if layout.is_record else found
@@ -140,7 +127,7 @@ def _row(csr: Csr, v: int) -> Iterable[tuple[int, float]]:
     return zip(neighbours, weights, strict=True)
 
 
-def _initialise(do: InitialiseProgram) -> None:
+def _initialise(do: op.InitialiseProgram) -> None:
     """value = initial(), active where scatter(identity, value)."""
     each, state = _Functions(do.program, do.parameters, do.graph.vertices, do.graph), do.state
     for v in range(do.first, len(state.values)):
@@ -151,7 +138,7 @@ def _initialise(do: InitialiseProgram) -> None:
             state.count += 1
 
 
-def _run(do: RunProgram) -> None:
+def _run(do: op.RunProgram) -> None:
     """Supersteps (Malewicz et al., SIGMOD 2010) of gather, merge, apply, scatter (Gonzalez et al.,
     OSDI 2012).
     """
@@ -161,7 +148,7 @@ def _run(do: RunProgram) -> None:
     if do.program.every_vertex:
         assert graph.in_rows is not None
         order = graph.in_rows.order.tolist()
-        run_every_vertex(do, _gather, lambda values: each.aggregated(read(values), order))
+        op.run_every_vertex(do, _gather, lambda values: each.aggregated(read(values), order))
         return
     if do.program.pulls:
         assert graph.in_rows is not None
@@ -181,7 +168,7 @@ def _run(do: RunProgram) -> None:
     state.values[:] = values
 
 
-def _supports_any(do: SupportsAny) -> bool:
+def _supports_any(do: op.SupportsAny) -> bool:
     """value[target] = gather(value[source], w), for any edge; in direction ``both`` also against
     it.
     """
@@ -239,7 +226,7 @@ def _in_place(
     return list(following)
 
 
-def _gather(do: Gather) -> Gathered:
+def _gather(do: op.Gather) -> op.Gathered:
     """Row by row."""
     program, graph, state = do.program, do.graph, do.state
     each = _Functions(program, do.parameters, graph.vertices, graph)
@@ -298,4 +285,4 @@ def _gather(do: Gather) -> Gathered:
                 gathered = each.merged(gathered, message)
         if received:
             active += receive(v, gathered)
-    return Gathered(active, messages)
+    return op.Gathered(active, messages)

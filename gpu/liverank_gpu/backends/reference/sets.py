@@ -16,27 +16,9 @@ from liverank_gpu.backends.reference.rows import (
     row_sums,
     weights_at,
 )
+from liverank_gpu.operations import published as op
 from liverank_gpu.operations.csr import GraphView, Kernels, Rows
 from liverank_gpu.operations.device import Array
-from liverank_gpu.operations.published import (
-    AFFECTED,
-    PRUNED,
-    DetectListed,
-    ExpandAffected,
-    ForwardState,
-    IterateRanks,
-    PublishedResult,
-    PullListed,
-    PushInOnePass,
-    PushListed,
-    RankChanges,
-    SendRanks,
-    SentRanks,
-    TakeListed,
-    UpdateRanks,
-    WorkList,
-    iterate_ranks,
-)
 from liverank_gpu.operations.residual import (
     ExpandBackward,
     ExpandForward,
@@ -56,8 +38,6 @@ def _reached(graph: GraphView, vertices: Array) -> Array:
 
 
 class ReferenceFrontier(FrontierOperations):
-    """See FrontierOperations."""
-
     def rows_of(self, vertices: Array, row_lengths: Array) -> Rows:  # noqa: ARG002
         """In ascending order."""
         return all_rows(np.sort(vertices).astype(np.int32))
@@ -108,26 +88,26 @@ def _jacobi_step(do: JacobiStep) -> JacobiResult:
 # ---- the iterations of the published strategies ----
 
 
-def _expand_affected(do: ExpandAffected) -> None:
+def _expand_affected(do: op.ExpandAffected) -> None:
     """δN → δV (Sahu, algorithm 5, expandAffected)."""
     marks = do.marks
-    marks.states[_reached(do.graph, np.flatnonzero(marks.expanding))] = AFFECTED
+    marks.states[_reached(do.graph, np.flatnonzero(marks.expanding))] = op.AFFECTED
     marks.expanding[:] = 0
 
 
-def _send_ranks(do: SendRanks) -> SentRanks:
+def _send_ranks(do: op.SendRanks) -> op.SentRanks:
     """y/d."""
     degree, vertices = do.graph.degree, do.graph.vertices
     do.contributions[:vertices] = contributions_of(do.values, degree)
-    return SentRanks(vertices, float(do.values[degree == 0].sum()))
+    return op.SentRanks(vertices, float(do.values[degree == 0].sum()))
 
 
-def _update_ranks(do: UpdateRanks) -> RankChanges:
+def _update_ranks(do: op.UpdateRanks) -> op.RankChanges:
     """Sahu, algorithm 3: y' = β + α·(row_sums(c) + ℓ·c), or in closed form, equation 2."""
     graph, values, contributions, rule = do.graph, do.values, do.contributions, do.rule
     v = do.rows.order
     if do.marks is not None:
-        v = v[do.marks.states[v] == AFFECTED]
+        v = v[do.marks.states[v] == op.AFFECTED]
     new = do.rhs_scale + rule.damping * row_sums(graph.incoming, v, contributions)
     if rule.closed_form:
         new /= diagonal_of(graph, rule.damping, v)
@@ -138,9 +118,9 @@ def _update_ranks(do: UpdateRanks) -> RankChanges:
     values[v], contributions[v] = new, contributions_of(new, graph.degree[v])
     pruned = v[relative <= rule.prune_tolerance]
     if do.marks is not None:
-        do.marks.states[pruned] = PRUNED
+        do.marks.states[pruned] = op.PRUNED
         do.marks.expanding[v[relative > rule.frontier_tolerance]] = 1
-    return RankChanges(
+    return op.RankChanges(
         float(change.max(initial=0.0)),
         float(relative.max(initial=0.0)),
         len(v),
@@ -150,19 +130,19 @@ def _update_ranks(do: UpdateRanks) -> RankChanges:
     )
 
 
-def _iterate_ranks(do: IterateRanks) -> PublishedResult:
-    return iterate_ranks(_RUN, np.sum, do)
+def _iterate_ranks(do: op.IterateRanks) -> op.PublishedResult:
+    return op.iterate_ranks(_RUN, np.sum, do)
 
 
 # ---- the iterations of published personalized PageRank ----
 
 
-def _detect(do: DetectListed) -> WorkList:
+def _detect(do: op.DetectListed) -> op.WorkList:
     """{v : r[v] > θ}."""
     return _listed(do.graph, do.state, np.flatnonzero(do.state.residual > do.threshold))
 
 
-def _take(do: TakeListed) -> None:
+def _take(do: op.TakeListed) -> None:
     """y += r, c = α·r/d, r = ℓ·c (Wang et al., algorithm 1)."""
     u, state = do.listed, do.state
     taken = state.residual[u]
@@ -171,7 +151,7 @@ def _take(do: TakeListed) -> None:
     state.residual[u] = do.graph.loop[u] * state.contributions[u]
 
 
-def _push_in_one_pass(do: PushInOnePass) -> WorkList:
+def _push_in_one_pass(do: op.PushInOnePass) -> op.WorkList:
     """r only grows, so whoever passes a test passes it at the end: the vertices of the list and
     their out-neighbours are tested then.
     """
@@ -180,7 +160,7 @@ def _push_in_one_pass(do: PushInOnePass) -> WorkList:
     return _listed(do.graph, do.state, tested[do.state.residual[tested] > do.threshold])
 
 
-def _push(do: PushListed) -> None:
+def _push(do: op.PushListed) -> None:
     """r[v] += c[u]·w(u,v)."""
     _take(do)
     u, csr = do.listed, do.graph.outgoing
@@ -189,21 +169,19 @@ def _push(do: PushListed) -> None:
     np.add.at(do.state.residual, csr.column_indices[slots], amounts)
 
 
-def _pull(do: PullListed) -> None:
+def _pull(do: op.PullListed) -> None:
     """r += row_sums(c)."""
     v, state = do.rows.order, do.state
     state.residual[v] += row_sums(do.graph.incoming, v, state.contributions)
 
 
-def _listed(graph: GraphView, state: ForwardState, vertices: Array) -> WorkList:
+def _listed(graph: GraphView, state: op.ForwardState, vertices: Array) -> op.WorkList:
     state.queue[: len(vertices)] = vertices
-    return WorkList(len(vertices), int(graph.outgoing.row_lengths[vertices].sum(dtype=np.int64)))
+    return op.WorkList(len(vertices), int(graph.outgoing.row_lengths[vertices].sum(dtype=np.int64)))
 
 
 @as_ieee
 class ReferenceSelect(SelectOperations):
-    """See SelectOperations."""
-
     def _largest(
         self,
         values: Array,

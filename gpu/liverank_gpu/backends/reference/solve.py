@@ -25,6 +25,7 @@ from liverank_gpu.backends.reference.rows import (
     row_sums,
     weights_at,
 )
+from liverank_gpu.operations import sweeps as op
 from liverank_gpu.operations.analysis import ComponentOperations, Components, ComponentsSolved
 from liverank_gpu.operations.csr import Csr, GraphView
 from liverank_gpu.operations.device import Array
@@ -41,24 +42,6 @@ from liverank_gpu.operations.residual import (
     ResidualDelta,
     Scatter,
     SelectCandidates,
-)
-from liverank_gpu.operations.sweeps import (
-    AddCompensated,
-    ComputeContributions,
-    ComputeResidual,
-    MultivectorOperations,
-    OrthominProducts,
-    OrthominStep,
-    OrthominUpdate,
-    QuantizeContributions,
-    ResidualSums,
-    StartFromInDegrees,
-    SubtractAt,
-    SumInDegrees,
-    Sweep,
-    SweepMany,
-    SweepOperations,
-    SweepResult,
 )
 
 
@@ -80,12 +63,12 @@ def _step(graph: GraphView, contributions: Array, residual: Array, at: Array) ->
 
 def _result(
     graph: GraphView, residual: Array, contributions: Array, step: Array, damping: float, at: Array
-) -> SweepResult:
+) -> op.SweepResult:
     """Σr after the next sweep: α·c·(d - ℓ) is sent, and r - (1 - αℓ/d)·c·d stays."""
     degree = graph.degree[at]
     following = residual - (1.0 - damping) * contributions.astype(np.float64) * degree
     following[(degree == 0) | is_isolated(graph, at)] = 0.0
-    return SweepResult(
+    return op.SweepResult(
         float(np.abs(residual).sum()),
         float(residual.sum()),
         float(step.sum()),
@@ -94,9 +77,7 @@ def _result(
     )
 
 
-class ReferenceSweeps(SweepOperations):
-    """See SweepOperations."""
-
+class ReferenceSweeps(op.SweepOperations):
     contribution_dtype = np.float32
     takes_momentum = True
 
@@ -105,23 +86,23 @@ class ReferenceSweeps(SweepOperations):
         return longest_row
 
 
-def _compute_contributions(do: ComputeContributions) -> None:
+def _compute_contributions(do: op.ComputeContributions) -> None:
     """c = y/d."""
     graph = do.graph
     do.contributions[: graph.vertices] = contributions_of(do.values, graph.degree)
 
 
-def _compute_residual(do: ComputeResidual) -> ResidualSums:
+def _compute_residual(do: op.ComputeResidual) -> op.ResidualSums:
     """r = β + α·row_sums(c) - (1 - αℓ/d)·y."""
     graph = do.graph
     v = do.rows.order
     sums = row_sums(graph.incoming, v, do.contributions)
     r = do.rhs_scale + do.damping * sums - diagonal_of(graph, do.damping, v) * do.values[v]
     do.residual[v] = r
-    return ResidualSums(float(np.abs(r).sum()), float(r.sum()))
+    return op.ResidualSums(float(np.abs(r).sum()), float(r.sum()))
 
 
-def _quantize_contributions(do: QuantizeContributions) -> SweepResult:
+def _quantize_contributions(do: op.QuantizeContributions) -> op.SweepResult:
     """r -= shift; isolated vertices: y += r / (1 - αℓ/d)."""
     graph = do.graph
     v, alone = np.arange(graph.vertices), is_isolated(graph)
@@ -135,7 +116,7 @@ def _quantize_contributions(do: QuantizeContributions) -> SweepResult:
     return found._replace(largest_step=0.0)
 
 
-def _sum_in_degrees(do: SumInDegrees) -> Array:
+def _sum_in_degrees(do: op.SumInDegrees) -> Array:
     """What values (β + α·c·i) / (1 - αℓ/d) send to other vertices, (1 - ℓ/d) / (1 - αℓ/d) of
     each, for β = 1 and for c = 1; and Σi.
     """
@@ -146,7 +127,7 @@ def _sum_in_degrees(do: SumInDegrees) -> Array:
     return np.array([sent.sum(), do.damping * (sent * in_degrees).sum(), in_degrees.sum()])
 
 
-def _start_from_in_degrees(do: StartFromInDegrees) -> SweepResult:
+def _start_from_in_degrees(do: op.StartFromInDegrees) -> op.SweepResult:
     """c is what values send along an edge in the mean: c·Σi = β·constant + c·linear."""
     graph = do.graph
     constant, linear, edges = do.in_degrees[:3].tolist()
@@ -161,7 +142,7 @@ def _start_from_in_degrees(do: StartFromInDegrees) -> SweepResult:
     return found._replace(largest_step=0.0)
 
 
-def _orthomin_products(do: OrthominProducts) -> Array:
+def _orthomin_products(do: op.OrthominProducts) -> Array:
     """q̂ = A·δ - mean, 0 where a vertex is isolated (Saad, section 6.9, with weights W)."""
     graph = do.graph
     v, diagonal = do.rows.order, diagonal_of(graph, do.damping, do.rows.order)
@@ -179,10 +160,10 @@ def _orthomin_products(do: OrthominProducts) -> Array:
     return np.array([(weighted[one] * other).sum() for one, other in products])
 
 
-def _orthomin_update(do: OrthominUpdate) -> tuple[OrthominStep, SweepResult]:
+def _orthomin_update(do: op.OrthominUpdate) -> tuple[op.OrthominStep, op.SweepResult]:
     """p = δ - β·p', q = q̂ - β·q', y += α·p, r -= α·q. What rounding of y leaves stays in r."""
     graph = do.graph
-    step, v = OrthominStep.of(do.products.tolist(), do.has_previous), np.arange(graph.vertices)
+    step, v = op.OrthominStep.of(do.products.tolist(), do.has_previous), np.arange(graph.vertices)
     diagonal = diagonal_of(graph, do.damping)
     p = _step(graph, do.contributions, do.residual, v)
     p = np.where(is_isolated(graph), do.mean / diagonal, p)
@@ -199,12 +180,12 @@ def _orthomin_update(do: OrthominUpdate) -> tuple[OrthominStep, SweepResult]:
     return step, _result(graph, do.residual, do.contributions[v], moved, do.damping, v)
 
 
-def _subtract_at(do: SubtractAt) -> None:
+def _subtract_at(do: op.SubtractAt) -> None:
     """As it is said."""
     do.residual[do.places] -= do.amount * do.weights
 
 
-def _sweep(do: Sweep) -> SweepResult:
+def _sweep(do: op.Sweep) -> op.SweepResult:
     """y += δ, r = α·row_sums(c) + (r - (1 - αℓ/d)·δ) - shift: Jacobi's step (Saad, "Iterative
     methods", section 4.1) on the residual. With deflation also y += a·z, r -= a·A·z.
     """
@@ -464,9 +445,7 @@ ROUNDS = HostRounds(_scatter)
 
 
 @as_ieee
-class ReferenceMultivector(MultivectorOperations):
-    """See MultivectorOperations."""
-
+class ReferenceMultivector(op.MultivectorOperations):
     contribution_dtype = np.float32
     min_columns = 4
 
@@ -479,7 +458,7 @@ class ReferenceMultivector(MultivectorOperations):
         return graph.longest_row
 
 
-def _sweep_many(do: SweepMany) -> NDArray[np.float64]:
+def _sweep_many(do: op.SweepMany) -> NDArray[np.float64]:
     """r = remainder + α·row_sums(c) - a·A·z, y += c'·d + a·z with c' = r / ((1 - αℓ/d)·d),
     column by column. The residual that is left is α·c' along the out-edges, and what rounding
     left.
@@ -512,7 +491,7 @@ def _sweep_many(do: SweepMany) -> NDArray[np.float64]:
     return found
 
 
-def _add_compensated(do: AddCompensated) -> None:
+def _add_compensated(do: op.AddCompensated) -> None:
     """Kahan's sum, with the compensation outside."""
     exact = do.remainder[do.places].astype(np.float64) + do.amounts + do.carry
     do.remainder[do.places] = exact
@@ -521,8 +500,6 @@ def _add_compensated(do: AddCompensated) -> None:
 
 @as_ieee
 class ReferenceComponents(ComponentOperations):
-    """See ComponentOperations."""
-
     def reciprocity(self, graph: GraphView) -> float:
         """One edge of each of up to 1024 vertices."""
         samples = min(1024, graph.vertices)

@@ -15,7 +15,7 @@ from functools import cache
 from itertools import accumulate
 from pathlib import Path
 
-from liverank_gpu.backends.cuda.kernels.parameters import KERNEL
+from liverank_gpu.backends.cuda.kernels.parameters import KERNEL, names_of
 from liverank_gpu.native.in_numpy import GOLDEN_GAMMA
 from liverank_gpu.operations.csr import ALIGNMENT
 from liverank_gpu.operations.generate import FEISTEL_ROUNDS
@@ -331,6 +331,14 @@ def kernels(unit: str) -> tuple[str, ...]:
         for name in re.split(r",(?![^<]*>)", listed["names"])
     ]
     return (*plain, *instances)
+
+
+@cache
+def parameter_names(unit: str, kernel: str) -> tuple[str, ...]:
+    """Those of a kernel of a translation unit, by its name expression."""
+    name = kernel.split("<")[0]
+    (found,) = (each for each in KERNEL.finditer(source(unit)) if each["name"] == name)
+    return names_of(found["parameters"])
 
 
 # ---- constants ----

@@ -185,6 +185,11 @@ def parameters_of(text: str, expressions: Iterable[str]) -> dict[str, Parameters
     return found
 
 
+def names_of(parameters: str) -> tuple[str, ...]:
+    """The names in a parameter list."""
+    return tuple(each.split()[-1] for each in _COMMENT.sub("", parameters).split(","))
+
+
 def _block(text: str, begin: int) -> str:
     """What is in braces, behind the first of them."""
     depth = 1
