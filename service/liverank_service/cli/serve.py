@@ -5,7 +5,6 @@ port in use ends the command at once.
 from __future__ import annotations
 
 import errno
-import gc
 import logging
 import socket
 import sys
@@ -75,15 +74,6 @@ SWITCH_SECONDS = 0.001
 lock. Python's default of 5 ms would dominate a read; less than this would slow down writers.
 """
 
-YOUNG_OBJECTS = 200_000
-"""Objects made between two searches for garbage. A batch in JSON makes a list for each edge, which
-is freed without a search: with Python's default of 700, they took a tenth of the time under load.
-Requests leave almost no garbage, and none that holds a body; a search among the objects of large
-batches delays reads. Measured with weighted batches in JSON: at 700, 61 KB take 1.85 ms and 9.9 MB
-730 ms with a pause of 1.2 s; from 5,000 on, 1.6 to 1.7 ms and about 430 ms, pauses of 0.2 s up to
-200,000 alike.
-"""
-
 
 def serve(settings: Settings) -> None:
     """Returns after SIGINT; SIGTERM ends the process.
@@ -100,7 +90,6 @@ def serve(settings: Settings) -> None:
 
     logs.set_up(settings.log_format)
     sys.setswitchinterval(SWITCH_SECONDS)
-    gc.set_threshold(YOUNG_OBJECTS)
 
     if settings.keys is not None:
         provide_keys(settings.keys, settings.data, settings.api_key)

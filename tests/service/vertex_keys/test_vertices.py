@@ -99,8 +99,8 @@ def test_any_sequence_of_steps_agrees_with_a_dictionary(
             elif step == "remove":
                 keys = data.draw(keys_of)
                 removed = model.remove(keys)
-                found = table.state.lookup(pa.array(keys, arrow_type))
-                assert table.remove(found).tolist() == removed
+                known = table.state.lookup(pa.array(keys, arrow_type))
+                assert table.remove(known).tolist() == removed
                 for _, _, _, since in earlier:
                     since.update(removed)
             elif step == "undo":
