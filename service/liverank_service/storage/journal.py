@@ -398,7 +398,7 @@ class Journal:
     ) -> tuple[int, bytes]:
         """Removes some of the oldest batches up to `version`; the newest of them, and its chain."""
         rows = connection.execute(
-            "SELECT version, length(payload), idempotency_key, body_hash, chain"
+            "SELECT version, length(payload), idempotency_key, body_hash"
             " FROM batches WHERE version > ? AND version <= ? ORDER BY version LIMIT ?",
             (self.retired, version, _SLICE_ROWS),
         ).fetchall()
@@ -408,16 +408,20 @@ class Journal:
             for row, size in zip(rows, sizes, strict=True)
             if row is rows[0] or size <= _SLICE_BYTES
         ]
-        for batch, _, key, body_hash, _ in taken:
+        for batch, _, key, body_hash in taken:
             if key is None:
                 connection.execute("DELETE FROM outcomes WHERE version = ?", (batch,))
             else:
                 connection.execute("DELETE FROM requests WHERE version = ?", (batch,))
                 layout.insert_request(connection, batch, key, body_hash, now)
         all_taken = len(taken) == len(rows) < _SLICE_ROWS
-        last, last_chain = (version, chain) if all_taken else (taken[-1][0], taken[-1][4])
+        last = version if all_taken else taken[-1][0]
+        if not all_taken:  # of one batch alone: to read it, SQLite reads all of the payload
+            (chain,) = connection.execute(
+                "SELECT chain FROM batches WHERE version = ?", (last,)
+            ).fetchone()
         connection.execute("DELETE FROM batches WHERE version <= ?", (last,))
-        return last, last_chain
+        return last, chain
 
     def _forget_keys(self, retired_before: float) -> None:
         """Removes keys, and their outcomes, of batches retired before that time."""
