@@ -18,7 +18,6 @@ from liverank_gpu import (
     OutOfMemory,
     PersonalizedQuery,
     ShardedEngine,
-    UnknownVertex,
 )
 from liverank_gpu.backends import backend_named
 from liverank_gpu.operations.backend import Backend
@@ -238,26 +237,6 @@ def test_a_first_solve_follows_batches_between_its_steps() -> None:
         assert_certified(one, query, engine.watched("it"))
         with pytest.raises(KeyError):
             engine.watched("closed")
-
-
-def test_a_query_that_loses_a_seed_says_so() -> None:
-    with rings("kept", "lost") as (_, one, engine):
-        registration = engine.register("new", PersonalizedQuery(np.array([8, 12])))
-        registration.step()
-        for each in (one, engine):
-            each.apply(EdgeBatch.of(remove=[4, 12]))
-        assert not registration.done
-        with pytest.raises(UnknownVertex, match="seeds: 12"):
-            registration.step()
-        registration.close()
-        for _ in range(2):
-            with pytest.raises(UnknownVertex, match="seeds: 4"):
-                engine.watched("lost")
-            assert_all_right(one, engine, "kept")
-        for each in (one, engine):
-            each.apply(EdgeBatch.of([(7, 4), (4, 5)]))
-        engine.watch("lost", ring_query(1))
-        assert_all_right(one, engine, "kept", "lost")
 
 
 def test_entries_that_one_shard_cannot_list_are_listed_by_none() -> None:

@@ -377,23 +377,6 @@ def test_answers_of_a_server_are_tables_for_people(run: Any, url: str, triangle:
     assert explained["teleport"] == pytest.approx(explained["rank"], abs=1e-6)
 
 
-def test_a_large_file_is_loaded_in_batches(
-    run: Any, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(ingest, "LOAD_BATCH_EDGES", 100)
-    file = tmp_path / "grid.txt"
-    run("generate", "grid", "--rows", 10, "--columns", 10, "--out", file)
-    code, out, _ = run("load", file, "--graph", "grid", "--url", url, "--json")
-    assert code == 0
-    assert json.loads(out)["version"] == 4
-    with Client(url) as client:
-        information = client.graph("grid")
-        (known,) = [graph for graph in client.graphs() if graph.graph == "grid"]
-    assert (information.vertices, information.edges) == (100, 360)
-    assert information.options.keys == "integer"
-    assert known == information
-
-
 def test_isolated_vertices_of_a_file_are_ranked_and_loaded(
     run: Any, url: str, tmp_path: Path
 ) -> None:
@@ -473,17 +456,6 @@ def test_a_file_is_replayed_by_the_given_time_column(run: Any, url: str, tmp_pat
     code, _, error = run(*arguments, "--time-column", "5")
     assert code == 1
     assert error.endswith("plain.txt: there is no column 5 for the time; the file has 4\n")
-
-
-def test_an_event_file_is_replayed_with_its_deletions(run: Any, url: str, tmp_path: Path) -> None:
-    file = tmp_path / "packages.events.txt"
-    file.write_text("0 + 1 2\n0 + 2 3\n0 + 3 1\n1 - 1 2\n1 + 1 3\n2 - 3 1\n2 - 2 3\n")
-    code, out, _ = run("replay", file, "--graph", "events", "--url", url, "--json")
-    lines = [json.loads(line) for line in out.splitlines()]
-    assert code == 0
-    assert [(line["inserted"], line["deleted"]) for line in lines] == [(1, 1), (0, 2)]
-    with Client(url) as client:
-        assert client.graph("events").edges == 1
 
 
 @pytest.mark.parametrize(("size", "batches"), [(7, 6), (40, 1), (1, 39)])

@@ -144,7 +144,6 @@ def test_a_graph_with_a_wrong_option_is_not_created(
         ("GET", "/graphs/default/batches/0", 404, "version"),
         ("GET", "/graphs/default/batches/99999999999999999999", 404, "version"),
         ("GET", "/graphs/default/batches/first", 422, "version"),
-        ("POST", "/graphs/default/batches?strategy=fastest", 422, "strategy"),
         ("POST", "/graphs/default/recompute?strategy=fastest", 422, "strategy"),
         ("POST", "/graphs/default/batches?wait=forever", 422, "wait"),
         ("GET", "/nothing/here", 404, None),
@@ -159,14 +158,6 @@ def test_what_is_not_there_or_out_of_range_is_named(
 ) -> None:
     document = problem(server.http.request(method, path), status)
     assert document.get("field") == field
-
-
-def test_personalized_refuses_other_methods_and_targets(server: Server) -> None:
-    path = server.new_graph()
-    server.http.post(f"{path}/batches", json={"insert": [["a", "b"]]})
-    for name, value in (("method", "walk"), ("target_error", "nan"), ("target_error", "0")):
-        answer = server.http.get(f"{path}/personalized/a", params={name: value})
-        assert problem(answer, 422)["field"] == name
 
 
 def test_a_whole_number_may_be_written_with_a_point(server: Server) -> None:
