@@ -6,7 +6,7 @@ import logging
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import product
+from itertools import cycle, product
 from pathlib import Path
 from typing import Any, get_args
 
@@ -244,7 +244,7 @@ def test_an_unknown_graph_is_answered_with_those_of_the_key(guarded: Guarded) ->
 
 def test_no_key_is_ever_logged(guarded: Guarded, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG):
-        for call, key in product(REQUIRED_SCOPE, guarded.keys.values()):
+        for call, key in zip(REQUIRED_SCOPE, cycle(guarded.keys.values()), strict=False):
             guarded.call(call, key)
         made = guarded.admin("POST", "/keys", {"name": "n", "scope": "read"}).json()["key"]
     text = "\n".join(f"{record.getMessage()} {record.__dict__}" for record in caplog.records)

@@ -18,8 +18,9 @@ READS = [
     "/watched/mine",
     "/watched/mine/ranks/a",
     "/sets/some",
+    *("/ranks", "/edges", "/ranks/a", "/top?k=3", "/neighbors/a"),
 ]
-"""Paths below that of a graph; docs/api.md lists those of ranks, edges and exports too."""
+"""Paths below that of a graph."""
 
 MANY = [[f"vertex-{number}", "hub"] for number in range(3_000)]
 
@@ -78,19 +79,19 @@ def test_every_read_of_a_graph_has_a_tag_but_those_of_batches_and_changes(
 def test_a_known_response_is_not_sent_again(server: Server, path: str, read: str) -> None:
     first = get(server, path + read)
     tag = first.headers["etag"]
-    assert first.headers["vary"] == "Accept, Accept-Encoding, Authorization"
+    assert {"Accept", "Authorization"} <= set(first.headers["vary"].split(", "))
     for known in (tag, f'"other", {tag}', f"W/{tag}", "*"):
         again = get(server, path + read, If_None_Match=known)
         assert (again.status_code, again.content) == (304, b"")
         assert again.headers["etag"] == tag
         assert again.headers["vary"] == first.headers["vary"]
-    assert get(server, path + read, If_None_Match='"x"').json() == first.json()
+    assert get(server, path + read, If_None_Match='"x"').content == first.content
     batch = {"insert": [["a", "c"]], "sets": {"some": {"add": ["c"]}}}
     assert server.http.post(f"{path}/batches", json=batch).status_code == 200
     changed = get(server, path + read, If_None_Match=tag)
     assert changed.status_code == 200
     assert changed.headers["etag"] != tag
-    assert changed.json() != first.json()
+    assert changed.content != first.content
 
 
 def test_a_replaced_watched_query_has_another_tag(server: Server, path: str) -> None:
