@@ -38,6 +38,7 @@ import psutil
 
 from benchmarks.harness import RESULTS, record
 from liverank.choices import BrokerName
+from liverank_service.storage.journal import KEPT_SECONDS
 from tests.crash.control import Control
 from tests.crash.disk import Event, RecordedDisk, compiled, read_events, torn
 from tests.crash.nursery import PATIENCE, Nursery, Server, wait_until
@@ -60,8 +61,13 @@ Stop = threading.Event
 DISK_FAULTS = ("sync", "sync 0", "sync 1", "sync 2", "full", "read-only")
 """See disk.c."""
 
-CLOCK_STEPS = (-1e6, -3600.0, -1.0, 1.0, 3600.0, 1e5)
+CLOCK_STEPS = (-4e5, -3600.0, -1.0, 1.0, 3600.0, 1e5)
 """Seconds, within which no idempotency key is forgotten."""
+
+JUMP = KEPT_SECONDS + CLOCK_STEPS[-1] - CLOCK_STEPS[0]
+"""Seconds after which all of retired batches are. So much time passes before every second life,
+except with shards.
+"""
 
 MOST_FAULTS = 3
 """Of a life."""
@@ -122,6 +128,7 @@ class Simulation:
                 Graphs("g", random.Random(f"{seed} g")),
             ]
         self._revisions = Revisions(GRAPH)
+        self._ahead = 0.0  # of the clock, when it does not step
         self.disk_lies = False
         self.trace: list[str] = []
         self.counts = Counter[str]()
@@ -147,6 +154,8 @@ class Simulation:
             begun = RecordedDisk.of(self._data)
             with self._serving(life) as server:
                 self._compare(server, everything=False)
+                if life % 2 and self._workers is None:
+                    self._jump()
                 work = [*(client.run for client in self._clients()), self._revisions.watch]
                 work += [self._take_checkpoints, self._disturb]
                 run_together(server.url, PATIENCE, work)
@@ -223,9 +232,9 @@ class Simulation:
     def _fail(self, kind: str, stop: Stop) -> None:
         choose = self._choose
         if kind == "clock":
-            ahead = choose.choice(CLOCK_STEPS)
-            self._control.set(ahead=ahead)
-            self._happens(kind, f"the clock is {ahead:+} s wrong")
+            step = choose.choice(CLOCK_STEPS)
+            self._control.set(ahead=self._ahead + step)
+            self._happens(kind, f"the clock is {step:+} s wrong")
             return
         if kind == "worker":
             assert self._workers is not None
@@ -248,6 +257,14 @@ class Simulation:
         finally:
             self._control.set(short=False)
             self._fault.unlink(missing_ok=True)
+
+    def _jump(self) -> None:
+        """So much time passes that what was sent before is not sent again."""
+        self._ahead += JUMP
+        self._control.set(ahead=self._ahead)
+        self._happens("jump", f"the clock jumps by {JUMP:+} s")
+        for client in self._clients():
+            client.forgotten = len(client.sent)
 
     def _requests(self) -> int:
         return sum(len(client.sent) for client in self._clients())

@@ -72,6 +72,7 @@ class Client:
 
     sent    requests, when they were sent, and what the server has after each, unless it is rejected
     answers by number of the request
+    forgotten  how many of them were sent longer ago than idempotency keys are kept
     """
 
     name: str
@@ -80,6 +81,7 @@ class Client:
     sent: list[tuple[Request, int, Any]] = field(default_factory=list)
     answers: dict[int, Answer] = field(default_factory=dict)
     compared: int = 0
+    forgotten: int = 0
 
     @property
     def state(self) -> Any:
@@ -145,7 +147,7 @@ class Client:
 
     def repeat(self, http: httpx.Client, everything: bool) -> int:
         """Sends requests again, and compares the answers. Returns how many."""
-        old = range(self.compared)
+        old = range(self.forgotten, self.compared)
         chosen = old if everything else self.choose.sample(old, min(REPEATED, len(old)))
         again = [*chosen, *range(self.compared, len(self.sent))]
         for number in again:

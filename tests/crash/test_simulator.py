@@ -19,6 +19,7 @@ from tests.service.dask_cluster import settings_for, workers_here
 def test_nothing_is_lost_or_done_twice(nursery: Nursery, tmp_path: Path, seed: int) -> None:
     counts = Simulation(tmp_path, nursery, seed).run(lives=2, moments=3)
     assert counts["requests"] > 0
+    assert counts["jump"] == 1
     assert counts["comparisons"] > 2
 
 
@@ -51,9 +52,10 @@ def test_nothing_is_lost_with_shards(
     def workers(_: int) -> list[psutil.Process]:
         return [one for one in psutil.Process().children(recursive=True) if is_worker(one)]
 
-    simulation = Simulation(tmp_path, nursery, 1, workers, shards=2, **cluster)
+    simulation = Simulation(tmp_path, nursery, 17, workers, shards=2, **cluster)
     counts = simulation.run(lives=2, moments=2)
     assert counts["requests"] > 0
+    assert counts["worker"] > 0
 
 
 def test_the_workers_of_a_killed_server_end(nursery: Nursery, tmp_path: Path) -> None:

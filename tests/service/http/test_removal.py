@@ -277,7 +277,7 @@ def test_a_stream_of_removals_is_that_of_networkx_after_restarts(tmp_path: Path)
                 server.http.put(path, json={"target_error": 1e-8}).raise_for_status()
             else:
                 assert_ranked(server, path, model, 2e-8)
-            for step in range(40):
+            for step in range(24):
                 keys = [f"v{total + generator.randrange(30)}" for _ in range(12)]
                 insert = [[keys[2 * n], keys[2 * n + 1]] for n in range(5)]
                 delete = [list(edge) for edge in list(model.edges)[:2]]
@@ -294,9 +294,9 @@ def test_a_stream_of_removals_is_that_of_networkx_after_restarts(tmp_path: Path)
                 model.remove_edges_from(delete)
                 model.add_edges_from(insert)
                 model.add_nodes_from(keys[:1])
-                if step % 10 == 5:
+                if step % 8 == 5:
                     assert_ranked(server, path, model, 2e-8)
-                if step == 20 and start == 1:
+                if step == 12 and start == 1:
                     server.http.post(f"{path}/checkpoint").raise_for_status()
     info_vertices = model.number_of_nodes()
     with running(tmp_path) as server:
