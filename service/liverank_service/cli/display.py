@@ -122,7 +122,7 @@ def program_table(programs: Iterable[ProgramInfo]) -> Table:
         parameters = ", ".join(f"{name}={value:g}" for name, value in each.parameters.items())
         kinds = each.dtype
         if isinstance(kinds, dict):
-            kinds = ", ".join(f"{name} {kind}" for name, kind in kinds.items())
+            kinds = ", ".join(f"{kind} {name}" for name, kind in kinds.items())
         cells = (each.name, kinds or f"refused: {each.refusal}", parameters)
         table.add_row(*(Text(printable(cell)) for cell in cells))
     return table

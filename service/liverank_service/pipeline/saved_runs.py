@@ -11,7 +11,7 @@ once more, as one that is out of memory may, does not go on a second time.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -85,15 +85,13 @@ class SavedRuns:
         self._taken: set[str] = set()
         self._writing: dict[str, Future[None]] = {}
         self._writer = ThreadPoolExecutor(1, "analysis-states")
-        for path in self._files():
-            if path.suffix == ".state" and path.stem in known:
-                self.waiting.add(path.stem)
-            else:
-                path.unlink(missing_ok=True)
+        with suppress(OSError):  # what cannot be read then begins again
+            for path in list(self._directory.iterdir()):
+                if path.suffix == ".state" and path.stem in known:
+                    self.waiting.add(path.stem)
+                else:
+                    path.unlink()
         self._present |= self.waiting
-
-    def _files(self) -> Iterable[Path]:
-        return list(self._directory.iterdir()) if self._directory.exists() else ()
 
     def take(self, identity: str) -> SavedRun | None:
         """The state that is waiting; None if it cannot be read."""

@@ -159,10 +159,10 @@ def test_algorithms_have_no_state_to_save_and_files_are_checked(
 
 
 def test_a_large_graph_is_hashed_in_parts_between_batches(tmp_path: Path) -> None:
-    ends = np.random.default_rng(3).integers(0, 50_000, (2, 600_000))
+    sources, targets = np.random.default_rng(3).integers(0, 50_000, (2, 600_000))
     engine, other = (Engine(Options(), "cpu") for _ in range(2))
     for each in (engine, other):
-        each.apply(EdgeBatch(*ends, vertices=50_000))
+        each.apply(EdgeBatch(sources, targets, vertices=50_000))
     run = engine.programs.begin("levels", given={"source": 5})
     run.step(0.0, most=1)
     batches = 0
@@ -174,9 +174,9 @@ def test_a_large_graph_is_hashed_in_parts_between_batches(tmp_path: Path) -> Non
     resumed = other.programs.begin(
         "levels", given={"source": 5}, resume=SavedRun.load(tmp_path / "state")
     )
-    for each in (run, resumed):
-        while not each.done:
-            each.step(math.inf)
+    for going in (run, resumed):
+        while not going.done:
+            going.step(math.inf)
     values = resumed.answer().values
     assert (values == run.answer().values).all()
     assert (values == other.run("levels", source=5).values).all()

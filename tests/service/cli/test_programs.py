@@ -6,14 +6,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.service.http.test_programs import HOPS
+from tests.service.http.test_programs import DOUBLED, HOPS
 from tests.service.server import running
 
 
 def test_a_file_is_put_shown_listed_and_dropped(run: Any, tmp_path: Path) -> None:
     file, bad = tmp_path / "hops.py", tmp_path / "bad.py"
     file.write_text(HOPS)
-    bad.write_text(HOPS.replace("old != new", "old.real"))
     with running(tmp_path / "data", programs=True) as server:
         url = ("--url", str(server.http.base_url))
         code, out, _ = run("program", "put", file, *url)
@@ -28,6 +27,10 @@ def test_a_file_is_put_shown_listed_and_dropped(run: Any, tmp_path: Path) -> Non
         assert [each["name"] for each in listed] == ["again", "hops"]
         assert run("program", "drop", "again", *url)[0] == 0
         assert "again" not in run("program", "list", *url)[1]
+        bad.write_text(DOUBLED)
+        out = run("program", "put", bad, "--name", "doubled", *url)[1]
+        assert "int32 hops, float64 doubled" in " ".join(out.split())
+        bad.write_text(HOPS.replace("old != new", "old.real"))
         code, _, error = run("program", "put", bad, *url)
         assert code == 1
         assert "bad.scatter, line 25: 'old.real' is not allowed" in error
