@@ -75,10 +75,12 @@ class DynamicGraph(RankedGraph):
     fixed_loops  whether every vertex has a loop that batches cannot change
     directed, weighted  see liverank_gpu.types.Options; decay  the exponents of rows, or None
     loop, degree see liverank_gpu.operations.csr.GraphView
+    divided      whether other processes have parts of it, which all call what runs over them
     outgoing     out-lists, incoming  in-lists; both without loops; in_pages  pages of the latter
     permutation  ids and positions; chosen as `vertex_order` says when the first edges arrive
     """
 
+    divided = False
     outgoing: PackedCsr
     incoming: PackedCsr
 
@@ -135,6 +137,10 @@ class DynamicGraph(RankedGraph):
     def positions_at(self, columns: Array) -> Array:
         """integer[k]: the positions of neighbours in lists."""
         return columns
+
+    def over_columns(self, values: Array) -> Array:
+        """An array over vertices as one over columns."""
+        return values
 
     def united(self, values: Array) -> Array:
         """Of the whole graph, of what is here."""

@@ -305,6 +305,7 @@ std::tuple<int64, int64> gather(
     const auto parameters = unpacked<Program>(packed);
     Gathered all;
     const auto is_active = [=](uint64 v) { return newest(state.steps[v]) >= state.since; };
+    const bool pulls_both = Program::PULLS || state.values.data != state.new_values.data;
     for_each_group(groups, [=, &all](int64, int64 first, int64 last) {
         int64 became_active = 0, messages = 0;
         for (int64 place = first; place < last; ++place) {
@@ -320,7 +321,7 @@ std::tuple<int64, int64> gather(
                 received = true;
                 ++messages;
             };
-            const bool sends_back = Program::BOTH && !Program::PULLS && both && is_active(v);
+            const bool sends_back = Program::BOTH && !pulls_both && both && is_active(v);
             for_each_entry(lists, v, [&](uint64 slot, uint64 u) {
                 take_from(lists, slot, u);
                 if (sends_back) {
@@ -330,7 +331,7 @@ std::tuple<int64, int64> gather(
                     ++messages;
                 }
             });
-            if (Program::BOTH && Program::PULLS && both)
+            if (Program::BOTH && pulls_both && both)
                 for_each_entry(outgoing, v, [&](uint64 slot, uint64 u) { take_from(outgoing, slot, u); });
             if (received) became_active += state.receive(v, gathered, vertex, parameters);
         }

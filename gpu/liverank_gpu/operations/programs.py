@@ -13,7 +13,7 @@ from ctypes import c_float, c_int32
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from keyword import iskeyword
-from typing import Any, Literal, NamedTuple, Self, get_args
+from typing import Any, Literal, NamedTuple, NoReturn, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -402,6 +402,10 @@ def _nothing(value: Any) -> Any:  # noqa: ARG001
     return 0.0
 
 
+def _not_here(*_: object) -> NoReturn:
+    raise NotImplementedError("the Python of a program stays in the process that made it")
+
+
 @dataclass(frozen=True, eq=False)
 class VertexProgram:
     """A vertex program. Each function names the arguments that it needs, in any order; any of them
@@ -554,6 +558,15 @@ class VertexProgram:
             raise InvalidValue("first_wins", True, needed)
         self._check_merge()
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Without Python, which another process may not be able to import: what runs is C++."""
+        state = dict(vars(self), functions=dict(self.functions))
+        for name, function in self.functions.items():
+            state["functions"][name] = replace(function, python=_not_here)
+            if not isinstance(state[name], str) and state[name] is not _nothing:
+                state[name] = _not_here
+        return state
+
     def _set(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
 
@@ -670,7 +683,7 @@ class ProgramGraph(NamedTuple):
     view      its lists; those of an undirected graph have each edge twice. Without weights if the
               program does not read them
     in_rows   all in-lists, grouped for the kernels; None for a program that does not read them
-    ids       int32[n], the id of each position
+    ids       int32[n], the id of each position; in shards those of all columns, as view.degree
     absent    uint8[n], 1 where a position is that of no vertex
     vertices  number of vertices
     both      whether messages go along `outgoing` and `incoming`
@@ -815,13 +828,15 @@ class Gather(Operation[Gathered]):
     in step `since` or later, or from all if every vertex is active. Those that receive something
     apply it, and where `scatter` is true become active in step `now`.
 
-    graph  where `both` is true, vertices that became active also send against their in-edges, which
-           changes values in place; if the program pulls, they gather from the out-lists too
+    graph  where `both` is true, vertices gather from the out-lists too; if values change in place
+           and the program does not pull, those that became active send against their in-edges
+           instead
     since  if values do not change in place, the step of the superstep before
     """
 
     in_rows = True
     divides = True
+    writes = "new_values"
 
     program: VertexProgram
     parameters: Mapping[str, float]
@@ -829,6 +844,11 @@ class Gather(Operation[Gathered]):
     state: WindowState
     since: int = 0
     now: int = 0
+
+    @property
+    def new_values(self) -> Array:
+        """See WindowState."""
+        return self.state.new_values
 
     def over(self, graph: GraphView, rows: Rows) -> Self:
         return replace(self, graph=self.graph._replace(view=graph, in_rows=rows))
@@ -855,7 +875,7 @@ def run_every_vertex(
         gathered = gather(Gather(do.program, do.parameters, do.graph, step))
         state.values, new_values = new_values, state.values
         state.supersteps += 1
-        state.edges += gathered.messages if do.program.pulls else do.graph.view.edges
+        state.edges += int(gathered.messages) if do.program.pulls else do.graph.view.edges
         state.aggregate = aggregated(state.values)
         if not gathered.active:
             state.count = 0

@@ -438,6 +438,12 @@ class FileGraph:
     def ids(self) -> Array:
         return self.backend.device.to_device(self._ids)
 
+    def count(self, found: int) -> int:
+        return found
+
+    def united(self, values: Array) -> Array:
+        return values
+
     @property
     def absent(self) -> Array:
         return self.backend.xp.zeros(self.vertices, np.uint8)

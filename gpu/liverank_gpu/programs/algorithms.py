@@ -318,9 +318,10 @@ class DnGraphs(NamedTuple):
 
 
 class AnalysedGraph(Protocol):
-    """What algorithms read of a graph. Raises OutOfMemory, and OSError if edges are in a file.
+    """What algorithms read of a graph, or of one shard of it. Raises OutOfMemory, and OSError if
+    edges are in a file.
 
-    vertices  number of vertices
+    vertices  number of vertices, of all shards
     """
 
     @property
@@ -332,6 +333,12 @@ class AnalysedGraph(Protocol):
     @property
     def ids(self) -> Array:
         """int32[n], the id at each position."""
+
+    def count(self, found: int) -> int:
+        """The sum of what is found in each shard."""
+
+    def united(self, values: Array) -> Array:
+        """The values of all shards."""
 
     @property
     def absent(self) -> Array:
@@ -439,6 +446,7 @@ class Algorithm:
                 `order`, see Programs.begin
     continues   whether it may continue after batches; `compute` then has a parameter `earlier`, an
                 Earlier or None
+    in_shards   whether it runs on a graph in shards
     """
 
     name: str
@@ -447,6 +455,7 @@ class Algorithm:
     limits: Limits = field(default_factory=dict)
     ordered: bool = False
     continues: bool = False
+    in_shards: bool = False
 
     def parameter_values(self, given: Mapping[str, float]) -> dict[str, float]:
         """See VertexProgram."""
@@ -507,7 +516,8 @@ def _cores(graph: AnalysedGraph, earlier: Earlier | None) -> Parts:
         continued = None if earlier is None else neighbours.continued_cores(earlier)
         cores, order = continued or neighbours.core_numbers()
         work = neighbours.work
-    summary = {"largest": float(cores.max()) if len(cores) else 0.0}
+    highest = graph.united(cores.max(keepdims=True) if len(cores) else cores)
+    summary = {"largest": float(highest.max()) if len(highest) else 0.0}
     return Computed(cores, *work, summary, continued=continued is not None, kept=order)
 
 
@@ -519,23 +529,23 @@ def _densest(graph: AnalysedGraph, epsilon: float) -> Parts:
     xp, device = graph.backend.xp, graph.backend.device
     with graph.neighbours() as neighbours:
         viewed = neighbours.program_graph()
-        positions, degrees = viewed.view.vertices, viewed.view.incoming.row_lengths.copy()
-        state = ProgramState(degrees, xp.empty(positions, np.int32))
+        degrees = viewed.view.incoming.row_lengths.copy()
+        state = ProgramState(degrees, xp.empty(0, np.int32))
         present = densest = viewed.absent == 0
-        best, factor = 0.0, min(2.0 * (1.0 + epsilon), float(positions))  # no degree is higher
-        while len(degrees := state.values[present]):
-            density = float(device.sum(degrees)) / 2.0 / len(degrees)
+        most = graph.vertices  # no degree is higher
+        best, factor = 0.0, min(2.0 * (1.0 + epsilon), float(most))
+        while left := graph.count(len(degrees := state.values[present])):
+            density = graph.count(int(device.sum(degrees))) / 2.0 / left
             if density > best:
                 best, densest = density, present
-            low = present & (state.values <= min(int(factor * density), positions))
-            removed = xp.flatnonzero(low)
-            state.count = len(removed)
-            state.active[: state.count] = removed
+            low = present & (state.values <= min(int(factor * density), most))
+            state.active = xp.flatnonzero(low).astype(np.int32)
+            state.count = graph.count(len(state.active))
             viewed = neighbours.program_graph()
             neighbours.run(RunProgram(PEEL, {}, viewed, "synchronous", 1, state))
             present = present & ~low
             yield state.supersteps, state.edges
-    summary = {"density": best, "vertices": float(device.sum(densest))}
+    summary = {"density": best, "vertices": float(graph.count(int(device.sum(densest))))}
     return Computed(densest.astype(np.int32), state.supersteps, state.edges, summary)
 
 
@@ -546,7 +556,8 @@ def _labels(graph: AnalysedGraph, iterations: int, order: Order) -> Parts:
     """
     yield 0, 0
     xp = graph.backend.xp
-    labels, named = _first_labels(graph.backend, graph.ids, order)
+    ids = graph.ids
+    labels, named = _first_labels(graph.backend, ids, graph.count(len(ids)), order)
     with graph.neighbours(repeats=True) as neighbours:
         may_change, done = True, 0
         while may_change and done < iterations:
@@ -559,24 +570,25 @@ def _labels(graph: AnalysedGraph, iterations: int, order: Order) -> Parts:
             done += 1
             yield neighbours.work
         work = neighbours.work
-    communities = len(distinct(xp, labels[graph.absent == 0]))
+    communities = len(distinct(xp, graph.united(distinct(xp, labels[graph.absent == 0]))))
     return Computed(named[labels], *work, {"communities": float(communities)})
 
 
-def _first_labels(backend: Backend, ids: Array, order: Order) -> tuple[Array, Array]:
-    """int32[n] each: the label of each vertex, which is its place in the order; and the id of the
-    vertex with that label.
+def _first_labels(backend: Backend, ids: Array, limit: int, order: Order) -> tuple[Array, Array]:
+    """The label of each vertex, which is its place in the order, int32[n]; and the id of the vertex
+    with each label, int32[limit].
 
     ids    int32[n] on the device, by position
+    limit  of the ids of all shards
     order  see Programs.begin
     """
-    places = backend.xp.arange(len(ids), dtype=np.int32)
-    if order is not None:
-        places[: len(order)] = backend.device.to_device(order)
-    labels = places[ids]
-    named = places
-    named[labels] = ids
-    return labels, named
+    named = backend.xp.arange(limit, dtype=np.int32)
+    if order is None:
+        return ids, named
+    places = named.copy()
+    places[: len(order)] = backend.device.to_device(order)
+    named[places] = named.copy()
+    return places[ids], named
 
 
 def most_frequent(xp: Any, keys: Array, labels: Array) -> Array:
@@ -678,15 +690,28 @@ TRIANGLES = Algorithm("triangles", _triangles, continues=True)
 CLUSTERING = Algorithm("clustering", _clustering, continues=True)
 """The local clustering coefficient, float64: triangles over pairs of neighbours."""
 
-CORES = Algorithm("cores", _cores, continues=True)
+CORES = Algorithm("cores", _cores, continues=True, in_shards=True)
 """The core number, int32: the largest k so that the vertex is in a subgraph of degrees ≥ k."""
 
-DENSEST = Algorithm("densest", _densest, {"epsilon": 0.1}, {"epsilon": (0.0, sys.float_info.max)})
+DENSEST = Algorithm(
+    "densest",
+    _densest,
+    {"epsilon": 0.1},
+    {"epsilon": (0.0, sys.float_info.max)},
+    in_shards=True,
+)
 """1 for the vertices of a subgraph whose density, edges over vertices, is at least that of the
 densest one divided by 2(1+ε); 0 for others.
 """
 
-LABELS = Algorithm("labels", _labels, {"iterations": 10}, {"iterations": (1, np.inf)}, ordered=True)
+LABELS = Algorithm(
+    "labels",
+    _labels,
+    {"iterations": 10},
+    {"iterations": (1, np.inf)},
+    ordered=True,
+    in_shards=True,
+)
 """The community of each vertex, int32: the id of the vertex whose label its members agreed on."""
 
 SUPPORT = Algorithm("support", _support, continues=True)

@@ -15,6 +15,7 @@ from liverank_gpu.errors import InvalidValue, OutOfMemory, UnknownVertex
 from liverank_gpu.graph.dynamic_graph import DynamicGraph
 from liverank_gpu.graph.packed_csr import ends_and_slots
 from liverank_gpu.graph.sharing import SharedGraph, copied_bytes, detach
+from liverank_gpu.graph.vertices import VertexIds
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.graph import EdgeChanges, GraphUpdate
 from liverank_gpu.operations.programs import (
@@ -47,7 +48,7 @@ from liverank_gpu.programs.algorithms import (
 )
 from liverank_gpu.programs.answer import Answer, Receipt, Since
 from liverank_gpu.programs.keys import distinct
-from liverank_gpu.programs.pulling import run_pulling
+from liverank_gpu.programs.pulling import Together, run_pulling
 from liverank_gpu.programs.saved import SavedRun, fingerprint_parts, restored, saved_run
 from liverank_gpu.programs.views import MemoryGraph, ids_by_position, program_graph
 from liverank_gpu.stage_timer import StageTimer
@@ -69,6 +70,9 @@ class ProgramLimits(NamedTuple):
 
 
 UNLIMITED = ProgramLimits()
+
+RESUMED = "the state of this program with these parameters and mode, no after"
+"""What `resume` of Programs.begin has to be."""
 
 
 class Work(NamedTuple):
@@ -183,12 +187,17 @@ class ProgramRun:
                     return False
         return True
 
-    def answer(self) -> Answer:
-        """The answer, once it is done. Raises the error with which it ended."""
+    @property
+    def computed(self) -> Computed:
+        """What it found, once it is done. Raises the error with which it ended."""
         if self._error is not None:
             raise self._error
-        graph, work, computed = self.shared.graph, self._work, self._computed
-        assert computed is not None, "it is not done"
+        assert self._computed is not None, "it is not done"
+        return self._computed
+
+    def answer(self) -> Answer:
+        """The answer, once it is done. Raises the error with which it ended."""
+        graph, work, computed = self.shared.graph, self._work, self.computed
         receipt = Receipt.of(computed, work.program.name, work.mode, self.seconds, self._continued)
         answer = Answer(
             graph.backend,
@@ -258,11 +267,11 @@ def _initial(
         active = _senders(program, after, known)
         state.active[: len(active)] = active
         state.count = len(active)
-    if known < graph.vertices:
+    if known < graph.ids.limit:
         view = program_graph(graph, program)
         graph.backend.run(InitialiseProgram(program, work.parameters, view, known, state))
     if program.every_vertex:
-        state.count = graph.vertices
+        state.count = graph.ids.limit
     if program.edges is not None:
         slots, xp = len(graph.incoming.csr.column_indices), graph.backend.xp
         state.edge_values = program.edges.array(slots, xp.empty)
@@ -279,16 +288,16 @@ def _supersteps(
     while True:
         at_once = yield state.supersteps, state.edges
         left = limit - state.supersteps
-        if graph.vertices and state.count and left > 0:
+        if graph.ids.limit and state.count and left > 0:
             if view is None or is_copied != shared.is_copied:
                 view, is_copied = program_graph(graph, program), shared.is_copied
             most = min(at_once, left)
             run = RunProgram(program, work.parameters, view, work.mode, most, state)
-            if program.pulls and not program.every_vertex:
-                run_pulling(graph.backend, run)
+            if program.pulls and not program.every_vertex and not graph.divided:
+                run_pulling(run, Together(graph.backend))
             else:
                 graph.backend.run(run)
-        if not (graph.vertices and state.count) or state.supersteps >= limit:
+        if not (graph.ids.limit and state.count) or state.supersteps >= limit:
             found = Computed.by(program, state)
             if state.edge_values is None:
                 return found
@@ -442,25 +451,18 @@ class Programs:
         resume: SavedRun | None = None,
     ) -> ProgramRun:
         """copied: bytes of a copy of the graph, if one may be needed"""
-        if isinstance(program, str) and program in PROGRAMS:
-            program = PROGRAMS[program]
-        if not isinstance(program, VertexProgram | Algorithm):
-            known = ", ".join(PROGRAMS)
-            raise InvalidValue("program", program, f"a VertexProgram, or one of {known}")
-        parameters = program.parameter_values(given)
-        by_mode = self._checked(program, mode, parameters)
+        program, parameters, by_mode = self._resolved(program, mode, given)
         if resume is not None:
             named = (resume.program, resume.parameters, resume.mode)
             digest = program.digest if isinstance(program, VertexProgram) else None
             if named != (digest, parameters, by_mode) or after is not None:
-                requirement = "the state of this program with these parameters and mode, no after"
-                raise InvalidValue("resume", resume.parameters, requirement)
+                raise InvalidValue("resume", resume.parameters, RESUMED)
         purpose = "a program and a copy of the graph" if copied else "a program"
         edges, of_vertex, of_edge = self._graph.arcs, _VERTEX_BYTES, _EDGE_BYTES
         if isinstance(program, VertexProgram):
             of_vertex += 3 * program.values.dtype.itemsize if program.pulls else 0
             of_edge = 0 if program.edges is None else 2 * program.edges.dtype.itemsize + 32
-        needed = of_vertex * self._graph.vertices + of_edge * edges + copied
+        needed = of_vertex * self._graph.columns + of_edge * edges + copied
         if needed > limits.memory:
             raise OutOfMemory(f"{purpose} with a limit of memory", needed, int(limits.memory))
         self._graph.backend.device.require(purpose, needed)
@@ -476,6 +478,23 @@ class Programs:
         self._running.append(running)
         return running
 
+    def _resolved(
+        self, program: AnyProgram, mode: str, given: Mapping[str, float]
+    ) -> tuple[VertexProgram | Algorithm, dict[str, float], Mode]:
+        """The program, all of its parameters, and the mode. Raises InvalidValue, UnknownVertex."""
+        if isinstance(program, str) and program in PROGRAMS:
+            program = PROGRAMS[program]
+        if not isinstance(program, VertexProgram | Algorithm):
+            known = ", ".join(PROGRAMS)
+            raise InvalidValue("program", program, f"a VertexProgram, or one of {known}")
+        parameters = program.parameter_values(given)
+        return program, parameters, self._checked(program, mode, parameters)
+
+    @property
+    def _ids(self) -> VertexIds:
+        """Which ids are vertices."""
+        return self._graph.ids
+
     def _checked(
         self, program: VertexProgram | Algorithm, mode: str, parameters: Mapping[str, float]
     ) -> Mode:
@@ -488,7 +507,7 @@ class Programs:
         if self._graph.decay and "weight" in named:
             raise InvalidValue("program", program.name, "one without weights under half_life")
         source = parameters.get("source")
-        if source is not None and len(self._graph.ids.vertices_among(np.array([source]))) == 0:
+        if source is not None and len(self._ids.vertices_among(np.array([source]))) == 0:
             raise UnknownVertex("source", source, "the id of a vertex")
         return "asynchronous" if mode == "asynchronous" else "synchronous"
 

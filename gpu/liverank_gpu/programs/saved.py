@@ -87,21 +87,24 @@ def saved_run(
     state: ProgramState,
     hashed: int,
 ) -> SavedRun:
-    """The state of a run on this graph, of which this is the fingerprint. Raises OutOfMemory."""
-    host = graph.backend.device.to_host
-    active = state.active[: 0 if program.every_vertex else state.count]
+    """The state of a run on this graph, of which this is the fingerprint. In shards all call it
+    together, and each has that of all. Raises OutOfMemory.
+    """
+    host, ids = graph.backend.device.to_host, ids_by_position(graph)
+    own, active = ids[: graph.vertices], state.active[: 0 if program.every_vertex else state.count]
+    values = _united(graph, state.values)
+    by_id = graph.backend.xp.empty_like(values)
+    by_id[graph.united(own)] = values
     arrays = {
-        "values": host(graph.permutation.by_id(state.values)).copy(),
-        "active": graph.permutation.ids_of(active),
+        "values": host(by_id),
+        "active": host(graph.united(own[active])).astype(np.int64),
         "count": np.array(state.count),
     }
     if state.edge_values is not None:
-        ids, (ends, slots) = (
-            ids_by_position(graph),
-            ends_and_slots(graph.backend, graph.incoming.csr),
-        )
+        ends, slots = ends_and_slots(graph.backend, graph.incoming.csr)
         columns = (ids[ends[0]], ids[ends[1]], state.edge_values[slots])
-        arrays |= zip(("sources", "targets", "edge_values"), map(host, columns), strict=True)
+        of_all = (host(_united(graph, each)) for each in columns)
+        arrays |= zip(("sources", "targets", "edge_values"), of_all, strict=True)
     return SavedRun(
         program.digest,
         dict(parameters),
@@ -116,26 +119,29 @@ def saved_run(
 
 
 def restored(graph: DynamicGraph, program: VertexProgram, saved: SavedRun) -> ProgramState:
-    """The state on the device. Raises InvalidValue for another graph, OutOfMemory."""
+    """The state on the device, of one shard what it has of it. Raises InvalidValue for another
+    graph, OutOfMemory.
+    """
     if saved.graph != fingerprint(graph):
         raise InvalidValue("resume", saved.graph, "the state of a run on the graph as it is now")
     xp, backend, arrays = graph.backend.xp, graph.backend, saved.arrays
     ids = ids_by_position(graph)
-    values = backend.device.to_device(arrays["values"])[ids]
-    state = ProgramState(values, xp.empty(graph.vertices, np.int32), int(arrays["count"]))
-    active = graph.permutation.positions_of(arrays["active"])
-    state.active[: len(active)] = active
+    values = backend.device.to_device(arrays["values"])[ids[: graph.vertices]]
+    active, _ = graph.own_rows_at(graph.permutation.positions_of(arrays["active"]))
+    room = xp.empty(0 if graph.divided else graph.vertices - len(active), np.int32)
+    state = ProgramState(values, xp.concatenate([active, room]), int(arrays["count"]))
     state.supersteps, state.edges = saved.supersteps, saved.edges
     state.aggregate, state.fresh = saved.aggregate, saved.fresh
     if program.edges is not None:
         ends, slots = ends_and_slots(backend, graph.incoming.csr)
         state.edge_values = program.edges.array(len(graph.incoming.csr.column_indices), xp.empty)
-        # both are of the same edges, in orders of their own
-        lies = xp.argsort(edge_keys(ids[ends[0]], ids[ends[1]]))
         sources, targets, edge_values = (
             backend.device.to_device(arrays[name]) for name in ("sources", "targets", "edge_values")
         )
-        state.edge_values[slots[lies]] = edge_values[xp.argsort(edge_keys(sources, targets))]
+        keys = edge_keys(sources, targets)
+        order = xp.argsort(keys)
+        lies = order[xp.searchsorted(keys[order], edge_keys(ids[ends[0]], ids[ends[1]]))]
+        state.edge_values[slots] = edge_values[lies]
     return state
 
 
@@ -160,8 +166,14 @@ def fingerprint_parts(shared: SharedGraph) -> Iterator[int]:
         yield of_edges
     loops = xp.flatnonzero(graph.loop[: graph.vertices])
     of_loops = _hashes(edge_keys(ids[loops], ids[loops]), graph.loop[loops].astype(np.float32))
-    sums = (of_edges % 2**64, int(of_loops.sum()))
+    own = xp.array([of_edges % 2**64, int(of_loops.sum())], np.uint64)
+    sums = graph.united(own).reshape(-1, 2).sum(axis=0).tolist()
     yield hash((*sums, graph.ids.limit, *graph.ids.free().tolist())) % 2**63
+
+
+def _united(graph: DynamicGraph, values: Array) -> Array:
+    """The numbers, or rows of them, of all shards."""
+    return graph.united(values.reshape(-1)).reshape(-1, *values.shape[1:])
 
 
 def _hashes(keys: Array, weights: Array | None) -> Array:

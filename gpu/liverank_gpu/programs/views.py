@@ -16,6 +16,7 @@ from liverank_gpu.operations.analysis import (
     Interval,
     ListTriangles,
     LowerBounds,
+    LowerCores,
     TooMuch,
     TriangleLists,
 )
@@ -28,14 +29,13 @@ from liverank_gpu.programs.cores import CoreOrder, continued_cores
 from liverank_gpu.programs.dn_graphs import dn_graph_edges, dn_graph_labels
 from liverank_gpu.programs.earlier import Earlier, EdgeTriangles, VertexTriangles
 from liverank_gpu.programs.keys import distinct
+from liverank_gpu.programs.pulling import ONE_BLOCK, grouped
 
 
 def ids_by_position(graph: DynamicGraph) -> Array:
-    """int32[n], the id at each position."""
-    ids = graph.backend.xp.arange(graph.vertices, dtype=np.int32)
-    known = graph.permutation.ids
-    ids[: len(known)] = known
-    return ids
+    """int32[columns], the id at each position; in shards that of each column."""
+    positions = graph.positions_at(graph.backend.xp.arange(graph.columns, dtype=np.int32))
+    return graph.permutation.to_ids(positions).astype(np.int32, copy=False)
 
 
 def absent_positions(graph: DynamicGraph) -> Array:
@@ -46,7 +46,7 @@ def absent_positions(graph: DynamicGraph) -> Array:
 
 
 def program_graph(graph: DynamicGraph, program: VertexProgram) -> ProgramGraph:
-    """The graph for a program, until the next batch."""
+    """The graph for a program, until the next batch. In shards all call it together."""
     view = graph.view
     if view.weighted and not program.reads_weights:
         view = view._replace(
@@ -55,9 +55,10 @@ def program_graph(graph: DynamicGraph, program: VertexProgram) -> ProgramGraph:
             loop=(view.loop != 0).astype(np.uint8),
             degree=view.outgoing.row_lengths,
         )
+    gathers = program.every_vertex or program.first_wins or program.pulls or graph.divided
     return ProgramGraph(
-        view,
-        graph.in_rows() if program.every_vertex or program.first_wins or program.pulls else None,
+        view._replace(degree=graph.over_columns(view.degree)),
+        graph.in_rows() if gathers else None,
         ids_by_position(graph),
         absent_positions(graph),
         graph.ids.count,
@@ -123,10 +124,7 @@ class Undirected(NamedTuple):
 
     def lists(self, xp: Any, keys: Array) -> Csr:
         """Packed rows of ascending keys."""
-        vertices = len(self.rank)
-        starts = xp.searchsorted(keys, xp.arange(vertices + 1) << 32)
-        lengths = (starts[1:] - starts[:-1]).astype(np.int32)
-        return Csr(starts[:-1].astype(np.int64), lengths, (keys & 0xFFFFFFFF).astype(np.int32))
+        return _packed_lists(xp, len(self.rank), keys)
 
     def positions(self, xp: Any) -> Array:
         """int64[n], the position of each rank."""
@@ -162,17 +160,33 @@ class MemoryNeighbours:
         self._entries: tuple[Array, Array] | None = None
 
     def _read(self, entries: int) -> None:
-        self.work = (self.work[0] + 1, self.work[1] + entries)
+        self.work = (self.work[0] + 1, self.work[1] + self._graph.count(entries))
 
-    def core_numbers(self) -> tuple[Array, CoreOrder]:
-        """Peeling: Matula and Beck, "Smallest-last ordering" (JACM 1983)."""
+    def core_numbers(self) -> tuple[Array, CoreOrder | None]:
+        """Peeling: Matula and Beck, "Smallest-last ordering" (JACM 1983). In shards bounds fall as
+        out of core (liverank_gpu.out_of_core.views).
+        """
         lists = _neighbour_lists(self._graph)
+        if self._graph.divided:
+            return self._fallen_bounds(lists), None
         self._read(int(self._graph.backend.device.sum(lists.row_lengths)))
         cores, order = self.run(CoreNumbers(lists))
         xp = self._graph.backend.xp
         places = xp.empty_like(order)
         places[order] = xp.arange(len(order), dtype=np.int32)
         return cores, CoreOrder(places, xp.zeros(0, np.int32))
+
+    def _fallen_bounds(self, lists: Csr) -> Array:
+        graph, lengths = self._graph, lists.row_lengths
+        rows, bounds = grouped(graph.backend, lengths), graph.over_columns(lengths)
+        blocks, fallen = graph.backend.xp.zeros(1, np.int32), 1
+        while fallen:
+            lower = LowerCores(lists, rows, bounds, blocks, ONE_BLOCK, 1)
+            fallen = graph.count(graph.local.run(lower) if rows.count else 0)
+            self._read(int(graph.backend.device.sum(lengths)))
+            own = bounds[: graph.vertices]
+            bounds = graph.over_columns(own)
+        return own.copy()
 
     def continued_cores(self, earlier: Earlier) -> tuple[Array, CoreOrder] | None:
         near = MemoryRows(self._graph, _PART_READ)
@@ -185,23 +199,13 @@ class MemoryNeighbours:
 
     def votes(self, labels: Array) -> Iterator[tuple[slice, Array]]:
         if self._entries is None:
-            self._entries = self._entries_of_both()
+            self._entries = _entries_of_both(self._graph)
         keys, neighbours = self._entries
         self._read(len(keys))
-        yield slice(None), keys | labels[neighbours]
-
-    def _entries_of_both(self) -> tuple[Array, Array]:
-        """The entries of both directions: rows, in the upper half of an int64, and neighbours."""
-        graph, xp = self._graph, self._graph.backend.xp
-        rows, neighbours, _ = graph.backend.rebuild.entries(graph.outgoing.csr)
-        if graph.directed:
-            others = graph.backend.rebuild.entries(graph.incoming.csr)
-            rows = xp.concatenate([rows, others[0]])
-            neighbours = xp.concatenate([neighbours, others[1]])
-        return rows.astype(np.int64) << 32, neighbours
+        yield slice(None), keys | self._graph.over_columns(labels)[neighbours]
 
     def changed(self, flags: Array) -> bool:
-        return bool(self._graph.backend.device.sum(flags))
+        return self._graph.count(int(self._graph.backend.device.sum(flags))) > 0
 
     def program_graph(self) -> ProgramGraph:
         graph = self._graph
@@ -210,9 +214,11 @@ class MemoryNeighbours:
             lengths = csr.row_lengths
             longest = int(lengths.max()) if graph.vertices else 0
             loops = graph.backend.xp.zeros(graph.vertices, np.uint8)
-            view = GraphView(graph.vertices, 0, csr, csr, loops, lengths, longest)
+            degree = graph.over_columns(lengths)
+            view = GraphView(graph.vertices, 0, csr, csr, loops, degree, longest)
+            rows = grouped(graph.backend, lengths) if graph.divided else None
             ids, absent = ids_by_position(graph), absent_positions(graph)
-            self._viewed = ProgramGraph(view, None, ids, absent, graph.ids.count, both=False)
+            self._viewed = ProgramGraph(view, rows, ids, absent, graph.ids.count, both=False)
         elif not graph.directed:  # its arrays may be copies now
             csr = _neighbour_lists(graph)
             view = self._viewed.view._replace(outgoing=csr, incoming=csr)
@@ -275,15 +281,31 @@ class MemoryRows:
         return Csr(self._starts, self._lengths, neighbours)
 
 
+def _entries_of_both(graph: DynamicGraph) -> tuple[Array, Array]:
+    """The entries of both directions: rows, in the upper half of an int64, and neighbours."""
+    xp, entries = graph.backend.xp, graph.backend.rebuild.entries
+    rows, neighbours, _ = entries(graph.outgoing.csr)
+    if graph.directed:
+        others = entries(graph.incoming.csr)
+        rows = xp.concatenate([rows, others[0]])
+        neighbours = xp.concatenate([neighbours, others[1]])
+    return rows.astype(np.int64) << 32, neighbours
+
+
 def _neighbour_lists(graph: DynamicGraph) -> Csr:
-    """The neighbours of each position, without direction, loops and weights."""
+    """The neighbours of each row, without direction, loops and weights."""
     if not graph.directed:
         return graph.outgoing.csr._replace(weights=None)
-    xp, edges = graph.backend.xp, Undirected.of(graph)
-    position = edges.positions(xp)
-    ends = position[edges.keys >> 32], position[edges.keys & 0xFFFFFFFF]
-    both = xp.concatenate([ends[0] << 32 | ends[1], ends[1] << 32 | ends[0]])
-    return edges.lists(xp, xp.sort(both))
+    keys, neighbours = _entries_of_both(graph)
+    keys |= neighbours
+    return _packed_lists(graph.backend.xp, graph.vertices, distinct(graph.backend.xp, keys))
+
+
+def _packed_lists(xp: Any, rows: int, keys: Array) -> Csr:
+    """Packed rows of ascending keys, row << 32 | neighbour."""
+    starts = xp.searchsorted(keys, xp.arange(rows + 1) << 32)
+    lengths = (starts[1:] - starts[:-1]).astype(np.int32)
+    return Csr(starts[:-1].astype(np.int64), lengths, (keys & 0xFFFFFFFF).astype(np.int32))
 
 
 # ---- trusses: triangles are listed for an interval of rows at a time, all of them once if they fit
@@ -386,7 +408,13 @@ class MemoryGraph:
 
     @property
     def ids(self) -> Array:
-        return ids_by_position(self._graph)
+        return ids_by_position(self._graph)[: self._graph.vertices]
+
+    def count(self, found: int) -> int:
+        return self._graph.count(found)
+
+    def united(self, values: Array) -> Array:
+        return self._graph.united(values)
 
     @property
     def absent(self) -> Array:

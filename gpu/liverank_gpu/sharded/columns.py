@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
@@ -149,14 +150,19 @@ class Columns:
         room = len(columns) // (self._communicator.size + 1)
         return columns[:room], columns[room:]
 
-    def gathered(self, own: Array) -> Array:
-        """An array over own vertices as one over columns, with those of all shards."""
-        columns = self._device.allocate(
-            "vectors of all shards", self.numbering.columns, own.dtype.type
-        )
-        columns[: len(own)] = own
-        self.gather(columns)
-        return columns
+    def gathered(self, own: Array, columns: int | None = None) -> Array:
+        """An array over own vertices, of numbers or rows of them, as one over columns, with those
+        of all shards.
+
+        columns  of an earlier numbering; None: of this one
+        """
+        length = self.numbering.columns if columns is None else columns
+        shape = (length, *own.shape[1:])
+        size, dtype = math.prod(shape), own.dtype.type
+        found = self._device.allocate("vectors of all shards", size, dtype).reshape(shape)
+        found[: len(own)] = own
+        self.gather(found.reshape(-1))
+        return found
 
     def ends(self, columns: Array) -> Array:
         """int64[size + 1] on the device: where, in ascending columns, own rows end, and then the
@@ -184,6 +190,14 @@ class Columns:
         ends = self._device.to_host(self.ends(columns)).tolist()
         parts = [rows[part] for part in self.by_owner(ends)]
         return self._xp.unique(self._xp.concatenate(self._communicator.all_to_all(parts)))
+
+
+def by_position(columns: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """One array over positions from those over the rows of each shard, by rank."""
+    whole = np.empty((sum(map(len, columns)), *columns[0].shape[1:]), columns[0].dtype)
+    for rank, column in enumerate(columns):
+        whole[rank :: len(columns)] = column
+    return whole
 
 
 # ---- where the entries of each shard are in the lists of a liverank_gpu.snapshot.Snapshot ----

@@ -38,11 +38,11 @@ from liverank_gpu.personalized.resolve import (
 )
 from liverank_gpu.personalized.views_of_graph import ViewSteps
 from liverank_gpu.personalized.watched import Registration, Start, require_watchable
-from liverank_gpu.programs.running import Programs
 from liverank_gpu.sharded.cluster import Cluster, started_workers
-from liverank_gpu.sharded.columns import MOST_REPLICATED, ListLayout, dealt
+from liverank_gpu.sharded.columns import MOST_REPLICATED, ListLayout, by_position, dealt
 from liverank_gpu.sharded.dask_workers import Workers
 from liverank_gpu.sharded.member import ShardRanks, ShardSize
+from liverank_gpu.sharded.programs import ShardedPrograms
 from liverank_gpu.sharded.queries import (
     SLICE_SECONDS,
     Answered,
@@ -483,14 +483,6 @@ def restore_shards(workers: Workers, snapshot: Snapshot) -> int:
     return edges
 
 
-def by_position(columns: Sequence[NDArray[Any]]) -> NDArray[Any]:
-    """One array over positions from those over the rows of each shard, by rank."""
-    whole = np.empty(sum(map(len, columns)), columns[0].dtype)
-    for rank, column in enumerate(columns):
-        whole[rank :: len(columns)] = column
-    return whole
-
-
 # ---- one graph and its ranks over several processes: what a caller sees ----
 #
 # with ShardedEngine(Options(target_error=1e-8), shards=2) as engine:
@@ -555,13 +547,6 @@ class _ReversedEdgeReader(ShardedEdgeReader):
         return self._workers.everywhere("read_reversed", method, *arguments)
 
 
-class _NoPrograms(Programs):
-    """Programs need the graph on one device: NotImplementedError."""
-
-    def _begun(self, *_: Any, **__: Any) -> NoReturn:
-        raise NotImplementedError("programs do not run on a graph in shards")
-
-
 class ShardedEngine(Engine):
     """An Engine whose graph and ranks are in several shards: calls go to all of them, and what
     they return is joined. What an Engine does without vertices, estimates of memory and ranks of a
@@ -605,7 +590,6 @@ class ShardedEngine(Engine):
         fewer GPUs than shards; ClusterUnavailable, ShardLost.
         """
         super().__init__(options, host_backend(), unconverged)
-        self.programs = _NoPrograms(self._graph)
         if backend not in get_args(BackendName):
             raise InvalidValue("backend", backend, "'auto', 'cpu', 'cuda' or 'reference'")
         if isinstance(shards, bool) or not isinstance(shards, int) or shards < 1:
@@ -620,6 +604,8 @@ class ShardedEngine(Engine):
         self.shard_bytes: list[int] = []
         self._running: list[Running] = []
         self._new_number = partial(next, count())
+        calls = (self._call_program, self._new_number)
+        self.programs = ShardedPrograms(self._graph, lambda: self.ids, *calls)
         given = (self._call_kept, self._new_number, self._running)
         self._watched, self._views = ShardedWatched(*given), ShardedViews(self._joined, *given)
         self._order = np.empty(0, np.int64)
@@ -890,6 +876,9 @@ class ShardedEngine(Engine):
 
     def _call_kept(self, method: str, *arguments: Any) -> list[Any]:
         return self._workers.everywhere("call_kept", method, *arguments)
+
+    def _call_program(self, method: str, *arguments: Any) -> list[Any]:
+        return self._workers.everywhere("call_program", method, *arguments)
 
     def edge_list(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """See Engine.edge_list. Raises OutOfMemory, ShardLost."""

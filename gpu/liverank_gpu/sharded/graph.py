@@ -74,6 +74,7 @@ from liverank_gpu.sharded.loading import (
     load_bytes,
 )
 from liverank_gpu.sharded.operations import ShardedMultivector, ShardRun, shard_costs
+from liverank_gpu.sharded.programs import ShardPrograms
 from liverank_gpu.sharded.published import ShardedSets
 from liverank_gpu.sharded.residual import ShardedResidual
 from liverank_gpu.types import EdgeBatch, Options
@@ -327,6 +328,8 @@ class ShardGraph(DynamicGraph):
     numbering  who owns a vertex, and where its contribution is
     """
 
+    divided = True
+
     def __init__(self, local: Backend, communicator: Communicator, options: Options) -> None:
         order, weighted, directed = options.vertex_order, options.weighted, options.directed
         local = replace(local, components=None)
@@ -337,6 +340,7 @@ class ShardGraph(DynamicGraph):
         run = ShardRun(local, communicator, columns)
         run.add(ShardedResidual(local, communicator, columns).table)
         run.add(ShardedSets(local, columns, run, self.total).table)
+        run.add(ShardPrograms(local, communicator, run).table)
         self.backend = replace(
             local,
             costs=shard_costs(local.costs, communicator.size),
@@ -366,6 +370,9 @@ class ShardGraph(DynamicGraph):
 
     def positions_at(self, columns: Array) -> Array:
         return self.numbering.positions_at(columns, self.backend.xp)
+
+    def over_columns(self, values: Array) -> Array:
+        return self._columns.gathered(values, self.columns)
 
     def united(self, values: Array) -> Array:
         return self._communicator.united(values, self.backend.xp)

@@ -18,6 +18,7 @@ from liverank_gpu.pagerank.places import GraphVertices, RankTies, replaced, with
 from liverank_gpu.personalized.resolve import ResolvedQuery
 from liverank_gpu.sharded.communicator import Communicator
 from liverank_gpu.sharded.graph import ShardGraph, ShardTouched
+from liverank_gpu.sharded.programs import ShardRuns
 from liverank_gpu.sharded.queries import Answered, ShardQueries
 from liverank_gpu.sharded.reading import CapturedLists, RestoredLists, ShardEdgeReader
 from liverank_gpu.sharded.shared_memory import Place, write_to
@@ -138,6 +139,7 @@ class Member(Engine):
         self.rank = communicator.rank
         super().__init__(options, backend, "ignore", ShardGroup(communicator))
         self.edge_reader = ShardEdgeReader(self._graph)
+        self._runs = ShardRuns(self.programs, self.rank == 0)
         self._captured: CapturedLists | None = None
         self._restored: RestoredLists | None = None
         self._restoring: Snapshot | None = None
@@ -163,6 +165,11 @@ class Member(Engine):
         """Calls a method of ShardQueries."""
         self._begin()
         return getattr(self._queries, method)(*arguments)
+
+    def call_program(self, method: str, *arguments: Any) -> Any:
+        """Calls a method of ShardRuns."""
+        self._begin()
+        return getattr(self._runs, method)(*arguments)
 
     def read(self, method: str, *arguments: Any) -> Any:
         """Calls a method of ShardEdgeReader, which finds edges of own vertices."""

@@ -177,6 +177,7 @@ def test_candidates_have_all_whose_bounds_may_rise(
         engine.apply(EdgeBatch(before[0], before[1], vertices=40))
         graph = engine.internals.graph
         bounds, order = MemoryNeighbours(graph).core_numbers()
+        assert order is not None
         engine.apply(EdgeBatch(more[0], more[1]))
         simple = oracle.undirected(oracle.graph_of(engine))
         suspects: Any = one.device.to_device(np.unique(more).astype(np.int32))

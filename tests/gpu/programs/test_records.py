@@ -17,7 +17,7 @@ from liverank_gpu import Answer, EdgeBatch, Engine, InvalidValue, Options, Verte
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.programs.algorithms import DISTANCES, NO_VERTEX, PATHS
 from tests.gpu.graphs import arc_weights_of, arcs_of
-from tests.gpu.out_of_core.streamed import in_memory, network
+from tests.gpu.out_of_core.streamed import network
 from tests.gpu.programs import oracle
 
 KINDS = [(True, False), (True, True), (False, True)]
@@ -30,7 +30,10 @@ RULED = "'synchronous' for paths"
 
 
 def engine_of(backend: Backend, options: Options) -> Engine:
-    return in_memory(network(80, 300), options, backend, 90)
+    engine, (sources, targets, weights) = Engine(options, backend), network(80, 300)
+    given = weights if options.weighted else None
+    engine.apply(EdgeBatch(sources, targets, vertices=90, weights=given))
+    return engine
 
 
 def arcs_with_weights(engine: Engine) -> list[tuple[int, int, float]]:

@@ -39,6 +39,15 @@ def _check(engine: Engine) -> None:
     cores = engine.run("cores")
     assert (cores.values == oracle.by_id(nx.core_number(simple), cores.values)).all()
 
+    dense = engine.run("densest", epsilon=EPSILON)
+    members = np.flatnonzero(dense.values)
+    if simple.number_of_edges():
+        density = simple.subgraph(members.tolist()).number_of_edges() / len(members)
+        assert dense.summary["density"] == pytest.approx(density)
+        assert density * 2.0 * (1.0 + EPSILON) >= oracle.densest(simple) - 1e-9
+    else:
+        assert dense.summary["density"] == 0.0
+
     triangles = engine.run("triangles")
     assert (triangles.values == oracle.by_id(nx.triangles(simple), triangles.values)).all()
     assert triangles.summary["triangles"] == sum(nx.triangles(simple).values()) / 3
@@ -48,15 +57,6 @@ def _check(engine: Engine) -> None:
     assert np.allclose(clustering.values, oracle.by_id(expected, clustering.values), rtol=1e-12)
     assert clustering.summary["transitivity"] == pytest.approx(nx.transitivity(simple))
     assert clustering.summary["average"] == pytest.approx(nx.average_clustering(simple))
-
-    dense = engine.run("densest", epsilon=EPSILON)
-    members = np.flatnonzero(dense.values)
-    if simple.number_of_edges():
-        density = simple.subgraph(members.tolist()).number_of_edges() / len(members)
-        assert dense.summary["density"] == pytest.approx(density)
-        assert density * 2.0 * (1.0 + EPSILON) >= oracle.densest(simple) - 1e-9
-    else:
-        assert dense.summary["density"] == 0.0
 
 
 @pytest.mark.any_thread_order

@@ -24,6 +24,7 @@ import pytest
 from liverank_gpu import (
     BackendName,
     Engine,
+    InvalidValue,
     Options,
     QueryBatch,
     Registration,
@@ -34,6 +35,7 @@ from liverank_gpu import (
 from liverank_gpu.backends import backend_named
 from liverank_gpu.native import kernels
 from liverank_gpu.operations.backend import Backend
+from liverank_gpu.programs.running import Programs
 from liverank_gpu.sharded.cluster import local_workers
 from liverank_gpu.sharded.dask_workers import DaskWorkers
 from tests.gpu.graphs import SHARDS
@@ -64,6 +66,8 @@ LEFT_OUT = {
     "personalized/test_views.py::test_what_cannot_be_a_view": "changes parts of the engine",
     "personalized/test_within.py::test_queries_with_and_without": "records calls made here",
     "personalized/test_within.py::test_the_cost_follows_the_set": "records calls made here",
+    "programs/test_running.py::test_a_run_for_whose_copy": "changes parts of the engine",
+    "programs/test_running.py::test_a_run_whose_step_fails": "changes parts of the engine",
     "sharded": "shards, which start their own",
     "test_concurrent_use.py": "threads and forks of this process",
     "test_device_errors.py": "errors of an emulated device",
@@ -173,7 +177,7 @@ class SuiteEngine(ShardedEngine):
         super().__init__(options, workers=self.suite.workers(options))
         self.suite.engines.append(self)
         del self._queries  # those of an engine without vertices
-        self.programs: Any = _NoPrograms(self.run)
+        self.programs: Any = _Programs(self.programs, self._refuse)
 
     def __getattr__(self, name: str) -> NoReturn:
         if name == "_queries":
@@ -187,9 +191,6 @@ class SuiteEngine(ShardedEngine):
     @staticmethod
     def _skip(part: str) -> NoReturn:
         pytest.skip(f"looks at parts: {part}")
-
-    def run(self, *_: Any, **__: Any) -> NoReturn:
-        self._refuse("programs")
 
     def memory(self) -> NoReturn:
         self._refuse("memory by purpose")
@@ -235,11 +236,30 @@ class _Captured:
         return self._snapshot
 
 
-class _NoPrograms:
-    """Refuses every call."""
+class _Programs:
+    """Those of an engine; what they refuse in shards is a refusal."""
 
-    def __init__(self, refuse: Callable[..., NoReturn]) -> None:
-        self._refuse = refuse
+    def __init__(self, programs: Programs, refuse: Callable[[str], NoReturn]) -> None:
+        self._programs, self._refuse = programs, refuse
 
     def __getattr__(self, name: str) -> Any:
-        return self._refuse()
+        return getattr(self._programs, name)
+
+    def run(self, *given: Any, **named: Any) -> Any:
+        return self._called(self._programs.run, *given, **named)
+
+    def begin(self, *given: Any, **named: Any) -> Any:
+        return self._called(self._programs.begin, *given, **named)
+
+    def _called(
+        self, method: Callable[..., Any], program: Any, after: Any = None, *given: Any, **named: Any
+    ) -> Any:
+        try:
+            found = method(program, after, *given, **named)
+        except InvalidValue as error:
+            if "on a graph in shards" in error.requirement:
+                self._refuse(f"{error.field} {error.value}")
+            raise
+        if after is not None and found.program.continues:
+            self._refuse("runs that continue")
+        return found

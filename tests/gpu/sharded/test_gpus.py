@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from time import monotonic
+from typing import Any
 
 import numpy as np
 import pytest
@@ -31,6 +32,7 @@ from liverank_gpu.sharded.cluster import visible_devices
 from liverank_gpu.sharded.communicator import NcclCommunicator
 from liverank_gpu.sharded.dask_workers import DaskWorkers
 from tests.gpu.graphs import Model, WeightedModel, random_batch, weighted_batch
+from tests.gpu.sharded.test_programs import BUILT_IN, OPTIONS, OWN, assert_same, edges
 from tests.gpu.sharded.test_shards import assert_ranks, kind_of_graph
 
 pytestmark = [
@@ -101,6 +103,20 @@ def test_streams_give_the_ranks_and_counts_of_the_model(
         assert replace(engine.apply(batch), seconds=0.0) == model.apply(batch)
         strategy = str(generator.choice(STRATEGIES))
         assert_ranks(engine, model, engine.update(strategy).error_bound)
+
+
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+def test_programs_find_what_they_find_on_the_cpu(first: ShardedEngine, options: Options) -> None:
+    generator = np.random.default_rng(2)
+    one, several = Engine(options, "cpu"), another(first, options)
+    for step in range(3):
+        for engine in (one, several):
+            engine.apply(edges(np.random.default_rng(step), 3_000 + 500 * step, 9_000))
+            engine.apply(EdgeBatch.of(remove=[7 + step, 11]))
+        for program in (*BUILT_IN, *OWN):
+            named = "source" in program.parameters
+            given: dict[str, Any] = {"source": int(generator.integers(20, 3_000))} if named else {}
+            assert_same(several.run(program, **given), one.run(program, **given))
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from liverank_gpu.graph.in_pages import SWEEPS_BY_ROWS
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.csr import GraphView
 from liverank_gpu.pagerank.sweeps import SWEEP_KINDS, sweep_to_target
-from liverank_gpu.sharded.engine import by_position
+from liverank_gpu.sharded.columns import by_position
 from liverank_gpu.sharded.member import Member
 from liverank_gpu.types import Dangling
 from tests.gpu.graphs import error_of

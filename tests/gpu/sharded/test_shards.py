@@ -459,18 +459,6 @@ def test_every_call_of_an_engine_goes_to_the_shards() -> None:
     assert calls - others == BESIDE_THE_GRAPH
 
 
-def test_programs_are_refused() -> None:
-    engine = ShardedEngine(workers=ThreadWorkers(Options(), 2, backend_named("cpu")))
-    for call in (
-        lambda: engine.run("components"),
-        lambda: engine.programs.run("components"),
-        lambda: engine.programs.begin("components"),
-    ):
-        with pytest.raises(NotImplementedError, match="on a graph in shards"):
-            call()
-    assert engine.programs.nbytes == 0
-
-
 class _Machines(ThreadWorkers):
     """Of which some are not that of the caller: `elsewhere`, by rank."""
 

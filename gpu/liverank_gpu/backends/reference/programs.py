@@ -42,7 +42,8 @@ class _Functions:
             self.ids = graph.ids.tolist()
             self.degree = graph.view.degree.astype(np.float64).tolist()
             in_degree = graph.view.incoming.row_lengths.tolist()
-            self.vertex = list(zip(graph.ids.tolist(), self.degree, in_degree, strict=True))
+            own = slice(len(in_degree))  # of a shard, which knows ids and degrees of all
+            self.vertex = list(zip(self.ids[own], self.degree[own], in_degree, strict=True))
             self.absent = graph.absent.astype(bool).tolist()
 
     def _bound(self, name: str) -> Callable[..., Any]:
@@ -261,7 +262,7 @@ def _gather(do: op.Gather) -> op.Gathered:
         if each.absent[v]:
             continue
         gathered, received = each.identity, every
-        pulls_both = program.pulls and graph.both
+        pulls_both = graph.both and (program.pulls or not in_place)
         sends_back = program.direction == "both" and graph.both and is_active(v) and not pulls_both
         for lists in (view.incoming, view.outgoing)[: 2 if pulls_both else 1]:
             for slot, (u, weight) in enumerate(_row(lists, v), int(lists.row_starts[v])):

@@ -103,6 +103,7 @@ __device__ __forceinline__ bool any_of_group(bool flag) {
 template <int LANES>
 __device__ __forceinline__ void gather_rows(
     const Window& all, const Rows& rows, const Parameters& parameters, uint64& active, uint64& messages) {
+    const bool pulls_both = Program::PULLS || all.values != all.new_values;
 #pragma unroll
     for (int group = 0; group < BINS; ++group) {
         if ((GROUP_LANES[group] < BLOCK ? GROUP_LANES[group] : BLOCK) != LANES) continue;
@@ -116,9 +117,10 @@ __device__ __forceinline__ void gather_rows(
             bool received = Program::EVERY_VERTEX;
             if (v >= 0) {
                 if constexpr (Program::BOTH && !Program::PULLS)
-                    if (all.both && is_active(all, v)) send_back<LANES>(all, v, parameters, active, messages);
+                    if (all.both && !pulls_both && is_active(all, v))
+                        send_back<LANES>(all, v, parameters, active, messages);
                 received |= take_all<LANES>(gathered, all, all.lists, v, parameters, messages);
-                if (Program::BOTH && Program::PULLS && all.both)
+                if (Program::BOTH && pulls_both && all.both)
                     received |= take_all<LANES>(gathered, all, all.outgoing, v, parameters, messages);
             }
             gathered = merged_group<LANES>(gathered, parameters);
