@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from liverank.choices import Mode
 from liverank_gpu import (
     PROGRAMS,
     BackendName,
@@ -315,11 +316,11 @@ class Catalog:
         # What is loaded now is never garbage. A collection that visits it stops all reads.
         gc.freeze()
 
-    def warm_up_program(self, graph: Graph, program: AnyProgram) -> None:
+    def warm_up_program(self, graph: Graph, program: AnyProgram, mode: Mode) -> None:
         """Compiles a program for graphs of this kind, which would hold up batches later. Raises
-        Unsupported with shards.
+        Unsupported for what does not run in shards, if the graph is in some.
         """
-        graph.pipeline.shards.check_call("analyses")
+        graph.pipeline.shards.check_analysis(program, mode)
         self._compile(program, graph.options.weighted)
 
     def put_program(self, name: str, source: str) -> tuple[UserProgram, bool]:

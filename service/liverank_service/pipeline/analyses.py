@@ -32,6 +32,7 @@ from liverank_gpu import (
     Engine,
     InvalidValue,
     ProgramRun,
+    ShardLost,
 )
 from liverank_service.errors import LimitExceeded, TooManyAnalyses, UnknownAnalysis
 from liverank_service.pipeline.batch import Observer
@@ -275,7 +276,7 @@ class Analyses:
         self._begun[identity] = self._versions.committed()
         try:
             self._running.append(self._begun_run(queued))
-        except DeviceLost:
+        except (DeviceLost, ShardLost):
             raise
         except Exception as error:
             self._fail(identity, error)
@@ -349,7 +350,7 @@ class Analyses:
                 raise LimitExceeded("limits.seconds", limit, f"{run.seconds:.3g} seconds")
             elif run.pace.is_due(job):
                 self._saved.save(run.id, job, run.pace, seconds)
-        except DeviceLost:
+        except (DeviceLost, ShardLost):
             raise
         except Exception as error:
             self._fail(run.id, error)

@@ -36,7 +36,6 @@ from liverank_service.errors import (
     StorageFailed,
     UnknownSet,
     UnknownVertex,
-    Unsupported,
 )
 from liverank_service.formats.payload import decode_payload
 from liverank_service.pipeline.analyses import Analyses, AnalysisLimits, Versions
@@ -351,8 +350,6 @@ class Opening:
         )
         versions = Versions(lambda: journal.version, lambda: self.views.newest.version)
         requested = restored_analyses(self.directory)
-        if requested and self.shards.count:
-            raise Unsupported("analyses", [one.id for one in requested], "a graph without analyses")
         kept = (self.analysis_limits, self.observer)
         analyses = Analyses(self.graph, engine, keyed, versions, requested, self.directory, *kept)
         if checkpointer is None:

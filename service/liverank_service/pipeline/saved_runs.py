@@ -19,7 +19,7 @@ from math import inf
 from pathlib import Path
 from time import perf_counter
 
-from liverank_gpu import DeviceLost, ProgramRun, SavedRun, VertexProgram
+from liverank_gpu import DeviceLost, ProgramRun, SavedRun, ShardLost, VertexProgram
 from liverank_service.storage.files import make_directory
 
 log = logging.getLogger("liverank.analyses")
@@ -116,7 +116,7 @@ class SavedRuns:
             if not job.hash(seconds):
                 return
             state = job.state({"seconds": pace.spent + job.seconds})
-        except DeviceLost:
+        except (DeviceLost, ShardLost):
             raise
         except Exception as error:  # such as OutOfMemory: the run itself may go on
             self._failed(identity, pace, error)

@@ -16,8 +16,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NoReturn
 
+from liverank.choices import Mode
 from liverank_gpu import (
     EXIT_DEVICE_LOST,
+    Algorithm,
     BackendName,
     Cluster,
     DeviceLost,
@@ -31,6 +33,7 @@ from liverank_gpu import (
 )
 from liverank_service.errors import NotReady, StorageFailed, Unsupported
 from liverank_service.logs import write_last_line
+from liverank_service.queries.analyses import AnyProgram
 from liverank_service.storage.journal import Journal
 
 log = logging.getLogger("liverank.shards")
@@ -194,10 +197,12 @@ class Shards:
         self._engine = ShardedEngine(options, workers=self._workers, unconverged="ignore")
         return self._engine
 
-    def check_call(self, call: str) -> None:
-        """Raises Unsupported for a call that needs the graph on one device."""
-        if self.count:
-            raise Unsupported("call", call, _ONE_DEVICE)
+    def check_analysis(self, program: AnyProgram, mode: Mode) -> None:
+        """Raises Unsupported for what needs the graph on one device."""
+        if self.count and isinstance(program, Algorithm) and not program.in_shards:
+            raise Unsupported("analysis", program.name, _ONE_DEVICE)
+        if self.count and mode == "asynchronous":
+            raise Unsupported("mode", mode, "'synchronous'")
 
     def check_alive(self) -> None:
         """Raises ShardLost if a shard of the present engine is known to be lost."""

@@ -316,6 +316,7 @@ class Writer:
         except ShardLost as error:  # another writer continues
             self.ranking.fail_unranked(error)
             self._scheduler.refuse(error)
+            self.analyses.refuse(error)
             self.keyed.window = None  # so that there is never memory for the times of two
             raise
         except Exception as error:

@@ -13,6 +13,8 @@ import pytest
 from liverank_service.storage import checkpoint as checkpoints
 from liverank_service.storage.backup import backup, restore
 from liverank_service.storage.files import write_synced
+from tests.service.http.test_analyses import finished, start, values
+from tests.service.http.test_programs import HOPS
 from tests.service.server import Server, running, wait_for
 
 pytestmark = pytest.mark.filterwarnings("default")
@@ -24,7 +26,7 @@ EDGES = [["a", "b"], ["b", "c"], ["c", "a"], ["d", "a"], ["a", "a"]]
 
 @pytest.fixture(scope="module")
 def sharded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with running(tmp_path_factory.mktemp("sharded"), shards=2) as server:
+    with running(tmp_path_factory.mktemp("sharded"), shards=2, programs=True) as server:
         yield server
 
 
@@ -292,15 +294,53 @@ def test_the_shards_are_described(sharded: Server) -> None:
         assert f"\n{line}" in metrics
 
 
-def test_analyses_are_refused_by_name(sharded: Server) -> None:
-    before = sharded.http.get(PATH).json()
-    answer = sharded.http.post(f"{PATH}/analyses/components", json={})
+def test_analyses_run_in_shards_and_follow_batches(sharded: Server, server: Server) -> None:
+    one = server.new_graph()
+    sharded.http.put("/programs/hops", json={"source": HOPS}).raise_for_status()
+    answers: list[Any] = []
+    for path, on in ((PATH, sharded), (one, server)):
+        body = {"insert": [*EDGES, ["b", "e"], ["f", "g"]], "vertices": ["lone"]}
+        on.http.post(f"{path}/batches", json=body).raise_for_status()
+        names: dict[str, dict[str, Any]] = {
+            "distances": {"source": "a"},
+            "components": {},
+            "labels": {},
+            "cores": {},
+        }
+        hops = "hops" if on is sharded else "levels"
+        begun = [start(on, path, name, **given) for name, given in names.items()]
+        begun.append(start(on, path, hops, source="a"))
+        fresh = start(on, path, "components", fresh=True)
+        for each in (*begun, fresh):
+            finished(on, each)
+        answers.append([values(on, each) for each in begun])
+        sent = on.http.post(f"{path}/batches", json={"insert": [["g", "a"]]}).json()
+        finished(on, fresh, sent["version"])
+        answers[-1].append(values(on, fresh))
+        assert len(set(answers[-1][-1].values())) < len(set(answers[-1][1].values()))
+        on.http.post(f"{path}/batches", json={"remove": ["f", "g", "e"]}).raise_for_status()
+        for each in (*begun, fresh):
+            on.http.delete(each).raise_for_status()
+    ours, theirs = answers
+    for found, expected in zip(ours, theirs, strict=True):
+        assert {key: found[key] for key in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("program", "body", "field"),
+    [("triangles", {}, "analysis"), ("levels", {"mode": "asynchronous"}, "mode")],
+)
+def test_analyses_that_need_one_device_are_refused_by_name(
+    sharded: Server, program: str, body: dict[str, Any], field: str
+) -> None:
+    given = body | ({"parameters": {"source": "a"}} if program == "levels" else {})
+    answer = sharded.http.post(f"{PATH}/analyses/{program}", json=given)
     problem = answer.json()
     assert answer.status_code == 422, answer.text
     assert problem["type"] == "urn:liverank:problem:unsupported"
-    assert problem["field"] == "call"
+    assert problem["field"] == field
     assert "does not work with shards" in problem["detail"]
-    assert sharded.http.get(PATH).json() == before
+    assert sharded.http.get(f"{PATH}/analyses").json() == {"analyses": []}
 
 
 def test_a_backup_of_shards_opens_without_them(sharded: Server, tmp_path: Path) -> None:

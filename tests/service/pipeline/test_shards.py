@@ -125,6 +125,28 @@ def test_a_graph_recovers_from_a_loss_that_no_call_meets(
     assert pipeline.view.edges == 6
 
 
+@pytest.mark.parametrize("method", ["begin", "step"])
+def test_an_analysis_in_progress_begins_again_after_the_loss_of_a_shard(
+    pipeline: Pipeline, cluster: Cluster, method: str
+) -> None:
+    send(pipeline, batch(EDGES))
+    began = pipeline.call(lambda writer: writer.analyses.start("components", {}, fresh=True))
+    identity = began.result(60)
+
+    def answered(version: int) -> bool:
+        analyses = pipeline.analyses
+        found = None if analyses is None else analyses.get(identity).answer
+        return found is not None and found.version >= version
+
+    wait_for(lambda: answered(1))
+    cluster.failing = method
+    send(pipeline, batch([("x", "y")]))
+    wait_for(lambda: pipeline.shards.restarts == 1 and pipeline.shards.loss is None)
+    wait_for(lambda: answered(2))
+    found = pipeline.analyses.get(identity)  # type: ignore[union-attr]
+    assert (found.state, found.problem) == ("finished", None)
+
+
 def asked(pipeline: Pipeline, key: str) -> PendingQuery[QueryResponse]:
     query = KeyedQuery(seeds=SeedColumns.of({key: 1.0}), target_error=1e-9)
     request = PendingQuery[QueryResponse]([query], 60.0)
