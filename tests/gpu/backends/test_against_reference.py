@@ -17,14 +17,7 @@ from liverank_gpu.backends.reference import reference_backend, sets, solve
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.csr import Csr, Kernels, Operation, Run
 from liverank_gpu.operations.published import ForwardState, WorkList
-from liverank_gpu.operations.residual import (
-    CountCandidates,
-    Push,
-    PushVertices,
-    Residual,
-    ResidualDelta,
-    TakeCandidates,
-)
+from liverank_gpu.operations.residual import Push, Residual, ResidualDelta
 from liverank_gpu.operations.sweeps import OrthominState, SumInDegrees, Sweep, SweepResult
 from liverank_gpu.pagerank.strategies import STRATEGIES
 from liverank_gpu.pagerank.sweeps import SWEEP_KINDS, sweep_to_target
@@ -53,10 +46,7 @@ COMPARED = {
 }
 """Operations by contract, but for those that are a backend's own choice."""
 
-RECORDS = Kernels(solve, sets).operations - {
-    *(SumInDegrees, Push),
-    *(CountCandidates, TakeCandidates, PushVertices),
-}
+RECORDS = Kernels(solve, sets).operations - {SumInDegrees, Push}
 """Operations that are records, of which tests/test_structure.py knows that they are all there, but
 for those of rounds (test_rounds.py). What SumInDegrees sums up, and when Push lowers θ, is a
 backend's own choice.
