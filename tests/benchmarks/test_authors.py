@@ -213,15 +213,14 @@ def test_sahus_functions_get_the_graph_and_the_batches(
 def test_gunrock_gets_the_graph(tmp_path: Path, program: Callable[[str], Path]) -> None:
     graph, _ = authors.named(CPU, tmp_path, f"rmat-{SMALL}")
     programs = {"gunrock-float": program(GUNROCK)}
-    first, second = authors.beside_gunrock(graph, "small", programs, tmp_path)
-    assert (first["method"], second["method"]) == ("float, tolerance 1e-6", "float, tolerance 1e-7")
-    _check([first], 1e-6)
-    _check([second], 1e-7)
+    (row,) = authors.beside_gunrock(graph, "small", programs, tmp_path)
+    assert row["method"] == "float, tolerance 1e-6"
+    _check([row], 1e-6)
 
 
 def test_guos_push_gets_the_windows(tmp_path: Path, program: Callable[[str], Path]) -> None:
-    rows = ppr.beside_guo(CPU, program(GUO), tmp_path, SMALL, (1e-6,))
-    assert [row["method"] for row in rows] == ["from nothing", *6 * ["after a batch"]]
+    rows = list(ppr.beside_guo(CPU, program(GUO), tmp_path, SMALL, (1e-6,)))
+    assert [row["method"] for row in rows] == ["from nothing", *4 * ["after a batch"]]
     _check(rows, 1e-6)
 
 
