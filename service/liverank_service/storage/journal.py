@@ -167,8 +167,8 @@ KEPT_SECONDS = 7 * 24 * 3600.0
 """How long an idempotency key is kept after its batch was retired."""
 
 _COPIER = ThreadPoolExecutor(1, "liverank-journal")
-_COPIED_BYTES = 4 << 20
-"""Of payloads in the write-ahead log, from which on it is copied."""
+_COPIED_BYTES, _COMMIT_BYTES = 4 << 20, 16 << 10
+"""Bytes of the write-ahead log from which on it is copied; of a commit, beside its payloads."""
 _LOG_PAGES = 1 << 14
 """Of the write-ahead log; 64 MiB."""
 
@@ -274,7 +274,7 @@ class Journal:
                 layout.write_state(self._durable, state)
             self._state, self.committed_at = state, now
         self._write_head()
-        self._not_copied += sum(len(record.payload) for record in records)
+        self._not_copied += _COMMIT_BYTES + sum(len(record.payload) for record in records)
         is_idle = self._copying is None or self._copying.done()
         if self._not_copied >= _COPIED_BYTES and is_idle:
             self._not_copied = 0
