@@ -262,33 +262,13 @@ class CudaPages(op.PageOperations):
         """Applies packed changes; numbers  int32[…], at least twice as long."""
         count = len(ascending)
         found, crowded = numbers[:count], numbers[count : 2 * count]
-        self._launch(
-            "pages",
-            "find_pages",
-            grid_blocks(count),
-            ascending,
-            count,
-            lists.first_keys,
-            lists.built,
-            lists.following,
-            found,
-            lists.counts,
-        )
-        both = (
-            *(ascending, found, count),
-            *(lists.cells, lists.page_edges, lists.page_sources, crowded, lists.counts),
-        )
-        self._launch("pages", "edit_pages", blocks_for(WARP * count), *both)
-        self._launch(
-            "pages",
-            "rewrite_pages",
-            self._launch.resident_blocks(BLOCK * count, _WAVES),
-            *both,
-            left,
-            len(lists.following),
-            lists.following,
-            lists.first_keys,
-        )
+        run, own = self._launch.run, {"changes": ascending, "count": count}
+        run("pages", "find_pages", grid_blocks(count), lists, weighted=False, found=found, **own)
+        own |= {"at": found, "crowded": crowded}
+        run("pages", "edit_pages", blocks_for(WARP * count), lists, weighted=False, **own)
+        own |= {"left": left, "most_pages": len(lists.following)}
+        blocks = self._launch.resident_blocks(BLOCK * count, _WAVES)
+        run("pages", "rewrite_pages", blocks, lists, weighted=False, **own)
 
 
 def over_in_lists(
