@@ -5,16 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from liverank_gpu.graph.ranked_graph import RankedGraph
+from liverank_gpu.operations import sweeps as op
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.residual import RecomputeRows, ResidualDelta, Scatter
-from liverank_gpu.operations.sweeps import (
-    ComputeContributions,
-    ComputeResidual,
-    DeflationVector,
-    StartFromInDegrees,
-    SumInDegrees,
-    SweepResult,
-)
 from liverank_gpu.pagerank.certificate import UNIT_ROUNDOFF, Certificate
 from liverank_gpu.pagerank.iterate import (
     ContributionBuffers,
@@ -197,9 +190,9 @@ class GlobalIterate(Iterate):
         self.rhs_scale = 1.0 - damping
         run = graph.backend.run
         result = run(
-            StartFromInDegrees(
+            op.StartFromInDegrees(
                 graph.view,
-                run(SumInDegrees(graph.view, damping)),
+                run(op.SumInDegrees(graph.view, damping)),
                 self.values,
                 self.workspace.residual.values,
                 buffers.arrays(graph.columns)[0],
@@ -224,7 +217,7 @@ class GlobalIterate(Iterate):
             self.values[free] = self._isolated
         self._record_free()
         residual_l1, residual_sum = self.graph.backend.run(
-            ComputeResidual(
+            op.ComputeResidual(
                 self.graph.view,
                 self.graph.in_rows(),
                 self.values,
@@ -306,7 +299,7 @@ class GlobalIterate(Iterate):
         return amount
 
     def record_accelerated(
-        self, buffers: ContributionBuffers, result: SweepResult, lowered: float
+        self, buffers: ContributionBuffers, result: op.SweepResult, lowered: float
     ) -> None:
         """A step of Orthomin replaced y, r and the current contributions, and lowered β."""
         self._drop_candidates()
@@ -380,13 +373,13 @@ class GlobalIterate(Iterate):
         uncertainty = certificate.uncertainty
         if uncertainty / mass > _ROUNDING_PART * target * (1.0 - damping):
             return None
-        vector = DeflationVector(self.values, self.workspace.residual.values, self.rhs_scale)
+        vector = op.DeflationVector(self.values, self.workspace.residual.values, self.rhs_scale)
         return Deflation(image_sum, vector, mass, uncertainty)
 
     def contributions(self) -> Array:
         """float64[n]: y/d, and 0 where v dangles."""
         contributions = self.scratch("contributions", length=self.graph.columns)
-        self.graph.backend.run(ComputeContributions(self.graph.view, self.values, contributions))
+        self.graph.backend.run(op.ComputeContributions(self.graph.view, self.values, contributions))
         return contributions
 
     def scratch(

@@ -12,19 +12,11 @@ from typing import ClassVar
 import numpy as np
 
 from liverank_gpu.graph.ranked_graph import RankedGraph
+from liverank_gpu.operations import residual as op
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.csr import GraphView
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.graph import Follows, GraphUpdate
-from liverank_gpu.operations.residual import (
-    LISTED,
-    Perturb,
-    Push,
-    PushLimits,
-    PushResult,
-    Residual,
-    ResidualDelta,
-)
 from liverank_gpu.operations.sweeps import (
     DeflationVector,
     FusedRun,
@@ -70,7 +62,7 @@ class Workspace:
         self._marks = backend.device.allocate(purpose, 0, np.int32)
         self.values: Array = self._values
         self._candidates = backend.device.allocate(purpose, 0, np.int32)
-        self.residual = Residual(self._residuals, self._marks, self._candidates, 0, np.inf, 0)
+        self.residual = op.Residual(self._residuals, self._marks, self._candidates, 0, np.inf, 0)
 
     @property
     def vertices(self) -> int:
@@ -131,7 +123,7 @@ class Workspace:
             residual.listed, residual.floor = 0, np.inf
             return
         residual.candidates[:count] = vertices
-        residual.marks[vertices] = LISTED
+        residual.marks[vertices] = op.LISTED
         residual.listed, residual.floor = count, _BELOW_ALL
 
     def drop_list(self) -> None:
@@ -405,12 +397,12 @@ class Iterate(ABC):
             return
         vectors, followed = self.workspace, update.followed
         if followed is not None and followed[0] is vectors.residual:
-            delta: ResidualDelta | None = followed[1]
+            delta: op.ResidualDelta | None = followed[1]
         else:
             changes = update.lists.changes
             assert changes is not None
             damping, residual, limit = self.options.damping, vectors.residual, self._edge_limit
-            perturb = Perturb(self.graph.view, changes, vectors.values, damping, residual, limit)
+            perturb = op.Perturb(self.graph.view, changes, vectors.values, damping, residual, limit)
             delta = self.graph.backend.run(perturb)
         if delta is None:
             self._invalidate()
@@ -436,17 +428,17 @@ class Iterate(ABC):
         vectors = self.workspace
         return Follows(vectors.values, vectors.residual, self.options.damping, self._edge_limit)
 
-    def add(self, delta: ResidualDelta) -> None:
+    def add(self, delta: op.ResidualDelta) -> None:
         """Records what an operation changed in y and r."""
         self.residual_id = object()
         self.certificate.add(delta)
 
     def push(
         self, goal: float, threshold: float, round_edges: int, edges: int, rounds: int
-    ) -> PushResult:
+    ) -> op.PushResult:
         """Pushes by work-lists: see Push and PushLimits."""
         certificate = self.certificate
-        limits = PushLimits(
+        limits = op.PushLimits(
             residual_l1=certificate.residual_l1,
             residual_sum=certificate.residual_sum,
             mass=certificate.mass,
@@ -463,7 +455,7 @@ class Iterate(ABC):
         size = certificate.residual_l1 + abs(certificate.residual_sum)
         # more than a sweep would leave for it to be enough
         sweeps = self.left_by_sweeps * size > goal * certificate.mass
-        push = Push(
+        push = op.Push(
             self.graph.view,
             vectors.values,
             damping,
