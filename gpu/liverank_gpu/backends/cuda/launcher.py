@@ -117,6 +117,7 @@ class Launcher:
         kernel: str,
         blocks: int,
         do: Any,
+        /,
         *,
         weighted: bool | None = None,
         **own: Any,
@@ -141,7 +142,7 @@ class Launcher:
         found: tuple[Any, ...] = self._chosen[key](do, own)
         return found
 
-    def over_rows(self, file: str, kernel: str, do: Any, **own: Any) -> Array:
+    def over_rows(self, file: str, kernel: str, do: Any, /, **own: Any) -> Array:
         """Runs a kernel of rows.cuh for an operation, for one part of its rows after the other;
         returns its sums, float64[SWEEP_SUMS] on the device.
         """
@@ -160,7 +161,7 @@ class Launcher:
         return blocks, ((rows.order, csr, parts_memory, self._arrived), plan)
 
     def over_vertices(
-        self, file: str, kernel: str, do: Any, rows: Rows | None = None, **own: Any
+        self, file: str, kernel: str, do: Any, rows: Rows | None = None, /, **own: Any
     ) -> Array:
         """Runs a kernel that takes each vertex once; returns its sums as `over_rows`.
 
