@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from liverank_service.http.schemas import Durable, Receipt
-from tests.service.server import Server, running
+from tests.service.server import Server
 
 
 def _counts(receipt: dict[str, Any]) -> tuple[int, ...]:
@@ -252,24 +251,3 @@ def test_ties_are_those_of_the_version_that_is_read(server: Server) -> None:
     found = [(version % 2 == 1, ties) for version, all_ties in reads.items() for ties in all_ties]
     assert (True, [1]) in found
     assert set(map(str, found)) <= {"(True, [1])", "(True, [])", "(False, [])"}
-
-
-def test_receipts_and_ranks_survive_a_restart(tmp_path: Path) -> None:
-    headers = {"Idempotency-Key": "k"}
-    body = {"insert": [["a", "b"], ["c", "b"]], "delete": [["z", "a"]]}
-    with running(tmp_path) as server:
-        path = server.new_graph()
-        first = server.http.post(f"{path}/batches", json=body, headers=headers)
-        server.http.post(f"{path}/batches", json={"delete": [["c", "b"]]})
-        revision = server.http.post(f"{path}/recompute").json()["revision"]
-        before = server.http.get(f"{path}/top").json()
-    with running(tmp_path) as server:
-        assert server.http.get(f"{path}/batches/1").content == first.content
-        again = server.http.post(f"{path}/batches", json=body, headers=headers)
-        assert again.content == first.content
-        after = server.http.get(f"{path}/top").json()
-        assert after["version"] == 2
-        assert after["revision"] > revision
-        slack = before["error_bound"] + after["error_bound"]
-        for old, new in zip(before["ranks"], after["ranks"], strict=True):
-            assert abs(old["rank"] - new["rank"]) <= slack
