@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,7 +34,7 @@ from liverank_gpu.graph.warm_up import (
 )
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.device import Array, DeviceOperations
-from liverank_gpu.operations.graph import GraphUpdate, UpdateCounts
+from liverank_gpu.operations.graph import GraphUpdate
 from liverank_gpu.pagerank.frontier import TouchedVertices, warm_up_lists
 from liverank_gpu.pagerank.global_iterate import GlobalIterate
 from liverank_gpu.pagerank.places import GraphVertices, RankTies, SettledTarget
@@ -96,12 +96,6 @@ class _Owned:
             self._detecting_loss.__exit__(*raised)
         finally:
             self._in_use.release()
-
-
-def _change(counts: UpdateCounts, seconds: float, unknown: int = 0) -> Change:
-    """The receipt of a batch."""
-    first, last = counts[:5], counts[5:]
-    return Change(*first, seconds, *last, unknown)
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,7 +280,7 @@ class Engine:
             decided = self.decide(batch)
             with decided.naming():
                 update = self._apply(decided.batch)
-            return decided.change(_change(update.counts, self._end_mutation(), update.unknown))
+            return decided.change(replace(update.counts, seconds=self._end_mutation()))
 
     def decide(self, batch: EdgeBatch | ResolvedBatch) -> ResolvedBatch:
         """What `apply` does of the batch as the graph is now: see liverank_gpu.graph.resolve."""
@@ -316,7 +310,7 @@ class Engine:
                 return None
             counts = coalesced.counts(self._apply(coalesced.batch))
             seconds = self._end_mutation() / len(parts)
-            return [_change(of_part, seconds) for of_part in counts]
+            return [replace(of_part, seconds=seconds) for of_part in counts]
 
     def _end_mutation(self) -> float:
         """Ends the stage and waits: an error of its work belongs to this batch."""

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from liverank_gpu.graph.batch import arranged
 from liverank_gpu.graph.dynamic_graph import DynamicGraph
-from liverank_gpu.operations.graph import GraphUpdate, UpdateCounts
-from liverank_gpu.types import EdgeBatch
+from liverank_gpu.operations.graph import GraphUpdate
+from liverank_gpu.types import Change, EdgeBatch
 
 _SHIFT = np.int64(32)
 
@@ -61,7 +61,7 @@ class CoalescedBatch:
         except MemoryError:
             return None
 
-    def counts(self, update: GraphUpdate) -> list[UpdateCounts]:
+    def counts(self, update: GraphUpdate) -> list[Change]:
         """What each part did, from what the joined batch did."""
         changes = update.changes
         assert changes is not None
@@ -81,12 +81,13 @@ class CoalescedBatch:
         deleted = _hits(self._deleted, removed, deletes)
         known = self._known_after(update.returned, inserts)
         return [
-            UpdateCounts(
+            Change(
                 added - changed,
                 insertions - added,
                 removed,
                 deletions - removed,
                 after - before,
+                0.0,
                 changed,
             )
             for (insertions, deletions), added, changed, removed, (before, after) in zip(

@@ -36,7 +36,7 @@ from liverank_gpu.operations import graph as op
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.csr import GraphView, loop_dtype, strength_dtype
 from liverank_gpu.operations.device import Array
-from liverank_gpu.types import Dangling, EdgeBatch, VertexOrder
+from liverank_gpu.types import Change, Dangling, EdgeBatch, VertexOrder
 
 _REBUILD_PART, _LEAST_REBUILD = 4, 1 << 20
 """A batch of more operations than _LEAST_REBUILD and than one in _REBUILD_PART edges rebuilds the
@@ -221,25 +221,25 @@ class DynamicGraph(RankedGraph):
         new_vertices = vertices - self.ids.limit + len(returned)
         if self.ids.change(removed, returned, vertices):
             self._free = None
-        counts = op.UpdateCounts(
+        counts = Change(
             inserted,
             len(batch.insert_sources) - inserted - reweighted,
             deleted - gone,
             len(batch.delete_sources) - deleted + gone,
             new_vertices,
+            0.0,
             reweighted,
             len(removed),
             removed_edges,
             expired + too_old,
+            len(batch.remove) - len(removed),
         )
-        unknown = len(batch.remove) - len(removed)
         return op.GraphUpdate(
             counts,
             applied.lists,
             applied.touches,
             removed,
             returned,
-            unknown,
             followed=applied.followed,
         )
 

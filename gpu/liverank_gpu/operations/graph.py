@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from liverank_gpu.operations.csr import Csr, GraphView, PagedLists, Rows, SlackCsr
 from liverank_gpu.operations.device import Array
+from liverank_gpu.types import Change
 
 # ---- what a batch of insertions and deletions does to a graph ----
 
@@ -169,20 +170,6 @@ class EdgeCounts(NamedTuple):
     reweighted: int
 
 
-class UpdateCounts(NamedTuple):
-    """What a batch did: see liverank_gpu.types.Change."""
-
-    inserted: int
-    already_present: int
-    deleted: int
-    not_found: int
-    new_vertices: int
-    reweighted: int = 0
-    removed: int = 0
-    removed_edges: int = 0
-    expired: int = 0
-
-
 class EdgeChanges(NamedTuple):
     """Which rows and edges a batch changed, all as positions on the device.
 
@@ -192,7 +179,7 @@ class EdgeChanges(NamedTuple):
     added_sources, added_targets      int32[…], edges that are new, loops included
     removed_weights, added_weights    float32[…], their weights; None for an unweighted graph
 
-    An edge deleted and inserted in one batch counts as both in UpdateCounts but is in no list. An
+    An edge deleted and inserted in one batch counts as both in Change but is in no list. An
     edge with another weight is in both lists.
     """
 
@@ -283,22 +270,20 @@ class ChangeBlock:
 class GraphUpdate:
     """What one batch did to a graph.
 
-    counts           for the receipt
+    counts           for the receipt; its seconds are not known yet
     lists            what changed in lists; sources, removed_targets, changes  see ChangedLists
     touches          whether the list or the loop of a vertex may have changed
     removed          int64[r] on the host: ids of the vertices that were removed, ascending
     returned         int64[…] on the host, ascending: ids that were free, or removed by this batch,
                      and are those of new vertices now
-    unknown          ids to remove that were no vertices, or repeated
     followed         the Residual that has followed already, and what Perturb returned; or None
     """
 
-    counts: UpdateCounts
+    counts: Change
     lists: ChangedLists | ChangeBlock
     touches: bool
     removed: NDArray[np.int64]
     returned: NDArray[np.int64]
-    unknown: int = 0
     followed: tuple[Any, Any] | None = None
 
     @property

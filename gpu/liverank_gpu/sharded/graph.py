@@ -51,7 +51,6 @@ from liverank_gpu.operations.graph import (
     GraphUpdate,
     SentBatch,
     SortedKeys,
-    UpdateCounts,
     UpdateRules,
 )
 from liverank_gpu.operations.sweeps import PartialSweeps
@@ -77,7 +76,7 @@ from liverank_gpu.sharded.operations import ShardedMultivector, ShardRun, shard_
 from liverank_gpu.sharded.programs import ShardPrograms
 from liverank_gpu.sharded.published import ShardedSets
 from liverank_gpu.sharded.residual import ShardedResidual
-from liverank_gpu.types import EdgeBatch, Options
+from liverank_gpu.types import Change, EdgeBatch, Options
 
 # Which insertion of a batch makes a sum of weights exceed float32, if the batch is in slices.
 
@@ -476,22 +475,23 @@ class ShardGraph(DynamicGraph):
             self._free = None
         self.edges += inserted - deleted
         self.arcs += out.growth
-        counts = UpdateCounts(
+        counts = Change(
             inserted,
             insertions - inserted - reweighted,
             deleted - gone - expired,
             deletions - deleted + gone + expired,
             new_vertices,
+            0.0,
             reweighted,
             len(removed),
             gone,
             expired + int(too_old),
+            to_remove - len(removed),
         )
-        unknown = to_remove - len(removed)
         touched, changes = prepared.touched, prepared.changes
         # it may have changed lists of other shards
         lists = ChangedLists(*touched, changes)
-        return GraphUpdate(counts, lists, True, removed, returned, unknown)
+        return GraphUpdate(counts, lists, True, removed, returned)
 
     def _as_given(self, batch: EdgeBatch) -> tuple[EdgeBatch, bool]:
         """The batch, and whether it is a whole one that needs no exchange; or else the slice of

@@ -16,8 +16,8 @@ from liverank_gpu import EdgeBatch, Engine, Options
 from liverank_gpu.backends.cuda.kernels.loader import BIN_LANES
 from liverank_gpu.graph.dynamic_graph import DynamicGraph
 from liverank_gpu.operations.backend import Backend
-from liverank_gpu.operations.graph import SentBatch, Slots, UpdateCounts, Updated
-from liverank_gpu.types import Dangling, VertexOrder
+from liverank_gpu.operations.graph import SentBatch, Slots, Updated
+from liverank_gpu.types import Change, Dangling, VertexOrder
 from tests.gpu.doubles import instead, loading
 from tests.gpu.graph.model import COUNTS, apply
 from tests.gpu.graphs import Model, WeightedModel, is_emulated, random_batch, weighted_batch
@@ -134,7 +134,7 @@ def test_a_batch_applied_again_changes_nothing(backend: Backend) -> None:
     apply(graph, model, batch)
     pools = _column_indices(graph)
     again = apply(graph, model, batch)
-    assert again.counts == UpdateCounts(0, 4, 0, 2, 0)
+    assert again.counts == Change(0, 4, 0, 2, 0, 0.0)
     assert len(again.sources) == 0
     assert _column_indices(graph) == pools
 
