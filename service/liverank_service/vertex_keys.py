@@ -257,7 +257,7 @@ class KeyTable:
                 if size > VERTEX_LIMIT:
                     raise OverflowError(f"a graph has at most {VERTEX_LIMIT:,} vertices")
                 if row < rows:
-                    state = self._with_capacity(state, columns, row)
+                    state = self._with_capacity(state, columns, ids, row)
         except BaseException:
             # The entries of this call would fill the table. They are the newest and no reader
             # follows them, so every older entry is found without them as before.
@@ -334,10 +334,18 @@ class KeyTable:
     def _hash(self) -> tuple[NDArray[np.uint64], int]:
         return self._seed, self._hash_mask
 
-    def _with_capacity(self, state: _Arrays, columns: Sequence[_KeyBuffers], row: int) -> _Arrays:
-        """`state` with capacity for the keys of _CHUNK rows from `row` on, in case all are new."""
+    def _with_capacity(
+        self,
+        state: _Arrays,
+        columns: Sequence[_KeyBuffers],
+        ids: Sequence[NDArray[np.int64]],
+        row: int,
+    ) -> _Arrays:
+        """`state` with capacity for the unknown keys of _CHUNK rows from `row` on, in case all are
+        different.
+        """
         end = min(row + _CHUNK, columns[0].size)
-        count = state.size + len(columns) * (end - row)
+        count = state.size + sum(int(np.count_nonzero(each[row:end] < 0)) for each in ids)
         slots, offsets, arena = state.slots, state.offsets, state.arena
         if self._width:
             used = state.size * self._width
