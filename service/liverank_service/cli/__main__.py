@@ -6,8 +6,8 @@ import gc
 
 YOUNG_OBJECTS = 200_000
 """Objects made between two searches for garbage. A batch in JSON makes a list for each edge, which
-is freed without a search: with Python's default of 700, they took a tenth of the time under load,
-and a fifth of that in which a server or a command starts.
+is freed without a search: with Python's default of 700, they took a tenth of the time under load.
+It is set before modules load, whose objects stay.
 Requests leave almost no garbage, and none that holds a body; a search among the objects of large
 batches delays reads. Measured with weighted batches in JSON: at 700, 61 KB take 1.85 ms and 9.9 MB
 730 ms with a pause of 1.2 s; from 5,000 on, 1.6 to 1.7 ms and about 430 ms, pauses of 0.2 s up to
