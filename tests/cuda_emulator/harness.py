@@ -49,7 +49,7 @@ CACHE = HERE.parents[1] / ".pytest_cache" / "kernels"
 
 _FLAGS = (
     "-std=c++20",
-    "-O1",  # kernels are as fast as with -O2, and compiled in half the time
+    "-O1",  # kernels are as fast as with -O2, and compiled in two thirds of the time
     "-g1",
     "-fPIC",
     "-fvisibility=hidden",
