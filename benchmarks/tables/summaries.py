@@ -423,9 +423,10 @@ def cuppa() -> str:
     """What the text of the cuPPA paper says of its figures, and ours, of a GPU if there are any."""
     document = load("cuppa", "cuda" if recorded("cuppa", "cuda") else "cpu")
     figures, suite = document["figures"], f"cuppa-{document['backend']}"
+    missing = "on a GPU only" if document["backend"] == "cpu" else "not in this record"
     lines = heading(f"| figure | theirs, GeForce GTX 1080 | ours, {place(document)} |")
     lines += [
-        f"| {figure} | {theirs} | {ours(figures) if name in figures else 'on a GPU only'} |"
+        f"| {figure} | {theirs} | {ours(figures) if name in figures else missing} |"
         for figure, theirs, name, ours in _CUPPA
     ]
     return _below(suite, lines=lines, places=False)
