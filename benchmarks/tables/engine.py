@@ -359,23 +359,6 @@ def sweep_kinds(document: Record) -> str:
     return "\n".join(lines) + "\n"
 
 
-def fused(document: Record) -> str:
-    """Solves with one sweep a launch, and with many."""
-    lines = heading("| graph | edges | options | target | sweeps | single | fused | ratio |")
-    for row in document["figures"]:
-        if row.get("storage") == "float32":  # which is no longer offered
-            continue
-        single, together = row["single"], row["fused"]
-        sweeps = {str(way["sweeps"]): None for way in (single, together)}
-        ratio = together["milliseconds"] / single["milliseconds"]
-        lines.append(
-            f"| {row['graph']} | {row['edges']:,} | `{row['dangling']}`"
-            f" | {row['target_error']:g} | {' / '.join(sweeps)} | {single['milliseconds']:.2f} ms"
-            f" | {together['milliseconds']:.2f} ms | {ratio:.2f} |"
-        )
-    return "\n".join(lines) + "\n"
-
-
 def compare(document: Record) -> str:
     """Times of the engines of two commits, and their ratios."""
     figures = document["figures"]

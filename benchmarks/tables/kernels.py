@@ -1,22 +1,8 @@
-"""Tables of the kernels: what they move, and what a round of small launches costs."""
+"""Tables of the kernels: what they move, and what tools found in them."""
 
 from __future__ import annotations
 
 from benchmarks.tables.common import Record, Row, heading
-
-
-def rounds(document: Record) -> str:
-    """Microseconds of a round, a column for each way to start it."""
-    rows = heading(
-        "| threads of a step | blocks | rounds of a launch | cooperative kernel | CUDA graph |"
-        " host |"
-    )
-    rows += [
-        f"| {row['threads']:,} | {row['blocks']} | {row['rounds']} | {row['meet_us']:.1f} |"
-        f" {row['graph_us']:.1f} | {row['host_us']:.1f} |"
-        for row in document["figures"]
-    ]
-    return "\n".join(rows)
 
 
 def sanitize(document: Record) -> str:
@@ -30,27 +16,6 @@ def sanitize(document: Record) -> str:
         errors, longest = sum(row["errors"] for row in rows), max(row["seconds"] for row in rows)
         lines.append(f"| `{tool}` | {parts} | {errors} | {longest:.0f} |")
     return "\n".join(lines)
-
-
-def gather(document: Record) -> str:
-    """Sweeps by rows and by other layouts, a row for each graph and way, the first by rows."""
-    rows = heading(
-        "| graph | edges | way | sweep, ms | of that by rows | bytes needed | at 4,200 GB/s, ms |"
-        " random reads an edge | L1 error of r | memory | batch of 1,000, ms | batch of 1e-3, ms |"
-    )
-    by_rows: dict[str, float] = {}
-    for row in document["figures"]:
-        by_rows.setdefault(row["graph"], row["sweep_ms"])
-    for row in document["figures"]:
-        error, batches = row["error"], row["batches_ms"] or {}
-        added = " | ".join(f"{batches[size]:.3f}" if batches else "" for size in ("1000", "0.001"))
-        rows.append(
-            f"| {row['graph']} | {row['edges']:,} | {row['way']} | {row['sweep_ms']:.3f}"
-            f" | {row['sweep_ms'] / by_rows[row['graph']]:.2f} | {_bytes(row['needed_bytes'])}"
-            f" | {row['needed_bytes'] / 4.2e9:.2f} | {row['random_reads'] / row['edges']:.2f}"
-            f" | {'' if error is None else f'{error:.1g}'} | {_bytes(row['bytes'])} | {added} |"
-        )
-    return "\n".join(rows)
 
 
 _SHOWN_MS = 0.02

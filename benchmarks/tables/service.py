@@ -127,22 +127,6 @@ def overload(document: Record) -> str:
     )
 
 
-def interpreter(document: Record) -> str:
-    """Who held the interpreter, for which work, and who waited for a core."""
-    figures = document["figures"]
-    lines = [*heading("| thread | holds the interpreter | runs, cores | waits for a core, cores |")]
-    for group in sorted(
-        {*figures["threads"], *figures["cores"]}, key=lambda each: -figures["threads"].get(each, 0)
-    ):
-        cores = figures["cores"].get(group, {"ran": 0.0, "waited": 0.0})
-        held = figures["threads"].get(group, 0.0)
-        lines.append(f"| {group} | {held:.1%} | {cores['ran']:.2f} | {cores['waited']:.2f} |")
-    lines += ["", *heading("| work | of all time |")]
-    lines += [f"| {work} | {share:.1%} |" for work, share in figures["work"].items()]
-    free = 1.0 - figures["held"]
-    return "\n".join([*lines, f"| none: the interpreter is free | {free:.1%} |"]) + "\n"
-
-
 def fuzz(document: Record) -> str:
     """Bodies by format, then requests: how many were accepted, refused, and failed."""
     figures = document["figures"]

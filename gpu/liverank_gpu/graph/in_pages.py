@@ -41,7 +41,7 @@ _SAFE_FACTOR = 2
 
 SWEEPS_BY_ROWS = 64
 """After so many, the next sweep builds pages: more will probably follow. Building them took as long
-as 36 sweeps by rows on R-MAT 24, 26 on R-MAT 26 (benchmarks/results/gather-cuda.json).
+as 36 sweeps by rows on R-MAT 24, 26 on R-MAT 26 (benchmarks/notes/sweeps.md).
 """
 
 
