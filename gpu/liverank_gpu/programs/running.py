@@ -181,10 +181,14 @@ class ProgramRun:
         """
         end = perf_counter() + seconds
         with self.shared.graph.backend.device.detecting_loss():
-            for hashed in self._hashing:
-                self._hashed = hashed
-                if perf_counter() >= end:
-                    return False
+            try:
+                for hashed in self._hashing:
+                    self._hashed = hashed
+                    if perf_counter() >= end:
+                        return False
+            except BaseException:
+                self._hashing = fingerprint_parts(self.shared)  # it begins again
+                raise
         return True
 
     @property
@@ -458,11 +462,13 @@ class Programs:
             if named != (digest, parameters, by_mode) or after is not None:
                 raise InvalidValue("resume", resume.parameters, RESUMED)
         purpose = "a program and a copy of the graph" if copied else "a program"
-        edges, of_vertex, of_edge = self._graph.arcs, _VERTEX_BYTES, _EDGE_BYTES
+        graph, of_vertex, of_edge = self._graph, _VERTEX_BYTES, _EDGE_BYTES
+        # those that are here
+        edges = max(graph.outgoing.packed, graph.incoming.packed) if graph.divided else graph.arcs
         if isinstance(program, VertexProgram):
             of_vertex += 3 * program.values.dtype.itemsize if program.pulls else 0
             of_edge = 0 if program.edges is None else 2 * program.edges.dtype.itemsize + 32
-        needed = of_vertex * self._graph.columns + of_edge * edges + copied
+        needed = of_vertex * graph.columns + of_edge * edges + copied
         if needed > limits.memory:
             raise OutOfMemory(f"{purpose} with a limit of memory", needed, int(limits.memory))
         self._graph.backend.device.require(purpose, needed)

@@ -397,7 +397,7 @@ def test_what_queries_are_predicted_to_cost_has_exchanges() -> None:
 
 def test_pushes_go_on_where_exchanges_use_up_their_work() -> None:
     # a round costs as much as a quarter of what a call may cost at first
-    backend = replace(CPU, costs=replace(CPU.costs, exchange=1e4 / 3, sweep_overhead=0.0))
+    backend = replace(CPU, costs=replace(CPU.costs, exchange=5e3, sweep_overhead=0.0))
     assert shard_costs(backend.costs, 2).round_overhead == 2e4
     sources, targets = grid(128, 128)
     with both(Options(), 2, backend, EdgeBatch(sources, targets)) as (_, engine):
