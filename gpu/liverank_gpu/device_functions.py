@@ -275,6 +275,7 @@ class _Translator:
             before = dict(self._variables)
             self._valued.clear()
             text, run = self._block(body, "    ")
+            self._limited(definition, text)
             if before == self._variables:
                 break
         if not _returns(body):

@@ -86,6 +86,10 @@ def _with(line: str) -> str:
     )
 
 
+LONG = "x = " + "(old < " * 9 + "old" + " < new)" * 9
+"""More than half of a function in C++."""
+
+
 def _of_records(before: str, after: str) -> str:
     return RECORDS.replace(before, after, 1)
 
@@ -115,6 +119,7 @@ def _of_records(before: str, after: str) -> str:
         (_with("x = " + "not " * 500 + "old"), 35, "nested"),
         (_with("x = " + "abs(" * 25 + "old" + ")" * 25 + " + old" * 100), 35, "nested"),
         (_with("x = " + "(old < " * 25 + "old" + " < new)" * 25), 35, "shorter"),
+        (_with("\n        ".join([LONG] * 2)), 34, "shorter"),
         (_with("x = " + "+ " * 5000 + "old"), 35, "others of its line"),
         (_with("x = yield"), 35, "yield"),
         (_with("global x"), 35, "global"),
