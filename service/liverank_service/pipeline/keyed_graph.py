@@ -147,11 +147,15 @@ class KeyedGraph:
         """Begins to look up the keys of the first of these batches, if it is large, on another
         thread, for `apply`; what was looked up for others is forgotten.
         """
-        self._ahead = None
+        if self._ahead is not None:
+            self._ahead[1].cancel()
+            self._ahead = None
         if batches and batches[0].operations > MAX_COALESCED_EDGES:
             columns = batches[0]
             find = self._keys.finder((columns.insert_sources, columns.insert_targets))
-            self._ahead = columns, _AHEAD.submit(find)
+            with suppress(RuntimeError):  # no thread can be started: `apply` looks them up
+                _AHEAD.submit(int)  # starts it: what is in the queue of none would stay there
+                self._ahead = columns, _AHEAD.submit(find)
 
     def apply(self, columns: EdgeColumns) -> tuple[Change, float]:
         """Assigns ids to the keys and applies the batch; also returns the seconds for the keys.
@@ -288,7 +292,9 @@ class KeyedGraph:
         those of vertices that were `removed`, by this batch or before.
         """
         ahead, self._ahead = self._ahead, None
-        found = ahead[1].result() if ahead is not None and ahead[0] is columns else None
+        found = None
+        if ahead is not None and not ahead[1].cancel() and ahead[0] is columns:
+            found = ahead[1].result()  # it has begun: else that of another graph may be before it
         ends = columns.insert_sources, columns.insert_targets
         sources, targets = self._keys.assign_rows(ends, lambda: self._free_ids(removed), found)
         if not len(columns.vertices):

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -11,7 +15,7 @@ from liverank_gpu import DeviceLost, Engine, Options, OutOfMemory
 from liverank_service.formats.columns import EdgeColumns
 from liverank_service.pipeline.keyed_graph import KeyedGraph, VertexSets
 from liverank_service.pipeline.window import Window, WindowOptions
-from liverank_service.vertex_keys import ARROW_TYPES, VertexTable
+from liverank_service.vertex_keys import ARROW_TYPES, FoundKeys, VertexTable
 
 
 @pytest.mark.parametrize("kind", ["string", "integer"])
@@ -82,3 +86,60 @@ def test_a_device_that_is_lost_after_the_graph_changed_is_said_as_such(
     monkeypatch.setattr(window, "applied", lose)
     with pytest.raises(DeviceLost):
         keyed.apply(_insertions([("a", "b")]))
+
+
+class _Slow(VertexTable):
+    """Whose keys are found once the test says so."""
+
+    def __init__(self) -> None:
+        super().__init__("integer")
+        self.begun, self.released = Event(), Event()
+        self.in_time = False
+
+    def finder(self, columns: Sequence[pa.Array]) -> Callable[[], FoundKeys]:
+        find = super().finder(columns)
+
+        def slowly() -> FoundKeys:
+            self.begun.set()
+            self.in_time = self.released.wait(10)
+            return find()
+
+        return slowly
+
+
+def test_a_graph_does_not_wait_for_the_keys_of_another() -> None:
+    slow = _Slow()
+    tables = [slow, VertexTable("integer"), VertexTable("integer")]
+    graphs = [
+        KeyedGraph("g", Engine(Options(), "cpu"), keys, VertexSets("g", {})) for keys in tables
+    ]
+    ends = np.random.default_rng(5).integers(0, 1000, (2, 5000))
+    sources, targets = (pa.array(column) for column in ends)
+    nothing = pa.array([], pa.int64())
+    batch = EdgeColumns(sources, targets, nothing, nothing, nothing)
+    for keyed in graphs:
+        keyed.look_ahead([batch])
+    assert slow.begun.wait(10)
+    graphs[1].apply(batch)
+    graphs[2].look_ahead(())
+    graphs[2].apply(batch)
+    slow.released.set()
+    graphs[0].apply(batch)
+    assert slow.in_time
+    order = list(dict.fromkeys(ends.T.ravel().tolist()))
+    for keys in tables:
+        assert keys.state.lookup(pa.array(order)).tolist() == list(range(len(order)))
+
+
+def test_a_batch_is_applied_if_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    keys = VertexTable("string")
+    keyed = KeyedGraph("g", Engine(Options(), "cpu"), keys, VertexSets("g", {}))
+    batch = _insertions([(str(n), str(n + 1)) for n in range(5000)])
+    with monkeypatch.context() as patched:
+        patched.setattr(ThreadPoolExecutor, "submit", refuse)
+        keyed.look_ahead([batch])
+    keyed.apply(batch)
+    assert keys.state.limit == 5001
