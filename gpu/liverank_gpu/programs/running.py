@@ -115,8 +115,8 @@ class ProgramRun:
         self.seconds = 0.0
         self._work, self._continued = work, after is not None
         self._state: ProgramState | None = None
-        self._hashed = 0
-        self._hashing = fingerprint_parts(self.shared)
+        self._hashed = resume.graph if resume else 0  # `restored` compares them
+        self._hashing = iter(()) if resume else fingerprint_parts(self.shared)
         self._parts = self._parts_of(work, after, resume)
         self.supersteps, self.edges = next(self._parts)  # to the beginning of its work
         self._at_once = 1

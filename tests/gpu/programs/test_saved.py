@@ -174,6 +174,7 @@ def test_a_large_graph_is_hashed_in_parts_between_batches(tmp_path: Path) -> Non
     resumed = other.programs.begin(
         "levels", given={"source": 5}, resume=SavedRun.load(tmp_path / "state")
     )
+    assert resumed.hash(0.0)  # which was computed to compare the graphs
     for going in (run, resumed):
         while not going.done:
             going.step(math.inf)
