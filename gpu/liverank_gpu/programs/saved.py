@@ -24,6 +24,9 @@ from liverank_gpu.operations.programs import Mode, ProgramState, VertexProgram
 from liverank_gpu.programs.keys import edge_keys
 from liverank_gpu.programs.views import ids_by_position
 
+_FORMAT = 1
+"""Of what a file and its arrays are. Another one is not read."""
+
 _HASHED_AT_ONCE = 1 << 18
 """Edges, about."""
 
@@ -58,8 +61,9 @@ class SavedRun:
         """Writes it to a file, whole or not at all. Raises OSError."""
         path = Path(path)
         members = {name: each for name, each in vars(self).items() if name != "arrays"}
+        header = json.dumps({"format": _FORMAT, **members})
         arrays: dict[str, Any] = dict(self.arrays)
-        arrays["header"] = np.frombuffer(json.dumps(members).encode(), np.uint8)
+        arrays["header"] = np.frombuffer(header.encode(), np.uint8)
         partial = path.with_name(f"{path.name}.partial")
         with partial.open("wb") as file:
             np.savez(file, **arrays)
@@ -73,7 +77,9 @@ class SavedRun:
         try:
             with Path(path).open("rb") as opened, np.load(opened, allow_pickle=False) as file:
                 arrays = {name: file[name] for name in file.files}
-            members = json.loads(arrays.pop("header").tobytes())
+            members = dict(json.loads(arrays.pop("header").tobytes()))
+            if (found := members.pop("format")) != _FORMAT:
+                raise ValueError(f"format {found!r}")
             return cls(**members, arrays=arrays)
         except (ValueError, KeyError, TypeError, EOFError, BadZipFile) as error:
             raise InvalidValue("path", str(path), "a file that SavedRun.save wrote") from error
@@ -120,18 +126,27 @@ def saved_run(
 
 def restored(graph: DynamicGraph, program: VertexProgram, saved: SavedRun) -> ProgramState:
     """The state on the device, of one shard what it has of it. Raises InvalidValue for another
-    graph, OutOfMemory.
+    graph or a state that lacks something, OutOfMemory.
     """
     if saved.graph != fingerprint(graph):
         raise InvalidValue("resume", saved.graph, "the state of a run on the graph as it is now")
+    try:
+        return _on_device(graph, program, saved)
+    except (KeyError, IndexError, ValueError, TypeError) as error:
+        raise InvalidValue(
+            "resume", sorted(saved.arrays), "as ProgramRun.state returned it"
+        ) from error
+
+
+def _on_device(graph: DynamicGraph, program: VertexProgram, saved: SavedRun) -> ProgramState:
     xp, backend, arrays = graph.backend.xp, graph.backend, saved.arrays
     ids = ids_by_position(graph)
     values = backend.device.to_device(arrays["values"])[ids[: graph.vertices]]
     active, _ = graph.own_rows_at(graph.permutation.positions_of(arrays["active"]))
     room = xp.empty(0 if graph.divided else graph.vertices - len(active), np.int32)
     state = ProgramState(values, xp.concatenate([active, room]), int(arrays["count"]))
-    state.supersteps, state.edges = saved.supersteps, saved.edges
-    state.aggregate, state.fresh = saved.aggregate, saved.fresh
+    state.supersteps, state.edges = int(saved.supersteps), int(saved.edges)
+    state.aggregate, state.fresh = float(saved.aggregate), bool(saved.fresh)
     if program.edges is not None:
         ends, slots = ends_and_slots(backend, graph.incoming.csr)
         state.edge_values = program.edges.array(len(graph.incoming.csr.column_indices), xp.empty)

@@ -319,16 +319,15 @@ class Analyses:
         keys: VertexKeys,
     ) -> _Run:
         """Goes on from the state in the file if it is one of this graph, else begins again."""
-        pace, state = Pace(analysis.save_every), self._saved.take(analysis.id)
+        pace = Pace(analysis.save_every)
+        state = self._saved.take(analysis.id, pace)
         try:
             job = begin(resume=state)
         except InvalidValue as error:
             if error.field != "resume":
                 raise
-            log.info("analysis %s begins again: the graph or the program changed", analysis.id)
-            job, state = begin(), None
-        if state is not None:
-            pace.went_on(state)
+            log.info("analysis %s begins again: %s", analysis.id, error)
+            job, state, pace = begin(), None, Pace(analysis.save_every)
         return _Run(analysis.id, job, version, keys, pace, state.supersteps if state else 0)
 
     def _step(self, seconds: float) -> None:

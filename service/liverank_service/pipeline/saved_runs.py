@@ -48,7 +48,8 @@ class Pace:
 
     def went_on(self, state: SavedRun) -> None:
         """The run begins with this state."""
-        self._superstep, self.spent = state.supersteps, float(state.note.get("seconds", 0.0))
+        spent = float(state.note.get("seconds", 0.0))
+        self._superstep, self.spent = int(state.supersteps), spent
 
     def left(self, job: ProgramRun) -> int | None:
         """Supersteps to do before it is to be saved; None: any number."""
@@ -93,21 +94,25 @@ class SavedRuns:
                     path.unlink()
         self._present |= self.waiting
 
-    def take(self, identity: str) -> SavedRun | None:
-        """The state that is waiting; None if it cannot be read."""
+    def take(self, identity: str, pace: Pace) -> SavedRun | None:
+        """The state that is waiting, from which the pace goes on; None if it cannot be read. The
+        run that begins with it compares the whole graph in one call: batches wait for that.
+        """
         self.waiting.discard(identity)
         path = self._path(identity)
         try:
             path.replace(taken := self._path(identity, "taken"))
             self._taken.add(identity)
-            return SavedRun.load(taken)
+            state = SavedRun.load(taken)
+            pace.went_on(state)
+            return state
         except Exception as error:  # whatever is in the file
             log.warning("analysis %s begins again: %s: %s", identity, path, error)
             return None
 
     def save(self, identity: str, job: ProgramRun, pace: Pace, seconds: float) -> None:
-        """Saves the state of a run, unless its last one is still being written. The first takes
-        several calls of about so many seconds if the graph is large.
+        """Saves the state of a run, unless its last one is still being written. The first of a
+        run that began anew takes several calls of about so many seconds if the graph is large.
         """
         if (writing := self._writing.get(identity)) is not None and not writing.done():
             return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -137,6 +138,11 @@ def test_a_state_is_of_one_graph_program_and_parameters(backend: Backend, tmp_pa
     for other in ("levels", "cores"):
         with pytest.raises(InvalidValue, match=r"^resume: .* this program with these parameters"):
             resumed(None, other)
+    for name in saved.arrays:
+        arrays = {each: array for each, array in saved.arrays.items() if each != name}
+        saved = replace(SavedRun.load(path), arrays=arrays)
+        with pytest.raises(InvalidValue, match=r"^resume: .* as ProgramRun\.state returned it"):
+            resumed(None)
 
 
 def test_algorithms_have_no_state_to_save_and_files_are_checked(
@@ -153,6 +159,17 @@ def test_algorithms_have_no_state_to_save_and_files_are_checked(
     content = path.read_bytes()
     for damaged in (content[: len(content) // 2], b"", b"{}"):
         path.write_bytes(damaged)
+        with pytest.raises(InvalidValue, match=r"^path: .* a file that SavedRun\.save wrote"):
+            SavedRun.load(path)
+    path.write_bytes(content)
+    with np.load(path) as saved:
+        arrays = dict(saved)
+    header = json.loads(arrays.pop("header").tobytes())
+    for number in (None, 0, 2):
+        other = {each: value for each, value in header.items() if each != "format"}
+        other |= {} if number is None else {"format": number}
+        with path.open("wb") as file:
+            np.savez(file, header=np.frombuffer(json.dumps(other).encode(), "u1"), **arrays)
         with pytest.raises(InvalidValue, match=r"^path: .* a file that SavedRun\.save wrote"):
             SavedRun.load(path)
     assert [each.name for each in tmp_path.iterdir()] == ["state"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import networkx as nx
 import numpy as np
 import pytest
 
+from liverank_gpu import SavedRun
 from liverank_service.pipeline.saved_runs import DIRECTORY
 from tests.service.server import running, serving, wait_for
 
@@ -107,7 +109,7 @@ def test_a_run_that_ends_the_server_twice_does_not_go_on_again(tmp_path: Path) -
         assert not states(tmp_path)
 
 
-@pytest.mark.parametrize("why", ["changed", "torn"])
+@pytest.mark.parametrize("why", ["changed", "torn", "shape", "note"])
 def test_an_analysis_begins_again_if_it_cannot_go_on(tmp_path: Path, why: str) -> None:
     with running(tmp_path, programs=True) as server:
         with_club(server.http)
@@ -122,6 +124,11 @@ def test_an_analysis_begins_again_if_it_cannot_go_on(tmp_path: Path, why: str) -
     assert state.stem == analysis.rpartition("/")[2]
     if why == "torn":
         state.write_bytes(state.read_bytes()[:-100])
+    saved = SavedRun.load(state) if why in ("shape", "note") else None
+    if saved is not None and why == "shape":
+        replace(saved, arrays={"values": saved.arrays["values"]}).save(state)
+    elif saved is not None:
+        replace(saved, note=[1.0]).save(state)  # type: ignore[arg-type]
     stray = state.with_name("0123456789abcdef.state")
     stray.write_bytes(b"")
     with running(tmp_path, programs=True) as server:
