@@ -121,13 +121,13 @@ class SavedRuns:
             if not job.hash(seconds):
                 return
             state = job.state({"seconds": pace.spent + job.seconds})
+            self._present.add(identity)
+            self._writing[identity] = self._writer.submit(self._write, identity, state, pace)
         except (DeviceLost, ShardLost):
             raise
-        except Exception as error:  # such as OutOfMemory: the run itself may go on
+        except Exception as error:  # such as OutOfMemory, or no thread: the run goes on
             self._failed(identity, pace, error)
             return
-        self._present.add(identity)
-        self._writing[identity] = self._writer.submit(self._write, identity, state, pace)
         pace.saved(job, perf_counter() - began)
 
     def forget(self, identity: str) -> None:
@@ -136,7 +136,10 @@ class SavedRuns:
         if identity in self._present:
             self._present.remove(identity)
             self._writing.pop(identity, None)
-            self._writer.submit(self._remove, identity)
+            try:
+                self._writer.submit(self._remove, identity)
+            except RuntimeError:  # no thread can be started
+                self._remove(identity)
 
     def close(self) -> None:
         """Waits for what is written."""
@@ -158,13 +161,19 @@ class SavedRuns:
         log.warning("analysis %s is not saved any more: %s", identity, error)
 
     def _remove(self, identity: str) -> None:
-        self._path(identity).unlink(missing_ok=True)
+        self._unlink(identity, "state")
         self._forget_taken(identity)
 
     def _forget_taken(self, identity: str) -> None:
         if identity in self._taken:
             self._taken.remove(identity)
-            self._path(identity, "taken").unlink(missing_ok=True)
+            self._unlink(identity, "taken")
+
+    def _unlink(self, identity: str, kind: str) -> None:
+        try:
+            self._path(identity, kind).unlink(missing_ok=True)
+        except OSError as error:
+            log.warning("analysis %s: its state was not removed: %s", identity, error)
 
     def _path(self, identity: str, kind: str = "state") -> Path:
         return self._directory / f"{identity}.{kind}"
