@@ -207,23 +207,27 @@ class ReadableRows:
         """
         before = -1
         known: dict[bytes, list[tuple[int, float, Record]]] = {}  # what the chain after it proves
-        for version, rows in groupby(self._merged("batches", _BATCHES, last), itemgetter(0)):
+        for version, found in groupby(self._merged("batches", _BATCHES, last), itemgetter(0)):
+            rows = list(found)
+            # the row of one view may be intact, and its chain in another one
+            said = {chain for *_, chain in rows if isinstance(chain, bytes)}
+            said |= {chains[version]} if version in chains else set()
             previous = known if before == version - 1 else {}
             if version - 1 in chains:
                 previous.setdefault(chains[version - 1], [])
             before, known = version, {}
             proven: list[tuple[int, float, Record]] = []
-            for _, committed_at, *fields, stated in rows:
+            for _, committed_at, *fields, _ in rows:
                 row = (version, committed_at, Record(*fields))
                 for chain, unproven in previous.items():
                     link = _link(chain, *row)
-                    if link is not None and link in (stated, chains.get(version)):
+                    if link is not None and link in said:
                         proven = proven or [*unproven, row]
                         known[link] = []
                     elif link is not None and not unproven:
                         known.setdefault(link, [row])
-                if isinstance(stated, bytes):
-                    known.setdefault(stated, [])
+            for chain in said:
+                known.setdefault(chain, [])
             yield from proven
 
     def checked(self, table: str, columns: str, last: int) -> dict[int, list[Any]]:

@@ -22,6 +22,7 @@ from liverank_service.storage.checkpoint import Checkpoint
 from liverank_service.storage.journal import Journal, Outcome, head_path, read_head
 from liverank_service.storage.layout import BEGINNING, Record
 from liverank_service.storage.recovery import verified_journal
+from liverank_service.storage.salvage import ReadableRows, read_only
 from tests.service.graphs import Sent, batch, columns, opened, send, working, writer_of
 
 BATCHES = 40
@@ -169,6 +170,29 @@ def test_a_batch_whose_own_chain_is_damaged_is_proven_by_the_next_one(
         version: chain for version, chain in original.chains.items() if 0 < version < 20
     }
     journal.close()
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_batch_is_proven_by_the_chain_of_another_image(tmp_path: Path, first: int) -> None:
+    path = tmp_path / "journal.db"
+    Journal.create(path)
+    journal = Journal(path)
+    journal.append([Record(bytes([number]), "auto", None, b"hash") for number in (1, 2, 3)], 1)
+    journal.close()
+    images = [tmp_path / "chain.db", tmp_path / "payload.db"]
+    for image in images:
+        shutil.copy(path, image)
+        _damage(image, f"UPDATE batches SET {image.stem} = x'00' WHERE version = 2")
+    with (
+        read_only(images[first], immutable=1) as one,
+        read_only(images[1 - first], immutable=1) as other,
+    ):
+        found = list(ReadableRows(path, [one, other]).batches({0: BEGINNING}, 3))
+    assert [(version, row.payload) for version, _, row in found] == [
+        (1, b"\1"),
+        (2, b"\2"),
+        (3, b"\3"),
+    ]
 
 
 def test_forgotten_idempotency_keys_are_named(
