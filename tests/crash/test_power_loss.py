@@ -9,10 +9,12 @@ import random
 import shutil
 from pathlib import Path
 
+import pytest
+
 from liverank_service.storage.graph_store import GraphStore, read_manifest
 from liverank_service.storage.journal import Journal
 from tests.crash.conftest import Record
-from tests.crash.disk import RecordedDisk
+from tests.crash.disk import TOP, RecordedDisk
 from tests.service.graphs import batch, send, working
 
 PROGRAM = """
@@ -82,6 +84,49 @@ for restarts in (False, True, False):
 os._exit(0)
 """
 
+UNSYNCED_COPY = """
+import os, sqlite3, sys
+from pathlib import Path
+from liverank_service.storage import journal as module
+from liverank_service.storage.files import sync_directory
+from liverank_service.storage.journal import Journal
+from liverank_service.storage.layout import Record
+
+directory, fails = Path(sys.argv[1]), Path(os.environ["DISK_FAULT"])
+answers = os.open(directory / "answers", os.O_WRONLY | os.O_CREAT)
+Journal.create(directory / "journal.db")
+journal = Journal(directory / "journal.db")
+
+def acknowledged():
+    journal.append([Record(bytes([journal.version]) * 20_000, "auto", None, b"hash")], 1)
+    os.write(answers, b"\\n")
+    os.fsync(answers)
+
+acknowledged()
+reader = sqlite3.connect(directory / "journal.db", isolation_level=None)
+reader.execute("BEGIN")
+reader.execute("SELECT count(*) FROM batches").fetchone()
+acknowledged()
+journal._copy_log()  # what the reader sees; it is not synced, since it is not all of the log
+reader.close()
+if IN_A_COMMIT:
+    module._LOG_BYTES = 0
+    fails.write_text("sync 2")  # that of the database
+    acknowledged()
+else:
+    fails.write_text("sync 1")
+    journal._copy_log()
+fails.unlink()
+for _ in range(3):
+    acknowledged()
+    journal._copy_log()
+journal.close()
+sync_directory(directory)
+os.write(answers, b"\\n")
+os.fsync(answers)
+os._exit(0)
+"""
+
 STEP = 4
 """Every fourth sync is tried: all of them take four times as long. tests/crash/simulator.py tries
 other moments.
@@ -126,6 +171,31 @@ def test_nothing_acknowledged_after_a_failed_sync_is_lost_by_a_power_loss(
             disk.write_state(state)
             _check(state, [json.loads(answers[-1])], f"event {number}")
     assert checked == 7
+
+
+@pytest.mark.parametrize("in_a_commit", [False, True])
+def test_nothing_acknowledged_is_lost_after_a_copy_that_could_not_be_synced(
+    record: Record, tmp_path: Path, in_a_commit: bool
+) -> None:
+    data, state = tmp_path / "data", tmp_path / "state"
+    events = record(UNSYNCED_COPY.replace("IN_A_COMMIT", str(in_a_commit)), data)
+    disk, checked, failed = RecordedDisk(data), 0, set()
+    for event in events:
+        disk.apply(event)
+        if event.kind == "f":
+            failed.add(disk.number(event.inode))
+        answers = len(disk.current("answers"))
+        if event.kind == "s" and answers > checked:
+            checked = answers
+            shutil.rmtree(state, ignore_errors=True)
+            disk.write_state(state)
+            journal = Journal(state / "journal.db")
+            batches = 5 + in_a_commit
+            found = [row.payload for _, _, row, _ in journal.batches(0)]
+            assert found == [bytes([n]) * 20_000 for n in range(min(answers, batches))]
+            journal.close()
+    assert failed == {disk.entries[TOP]["journal.db"]}
+    assert checked == 6 + in_a_commit
 
 
 def _check(state: Path, acknowledged: list[dict[str, int]], where: str) -> None:

@@ -19,9 +19,14 @@ The tables are those of liverank_service.storage.layout. The rules:
 6. After a sync that failed, the whole write-ahead log is written again before anything else is
    committed: a later sync would succeed without what the first one could not write, which the
    operating system forgets, and SQLite ignores what follows such a hole. So it is before the first
-   first commit, since an earlier process may have left such a log.
+   commit, since an earlier process may have left such a log. After a copy whose sync failed,
+   nothing is copied any more until the journal is opened again, nor at its end: what earlier copies
+   have written and not synced may be missing in the database, and SQLite would not copy it again.
+   The log still has it, since it begins again only when all of it was copied and synced, and the
+   next process copies it from its beginning.
 7. What is in the write-ahead log is copied to the database by another thread (`_COPIER`), which no
-   commit waits for, unless the log has _LOG_PAGES: then the commit copies, as SQLite does it.
+   commit waits for, unless the log exceeds _LOG_BYTES: then the commit copies, if the copier does
+   not. SQLite copies nothing by itself, since it would not tell that a sync failed.
 
 The graph's writer writes; `retire`, `sync_receipts` and `outcome` may be called from any thread.
 
@@ -54,7 +59,7 @@ import time
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
@@ -169,8 +174,8 @@ KEPT_SECONDS = 7 * 24 * 3600.0
 _COPIER = ThreadPoolExecutor(1, "liverank-journal")
 _COPIED_BYTES, _COMMIT_BYTES = 4 << 20, 16 << 10
 """Bytes of the write-ahead log from which on it is copied; of a commit, beside its payloads."""
-_LOG_PAGES = 1 << 14
-"""Of the write-ahead log; 64 MiB."""
+_LOG_BYTES = 64 << 20
+"""Of the write-ahead log, beside the newest commit."""
 
 _SLICE_ROWS, _SLICE_BYTES = 500, 4 << 20
 """Limits on one transaction of `retire`, because commits wait for it."""
@@ -201,7 +206,10 @@ class Journal:
         self._connections: list[sqlite3.Connection] = []
         self._head: Head | None = None
         self._state: State
+        self._log = path.with_name(f"{path.name}-wal")
         self._may_have_hole = True
+        self._may_copy = True
+        self._has_failed = False  # a sync
         self._copying: Future[None] | None = None
         self._not_copied = 0
         self.committed_at = 0.0
@@ -273,12 +281,15 @@ class Journal:
                 layout.insert_batches(self._durable, now, numbered)
                 layout.write_state(self._durable, state)
             self._state, self.committed_at = state, now
+            self._not_copied += _COMMIT_BYTES + sum(len(record.payload) for record in records)
+            is_idle = self._copying is None or self._copying.done()
+            if self._not_copied >= _COPIED_BYTES and is_idle and self._may_copy:
+                self._not_copied = 0
+                try:
+                    self._copying = _COPIER.submit(self._copy_log)
+                except RuntimeError as error:  # there can be no thread; the batches are committed
+                    log.warning("%s: the write-ahead log was not copied: %s", self.path, error)
         self._write_head()
-        self._not_copied += _COMMIT_BYTES + sum(len(record.payload) for record in records)
-        is_idle = self._copying is None or self._copying.done()
-        if self._not_copied >= _COPIED_BYTES and is_idle:
-            self._not_copied = 0
-            self._copying = _COPIER.submit(self._copy_log)
         return [version for version, _, _ in numbered]
 
     def reserve(self, revisions: int) -> None:
@@ -445,9 +456,10 @@ class Journal:
                 self._head.sync()
 
     def close(self) -> None:
-        if self._copying is not None:
-            self._copying.result()
-        with self._reading:
+        self._end_copying()
+        with self._reading, ExitStack() as stack:
+            if self._has_failed:
+                stack.enter_context(self._keeping_log())
             for connection in self._connections:
                 connection.close()
             if self._head is not None:
@@ -465,19 +477,46 @@ class Journal:
         self._head = Head(head_path(self.path))
 
     def _copy_log(self) -> None:
-        """Copies the write-ahead log to the database, beside commits (rule 7). What fails is tried
-        again by later commits: the log is complete without it.
+        """Copies the write-ahead log to the database (rules 6 and 7); one call at a time. What
+        fails, but no sync, is tried again by later commits: the log is complete without it.
         """
+        if self._may_have_hole or not self._may_copy:
+            return
         try:
             self._copier.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
         except sqlite3.Error as error:
-            if _is_failed_sync(error):  # perhaps of the log
-                self._may_have_hole = True
-            log.warning("%s: the write-ahead log was not copied: %s", self.path, error)
+            note = ""
+            if _is_failed_sync(error):  # of the log or of the database
+                self._may_copy, self._may_have_hole, self._has_failed = False, True, True
+                note = "; it grows until the graph is opened again"
+            log.warning("%s: the write-ahead log was not copied: %s%s", self.path, error, note)
+
+    def _copy_long_log(self) -> None:
+        """Copies the log if it is too long; for holders of `_writing`, so that nothing is committed
+        before all is copied. Raises nothing: the transaction is committed.
+        """
+        with suppress(OSError):
+            if self._may_copy and self._log.stat().st_size > _LOG_BYTES:
+                self._end_copying()
+                self._copy_log()
+
+    def _end_copying(self) -> None:
+        if self._copying is not None and not self._copying.cancel():
+            self._copying.result()
+
+    @contextmanager
+    def _keeping_log(self) -> Iterator[None]:
+        """The last connection that is closed copies the log, unless it may not write."""
+        uri = f"{self.path.absolute().as_uri()}?mode=ro"
+        with ExitStack() as stack:
+            with suppress(sqlite3.Error):  # it is no database
+                last = stack.enter_context(closing(sqlite3.connect(uri, uri=True)))
+                last.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+            yield
 
     def _write_log_again(self) -> None:
         """Writes the write-ahead log again, as it is, and syncs it (rule 6). Raises OSError."""
-        with open(self.path.with_name(f"{self.path.name}-wal"), "r+b", buffering=0) as log:
+        with open(self._log, "r+b", buffering=0) as log:
             place = 0
             while part := os.pread(log.fileno(), SLICE, place):
                 place += os.pwrite(log.fileno(), part, place)
@@ -491,7 +530,9 @@ class Journal:
         self._connections.append(connection)
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute(f"PRAGMA synchronous = {synchronous}")
-        connection.execute(f"PRAGMA wal_autocheckpoint = {_LOG_PAGES}")
+        connection.execute("PRAGMA wal_autocheckpoint = 0")
+        # a longer file is shortened when the log begins again
+        connection.execute(f"PRAGMA journal_size_limit = {_LOG_BYTES}")
         # some builds of SQLite write zeros over all that is deleted, which takes half a second for
         # 120 MB, while nobody else can write
         connection.execute("PRAGMA secure_delete = FAST")
@@ -516,10 +557,12 @@ class Journal:
                 yield connection
                 connection.execute("COMMIT")
             except BaseException as error:
-                self._may_have_hole |= _is_failed_sync(error)
+                if _is_failed_sync(error):
+                    self._may_have_hole = self._has_failed = True
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
                 raise
+        self._copy_long_log()
 
 
 def _is_failed_sync(error: BaseException) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 import sqlite3
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -166,15 +167,31 @@ def test_a_log_that_is_not_copied_is_bounded_by_the_commits(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(journal_module, "_COPIED_BYTES", 1 << 40)
-    monkeypatch.setattr(journal_module, "_LOG_PAGES", 50)
-    journal = Journal(path)
+    monkeypatch.setattr(journal_module, "_LOG_BYTES", 200_000)
+    journal, log = Journal(path), path.with_name("journal.db-wal")
+    journal.append([record(bytes(2_000_000))], 1)
+    assert log.stat().st_size > 2_000_000
     for number in range(40):
         journal.append([record(bytes([number]) * 60_000)], 1)
-    assert path.with_name("journal.db-wal").stat().st_size < 600_000
+        assert log.stat().st_size < 300_000
     journal.close()
 
 
-def test_after_a_copy_that_could_not_be_synced_the_log_is_written_again(
+def test_batches_are_committed_where_no_thread_can_copy_the_log(
+    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    ended = ThreadPoolExecutor(1)
+    ended.shutdown()
+    monkeypatch.setattr(journal_module, "_COPIER", ended)
+    monkeypatch.setattr(journal_module, "_COPIED_BYTES", 1)
+    journal = Journal(path)
+    assert [journal.append([record()], 1) for _ in range(2)] == [[1], [2]]
+    assert caplog.text.count("the write-ahead log was not copied: cannot schedule") == 2
+    assert journal.version == 2
+    journal.close()
+
+
+def test_after_a_copy_that_could_not_be_synced_the_log_is_written_again_and_kept(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Failing:
@@ -197,12 +214,13 @@ def test_after_a_copy_that_could_not_be_synced_the_log_is_written_again(
     journal = Journal(path)
     journal._copier.close()
     monkeypatch.setattr(journal, "_copier", Failing())
-    for number in range(3):
+    for number, times in enumerate((1, 2, 2)):
         assert journal.append([record()], 1) == [number + 1]
         assert journal._copying is not None
         journal._copying.result(60)
-        assert len(written) == number + 1
+        assert len(written) == times
     journal.close()
+    assert path.with_name("journal.db-wal").stat().st_size > 0
     reopened = Journal(path)
     assert reopened.version == 3
     reopened.close()
