@@ -92,7 +92,7 @@ def test_an_analysis_goes_on_after_the_server_was_killed(tmp_path: Path) -> None
         assert found["state"] == "finished", found
         resumed = found["receipt"]["resumed"]
         assert 0 < resumed < found["receipt"]["supersteps"] == SUPERSTEPS
-        assert resumed % 1000 == 0
+        assert resumed >= 1000
         assert values_of(server.http, analysis) == turned(CLUB, SUPERSTEPS)
         wait_for(lambda: not states(tmp_path))
 
