@@ -30,7 +30,7 @@ REPEATED = 20
 """Of the requests before the previous comparison, this many are sent again; of later ones, all."""
 
 DELAYS = ("not-ready", "storage-failed", "storage-full", "outcome-delayed", "ranking-delayed",
-          "expiry-failed")  # fmt: skip
+          "expiry-failed", "shard-lost")  # fmt: skip
 """Problems after which the same request is sent again."""
 
 TOLD = ("version", "inserted", "already_present", "reweighted", "lowered", "deleted", "not_found",

@@ -34,7 +34,7 @@ def test_a_disk_that_does_not_sync_is_found_out(nursery: Nursery, tmp_path: Path
     simulation = Simulation(tmp_path, nursery, 0)
     simulation.disk_lies = True
     with pytest.raises(AssertionError) as failed:
-        simulation.run(lives=6, moments=4)
+        simulation.run(lives=20, moments=4)
     assert "--seeds 1 --first 0" in "".join(failed.value.__notes__)
 
 
