@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, KeysView
 from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar, get_type_hints
@@ -212,10 +212,6 @@ class Operation(Generic[Result]):
         return replace(self, graph=graph, rows=rows)  # type: ignore[call-arg]
 
 
-Table = Mapping[type[Operation[Any]], Callable[[Any], Any]]
-"""What runs each kind of operation."""
-
-
 class Run(Protocol):
     """Runs operations of every kind."""
 
@@ -232,20 +228,24 @@ class Kernels:
         """owners  modules and objects"""
         self._table: dict[type[Operation[Any]], Callable[[Any], Any]] = {}
         for owner in owners:
-            scope = owner if isinstance(owner, ModuleType) else type(owner)
-            module = getattr(scope, "__module__", scope.__name__)
-            for name, function in vars(scope).items():
-                arguments = list(getattr(function, "__annotations__", ()))
-                if arguments == ["do", "return"] and function.__module__ == module:
-                    kind = get_type_hints(function)["do"]
-                    if kind in self._table:
-                        raise TypeError(f"{kind.__name__} is run by {name} and by another")
-                    self._table[kind] = getattr(owner, name)
+            self.add(owner)
+
+    def add(self, owner: Any) -> None:
+        """Adds what a module or an object runs. Raises TypeError if another runs it already."""
+        scope = owner if isinstance(owner, ModuleType) else type(owner)
+        module = getattr(scope, "__module__", scope.__name__)
+        for name, function in vars(scope).items():
+            arguments = list(getattr(function, "__annotations__", ()))
+            if arguments == ["do", "return"] and function.__module__ == module:
+                kind = get_type_hints(function)["do"]
+                if kind in self._table:
+                    raise TypeError(f"{kind.__name__} is run by {name} and by another")
+                self._table[kind] = getattr(owner, name)
 
     @property
-    def operations(self) -> frozenset[type[Operation[Any]]]:
+    def operations(self) -> KeysView[type[Operation[Any]]]:
         """The kinds that there are."""
-        return frozenset(self._table)
+        return self._table.keys()
 
     def __call__(self, operation: Operation[Result], /) -> Result:
         run = self._table.get(type(operation))

@@ -337,9 +337,9 @@ class ShardGraph(DynamicGraph):
         self._columns = columns = Columns(local, communicator)
         self.in_pages: ShardInPages = ShardInPages(local, communicator, columns)
         run = ShardRun(local, communicator, columns)
-        run.add(ShardedResidual(local, communicator, columns).table)
-        run.add(ShardedSets(local, columns, run, self.total).table)
-        run.add(ShardPrograms(local, communicator, run).table)
+        run.add(ShardedResidual(local, communicator, columns))
+        run.add(ShardedSets(local, columns, run, self.total))
+        run.add(ShardPrograms(local, communicator, run))
         self.backend = replace(
             local,
             costs=shard_costs(local.costs, communicator.size),

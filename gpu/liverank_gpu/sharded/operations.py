@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from math import fsum
@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from liverank_gpu.operations.backend import Backend, Costs
 from liverank_gpu.operations.csr import (
     GraphView,
+    Kernels,
     Operation,
     Result,
     RowPart,
     Rows,
-    Table,
     combined,
 )
 from liverank_gpu.operations.device import Array
@@ -172,25 +172,21 @@ _OF_ONE_SHARD = (PushRound, SendSums, AddReceived)
 """Steps of a push. What they find on different shards cannot be added up."""
 
 
-class ShardRun:
+class ShardRun(Kernels):
     """Runs operations on the own rows of a shard (liverank_gpu.operations.csr.Run). All
     shards run the same ones together. Vectors are over own vertices, contributions have the length
-    Numbering.columns, and results are over all shards, the same on each.
+    Numbering.columns, and results are over all shards, the same on each. What is added to it runs
+    operations that shards run in another way.
     """
 
     def __init__(self, local: Backend, communicator: Communicator, columns: Columns) -> None:
+        super().__init__()
         self._local, self._communicator, self._columns = local, communicator, columns
         self._divided = DividedRows(local, columns)
-        self._table: dict[type[Operation[Any]], Callable[[Any], Any]] = {}
-
-    def add(self, table: Table) -> None:
-        """Adds what runs operations that shards run in another way."""
-        self._table.update(table)
 
     def __call__(self, operation: Operation[Result], /) -> Result:
-        if (run := self._table.get(type(operation))) is not None:
-            found: Result = run(operation)
-            return found
+        if type(operation) in self.operations:
+            return super().__call__(operation)
         if isinstance(operation, _OF_ONE_SHARD):
             raise NotImplementedError(
                 f"{type(operation).__name__} is run by each shard for itself: all push by Push"

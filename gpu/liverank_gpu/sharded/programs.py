@@ -23,7 +23,7 @@ from liverank_gpu.graph.dynamic_graph import DynamicGraph
 from liverank_gpu.graph.sharing import SharedGraph
 from liverank_gpu.graph.vertices import VertexIds, VertexPermutation
 from liverank_gpu.operations.backend import Backend
-from liverank_gpu.operations.csr import Run, Table
+from liverank_gpu.operations.csr import Run
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.programs import (
     InitialiseProgram,
@@ -61,11 +61,6 @@ class ShardPrograms(Together):
         super().__init__(local)
         self._communicator, self._run_all = communicator, run
         self._columns = Columns(local, communicator)
-
-    @property
-    def table(self) -> Table:
-        """What runs each operation."""
-        return {InitialiseProgram: self._initialise, RunProgram: self._run}
 
     def _initialise(self, do: InitialiseProgram) -> None:
         self.backend.run(do)

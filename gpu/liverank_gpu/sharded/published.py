@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 
 from liverank_gpu.operations.backend import Backend
-from liverank_gpu.operations.csr import GraphView, Run, Table
+from liverank_gpu.operations.csr import GraphView, Run
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.published import (
     AFFECTED,
     DetectListed,
     ExpandAffected,
     IterateRanks,
+    PublishedResult,
     PushInOnePass,
     PushListed,
     TakeListed,
@@ -52,19 +52,6 @@ class ShardedSets:
         self._local, self._columns, self._run, self._total = local, columns, run, total
         self._flags = local.xp.zeros(0, np.int32)
 
-    @property
-    def table(self) -> Table:
-        """What runs each operation."""
-        return {
-            ExpandForward: self._expand_forward,
-            ExpandBackward: self._expand_backward,
-            IterateRanks: partial(iterate_ranks, self._run, self._total),
-            ExpandAffected: self._expand_affected,
-            DetectListed: self._local.run,
-            PushListed: self._push,
-            PushInOnePass: self._push_in_one_pass,
-        }
-
     # ---- how sets grow along the edges of all shards ----
 
     def _expand_forward(self, do: ExpandForward) -> Array:
@@ -94,7 +81,13 @@ class ShardedSets:
         expanding[vertices] = 0
         states[self._targets(do.graph, vertices)] = AFFECTED
 
+    def _iterate_ranks(self, do: IterateRanks) -> PublishedResult:
+        return iterate_ranks(self._run, self._total, do)
+
     # ---- the iterations of published personalized PageRank ----
+
+    def _detect(self, do: DetectListed) -> WorkList:
+        return self._local.run(do)
 
     def _push_in_one_pass(self, do: PushInOnePass) -> WorkList:
         state = do.state
@@ -116,8 +109,9 @@ class ShardedSets:
         self._take(do)
         self._add(do, Residual(state.residual, state.queued, state.next_queue, 0, np.inf, 0))
 
-    def _take(self, do: TakeListed) -> None:
-        self._local.run(TakeListed(do.graph, do.state, do.work_list, do.damping))
+    def _take(self, pushed: TakeListed) -> None:
+        """What a push takes is not sent: only a pull reads contributions of others."""
+        self._local.run(TakeListed(pushed.graph, pushed.state, pushed.work_list, pushed.damping))
 
     def _add(self, do: TakeListed, residual: Residual) -> None:
         """Adds what the vertices of the list send to r."""

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from liverank_gpu.operations.backend import Backend
-from liverank_gpu.operations.csr import GraphView, Table
+from liverank_gpu.operations.csr import GraphView
 from liverank_gpu.operations.residual import (
     LEVELS,
     MESSAGE_HEADER,
@@ -147,17 +147,6 @@ class ShardedResidual:
         self._of: Numbering | None = None  # the outbox
         self._sending = False
 
-    @property
-    def table(self) -> Table:
-        """What runs each operation."""
-        return {
-            RecomputeRows: _recompute_rows,
-            Perturb: self._perturb,
-            Scatter: self._scatter,
-            Push: self._push,
-            SelectCandidates: self._select_candidates,
-        }
-
     def _perturb(self, do: Perturb) -> ResidualDelta | None:
         """Also None if memory is short on one shard."""
         limit = do.edge_limit // self._communicator.size + 1
@@ -266,6 +255,9 @@ class ShardedResidual:
                 end = "floor"
                 break
         return PushResult(end, threshold, rounds, vertices, entries, total, below_zero)
+
+    def _recompute_rows(self, do: RecomputeRows) -> ResidualDelta:
+        raise NotImplementedError("rows in shards are computed all together")
 
     def _select_candidates(self, do: SelectCandidates) -> None:
         """The lengths of the lists, from which floors follow, differ from shard to shard: the
@@ -390,10 +382,6 @@ class ShardedResidual:
         residual.floor = highest
         if highest == np.inf:
             residual.listed = 0
-
-
-def _recompute_rows(_: RecomputeRows) -> ResidualDelta:
-    raise NotImplementedError("rows in shards are computed all together")
 
 
 def _size(limits: PushLimits, total: ResidualDelta) -> float:
