@@ -615,7 +615,7 @@ class VertexTable:
 
     def finder(self, columns: Sequence[pa.Array]) -> Callable[[], FoundKeys]:
         """What finds the keys of now, for a later `assign_rows`: any thread may call it, while the
-        writer continues. What the writer takes back is not found: it would be given anew.
+        writer continues. What the writer takes back is not found, since its number is given again.
         """
         table, now = self.state._table, self.state._table.capture()
         return lambda: FoundKeys(table, [table.lookup(column, now) for column in columns])

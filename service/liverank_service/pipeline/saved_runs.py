@@ -46,7 +46,7 @@ class Pace:
     _superstep: int = 0
     _seconds: float = SECONDS
 
-    def went_on(self, state: SavedRun) -> None:
+    def resume(self, state: SavedRun) -> None:
         """The run begins with this state."""
         spent = float(state.note.get("seconds", 0.0))
         self._superstep, self.spent = int(state.supersteps), spent
@@ -104,7 +104,7 @@ class SavedRuns:
             path.replace(taken := self._path(identity, "taken"))
             self._taken.add(identity)
             state = SavedRun.load(taken)
-            pace.went_on(state)
+            pace.resume(state)
             return state
         except Exception as error:  # whatever is in the file
             log.warning("analysis %s begins again: %s: %s", identity, path, error)
@@ -112,7 +112,7 @@ class SavedRuns:
 
     def save(self, identity: str, job: ProgramRun, pace: Pace, seconds: float) -> None:
         """Saves the state of a run, unless its last one is still being written. The first of a
-        run that began anew takes several calls of about so many seconds if the graph is large.
+        run that began again takes several calls of about so many seconds if the graph is large.
         """
         if (writing := self._writing.get(identity)) is not None and not writing.done():
             return
