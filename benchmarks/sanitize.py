@@ -111,9 +111,14 @@ def programs(backend: Backend, options: Options) -> dict[str, list[float]]:
         for mode in modes:
             answers[f"{name} {mode}"] = engine.run(name, mode=mode)
     answers["one at a time"] = engine.run("trussness", binary=0, partitions=3)
-    return {name: answer.values.round(9).tolist() for name, answer in answers.items()} | windowed(
-        backend, options, edges
-    )
+    found = {name: rounded(answer.values) for name, answer in answers.items()}
+    return found | windowed(backend, options, edges)
+
+
+def rounded(values: NDArray[Any]) -> list[Any]:
+    """Of records member by member: columns."""
+    members = values.dtype.names
+    return values.round(9).tolist() if members is None else [rounded(values[m]) for m in members]
 
 
 def windowed(

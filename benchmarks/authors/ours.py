@@ -19,6 +19,9 @@ DAMPING = 0.85
 EXACT = 1e-11
 """Target of the ranks that others are compared with."""
 _LOOSEST = 16.0
+_LARGEST_TARGET = 2.0
+"""No two distributions are further apart."""
+
 _REPEATS = 3
 _MOST_SWEEPS = 500
 
@@ -36,7 +39,7 @@ def at_most(error: float, run: Callable[[float], Run], loosest: float = _LOOSEST
     """Ours at the first target whose error is at most this one, of `loosest` times it and halves;
     a solve to EXACT if none is.
     """
-    target = max(loosest * error, EXACT)
+    target = min(max(loosest * error, EXACT), _LARGEST_TARGET)
     found = run(target)
     # rounding may leave theirs nearer to the reference than any other solve
     while found.error > error and target > EXACT:
