@@ -338,7 +338,7 @@ class ShardGraph(DynamicGraph):
         self.in_pages: ShardInPages = ShardInPages(local, communicator, columns)
         run = ShardRun(local, communicator, columns)
         run.add(ShardedResidual(local, communicator, columns))
-        run.add(ShardedSets(local, columns, run, self.total))
+        run.add(ShardedSets(local, communicator, columns, run))
         run.add(ShardPrograms(local, communicator, run))
         self.backend = replace(
             local,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -30,6 +29,7 @@ from liverank_gpu.operations.residual import (
     Scatter,
 )
 from liverank_gpu.sharded.columns import Columns
+from liverank_gpu.sharded.communicator import Communicator
 
 # A pull reads the contributions of all shards, which are gathered first. What a push adds along
 # out-lists goes to the owners of the targets (liverank_gpu.sharded.residual): what a shard sends
@@ -44,12 +44,11 @@ class ShardedSets:
     """
 
     def __init__(
-        self, local: Backend, columns: Columns, run: Run, total: Callable[[Array], float]
+        self, local: Backend, communicator: Communicator, columns: Columns, run: Run
     ) -> None:
-        """run    the operations of all shards
-        total  the sum over the vertices of all shards
-        """
-        self._local, self._columns, self._run, self._total = local, columns, run, total
+        """run  the operations of all shards"""
+        self._local, self._communicator = local, communicator
+        self._columns, self._run = columns, run
         self._flags = local.xp.zeros(0, np.int32)
 
     # ---- how sets grow along the edges of all shards ----
@@ -83,6 +82,10 @@ class ShardedSets:
 
     def _iterate_ranks(self, do: IterateRanks) -> PublishedResult:
         return iterate_ranks(self._run, self._total, do)
+
+    def _total(self, values: Array) -> float:
+        (total,) = self._communicator.sums([float(self._local.device.sum(values))])
+        return total
 
     # ---- the iterations of published personalized PageRank ----
 

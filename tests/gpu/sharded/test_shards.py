@@ -4,7 +4,9 @@ in threads that exchange arrays, with the kernels of each backend.
 
 from __future__ import annotations
 
+import gc
 import pickle
+import weakref
 from collections.abc import Sequence
 from dataclasses import replace
 from types import SimpleNamespace
@@ -498,3 +500,25 @@ def test_shards_of_other_machines_send_their_ranks(elsewhere: set[int]) -> None:
         engine.update()
         assert engine.publish().id_limit == 61
         assert earlier.to_numpy().tolist() == expected  # no later one is written there
+
+
+def test_the_memory_of_a_shard_is_free_with_its_last_reference(backend: Backend) -> None:
+    """A worker that holds the next graph keeps no arrays of this one until cycles are found."""
+    options = Options()
+    workers = ThreadWorkers(options, 2, backend)
+    engine = ShardedEngine(options, workers=workers)
+    engine.apply(EdgeBatch(*np.random.default_rng(1).integers(0, 300, (2, 2000))))
+    for strategy, form in (("residual", None), ("dynamic-frontier", "published")):
+        engine.update(strategy, form)
+        engine.apply(EdgeBatch(*np.random.default_rng(2).integers(0, 300, (2, 10))))
+        engine.update(strategy, form)
+        engine.personalized(np.array([1]))
+    engine.run("components")
+    kept = [weakref.ref(each) for shard in workers.shards for each in (shard, shard.graph)]
+    gc.disable()
+    try:
+        workers.shards.clear()
+        del engine
+        assert [each() for each in kept] == [None] * 4
+    finally:
+        gc.enable()
