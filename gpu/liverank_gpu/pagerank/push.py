@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from liverank_gpu.operations.residual import PushResult, SelectCandidates
-from liverank_gpu.pagerank.iterate import Iterate
+from liverank_gpu.pagerank.iterate import Iterate, candidate_room
 from liverank_gpu.trace import TraceStep
 
 _FIRST_THRESHOLD = 1e3
@@ -84,8 +84,9 @@ def push_step(pushed: PushResult, error_bound: float) -> TraceStep:
 def select_candidates(iterate: Iterate, target_error: float) -> None:
     """Lists what pushes may begin with: a pass over the vertices."""
     residual = iterate.workspace.residual
-    # at most `room` entries can be above ‖r‖₁ / room; a shard without vertices has none
-    floor = iterate.certificate.residual_l1 / max(1, len(residual.candidates))
+    # at most `room` entries can be above ‖r‖₁ / room; lists of shards share that room
+    room = max(len(residual.candidates), candidate_room(iterate.graph.ids.count))
+    floor = iterate.certificate.residual_l1 / room
     floor = max(_FIRST_FLOOR * _unit(iterate, target_error), floor)
     iterate.graph.backend.run(SelectCandidates(residual, floor))
 
