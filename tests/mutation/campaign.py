@@ -72,9 +72,6 @@ SUFFIXES = (".py", ".cu", ".cuh", *CPU_SUFFIXES)
 RARE = ("lock not taken", "sync left out")
 """Kinds of which a tenth of the faults are, as far as there are so many."""
 
-BASELINE_SECONDS = 300.0
-"""Limit for one file of tests without a fault. What takes longer is left out."""
-
 _NOT_COPIED = (
     *(".git", ".venv", ".scratch", ".whl", ".mutation", "results", "node_modules"),
     *(".mypy_cache", ".ruff_cache", ".hypothesis"),
@@ -166,15 +163,17 @@ def backends(path: str, device: str) -> list[str]:
 class Workplace:
     """A copy of the tree, in which one process of tests runs at a time."""
 
-    def __init__(self, folder: Path, gpu: int | None) -> None:
-        """gpu: the number of the only device that tests see; None: they see all."""
-        self._folder = folder
+    def __init__(self, folder: Path, gpu: int | None, longest: float) -> None:
+        """gpu      the number of the only device that tests see; None: they see all
+        longest  limit for one file of tests without a fault, in seconds
+        """
+        self._folder, self._longest = folder, longest
         self._environment = {} if gpu is None else {"CUDA_VISIBLE_DEVICES": str(gpu)}
         shutil.copytree(ROOT, folder, symlinks=True, ignore=shutil.ignore_patterns(*_NOT_COPIED))
 
     def baseline(self, file: str, backend: str) -> Baseline:
         begin = time.monotonic()
-        _, failed = self._run([file, f"--backend={backend}"], BASELINE_SECONDS)
+        _, failed = self._run([file, f"--backend={backend}"], self._longest)
         return Baseline(file, backend, round(time.monotonic() - begin, 1), failed)
 
     def try_fault(
@@ -191,7 +190,7 @@ class Workplace:
             fault.put_into(self._folder)
             caught_by = None if self._compiles(fault.path) else "compiler"
             if caught_by is None and tests:
-                status, failed = self._run(["-x", *tests], BASELINE_SECONDS)
+                status, failed = self._run(["-x", *tests], self._longest)
                 caught_by = _caught_by(status, failed)
             elif caught_by is None:
                 for files in runs:
@@ -284,8 +283,10 @@ class Campaign:
         with (self._log / name).open("a") as file:
             file.write(json.dumps(asdict(found)) + "\n")
 
-    def run(self, faults: dict[int, Fault], budget: float, tests: list[str]) -> None:
-        """Tries the faults that time allows, by their numbers."""
+    def run(
+        self, faults: dict[int, Fault], budget: float, longest: float, tests: list[str]
+    ) -> None:
+        """Tries the faults that time allows, by their numbers. longest: see Workplace."""
         needed = (
             {}
             if tests
@@ -304,7 +305,7 @@ class Campaign:
             places: SimpleQueue[Workplace] = SimpleQueue()
             for place in pool.map(
                 lambda number: Workplace(
-                    Path(folder, str(number), "tree"), self._gpus and number % self._gpus
+                    Path(folder, str(number), "tree"), self._gpus and number % self._gpus, longest
                 ),
                 range(self._processes),
             ):
@@ -402,6 +403,9 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin none later")
     parser.add_argument("--budget", type=float, default=120.0, help="seconds of tests for a fault")
+    parser.add_argument(
+        "--longest", type=float, default=300.0, help="leave out files of tests that take longer"
+    )
     parser.add_argument("--device", default="emulated", choices=["emulated", "cuda"])
     parser.add_argument("--gpus", type=int, help="devices, each of which serves some processes")
     parser.add_argument("--only", type=int, nargs="*", help="numbers of the faults to try")
@@ -436,7 +440,7 @@ def main() -> None:
     else:
         chosen = {n: fault for n, fault in faults.items() if n not in verdicts}
     budget = float("inf") if arguments.survivors else arguments.budget
-    campaign.run(chosen, budget, [*arguments.tests, *pytest_arguments])
+    campaign.run(chosen, budget, arguments.longest, [*arguments.tests, *pytest_arguments])
     figures = figures_of(verdicts.values(), json.loads(FINDINGS.read_text("utf-8")))
     print(json.dumps(figures["by kind"]), figures["caught"], "of", figures["faults"])
     if len(verdicts) == len(faults):
