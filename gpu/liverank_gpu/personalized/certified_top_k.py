@@ -36,10 +36,15 @@ def ties_of(
     vertices  int64[p], ids at the places
     among     int64[a], ascending: only these vertices have places; None for all
     """
-    ties = []
+    ties: list[Tie] = []
     labels = classes.labels(vertices)
-    for label in np.unique(labels[labels >= 0]):
-        places, members = np.flatnonzero(labels == label), classes.members[label]
+    listed = np.flatnonzero(labels >= 0)
+    listed = listed[np.argsort(labels[listed], kind="stable")]
+    present, begins = np.unique(labels[listed], return_index=True)
+    if not len(present):
+        return ties
+    for label, places in zip(present, np.split(listed, begins[1:]), strict=True):
+        members = classes.members[label]
         if among is not None:
             members = members[np.isin(members, among, assume_unique=True)]
         weights, held = seeds.weights_at(members), seeds.weights_at(vertices[places])
