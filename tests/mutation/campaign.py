@@ -138,8 +138,8 @@ def test_files(path: str) -> dict[str, tuple[bool, bool, int]]:
     """The files of tests that may see a fault in a file; those with the smallest values first."""
     folder = max((each for each in TESTS if path.startswith(f"{each}/")), key=len)
     stem = Path(path).stem.strip("_")
-    folder_name, _, *inside = Path(path).parent.parts
-    mirrored = str(Path("tests", folder_name, *inside))
+    folder_name, *inside = Path(path).parent.parts
+    mirrored = str(Path("tests", folder_name, *inside[1:]))
     found: dict[str, tuple[bool, bool, int]] = {}
     for place, tests in enumerate(TESTS[folder]):
         files = [ROOT / tests] if tests.endswith(".py") else (ROOT / tests).rglob("test_*.py")
