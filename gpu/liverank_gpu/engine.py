@@ -330,7 +330,15 @@ class Engine:
         self._touched.add(update)
         if not self._group.divided:
             self._follow()
+            if update.rebuilt:
+                self._build_pages()
         return update
+
+    def _build_pages(self) -> None:
+        """After a load, where a solve has room beside them."""
+        graph = self._graph
+        beside = self._iterate.bytes_needed(graph.vertices) + 8 * graph.vertices
+        graph.in_pages.build_ahead(graph.view, beside)
 
     def _reserve(self, vertices: int) -> None:
         self._iterate.reserve(vertices)
@@ -520,6 +528,8 @@ class Engine:
         snapshot = snapshot.healed(self.options.damping)
         with self._owned():
             restore(snapshot, self._graph, self._iterate)
+            if not self._group.divided:
+                self._build_pages()
             self._record_ranked(snapshot.numbers["error_bound"])
 
     def personalized(

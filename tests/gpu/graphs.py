@@ -350,6 +350,7 @@ def error_of(
     ids: NDArray[np.int64],
     edges: tuple[NDArray[np.int64], NDArray[np.int64]],
     options: Options,
+    weights: NDArray[np.float32] | None = None,
 ) -> tuple[float, float]:
     """The L1 error of the ranks of these vertices, and what is uncertain of it: see
     verify.pagerank.
@@ -364,7 +365,8 @@ def error_of(
             np.append(sources, targets[others]),
             np.append(targets, sources[others]),
         )
+        weights = None if weights is None else np.append(weights, weights[others])
     exact, uncertain = verify.pagerank(
-        sources, targets, len(ids), options.damping, options.dangling
+        sources, targets, len(ids), options.damping, options.dangling, weights=weights
     )
     return float(np.abs(ranks - exact).sum()), uncertain

@@ -106,7 +106,9 @@ class DynamicGraph(RankedGraph):
         self._loop = backend.device.allocate("vertices", 0, loop_dtype(weighted))
         self._degree = backend.device.allocate("vertices", 0, strength_dtype(weighted))
         self.loop, self.degree = self._loop, self._degree
-        self._workspaces, self.in_pages = KeptWorkspace(backend, weighted), InPages(backend)
+        self._workspaces = KeptWorkspace(backend, weighted)
+        # what decays has its rows scaled, which pages would not follow
+        self.in_pages = InPages(replace(backend, pages=None) if self.decay else backend)
         self._connected: int | None = None
         self._free: Array | None = None
 

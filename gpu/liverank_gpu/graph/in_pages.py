@@ -1,14 +1,14 @@
 """In-lists in pages beside the rows of a graph: whether, when, and how they follow it.
 
 Pages (liverank_gpu.operations.pages) take less time to sweep where rows read at random, and memory
-and time to build and to follow batches. They are built before a sweep that follows a batch, or many
-sweeps, since a graph that is solved once would not gain what they cost; kept through batches; and
-dropped when the graph is rebuilt, a page finds no room, or memory is needed. Whoever does not sweep
-in float64 reads rows.
+and time to build and to follow batches. They are built with a load, where there is memory for them
+beside a solve; else before a sweep that follows a batch, or many sweeps. They are kept through
+batches, and dropped when the graph is rebuilt, a page finds no room, or memory is needed. Whoever
+does not sweep in float64 reads rows. So do graphs whose weights decay: a scale moves all of a row.
 
 A sum by pages and one by rows differ in their last bits. So that reads do not change the ranks that
-are published, solves have pages when batches and their own sweeps ask for them, whatever queries
-swept; queries also use those of solves. (Memory that queries hold can still refuse pages.)
+are published, solves have pages when loads, batches and their own sweeps ask for them, whatever
+queries swept; queries also use those of solves. (Memory that queries hold can still refuse pages.)
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _SECTOR, _NEAR = 16, 1 << 12
 to its own row, since rows that are near are swept at the same time.
 """
 
-_SUM_BITS = 55
-"""The largest sum is up to 2⁵⁵ units."""
+_SUM_BITS, _WEIGHTED_SUM_BITS = 55, 61
+"""The largest sum is up to 2⁵⁵ units; with weights, where each edge is rounded by itself, 2⁶¹."""
 
 _LEAST_UNIT = -100
 """log2 of the smallest unit."""
@@ -113,6 +113,16 @@ class InPages:
     def _has(self, of_query: bool) -> bool:
         return self.kept and (of_query or self._for_solves)
 
+    def build_ahead(self, graph: GraphView, beside: int) -> None:
+        """After a load: builds those of solves, if they are worth it.
+
+        beside  bytes that have to be available still
+        """
+        if self._for_solves or not self._is_large(graph):
+            return
+        if lists := self._built(graph, beside):
+            self._lists, self._for_solves = lists, True
+
     def _may_build(self, graph: GraphView, demand: _Demand) -> bool:
         """Whether pages are wanted, and were not refused when the graph was about as large."""
         return demand.wanted and self._is_large(graph) and graph.edges >= 2 * demand.refused
@@ -128,7 +138,8 @@ class InPages:
         """The graph with the pages that there are."""
         if self._lists is None:
             return graph
-        exponent = max(frexp(largest_sum)[1] - _SUM_BITS, _LEAST_UNIT)
+        bits = _WEIGHTED_SUM_BITS if graph.weighted else _SUM_BITS
+        exponent = max(frexp(largest_sum)[1] - bits, _LEAST_UNIT)
         return graph._replace(pages=PagedView(self._lists, 2.0**exponent))
 
     def follow(self, changes: EdgeChanges, vertices: int) -> None:
@@ -167,7 +178,7 @@ class InPages:
             self.want()
 
     def drop(self) -> None:
-        """Gives up the pages and their memory, until a batch, or many sweeps."""
+        """Gives up the pages and their memory, until a load, a batch, or many sweeps."""
         self._give_up()
         self._solves = _Demand()
 
@@ -184,7 +195,7 @@ class InPages:
             self._give_up()
         device.require(purpose, needed, times)
 
-    def _built(self, graph: GraphView) -> PagedLists | None:
+    def _built(self, graph: GraphView, beside: int = 0) -> PagedLists | None:
         """The pages of a graph, or None if they are not worth it or memory would not suffice. Those
         that queries had built are as good.
         """
@@ -195,8 +206,8 @@ class InPages:
             if self._lists:
                 return self._lists
             entries = int(self._backend.device.sum(graph.incoming.row_lengths))
-            needed = operations.bytes_needed(graph.vertices, entries)
-            self._backend.device.require("in-lists in pages", needed, _SAFE_FACTOR)
+            needed = _SAFE_FACTOR * operations.bytes_needed(graph.vertices, entries, graph.weighted)
+            self._backend.device.require("in-lists in pages", needed + beside)
             return operations.build(graph.incoming)
         except MemoryError:
             return None
@@ -205,7 +216,7 @@ class InPages:
         """Whether reads at random may be worth pages."""
         rule = self._backend.costs.pages
         least = max(rule.least_edges, rule.least_degree * graph.vertices)
-        return self._backend.pages is not None and not graph.weighted and graph.edges >= least
+        return self._backend.pages is not None and graph.edges >= least
 
     def random_reads(self, incoming: Csr) -> float:
         """Random reads an edge of a sweep over rows, in a sample of them."""

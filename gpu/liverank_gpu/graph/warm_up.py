@@ -55,13 +55,13 @@ def warm_up(backend: Backend, dangling: Dangling, weighted: bool) -> None:
 
 
 def warm_up_pages(backend: Backend, dangling: Dangling, weighted: bool) -> None:
-    """Builds pages as for a large graph, if graphs of this kind can have them, and has them follow
-    two batches at once.
+    """Builds pages as for a large graph, if the backend can have them, and has them follow two
+    batches at once.
     """
-    if weighted or backend.pages is None:
+    if backend.pages is None:
         return
     costs = replace(backend.costs, pages=PageRule(1, 0.0, 0.0))
-    graph = DynamicGraph(replace(backend, costs=costs), dangling)
+    graph = DynamicGraph(replace(backend, costs=costs), dangling, weighted=weighted)
     vertices = np.arange(900)
     for batch in (EdgeBatch(vertices, vertices + 1), EdgeBatch(vertices, vertices + 2)):
         graph.apply(batch)  # pages are built after a batch to a graph with edges

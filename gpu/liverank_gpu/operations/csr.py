@@ -53,8 +53,8 @@ class SlackCsr(NamedTuple):
 
 @dataclass(slots=True)
 class PagedLists:
-    """The in-lists of an unweighted graph a second time, in pages by tiles of consecutive targets,
-    for kernels of one backend.
+    """The in-lists of a graph a second time, in pages by tiles of consecutive targets, for kernels
+    of one backend.
 
     cells         uint16[pages · cells of a page]: the edges; see pages.cu
     page_edges, page_sources  int32[pages]: edges of each page, and distinct sources of these
@@ -66,6 +66,7 @@ class PagedLists:
     items         int32[items, 4]: the work of a sweep
     divided       int32[…]: tiles that several items add to
     sums          int64[room]: a sum for each vertex that there is room for
+    weights       float32[pages · edges of a page at most], or None
     """
 
     cells: Array
@@ -79,6 +80,7 @@ class PagedLists:
     items: Array
     divided: Array
     sums: Array
+    weights: Array | None = None
 
     @property
     def room(self) -> int:
@@ -89,17 +91,23 @@ class PagedLists:
     def nbytes(self) -> int:
         arrays = (self.cells, self.page_edges, self.page_sources, self.first_keys)
         others = (self.following, self.items, self.divided, self.sums, self.counts)
-        return sum(int(array.nbytes) for array in (*arrays, *others))
+        held = sum(int(array.nbytes) for array in (*arrays, *others))
+        return held + (0 if self.weights is None else int(self.weights.nbytes))
 
 
 class PagedView(NamedTuple):
     """PagedLists for one sweep, whose sums are multiples of a unit.
 
-    unit  a power of two from 2⁻¹⁰⁰ on. No sum of sizes of contributions exceeds 2⁶⁰ units
+    unit  a power of two from 2⁻¹⁰⁰ on. No sum of sizes of contributions exceeds 2⁶² units
     """
 
     lists: PagedLists
     unit: float
+
+    @property
+    def weighted(self) -> bool:
+        """Whether what arrives along an edge is rounded to the unit, and not the contribution."""
+        return self.lists.weights is not None
 
 
 class GraphView(NamedTuple):

@@ -871,13 +871,13 @@ def returned_parts(loop: Array, degree: Array) -> Array:
 class PageOperations(Protocol):
     """Operations on PagedLists."""
 
-    def bytes_needed(self, vertices: int, edges: int) -> int:
+    def bytes_needed(self, vertices: int, edges: int, weighted: bool = False) -> int:
         """Upper bound on the memory that `build` takes, its peak included; without what a tile of
         more edges than are sorted at once takes.
         """
 
     def build(self, incoming: Csr) -> PagedLists:
-        """The in-lists of an unweighted graph in pages, with room for more. Neighbours may be more
+        """The in-lists of a graph in pages, with room for more. Neighbours may be more
         than rows: columns of a shard. A range of tiles is sorted at a time. Raises OutOfMemory,
         MemoryError.
         """

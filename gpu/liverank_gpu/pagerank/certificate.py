@@ -49,7 +49,9 @@ for the matrix P̂ = w/Ŵ, as the weights of no row are rounded but by one commo
 - a product of a quantized contribution c (at most 24 digits) and w is exact in float64. The step
   c·Ŵ is not, so what is sent is not what y takes: u·|c·Ŵ|, at most 4u·‖r‖₁ in a sweep. Where y/Ŵ is
   not quantized, the product with w is rounded: u of each term. Both are covered by one more level
-  of the sums over in-lists (`gather_roundoff`).
+  of the sums over in-lists (`gather_roundoff`);
+- sums by pages are multiples of a unit, to which each c·w is rounded: half a unit for each edge of
+  a sweep (`Iterate.sweep`).
 """
 
 from __future__ import annotations

@@ -302,6 +302,11 @@ _EDGE_WEIGHT = 0.02
 """What an out-edge adds to the work of pushing a vertex, relative to a vertex without any."""
 
 
+_ROUNDED_PART = 0.01
+"""The part of a target that a sweep may round off at the edges of a weighted graph in pages. It
+falls with r, so that all sweeps take little more than the first.
+"""
+
 _SLOWING = 4.0
 """How much less the next rounds of a push gain for an edge than the last one did, about."""
 
@@ -384,7 +389,17 @@ class Iterate(ABC):
         """The graph for a sweep with the contributions of r, or of a guess from r = β·b."""
         # an edge takes at most r, rounded up by 1/256; a guess sums to at most ‖r‖₁ / (1-α)
         largest_sum = 2.0 * self.certificate.residual_l1 / (1.0 - self.options.damping)
-        return self.graph.sweep_view(float(largest_sum), self.of_query)
+        view = self.graph.sweep_view(float(largest_sum), self.of_query)
+        # Σy will be about this, or more
+        mass = max(self.certificate.mass, self.certificate.residual_l1)
+        rounded = _ROUNDED_PART * self.options.target_error * (1.0 - self.options.damping) * mass
+        return view if self._rounding(view) <= rounded else view._replace(pages=None)
+
+    def _rounding(self, view: GraphView) -> float:
+        """How far r can be off after a sweep because of what is rounded at its edges."""
+        if view.pages is None or not view.pages.weighted:
+            return 0.0
+        return 0.5 * self.options.damping * view.edges * view.pages.unit
 
     def perturb(self, update: GraphUpdate) -> None:
         """Makes r the residual of y in the graph after a batch."""
@@ -513,9 +528,11 @@ class Iterate(ABC):
             else:
                 error = deflation.rounding_error(coefficient, self.certificate)
                 self.certificate.add_error(error)
+        view = self.sweep_view()
+        self.certificate.add_error(self._rounding(view))
         result = self.graph.backend.run(
             Sweep(
-                self.sweep_view(),
+                view,
                 self.graph.in_rows(),
                 self.workspace.values,
                 self.workspace.residual.values,

@@ -383,7 +383,9 @@ class Orthomin:
         if run is not None:
             arguments = (*iterate_arrays, damping, self._mean, floor, has_previous, run)
             return backend.run(op.FusedOrthomin(graph.view, graph.in_rows(), *arguments))
-        view, vectors = iterate.sweep_view(), (*iterate_arrays, damping, mean)
+        # what pages round of weighted sums is not part of `_image_error`
+        view = graph.view if graph.weighted else iterate.sweep_view()
+        vectors = (*iterate_arrays, damping, mean)
         first = op.OrthominProducts(view, graph.in_rows(), *vectors, floor, has_previous)
         products = backend.run(first)
         step, result = backend.run(op.OrthominUpdate(view, *vectors, products, has_previous))

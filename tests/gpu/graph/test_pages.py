@@ -42,17 +42,25 @@ def paging(order: Literal["forward", "shuffled"] = "forward", rule: PageRule = A
     return replace(backend, costs=replace(backend.costs, pages=rule))
 
 
-def skewed(random: np.random.Generator, count: int, vertices: int = VERTICES) -> EdgeBatch:
+def skewed(
+    random: np.random.Generator, count: int, vertices: int = VERTICES, weighted: bool = False
+) -> EdgeBatch:
     """Insertions, of which many end in few vertices, and loops among them."""
     sources = random.integers(0, vertices, count)
     targets = (vertices * random.random(count) ** 3).astype(np.int64)
     targets[::50] = sources[::50]
-    return EdgeBatch(sources, targets)
+    weights = (10.0 ** random.uniform(-3.0, 3.0, count)).astype(np.float32) if weighted else None
+    return EdgeBatch(sources, targets, weights=weights)
 
 
-def edges_of(graph: DynamicGraph) -> list[tuple[int, int]]:
-    rows, sources, _ = graph.backend.rebuild.entries(graph.incoming.csr)
-    return sorted(zip(sources.tolist(), rows.tolist(), strict=True))
+Edges = list[tuple[int | float, ...]]
+"""Source and target of each edge, and its weight if it has one."""
+
+
+def edges_of(graph: DynamicGraph) -> Edges:
+    rows, sources, weights = graph.backend.rebuild.entries(graph.incoming.csr)
+    columns = [sources, rows] if weights is None else [sources, rows, weights]
+    return sorted(zip(*(column.tolist() for column in columns), strict=True))
 
 
 def lists_of(graph: DynamicGraph) -> PagedLists:
@@ -63,9 +71,10 @@ def lists_of(graph: DynamicGraph) -> PagedLists:
     return view.lists
 
 
-def edges_in(lists: PagedLists) -> list[tuple[int, int]]:
+def edges_in(lists: PagedLists) -> Edges:
     """The edges in all pages; fails if a page holds keys outside its range, or out of order."""
-    found: list[tuple[int, int]] = []
+    found: Edges = []
+    most = PAGES.page_bytes // (2 if lists.weights is None else 4)
     order: list[int] = []
     for page in range(lists.built):
         while page >= 0:
@@ -81,6 +90,7 @@ def edges_in(lists: PagedLists) -> list[tuple[int, int]]:
         last = (page + 1) * PAGES.page_bytes // 4 - 1
         sources = words[last - np.arange(lists.page_sources[page])].astype(np.int64)
         assert 2 * len(own) + 4 * len(sources) <= PAGES.page_bytes
+        assert len(own) <= most
         number = np.cumsum(own >> 15) - 1
         places, tile = own & (1 << PAGES.tile_bits) - 1, low >> PAGES.key_bits
         keys = tile << PAGES.key_bits | sources[number] << PAGES.tile_bits | places
@@ -88,49 +98,65 @@ def edges_in(lists: PagedLists) -> list[tuple[int, int]]:
         assert np.all((low <= keys) & (keys < high))
         assert len(sources) == len(np.unique(keys >> PAGES.tile_bits))
         targets = (tile << PAGES.tile_bits) + places
-        found += zip(sources[number].tolist(), targets.tolist(), strict=True)
+        columns = [sources[number], targets]
+        if lists.weights is not None:
+            columns.append(lists.weights[page * most :][: len(own)])
+        found += zip(*(column.tolist() for column in columns), strict=True)
     return sorted(found)
 
 
 def batches(random: np.random.Generator, graph: DynamicGraph, count: int) -> Iterator[EdgeBatch]:
-    """Batches of all sizes that insert, delete, and make the graph grow by a few vertices."""
+    """Batches of all sizes that insert, delete, and make the graph grow by a few vertices. With
+    weights, some change those of edges that there are.
+    """
     for number in range(count):
         size = int(10 ** random.uniform(0.0, 2.5))
-        new = skewed(random, size, graph.vertices + number % 3)
+        new = skewed(random, size, graph.vertices + number % 3, graph.weighted)
         sources, targets = graph.edge_list()
-        gone = random.choice(len(sources), min(size, len(sources) // 4), replace=False)
-        yield EdgeBatch(
-            new.insert_sources, new.insert_targets, sources[gone].copy(), targets[gone].copy()
-        )
+        fewer = min(size // (4 if graph.weighted else 1), len(sources) // 4)
+        gone = random.choice(len(sources), fewer, replace=False)
+        if graph.weighted and number % 4 == 1:
+            changed = random.choice(len(sources), size)
+            new = replace(new, insert_sources=sources[changed], insert_targets=targets[changed])
+        yield replace(new, delete_sources=sources[gone].copy(), delete_targets=targets[gone].copy())
 
 
 @pytest.mark.parametrize("order", ["forward", "shuffled"])
 @pytest.mark.parametrize("directed", [True, False])
-def test_pages_follow_a_stream(order: Literal["forward", "shuffled"], directed: bool) -> None:
+@pytest.mark.parametrize("weighted", [False, True])
+def test_pages_follow_a_stream(
+    order: Literal["forward", "shuffled"], directed: bool, weighted: bool
+) -> None:
     random = np.random.default_rng(3)
-    graph = DynamicGraph(paging(order), "uniform", "degree", directed=directed)
-    graph.apply(skewed(random, RANDOM_EDGES))
+    graph = DynamicGraph(paging(order), "uniform", "degree", weighted, directed)
+    graph.apply(skewed(random, RANDOM_EDGES, weighted=weighted))
     lists = lists_of(graph)
     assert edges_in(lists) == edges_of(graph)
-    for batch in batches(random, graph, 20):
+    crowded: list[int] = []
+    for batch in batches(random, graph, 40 if weighted else 20):
         graph.apply(batch)
         assert lists_of(graph) is lists
         assert edges_in(lists) == edges_of(graph)
+        crowded.append(int(lists.counts[PAGE_COUNTS["CROWDED"]]))
     assert int(lists.counts[0]) > lists.built
+    assert min(crowded) == 0 < max(crowded)  # both kernels have had pages
 
 
-def test_pages_follow_several_batches_at_once() -> None:
+@pytest.mark.parametrize("weighted", [False, True])
+def test_pages_follow_several_batches_at_once(weighted: bool) -> None:
     random = np.random.default_rng(4)
-    graph = DynamicGraph(paging(), "uniform", "degree")
-    graph.apply(skewed(random, RANDOM_EDGES))
+    graph = DynamicGraph(paging(), "uniform", "degree", weighted)
+    graph.apply(skewed(random, RANDOM_EDGES, weighted=weighted))
     lists = lists_of(graph)
     before = edges_in(lists)
-    new = skewed(random, 40)
+    new = skewed(random, 40, weighted=weighted)
     for number, batch in enumerate(batches(random, graph, 6)):
         graph.apply(batch)
         # edges that come and go, an even or an odd number of times
         columns = (new.insert_sources[number:], new.insert_targets[number:])
-        graph.apply(EdgeBatch(*columns) if number % 2 else EdgeBatch(*NO_EDGES, *columns))
+        weights = None if new.weights is None else new.weights[number:] + np.float32(number)
+        insertions = EdgeBatch(*columns, weights=weights)
+        graph.apply(insertions if number % 2 else EdgeBatch(*NO_EDGES, *columns))
     assert edges_in(lists) == before != edges_of(graph)
     assert lists_of(graph) is lists
     assert edges_in(lists) == edges_of(graph)
@@ -269,14 +295,17 @@ def test_they_are_built_for_a_stream_that_gains_by_them() -> None:
         graph = DynamicGraph(paging(rule=rule), "uniform", "given", **options)
         graph.apply(batch)
         assert graph.sweep_view(1.0).pages is None
-        graph.apply(EdgeBatch.of([(0, 1), (0, 2), (0, 3)]))
+        few = EdgeBatch.of([(0, 1), (0, 2), (0, 3)])
+        graph.apply(few if batch.times is None else replace(few, times=np.zeros(3)))
         return graph.sweep_view(1.0).pages is not None
 
     many = skewed(np.random.default_rng(9), edges, vertices)
     near = np.arange(edges) // 8
     grid = EdgeBatch(near, near + np.arange(edges) % 8)
     assert has_pages(many, ALWAYS)
-    assert not has_pages(many, ALWAYS, weighted=True)
+    assert has_pages(many, ALWAYS, weighted=True)
+    dated = replace(many, times=np.zeros(edges))
+    assert not has_pages(dated, ALWAYS, weighted=True, half_life=1.0)
     assert not has_pages(many, replace(ALWAYS, least_edges=2 * edges))
     assert has_pages(many, replace(ALWAYS, least_degree=2.0))
     assert not has_pages(many, replace(ALWAYS, least_degree=edges / vertices))
@@ -400,4 +429,4 @@ def test_a_warm_up_builds_pages_that_follow_a_batch(weighted: bool) -> None:
     pages = instead(backend.pages, build=called.build, follow=called.follow)
     called.build.side_effect, called.follow.side_effect = backend.pages.build, backend.pages.follow
     warm_up(replace(backend, pages=pages), "uniform", weighted)
-    assert [name for name, *_ in called.method_calls] == ([] if weighted else ["build", "follow"])
+    assert [name for name, *_ in called.method_calls] == ["build", "follow"]

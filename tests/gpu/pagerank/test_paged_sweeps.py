@@ -11,13 +11,14 @@ import pytest
 
 from liverank_gpu import EdgeBatch, Engine, Options, PersonalizedQuery, verify
 from liverank_gpu.backends.cuda import kernels_of
+from liverank_gpu.backends.cuda.kernels.loader import unit
 from liverank_gpu.graph.in_pages import SWEEPS_BY_ROWS
 from liverank_gpu.operations.backend import Backend, PageRule
 from liverank_gpu.operations.csr import GraphView
 from liverank_gpu.pagerank.sweeps import SWEEP_KINDS, sweep_to_target
 from liverank_gpu.types import Dangling
 from tests.cuda_emulator.emulated import emulated_backend
-from tests.gpu.doubles import sweeping_singly
+from tests.gpu.doubles import looked_after, sweeping_singly
 from tests.gpu.graphs import error_of
 
 VERTICES = 300
@@ -36,9 +37,10 @@ class Paged:
     def __init__(self, backend: Backend) -> None:
         self.sums = self.rows = 0
         loaded = kernels_of(backend)
-        for unit in ("pages", "sweep", "orthomin"):
-            for name, kernel in loaded[unit].items():
-                loaded[unit][name] = self._counted(name, kernel)
+        for file in ("pages", "sweep", "orthomin"):
+            for each in (unit(file, False), unit(file, True)):
+                for name, kernel in loaded[each].items():
+                    loaded[each][name] = self._counted(name, kernel)
 
     def _counted(self, name: str, kernel: Any) -> Any:
         def run(*arguments: Any, **shared: int) -> None:
@@ -49,17 +51,18 @@ class Paged:
         return run
 
 
-def skewed(random: np.random.Generator, count: int) -> EdgeBatch:
+def skewed(random: np.random.Generator, count: int, weighted: bool = False) -> EdgeBatch:
     sources = random.integers(0, VERTICES, count)
     targets = (VERTICES * random.random(count) ** 3).astype(np.int64)
     targets[::20] = sources[::20]
     sources[sources % 17 == 3] = 5  # dangling vertices, and a vertex with long lists
-    return EdgeBatch(sources, targets, vertices=VERTICES + 10)
+    weights = (10.0 ** random.uniform(-2.0, 2.0, count)).astype(np.float32) if weighted else None
+    return EdgeBatch(sources, targets, vertices=VERTICES + 10, weights=weights)
 
 
 def loaded(backend: Backend, options: Options) -> Engine:
     engine = Engine(options, backend)
-    engine.apply(skewed(np.random.default_rng(2), 3000))
+    engine.apply(skewed(np.random.default_rng(2), 3000, options.weighted))
     engine.apply(EdgeBatch.of(remove=[7, 40]))
     return engine
 
@@ -67,11 +70,13 @@ def loaded(backend: Backend, options: Options) -> Engine:
 def residual(engine: Engine) -> Any:
     """β·1 + αP̄ᵀy - y, summed along the edges, by position."""
     graph, iterate = engine.internals.graph, engine.internals.iterate
-    rows, neighbours, _ = graph.backend.rebuild.entries(graph.incoming.csr)
+    rows, neighbours, weights = graph.backend.rebuild.entries(graph.incoming.csr)
     loops = np.flatnonzero(graph.loop)
     columns = np.append(neighbours, loops), np.append(rows, loops)
     scale, damping = iterate.rhs_scale, engine.options.damping
-    return verify.residual(*columns, iterate.values, scale, damping, "uniform")
+    if weights is not None:
+        weights = np.append(weights, graph.loop[loops]).astype(np.float64)
+    return verify.residual(*columns, iterate.values, scale, damping, "uniform", weights)
 
 
 @pytest.mark.parametrize("accelerated", [False, True])
@@ -104,6 +109,37 @@ def test_what_is_sent_is_what_is_taken(
         assert iterate.certificate.residual_l1 <= 0.01 * before
 
 
+@pytest.mark.parametrize("dangling", ["uniform", "self-loop"])
+@pytest.mark.parametrize("coarse", [1.0, 2.0**34])
+def test_what_is_rounded_at_weighted_edges_is_accounted_for(
+    paging: Backend, dangling: Dangling, coarse: float
+) -> None:
+    """r is the residual of y to half a unit for each edge of each sweep, and the bound has it."""
+    # a target for which coarse units are fine
+    engine = loaded(paging, Options(dangling=dangling, weighted=True, target_error=0.5))
+    graph, iterate = engine.internals.graph, engine.internals.iterate
+    view, seen, units = graph.sweep_view, Paged(paging), []
+
+    def coarser(largest_sum: float, of_query: bool = False) -> GraphView:
+        found = view(coarse * largest_sum, of_query)
+        assert found.pages is not None
+        units.append(found.pages.unit)
+        return found
+
+    graph.sweep_view = coarser  # type: ignore[method-assign]
+    iterate.reset()
+    exact = iterate.certificate.uncertainty
+    kinds = [kind for kind in SWEEP_KINDS if not kind.accelerated]
+    sweep_to_target(iterate, 8, kinds, target=1e-13)
+    assert seen.sums == len(units) >= 8 > seen.rows == 0
+    error = np.abs(iterate.workspace.residual.values - residual(engine)).sum()
+    rounded = 0.85 * graph.arcs * 0.5 * sum(units)
+    assert error <= rounded + 1e-13 * graph.vertices
+    assert 2.0 * rounded <= iterate.certificate.uncertainty <= 2.0 * rounded + exact + 1e-9
+    if coarse > 1.0:
+        assert 1e-3 * rounded < error  # it is rounded, and hardly more is accounted for
+
+
 def test_without_rounding_it_is_the_sweep_over_rows(paging: Backend) -> None:
     found = []
     for each in (paging, replace(paging, pages=None)):
@@ -121,10 +157,8 @@ def batches(engine: Engine) -> Iterator[EdgeBatch]:
     for size in (3, 40, 400, 40, 3, 1000):
         sources, targets = engine.edge_list()
         gone = random.choice(len(sources), min(size, len(sources) // 2), replace=False)
-        new = skewed(random, size)
-        yield EdgeBatch(
-            new.insert_sources, new.insert_targets, sources[gone].copy(), targets[gone].copy()
-        )
+        new = skewed(random, size, engine.options.weighted)
+        yield replace(new, delete_sources=sources[gone].copy(), delete_targets=targets[gone].copy())
         yield EdgeBatch.of(remove=[int(random.integers(20, VERTICES))])
 
 
@@ -134,6 +168,8 @@ def batches(engine: Engine) -> Iterator[EdgeBatch]:
         Options(target_error=1e-6),
         Options(target_error=1e-10, dangling="self-loop", damping=0.99),
         Options(target_error=1e-9, directed=False),
+        Options(target_error=1e-6, weighted=True),
+        Options(target_error=1e-9, weighted=True, directed=False, damping=0.95),
     ],
 )
 def test_errors_are_within_their_bounds_through_a_stream(paging: Backend, options: Options) -> None:
@@ -149,18 +185,70 @@ def test_errors_are_within_their_bounds_through_a_stream(paging: Backend, option
         result = engine.update(strategy)
         kept = np.delete(np.arange(engine.id_limit), engine.free_ids())
         ranks = engine.publish().of(kept)
-        error, uncertain = error_of(ranks, kept, engine.edge_list(), options)
+        weights = engine.edge_weights() if options.weighted else None
+        error, uncertain = error_of(ranks, kept, engine.edge_list(), options, weights)
         assert error <= result.error_bound + uncertain
         assert result.converged
-    assert seen.sums > 0 == seen.rows
+    assert seen.sums > 0
+    assert options.weighted or seen.rows == 0
     assert engine.memory()["pages"] > 0
 
 
 def loaded_at_once(backend: Backend, options: Options) -> Engine:
-    """A graph that no batch has changed since."""
+    """A graph that no batch has changed since, whose load had no memory for pages."""
     engine = Engine(options, backend)
     engine.apply(skewed(np.random.default_rng(2), 3000))
+    engine.internals.graph.in_pages.drop()
     return engine
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_first_solve_after_a_load_or_a_restart_is_by_pages(
+    paging: Backend, weighted: bool
+) -> None:
+    options = Options(weighted=weighted)
+    engine, seen = Engine(options, paging), Paged(paging)
+    engine.apply(skewed(np.random.default_rng(2), 3000, weighted))
+    built = engine.memory()["pages"]
+    snapshots = []
+    for each in (engine, Engine(options, paging)):
+        if snapshots:
+            each.restore(snapshots[0])
+            each.internals.iterate.reset()
+        assert each.memory()["pages"] == built > 0
+        sums = seen.sums
+        result = each.update("static")
+        assert seen.sums >= sums + result.iterations > sums
+        assert seen.rows == 0
+        ids = np.arange(each.id_limit)
+        weights = each.edge_weights() if weighted else None
+        ranks = each.publish().of(ids)
+        error, uncertain = error_of(ranks, ids, each.edge_list(), options, weights)
+        assert error <= result.error_bound + uncertain <= 1.1e-6
+        snapshots.append(each.capture(each.staging_buffer()).snapshot())
+
+
+def test_a_load_without_memory_for_pages_beside_a_solve_has_none(paging: Backend) -> None:
+    backend, device = looked_after(paging)
+    backend = sweeping_singly(backend)
+    engine, seen = Engine(Options(), backend), Paged(backend)
+    edges = skewed(np.random.default_rng(2), 3000)
+    engine.apply(edges)
+    assert "pages" in engine.memory()
+    assert backend.pages is not None
+    pages = 2 * backend.pages.bytes_needed(engine.vertices, engine.edges)
+    engine = Engine(Options(), backend)
+    with device.with_only(pages):
+        engine.apply(edges)
+        assert "pages" not in engine.memory()
+        result = engine.update("static")
+    assert seen.sums == 0 < seen.rows
+    ids = np.arange(engine.id_limit)
+    error, uncertain = error_of(engine.publish().of(ids), ids, engine.edge_list(), Options())
+    assert error <= result.error_bound + uncertain <= 1.1e-6
+    engine.apply(EdgeBatch.of([(0, 1), (1, 7)]))
+    engine.update("static")
+    assert seen.sums > 0
 
 
 @pytest.mark.parametrize("accelerated", [False, True])
@@ -243,15 +331,9 @@ def assert_a_query_is_within_its_bound(engine: Engine) -> None:
     assert error <= answer.error_bound + uncertain <= 2e-8
 
 
-def test_a_restarted_engine_builds_them_at_its_first_batch(paging: Backend) -> None:
-    engine = loaded(paging, Options())
-    engine.update("static")
-    assert engine.memory()["pages"] > 0
-    snapshot = engine.capture(engine.staging_buffer()).snapshot()
-    other = Engine(Options(), paging)
-    other.restore(snapshot)
-    other.update("static")
-    assert "pages" not in other.memory()
-    other.apply(EdgeBatch.of([(0, 1), (1, 7)]))
-    other.update("static")
-    assert other.memory()["pages"] > 0
+def test_weighted_sweeps_are_by_rows_while_rounding_would_count(paging: Backend) -> None:
+    for target in (1e-6, 1e-12):
+        engine, seen = loaded(paging, Options(weighted=True, target_error=target)), Paged(paging)
+        result = engine.update("auto")
+        assert result.error_bound <= target
+        assert (seen.sums > 0, seen.rows > 0) == (True, target < 1e-6)

@@ -17,8 +17,8 @@ from liverank_gpu.operations.device import Array
 SORTED_AT_ONCE = 1 << 26
 """Edges that a build sorts at once, if no tile has more."""
 
-_SCRATCH = 64
-"""Bytes of scratch for each edge of a range."""
+_SCRATCH, _WEIGHT_SCRATCH = 64, 48
+"""Bytes of scratch for each edge of a range, and what weights add."""
 
 _FILLED = 0.8
 """The part of a new page that is used."""
@@ -29,8 +29,10 @@ _SPARE_PART, _LEAST_SPARE = 16, 64
 _ROOM_PART = 16
 """There is room for a new vertex for every _ROOM_PART."""
 
-_EDGE_BYTES, _SOURCE_BYTES = 2, 4
-"""Of an edge of a page, and of a source."""
+_MOST_BYTES, _SOURCE_BYTES = 6, (4, 2)
+"""Of a page, for an edge and its source; and for this source, without and with weights: there is
+room for so few weights that 4 are counted for each edge.
+"""
 
 _ITEMS_PER_BLOCK = 8
 """Items of work for each resident block, about."""
@@ -51,17 +53,15 @@ class CudaPages(op.PageOperations):
         self._device, self._xp = launch.device, launch.xp
         self.shape = shape
 
-    def bytes_needed(self, vertices: int, edges: int) -> int:
-        filled = _FILLED * (self.shape.page_bytes - _EDGE_BYTES - _SOURCE_BYTES)
+    def bytes_needed(self, vertices: int, edges: int, weighted: bool = False) -> int:
+        filled = _FILLED * (self.shape.page_bytes - _MOST_BYTES)
         tiles = self._tiles(vertices)
-        pages = int((_EDGE_BYTES + _SOURCE_BYTES) * edges / filled) + 2 * tiles
+        pages = int(_MOST_BYTES * edges / filled) + 2 * tiles
         spare = pages // _SPARE_PART + _LEAST_SPARE
         # the pages of all ranges, and then all in one array
-        held = (2 * pages + spare) * (self.shape.page_bytes + 32)
-        return held + 8 * (vertices + (tiles << self.shape.tile_bits)) + self._scratch(edges)
-
-    def _scratch(self, edges: int) -> int:
-        return _SCRATCH * min(edges, SORTED_AT_ONCE)
+        held = (2 * pages + spare) * ((1 + weighted) * self.shape.page_bytes + 32)
+        scratch = (_SCRATCH + weighted * _WEIGHT_SCRATCH) * min(edges, SORTED_AT_ONCE)
+        return held + 8 * (vertices + (tiles << self.shape.tile_bits)) + scratch
 
     def _tiles(self, vertices: int) -> int:
         """Tiles of as many vertices, and of those that there is to be room for."""
@@ -80,6 +80,10 @@ class CudaPages(op.PageOperations):
         pages = built + built // _SPARE_PART + _LEAST_SPARE
         allocate, cells = self._device.allocate, self.shape.page_bytes // 2
         joined = allocate("in-lists in pages", pages * cells, np.uint16)
+        weights = None
+        if incoming.weights is not None:
+            weights = allocate("in-lists in pages", pages * cells // 2, np.float32)
+            weights[built * cells // 2 :].fill(0.0)
         numbers = allocate("in-lists in pages", 3 * pages, np.int32)
         keys = allocate("in-lists in pages", pages, np.int64)
         page_edges, page_sources, following = (
@@ -92,11 +96,13 @@ class CudaPages(op.PageOperations):
         end = 0
         ranges.reverse()
         while ranges:  # each is freed as soon as it is copied
-            _, _, of_range, edges, sources = ranges.pop()
+            _, _, of_range, edges, sources, own_weights = ranges.pop()
             begin, end = end, end + len(edges)
             joined[begin * cells : end * cells] = of_range
             page_edges[begin:end], page_sources[begin:end] = edges, sources
-            del of_range
+            if weights is not None:
+                weights[begin * cells // 2 : end * cells // 2] = own_weights
+            del of_range, own_weights
         keys[:built] = self._device.to_device(first_keys)
         items, divided = self._items(tile_of, tiles)
         sums = allocate("in-lists in pages", tiles << self.shape.tile_bits, np.int64)
@@ -117,6 +123,7 @@ class CudaPages(op.PageOperations):
             on_device(items),
             on_device(divided),
             sums,
+            weights,
         )
 
     def _ranges(self, incoming: Csr) -> Iterator[tuple[int, int]]:
@@ -137,22 +144,26 @@ class CudaPages(op.PageOperations):
 
     def _build_range(
         self, incoming: Csr, first: int, end: int
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64], Array, Array, Array]:
-        """Tiles and first keys of the pages of these tiles, on the host; their cells, edges and
-        sources.
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], Array, Array, Array, Array | None]:
+        """Tiles and first keys of the pages of these tiles, on the host; their cells, edges,
+        sources and weights.
         """
         shape, device = self.shape, self._device
         rows = slice(first << shape.tile_bits, end << shape.tile_bits)
-        own = Csr(incoming.row_starts[rows], incoming.row_lengths[rows], incoming.column_indices)
+        own = incoming._replace(
+            row_starts=incoming.row_starts[rows], row_lengths=incoming.row_lengths[rows]
+        )
         entries = self._rebuild.entries(own)
         count = len(entries.rows)
         keys = device.allocate("keys of pages", count, np.int64)
         columns = (entries.rows, entries.neighbours, count, rows.start)
         if count:
             self._launch("pages", "pack_entries", grid_blocks(count), *columns, keys)
+        key_weights = entries.weights
         del entries, columns
-        keys = self._graph.sort(keys).keys
-        begins, of_begins = self._page_begins(keys)
+        keys, key_weights, _ = self._graph.sort(keys, key_weights)
+        weighted = key_weights is not None
+        begins, of_begins = self._page_begins(keys, weighted)
         tiles = of_begins >> shape.key_bits
         # a tile without edges has an empty page
         empty = np.setdiff1d(np.arange(first, end), tiles)
@@ -167,20 +178,27 @@ class CudaPages(op.PageOperations):
         cells.fill(0)
         edges = device.allocate("in-lists in pages", pages, np.int32)
         sources = device.allocate("in-lists in pages", pages, np.int32)
+        weights = None
+        if weighted:
+            weights = device.allocate("in-lists in pages", len(cells) // 2, np.float32)
+            weights.fill(0.0)
         ends = device.to_device(np.append(begins, count))
-        self._launch("pages", "write_pages", pages, keys, ends, cells, edges, sources)
-        return tiles, first_keys, cells, edges, sources
+        written = (keys, key_weights, ends, cells, weights, edges, sources)
+        self._launch("pages", "write_pages", pages, *written, weighted=weighted)
+        return tiles, first_keys, cells, edges, sources, weights
 
-    def _page_begins(self, keys: Array) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _page_begins(
+        self, keys: Array, weighted: bool
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Where pages begin in ascending keys, so that each is filled as far as it should be, and
         the keys there.
         """
         xp, shape = self._xp, self.shape
         if len(keys) == 0:
             return np.zeros(0, np.int64), np.zeros(0, np.int64)
-        costs = xp.full(len(keys), _EDGE_BYTES + _SOURCE_BYTES, np.int64)
+        costs = xp.full(len(keys), _MOST_BYTES, np.int64)
         source = keys >> shape.tile_bits
-        costs[1:] -= _SOURCE_BYTES * (source[1:] == source[:-1])
+        costs[1:] -= _SOURCE_BYTES[weighted] * (source[1:] == source[:-1])
         costs = xp.cumsum(costs)
         costs //= int(_FILLED * shape.page_bytes)
         source >>= shape.key_bits - shape.tile_bits  # now the tile
@@ -208,6 +226,8 @@ class CudaPages(op.PageOperations):
 
     def follow(self, lists: PagedLists, *changes: op.EdgeChanges) -> bool:
         several = len(changes) > 1
+        if several and lists.weights is not None:  # the last weight of an edge counts
+            return all(self.follow(lists, each) for each in changes)
         removed_sources, removed_targets, added_sources, added_targets = (
             self._xp.concatenate(columns) if several else columns[0]
             for columns in zip(*(each[2:6] for each in changes), strict=True)
@@ -226,7 +246,11 @@ class CudaPages(op.PageOperations):
             *(added_sources, added_targets, additions),
             packed,
         )
-        ascending = self._graph.sort(packed).keys
+        weights = None
+        if lists.weights is not None:
+            (own,) = changes
+            weights = self._xp.concatenate([own.removed_weights, own.added_weights])
+        ascending, weights, _ = self._graph.sort(packed, weights)
         if several:
             ascending = self._net(ascending)
         while True:
@@ -234,7 +258,7 @@ class CudaPages(op.PageOperations):
             lists.used += min(additions, len(ascending))
             many = len(ascending) > self.shape.most_changed
             left = self._xp.zeros(len(ascending), np.uint8) if many else None
-            self._change(lists, ascending, numbers, left)
+            self._change(lists, ascending, weights, numbers, left)
             if not many and lists.used <= len(lists.following):
                 return True
             counts = self._device.to_host(lists.counts)
@@ -244,6 +268,7 @@ class CudaPages(op.PageOperations):
             if left is None or not counts[PAGE_COUNTS["LEFT"]]:
                 return True
             ascending = ascending[left != 0]
+            weights = None if weights is None else weights[left != 0]
 
     def _net(self, ascending: Array) -> Array:
         """What is left of the packed changes of several batches. An edge comes and goes in turn: of
@@ -257,18 +282,23 @@ class CudaPages(op.PageOperations):
         return ascending[(first + counts // 2)[counts % 2 == 1]]
 
     def _change(
-        self, lists: PagedLists, ascending: Array, numbers: Array, left: Array | None
+        self,
+        lists: PagedLists,
+        ascending: Array,
+        weights: Array | None,
+        numbers: Array,
+        left: Array | None,
     ) -> None:
-        """Applies packed changes; numbers  int32[…], at least twice as long."""
-        count = len(ascending)
+        """Applies packed changes with their weights; numbers  int32[…], at least twice as long."""
+        count, weighted = len(ascending), weights is not None
         found, crowded = numbers[:count], numbers[count : 2 * count]
         run, own = self._launch.run, {"changes": ascending, "count": count}
         run("pages", "find_pages", grid_blocks(count), lists, weighted=False, found=found, **own)
-        own |= {"at": found, "crowded": crowded}
-        run("pages", "edit_pages", blocks_for(WARP * count), lists, weighted=False, **own)
+        own |= {"at": found, "crowded": crowded, "change_weights": weights}
+        run("pages", "edit_pages", blocks_for(WARP * count), lists, weighted=weighted, **own)
         own |= {"left": left, "most_pages": len(lists.following)}
         blocks = self._launch.resident_blocks(BLOCK * count, _WAVES)
-        run("pages", "rewrite_pages", blocks, lists, weighted=False, **own)
+        run("pages", "rewrite_pages", blocks, lists, weighted=weighted, **own)
 
 
 def over_in_lists(
@@ -306,6 +336,7 @@ def _paged_sums(
         lists.items,
         len(lists.items),
         lists.cells,
+        lists.weights,
         lists.page_edges,
         lists.page_sources,
         lists.following,
@@ -313,6 +344,7 @@ def _paged_sums(
         scale,
         next_item,
         lists.sums,
+        weighted=graph.weighted,
         threads=shape.threads,
         shared_bytes=shape.shared_bytes,
     )

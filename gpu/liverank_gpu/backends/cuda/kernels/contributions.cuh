@@ -24,7 +24,8 @@ ON_DEVICE Contribution quantized(double residual, Degree d, double diagonal) {
 // ---- Sums over in-lists as pages.cu forms them: integers, multiples of a unit.
 //
 // A contribution is rounded to the unit where it is used: by those who receive it, and by its own vertex, which takes the step
-// that it has sent. So sums are exact, whatever their order, and what rounding leaves out stays in the residual.
+// that it has sent. So sums are exact, whatever their order, and what rounding leaves out stays in the residual. With weights
+// each edge is rounded by itself, and the vertex takes the step as it is.
 constexpr float EXACT_UNITS = 256.0f;  // bfloat16 has 8 digits: what measures as many units is a multiple of the unit
 
 // How many units a contribution stands for; scale is 1/unit, a power of two.
@@ -39,6 +40,7 @@ struct PageSums {
     __device__ __forceinline__ double of(int64 v) const { return (double)unit * (double)sums[v]; }
 
     __device__ __forceinline__ unsigned short rounded(unsigned short contribution) const {
+        if constexpr (WEIGHTED) return contribution;
         const float units = scale * (float)exact(contribution);
         if (fabsf(units) >= EXACT_UNITS) return contribution;
         return (unsigned short)(__float_as_uint(unit * (float)units_of(contribution, scale)) >> 16);

@@ -1,4 +1,4 @@
-// The in-lists of an unweighted graph in pages, for sweeps that read less at random (liverank_gpu.operations.pages; after
+// The in-lists of a graph in pages, for sweeps that read less at random (liverank_gpu.operations.pages; after
 // Lakhotia, Kannan and Prasanna, "Accelerating PageRank using partition-centric processing", USENIX ATC 2018). What a page is:
 // pages.cuh.
 //
@@ -6,13 +6,18 @@
 // into the tile in the order of their sources. So a contribution is read once for each tile that a source sends to, not once
 // for each edge, and reads of neighbouring sources follow one another.
 //
-// Traffic of add_pages: per edge 2 bytes and an atomic addition in shared memory; per source of a page 4 bytes and one random
-// read of 2 bytes; per vertex 8 bytes. Of edit_pages: the page is read once, and written from its first change on.
+// If WEIGHTED, a contribution times the weight of an edge is exact in float64, and rounded to the unit for each edge: by half a
+// unit, which the certificate has to contain (Iterate.sweep).
+//
+// Traffic of add_pages: per edge 2 bytes (and 4 of weight if WEIGHTED) and an atomic addition in shared memory; per source of a
+// page 4 bytes and one random read of 2 bytes; per vertex 8 bytes. Of edit_pages: the page is read once, and written from its
+// first change on.
 #include "pages.cuh"
 
 constexpr int64 NO_CHANGE = ~(1ll << 63);  // of loops: above all changes
 constexpr int RUN = 8;                     // consecutive edges of a lane: 16 bytes
-static_assert(TILE_BITS <= 15 && PAGE_CELLS <= RUN * BLOCK, "a page has at most RUN edges for each thread of a block");
+static_assert(TILE_BITS <= 15 && MOST_EDGES <= RUN * BLOCK, "a page has at most RUN edges for each thread of a block");
+static_assert(MOST_EDGES % RUN == 0, "a lane reads the weights of its edges at once");
 
 // A change of a batch: the key of its edge twice, and 1 if it is added.
 constexpr int64 ADDS = 1;
@@ -26,9 +31,15 @@ __device__ __forceinline__ void add_to(unsigned* words, int place, int64 units) 
     if (high) atomicAdd(words + TILE + place, high);
 }
 
-// Adds what a page sends. A warp works on it.
+// What arrives along an edge, in units.
+__device__ __forceinline__ int64 arriving(float contribution, float weight, float scale) {
+    if constexpr (WEIGHTED) return llrint((double)scale * ((double)contribution * (double)weight));
+    else return llrintf(scale * contribution);
+}
+
+// Adds what a page sends. A warp works on it. weights: of all pages.
 __device__ __forceinline__ void add_page(
-    const Pages& pages, int page, const unsigned short* contributions, float scale, unsigned* words) {
+    const Pages& pages, const float* weights, int page, const unsigned short* contributions, float scale, unsigned* words) {
     const int lane = threadIdx.x % WARP, edges = pages.edges[page];
     const unsigned short* cells = pages.cells + (int64)page * PAGE_CELLS;
     const unsigned* last_word = pages.last_word(page);
@@ -38,16 +49,22 @@ __device__ __forceinline__ void add_page(
         uint4 packed = {};
         if (count > 0) packed = __ldcs(reinterpret_cast<const uint4*>(cells + at));
         const unsigned pairs[] = {packed.x, packed.y, packed.z, packed.w};
+        float4 own[RUN / 4] = {};
+        if (WEIGHTED && count > 0) {
+            const float4* const first = reinterpret_cast<const float4*>(weights + (int64)page * MOST_EDGES + at);
+#pragma unroll
+            for (int four = 0; four < RUN / 4; ++four) own[four] = __ldcs(first + four);
+        }
         unsigned firsts = 0;
 #pragma unroll
         for (int edge = 0; edge < RUN; ++edge)
             firsts |= (pairs[edge / 2] >> (16 * (edge % 2) + 15) & (edge < count)) << edge;
-        const int own = __popc(firsts), through = inclusive_sum(own), source = before + through - own;
+        const int begun = __popc(firsts), through = inclusive_sum(begun), source = before + through - begun;
         before += __shfl_sync(FULL, through, WARP - 1);
         if (count > 0) firsts |= 1;  // the first edge of the lane needs its source too
         const int begins = pairs[0] >> 15 & 1;
         unsigned sender[RUN];
-        float amount[RUN];
+        float sent[RUN];
 #pragma unroll
         for (int edge = 0; edge < RUN; ++edge) {
             const int index = source + begins + __popc(firsts & ((2u << edge) - 1)) - 1;
@@ -55,11 +72,14 @@ __device__ __forceinline__ void add_page(
         }
 #pragma unroll
         for (int edge = 0; edge < RUN; ++edge)
-            amount[edge] = firsts >> edge & 1 ? scale * (float)exact(contributions[sender[edge]]) : 0.0f;
+            sent[edge] = firsts >> edge & 1 ? (float)exact(contributions[sender[edge]]) : 0.0f;
 #pragma unroll
         for (int edge = 0; edge < RUN; ++edge) {
-            if (edge > 0 && !(firsts >> edge & 1)) amount[edge] = amount[edge - 1];
-            if (edge < count) add_to(words, pairs[edge / 2] >> (16 * (edge % 2)) & (TILE - 1), llrintf(amount[edge]));
+            if (edge > 0 && !(firsts >> edge & 1)) sent[edge] = sent[edge - 1];
+            const float4 four = own[edge / 4];
+            const float weight = edge % 4 < 2 ? (edge % 2 ? four.y : four.x) : (edge % 2 ? four.w : four.z);
+            const int place = pairs[edge / 2] >> (16 * (edge % 2)) & (TILE - 1);
+            if (edge < count) add_to(words, place, arriving(sent[edge], weight, scale));
         }
     }
 }
@@ -73,14 +93,16 @@ __global__ void __launch_bounds__(BLOCK) clear_sums(
     const int64 first = (int64)divided[blockIdx.x] << TILE_BITS;
     for (int place = threadIdx.x; place < TILE; place += BLOCK) sums[first + place] = 0;
 }
+#endif
 
 // sums[v] = Σ units of the contributions of the in-neighbours of v, for the pages of each item: (tile, first page, pages,
 // whether the tile has other items, which add to sums[v]).
 // Launch: PAGE_THREADS a block, as many blocks as are resident; dynamic shared memory for a tile.
 __global__ void __launch_bounds__(PAGE_THREADS, PAGE_BLOCKS) add_pages(
     int64 vertices, const int4* __restrict__ items, int count, const unsigned short* __restrict__ cells,
-    const int* __restrict__ page_edges, const int* __restrict__ page_sources, const int* __restrict__ following,
-    const unsigned short* __restrict__ contributions, float scale, int* next_item, int64* __restrict__ sums) {
+    const float* __restrict__ weights, const int* __restrict__ page_edges, const int* __restrict__ page_sources,
+    const int* __restrict__ following, const unsigned short* __restrict__ contributions, float scale, int* next_item,
+    int64* __restrict__ sums) {
     extern __shared__ unsigned words[];
     __shared__ int item, next_page;
     const Pages pages = {cells, page_edges, page_sources};
@@ -96,7 +118,7 @@ __global__ void __launch_bounds__(PAGE_THREADS, PAGE_BLOCKS) add_pages(
             place = __shfl_sync(FULL, place, 0);
             if (place >= own.z) break;
             for (int page = own.y + place; page >= 0; page = following[page])
-                add_page(pages, page, contributions, scale, words);
+                add_page(pages, weights, page, contributions, scale, words);
         }
         __syncthreads();
         const int64 first = (int64)own.x << TILE_BITS;
@@ -115,6 +137,7 @@ __device__ __forceinline__ int64 key_of(int64 source, int64 target) {
     return target >> TILE_BITS << KEY_BITS | source << TILE_BITS | (target & (TILE - 1));
 }
 
+#if !WEIGHTED
 // The keys of the entries of in-lists; row 0 is that of first_row.
 __global__ void __launch_bounds__(BLOCK) pack_entries(
     const int* __restrict__ rows, const int* __restrict__ neighbours, int64 count, int64 first_row,
@@ -135,6 +158,7 @@ __global__ void __launch_bounds__(BLOCK) pack_changes(
         changes[i] = source == target ? NO_CHANGE : 2 * key_of(source, target) + adds;
     }
 }
+#endif
 
 // The first of `count` ascending items that is at least `value`.
 __device__ __forceinline__ int64 lower_bound(const int64* items, int64 count, int64 value) {
@@ -147,6 +171,7 @@ __device__ __forceinline__ int64 lower_bound(const int64* items, int64 count, in
     return low;
 }
 
+#if !WEIGHTED
 // The page that holds, or would hold, the edge of each change; -1 for loops. Before edit_pages: counts[…] = 0.
 __global__ void __launch_bounds__(BLOCK) find_pages(
     const int64* __restrict__ changes, int64 count, const int64* __restrict__ first_keys, int64 built,
@@ -163,6 +188,7 @@ __global__ void __launch_bounds__(BLOCK) find_pages(
         found[i] = page;
     }
 }
+#endif
 
 // ---- writing ----
 
@@ -195,9 +221,10 @@ __device__ __forceinline__ int page_bytes(const int64* keys, int count) {
     return 2 * count + 4 * sources;
 }
 
-// Writes a page with these keys, which fit.
+// Writes a page with these keys, which fit, and their weights, in order.
 __device__ __forceinline__ void write_page(
-    const int64* keys, int count, int64 page, unsigned short* cells, int* page_edges, int* page_sources) {
+    const int64* keys, const float* own_weights, int count, int64 page, unsigned short* cells, float* weights, int* page_edges,
+    int* page_sources) {
     const int share = (count + BLOCK - 1) / BLOCK;
     const int begin = min(count, (int)threadIdx.x * share), end = min(count, begin + share);
     int own = 0, sources;
@@ -210,26 +237,31 @@ __device__ __forceinline__ void write_page(
         const bool first = begins_source(keys, at);
         first_cell[at] = (unsigned short)((key & (TILE - 1)) | (first ? FIRST : 0));
         if (first) *(last_word - source++) = (unsigned)(key >> TILE_BITS & 0x7fffffff);
+        if (WEIGHTED) weights[page * MOST_EDGES + at] = own_weights[at];
     }
     if (threadIdx.x == 0) page_edges[page] = count, page_sources[page] = sources;
 }
 
 // Writes page i from keys[begins[i]] … keys[begins[i + 1] - 1]. Launch: a block a page.
 __global__ void __launch_bounds__(BLOCK) write_pages(
-    const int64* __restrict__ keys, const int64* __restrict__ begins, unsigned short* __restrict__ cells,
-    int* __restrict__ page_edges, int* __restrict__ page_sources) {
+    const int64* __restrict__ keys, const float* __restrict__ key_weights, const int64* __restrict__ begins,
+    unsigned short* __restrict__ cells, float* __restrict__ weights, int* __restrict__ page_edges,
+    int* __restrict__ page_sources) {
     const int64 begin = begins[blockIdx.x];
-    write_page(keys + begin, (int)(begins[blockIdx.x + 1] - begin), blockIdx.x, cells, page_edges, page_sources);
+    const float* const own = WEIGHTED ? key_weights + begin : nullptr;
+    const int count = (int)(begins[blockIdx.x + 1] - begin);
+    write_page(keys + begin, own, count, blockIdx.x, cells, weights, page_edges, page_sources);
 }
 
 // ---- following batches ----
 
 // Edits the pages that changes name: those with fewer than WARP changes and room for all of them. changes: ascending, removals
-// of edges in the pages and additions of edges that are not; at: of find_pages. crowded: the first change of each other page.
-// counts: see PageCount. Launch: a warp a change; the first change of a page does the work.
+// of edges in the pages and additions of edges that are not; change_weights: of the added edges; at: of find_pages. crowded:
+// the first change of each other page. counts: see PageCount.
+// Launch: a warp a change; the first change of a page does the work.
 __global__ void __launch_bounds__(BLOCK) edit_pages(
-    const int64* __restrict__ changes, const int* __restrict__ at, int count, unsigned short* cells, int* page_edges,
-    int* page_sources, int* __restrict__ crowded, int* counts) {
+    const int64* __restrict__ changes, const float* __restrict__ change_weights, const int* __restrict__ at, int count,
+    unsigned short* cells, float* weights, int* page_edges, int* page_sources, int* __restrict__ crowded, int* counts) {
     __shared__ uint4 staged[WARPS][PAGE_CHUNKS];
     const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
     const int change = blockIdx.x * WARPS + warp, other = change + lane;
@@ -239,8 +271,10 @@ __global__ void __launch_bounds__(BLOCK) edit_pages(
     const bool named = other < count && at[other] == page;
     const int64 own = named ? changes[other] : 0;
     const int changed = __popc(__ballot_sync(FULL, named)), added = __popc(__ballot_sync(FULL, own & ADDS));
-    StagedPage edited = {staged[warp], page_edges[page], page_sources[page]};
-    if (changed == WARP || edited.bytes() + MOST_BYTES * added > PAGE_BYTES) {
+    const float own_weight = WEIGHTED && named ? change_weights[other] : 1.0f;
+    float* const stored_weights = WEIGHTED ? weights + (int64)page * MOST_EDGES : nullptr;
+    StagedPage edited = {staged[warp], stored_weights, page_edges[page], page_sources[page]};
+    if (changed == WARP || !edited.has_room(added)) {
         if (lane == 0) crowded[atomicAdd(counts + PageCount::CROWDED, 1)] = change;
         return;
     }
@@ -249,7 +283,8 @@ __global__ void __launch_bounds__(BLOCK) edit_pages(
     for (int number = 0; number < changed; ++number) {
         const int64 next = __shfl_sync(FULL, own, number), key = next / 2;
         const unsigned source = (unsigned)(key >> TILE_BITS & 0x7fffffff);
-        if (next & ADDS) edited.add(source, (int)(key & (TILE - 1)));
+        const float weight = WEIGHTED ? __shfl_sync(FULL, own_weight, number) : 1.0f;
+        if (next & ADDS) edited.add(source, (int)(key & (TILE - 1)), weight);
         else edited.remove(source, (int)(key & (TILE - 1)));
     }
     edited.store(stored);
@@ -260,10 +295,12 @@ __global__ void __launch_bounds__(BLOCK) edit_pages(
 // A page takes its first MOST_CHANGED changes; left[i] = 1 for the others, 0 before, if `left` is not null.
 // Launch: as many blocks as are resident; a block takes a page at a time. A fifth block would leave too few registers.
 __global__ void __launch_bounds__(BLOCK, 4) rewrite_pages(
-    const int64* __restrict__ changes, const int* __restrict__ at, int count, unsigned short* cells, int* page_edges,
-    int* page_sources, const int* __restrict__ crowded, int* counts, uint8* __restrict__ left, int most_pages, int* following,
+    const int64* __restrict__ changes, const float* __restrict__ change_weights, const int* __restrict__ at, int count,
+    unsigned short* cells, float* weights, int* page_edges, int* page_sources, const int* __restrict__ crowded, int* counts,
+    uint8* __restrict__ left, int most_pages, int* following,
     int64* first_keys) {
-    __shared__ int64 keys[PAGE_CELLS], merged[PAGE_CELLS + MOST_CHANGED];
+    __shared__ int64 keys[MOST_EDGES], merged[MOST_EDGES + MOST_CHANGED];
+    __shared__ float merged_weights[WEIGHTED ? MOST_EDGES + MOST_CHANGED : 1];
     __shared__ unsigned short added_before[MOST_CHANGED + 1];
     __shared__ int named, first_new;
     for (int number = blockIdx.x; number < counts[PageCount::CROWDED]; number += gridDim.x) {
@@ -310,18 +347,25 @@ __global__ void __launch_bounds__(BLOCK, 4) rewrite_pages(
         for (int i = threadIdx.x; i < edges; i += BLOCK) {
             const int before = (int)lower_bound(own, changed, 2 * keys[i]);
             if (before < changed && own[before] == 2 * keys[i]) continue;
-            merged[i + 2 * added_before[before] - before] = keys[i];
+            const int place = i + 2 * added_before[before] - before;
+            merged[place] = keys[i];
+            if (WEIGHTED) merged_weights[place] = weights[(int64)page * MOST_EDGES + i];
         }
-        for (int i = threadIdx.x; i < changed; i += BLOCK)
-            if (own[i] & ADDS) merged[lower_bound(keys, edges, own[i] / 2) + 2 * added_before[i] - i] = own[i] / 2;
+        for (int i = threadIdx.x; i < changed; i += BLOCK) {
+            if (!(own[i] & ADDS)) continue;
+            const bool replaces = i > 0 && own[i - 1] == own[i] - ADDS;  // its edge, with another weight
+            const int place = (int)lower_bound(keys, edges, own[i] / 2) + 2 * added_before[i] - i + replaces;
+            merged[place] = own[i] / 2;
+            if (WEIGHTED) merged_weights[place] = change_weights[change + i];
+        }
         __syncthreads();
         // in as many parts as fit; of 8 each does, were all sources distinct
         int parts = 1;
         for (bool fits = false; !fits; parts *= 2) {
             fits = true;
             for (int part = 0; part < parts && fits; ++part) {
-                const int from = total * part / parts;
-                fits = page_bytes(merged + from, total * (part + 1) / parts - from) <= PAGE_BYTES;
+                const int from = total * part / parts, some = total * (part + 1) / parts - from;
+                fits = some <= MOST_EDGES && page_bytes(merged + from, some) <= PAGE_BYTES;
             }
             if (fits) break;
         }
@@ -334,7 +378,9 @@ __global__ void __launch_bounds__(BLOCK, 4) rewrite_pages(
         const int after = following[page];
         for (int part = 0; part < parts; ++part) {
             const int from = total * part / parts, to = part == 0 ? page : first_new + part - 1;
-            write_page(merged + from, total * (part + 1) / parts - from, to, cells, page_edges, page_sources);
+            const float* const own_weights = WEIGHTED ? merged_weights + from : nullptr;
+            const int some = total * (part + 1) / parts - from;
+            write_page(merged + from, own_weights, some, to, cells, weights, page_edges, page_sources);
             if (threadIdx.x == 0 && parts > 1) {
                 if (part > 0) first_keys[to] = merged[from];
                 following[to] = part + 1 < parts ? first_new + part : after;
@@ -343,4 +389,3 @@ __global__ void __launch_bounds__(BLOCK, 4) rewrite_pages(
         __syncthreads();
     }
 }
-#endif

@@ -5,6 +5,8 @@
 //     uint16[edges]    from the beginning: the place of the target in its tile, and FIRST at the first edge of a source
 //     uint32[sources]  from the end, backwards: the distinct sources
 //
+// If WEIGHTED, the weights of its edges are float32[MOST_EDGES] in another array.
+//
 // The pages that a build makes are in the order of their keys. A page that overflows gives a part of its edges to new ones,
 // which follow it: `following`. So a batch changes the pages that it names, and nothing else.
 #include "contributions.cuh"
@@ -12,6 +14,7 @@
 constexpr int TILE = 1 << TILE_BITS;
 constexpr int KEY_BITS = TILE_BITS + 31;  // a key is tile << KEY_BITS | source << TILE_BITS | place in the tile
 constexpr int PAGE_CELLS = PAGE_BYTES / 2, PAGE_WORDS = PAGE_BYTES / 4, PAGE_CHUNKS = PAGE_BYTES / 16;
+constexpr int MOST_EDGES = WEIGHTED ? PAGE_WORDS : PAGE_CELLS;  // of a page
 constexpr int MOST_BYTES = 6;             // that an edge takes
 constexpr unsigned short FIRST = 0x8000;
 
@@ -49,13 +52,16 @@ template <typename Item> __device__ __forceinline__ void move_down(Item* items, 
 // A page in shared memory, which a warp edits: every lane takes part, and has the same arguments and counts.
 struct StagedPage {
     uint4* chunks;
+    float* weights;  // of the stored page: they are changed in place; null if not WEIGHTED
     int edges, sources;
     int changed_cell = PAGE_CELLS, changed_source = PAGE_WORDS;  // the first ones
 
     __device__ unsigned short* cells() const { return reinterpret_cast<unsigned short*>(chunks); }
     __device__ unsigned* words() const { return reinterpret_cast<unsigned*>(chunks); }
     __device__ unsigned& source(int number) const { return words()[PAGE_WORDS - 1 - number]; }
-    __device__ int bytes() const { return 2 * edges + 4 * sources; }
+    __device__ bool has_room(int added) const {
+        return 2 * edges + 4 * sources + MOST_BYTES * added <= PAGE_BYTES && edges + added <= MOST_EDGES;
+    }
 
     // added: how many edges will be added
     __device__ __forceinline__ void load(const uint4* stored, int added) {
@@ -121,16 +127,18 @@ struct StagedPage {
         }
     }
 
-    __device__ __forceinline__ void add(unsigned sender, int place) {
+    __device__ __forceinline__ void add(unsigned sender, int place, float weight) {
         const int number = sources_below(sender), first = first_of(number);
         const bool known = number < sources && source(number) == sender;
         const int at = known ? edge_from(first, place) : first;
         move_up(cells(), at, edges);
+        if (WEIGHTED) move_up(weights, at, edges);
         if (!known) move_down(words(), PAGE_WORDS - sources, PAGE_WORDS - number);
         if (threadIdx.x % WARP == 0) {
             cells()[at] = (unsigned short)(place | (at == first ? FIRST : 0));
             if (known && at == first) cells()[at + 1] &= (unsigned short)~FIRST;
             if (!known) source(number) = sender;
+            if (WEIGHTED) weights[at] = weight;
         }
         __syncwarp();
         ++edges, sources += !known;
@@ -143,6 +151,7 @@ struct StagedPage {
         const int number = sources_below(sender), first = first_of(number), at = edge_from(first, place);
         const bool begins = at == first, last = at + 1 == edges || cells()[at + 1] >= FIRST;
         move_down(cells(), at + 1, edges);
+        if (WEIGHTED) move_down(weights, at + 1, edges);
         if (begins && last) move_up(words(), PAGE_WORDS - sources, PAGE_WORDS - 1 - number);
         else if (begins && threadIdx.x % WARP == 0) cells()[at] |= FIRST;
         __syncwarp();
