@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, KeysView
+from collections.abc import Callable, Collection, KeysView
 from dataclasses import dataclass, replace
+from inspect import signature
 from types import ModuleType
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar, get_type_hints
 
@@ -198,6 +199,10 @@ class RowPart(NamedTuple):
 Result = TypeVar("Result")
 
 
+_KINDS: dict[str, type[Operation[Any]]] = {}
+"""Those of liverank_gpu.operations, by name."""
+
+
 @dataclass(slots=True, eq=False)
 class Operation(Generic[Result]):
     """A pass. Its result is sums of numbers over the rows, on the host or on the device, or None.
@@ -215,6 +220,10 @@ class Operation(Generic[Result]):
     divides: ClassVar[bool] = False
     maxima: ClassVar[frozenset[str]] = frozenset()
 
+    def __init_subclass__(cls) -> None:
+        if cls.__module__.startswith(f"{__package__}."):
+            _KINDS[cls.__qualname__] = cls  # a dataclass with slots is made twice
+
     def over(self, graph: GraphView, rows: Rows) -> Self:
         """The same pass over other lists; only if it `divides`."""
         return replace(self, graph=graph, rows=rows)  # type: ignore[call-arg]
@@ -227,28 +236,55 @@ class Run(Protocol):
         """Raises NotImplementedError where there is no such operation."""
 
 
-class Kernels:
-    """Runs operations by what runs each kind: the functions of modules, and the methods of objects,
-    whose only argument is ``do``, an operation of that kind.
-    """
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
-    def __init__(self, *owners: Any) -> None:
-        """owners  modules and objects"""
+_RUNNING: dict[str, dict[type[Operation[Any]], str]] = {}
+"""By module or class, the name of what runs each kind."""
+
+
+def runs(function: _Function) -> _Function:
+    """Says of a function of a module, or of a method, that it runs operations of one kind: that of
+    its last argument. Raises TypeError, naming both, if that is no operation, or another runs it.
+    """
+    scope, _, name = f"{function.__module__}.{function.__qualname__}".rpartition(".")
+    *_, argument = signature(function).parameters
+    kind = get_type_hints(function).get(argument)
+    if not (isinstance(kind, type) and issubclass(kind, Operation)):
+        raise TypeError(f"{scope}.{name} is to run {kind}, which is no operation")
+    other = _RUNNING.setdefault(scope, {}).setdefault(kind, name)
+    if other != name:
+        raise TypeError(f"{kind.__name__} is run by {other} and by {name} of {scope}")
+    return function
+
+
+class Kernels:
+    """Runs operations, each by what `runs` it."""
+
+    def __init__(self, *owners: Any, lacks: Collection[type[Operation[Any]]] | None = None) -> None:
+        """owners  modules and objects
+        lacks   the kinds that none of them runs, where each other one has to be run; None: any may
+                be missing. Raises TypeError, naming it and the owners, if another one is
+        """
         self._table: dict[type[Operation[Any]], Callable[[Any], Any]] = {}
         for owner in owners:
             self.add(owner)
+        if lacks is not None and (missing := {*_KINDS.values()} - {*lacks} - self.operations):
+            names = ", ".join(sorted(each.__name__ for each in missing))
+            raise TypeError(f"{names}: run by none of {', '.join(map(_scope_of, owners))}")
 
     def add(self, owner: Any) -> None:
-        """Adds what a module or an object runs. Raises TypeError if another runs it already."""
-        scope = owner if isinstance(owner, ModuleType) else type(owner)
-        module = getattr(scope, "__module__", scope.__name__)
-        for name, function in vars(scope).items():
-            arguments = list(getattr(function, "__annotations__", ()))
-            if arguments == ["do", "return"] and function.__module__ == module:
-                kind = get_type_hints(function)["do"]
-                if kind in self._table:
-                    raise TypeError(f"{kind.__name__} is run by {name} and by another")
-                self._table[kind] = getattr(owner, name)
+        """Adds what a module or an object runs. Raises TypeError, naming both, if it runs nothing,
+        or what another runs already.
+        """
+        scope = _scope_of(owner)
+        if scope not in _RUNNING:
+            raise TypeError(f"{scope} runs no operation")
+        for operation, name in _RUNNING[scope].items():
+            run = getattr(owner, name)
+            other = self._table.setdefault(operation, run)
+            if other != run:
+                known = f"{other.__module__}.{other.__qualname__}"
+                raise TypeError(f"{operation.__name__} is run by {known} and by {scope}.{name}")
 
     @property
     def operations(self) -> KeysView[type[Operation[Any]]]:
@@ -261,6 +297,12 @@ class Kernels:
             raise NotImplementedError(f"no {type(operation).__name__} on this backend")
         result: Result = run(operation)
         return result
+
+
+def _scope_of(owner: Any) -> str:
+    kind = type(owner)
+    is_module = isinstance(owner, ModuleType)
+    return str(owner.__name__) if is_module else f"{kind.__module__}.{kind.__qualname__}"
 
 
 def combined(

@@ -23,7 +23,7 @@ from liverank_gpu.graph.dynamic_graph import DynamicGraph
 from liverank_gpu.graph.sharing import SharedGraph
 from liverank_gpu.graph.vertices import VertexIds, VertexPermutation
 from liverank_gpu.operations.backend import Backend
-from liverank_gpu.operations.csr import Run
+from liverank_gpu.operations.csr import Run, runs
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.programs import (
     InitialiseProgram,
@@ -62,11 +62,13 @@ class ShardPrograms(Together):
         self._communicator, self._run_all = communicator, run
         self._columns = Columns(local, communicator)
 
+    @runs
     def _initialise(self, do: InitialiseProgram) -> None:
         self.backend.run(do)
         do.state.active = do.state.active[: do.state.count]
         do.state.count = self.total(do.state.count)
 
+    @runs
     def _run(self, do: RunProgram) -> None:
         # that of the graph as it is read, which may be a copy of an earlier one
         rank, size = self._communicator.rank, self._communicator.size

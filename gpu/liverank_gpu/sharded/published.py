@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from liverank_gpu.operations.backend import Backend
-from liverank_gpu.operations.csr import GraphView, Run
+from liverank_gpu.operations.csr import GraphView, Run, runs
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.published import (
     AFFECTED,
@@ -53,6 +53,7 @@ class ShardedSets:
 
     # ---- how sets grow along the edges of all shards ----
 
+    @runs
     def _expand_forward(self, do: ExpandForward) -> Array:
         found = self._targets(do.graph, do.vertices)
         fresh = found[do.flags[found] == 0]
@@ -71,15 +72,18 @@ class ShardedSets:
         self._flags = flags
         return self._columns.sent(columns)
 
+    @runs
     def _expand_backward(self, do: ExpandBackward) -> Array:
         return self._local.run(replace(do, frontier=self._columns.gathered(do.frontier)))
 
+    @runs
     def _expand_affected(self, do: ExpandAffected) -> None:
         states, expanding = do.marks
         vertices = self._local.xp.flatnonzero(expanding).astype(np.int32)
         expanding[vertices] = 0
         states[self._targets(do.graph, vertices)] = AFFECTED
 
+    @runs
     def _iterate_ranks(self, do: IterateRanks) -> PublishedResult:
         return iterate_ranks(self._run, self._total, do)
 
@@ -89,9 +93,11 @@ class ShardedSets:
 
     # ---- the iterations of published personalized PageRank ----
 
+    @runs
     def _detect(self, do: DetectListed) -> WorkList:
         return self._local.run(do)
 
+    @runs
     def _push_in_one_pass(self, do: PushInOnePass) -> WorkList:
         state = do.state
         self._take(do)
@@ -107,14 +113,15 @@ class ShardedSets:
         edges = self._local.device.sum(do.graph.outgoing.row_lengths[listed])
         return WorkList(lists.listed, int(edges))
 
+    @runs
     def _push(self, do: PushListed) -> None:
         state = do.state
         self._take(do)
         self._add(do, Residual(state.residual, state.queued, state.next_queue, 0, np.inf, 0))
 
-    def _take(self, pushed: TakeListed) -> None:
+    def _take(self, do: TakeListed) -> None:
         """What a push takes is not sent: only a pull reads contributions of others."""
-        self._local.run(TakeListed(pushed.graph, pushed.state, pushed.work_list, pushed.damping))
+        self._local.run(TakeListed(do.graph, do.state, do.work_list, do.damping))
 
     def _add(self, do: TakeListed, residual: Residual) -> None:
         """Adds what the vertices of the list send to r."""

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from liverank_gpu.operations.backend import Backend
-from liverank_gpu.operations.csr import GraphView
+from liverank_gpu.operations.csr import GraphView, runs
 from liverank_gpu.operations.residual import (
     LEVELS,
     MESSAGE_HEADER,
@@ -147,6 +147,7 @@ class ShardedResidual:
         self._of: Numbering | None = None  # the outbox
         self._sending = False
 
+    @runs
     def _perturb(self, do: Perturb) -> ResidualDelta | None:
         """Also None if memory is short on one shard."""
         limit = do.edge_limit // self._communicator.size + 1
@@ -164,6 +165,7 @@ class ShardedResidual:
         found = self._delivered(do.graph, do.residual, outbox, sent, undone)
         return None if found.numbers.undone else found.delta
 
+    @runs
     def _scatter(self, do: Scatter) -> ResidualDelta:
         outbox = self._empty_outbox()
         if outbox is None:
@@ -172,6 +174,7 @@ class ShardedResidual:
         sent = self._local.run(replace(do, residual=outbox.sums))
         return self._delivered(do.graph, do.residual, outbox, sent).delta
 
+    @runs
     def _push(self, do: Push) -> PushResult:
         """A short list takes as long as one whose edges cost as much as the exchanges of a round,
         so θ falls until the list is that long. It ends where sweeps gain more: see Push. Where it
@@ -256,9 +259,11 @@ class ShardedResidual:
                 break
         return PushResult(end, threshold, rounds, vertices, entries, total, below_zero)
 
+    @runs
     def _recompute_rows(self, do: RecomputeRows) -> ResidualDelta:
         raise NotImplementedError("rows in shards are computed all together")
 
+    @runs
     def _select_candidates(self, do: SelectCandidates) -> None:
         """The lengths of the lists, from which floors follow, differ from shard to shard: the
         highest holds for all.

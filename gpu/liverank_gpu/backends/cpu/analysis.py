@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from liverank_gpu.backends.cpu.device import CpuDevice
 from liverank_gpu.native import kernels
 from liverank_gpu.operations import analysis as op
-from liverank_gpu.operations.csr import Csr, GraphView
+from liverank_gpu.operations.csr import Csr, GraphView, runs
 from liverank_gpu.operations.device import Array
 
 # ---- strongly connected components on ``cpu`` ----
@@ -63,6 +63,7 @@ class CpuComponents(op.ComponentOperations):
 # ---- core numbers on ``cpu`` ----
 
 
+@runs
 def _core_numbers(do: op.CoreNumbers) -> tuple[Array, Array]:
     degree = do.lists.row_lengths.copy()
     order, place = np.empty((2, len(degree)), np.int32)
@@ -72,12 +73,14 @@ def _core_numbers(do: op.CoreNumbers) -> tuple[Array, Array]:
     return degree, order
 
 
+@runs
 def _lower_cores(do: op.LowerCores) -> int:
     rows = (do.rows.groups, do.rows.order, do.lists)
     fallen: int = kernels.lower_cores(*rows, do.bounds, do.blocks, do.shift, do.now)
     return fallen
 
 
+@runs
 def _core_candidates(do: op.CoreCandidates) -> tuple[Array, Array]:
     near, vertices = do.near, len(do.bounds)
     outgoing, incoming = near.outgoing, near.incoming
@@ -106,6 +109,7 @@ def _core_candidates(do: op.CoreCandidates) -> tuple[Array, Array]:
 # ---- triangles on ``cpu`` ----
 
 
+@runs
 def _count_triangles(do: op.CountTriangles) -> Array:
     groups, places = _parts(do.oriented, do.sources)
     triangles = np.zeros(len(do.sources), np.int32)
@@ -114,20 +118,24 @@ def _count_triangles(do: op.CountTriangles) -> Array:
     return triangles + third if do.every_edge else triangles
 
 
+@runs
 def _count_between(do: op.CountBetween) -> None:
     kernels.count_between(do.lowest, do.middle, do.triangles)
 
 
+@runs
 def _count_entries_between(do: op.CountEntriesBetween) -> None:
     kernels.count_entries_between(do.lowest, do.middle, do.of_lowest, do.counts, do.bounds)
 
 
+@runs
 def _list_triangles(do: op.ListTriangles) -> None:
     groups, places = _parts(do.oriented, do.sources)
     ends = do.lists.starts[:-1].copy()
     kernels.list_triangles(groups, do.oriented, places, do.interval, ends, do.lists.others)
 
 
+@runs
 def _lower_bounds(do: op.LowerBounds) -> tuple[int, int]:
     counts: tuple[int, int] = kernels.lower_bounds(
         do.interval.first_edge, *do.lists, do.by_bisection, do.bounds, do.marks, do.falls

@@ -27,6 +27,7 @@ from liverank_gpu.errors import BackendUnavailable
 from liverank_gpu.native import compiler, extension, kernels
 from liverank_gpu.native.compiler import level
 from liverank_gpu.operations import programs as op
+from liverank_gpu.operations.csr import runs
 from liverank_gpu.operations.device import Array
 
 # The loops of vertex programs on ``cpu`` (gpu/liverank_gpu/native/programs.h), for one program
@@ -243,6 +244,7 @@ _LEAST_MESSAGES = 1 << 15
 """Messages of a superstep below which the calling thread sends all."""
 
 
+@runs
 def _initialise(do: op.InitialiseProgram) -> None:
     graph, state = do.graph, do.state
     counts = np.array([state.count, 0])
@@ -258,6 +260,7 @@ def _initialise(do: op.InitialiseProgram) -> None:
     state.count = int(counts[_NEXT])
 
 
+@runs
 def _run(do: op.RunProgram) -> None:
     if do.program.every_vertex:
         op.run_every_vertex(do, _gather, partial(_aggregated, do))
@@ -267,6 +270,7 @@ def _run(do: op.RunProgram) -> None:
         _run_active(do)
 
 
+@runs
 def _supports_any(do: op.SupportsAny) -> bool:
     given = packed_parameters(do.parameters, len(do.values))
     return bool(loops_of(do.program).supports(*do.edges, *do.ids, given, do.values))
@@ -376,6 +380,7 @@ def _aggregated(do: op.RunProgram, values: Array) -> float:
     return total
 
 
+@runs
 def _gather(do: op.Gather) -> op.Gathered:
     graph, rows, view, state = do.graph, do.graph.in_rows, do.graph.view, do.state
     assert rows is not None

@@ -9,7 +9,7 @@ import numpy as np
 from liverank_gpu.backends.cpu.sweeps import NO_MARKS, STRIPE, in_lists
 from liverank_gpu.native import kernels
 from liverank_gpu.operations import published as op
-from liverank_gpu.operations.csr import Kernels
+from liverank_gpu.operations.csr import Kernels, runs
 from liverank_gpu.operations.device import Array
 
 # ---- the iterations of the published strategies ----
@@ -30,10 +30,12 @@ def _send(do: op.SendRanks | op.UpdateRanks, states: Array) -> float:
     return float(dangling.sum())
 
 
+@runs
 def _send_ranks(do: op.SendRanks) -> op.SentRanks:
     return op.SentRanks(do.graph.vertices, _send(do, NO_MARKS))
 
 
+@runs
 def _update_ranks(do: op.UpdateRanks) -> op.RankChanges:
     rule = do.rule
     states, expanding = do.marks or (NO_MARKS, NO_MARKS)
@@ -57,10 +59,12 @@ def _update_ranks(do: op.UpdateRanks) -> op.RankChanges:
     return op.RankChanges(largest, largest_relative, recomputed, edges, pruned, dangling)
 
 
+@runs
 def _expand_affected(do: op.ExpandAffected) -> None:
     kernels.expand_affected(do.graph.outgoing, do.graph.loop, *do.marks)
 
 
+@runs
 def _iterate_ranks(do: op.IterateRanks) -> op.PublishedResult:
     return op.iterate_ranks(_RUN, np.sum, do)
 
@@ -71,17 +75,20 @@ def _iterate_ranks(do: op.IterateRanks) -> op.PublishedResult:
 # tests run on all cores.
 
 
+@runs
 def _detect(do: op.DetectListed) -> op.WorkList:
     lengths, state = do.graph.outgoing.row_lengths, do.state
     return op.WorkList(*kernels.detect(state.residual, do.threshold, lengths, state.queue))
 
 
+@runs
 def _take(do: op.TakeListed) -> None:
     graph, state = do.graph, do.state
     vectors = (state.values, state.residual, state.contributions)
     kernels.take(do.listed, graph.loop, graph.degree, *vectors, do.damping)
 
 
+@runs
 def _push_in_one_pass(do: op.PushInOnePass) -> op.WorkList:
     state, lists = do.state, do.graph.outgoing
     _take(do)
@@ -91,11 +98,13 @@ def _push_in_one_pass(do: op.PushInOnePass) -> op.WorkList:
     return op.WorkList(*following)
 
 
+@runs
 def _push(do: op.PushListed) -> None:
     _take(do)
     kernels.push_listed(do.listed, do.graph.outgoing, do.state.residual, do.contributions)
 
 
+@runs
 def _pull(do: op.PullListed) -> None:
     vectors = (do.state.residual, do.state.contributions)
     kernels.pull_all(do.rows.groups, do.rows.order, do.graph.incoming, *vectors)

@@ -10,12 +10,13 @@ from liverank_gpu.backends.cpu.rounds import HostRounds
 from liverank_gpu.backends.cpu.sweeps import CHUNK_WORK, NO_VALUES, chunk_rows, in_lists
 from liverank_gpu.native import kernels
 from liverank_gpu.operations import residual as op
-from liverank_gpu.operations.csr import Rows
+from liverank_gpu.operations.csr import Rows, runs
 from liverank_gpu.operations.device import Array
 
 # ---- the residual under local changes, and push by rounds of work-lists, on ``cpu`` ----
 
 
+@runs
 def _recompute_rows(do: op.RecomputeRows) -> op.ResidualDelta:
     graph, residual = do.graph, do.residual
     changed = kernels.recompute_rows(
@@ -33,6 +34,7 @@ def _recompute_rows(do: op.RecomputeRows) -> op.ResidualDelta:
     return _delta(residual, *changed)
 
 
+@runs
 def _perturb(do: op.Perturb) -> op.ResidualDelta | None:
     graph, residual = do.graph, do.residual
     lists = (graph.outgoing, graph.loop, graph.degree)
@@ -42,6 +44,7 @@ def _perturb(do: op.Perturb) -> op.ResidualDelta | None:
     return None if changed[0] < 0 else _delta(residual, *changed)
 
 
+@runs
 def _scatter(do: op.Scatter) -> op.ResidualDelta:
     residual = do.residual
     lists = _lists(residual)
@@ -49,6 +52,7 @@ def _scatter(do: op.Scatter) -> op.ResidualDelta:
     return _delta(residual, *kernels.scatter(*columns, do.graph.outgoing, lists))
 
 
+@runs
 def _push(do: op.Push) -> op.PushResult:
     graph, residual = do.graph, do.residual
     end, threshold, rounds, vertices, entries, *changed = kernels.push(
@@ -65,6 +69,7 @@ def _push(do: op.Push) -> op.PushResult:
     return op.PushResult(op.PUSH_ENDS[end], threshold, rounds, vertices, entries, delta)
 
 
+@runs
 def _select_candidates(do: op.SelectCandidates) -> None:
     residual, floor = do.residual, do.floor
     residual.listed = kernels.select_candidates(
@@ -106,6 +111,7 @@ class CpuFrontier(op.FrontierOperations):
         return chunk_rows(order, row_lengths[order])
 
 
+@runs
 def _expand_forward(do: op.ExpandForward) -> Array:
     outgoing, loop, flags = do.graph.outgoing, do.graph.loop, do.flags
     vertices = do.vertices.astype(np.int32, copy=False)
@@ -119,6 +125,7 @@ def _expand_forward(do: op.ExpandForward) -> Array:
     return np.flatnonzero(flags != before).astype(np.int32)
 
 
+@runs
 def _expand_backward(do: op.ExpandBackward) -> Array:
     graph, rows, flags = do.graph, do.rows, do.flags
     before = flags.copy()
@@ -127,6 +134,7 @@ def _expand_backward(do: op.ExpandBackward) -> Array:
     return np.flatnonzero(flags != before).astype(np.int32)
 
 
+@runs
 def _jacobi_step(do: op.JacobiStep) -> op.JacobiResult:
     order, frontier = do.rows.order, do.frontier
     expanding, remaining = np.empty_like(order), np.empty_like(order)

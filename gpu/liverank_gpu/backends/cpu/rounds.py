@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from liverank_gpu.operations import residual as op
-from liverank_gpu.operations.csr import GraphView
+from liverank_gpu.operations.csr import GraphView, runs
 from liverank_gpu.operations.device import Array
 
 _NONE, _NOTHING = np.empty(0, np.int32), np.empty(0)
@@ -21,6 +21,7 @@ class HostRounds:
     def __init__(self, scatter: Callable[[op.Scatter], op.ResidualDelta]) -> None:
         self._scatter = scatter
 
+    @runs
     def _push_round(self, do: op.PushRound) -> list[float]:
         graph, residual, sums = do.graph, do.residual, do.outbox.sums
         listed, sizes = _sizes(residual)
@@ -42,11 +43,13 @@ class HostRounds:
         )
         return [*delta, first, below, _send(do.outbox)]
 
+    @runs
     def _send_sums(self, do: op.SendSums) -> list[float]:
         # what it did to r is done where the sums arrive
         delta = do.done._replace(residual_l1=0.0, residual_sum=0.0)
         return [*delta, 0.0, 0.0, _send(do.outbox)]
 
+    @runs
     def _add_received(self, do: op.AddReceived) -> Array:
         graph, residual, outbox = do.graph, do.residual, do.outbox
         sent = do.sent or [0.0] * op.RoundNumbers._fields.index("undone")

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from liverank_gpu.native import kernels
 from liverank_gpu.operations import sweeps as op
-from liverank_gpu.operations.csr import GraphView, Rows
+from liverank_gpu.operations.csr import GraphView, Rows, runs
 from liverank_gpu.operations.device import Array
 
 # Rows on ``cpu``: their chunks, and what kernels in gpu/liverank_gpu/native share with their
@@ -70,11 +70,13 @@ def sum_depth(longest_row: int) -> int:
     return min(longest_row, BLOCK) + longest_row // BLOCK
 
 
+@runs
 def _compute_contributions(do: op.ComputeContributions) -> None:
     dangling = np.empty(-(-do.graph.vertices // STRIPE))
     kernels.send(do.values, do.graph.degree, NO_MARKS, do.contributions, dangling)
 
 
+@runs
 def _compute_residual(do: op.ComputeResidual) -> op.ResidualSums:
     sums = kernels.compute_residual(
         *in_lists(do.graph, do.rows),
@@ -87,18 +89,21 @@ def _compute_residual(do: op.ComputeResidual) -> op.ResidualSums:
     return op.ResidualSums(*sums)
 
 
+@runs
 def _quantize_contributions(do: op.QuantizeContributions) -> op.SweepResult:
     vectors = (do.values, do.residual, do.contributions)
     sums = kernels.quantize_contributions(*_vertices(do.graph), do.damping, do.shift, *vectors)
     return op.SweepResult(*sums)
 
 
+@runs
 def _sum_in_degrees(do: op.SumInDegrees) -> Array:
     sums = np.zeros((-(-do.graph.vertices // STRIPE), _SUMS))
     kernels.sum_in_degrees(*_vertices(do.graph), do.damping, sums)
     return np.add.reduce(sums)
 
 
+@runs
 def _start_from_in_degrees(do: op.StartFromInDegrees) -> op.SweepResult:
     constant, linear, edges, *_ = do.in_degrees.tolist()
     mean = do.rhs_scale * constant / (edges - linear) if edges > 0.0 else 0.0
@@ -106,6 +111,7 @@ def _start_from_in_degrees(do: op.StartFromInDegrees) -> op.SweepResult:
     return op.SweepResult(*kernels.start_from_in_degrees(*_vertices(do.graph), *sent, *vectors))
 
 
+@runs
 def _sweep(do: op.Sweep) -> op.SweepResult:
     sums = kernels.sweep(
         *in_lists(do.graph, do.rows),
@@ -123,6 +129,7 @@ def _sweep(do: op.Sweep) -> op.SweepResult:
     return op.SweepResult(*sums)
 
 
+@runs
 def _orthomin_products(do: op.OrthominProducts) -> Array:
     state, products = do.state, np.zeros((len(do.rows.groups) - 1, _SUMS))
     kernels.orthomin_image(
@@ -142,6 +149,7 @@ def _orthomin_products(do: op.OrthominProducts) -> Array:
     return products.sum(axis=0)
 
 
+@runs
 def _orthomin_update(do: op.OrthominUpdate) -> tuple[op.OrthominStep, op.SweepResult]:
     step = op.OrthominStep.of(do.products.tolist(), do.has_previous)
     sums = kernels.orthomin_step(
@@ -161,6 +169,7 @@ def _orthomin_update(do: op.OrthominUpdate) -> tuple[op.OrthominStep, op.SweepRe
     return step, op.SweepResult(*sums)
 
 
+@runs
 def _subtract_at(do: op.SubtractAt) -> None:
     kernels.subtract_at(do.residual, do.places, do.weights, do.amount)
 
@@ -191,6 +200,7 @@ class CpuMultivector(op.MultivectorOperations):
         return sum_depth(graph.longest_row)
 
 
+@runs
 def _sweep_many(do: op.SweepMany) -> NDArray[np.float64]:
     graph, rows, columns = do.graph, do.rows, do.values.shape[1]
     padded = np.zeros(columns)
@@ -218,6 +228,7 @@ def _sweep_many(do: op.SweepMany) -> NDArray[np.float64]:
     return total
 
 
+@runs
 def _add_compensated(do: op.AddCompensated) -> None:
     exact = do.remainder[do.places].astype(np.float64) + do.amounts + do.carry
     stored = exact.astype(np.float32)

@@ -32,6 +32,7 @@ from liverank_gpu.errors import BackendUnavailable
 from liverank_gpu.operations.backend import Backend, Costs, QueryCosts
 from liverank_gpu.operations.csr import Kernels
 from liverank_gpu.operations.device import Array, Event
+from liverank_gpu.operations.residual import JacobiStep
 
 _COSTS = Costs(
     pushed_edge=12.0,
@@ -78,6 +79,7 @@ def make_backend(device: Device, operations: type[CudaDevice] = CudaDevice) -> B
         CudaForwardPush(launcher),
         CudaPrograms(launcher),
         CudaAnalysis(launcher),
+        lacks=(JacobiStep,),
     )
     return Backend(
         name="cuda",

@@ -7,7 +7,7 @@ import numpy as np
 from liverank_gpu.backends.cuda.kernels.loader import CORE_COUNTS, WARP
 from liverank_gpu.backends.cuda.launcher import OnDevice, blocks_for
 from liverank_gpu.operations import analysis as op
-from liverank_gpu.operations.csr import Csr
+from liverank_gpu.operations.csr import Csr, runs
 from liverank_gpu.operations.device import Array
 
 _VERTICES_OF_A_BLOCK = 64
@@ -25,6 +25,7 @@ are resident: edges differ in work.
 class CudaAnalysis(OnDevice):
     """Core numbers; triangles of an oriented graph, and bounds of its edges."""
 
+    @runs
     def _core_numbers(self, do: op.CoreNumbers) -> tuple[Array, Array]:
         lists = do.lists
         xp, vertices = self._xp, len(lists.row_lengths)
@@ -39,6 +40,7 @@ class CudaAnalysis(OnDevice):
         self._launch.run("cores", "core_numbers", blocks, do, weighted=False, **own)
         return degree, order
 
+    @runs
     def _core_candidates(self, do: op.CoreCandidates) -> tuple[Array, Array]:
         """C, in rounds: first the suspects, then those that follow the new ones."""
         xp, bounds, order = self._xp, do.bounds, do.places
@@ -64,6 +66,7 @@ class CudaAnalysis(OnDevice):
             flags[active] = False
         return xp.flatnonzero(chosen).astype(np.int32), still
 
+    @runs
     def _lower_cores(self, do: op.LowerCores) -> int:
         fallen = self._xp.zeros(1, np.uint64)
         blocks = self._launch.resident_blocks(do.rows.count * WARP, _WAVES)
@@ -71,6 +74,7 @@ class CudaAnalysis(OnDevice):
         self._launch.run("cores", "lower_cores", blocks, do, weighted=False, **own)
         return int(fallen[0])
 
+    @runs
     def _count_triangles(self, do: op.CountTriangles) -> Array:
         oriented, sources, every_edge = do.oriented, do.sources, do.every_edge
         triangles = self._xp.zeros(len(sources), np.int32)
@@ -78,9 +82,11 @@ class CudaAnalysis(OnDevice):
         self._over_edges(name, oriented, sources, triangles)
         return triangles
 
+    @runs
     def _count_between(self, do: op.CountBetween) -> None:
         self._between("count_between", do.lowest, do.middle, do.triangles.view(np.uint64))
 
+    @runs
     def _count_entries_between(self, do: op.CountEntriesBetween) -> None:
         lowest, middle, of_lowest = do.lowest, do.middle, do.of_lowest
         counts, bounds = do.counts, do.bounds
@@ -105,6 +111,7 @@ class CudaAnalysis(OnDevice):
             *counts,
         )
 
+    @runs
     def _list_triangles(self, do: op.ListTriangles) -> None:
         oriented, sources, interval, lists = do.oriented, do.sources, do.interval, do.lists
         self._over_edges(
@@ -118,6 +125,7 @@ class CudaAnalysis(OnDevice):
             lists.others,
         )
 
+    @runs
     def _lower_bounds(self, do: op.LowerBounds) -> tuple[int, int]:
         interval, counts = do.interval, self._xp.zeros(2, np.uint64)
         edges = interval.end_edge - interval.first_edge

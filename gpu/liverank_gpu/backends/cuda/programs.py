@@ -12,7 +12,7 @@ from liverank_gpu.backends.cuda.device import Kernel
 from liverank_gpu.backends.cuda.kernels import loader as cu
 from liverank_gpu.backends.cuda.launcher import Launcher, OnDevice, blocks_for
 from liverank_gpu.operations import programs as op
-from liverank_gpu.operations.csr import Rows
+from liverank_gpu.operations.csr import Rows, runs
 from liverank_gpu.operations.device import Array
 
 # ---- the translation unit of a vertex program: its functions in C++, then the kernels ----
@@ -85,6 +85,7 @@ class CudaPrograms(OnDevice):
             self._compiled[key] = {each: load(each) for each in expressions}
         return self._compiled[key][name]
 
+    @runs
     def _initialise(self, do: op.InitialiseProgram) -> None:
         program, parameters, graph = do.program, do.parameters, do.graph
         first, state = do.first, do.state
@@ -108,6 +109,7 @@ class CudaPrograms(OnDevice):
         )
         state.count = int(self._device.to_host(found)[0])
 
+    @runs
     def _run(self, do: op.RunProgram) -> None:
         program = do.program
         if program.every_vertex and program.edges is not None:
@@ -213,6 +215,7 @@ class CudaPrograms(OnDevice):
         done, final, messages = (int(seen[cu.PROGRAM_COUNTS[name]]) for name in names)
         return done, final, messages
 
+    @runs
     def _supports_any(self, do: op.SupportsAny) -> bool:
         program, parameters, values = do.program, do.parameters, do.values
         sources, targets, weights = do.edges
@@ -233,6 +236,7 @@ class CudaPrograms(OnDevice):
         )
         return bool(self._device.to_host(found)[0])
 
+    @runs
     def _gather(self, do: op.Gather) -> op.Gathered:
         program, parameters, graph, state = do.program, do.parameters, do.graph, do.state
         view, rows, device = graph.view, graph.in_rows, self._device

@@ -14,7 +14,7 @@ from liverank_gpu.backends.cuda.launcher import (
     grid_blocks,
 )
 from liverank_gpu.operations import published as op
-from liverank_gpu.operations.csr import GraphView, Rows
+from liverank_gpu.operations.csr import GraphView, Rows, runs
 from liverank_gpu.operations.device import Array
 from liverank_gpu.trace import TRACED_STEPS
 
@@ -49,12 +49,15 @@ _MOST_BLOCKS = 8192
 class CudaPublished(OnDevice):
     """The iterations of the published strategies."""
 
+    @runs
     def _expand_affected(self, do: op.ExpandAffected) -> None:
         self._expand(do, self._counts(), do.marks)
 
+    @runs
     def _send_ranks(self, do: op.SendRanks) -> op.SentRanks:
         return op.SentRanks(do.graph.vertices, float(self._send(do, self._counts(), None).sum()))
 
+    @runs
     def _update_ranks(self, do: op.UpdateRanks) -> op.RankChanges:
         counts, own = self._counts(), self._ranking(do, True)
         self._by_degree("update_ranks", do, do.rows, counts=counts, **own)
@@ -64,6 +67,7 @@ class CudaPublished(OnDevice):
         recomputed, edges, pruned = found[2:5].tolist()
         return op.RankChanges(largest, largest_relative, recomputed, edges, pruned, left)
 
+    @runs
     def _iterate(self, do: op.IterateRanks) -> op.PublishedResult:
         xp, device = self._xp, self._device
         rule, marks = do.rule, do.marks
@@ -172,6 +176,7 @@ class CudaPublished(OnDevice):
 class CudaForwardPush(OnDevice):
     """The iterations of published personalized PageRank."""
 
+    @runs
     def _detect(self, do: op.DetectListed) -> op.WorkList:
         counts = self._counts()
         self._launch.run(
@@ -179,9 +184,11 @@ class CudaForwardPush(OnDevice):
         )
         return self._read(counts)
 
+    @runs
     def _take_listed(self, do: op.TakeListed) -> None:
         self._take(do, None, self._counts())
 
+    @runs
     def _push_in_one_pass(self, do: op.PushInOnePass) -> op.WorkList:
         graph, state = do.graph, do.state
         counts = self._push(do, do.threshold)
@@ -189,9 +196,11 @@ class CudaForwardPush(OnDevice):
         self._start("unlock", grid_blocks(graph.vertices), graph, state.queue, counts, state.queued)
         return self._read(counts)
 
+    @runs
     def _push_listed(self, do: op.PushListed) -> None:
         self._push(do, None)
 
+    @runs
     def _pull(self, do: op.PullListed) -> None:
         blocks, rows = self._launch.row_arguments(do.graph.incoming, do.rows)
         self._start("pull", blocks, do.graph, *rows, do.state.contributions, do.state.residual)

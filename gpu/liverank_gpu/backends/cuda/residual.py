@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from liverank_gpu.backends.cuda.kernels import loader as cu
 from liverank_gpu.backends.cuda.launcher import OnDevice, blocks_for
 from liverank_gpu.operations import residual as op
-from liverank_gpu.operations.csr import GraphView, Rows
+from liverank_gpu.operations.csr import GraphView, Rows, runs
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.graph import SCAN_TILE
 
@@ -23,6 +23,7 @@ _FILL = 1 << 16
 class CudaResidual(OnDevice):
     """The operations on the residual of one device."""
 
+    @runs
     def _recompute_rows(self, do: op.RecomputeRows) -> op.ResidualDelta:
         graph, residual, xp = do.graph, do.residual, self._xp
         # of long rows, which have more than one chunk each
@@ -45,6 +46,7 @@ class CudaResidual(OnDevice):
         )
         return delta_of(residual, told)
 
+    @runs
     def _perturb(self, do: op.Perturb) -> op.ResidualDelta | None:
         graph, changes, residual = do.graph, do.changes, do.residual
         sources = changes.sources
@@ -67,6 +69,7 @@ class CudaResidual(OnDevice):
         )
         return perturbed(residual, told)
 
+    @runs
     def _scatter(self, do: op.Scatter) -> op.ResidualDelta:
         graph, sources, residual = do.graph, do.sources, do.residual
         ends = self._launch.chunk_ends(graph.outgoing.row_lengths[sources])
@@ -83,6 +86,7 @@ class CudaResidual(OnDevice):
         )
         return delta_of(residual, told)
 
+    @runs
     def _push(self, do: op.Push) -> op.PushResult:
         graph, residual, limits = do.graph, do.residual, do.limits
         xp, capacity = self._xp, len(residual.candidates)
@@ -123,6 +127,7 @@ class CudaResidual(OnDevice):
             bool(told[cu.TALLY["BELOW_ZERO"]]),
         )
 
+    @runs
     def _select_candidates(self, do: op.SelectCandidates) -> None:
         residual, vertices = do.residual, len(do.residual.values)
         residual.listed, residual.floor = 0, do.floor
@@ -132,6 +137,7 @@ class CudaResidual(OnDevice):
     # ---- the parts of a round of a push: lists and pairs are in any order. What PushRound and
     # SendSums return is memory in which the device finds what they did. Nothing is waited for. ----
 
+    @runs
     def _push_round(self, do: op.PushRound) -> Array:
         graph, residual, outbox = do.graph, do.residual, do.outbox
         xp, kept = self._xp, self._xp.empty_like(residual.candidates)
@@ -159,6 +165,7 @@ class CudaResidual(OnDevice):
         residual.candidates, residual.listed = kept, do.kept
         return sent[1]
 
+    @runs
     def _send_sums(self, do: op.SendSums) -> Array:
         outbox, done, (sent, _) = do.outbox, do.done, self._answers(do.outbox)
         lists, listed = lists_of(outbox.sums)
@@ -177,6 +184,7 @@ class CudaResidual(OnDevice):
         )
         return sent[1]
 
+    @runs
     def _add_received(self, do: op.AddReceived) -> Array:
         numbers, (_, added) = self._xp.empty(op.ROUND_NUMBERS), self._answers(do.outbox)
         self._launch(
@@ -268,6 +276,7 @@ class CudaFrontier(OnDevice, op.FrontierOperations):
         sizes = self._device.to_host(xp.bincount(group, minlength=len(cu.BIN_LANES)))
         return Rows(order, np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64))
 
+    @runs
     def _expand_forward(self, do: op.ExpandForward) -> Array:
         xp, graph, vertices = self._xp, do.graph, do.vertices
         if len(vertices) == 0:
@@ -279,6 +288,7 @@ class CudaFrontier(OnDevice, op.FrontierOperations):
         lists = (vertices.astype(np.int32), ends, len(vertices), graph.outgoing, graph.loop)
         return self._expand("expand_forward", blocks, most, graph, *lists, do.flags)
 
+    @runs
     def _expand_backward(self, do: op.ExpandBackward) -> Array:
         graph, most = do.graph, len(do.flags)
         blocks = blocks_for(most, most=_EXPANSION_BLOCKS)

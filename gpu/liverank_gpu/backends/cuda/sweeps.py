@@ -12,7 +12,7 @@ from liverank_gpu.backends.cuda.kernels import loader as cu
 from liverank_gpu.backends.cuda.launcher import Launcher, OnDevice, grid_blocks
 from liverank_gpu.backends.cuda.pages import over_in_lists
 from liverank_gpu.operations import sweeps as op
-from liverank_gpu.operations.csr import GraphView, Rows
+from liverank_gpu.operations.csr import GraphView, Rows, runs
 from liverank_gpu.operations.device import Array
 
 # ---- dense sweeps over the transpose on ``cuda`` ----
@@ -55,26 +55,32 @@ class CudaSweeps(OnDevice, op.SweepOperations):
     def sum_depth(self, longest_row: int) -> int:
         return _sum_depth(longest_row)
 
+    @runs
     def _compute_contributions(self, do: op.ComputeContributions) -> None:
         blocks = grid_blocks(do.graph.vertices)
         self._launch.run("residual", "compute_contributions", blocks, do)
 
+    @runs
     def _compute_residual(self, do: op.ComputeResidual) -> op.ResidualSums:
         sums = self._launch.over_rows("residual", "compute_residual", do)
         residual_l1, residual_sum, *_ = self._device.to_host(sums).tolist()
         return op.ResidualSums(residual_l1, residual_sum)
 
+    @runs
     def _quantize_contributions(self, do: op.QuantizeContributions) -> op.SweepResult:
         sums = self._launch.over_vertices("sweep", "quantize_contributions", do)
         return op.SweepResult(*self._device.to_host(sums).tolist())
 
+    @runs
     def _sum_in_degrees(self, do: op.SumInDegrees) -> Array:
         return self._launch.over_vertices("sweep", "sum_in_degrees", do)
 
+    @runs
     def _start_from_in_degrees(self, do: op.StartFromInDegrees) -> op.SweepResult:
         sums = self._launch.over_vertices("sweep", "start_from_in_degrees", do)
         return op.SweepResult(*self._device.to_host(sums).tolist())
 
+    @runs
     def _sweep(self, do: op.Sweep) -> op.SweepResult:
         if do.kept != 0.0:
             raise NotImplementedError("sweeps have no momentum")
@@ -84,11 +90,13 @@ class CudaSweeps(OnDevice, op.SweepOperations):
         sums = over_in_lists(self._launch, self._pages, "sweep", kernels, do, **vector)
         return op.SweepResult(*self._device.to_host(sums).tolist())
 
+    @runs
     def _orthomin_products(self, do: op.OrthominProducts) -> Array:
         kernels, keeps = ("orthomin_image", "finish_image"), do.floor == 0.0
         given = (self._launch, self._pages, "orthomin", kernels, do)
         return over_in_lists(*given, keeps_weights=keeps)
 
+    @runs
     def _orthomin_update(self, do: op.OrthominUpdate) -> tuple[op.OrthominStep, op.SweepResult]:
         sums = self._launch.over_vertices("orthomin", "orthomin_step", do)
         # the host waits once for both
@@ -97,10 +105,12 @@ class CudaSweeps(OnDevice, op.SweepOperations):
         step = op.OrthominStep.of(products_here, do.has_previous)
         return step, op.SweepResult(*sums_here)
 
+    @runs
     def _fused_sweeps(self, do: op.FusedSweeps) -> list[tuple[op.SweepResult, float]]:
         results = self._fused("fused_sweeps", do, other_contributions=do.new_contributions)
         return [(op.SweepResult(*row[: cu.SWEEP_SUMS]), row[cu.SWEEP_SUMS]) for row in results]
 
+    @runs
     def _fused_orthomin(
         self, do: op.FusedOrthomin
     ) -> list[tuple[op.OrthominStep, op.SweepResult, float]]:
@@ -139,6 +149,7 @@ class CudaSweeps(OnDevice, op.SweepOperations):
         found: list[list[float]] = sweeps[: int(written[-1])].tolist()
         return found
 
+    @runs
     def _subtract_at(self, do: op.SubtractAt) -> None:
         count = len(do.places)
         blocks = grid_blocks(count)
@@ -176,6 +187,7 @@ class CudaMultivector(OnDevice, op.MultivectorOperations):
     def column_count(self, wanted: int) -> int:  # noqa: ARG002
         return cu.COLUMNS
 
+    @runs
     def _sweep_many(self, do: op.SweepMany) -> NDArray[np.float64]:
         launch, graph, rows = self._launch, do.graph, do.rows
         deflated = str(do.deflation is not None).lower()
@@ -253,6 +265,7 @@ class CudaMultivector(OnDevice, op.MultivectorOperations):
         in_warp = _SHORT_ROWS_PER_WARP * (1 + graph.vertices // rows_per_pass)
         return in_row + in_warp + 3 * most_blocks + cu.BLOCK // cu.WARP
 
+    @runs
     def _add_compensated(self, do: op.AddCompensated) -> None:
         count = len(do.places)
         blocks, size = self._launch.resident_blocks(count), count

@@ -25,6 +25,7 @@ from liverank_gpu.backends.reference import algorithms, programs, sets, solve
 from liverank_gpu.backends.reference.graph import ReferenceGraph, ReferenceLists, ReferenceRebuild
 from liverank_gpu.operations.backend import HOST_COSTS, Backend
 from liverank_gpu.operations.csr import Kernels, Operation, Result
+from liverank_gpu.operations.sweeps import FusedOrthomin, FusedSweeps
 
 
 class _Plain(Kernels):
@@ -42,7 +43,9 @@ def reference_backend(device: CpuDevice | None = None) -> Backend:
     return Backend(
         name="reference",
         costs=HOST_COSTS,
-        run=_Plain(solve, solve.ROUNDS, sets, programs, algorithms),
+        run=_Plain(
+            solve, solve.ROUNDS, sets, programs, algorithms, lacks=(FusedSweeps, FusedOrthomin)
+        ),
         device=device,
         graph=graph,
         rebuild=ReferenceRebuild(graph),

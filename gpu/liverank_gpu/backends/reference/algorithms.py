@@ -7,7 +7,7 @@ import numpy as np
 from liverank_gpu.backends.reference.rows import as_ieee, entries_of
 from liverank_gpu.native.in_numpy import GOLDEN_GAMMA, fill_random, mixed
 from liverank_gpu.operations import analysis as op
-from liverank_gpu.operations.csr import Csr
+from liverank_gpu.operations.csr import Csr, runs
 from liverank_gpu.operations.device import Array, DeviceOperations
 from liverank_gpu.operations.generate import (
     FEISTEL_ROUNDS,
@@ -39,12 +39,14 @@ def _h_index(numbers: Array, most: int) -> int:
     return int(np.count_nonzero(at_least >= np.arange(1, len(numbers) + 1)))
 
 
+@runs
 def _count_triangles(do: op.CountTriangles) -> Array:
     """Each triangle counts for u → v and u → w, and for v → w if every edge counts."""
     edges = _triangles(*_whole(do.oriented))[: 3 if do.every_edge else 2]
     return np.bincount(np.concatenate(edges), minlength=len(do.sources)).astype(np.int32)
 
 
+@runs
 def _count_between(do: op.CountBetween) -> None:
     """Each triangle counts for u, v and w."""
     lowest = do.lowest
@@ -58,6 +60,7 @@ def _count_between(do: op.CountBetween) -> None:
         np.add.at(do.triangles, corner, 1)
 
 
+@runs
 def _count_entries_between(do: op.CountEntriesBetween) -> None:
     """counts[places[edge] + least bound of the triangle's edges] += 1."""
     first, longer, third = _triangles(do.lowest, do.middle)
@@ -70,6 +73,7 @@ def _count_entries_between(do: op.CountEntriesBetween) -> None:
         np.add.at(do.counts, at, 1)
 
 
+@runs
 def _list_triangles(do: op.ListTriangles) -> None:
     """(u → w, v → w) for u → v, and so on."""
     edges = np.stack(_triangles(*_whole(do.oriented)))
@@ -80,6 +84,7 @@ def _list_triangles(do: op.ListTriangles) -> None:
     do.lists.others[: len(listed)] = listed
 
 
+@runs
 def _lower_bounds(do: op.LowerBounds) -> tuple[int, int]:
     """The highest supported bound is the h-index of the least bounds of the other two edges
     (Sariyüce et al., "Local algorithms for hierarchical dense subgraph discovery", PVLDB 2018).
@@ -111,6 +116,7 @@ def _whole(oriented: Csr) -> tuple[op.RowWindow, op.RowWindow]:
     return window, window
 
 
+@runs
 def _core_numbers(do: op.CoreNumbers) -> tuple[Array, Array]:
     """Peeling: while a vertex has at most k neighbours left, it goes, and its number is k."""
     lists = do.lists
@@ -127,6 +133,7 @@ def _core_numbers(do: op.CoreNumbers) -> tuple[Array, Array]:
     return core, np.concatenate(order)
 
 
+@runs
 def _core_candidates(do: op.CoreCandidates) -> tuple[Array, Array]:
     """C, of the whole graph."""
     bounds, order = do.bounds, do.places
@@ -143,6 +150,7 @@ def _core_candidates(do: op.CoreCandidates) -> tuple[Array, Array]:
     return np.flatnonzero(chosen).astype(np.int32), do.suspects[many[do.suspects]]
 
 
+@runs
 def _lower_cores(do: op.LowerCores) -> int:
     """bound = min(bound, h-index of the neighbours' bounds)."""
     lists, bounds, fallen = do.lists, do.bounds, 0

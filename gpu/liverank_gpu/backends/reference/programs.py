@@ -13,7 +13,7 @@ import numpy as np
 
 from liverank_gpu.device_arithmetic import quotient_of
 from liverank_gpu.operations import programs as op
-from liverank_gpu.operations.csr import Csr
+from liverank_gpu.operations.csr import Csr, runs
 
 
 class _Functions:
@@ -128,6 +128,7 @@ def _row(csr: Csr, v: int) -> Iterable[tuple[int, float]]:
     return zip(neighbours, weights, strict=True)
 
 
+@runs
 def _initialise(do: op.InitialiseProgram) -> None:
     """value = initial(), active where scatter(identity, value)."""
     each, state = _Functions(do.program, do.parameters, do.graph.vertices, do.graph), do.state
@@ -139,6 +140,7 @@ def _initialise(do: op.InitialiseProgram) -> None:
             state.count += 1
 
 
+@runs
 def _run(do: op.RunProgram) -> None:
     """Supersteps (Malewicz et al., SIGMOD 2010) of gather, merge, apply, scatter (Gonzalez et al.,
     OSDI 2012).
@@ -169,6 +171,7 @@ def _run(do: op.RunProgram) -> None:
     state.values[:] = values
 
 
+@runs
 def _supports_any(do: op.SupportsAny) -> bool:
     """value[target] = gather(value[source], w), for any edge; in direction ``both`` also against
     it.
@@ -227,6 +230,7 @@ def _in_place(
     return list(following)
 
 
+@runs
 def _gather(do: op.Gather) -> op.Gathered:
     """Row by row."""
     program, graph, state = do.program, do.graph, do.state

@@ -17,7 +17,7 @@ from liverank_gpu.backends.reference.rows import (
     weights_at,
 )
 from liverank_gpu.operations import published as op
-from liverank_gpu.operations.csr import GraphView, Kernels, Rows
+from liverank_gpu.operations.csr import GraphView, Kernels, Rows, runs
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.residual import (
     ExpandBackward,
@@ -43,6 +43,7 @@ class ReferenceFrontier(FrontierOperations):
         return all_rows(np.sort(vertices).astype(np.int32))
 
 
+@runs
 def _expand_forward(do: ExpandForward) -> Array:
     """{w : u → w, u in the set}."""
     reached = np.unique(_reached(do.graph, do.vertices))
@@ -51,6 +52,7 @@ def _expand_forward(do: ExpandForward) -> Array:
     return fresh
 
 
+@runs
 def _expand_backward(do: ExpandBackward) -> Array:
     """The same set, by the in-lists."""
     graph, frontier, order = do.graph, do.frontier, do.rows.order
@@ -63,6 +65,7 @@ def _expand_backward(do: ExpandBackward) -> Array:
     return fresh
 
 
+@runs
 def _jacobi_step(do: JacobiStep) -> JacobiResult:
     """y' = y + r / (1 - αℓ/d), r = β + α·row_sums(y/d) - (1 - αℓ/d)·y."""
     graph, v, values, frontier = do.graph, do.rows.order, do.values, do.frontier
@@ -88,6 +91,7 @@ def _jacobi_step(do: JacobiStep) -> JacobiResult:
 # ---- the iterations of the published strategies ----
 
 
+@runs
 def _expand_affected(do: op.ExpandAffected) -> None:
     """δN → δV (Sahu, algorithm 5, expandAffected)."""
     marks = do.marks
@@ -95,6 +99,7 @@ def _expand_affected(do: op.ExpandAffected) -> None:
     marks.expanding[:] = 0
 
 
+@runs
 def _send_ranks(do: op.SendRanks) -> op.SentRanks:
     """y/d."""
     degree, vertices = do.graph.degree, do.graph.vertices
@@ -102,6 +107,7 @@ def _send_ranks(do: op.SendRanks) -> op.SentRanks:
     return op.SentRanks(vertices, float(do.values[degree == 0].sum()))
 
 
+@runs
 def _update_ranks(do: op.UpdateRanks) -> op.RankChanges:
     """Sahu, algorithm 3: y' = β + α·(row_sums(c) + ℓ·c), or in closed form, equation 2."""
     graph, values, contributions, rule = do.graph, do.values, do.contributions, do.rule
@@ -130,6 +136,7 @@ def _update_ranks(do: op.UpdateRanks) -> op.RankChanges:
     )
 
 
+@runs
 def _iterate_ranks(do: op.IterateRanks) -> op.PublishedResult:
     return op.iterate_ranks(_RUN, np.sum, do)
 
@@ -137,11 +144,13 @@ def _iterate_ranks(do: op.IterateRanks) -> op.PublishedResult:
 # ---- the iterations of published personalized PageRank ----
 
 
+@runs
 def _detect(do: op.DetectListed) -> op.WorkList:
     """{v : r[v] > θ}."""
     return _listed(do.graph, do.state, np.flatnonzero(do.state.residual > do.threshold))
 
 
+@runs
 def _take(do: op.TakeListed) -> None:
     """y += r, c = α·r/d, r = ℓ·c (Wang et al., algorithm 1)."""
     u, state = do.listed, do.state
@@ -151,6 +160,7 @@ def _take(do: op.TakeListed) -> None:
     state.residual[u] = do.graph.loop[u] * state.contributions[u]
 
 
+@runs
 def _push_in_one_pass(do: op.PushInOnePass) -> op.WorkList:
     """r only grows, so whoever passes a test passes it at the end: the vertices of the list and
     their out-neighbours are tested then.
@@ -160,6 +170,7 @@ def _push_in_one_pass(do: op.PushInOnePass) -> op.WorkList:
     return _listed(do.graph, do.state, tested[do.state.residual[tested] > do.threshold])
 
 
+@runs
 def _push(do: op.PushListed) -> None:
     """r[v] += c[u]·w(u,v)."""
     _take(do)
@@ -169,6 +180,7 @@ def _push(do: op.PushListed) -> None:
     np.add.at(do.state.residual, csr.column_indices[slots], amounts)
 
 
+@runs
 def _pull(do: op.PullListed) -> None:
     """r += row_sums(c)."""
     v, state = do.rows.order, do.state

@@ -27,7 +27,7 @@ from liverank_gpu.backends.reference.rows import (
 )
 from liverank_gpu.operations import sweeps as op
 from liverank_gpu.operations.analysis import ComponentOperations, Components, ComponentsSolved
-from liverank_gpu.operations.csr import Csr, GraphView
+from liverank_gpu.operations.csr import Csr, GraphView, runs
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.residual import (
     LISTED,
@@ -86,12 +86,14 @@ class ReferenceSweeps(op.SweepOperations):
         return longest_row
 
 
+@runs
 def _compute_contributions(do: op.ComputeContributions) -> None:
     """c = y/d."""
     graph = do.graph
     do.contributions[: graph.vertices] = contributions_of(do.values, graph.degree)
 
 
+@runs
 def _compute_residual(do: op.ComputeResidual) -> op.ResidualSums:
     """r = β + α·row_sums(c) - (1 - αℓ/d)·y."""
     graph = do.graph
@@ -102,6 +104,7 @@ def _compute_residual(do: op.ComputeResidual) -> op.ResidualSums:
     return op.ResidualSums(float(np.abs(r).sum()), float(r.sum()))
 
 
+@runs
 def _quantize_contributions(do: op.QuantizeContributions) -> op.SweepResult:
     """r -= shift; isolated vertices: y += r / (1 - αℓ/d)."""
     graph = do.graph
@@ -116,6 +119,7 @@ def _quantize_contributions(do: op.QuantizeContributions) -> op.SweepResult:
     return found._replace(largest_step=0.0)
 
 
+@runs
 def _sum_in_degrees(do: op.SumInDegrees) -> Array:
     """What values (β + α·c·i) / (1 - αℓ/d) send to other vertices, (1 - ℓ/d) / (1 - αℓ/d) of
     each, for β = 1 and for c = 1; and Σi.
@@ -127,6 +131,7 @@ def _sum_in_degrees(do: op.SumInDegrees) -> Array:
     return np.array([sent.sum(), do.damping * (sent * in_degrees).sum(), in_degrees.sum()])
 
 
+@runs
 def _start_from_in_degrees(do: op.StartFromInDegrees) -> op.SweepResult:
     """c is what values send along an edge in the mean: c·Σi = β·constant + c·linear."""
     graph = do.graph
@@ -142,6 +147,7 @@ def _start_from_in_degrees(do: op.StartFromInDegrees) -> op.SweepResult:
     return found._replace(largest_step=0.0)
 
 
+@runs
 def _orthomin_products(do: op.OrthominProducts) -> Array:
     """q̂ = A·δ - mean, 0 where a vertex is isolated (Saad, section 6.9, with weights W)."""
     graph = do.graph
@@ -160,6 +166,7 @@ def _orthomin_products(do: op.OrthominProducts) -> Array:
     return np.array([(weighted[one] * other).sum() for one, other in products])
 
 
+@runs
 def _orthomin_update(do: op.OrthominUpdate) -> tuple[op.OrthominStep, op.SweepResult]:
     """p = δ - β·p', q = q̂ - β·q', y += α·p, r -= α·q. What rounding of y leaves stays in r."""
     graph = do.graph
@@ -180,11 +187,13 @@ def _orthomin_update(do: op.OrthominUpdate) -> tuple[op.OrthominStep, op.SweepRe
     return step, _result(graph, do.residual, do.contributions[v], moved, do.damping, v)
 
 
+@runs
 def _subtract_at(do: op.SubtractAt) -> None:
     """As it is said."""
     do.residual[do.places] -= do.amount * do.weights
 
 
+@runs
 def _sweep(do: op.Sweep) -> op.SweepResult:
     """y += δ, r = α·row_sums(c) + (r - (1 - αℓ/d)·δ) - shift: Jacobi's step (Saad, "Iterative
     methods", section 4.1) on the residual. With deflation also y += a·z, r -= a·A·z.
@@ -277,6 +286,7 @@ def _along(csr: Csr, sources: Array, amounts: Array) -> tuple[Array, Array]:
     return csr.column_indices[slots], amounts[places] * weights_at(csr, slots)
 
 
+@runs
 def _recompute_rows(do: RecomputeRows) -> ResidualDelta:
     """r = β + α·row_sums(y/d) - (1 - αℓ/d)·y."""
     graph, values, damping, residual = do.graph, do.values, do.damping, do.residual
@@ -291,6 +301,7 @@ def _recompute_rows(do: RecomputeRows) -> ResidualDelta:
     return ResidualDelta(*changed, magnitude=float(size.sum()))
 
 
+@runs
 def _perturb(do: Perturb) -> ResidualDelta | None:
     """With x = α·y[u]: an edge that is gone takes x·w/W_old, a new one adds x·w/W_new, and one
     that was and is there adds x·w·(1/W_new - 1/W_old) = x/W_old·w·(W_old - W_new)/W_new. Loops
@@ -326,6 +337,7 @@ def _perturb(do: Perturb) -> ResidualDelta | None:
     return _scatter(Scatter(graph, do.residual, *nothing, *joined))
 
 
+@runs
 def _scatter(do: Scatter) -> ResidualDelta:
     """Addition by addition, then the list."""
     residual = do.residual
@@ -336,6 +348,7 @@ def _scatter(do: Scatter) -> ResidualDelta:
     return delta
 
 
+@runs
 def _push(do: Push) -> PushResult:
     """The local push (Andersen, Chung and Lang, FOCS 2006), in rounds and with signs."""
     graph, values, damping = do.graph, do.values, do.damping
@@ -382,6 +395,7 @@ def _push(do: Push) -> PushResult:
     return PushResult(end, threshold, rounds, vertices, entries, total)
 
 
+@runs
 def _select_candidates(do: SelectCandidates) -> None:
     """v with |r[v]| > floor."""
     residual = do.residual
@@ -458,6 +472,7 @@ class ReferenceMultivector(op.MultivectorOperations):
         return graph.longest_row
 
 
+@runs
 def _sweep_many(do: op.SweepMany) -> NDArray[np.float64]:
     """r = remainder + α·row_sums(c) - a·A·z, y += c'·d + a·z with c' = r / ((1 - αℓ/d)·d),
     column by column. The residual that is left is α·c' along the out-edges, and what rounding
@@ -491,6 +506,7 @@ def _sweep_many(do: op.SweepMany) -> NDArray[np.float64]:
     return found
 
 
+@runs
 def _add_compensated(do: op.AddCompensated) -> None:
     """Kahan's sum, with the compensation outside."""
     exact = do.remainder[do.places].astype(np.float64) + do.amounts + do.carry
