@@ -157,7 +157,7 @@ class Arcs:
 
     @property
     def delete_columns(self) -> list[tuple[int, Array, Array]]:
-        """As GraphOperations.sorted_keys takes them."""
+        """As PackKeys takes them."""
         return [(DELETE, *columns) for columns in self.delete]
 
     @property

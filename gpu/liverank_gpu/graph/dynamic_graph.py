@@ -368,9 +368,9 @@ class DynamicGraph(RankedGraph):
         workspace: Workspace,
         follows: op.Follows | None,
     ) -> op.Updated | None:
-        """See GraphOperations.update."""
+        """See UpdateBatch."""
         loop = self.loop if vertices == self.vertices else self._loop[:vertices]
-        return self.backend.graph.update(
+        update = op.UpdateBatch(
             (self.outgoing.extended(vertices), self.incoming.extended(vertices)),
             op.SentBatch(arcs.columns, arcs.weights, (self.vertices, vertices), unlinked),
             (self.permutation.positions, self.permutation.ids),
@@ -380,19 +380,17 @@ class DynamicGraph(RankedGraph):
             self._degree,
             follows,
         )
+        return self.backend.run(update)
 
     def _planned(
         self, batch: EdgeBatch, arcs: Arcs, vertices: int, workspace: Workspace
     ) -> op.BothCounts:
         """What a batch changes; nothing is written. Raises InvalidValue."""
-        keys = self.backend.graph.sorted_keys(
-            arcs.columns,
-            (self.vertices, vertices),
-            self.permutation.positions,
-            arcs.operation_weights(self.backend),
-        )
+        known, positions = (self.vertices, vertices), self.permutation.positions
+        weights = arcs.operation_weights(self.backend)
+        keys = self.backend.run(op.PackKeys(arcs.columns, known, positions, weights))
         rules = op.UpdateRules(self.loop, self.fixed_loops, self.directed, arcs.adds)
-        counts = self.backend.graph.plan(self._slack, (keys, None), rules, workspace)
+        counts = self.backend.run(op.PlanBatch(self._slack, (keys, None), rules, workspace))
         # sums are known now
         if counts[0].exceeded:
             assert keys.order is not None
@@ -427,7 +425,7 @@ class DynamicGraph(RankedGraph):
             self._extend_lists(vertices)
         if counts[0].changed or counts[1].changed:
             lists = (self.loop, self.degree, changes)
-            self.backend.graph.apply(self._slack, workspace, counts, *lists)
+            self.backend.run(op.ApplyBatch(self._slack, workspace, counts, *lists))
         self.outgoing.record(counts[0])
         self.incoming.record(counts[1])
 

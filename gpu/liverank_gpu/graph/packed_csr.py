@@ -104,8 +104,7 @@ class Workspace:
         )
         self._counters = self.zeroed[: 2 * counters].reshape(2, counters)
         self._scans = self.zeroed[2 * counters :].view(np.uint64).reshape(2, op.SCANS, words)
-        self.outgoing = self._plan(0)
-        self.incoming = self._plan(1)
+        self.plans = self._plan(0), self._plan(1)
 
     def _plan(self, direction: int) -> op.BatchPlan:
         wide, narrow, tiny = (
@@ -359,7 +358,7 @@ class PackedCsr:
         """Takes the edges of columns of ids; drops repeats and sets loops in `loop`. There were no
         edges before.
 
-        positions  see GraphOperations.sorted_keys
+        positions  see PackKeys
         adds, kept  see RebuildOperations.deduplicate
         counts     see RebuildOperations.count_neighbours; None if they are not needed
 
@@ -513,7 +512,7 @@ class PackedCsr:
         return slots
 
     def record(self, counts: op.Counts) -> None:
-        """Follows what a batch has done to the lists: see GraphOperations.apply."""
+        """Follows what a batch has done to the lists: see ApplyBatch."""
         if counts.changed == 0:
             return
         self._rows = None

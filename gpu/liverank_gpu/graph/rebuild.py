@@ -20,7 +20,14 @@ from liverank_gpu.graph.vertices import VertexPermutation, choose_permutation
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.csr import loop_dtype, strength_dtype
 from liverank_gpu.operations.device import Array
-from liverank_gpu.operations.graph import INSERT, NEIGHBOUR, EdgeCounts, Entries, SortedKeys
+from liverank_gpu.operations.graph import (
+    INSERT,
+    NEIGHBOUR,
+    EdgeCounts,
+    Entries,
+    PackKeys,
+    SortedKeys,
+)
 from liverank_gpu.types import VertexOrder
 
 CHUNK = 1 << 24
@@ -89,7 +96,7 @@ def rebuild(
     for begin in range(0, len(sources), CHUNK):
         touched[permutation.positions_of(sources[begin : begin + CHUNK])] = 1
 
-    keys = backend.graph.sorted_keys(batch.delete_columns, (known_vertices, 0), positions).keys
+    keys = backend.run(PackKeys(batch.delete_columns, (known_vertices, 0), positions)).keys
     keys |= INSERT
     deletions = _Deletions.of(backend, keys, known_vertices)
     deleted_sources, deleted_targets = deletions.endpoints(xp)

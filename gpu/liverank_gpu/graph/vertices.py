@@ -123,7 +123,7 @@ class VertexIds:
 # ---- the order of a graph's vertices in memory: ids, which callers know, and positions ----
 #
 # All arrays over vertices, all lists and all results of backends are in positions. Ids become
-# positions when a batch is packed into keys (GraphOperations.sorted_keys), and positions become
+# positions when a batch is packed into keys (PackKeys), and positions become
 # ids when a result leaves the engine. The map is chosen when the first edges are loaded and covers
 # the vertices of that moment. A later vertex has its id as its position, so the map never grows.
 #

@@ -17,14 +17,21 @@ from liverank_gpu.operations.graph import (
     GraphOperations,
     ListOperations,
     PageOperations,
+    PlanSent,
     RebuildOperations,
+    UpdateBatch,
 )
 from liverank_gpu.operations.residual import (
     FrontierOperations,
     PushResult,
 )
 from liverank_gpu.operations.select import SelectOperations
-from liverank_gpu.operations.sweeps import MultivectorOperations, SweepOperations
+from liverank_gpu.operations.sweeps import (
+    FusedOrthomin,
+    FusedSweeps,
+    MultivectorOperations,
+    SweepOperations,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +125,9 @@ class Costs:
 
 HOST_COSTS = Costs(pushed_edge=8.0, sweep_overhead=1e4, sparse_part=16, exchange=5e5)
 """Those of ``cpu``, and of ``reference``, so that both decide alike."""
+
+HOST_LACKS = (FusedSweeps, FusedOrthomin, PlanSent, UpdateBatch)
+"""What these do not run: it does at once what takes several launches."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -213,12 +213,14 @@ class Operation(Generic[Result]):
              `over`
     divides  whether it can be run for one part of these rows after the other
     maxima   the numbers of its result that are maxima, not sums
+    local    whether it is about the lists of one device: each shard runs it for itself
     """
 
     writes: ClassVar[str | None] = None
     in_rows: ClassVar[bool] = False
     divides: ClassVar[bool] = False
     maxima: ClassVar[frozenset[str]] = frozenset()
+    local: ClassVar[bool] = False
 
     def __init_subclass__(cls) -> None:
         if cls.__module__.startswith(f"{__package__}."):
@@ -276,15 +278,16 @@ class Kernels:
         """Adds what a module or an object runs. Raises TypeError, naming both, if it runs nothing,
         or what another runs already.
         """
-        scope = _scope_of(owner)
-        if scope not in _RUNNING:
-            raise TypeError(f"{scope} runs no operation")
-        for operation, name in _RUNNING[scope].items():
+        bases = [owner] if isinstance(owner, ModuleType) else type(owner).__mro__
+        known = [table for each in bases if (table := _RUNNING.get(_scope_of(each)))]
+        if not known:
+            raise TypeError(f"{_scope_of(bases[0])} runs no operation")
+        for kind, name in (each for table in known for each in table.items()):
             run = getattr(owner, name)
-            other = self._table.setdefault(operation, run)
+            other = self._table.setdefault(kind, run)
             if other != run:
-                known = f"{other.__module__}.{other.__qualname__}"
-                raise TypeError(f"{operation.__name__} is run by {known} and by {scope}.{name}")
+                names = (f"{each.__module__}.{each.__qualname__}" for each in (other, run))
+                raise TypeError(f"{kind.__name__} is run by {' and by '.join(names)}")
 
     @property
     def operations(self) -> KeysView[type[Operation[Any]]]:
@@ -300,9 +303,11 @@ class Kernels:
 
 
 def _scope_of(owner: Any) -> str:
-    kind = type(owner)
-    is_module = isinstance(owner, ModuleType)
-    return str(owner.__name__) if is_module else f"{kind.__module__}.{kind.__qualname__}"
+    """That of a module or a class, or of the class of an object."""
+    if isinstance(owner, ModuleType):
+        return owner.__name__
+    kind = owner if isinstance(owner, type) else type(owner)
+    return f"{kind.__module__}.{kind.__qualname__}"
 
 
 def combined(

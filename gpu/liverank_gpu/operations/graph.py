@@ -10,7 +10,15 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from liverank_gpu.operations.csr import Csr, GraphView, PagedLists, Rows, SlackCsr
+from liverank_gpu.operations.csr import (
+    Csr,
+    GraphView,
+    Operation,
+    PagedLists,
+    Rows,
+    SlackCsr,
+    runs,
+)
 from liverank_gpu.operations.device import Array
 from liverank_gpu.types import Change
 
@@ -105,7 +113,7 @@ NO_WEIGHTS = PlanWeights(None, None, None, None)
 
 @dataclass(frozen=True, slots=True)
 class BatchPlan:
-    """Device arrays of one batch in one direction, between `plan` and `apply`.
+    """Device arrays of one batch in one direction, between PlanBatch and ApplyBatch.
 
     Each has room for the operations of the batch and one more. Elements beyond what the counters
     say are undefined.
@@ -132,7 +140,7 @@ class BatchPlan:
     move_work        int64[rows+1], units of work before it
     changed_row      int32[changed], indices of the rows that change, ascending
     opposite         int64[operations], keys of the net changes (without loops) for the transpose,
-                     and keys that are no operation; of `update` the sorted keys
+                     and keys that are no operation; of UpdateBatch the sorted keys
     weights          see PlanWeights
     """
 
@@ -365,9 +373,9 @@ class Follows(NamedTuple):
 
 
 class SentBatch(NamedTuple):
-    """A batch as `update` takes it.
+    """A batch as UpdateBatch takes it.
 
-    columns, vertices  as `sorted_keys` takes them
+    columns, vertices  as PackKeys takes them
     weights  float32[…] of the insertions, on the host or the device; None without weights
     removed  int64[r] on the host, ascending: ids of vertices whose edges are deleted, all of them
     """
@@ -379,7 +387,7 @@ class SentBatch(NamedTuple):
 
 
 class Updated(NamedTuple):
-    """What `update` did.
+    """What UpdateBatch did.
 
     lists          what it changed; None if the lists have no room: then the batch is planned
     removed_edges  edges of vertices that it removed
@@ -396,12 +404,12 @@ class PlanWorkspace(Protocol):
     """Where a batch is planned: see liverank_gpu.graph.packed_csr.Workspace.
 
     zeroed    int64[…], the counters and scans of both plans
-    planned   what a backend keeps from `plan` to `apply`
+    plans     of the out-lists and of the in-lists
+    planned   what a backend keeps from PlanBatch to ApplyBatch
     """
 
     zeroed: Array
-    outgoing: BatchPlan
-    incoming: BatchPlan
+    plans: tuple[BatchPlan, BatchPlan]
     planned: Any
 
     def clear(self) -> None:
@@ -420,7 +428,8 @@ class GraphOperations(ABC):
     the operations on an edge, deletions first, and the edges of a row by neighbour. The largest
     int64 is no operation.
 
-    at_once  operations, those on edges of removed vertices with them, that `update` takes at most
+    at_once  operations, those on edges of removed vertices with them, that UpdateBatch and PlanSent
+             take at most; 0: there are none
     """
 
     at_once: ClassVar[int] = 0
@@ -430,84 +439,12 @@ class GraphOperations(ABC):
         """Two columns of ids as the kernels take them: int32 or int64, both the same."""
 
     @abstractmethod
-    def sorted_keys(
-        self,
-        columns: list[tuple[int, Array, Array]],
-        vertices: tuple[int, int],
-        positions: Array,
-        weights: Array | None = None,
-    ) -> SortedKeys:
-        """The keys of all rows of the columns, one after the other.
-
-        columns    (operation, sources, targets), integer arrays of the host or the device
-        vertices   for each operation, how many ids are known; a key with another id is no operation
-        positions  int32[m], a permutation: position of each id below m; other ids are positions
-        weights    float32[rows] on the device; None for an unweighted graph
-        """
+    def sorted_keys(self, do: PackKeys) -> SortedKeys:
+        """See PackKeys."""
 
     @abstractmethod
     def sort(self, keys: Array, weights: Array | None = None) -> SortedKeys:
         """The int64[…] in ascending order, in place or in another array; the argument is spent."""
-
-    def update(
-        self,
-        lists: Directions,  # noqa: ARG002
-        sent: SentBatch,  # noqa: ARG002
-        permutation: tuple[Array, Array],  # noqa: ARG002
-        rules: UpdateRules,  # noqa: ARG002
-        workspace: PlanWorkspace,  # noqa: ARG002
-        room: Room,  # noqa: ARG002
-        degree: Array,  # noqa: ARG002
-        follows: Follows | None,  # noqa: ARG002
-    ) -> Updated | None:
-        """`sorted_keys`, `plan` and `apply` at once, if there is room; then a residual follows.
-
-        lists        with empty rows for the vertices that are new; rules.loop and degree are as
-                     long
-        permutation  `positions` as `sorted_keys` takes it, and the ids at these
-        workspace    for `at_once` operations, if vertices are removed
-        degree       as `apply` takes it
-        follows      None if nothing is to
-        Returns None, and does nothing, for batches that a backend does not take at once, for
-        vertices with more edges than that, and where a sum of weights exceeds float32.
-        """
-        return None
-
-    def plan_sent(
-        self,
-        lists: Directions,  # noqa: ARG002
-        sent: SentBatch,  # noqa: ARG002
-        permutation: tuple[Array, Array],  # noqa: ARG002
-        rules: UpdateRules,  # noqa: ARG002
-        workspace: PlanWorkspace,  # noqa: ARG002
-        shard: tuple[int, int, int],  # noqa: ARG002
-    ) -> tuple[BothCounts, Array] | None:
-        """`sorted_keys` and `plan` at once, of the operations on the lists of one shard. Returns
-        what `plan` does, and the sorted keys of the out-lists, which have others behind them. None,
-        and nothing is done, for batches that a backend does not take at once.
-
-        shard  size, rank and room of its liverank_gpu.sharded.columns.Numbering
-        others see `update`; no vertices are removed
-        """
-        return None
-
-    @abstractmethod
-    def plan(
-        self,
-        lists: Directions,
-        keys: tuple[SortedKeys, SortedKeys | None],
-        rules: UpdateRules,
-        workspace: PlanWorkspace,
-    ) -> BothCounts:
-        """Finds what sorted keys change in both directions, and where the rows will be: fills the
-        plans of a workspace. Writes nothing of the graph, and waits for the device.
-
-        Every named row is read once, and its entries are looked up among the named edges. Changes
-        have the order of the keys.
-
-        keys   of the out-lists and of the in-lists; None: these follow from the others, and have no
-               loops
-        """
 
     @abstractmethod
     def plan_again(
@@ -515,25 +452,112 @@ class GraphOperations(ABC):
     ) -> BothCounts:
         """Where the rows will be in the directions that were packed since. Returns all counts."""
 
-    @abstractmethod
-    def apply(
-        self,
-        lists: Directions,
-        workspace: PlanWorkspace,
-        counts: BothCounts,
-        loop: Array,
-        degree: Array,
-        changes: EdgeChanges,
-    ) -> None:
-        """Applies the plans to both directions. Allocates nothing.
 
-        Rows that outgrow their capacity move behind ``csr.end``. Additions take the slots of
-        removed entries in order, then those behind the row's end. Where more is removed than
-        added, the entries behind the new end fill the remaining slots in order.
+@dataclass(slots=True, eq=False)
+class PackKeys(Operation[SortedKeys]):
+    """The keys of all rows of the columns, one after the other, sorted.
 
-        loop, degree  see GraphView: updated
-        changes       receives what changed in the out-lists
-        """
+    columns    (operation, sources, targets), integer arrays of the host or the device
+    vertices   for each operation, how many ids are known; a key with another id is no operation
+    positions  int32[m], a permutation: position of each id below m; other ids are positions
+    weights    float32[rows] on the device; None for an unweighted graph
+    """
+
+    local = True
+
+    columns: list[tuple[int, Array, Array]]
+    vertices: tuple[int, int]
+    positions: Array
+    weights: Array | None = None
+
+
+@dataclass(slots=True, eq=False)
+class PlanBatch(Operation[BothCounts]):
+    """Finds what sorted keys change in both directions, and where the rows will be: fills the plans
+    of a workspace. Writes nothing of the graph, and waits for the device.
+
+    Every named row is read once, and its entries are looked up among the named edges. Changes have
+    the order of the keys.
+
+    keys   of the out-lists and of the in-lists; None: these follow from the others, and have no
+           loops
+    """
+
+    local = True
+
+    lists: Directions
+    keys: tuple[SortedKeys, SortedKeys | None]
+    rules: UpdateRules
+    workspace: PlanWorkspace
+
+
+@dataclass(slots=True, eq=False)
+class PlanSent(Operation[tuple[BothCounts, Array] | None]):
+    """PackKeys and PlanBatch at once, of the operations on the lists of one shard; only where
+    batches are taken `at_once`. Returns what PlanBatch does, and the sorted keys of the out-lists,
+    which have others behind them. None, and nothing is done, for batches that are not taken so.
+
+    shard  size, rank and room of its liverank_gpu.sharded.columns.Numbering
+    others see UpdateBatch; no vertices are removed
+    """
+
+    local = True
+
+    lists: Directions
+    sent: SentBatch
+    permutation: tuple[Array, Array]
+    rules: UpdateRules
+    workspace: PlanWorkspace
+    shard: tuple[int, int, int]
+
+
+@dataclass(slots=True, eq=False)
+class UpdateBatch(Operation[Updated | None]):
+    """PackKeys, PlanBatch and ApplyBatch at once, if there is room; then a residual follows. Only
+    where batches are taken `at_once`.
+
+    lists        with empty rows for the vertices that are new; rules.loop and degree are as long
+    permutation  `positions` as PackKeys takes it, and the ids at these
+    workspace    for `at_once` operations, if vertices are removed
+    degree       as ApplyBatch takes it
+    follows      None if nothing is to
+
+    Returns None, and does nothing, for batches that are not taken so, for vertices with more edges
+    than that, and where a sum of weights exceeds float32.
+    """
+
+    local = True
+
+    lists: Directions
+    sent: SentBatch
+    permutation: tuple[Array, Array]
+    rules: UpdateRules
+    workspace: PlanWorkspace
+    room: Room
+    degree: Array
+    follows: Follows | None
+
+
+@dataclass(slots=True, eq=False)
+class ApplyBatch(Operation[None]):
+    """Applies the plans to both directions. Allocates nothing.
+
+    Rows that outgrow their capacity move behind ``csr.end``. Additions take the slots of removed
+    entries in order, then those behind the row's end. Where more is removed than added, the entries
+    behind the new end fill the remaining slots in order.
+
+    loop, degree  see GraphView: updated
+    changes       receives what changed in the out-lists
+    """
+
+    local = True
+
+    lists: Directions
+    workspace: PlanWorkspace
+    counts: BothCounts
+    loop: Array
+    degree: Array
+    changes: EdgeChanges
 
 
 class GraphByDirection(GraphOperations):
@@ -541,15 +565,11 @@ class GraphByDirection(GraphOperations):
     in-lists are looked up for what changes in the out-lists alone.
     """
 
-    def plan(
-        self,
-        lists: Directions,
-        keys: tuple[SortedKeys, SortedKeys | None],
-        rules: UpdateRules,
-        workspace: PlanWorkspace,
-    ) -> BothCounts:
-        (out_keys, in_keys), operations = keys, len(keys[0].keys)
-        outgoing, incoming = plans = workspace.outgoing, workspace.incoming
+    @runs
+    def _plan(self, do: PlanBatch) -> BothCounts:
+        lists, (out_keys, in_keys), rules, workspace = do.lists, do.keys, do.rules, do.workspace
+        outgoing, incoming = plans = workspace.plans
+        operations = len(out_keys.keys)
         workspace.clear()
         self.resolve(lists[0], out_keys, rules, outgoing)
         if in_keys is None:
@@ -566,26 +586,17 @@ class GraphByDirection(GraphOperations):
     def plan_again(
         self, lists: Directions, packed: tuple[bool, bool], workspace: PlanWorkspace
     ) -> BothCounts:
-        plans = workspace.outgoing, workspace.incoming
-        for csr, again, plan in zip(lists, packed, plans, strict=True):
+        for csr, again, plan in zip(lists, packed, workspace.plans, strict=True):
             if again:
                 workspace.clear_row_plan(plan)
                 self.plan_rows(csr, plan)
         return workspace.counts()
 
-    def apply(
-        self,
-        lists: Directions,
-        workspace: PlanWorkspace,
-        counts: BothCounts,
-        loop: Array,
-        degree: Array,
-        changes: EdgeChanges,
-    ) -> None:
-        if counts[0].changed:
-            self.write(lists[0], workspace.outgoing, counts[0], loop, degree, changes)
-        if counts[1].changed:
-            self.write(lists[1], workspace.incoming, counts[1], loop, degree, None)
+    @runs
+    def _apply(self, do: ApplyBatch) -> None:
+        for direction, counts in enumerate(do.counts):
+            if counts.changed:
+                self.write(do, direction)
 
     @abstractmethod
     def resolve(
@@ -604,16 +615,10 @@ class GraphByDirection(GraphOperations):
         """Fills Counts.connected."""
 
     @abstractmethod
-    def write(
-        self,
-        csr: SlackCsr,
-        plan: BatchPlan,
-        counts: Counts,
-        loop: Array,
-        degree: Array,
-        changes: EdgeChanges | None,
-    ) -> None:
-        """Applies a plan to one direction. changes: None for the in-lists."""
+    def write(self, do: ApplyBatch, direction: int) -> None:
+        """Applies a plan to one direction: 0, that of the out-lists, whose changes are reported, or
+        1.
+        """
 
 
 # ---- loading, packing, listing and grouping all rows of a graph ----
@@ -670,7 +675,7 @@ class RebuildOperations(ABC):
         one where keys are sorted in place, as that would save little memory.
 
         rows       integer[edges] of the host or the device, ids in 0 … vertices-1
-        positions  see `sorted_keys`
+        positions  see PackKeys
         Returns (first row, end of rows, number of ids in the range), at most `limit` ids in each
         unless a row and its near neighbours have more, or there is one range.
         """
@@ -689,7 +694,7 @@ class RebuildOperations(ABC):
         weights  float32[edges] on the device; None for an unweighted graph
         """
         columns = [(INSERT, rows, neighbours)]
-        return self._graph.sorted_keys(columns, (0, chosen[1]), positions, weights)
+        return self._graph.sorted_keys(PackKeys(columns, (0, chosen[1]), positions, weights))
 
     @abstractmethod
     def deduplicate(

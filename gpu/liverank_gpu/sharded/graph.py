@@ -49,6 +49,8 @@ from liverank_gpu.operations.graph import (
     Entries,
     Follows,
     GraphUpdate,
+    PlanBatch,
+    PlanSent,
     SentBatch,
     SortedKeys,
     UpdateRules,
@@ -670,11 +672,11 @@ class ShardGraph(DynamicGraph):
         limit  of the ids after the batch
         keys   on own lists; None for those of arcs that all shards have
         """
-        graph, lists = self.backend.graph, (self.outgoing, self.incoming)
+        run, lists = self.backend.run, (self.outgoing, self.incoming)
         rules, planned = UpdateRules(self.loop, self.fixed_loops, True, arcs.adds), None
-        if keys is None:
+        if keys is None and self.backend.graph.at_once:
             workspace, permutation = self._workspaces.take(len(arcs)), self.permutation
-            planned = graph.plan_sent(
+            sent = PlanSent(
                 self._slack,
                 SentBatch(arcs.columns, arcs.weights, (self.ids.limit, limit), NO_IDS),
                 (permutation.positions, permutation.ids),
@@ -682,10 +684,11 @@ class ShardGraph(DynamicGraph):
                 workspace,
                 (self.numbering.size, self.numbering.rank, self.numbering.room),
             )
+            planned = run(sent)
         if planned is None:
             keys = keys or router.route(arcs, self.ids.limit, True)
             workspace = self._workspaces.take(max(len(each.keys) for each in keys))
-            planned = graph.plan(self._slack, keys, rules, workspace), keys[0].keys
+            planned = run(PlanBatch(self._slack, keys, rules, workspace)), keys[0].keys
         counts, out_keys = planned
         both = self._packed(workspace, counts)
         out, into = (
@@ -701,7 +704,7 @@ class ShardGraph(DynamicGraph):
             for direction, counts in zip(lists, both, strict=True)
         )
         changes = allocate_changes(self.backend, both[0], self.weighted)
-        in_changes = self.in_pages.changes(workspace.incoming, both[1])
+        in_changes = self.in_pages.changes(workspace.plans[1], both[1])
         exceeded = exceeded_key(both[0], out_keys)
         return Update(workspace, both, changes, in_changes, (out, into), exceeded)
 

@@ -187,6 +187,8 @@ class ShardRun(Kernels):
     def __call__(self, operation: Operation[Result], /) -> Result:
         if type(operation) in self.operations:
             return super().__call__(operation)
+        if operation.local:
+            return self._local.run(operation)
         if isinstance(operation, _OF_ONE_SHARD):
             raise NotImplementedError(
                 f"{type(operation).__name__} is run by each shard for itself: all push by Push"

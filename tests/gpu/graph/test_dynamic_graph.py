@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 from unittest.mock import patch
 
 import numpy as np
@@ -16,12 +17,13 @@ from liverank_gpu import EdgeBatch, Engine, Options
 from liverank_gpu.backends.cuda.kernels.loader import BIN_LANES
 from liverank_gpu.graph.dynamic_graph import DynamicGraph
 from liverank_gpu.operations.backend import Backend
-from liverank_gpu.operations.graph import SentBatch, Slots, Updated
+from liverank_gpu.operations.graph import SentBatch, Slots, UpdateBatch, Updated
 from liverank_gpu.types import Change, Dangling, VertexOrder
 from tests.gpu.doubles import instead, loading
 from tests.gpu.graph.model import COUNTS, apply
 from tests.gpu.graphs import Model, WeightedModel, is_emulated, random_batch, weighted_batch
 from tests.gpu.invariants import check_invariants
+from tests.gpu.observed import observed
 
 POLICIES: tuple[Dangling, ...] = get_args(Dangling)
 
@@ -217,10 +219,9 @@ def test_a_batch_that_is_applied_at_once_leaves_what_a_planned_one_does(
     model = WeightedModel(dangling, directed) if weighted else Model(dangling, directed)
     taken: list[tuple[SentBatch, Updated | None]] = []
     backend = emulated_backend("shuffled")
-    update = backend.graph.update
 
-    def at_once(lists: Any, sent: SentBatch, *others: Any) -> Updated | None:
-        taken.append((sent, update(lists, sent, *others)))
+    def look(update: UpdateBatch, run: Callable[[], Updated | None]) -> Updated | None:
+        taken.append((update.sent, run()))
         return taken[-1][1]
 
     options = Options(
@@ -230,10 +231,8 @@ def test_a_batch_that_is_applied_at_once_leaves_what_a_planned_one_does(
         weighted=weighted,
         half_life=half_life,
     )
-    engines = [
-        Engine(options, replace(backend, graph=instead(backend.graph, update=each)))
-        for each in (at_once, lambda *_: None)
-    ]
+    planning = replace(backend, graph=instead(backend.graph, at_once=0))
+    engines = [Engine(options, each) for each in (backend, planning)]
     for number in range(24):
         batch = _any_batch(generator, model, most=LARGE if number % 2 else 60)
         if number % 3 == 1:
@@ -246,7 +245,8 @@ def test_a_batch_that_is_applied_at_once_leaves_what_a_planned_one_does(
         if half_life:  # some insertions are too old, and some make others expire
             ages = generator.choice([0.0, 0.5, 130.0], len(batch.insert_sources), p=[0.8, 0.1, 0.1])
             batch = replace(batch, times=8.0 * number + 100.0 * (number > 12) - ages)
-        changes = [replace(engine.apply(batch), seconds=0.0) for engine in engines]
+        with observed(UpdateBatch, look):
+            changes = [replace(engine.apply(batch), seconds=0.0) for engine in engines]
         assert changes[0] == changes[1]
         graphs = [engine.internals.graph for engine in engines]
         of_vertices = [[graph.loop, graph.degree] for graph in graphs]

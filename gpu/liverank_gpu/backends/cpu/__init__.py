@@ -11,9 +11,8 @@ from liverank_gpu.backends.cpu.device import CpuDevice
 from liverank_gpu.backends.cpu.generate import CpuGenerate
 from liverank_gpu.backends.cpu.graph import CpuGraph, CpuLists, CpuRebuild
 from liverank_gpu.backends.cpu.select import CpuSelect
-from liverank_gpu.operations.backend import HOST_COSTS, Backend
+from liverank_gpu.operations.backend import HOST_COSTS, HOST_LACKS, Backend
 from liverank_gpu.operations.csr import Kernels
-from liverank_gpu.operations.sweeps import FusedOrthomin, FusedSweeps
 
 
 def cpu_backend(device: CpuDevice | None = None) -> Backend:
@@ -24,11 +23,11 @@ def cpu_backend(device: CpuDevice | None = None) -> Backend:
     device = device or CpuDevice()
     graph = CpuGraph(device)
     rebuild = CpuRebuild(device, graph)
-    runners = (sweeps, residual, residual.ROUNDS, published, programs, analysis)
+    runners = (graph, sweeps, residual, residual.ROUNDS, published, programs, analysis)
     return Backend(
         name="cpu",
         costs=HOST_COSTS,
-        run=Kernels(*runners, lacks=(FusedSweeps, FusedOrthomin)),
+        run=Kernels(*runners, lacks=HOST_LACKS),
         device=device,
         graph=graph,
         rebuild=rebuild,

@@ -12,7 +12,7 @@ from liverank_gpu.backends.cpu.sweeps import CHUNK_WORK, chunk_rows, sum_depth
 from liverank_gpu.native import kernels
 from liverank_gpu.native.in_numpy import mixed
 from liverank_gpu.operations import graph as op
-from liverank_gpu.operations.csr import Csr, GraphView, Rows, SlackCsr
+from liverank_gpu.operations.csr import Csr, GraphView, Rows, SlackCsr, runs
 from liverank_gpu.operations.device import Array, DeviceOperations
 
 # ---- loops that turn edges in any order into rows: see liverank_gpu.out_of_core.spool ----
@@ -117,24 +117,19 @@ class CpuGraph(op.GraphByDirection):
         dtype = np.int32 if sources.dtype == targets.dtype == np.int32 else np.int64
         return np.ascontiguousarray(sources, dtype), np.ascontiguousarray(targets, dtype)
 
-    def sorted_keys(
-        self,
-        columns: list[tuple[int, Array, Array]],
-        vertices: tuple[int, int],
-        positions: Array,
-        weights: Array | None = None,
-    ) -> op.SortedKeys:
-        total = sum(len(sources) for _, sources, _ in columns)
+    @runs
+    def sorted_keys(self, do: op.PackKeys) -> op.SortedKeys:
+        total = sum(len(sources) for _, sources, _ in do.columns)
         keys = self._device.allocate("keys of a batch", total, np.int64)
         begin = 0
-        for operation, sources, targets in columns:
+        for operation, sources, targets in do.columns:
             if len(sources) == 0:
                 continue
             packed = keys[begin : begin + len(sources)]
             ends = self.columns(sources, targets)
-            kernels.pack_keys(*ends, operation, vertices[operation], positions, packed)
+            kernels.pack_keys(*ends, operation, do.vertices[operation], do.positions, packed)
             begin += len(sources)
-        return self.sort(keys, weights)
+        return self.sort(keys, do.weights)
 
     def sort(self, keys: Array, weights: Array | None = None) -> op.SortedKeys:
         if weights is None:
@@ -153,25 +148,18 @@ class CpuGraph(op.GraphByDirection):
 
     def count_connected(self, lists: op.Directions, workspace: op.PlanWorkspace) -> None:
         lengths = lists[0].csr.row_lengths, lists[1].csr.row_lengths
-        kernels.count_connected(*lengths, _plan(workspace.outgoing), _plan(workspace.incoming))
+        kernels.count_connected(*lengths, *map(_plan, workspace.plans))
 
-    def write(
-        self,
-        csr: SlackCsr,
-        plan: op.BatchPlan,
-        counts: op.Counts,  # noqa: ARG002
-        loop: Array,
-        degree: Array,
-        changes: op.EdgeChanges | None,
-    ) -> None:
-        rows, weighted = csr.csr, csr.csr.weights is not None
-        reported = changes or (_NO_WEIGHTED_CHANGES if weighted else _NO_CHANGES)
-        outgoing = changes is not None
+    def write(self, do: op.ApplyBatch, direction: int) -> None:
+        csr, plan, outgoing = do.lists[direction], do.workspace.plans[direction], direction == 0
+        weighted = csr.csr.weights is not None
+        none = _NO_WEIGHTED_CHANGES if weighted else _NO_CHANGES
+        vertices, reported = (do.loop, do.degree), do.changes if outgoing else none
         kernels.apply_update(
-            outgoing, csr.end, rows, csr.capacities, loop, degree, _plan(plan), reported
+            outgoing, csr.end, csr.csr, csr.capacities, *vertices, _plan(plan), reported
         )
-        if changes is not None and weighted:
-            kernels.sum_weights(changes.sources, rows, loop, degree)
+        if outgoing and weighted:
+            kernels.sum_weights(do.changes.sources, csr.csr, *vertices)
 
 
 # ---- loading, packing, listing and grouping all rows of a graph on ``cpu`` ----

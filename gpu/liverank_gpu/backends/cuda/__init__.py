@@ -71,6 +71,7 @@ def make_backend(device: Device, operations: type[CudaDevice] = CudaDevice) -> B
     sweeps, multivector = CudaSweeps(launcher, device.pages), CudaMultivector(launcher)
     frontier = CudaFrontier(launcher)
     run = Kernels(
+        graph,
         sweeps,
         multivector,
         CudaResidual(launcher),

@@ -19,7 +19,7 @@ from liverank_gpu.backends.cuda.launcher import (
 )
 from liverank_gpu.backends.cuda.residual import lists_of, perturbation_words, perturbed
 from liverank_gpu.operations import graph as op
-from liverank_gpu.operations.csr import Csr, GraphView, Rows, SlackCsr
+from liverank_gpu.operations.csr import Csr, GraphView, Rows, SlackCsr, runs
 from liverank_gpu.operations.device import Array
 
 # ---- ids as the kernels of ``cuda`` take them ----
@@ -39,7 +39,8 @@ def id_type(ids: Array) -> str:
 # ---- changing a graph by batches on ``cuda`` ----
 
 _SMALL = 1 << 14
-"""Operations that `update` takes at most: as many keys as one warp looks up in sorted runs at once.
+"""Operations that are taken at once, at most: as many keys as one warp looks up in sorted runs at
+once.
 """
 
 _COMPARED = 4096
@@ -64,7 +65,7 @@ def _packed_direction(csr: SlackCsr, planned: tuple[Any, ...]) -> tuple[Any, ...
 @dataclass(slots=True)
 class _Buffers:
     """What a small batch is planned in: the ids that are sent, with their weights behind them; and
-    for `update` keys in the order of these, and what it changes in a residual.
+    for UpdateBatch keys in the order of these, and what it changes in a residual.
     """
 
     sent: Mapped
@@ -125,17 +126,12 @@ class CudaGraph(OnDevice, op.GraphOperations):
             return first, second
         return first.astype(np.int64), second.astype(np.int64)
 
-    def sorted_keys(
-        self,
-        columns: list[tuple[int, Array, Array]],
-        vertices: tuple[int, int],
-        positions: Array,
-        weights: Array | None = None,
-    ) -> op.SortedKeys:
-        total, permuted = sum(len(sources) for _, sources, _ in columns), len(positions)
+    @runs
+    def sorted_keys(self, do: op.PackKeys) -> op.SortedKeys:
+        total = sum(len(sources) for _, sources, _ in do.columns)
         keys = self._device.allocate("keys of a batch", total, np.int64)
         begin = 0
-        for operation, *both in columns:
+        for operation, *both in do.columns:
             end = begin + len(both[0])
             if end > begin:
                 sources, targets = self.columns(*both)
@@ -146,14 +142,14 @@ class CudaGraph(OnDevice, op.GraphOperations):
                     sources,
                     targets,
                     end - begin,
-                    vertices[operation],
+                    do.vertices[operation],
                     operation,
-                    positions,
-                    permuted,
+                    do.positions,
+                    len(do.positions),
                     keys[begin:end],
                 )
             begin = end
-        return self.sort(keys, weights)
+        return self.sort(keys, do.weights)
 
     def sort(self, keys: Array, weights: Array | None = None) -> op.SortedKeys:
         total, weighted = len(keys), weights is not None
@@ -171,25 +167,16 @@ class CudaGraph(OnDevice, op.GraphOperations):
             self._launch("keys", "sort_small", blocks, *arguments, weighted=weighted)
         return op.SortedKeys(ascending, None if weights is None else weights[order], order)
 
-    def update(
-        self,
-        lists: op.Directions,
-        sent: op.SentBatch,
-        permutation: tuple[Array, Array],
-        rules: op.UpdateRules,
-        workspace: op.PlanWorkspace,
-        room: op.Room,
-        degree: Array,
-        follows: op.Follows | None,
-    ) -> op.Updated | None:
+    @runs
+    def _update(self, do: op.UpdateBatch) -> op.Updated | None:
+        sent, rules, follows, zeroed = do.sent, do.rules, do.follows, do.workspace.zeroed
         weighted, total = sent.weights is not None, _small(sent)
         if total < 0:
             return None
         most = _SMALL if len(sent.removed) else total
         buffers = self._taken_buffers()
         keys, perturbation = buffers.scratch(self._device)
-        given = (lists, sent, permutation, workspace)
-        both, unsorted = self._sent(*given, buffers.sent, keys, total, most)
+        both, unsorted = self._sent(do, buffers.sent, keys, total, most)
         words = -(-op.ChangeBlock.words(weighted) * most // 2)
         changed = self._device.allocate("what a batch changed", words, np.int64).view(np.int32)
         residual: tuple[Any, ...] = _FOLLOWS_NOTHING
@@ -203,11 +190,11 @@ class CudaGraph(OnDevice, op.GraphOperations):
             *both,
             (sent.vertices[0], *rules),
             unsorted,
-            workspace.zeroed,
-            len(workspace.zeroed),
-            (*room.slots, *room.slack),
+            zeroed,
+            len(zeroed),
+            (*do.room.slots, *do.room.slack),
             rules.loop,
-            degree,
+            do.degree,
             changed,
             most,
             *residual,
@@ -227,44 +214,33 @@ class CudaGraph(OnDevice, op.GraphOperations):
         delta = perturbed(follows.residual, told[2 * len(op.COUNTERS) + 1 :])
         return op.Updated(counts, block, edges, (follows.residual, delta))
 
-    def plan_sent(
-        self,
-        lists: op.Directions,
-        sent: op.SentBatch,
-        permutation: tuple[Array, Array],
-        rules: op.UpdateRules,
-        workspace: op.PlanWorkspace,
-        shard: tuple[int, int, int],
-    ) -> tuple[op.BothCounts, Array] | None:
-        if (total := _small(sent)) < 0:
+    @runs
+    def _plan_sent(self, do: op.PlanSent) -> tuple[op.BothCounts, Array] | None:
+        if (total := _small(do.sent)) < 0:
             return None
         keys = self._device.allocate("keys of a batch", 2 * total, np.int64)
-        buffers, given = self._taken_buffers(), (lists, sent, permutation, workspace)
-        both, unsorted = self._sent(*given, buffers.sent, keys, total, total, shard)
-        rows = lists[0].csr
+        buffers, zeroed, rows = self._taken_buffers(), do.workspace.zeroed, do.lists[0].csr
+        both, unsorted = self._sent(do, buffers.sent, keys, total, total, do.shard)
         told = self._launch.ask(
             "batch",
             "plan_sent",
             *both,
-            (len(rows.row_lengths), *rules),
+            (len(rows.row_lengths), *do.rules),
             unsorted,
-            workspace.zeroed,
-            len(workspace.zeroed),
+            zeroed,
+            len(zeroed),
             weighted=rows.weights is not None,
             small=total <= _FEW,
         )
         self._buffers.append(buffers)
-        return _counts(told), workspace.outgoing.opposite[:total]
+        return _counts(told), do.workspace.plans[0].opposite[:total]
 
     def _taken_buffers(self) -> _Buffers:
         return self._buffers.pop() if self._buffers else _Buffers(self._device.mapped(3 * _SMALL))
 
     def _sent(
         self,
-        lists: op.Directions,
-        sent: op.SentBatch,
-        permutation: tuple[Array, Array],
-        workspace: op.PlanWorkspace,
+        do: op.UpdateBatch | op.PlanSent,
         to: Mapped,
         keys: Array,
         total: int,
@@ -275,20 +251,19 @@ class CudaGraph(OnDevice, op.GraphOperations):
 
         most   keys of a direction; shard  see Unsorted
         """
-        deletions = self._send(to, total, sent)
-        plans = workspace.outgoing, workspace.incoming
-        workspace.planned = both = tuple(
+        sent, deletions = do.sent, self._send(to, total, do.sent)
+        do.workspace.planned = both = tuple(
             # keys in arrays that are free until rows are looked up
             _direction(csr, most, plan.opposite, plan.weights.opposite, plan)
-            for csr, plan in zip(lists, plans, strict=True)
+            for csr, plan in zip(do.lists, do.workspace.plans, strict=True)
         )
         weights = to.device[2 * _SMALL :].view(np.float32)
         unsorted = (
             to.device,
             *(total, deletions, len(sent.removed)),
             *sent.vertices,
-            *permutation,
-            len(permutation[0]),
+            *do.permutation,
+            len(do.permutation[0]),
             None if sent.weights is None else weights,
             *(keys, most),
             *shard,
@@ -313,14 +288,9 @@ class CudaGraph(OnDevice, op.GraphOperations):
             weights[:deletions], weights[deletions:total] = 0.0, sent.weights
         return deletions
 
-    def plan(
-        self,
-        lists: op.Directions,
-        keys: tuple[op.SortedKeys, op.SortedKeys | None],
-        rules: op.UpdateRules,
-        workspace: op.PlanWorkspace,
-    ) -> op.BothCounts:
-        out_keys, in_keys = keys
+    @runs
+    def _plan(self, do: op.PlanBatch) -> op.BothCounts:
+        (out_keys, in_keys), workspace, rows = do.keys, do.workspace, do.lists[0].csr
         if in_keys is None:
             total = len(out_keys.keys)
             transposed = self._device.allocate("keys of a batch", total, np.int64)
@@ -328,17 +298,15 @@ class CudaGraph(OnDevice, op.GraphOperations):
                 blocks = blocks_for(total, most=4 * BALANCED_BLOCKS)
                 self._launch("keys", "transpose_keys", blocks, out_keys.keys, total, transposed)
             in_keys = self.sort(transposed, out_keys.weights)
-        rows = lists[0].csr
-        plans = workspace.outgoing, workspace.incoming
         workspace.planned = both = tuple(
             _direction(csr, len(given.keys), given.keys, given.weights, plan)
-            for csr, given, plan in zip(lists, (out_keys, in_keys), plans, strict=True)
+            for csr, given, plan in zip(do.lists, (out_keys, in_keys), workspace.plans, strict=True)
         )
         told = self._launch.ask(
             "batch",
             "plan_batch",
             *both,
-            (len(rows.row_lengths), *rules),
+            (len(rows.row_lengths), *do.rules),
             workspace.zeroed,
             len(workspace.zeroed),
             weighted=rows.weights is not None,
@@ -348,8 +316,7 @@ class CudaGraph(OnDevice, op.GraphOperations):
     def plan_again(
         self, lists: op.Directions, packed: tuple[bool, bool], workspace: op.PlanWorkspace
     ) -> op.BothCounts:
-        plans = workspace.outgoing, workspace.incoming
-        for again, plan in zip(packed, plans, strict=True):
+        for again, plan in zip(packed, workspace.plans, strict=True):
             if again:
                 workspace.clear_row_plan(plan)
         rows = lists[0].csr
@@ -363,25 +330,17 @@ class CudaGraph(OnDevice, op.GraphOperations):
         )
         return _counts(told)
 
-    def apply(
-        self,
-        lists: op.Directions,
-        workspace: op.PlanWorkspace,
-        counts: op.BothCounts,  # noqa: ARG002
-        loop: Array,
-        degree: Array,
-        changes: op.EdgeChanges,
-    ) -> None:
-        rows = lists[0].csr
+    @runs
+    def _apply(self, do: op.ApplyBatch) -> None:
         self._launch(
             "batch",
             "apply_batch",
             self._launch.resident,
-            *map(_packed_direction, lists, workspace.planned),
-            loop,
-            degree,
-            changes,
-            weighted=rows.weights is not None,
+            *map(_packed_direction, do.lists, do.workspace.planned),
+            do.loop,
+            do.degree,
+            do.changes,
+            weighted=do.lists[0].csr.weights is not None,
         )
 
 

@@ -23,9 +23,8 @@ import numpy as np
 from liverank_gpu.backends.cpu.device import CpuDevice
 from liverank_gpu.backends.reference import algorithms, programs, sets, solve
 from liverank_gpu.backends.reference.graph import ReferenceGraph, ReferenceLists, ReferenceRebuild
-from liverank_gpu.operations.backend import HOST_COSTS, Backend
+from liverank_gpu.operations.backend import HOST_COSTS, HOST_LACKS, Backend
 from liverank_gpu.operations.csr import Kernels, Operation, Result
-from liverank_gpu.operations.sweeps import FusedOrthomin, FusedSweeps
 
 
 class _Plain(Kernels):
@@ -43,9 +42,7 @@ def reference_backend(device: CpuDevice | None = None) -> Backend:
     return Backend(
         name="reference",
         costs=HOST_COSTS,
-        run=_Plain(
-            solve, solve.ROUNDS, sets, programs, algorithms, lacks=(FusedSweeps, FusedOrthomin)
-        ),
+        run=_Plain(graph, solve, solve.ROUNDS, sets, programs, algorithms, lacks=HOST_LACKS),
         device=device,
         graph=graph,
         rebuild=ReferenceRebuild(graph),

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from liverank_gpu.backends.reference.rows import all_rows, as_ieee, entries_of, weights_at
 from liverank_gpu.operations import graph as op
-from liverank_gpu.operations.csr import ALIGNMENT, Csr, GraphView, Rows, SlackCsr
+from liverank_gpu.operations.csr import ALIGNMENT, Csr, GraphView, Rows, SlackCsr, runs
 from liverank_gpu.operations.device import Array
 
 NO_KEY = np.iinfo(np.int64).max
@@ -46,22 +46,17 @@ class ReferenceGraph(op.GraphByDirection):
         dtype = dtype if dtype in (np.int32, np.int64) else np.dtype(np.int64)
         return np.asarray(sources, dtype), np.asarray(targets, dtype)
 
-    def sorted_keys(
-        self,
-        columns: list[tuple[int, Array, Array]],
-        vertices: tuple[int, int],
-        positions: Array,
-        weights: Array | None = None,
-    ) -> op.SortedKeys:
+    @runs
+    def sorted_keys(self, do: op.PackKeys) -> op.SortedKeys:
         """Packs positions; a key with an id out of 0 … vertices[operation] - 1 is NO_KEY."""
         keys = [np.empty(0, np.int64)]
-        for operation, *ids in columns:
+        for operation, *ids in do.columns:
             ends = np.array(ids, np.int64)
-            known = ((ends >= 0) & (ends < vertices[operation])).all(axis=0)
-            renamed = known & (ends < len(positions))
-            ends[renamed] = positions[ends[renamed]]
+            known = ((ends >= 0) & (ends < do.vertices[operation])).all(axis=0)
+            renamed = known & (ends < len(do.positions))
+            ends[renamed] = do.positions[ends[renamed]]
             keys.append(np.where(known, _packed(ends[0], ends[1], operation), NO_KEY))
-        return self.sort(np.concatenate(keys), weights)
+        return self.sort(np.concatenate(keys), do.weights)
 
     def sort(self, keys: Array, weights: Array | None = None) -> op.SortedKeys:
         """A stable sort."""
@@ -168,7 +163,7 @@ class ReferenceGraph(op.GraphByDirection):
 
     def count_connected(self, lists: op.Directions, workspace: op.PlanWorkspace) -> None:
         """A vertex has an edge if one of its lists has an entry."""
-        plans = workspace.outgoing, workspace.incoming
+        plans = workspace.plans
         named = np.union1d(*(_row_changes(plan)[0] for plan in plans))
         before, after = np.zeros((2, len(named)), np.int64)
         for csr, plan in zip(lists, plans, strict=True):
@@ -177,23 +172,13 @@ class ReferenceGraph(op.GraphByDirection):
             before[known] += csr.csr.row_lengths[named[known]]
             after[np.searchsorted(named, vertices)] += added - removed
         after += before
-        _count(
-            workspace.outgoing,
-            CONNECTED=np.count_nonzero(after) - np.count_nonzero(before),
-        )
+        _count(plans[0], CONNECTED=np.count_nonzero(after) - np.count_nonzero(before))
 
-    def write(
-        self,
-        csr: SlackCsr,
-        plan: op.BatchPlan,
-        counts: op.Counts,
-        loop: Array,
-        degree: Array,
-        changes: op.EdgeChanges | None,
-    ) -> None:
+    def write(self, do: op.ApplyBatch, direction: int) -> None:
         """Row by row: its entries are taken, changed, and written to where the row is then."""
+        csr, plan = do.lists[direction], do.workspace.plans[direction]
         lists = csr.csr
-        for row in plan.changed_row[: counts.changed].tolist():
+        for row in plan.changed_row[: do.counts[direction].changed].tolist():
             vertex, start = int(plan.row_vertex[row]), int(plan.new_start[row])
             begin = int(lists.row_starts[vertex])
             removed = slice(*plan.row_removed[row : row + 2].tolist())
@@ -214,19 +199,13 @@ class ReferenceGraph(op.GraphByDirection):
                 if slots is not None:
                     entries = _changed_row(slots[begin:old_end], gone, new[added][is_new], end)
                     slots[first : first + end] = entries
-        if changes is not None:
-            self._report(lists, plan, counts, loop, degree, changes)
+        if direction == 0:
+            self._report(do)
 
-    def _report(
-        self,
-        lists: Csr,
-        plan: op.BatchPlan,
-        counts: op.Counts,
-        loop: Array,
-        degree: Array,
-        changes: op.EdgeChanges,
-    ) -> None:
+    def _report(self, do: op.ApplyBatch) -> None:
         """Of the out-lists: the changed edges, loops, and d = length + ℓ or its strength."""
+        lists, plan, counts = do.lists[0].csr, do.workspace.plans[0], do.counts[0]
+        loop, degree, changes = do.loop, do.degree, do.changes
         for kind, count in (("removed", counts.removed), ("added", counts.added)):
             sources = plan.row_vertex[getattr(plan, f"{kind}_row")[:count]]
             targets = getattr(plan, f"{kind}_neighbour")[:count]
