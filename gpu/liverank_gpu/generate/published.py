@@ -133,12 +133,12 @@ def preferential_attachment(
         if value not in accepted:
             raise InvalidValue(name, value, " or ".join(map(repr, accepted)))
     backend = chosen(backend)
-    device, generate = backend.device, backend.generate
+    device = backend.device
     for name, given, most in (("blocks", blocks, 2**16), ("threads", threads, 1024)):
         if given is not None:
             check_count(name, given, 1, most)
     check_count("capacity", capacity)
-    usual_blocks, usual_threads = generate.processors()
+    usual_blocks, usual_threads = backend.generate.processors()
     blocks, most_threads = blocks or usual_blocks, threads or usual_threads
 
     device.require("the generated graph", 4 * (n - d) * d)
@@ -157,7 +157,7 @@ def preferential_attachment(
             per_thread = max(1, grown // (d * block))
             shape = op.Threads(blocks, block, max(1, capacity // block))
         last = min(first + blocks * shape.threads * per_thread, n)
-        counted = generate.execute_copy_model(links, first, last, start, direct, shape)
+        counted = backend.run(op.ExecuteCopyModel(links, first, last, start, direct, shape))
         shapes.append((last - first, shape.threads))
         counts.append(counted)
         first = last

@@ -400,7 +400,7 @@ class PackedCsr:
                 at_most = entries + (ALIGNMENT - 1) * min(entries, self.vertices)
                 whole = len(keys) == entries
                 self._slots = self._zeroed_slots(self._wanted(packed) if whole else at_most)
-            operations.fill_rows(batch, found, low, first, starts, self._slots)
+            self._backend.run(op.FillRows(batch, found, low, first, starts, self._slots))
             self.packed += packed
             self.longest = max(self.longest, longest)
             edges, loops = edges + found, loops + distinct.loops

@@ -30,7 +30,7 @@ class Components:
 
 @dataclass(frozen=True, slots=True)
 class ComponentsSolved:
-    """What `ComponentOperations.solve` did.
+    """What SolveComponents did.
 
     sweeps  the most over any component
     edges   edges read
@@ -51,28 +51,31 @@ class ComponentOperations(Protocol):
     def find(self, graph: GraphView) -> Components:
         """The components, by one pass over the out-lists on one core. Raises MemoryError."""
 
-    def solve(
-        self,
-        graph: GraphView,
-        components: Components,
-        values: Array,
-        contributions: Array,
-        rhs_scale: float,
-        damping: float,
-        residual_goal: float,
-        largest_step: float,
-        most_sweeps: int,
-    ) -> ComponentsSolved:
-        """Solves ``y = αP̄ᵀy + β·1`` for one component after the other.
 
-        A vertex on no cycle takes one step. A component of several is swept until α·Σ|Δy| is at
-        most residual_goal·Σy over its vertices (then so is ‖r‖₁), no y moves by more than
-        largest_step, or after most_sweeps.
+@dataclass(slots=True, eq=False)
+class SolveComponents(Operation[ComponentsSolved]):
+    """Solves ``y = αP̄ᵀy + β·1`` for one component after the other.
 
-        values         float64[n], y, updated
-        contributions  float64[n], written: of y, as of ComputeContributions
-        Raises MemoryError before anything is written.
-        """
+    A vertex on no cycle takes one step. A component of several is swept until α·Σ|Δy| is at most
+    residual_goal·Σy over its vertices (then so is ‖r‖₁), no y moves by more than largest_step, or
+    after most_sweeps.
+
+    values         float64[n], y, updated
+    contributions  float64[n], written: of y, as of ComputeContributions
+    Raises MemoryError before anything is written.
+    """
+
+    local = True
+
+    graph: GraphView
+    components: Components
+    values: Array
+    contributions: Array
+    rhs_scale: float
+    damping: float
+    residual_goal: float
+    largest_step: float
+    most_sweeps: int
 
 
 # ---- core numbers of a graph without directions: see liverank_gpu.programs.algorithms ----

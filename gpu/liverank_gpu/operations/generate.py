@@ -14,6 +14,7 @@ functions: native/generate.cpp, native/in_numpy.py and backends/cuda/kernels/com
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +22,7 @@ from numpy.typing import NDArray
 
 from liverank_gpu.native import kernels
 from liverank_gpu.native.in_numpy import GOLDEN_GAMMA, mixed
+from liverank_gpu.operations.csr import Operation
 from liverank_gpu.operations.device import Array
 
 # Independent sequences of one seed: each purpose draws from its own.
@@ -87,27 +89,6 @@ class GenerateOperations(ABC):
         """
 
     @abstractmethod
-    def execute_copy_model(
-        self,
-        links: Array,
-        first: int,
-        last: int,
-        start: np.uint64,
-        threshold: np.uint64,
-        threads: Threads,
-    ) -> Array:
-        """Both phases of the published algorithm (liverank_gpu.generate.published) for vertices
-        first … last - 1. Vertex v is executed by thread (v - first) mod T, of T in all.
-
-        links  int32[vertices - d, d]; rows of these vertices and later ones are -1. Rows of these
-               are written
-
-        Returns 64-bit integers where the backend computes: how many edges waited, how many at one
-        thread, at most, and the most passes of a thread over its queue.
-        Raises InvalidValue for more blocks than run at the same time, and OutOfMemory.
-        """
-
-    @abstractmethod
     def uniform(self, start: np.uint64, vertices: int, edges: int) -> tuple[Array, Array]:
         """Sources and targets, int32[edges] each: edge i is the ordered pair of distinct vertices
         to which a pseudorandom permutation of all pairs maps i.
@@ -115,6 +96,27 @@ class GenerateOperations(ABC):
         edges ≤ vertices · (vertices - 1); 2 ≤ vertices < 2³¹ unless edges = 0
         Raises OutOfMemory.
         """
+
+
+@dataclass(slots=True, eq=False)
+class ExecuteCopyModel(Operation[Array]):
+    """Both phases of the published algorithm (liverank_gpu.generate.published) for vertices
+    first … last - 1. Vertex v is executed by thread (v - first) mod T, of T in all.
+
+    links  int32[vertices - d, d]; rows of these vertices and later ones are -1. Rows of these are
+           written
+
+    Returns 64-bit integers where the backend computes: how many edges waited, how many at one
+    thread, at most, and the most passes of a thread over its queue.
+    Raises InvalidValue for more blocks than run at the same time, and OutOfMemory.
+    """
+
+    links: Array
+    first: int
+    last: int
+    start: np.uint64
+    threshold: np.uint64
+    threads: Threads
 
 
 FEISTEL_ROUNDS = 6

@@ -659,6 +659,22 @@ class Deduplicated(NamedTuple):
     exceeded: int = -1
 
 
+@dataclass(slots=True, eq=False)
+class FillRows(Operation[None]):
+    """Writes the neighbours of ascending keys, and their weights, into their rows, ascending.
+
+    low, first  as in `count_rows`
+    row_starts  int64[rows of the range]
+    """
+
+    batch: SortedKeys
+    edges: int
+    low: int
+    first: Array
+    row_starts: Array
+    slots: Slots
+
+
 class RebuildOperations(ABC):
     """Operations on whole rows. Keys: see liverank_gpu.operations.graph.GraphOperations."""
 
@@ -732,16 +748,6 @@ class RebuildOperations(ABC):
     def count_neighbours(self, keys: Array, edges: int, counts: Array) -> None:
         """Adds to counts, int32[n], how many of `edges` distinct keys name each neighbour: the
         lengths of the lists of the other direction.
-        """
-
-    @abstractmethod
-    def fill_rows(
-        self, batch: SortedKeys, edges: int, low: int, first: Array, start: Array, slots: Slots
-    ) -> None:
-        """Writes the neighbours of ascending keys, and their weights, into their rows, ascending.
-
-        low, first  as in `count_rows`
-        start       int64[rows of the range], row starts
         """
 
     @abstractmethod

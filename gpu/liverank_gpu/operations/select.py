@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from liverank_gpu.operations.csr import GraphView
+from liverank_gpu.operations.csr import GraphView, Operation, runs
 from liverank_gpu.operations.device import Array, DeviceOperations
 
 TopK = tuple[NDArray[np.int64], NDArray[np.float64]]
@@ -25,6 +26,25 @@ _MOST_COPIED = 1 << 12
 """Candidates beyond twice those asked for that are copied to the host; of more, which are equal for
 the most part, the first are chosen on the device.
 """
+
+
+@dataclass(slots=True, eq=False)
+class HighestBound(Operation[float]):
+    """The largest upper bound (see `residual_bound`) of the entries that are now no larger than
+    `at_most`.
+
+    values, residuals  float64[n], y and r; at least one y is no larger
+    positive_residual  Σr⁺ over all vertices
+    """
+
+    local = True
+
+    graph: GraphView
+    values: Array
+    residuals: Array
+    damping: float
+    positive_residual: float
+    at_most: float
 
 
 class SelectOperations(ABC):
@@ -112,24 +132,12 @@ class SelectOperations(ABC):
         Traffic: 16 bytes an entry, read once: 10⁸ take 0.4 ms at 4 TB/s.
         """
 
-    def highest_bound(
-        self,
-        graph: GraphView,
-        values: Array,
-        residuals: Array,
-        damping: float,
-        positive_residual: float,
-        at_most: float,
-    ) -> float:
-        """The largest upper bound (see `residual_bound`) of the entries that are now no larger than
-        `at_most`.
-
-        values, residuals  float64[n], y and r; at least one y is no larger
-        positive_residual  Σr⁺ over all vertices
-        """
-        kind = (graph.degree, graph.loop, damping)
-        added = residual_bound(self._device.xp, residuals, *kind, positive_residual)
-        return float((values + added)[values <= at_most].max())
+    @runs
+    def highest_bound(self, do: HighestBound) -> float:
+        """See HighestBound."""
+        kind = (do.graph.degree, do.graph.loop, do.damping)
+        added = residual_bound(self._device.xp, do.residuals, *kind, do.positive_residual)
+        return float((do.values + added)[do.values <= do.at_most].max())
 
 
 def residual_bound(

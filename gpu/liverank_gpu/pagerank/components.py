@@ -21,7 +21,7 @@ from functools import cached_property
 from math import log
 
 from liverank_gpu.graph.ranked_graph import RankedGraph
-from liverank_gpu.operations.analysis import ComponentOperations, Components
+from liverank_gpu.operations.analysis import Components, SolveComponents
 from liverank_gpu.operations.sweeps import GAIN_SWEEPS, SweepResult
 from liverank_gpu.pagerank.global_iterate import GlobalIterate
 from liverank_gpu.pagerank.goals import Goal
@@ -81,7 +81,7 @@ class ComponentSolver:
             return 0
         iterate.rhs_scale = 1.0 - iterate.options.damping
         iterate.values[:] = 1.0
-        return self._solve(self._operations, components, most_sweeps)
+        return self._solve(components, most_sweeps)
 
     def take_over(self, bounds: Sequence[float], result: SweepResult, most_sweeps: int) -> int:
         """Solves from y as it is, if sweeps are so slow that this is predicted to cost less than
@@ -98,7 +98,7 @@ class ComponentSolver:
         least = -log(self._iterate.options.damping)
         gain = max(log(bounds[-1 - swept] / bounds[-1]) / swept, least)
         components = self._found(log(max(self._goal.excess(result), 1.0)) / gain)
-        return 0 if components is None else self._solve(self._operations, components, most_sweeps)
+        return 0 if components is None else self._solve(components, most_sweeps)
 
     def _found(self, remaining: float) -> Components | None:
         """The components, if a solve by them costs less than this many sweeps."""
@@ -131,15 +131,13 @@ class ComponentSolver:
         swept = _COMPONENT_SWEEPS * remaining * _COMPONENT_EDGE * cyclic_edges
         return sequential + swept + 2.0 * sweep <= remaining * sweep
 
-    def _solve(
-        self, operations: ComponentOperations, components: Components, most_sweeps: int
-    ) -> int:
+    def _solve(self, components: Components, most_sweeps: int) -> int:
         iterate, graph = self._iterate, self._graph
         # once a solve
         self._operations = None
         contributions = iterate.scratch("contributions", length=graph.columns)
         try:
-            solved = operations.solve(
+            solve = SolveComponents(
                 graph.whole,
                 components,
                 iterate.values,
@@ -149,6 +147,7 @@ class ComponentSolver:
                 *self._goal.component_limits,
                 most_sweeps - 1,
             )
+            solved = graph.backend.run(solve)
         except MemoryError:
             return 0
         iterate.recompute_residual()

@@ -41,7 +41,7 @@ class Goal(Protocol):
 
     @property
     def component_limits(self) -> tuple[float, float]:
-        """residual_goal and largest_step of ComponentOperations.solve."""
+        """residual_goal and largest_step of SolveComponents."""
 
 
 @dataclass(frozen=True, slots=True)

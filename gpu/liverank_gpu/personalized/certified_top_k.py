@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from liverank_gpu.graph.ranked_graph import RankedGraph
 from liverank_gpu.operations.device import Array
-from liverank_gpu.operations.select import residual_bound
+from liverank_gpu.operations.select import HighestBound, residual_bound
 from liverank_gpu.pagerank.places import (
     BoundedPlaces,
     Entries,
@@ -174,9 +174,8 @@ def _certified(
                 bounds = others.values + _bound(others, damping, positive)
                 bound = float(bounds.max(initial=-np.inf))
             elif (own.values <= last).any():
-                bound = graph.backend.select.highest_bound(
-                    graph.view, values, residuals, damping, positive, last
-                )
+                asked = HighestBound(graph.view, values, residuals, damping, positive, last)
+                bound = graph.backend.run(asked)
             bound = found.highest(bound)
         unlisted = damping * positive / (1.0 - damping) if looked_at < count else -np.inf
         return max(bound, unlisted)

@@ -17,6 +17,7 @@ from liverank_gpu.native import kernels
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.generate import (
     ATTACHMENT_SEQUENCE,
+    ExecuteCopyModel,
     Threads,
     sequence_start,
     threshold,
@@ -214,8 +215,8 @@ def test_a_full_queue_is_resolved_before_the_thread_goes_on(
     n, d, probability, threads = 1500, 2, 0.2, Threads(1, 70, 3)
     links = np.full((n - d, d), -1, np.int32)
     start, direct = sequence_start(4, ATTACHMENT_SEQUENCE), threshold(probability)
-    operations = emulated_backend(order).generate
-    counts = operations.execute_copy_model(links, d, n, start, direct, threads)
+    execute = ExecuteCopyModel(links, d, n, start, direct, threads)
+    counts = emulated_backend(order).run(execute)
     queued, largest, passes = counts.tolist()
     assert queued > 2 * threads.threads * threads.room
     assert largest == threads.room

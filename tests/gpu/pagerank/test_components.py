@@ -14,9 +14,11 @@ from numpy.typing import NDArray
 
 from liverank_gpu import EdgeBatch, Engine, Options, Result
 from liverank_gpu.native import kernels
+from liverank_gpu.operations.analysis import SolveComponents
 from liverank_gpu.operations.backend import Backend
 from tests.gpu.doubles import instead
 from tests.gpu.graphs import exact_ranks, igraph_ranks, random_graph
+from tests.gpu.observed import observed
 
 Edges = NDArray[np.int64]
 """int64[m, 2], distinct."""
@@ -274,11 +276,12 @@ def test_components_do_not_take_over_without_memory(cpu: Backend) -> None:
     edges, options = _rings(3_000), Options(target_error=1e-9)
     for name in ("find", "solve"):
         failing = Mock(side_effect=MemoryError)
-        engine = _loaded(_instead(cpu, **{name: failing}), edges, options)
-        for strategy in ("auto", "static"):
-            result = engine.update(strategy, trace=True)
-            assert _kinds(result) == {"sweep"}
-            assert result.converged
+        engine = _loaded(_instead(cpu, find=failing) if name == "find" else cpu, edges, options)
+        with observed(SolveComponents, failing if name == "solve" else lambda _, run: run()):
+            for strategy in ("auto", "static"):
+                result = engine.update(strategy, trace=True)
+                assert _kinds(result) == {"sweep"}
+                assert result.converged
         assert failing.called
 
 

@@ -23,20 +23,22 @@ def cpu_backend(device: CpuDevice | None = None) -> Backend:
     device = device or CpuDevice()
     graph = CpuGraph(device)
     rebuild = CpuRebuild(device, graph)
-    runners = (graph, sweeps, residual, residual.ROUNDS, published, programs, analysis)
+    generate, select = CpuGenerate(device), CpuSelect(device)
+    objects = (graph, rebuild, generate, select, residual.ROUNDS)
+    modules = (sweeps, residual, published, programs, analysis)
     return Backend(
         name="cpu",
         costs=HOST_COSTS,
-        run=Kernels(*runners, lacks=HOST_LACKS),
+        run=Kernels(*objects, *modules, lacks=HOST_LACKS),
         device=device,
         graph=graph,
         rebuild=rebuild,
         frontier=residual.CpuFrontier(),
         sweeps=sweeps.CpuSweeps(),
         multivector=sweeps.CpuMultivector(),
-        select=CpuSelect(device),
+        select=select,
         lists=CpuLists(rebuild),
-        generate=CpuGenerate(device),
+        generate=generate,
         components=analysis.CpuComponents(),
         compiles_kernels=False,
     )

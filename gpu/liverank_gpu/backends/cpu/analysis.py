@@ -29,35 +29,27 @@ class CpuComponents(op.ComponentOperations):
         counts = kernels.order_by_component(component, graph.incoming.row_lengths, first, order)
         return op.Components(order, first, *counts)
 
-    def solve(
-        self,
-        graph: GraphView,
-        components: op.Components,
-        values: Array,
-        contributions: Array,
-        rhs_scale: float,
-        damping: float,
-        residual_goal: float,
-        largest_step: float,
-        most_sweeps: int,
-    ) -> op.ComponentsSolved:
-        solved = kernels.solve_components(
-            components.order,
-            components.first,
-            components.largest_size,
-            components.largest_edges,
-            graph.incoming,
-            graph.loop,
-            graph.degree,
-            rhs_scale,
-            damping,
-            residual_goal,
-            largest_step,
-            most_sweeps,
-            values,
-            contributions,
-        )
-        return op.ComponentsSolved(*solved)
+
+@runs
+def _solve_components(do: op.SolveComponents) -> op.ComponentsSolved:
+    graph, components = do.graph, do.components
+    solved = kernels.solve_components(
+        components.order,
+        components.first,
+        components.largest_size,
+        components.largest_edges,
+        graph.incoming,
+        graph.loop,
+        graph.degree,
+        do.rhs_scale,
+        do.damping,
+        do.residual_goal,
+        do.largest_step,
+        do.most_sweeps,
+        do.values,
+        do.contributions,
+    )
+    return op.ComponentsSolved(*solved)
 
 
 # ---- core numbers on ``cpu`` ----

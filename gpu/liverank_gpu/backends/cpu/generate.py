@@ -7,6 +7,7 @@ import numpy as np
 from liverank_gpu.backends.cpu.device import CpuDevice
 from liverank_gpu.native import kernels
 from liverank_gpu.operations import generate as op
+from liverank_gpu.operations.csr import runs
 from liverank_gpu.operations.device import Array
 
 _LEAST_SEGMENT = 4096
@@ -42,20 +43,11 @@ class CpuGenerate(op.GenerateOperations):
     def processors(self) -> tuple[int, int]:
         return kernels.threads(), 1
 
-    def execute_copy_model(
-        self,
-        links: Array,
-        first: int,
-        last: int,
-        start: np.uint64,
-        threshold: np.uint64,
-        threads: op.Threads,
-    ) -> Array:
-        all_threads = threads.blocks * threads.threads
-        d = links.shape[1]
-        return np.array(
-            kernels.execute_copy_model(first, last, d, threshold, start, all_threads, links)
-        )
+    @runs
+    def _execute_copy_model(self, do: op.ExecuteCopyModel) -> Array:
+        drawn = (do.first, do.last, do.links.shape[1], do.threshold, do.start)
+        threads = do.threads.blocks * do.threads.threads
+        return np.array(kernels.execute_copy_model(*drawn, threads, do.links))
 
     def uniform(self, start: np.uint64, vertices: int, edges: int) -> tuple[Array, Array]:
         self._device.require("the generated graph", 8 * edges)

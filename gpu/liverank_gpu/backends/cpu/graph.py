@@ -202,19 +202,11 @@ class CpuRebuild(op.RebuildOperations):
     def count_neighbours(self, keys: Array, edges: int, counts: Array) -> None:
         kernels.count_neighbours(keys, edges, counts)
 
-    def fill_rows(
-        self,
-        batch: op.SortedKeys,
-        edges: int,
-        low: int,
-        first: Array,
-        start: Array,
-        slots: op.Slots,
-    ) -> None:
-        column_indices, weights = slots
-        kernels.fill_rows(
-            edges, batch.keys, low, first, start, column_indices, batch.weights, weights
-        )
+    @runs
+    def _fill_rows(self, do: op.FillRows) -> None:
+        (keys, key_weights, _), (column_indices, weights) = do.batch, do.slots
+        rows = (do.low, do.first, do.row_starts)
+        kernels.fill_rows(do.edges, keys, *rows, column_indices, key_weights, weights)
 
     def pack_rows(self, length: Array, begin: int, start: Array, capacity: Array) -> None:
         kernels.pack_rows(length, begin, start, capacity)

@@ -29,6 +29,7 @@ from liverank_gpu.backends.cuda.residual import CudaFrontier, CudaResidual
 from liverank_gpu.backends.cuda.select import CudaSelect
 from liverank_gpu.backends.cuda.sweeps import CudaMultivector, CudaSweeps
 from liverank_gpu.errors import BackendUnavailable
+from liverank_gpu.operations.analysis import SolveComponents
 from liverank_gpu.operations.backend import Backend, Costs, QueryCosts
 from liverank_gpu.operations.csr import Kernels
 from liverank_gpu.operations.device import Array, Event
@@ -69,9 +70,13 @@ def make_backend(device: Device, operations: type[CudaDevice] = CudaDevice) -> B
     graph = CudaGraph(launcher)
     rebuild = CudaRebuild(launcher, graph)
     sweeps, multivector = CudaSweeps(launcher, device.pages), CudaMultivector(launcher)
-    frontier = CudaFrontier(launcher)
+    frontier, select = CudaFrontier(launcher), CudaSelect(launcher)
+    generate = CudaGenerate(launcher)
     run = Kernels(
         graph,
+        rebuild,
+        select,
+        generate,
         sweeps,
         multivector,
         CudaResidual(launcher),
@@ -80,7 +85,7 @@ def make_backend(device: Device, operations: type[CudaDevice] = CudaDevice) -> B
         CudaForwardPush(launcher),
         CudaPrograms(launcher),
         CudaAnalysis(launcher),
-        lacks=(JacobiStep,),
+        lacks=(JacobiStep, SolveComponents),
     )
     return Backend(
         name="cuda",
@@ -92,9 +97,9 @@ def make_backend(device: Device, operations: type[CudaDevice] = CudaDevice) -> B
         frontier=frontier,
         sweeps=sweeps,
         multivector=multivector,
-        select=CudaSelect(launcher),
+        select=select,
         lists=CudaLists(launcher),
-        generate=CudaGenerate(launcher),
+        generate=generate,
         pages=CudaPages(launcher, graph, rebuild, device.pages) if device.pages else None,
         repeatable=False,
     )

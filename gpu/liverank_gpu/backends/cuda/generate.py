@@ -7,8 +7,9 @@ import numpy as np
 from liverank_gpu.backends.cuda.kernels.loader import WARP
 from liverank_gpu.backends.cuda.launcher import OnDevice, blocks_for
 from liverank_gpu.errors import InvalidValue
+from liverank_gpu.operations.csr import runs
 from liverank_gpu.operations.device import Array
-from liverank_gpu.operations.generate import GenerateOperations, Threads, feistel_bits
+from liverank_gpu.operations.generate import ExecuteCopyModel, GenerateOperations, feistel_bits
 
 _WAVES = 4
 """Blocks of a launch, at most, in units of those that the launcher counts as resident."""
@@ -72,16 +73,9 @@ class CudaGenerate(OnDevice, GenerateOperations):
     def processors(self) -> tuple[int, int]:
         return self._device.multiprocessors, _COPY_THREADS
 
-    def execute_copy_model(
-        self,
-        links: Array,
-        first: int,
-        last: int,
-        start: np.uint64,
-        threshold: np.uint64,
-        threads: Threads,
-    ) -> Array:
-        multiprocessors = self._device.multiprocessors
+    @runs
+    def _execute_copy_model(self, do: ExecuteCopyModel) -> Array:
+        multiprocessors, threads = self._device.multiprocessors, do.threads
         if threads.blocks > multiprocessors:
             requirement = f"at most the multiprocessors of the device, {multiprocessors}"
             raise InvalidValue("blocks", threads.blocks, requirement)
@@ -95,14 +89,14 @@ class CudaGenerate(OnDevice, GenerateOperations):
             "cuppa",
             "execute_copy_model",
             threads.blocks,
-            first,
-            last,
-            links.shape[1],
-            threshold,
-            start,
+            do.first,
+            do.last,
+            do.links.shape[1],
+            do.threshold,
+            do.start,
             threads.room,
             queues,
-            links,
+            do.links,
             counts,
             threads=threads.threads,
             shared_bytes=0 if queues is not None else block_bytes,

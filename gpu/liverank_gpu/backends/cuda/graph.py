@@ -472,30 +472,13 @@ class CudaRebuild(OnDevice, op.RebuildOperations):
             blocks = blocks_for(edges, most=4 * BALANCED_BLOCKS)
             self._launch("rebuild", "count_neighbours", blocks, keys, edges, counts)
 
-    def fill_rows(
-        self,
-        batch: op.SortedKeys,
-        edges: int,
-        low: int,
-        first: Array,
-        start: Array,
-        slots: op.Slots,
-    ) -> None:
-        if edges:
-            self._launch(
-                "rebuild",
-                "fill_rows",
-                blocks_for(edges, most=4 * BALANCED_BLOCKS),
-                batch.keys,
-                edges,
-                low,
-                first,
-                start,
-                slots.column_indices,
-                batch.weights,
-                slots.weights,
-                weighted=slots.weights is not None,
-            )
+    @runs
+    def _fill_rows(self, do: op.FillRows) -> None:
+        if do.edges:
+            blocks, slots = blocks_for(do.edges, most=4 * BALANCED_BLOCKS), do.slots
+            own = {"keys": do.batch.keys, "key_weights": do.batch.weights, **slots._asdict()}
+            weighted = slots.weights is not None
+            self._launch.run("rebuild", "fill_rows", blocks, do, weighted=weighted, **own)
 
     def pack_rows(self, length: Array, begin: int, start: Array, capacity: Array) -> None:
         vertices = len(length)

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from liverank_gpu.backends.cuda.kernels.loader import BLOCK, COLUMNS
 from liverank_gpu.backends.cuda.launcher import Launcher
-from liverank_gpu.operations.csr import GraphView
+from liverank_gpu.operations.csr import runs
 from liverank_gpu.operations.device import Array
-from liverank_gpu.operations.select import Candidates, SelectOperations, ToIds
+from liverank_gpu.operations.select import Candidates, HighestBound, SelectOperations, ToIds
 
 _LEAST_GROUPS, _SPREAD = 1 << 10, 8
 """Groups of values whose maxima are compared: at least so many, and so many for each value asked
@@ -177,30 +177,10 @@ class CudaSelect(SelectOperations):
         found = int(counter[0])
         return found, listed[:found]
 
-    def highest_bound(
-        self,
-        graph: GraphView,
-        values: Array,
-        residuals: Array,
-        damping: float,
-        positive_residual: float,
-        at_most: float,
-    ) -> float:
-        blocks = self._launch.resident_blocks(len(values), _WAVES)
+    @runs
+    def highest_bound(self, do: HighestBound) -> float:
+        count = len(do.values)
+        blocks = self._launch.resident_blocks(count, _WAVES)
         highest = self._launch.xp.empty(blocks)
-        self._launch(
-            "select",
-            "highest_bound",
-            blocks,
-            values,
-            residuals,
-            graph.degree,
-            graph.loop,
-            len(values),
-            damping,
-            positive_residual,
-            at_most,
-            highest,
-            weighted=graph.weighted,
-        )
+        self._launch.run("select", "highest_bound", blocks, do, count=count, highest=highest)
         return float(self._device.to_host(highest).max())

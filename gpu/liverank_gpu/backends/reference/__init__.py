@@ -39,19 +39,21 @@ def reference_backend(device: CpuDevice | None = None) -> Backend:
     device  where its memory comes from; None: from the host
     """
     device, graph = device or CpuDevice(), ReferenceGraph()
+    rebuild, generate = ReferenceRebuild(graph), algorithms.ReferenceGenerate(device)
+    objects = (graph, rebuild, generate, select := sets.ReferenceSelect(device), solve.ROUNDS)
     return Backend(
         name="reference",
         costs=HOST_COSTS,
-        run=_Plain(graph, solve, solve.ROUNDS, sets, programs, algorithms, lacks=HOST_LACKS),
+        run=_Plain(*objects, solve, sets, programs, algorithms, lacks=HOST_LACKS),
         device=device,
         graph=graph,
-        rebuild=ReferenceRebuild(graph),
+        rebuild=rebuild,
         frontier=sets.ReferenceFrontier(),
         sweeps=solve.ReferenceSweeps(),
         multivector=solve.ReferenceMultivector(),
-        select=sets.ReferenceSelect(device),
+        select=select,
         lists=ReferenceLists(),
-        generate=algorithms.ReferenceGenerate(device),
+        generate=generate,
         components=solve.ReferenceComponents(),
         compiles_kernels=False,
     )

@@ -11,8 +11,8 @@ from liverank_gpu.operations.csr import Csr, runs
 from liverank_gpu.operations.device import Array, DeviceOperations
 from liverank_gpu.operations.generate import (
     FEISTEL_ROUNDS,
+    ExecuteCopyModel,
     GenerateOperations,
-    Threads,
     feistel_bits,
 )
 
@@ -190,18 +190,10 @@ class ReferenceGenerate(GenerateOperations):
     def processors(self) -> tuple[int, int]:
         return 1, 1
 
-    def execute_copy_model(
-        self,
-        links: Array,
-        first: int,
-        last: int,
-        start: np.uint64,
-        threshold: np.uint64,
-        threads: Threads,
-    ) -> Array:
+    @runs
+    def _execute_copy_model(self, do: ExecuteCopyModel) -> Array:
         """Any number of threads take turns, a vertex each: so nothing waits."""
-        del threads
-        self._attach(links, first, last, start, threshold)
+        self._attach(do.links, do.first, do.last, do.start, do.threshold)
         return np.zeros(3, np.int64)
 
     def _attach(

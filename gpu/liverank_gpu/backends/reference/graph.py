@@ -343,21 +343,14 @@ class ReferenceRebuild(op.RebuildOperations):
         """One key after the other."""
         np.add.at(counts, _ends(keys[:edges])[1], 1)
 
-    def fill_rows(
-        self,
-        batch: op.SortedKeys,
-        edges: int,
-        low: int,
-        first: Array,
-        start: Array,
-        slots: op.Slots,
-    ) -> None:
+    @runs
+    def _fill_rows(self, do: op.FillRows) -> None:
         """Key i of a row goes to slot start + i - first."""
-        rows, neighbours = _ends(batch.keys[:edges])
-        at = start[rows - low] + np.arange(edges) - first[rows - low]
-        slots.column_indices[at] = neighbours
-        if slots.weights is not None:
-            slots.weights[at] = batch.weights[:edges]  # type: ignore[index]
+        rows, neighbours = _ends(do.batch.keys[: do.edges])
+        at = (do.row_starts - do.first)[rows - do.low] + np.arange(do.edges)
+        do.slots.column_indices[at] = neighbours
+        if do.slots.weights is not None:
+            do.slots.weights[at] = do.batch.weights[: do.edges]  # type: ignore[index]
 
     def pack_rows(self, length: Array, begin: int, start: Array, capacity: Array) -> None:
         """Capacities are lengths, rounded up; starts are sums of capacities."""

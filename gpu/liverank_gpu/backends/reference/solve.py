@@ -8,6 +8,7 @@ not among them, so that A·δ = (1 - αℓ/d)·δ - α·row_sums(δ/d).
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -26,7 +27,12 @@ from liverank_gpu.backends.reference.rows import (
     weights_at,
 )
 from liverank_gpu.operations import sweeps as op
-from liverank_gpu.operations.analysis import ComponentOperations, Components, ComponentsSolved
+from liverank_gpu.operations.analysis import (
+    ComponentOperations,
+    Components,
+    ComponentsSolved,
+    SolveComponents,
+)
 from liverank_gpu.operations.csr import Csr, GraphView, runs
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.residual import (
@@ -571,39 +577,31 @@ class ReferenceComponents(ComponentOperations):
             max(map(len, cyclic), default=0),
         )
 
-    def solve(
-        self,
-        graph: GraphView,
-        components: Components,
-        values: Array,
-        contributions: Array,
-        rhs_scale: float,
-        damping: float,
-        residual_goal: float,
-        largest_step: float,
-        most_sweeps: int,
-    ) -> ComponentsSolved:
-        """Jacobi steps y = (β + α·row_sums(y/d)) / (1 - αℓ/d) over one component after the other. A
-        step Δy leaves ‖r‖₁ ≤ α·Σ|Δy| (Saad, section 4.1).
-        """
-        contributions[:] = contributions_of(values, graph.degree)
-        sweeps = edges = 0
-        for first, last in zip(components.first[:-1], components.first[1:], strict=True):
-            v = components.order[first:last]
-            diagonal = diagonal_of(graph, damping, v)
-            for sweep in range(1, most_sweeps + 1):
-                sums = row_sums(graph.incoming, v, contributions)
-                new = (rhs_scale + damping * sums) / diagonal
-                steps = np.abs(new - values[v])
-                values[v], contributions[v] = new, contributions_of(new, graph.degree[v])
-                edges += int(graph.incoming.row_lengths[v].sum(dtype=np.int64))
-                if len(v) == 1:
-                    break
-                sweeps = max(sweeps, sweep)
-                left = damping * steps.sum()
-                if left <= residual_goal * new.sum() or steps.max() <= largest_step:
-                    break
-        return ComponentsSolved(sweeps, edges)
+
+@runs
+def _solve_components(do: SolveComponents) -> ComponentsSolved:
+    """Jacobi steps y = (β + α·row_sums(y/d)) / (1 - αℓ/d) over one component after the other. A
+    step Δy leaves ‖r‖₁ ≤ α·Σ|Δy| (Saad, section 4.1).
+    """
+    graph, values, contributions = do.graph, do.values, do.contributions
+    contributions[:] = contributions_of(values, graph.degree)
+    sweeps = edges = 0
+    for begin, end in pairwise(do.components.first):
+        v = do.components.order[begin:end]
+        diagonal = diagonal_of(graph, do.damping, v)
+        for sweep in range(1, do.most_sweeps + 1):
+            sums = row_sums(graph.incoming, v, contributions)
+            new = (do.rhs_scale + do.damping * sums) / diagonal
+            steps = np.abs(new - values[v])
+            values[v], contributions[v] = new, contributions_of(new, graph.degree[v])
+            edges += int(graph.incoming.row_lengths[v].sum(dtype=np.int64))
+            if len(v) == 1:
+                break
+            sweeps = max(sweeps, sweep)
+            left = do.damping * steps.sum()
+            if left <= do.residual_goal * new.sum() or steps.max() <= do.largest_step:
+                break
+    return ComponentsSolved(sweeps, edges)
 
 
 def _entries(csr: Csr, v: int) -> Array:
