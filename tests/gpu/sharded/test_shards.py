@@ -38,6 +38,7 @@ from liverank_gpu.pagerank.sweeps import SWEEP_KINDS, relative_cost
 from liverank_gpu.sharded.columns import MOST_REPLICATED, Numbering
 from liverank_gpu.sharded.graph import ShardGraph
 from liverank_gpu.sharded.shared_memory import Place
+from liverank_gpu.types import Form
 from tests.gpu.doubles import instead, looked_after
 from tests.gpu.graphs import FAMILIES, Model, WeightedModel, random_batch, weighted_batch
 from tests.gpu.observed import counted
@@ -508,7 +509,8 @@ def test_the_memory_of_a_shard_is_free_with_its_last_reference(backend: Backend)
     workers = ThreadWorkers(options, 2, backend)
     engine = ShardedEngine(options, workers=workers)
     engine.apply(EdgeBatch(*np.random.default_rng(1).integers(0, 300, (2, 2000))))
-    for strategy, form in (("residual", None), ("dynamic-frontier", "published")):
+    forms: dict[str, Form | None] = {"residual": None, "dynamic-frontier": "published"}
+    for strategy, form in forms.items():
         engine.update(strategy, form)
         engine.apply(EdgeBatch(*np.random.default_rng(2).integers(0, 300, (2, 10))))
         engine.update(strategy, form)
