@@ -61,7 +61,7 @@ def logged(printed: str) -> list[Solved]:
     ]
 
 
-def run(program: Path, *arguments: object, seconds: float = 240.0) -> str:
+def run(program: Path, *arguments: object, seconds: float = 120.0) -> str:
     """What a program prints. Its kernels are loaded as it starts, which is not timed then. Raises
     CalledProcessError, TimeoutExpired.
     """
