@@ -53,7 +53,7 @@ def skewed(
     return EdgeBatch(sources, targets, weights=weights)
 
 
-Edges = list[tuple[int | float, ...]]
+Edges = list[tuple[Any, ...]]
 """Source and target of each edge, and its weight if it has one."""
 
 
@@ -169,7 +169,7 @@ def _operations() -> PageOperations:
     return operations
 
 
-def follow(lists: PagedLists, gone: set[tuple[int, int]], new: set[tuple[int, int]]) -> None:
+def follow(lists: PagedLists, gone: set[tuple[Any, ...]], new: set[tuple[Any, ...]]) -> None:
     """Has pages follow removals and additions alone, and fails if they find no room."""
     nobody, operations = np.zeros(0, np.int32), _operations()
     columns = [

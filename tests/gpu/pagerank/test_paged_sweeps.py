@@ -16,6 +16,7 @@ from liverank_gpu.graph.in_pages import SWEEPS_BY_ROWS
 from liverank_gpu.operations.backend import Backend, PageRule
 from liverank_gpu.operations.csr import GraphView
 from liverank_gpu.pagerank.sweeps import SWEEP_KINDS, sweep_to_target
+from liverank_gpu.snapshot import Snapshot
 from liverank_gpu.types import Dangling
 from tests.cuda_emulator.emulated import emulated_backend
 from tests.gpu.doubles import looked_after, sweeping_singly
@@ -210,7 +211,7 @@ def test_the_first_solve_after_a_load_or_a_restart_is_by_pages(
     engine, seen = Engine(options, paging), Paged(paging)
     engine.apply(skewed(np.random.default_rng(2), 3000, weighted))
     built = engine.memory()["pages"]
-    snapshots = []
+    snapshots: list[Snapshot] = []
     for each in (engine, Engine(options, paging)):
         if snapshots:
             each.restore(snapshots[0])
