@@ -212,14 +212,20 @@ def push_parts(engine: Engine) -> None:
 
 def paged_ranks(backend: Backend, reference: Backend) -> None:  # noqa: ARG001
     """Ranks by pages, which a stream splits and fills in several rounds."""
-    engine = Engine(Options(max_iterations=SWEEPS), paged(backend))
     edges = np.stack(rmat(SCALE - 1, 16, seed=2))
-    engine.apply(EdgeBatch(*edges))
     spokes = np.stack([np.arange(1 << SCALE - 1), np.full(1 << SCALE - 1, 9)])
-    batches = (EdgeBatch(*spokes), EdgeBatch(*np.stack(rmat(SCALE - 1, 1, seed=3)), *edges[:, :99]))
-    for batch in (*batches, EdgeBatch.of(remove=[9, 10])):
+    new = EdgeBatch(*np.stack(rmat(SCALE - 1, 1, seed=3)), *edges[:, :99])
+    batches = [EdgeBatch(*spokes), new, EdgeBatch.of(remove=[9, 10])]
+    for weighted in (False, True):
+        engine = Engine(Options(max_iterations=SWEEPS, weighted=weighted), paged(backend))
+        engine.apply(EdgeBatch(*edges))
+        _stream_by_pages(engine, batches)
+
+
+def _stream_by_pages(engine: Engine, batches: Sequence[EdgeBatch]) -> None:
+    for batch in batches:
         engine.apply(batch)
-        with single_sweeps(backend):
+        with single_sweeps(engine.internals.backend):
             check(engine, engine.update("static").error_bound)
             iterate = engine.internals.iterate
             iterate.reset()
