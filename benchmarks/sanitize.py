@@ -47,13 +47,16 @@ from liverank_gpu import (
     OutOfCorePrograms,
     PersonalizedQuery,
     RankReference,
+    ViewQuery,
     verify,
 )
 from liverank_gpu.backends import backend_named
 from liverank_gpu.generate import preferential_attachment, published, rmat, uniform
+from liverank_gpu.once import rank_once
 from liverank_gpu.operations.backend import Backend, PageRule
 from liverank_gpu.pagerank.sweeps import SWEEP_KINDS, sweep_to_target
 from liverank_gpu.programs.algorithms import Algorithm
+from liverank_gpu.sharded.columns import dealt
 from liverank_gpu.sharded.communicator import SingleCommunicator
 from liverank_gpu.sharded.member import Member
 
@@ -179,6 +182,7 @@ def rank(backend: Backend, options: Options) -> None:
     read_edges(engine, batch_of(options, time + 3, following[:, 9:]))
     engine.update("auto")
     vertices = np.delete(np.arange(1 << SCALE), engine.free_ids())
+    views(engine, vertices)
     for method in METHODS:
         engine.personalized(vertices[[1, 7]], k=5, method=method, target="settled-top-k")
     engine.personalized(vertices[[1, 7]], k=5, damping=0.5, among=vertices[::3])
@@ -190,6 +194,17 @@ def rank(backend: Backend, options: Options) -> None:
         engine.personalized_many(
             [PersonalizedQuery(np.array([seed]), k=50, damping=damping) for seed in seeds]
         )
+
+
+def views(engine: Engine, vertices: NDArray[np.int64]) -> None:
+    """A view whose seeds change, and the graph that edges are ranked in once."""
+    for seeds in (vertices[[2, 9]], vertices[[2, 11, 30]]):
+        engine.put_view("view", ViewQuery(seeds))
+        engine.view("view")
+    options, backend = engine.options, engine.internals.backend
+    if options.half_life is None:
+        weights = engine.edge_weights() if options.weighted else None
+        rank_once(*engine.edge_list(), weights, options=options, backend=backend)
 
 
 def push_parts(engine: Engine) -> None:
@@ -204,7 +219,7 @@ def push_parts(engine: Engine) -> None:
     weights = engine.edge_weights() if options.weighted else None
     shard.apply(EdgeBatch(*engine.edge_list(), weights=weights))
     shard.update("static")
-    shard.apply(EdgeBatch.of(insert=[(1, 2), (5, 9), (7, 7)]))
+    shard.apply(*dealt(EdgeBatch.of(insert=[(1, 2), (5, 9), (7, 7)]), 1))
     trace = shard.update("residual", trace=True).trace
     assert trace is not None
     assert trace.pushes > 0
