@@ -312,7 +312,7 @@ REACHING_INTO_THE_ENGINE: dict[str, int] = {
     "gpu/sharded/test_watched.py": 14,
     "gpu/sharded/threads.py": 1,
     "gpu/test_warm_up.py": 1,
-    "kernels/test_binaries.py": 6,
+    "kernels/test_binaries.py": 5,
 }
 """Tests that replace attributes of the engine or use its private names, and how often. The numbers
 may only fall. Others say what is wrong by what users see, by operations and devices of their own

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from liverank_gpu.backends.compiling import own_folder
 from liverank_gpu.backends.cuda.kernels import binaries, loader
-from liverank_gpu.backends.cuda.kernels.compile import Compiled
+from liverank_gpu.backends.cuda.kernels.nvrtc import Compiled
 
 UNWEIGHTED = {unit for unit in loader.units() if not loader.is_weighted(unit)}
 
@@ -116,7 +117,7 @@ def test_a_cache_that_cannot_be_written_is_done_without(
     (tmp_path / "file").touch()
     monkeypatch.setenv("CUPY_CACHE_DIR", str(tmp_path / "file"))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setattr(binaries, "_own_folder", cache(binaries._own_folder.__wrapped__))
+    monkeypatch.setattr(binaries, "own_folder", cache(own_folder.__wrapped__))
     for _ in range(2):
         assert binaries.binary_of("select", "90").path.read_bytes() == b"sm_90 select"
     # kept as long as this process lives

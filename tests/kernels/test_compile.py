@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
+import sys
+import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import get_args
 
 import pytest
 
 from benchmarks import kim, sahu_programs
+from liverank_gpu.backends.compiling import run_compiler
 from liverank_gpu.backends.cuda.kernels import loader
-from liverank_gpu.backends.cuda.kernels.compile import OPTIONS, compile_source
+from liverank_gpu.backends.cuda.kernels.compile import OPTIONS, compile_apart, compile_source
 from liverank_gpu.backends.cuda.kernels.parameters import KERNEL, parameters_of
 from liverank_gpu.backends.cuda.programs import Unit, program_kernels, program_source
 from liverank_gpu.errors import BackendUnavailable
@@ -186,3 +190,41 @@ def test_a_kernel_that_does_not_compile_fails_with_the_compilers_message(nvrtc: 
         nvrtc.usage(
             "__global__ void broken(int* out) { *out = absent; }", "broken", ("broken",), "sm_90"
         )
+
+
+@pytest.mark.usefixtures("nvrtc")
+def test_a_process_of_its_own_compiles_the_same_code() -> None:
+    asked = ("own", program_source(PATHS, True), program_kernels(PATHS), "sm_90")
+    assert compile_apart(*asked) == compile_source(*asked, OPTIONS)
+    with pytest.raises(RuntimeError, match=r"(?s)broken\.cu does not compile .* error: .*absent"):
+        compile_apart("broken", "__global__ void f() { absent(); }", ("f",), "sm_90")
+
+
+_LARGE = """
+template <int DEPTH> __device__ double twice(double x) {
+    if constexpr (DEPTH == 0) return x * 1.5 + 1;
+    else return twice<DEPTH - 1>(x) * twice<DEPTH - 1>(x + DEPTH);
+}
+__global__ void large(double* out) { *out = twice<24>(*out); }
+"""
+"""Takes NVRTC minutes and about a GB."""
+
+
+@pytest.mark.parametrize("limit", ["-t 1", "-d 60000", "-d 120000"])
+@pytest.mark.usefixtures("nvrtc")
+def test_a_compiler_that_takes_too_much_is_ended(
+    limit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nulimit {limit}\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    with pytest.raises(BackendUnavailable, match="large was not compiled within 300 s and 4 GiB"):
+        compile_apart("large", _LARGE, ("large",), "sm_90")
+
+
+def test_a_compiler_that_waits_is_ended() -> None:
+    begun = time.monotonic()
+    with pytest.raises(BackendUnavailable, match=r"own was not compiled within 0\.2 s"):
+        run_compiler("cuda", "own", ["sleep", "1000"], {}, seconds=0.2)
+    assert time.monotonic() - begun < 60

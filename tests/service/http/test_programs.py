@@ -323,6 +323,23 @@ def test_a_program_that_a_release_refuses_stays_and_does_not_run(tmp_path: Path)
         programs.read_programs(tmp_path)
 
 
+def test_a_compiler_that_takes_too_much_is_ended_and_nothing_is_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiler = tmp_path / "compiler"
+    compiler.write_text("#!/bin/sh\nulimit -t 1\nwhile true; do true; done\n")
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    own = HOPS.replace("source_value + 1", "source_value + 77")
+    with running(tmp_path / "data", programs=True) as server:
+        answer = server.http.put("/programs/large", json={"source": own})
+        found = refused(answer, 503, "backend-unavailable")
+        assert "program 'large' was not compiled within 300 s and 4 GiB" in found["detail"]
+        assert server.http.get("/programs/large").status_code == 404
+        server.http.get("/graphs/default/top").raise_for_status()
+
+
 def test_there_are_at_most_so_many_programs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

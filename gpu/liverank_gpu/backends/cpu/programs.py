@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import atexit
 import hashlib
 import logging
 import os
 import platform
-import signal
 import stat
-import subprocess
 import tempfile
 import threading
 from collections.abc import Mapping
-from contextlib import suppress
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import liverank_gpu.native
+from liverank_gpu.backends.compiling import own_folder, run_compiler
 from liverank_gpu.backends.cpu.sweeps import chunk_rows
 from liverank_gpu.errors import BackendUnavailable
 from liverank_gpu.native import compiler, extension, kernels
@@ -55,14 +52,6 @@ HEADERS = [
     NATIVE / "module.cpp",
 ]
 """What the source of a library includes."""
-
-COMPILE_SECONDS, COMPILE_BYTES = 300, 4 << 30
-"""The time of a compiler and of its processor, and its memory, at most."""
-
-_LIMITED = f'ulimit -t {COMPILE_SECONDS}; ulimit -d {COMPILE_BYTES >> 10}; exec "$@"'
-
-_EXCEEDED = ("limit exceeded", "out of memory", "annot allocate memory", "Killed")
-"""What compilers say beyond these limits."""
 
 _DIGEST_BYTES = hashlib.sha256().digest_size
 
@@ -150,42 +139,15 @@ def _library(program: op.VertexProgram) -> Path:
         source.write_text(text, "utf-8")
         # zig's own cache, as private as this one
         caches = {f"ZIG_{each}_CACHE_DIR": str(folder / "zig") for each in ("GLOBAL", "LOCAL")}
-        _compile(
-            program, [*command, *given, f"-I{NATIVE}", str(source), "-o", str(library)], caches
-        )
+        what = f"the program {program.name!r}"
+        asked = [*command, *given, f"-I{NATIVE}", str(source), "-o", str(library)]
+        status, _, errors = run_compiler("cpu", what, asked, caches)
+        if status:
+            raise RuntimeError(f"{what} does not compile:\n{errors}")
         code = library.read_bytes()
         library.write_bytes(code + hashlib.sha256(code).digest())
         library.replace(path)
     return path
-
-
-def _compile(program: op.VertexProgram, command: list[str], environment: Mapping[str, str]) -> None:
-    """Runs a compiler, within limits. Raises BackendUnavailable beyond them."""
-    compiling = subprocess.Popen(
-        ["/bin/sh", "-c", _LIMITED, "sh", *command],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**environment, **os.environ},
-        start_new_session=True,  # of its own: what it started ends with it
-    )
-    errors, exceeded = "", True
-    try:
-        _, errors = compiling.communicate(timeout=COMPILE_SECONDS)
-        exceeded = any(each in errors for each in _EXCEEDED)
-    except subprocess.TimeoutExpired:
-        pass
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(compiling.pid, signal.SIGKILL)
-        compiling.wait()
-    if exceeded or compiling.returncode < 0:
-        limits = f"{COMPILE_SECONDS} s and {COMPILE_BYTES >> 30} GiB"
-        reason = f"the program {program.name!r} was not compiled within {limits}"
-        raise BackendUnavailable("cpu", reason)
-    if compiling.returncode:
-        raise RuntimeError(f"the program {program.name!r} does not compile:\n{errors}")
 
 
 def _is_whole(path: Path) -> bool:
@@ -209,7 +171,7 @@ def cache_folder() -> Path:
             return folder
     except (OSError, RuntimeError):  # RuntimeError: there is no home
         pass
-    return _own_folder()
+    return own_folder()
 
 
 def _is_private(folder: Path) -> bool:
@@ -223,14 +185,6 @@ def _is_private(folder: Path) -> bool:
         if found.st_uid not in (0, os.geteuid()):
             return False
     return True
-
-
-@cache
-def _own_folder() -> Path:
-    """Of this process, which removes it at its end."""
-    folder = tempfile.TemporaryDirectory(prefix="liverank-")
-    atexit.register(folder.cleanup)
-    return Path(folder.name)
 
 
 # ---- vertex programs on ``cpu`` ----

@@ -8,23 +8,18 @@ FOLDER is INSTALLED, in this package, or else a cache: ``liverank`` in the folde
 
 from __future__ import annotations
 
-import atexit
 import hashlib
 import json
 import os
 import re
 import tempfile
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
-from liverank_gpu.backends.cuda.kernels.compile import (
-    OPTIONS,
-    Compiled,
-    compile_source,
-    compile_units,
-)
+from liverank_gpu.backends.compiling import own_folder
+from liverank_gpu.backends.cuda.kernels.compile import OPTIONS, compile_apart, compile_units
 from liverank_gpu.backends.cuda.kernels.loader import is_weighted, kernels, source, units
+from liverank_gpu.backends.cuda.kernels.nvrtc import Compiled
 
 INSTALLED = Path(__file__).parent / "binaries"
 
@@ -48,7 +43,7 @@ def binary_of(unit: str, capability: str) -> Binary:
     If it is not there, it is compiled, on all cores, with all units that graphs of its kind need
     and that are not there either. Raises as compile_source.
     """
-    folders = (INSTALLED, cache_folder(), _own_folder())
+    folders = (INSTALLED, cache_folder(), own_folder())
     found = _found(unit, capability, folders)
     if found is not None:
         return found
@@ -68,19 +63,19 @@ def binary_of(unit: str, capability: str) -> Binary:
 
 def binary_of_source(name: str, text: str, expressions: tuple[str, ...], capability: str) -> Binary:
     """The machine code of a source that is not in this package, from the cache or compiled. Raises
-    as compile_source.
+    as compile_apart.
     """
     architecture = f"sm_{capability}"
     digest = _digest_of(text, expressions)
-    for folder in (cache_folder(), _own_folder()):
+    for folder in (cache_folder(), own_folder()):
         found = _valid(folder / architecture / f"{name}-{digest}.cubin", expressions)
         if found is not None:
             return found
-    compiled = compile_source(name, text, expressions, architecture, OPTIONS)
+    compiled = compile_apart(name, text, expressions, architecture)
     try:
         return _save(cache_folder() / architecture / f"{name}-{digest}.cubin", compiled)
     except OSError:  # compiled again at the next start
-        return _save(_own_folder() / architecture / f"{name}-{digest}.cubin", compiled)
+        return _save(own_folder() / architecture / f"{name}-{digest}.cubin", compiled)
 
 
 def cache_folder() -> Path:
@@ -128,15 +123,7 @@ def _kept(unit: str, architecture: str, compiled: Compiled) -> Binary:
     try:
         return save(cache_folder(), unit, architecture, compiled)
     except OSError:  # compiled again at the next start
-        return save(_own_folder(), unit, architecture, compiled)
-
-
-@cache
-def _own_folder() -> Path:
-    """Of this process, which removes it at its end."""
-    folder = tempfile.TemporaryDirectory(prefix="liverank-")
-    atexit.register(folder.cleanup)
-    return Path(folder.name)
+        return save(own_folder(), unit, architecture, compiled)
 
 
 def _found(unit: str, capability: str, folders: tuple[Path, ...]) -> Binary | None:

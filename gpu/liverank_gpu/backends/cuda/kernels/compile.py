@@ -2,31 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
+import sys
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from liverank_gpu.backends.compiling import run_compiler
+from liverank_gpu.backends.cuda.kernels import nvrtc
 from liverank_gpu.backends.cuda.kernels.loader import COMPILE_OPTIONS, kernels, source
+from liverank_gpu.backends.cuda.kernels.nvrtc import Compiled
 from liverank_gpu.errors import BackendUnavailable
 
 OPTIONS = (*COMPILE_OPTIONS, "--ftz=true")
 """Numbers too small for float32's normal range are 0, as CuPy has it in its kernels."""
-
-
-@dataclass(frozen=True, slots=True)
-class Compiled:
-    """The machine code of one translation unit.
-
-    names  name expression → name in the code
-    log    what the compiler said
-    """
-
-    code: bytes
-    names: dict[str, str]
-    log: str
 
 
 def compile_unit(unit: str, architecture: str) -> Compiled:
@@ -46,27 +36,29 @@ def compile_source(
 
     Raises RuntimeError with the messages of the compiler, BackendUnavailable without a compiler.
     """
-    compiler = _Compiler()
-    (program,) = compiler.call("CreateProgram", text.encode(), f"{name}.cu".encode(), 0, [], [])
     try:
-        for expression in expressions:
-            compiler.call("AddNameExpression", program, expression.encode())
-        given = [
-            *options,
-            f"--gpu-architecture={architecture}",
-            *(f"--include-path={folder}" for folder in _headers()),
-        ]
-        succeeded = compiler.compiles(program, [option.encode() for option in given])
-        log = compiler.output("ProgramLog", program).rstrip(b"\0").decode()
-        if not succeeded:
-            raise RuntimeError(f"{name}.cu does not compile for {architecture}:\n{log}")
-        names = {
-            expression: compiler.call("GetLoweredName", program, expression.encode())[0].decode()
-            for expression in expressions
-        }
-        return Compiled(compiler.output("CUBIN", program), names, log)
-    finally:
-        compiler.call("DestroyProgram", program)
+        found = nvrtc.compiled(name, text, expressions, _options(architecture, options))
+    except nvrtc.Absent as error:
+        raise _absent(error) from error
+    if isinstance(found, str):
+        raise _refused(name, architecture, found)
+    return found
+
+
+def compile_apart(name: str, text: str, expressions: Sequence[str], architecture: str) -> Compiled:
+    """As `compile_source`, in a process of its own, within limits: for programs of users. Raises
+    BackendUnavailable beyond them too.
+    """
+    asked = [name, text, expressions, _options(architecture, OPTIONS)]
+    command = [sys.executable, "-P", nvrtc.__file__]
+    given = json.dumps(asked).encode()
+    status, output, errors = run_compiler("cuda", name, command, {}, given)
+    if status == nvrtc.ABSENT:
+        raise _absent(errors.strip())
+    if status:
+        raise _refused(name, architecture, errors)
+    facts, code = output.split(b"\n", 1)
+    return Compiled(code, *json.loads(facts))
 
 
 def compile_units(units: Iterable[str], architecture: str) -> dict[str, Compiled]:
@@ -77,36 +69,20 @@ def compile_units(units: Iterable[str], architecture: str) -> dict[str, Compiled
         return dict(zip(units, done, strict=True))
 
 
-class _Compiler:
-    """NVIDIA's run-time compiler. Its functions release the interpreter lock."""
+def _options(architecture: str, options: Sequence[str]) -> list[str]:
+    headers = (f"--include-path={folder}" for folder in _headers())
+    return [*options, f"--gpu-architecture={architecture}", *headers]
 
-    def __init__(self) -> None:
-        try:
-            from cuda.bindings import nvrtc
 
-            self._nvrtc = nvrtc
-            self.call("Version")
-        except (ImportError, RuntimeError) as error:
-            reason = f"the kernels have to be compiled, and NVRTC is not installed ({error})"
-            raise BackendUnavailable(
-                "cuda", f"{reason}: pip install -e '.[cuda13]' in the clone of liverank"
-            ) from error
+def _absent(reason: object) -> BackendUnavailable:
+    missing = f"the kernels have to be compiled, and NVRTC is not installed ({reason})"
+    return BackendUnavailable(
+        "cuda", f"{missing}: pip install -e '.[cuda13]' in the clone of liverank"
+    )
 
-    def call(self, function: str, *arguments: object) -> tuple[Any, ...]:
-        status, *values = getattr(self._nvrtc, f"nvrtc{function}")(*arguments)
-        if status != self._nvrtc.nvrtcResult.NVRTC_SUCCESS:
-            raise RuntimeError(f"nvrtc{function} failed: {status}")
-        return tuple(values)
 
-    def compiles(self, program: Any, options: list[bytes]) -> bool:
-        (status,) = self._nvrtc.nvrtcCompileProgram(program, len(options), options)
-        return bool(status == self._nvrtc.nvrtcResult.NVRTC_SUCCESS)
-
-    def output(self, name: str, program: Any) -> bytes:
-        (size,) = self.call(f"Get{name}Size", program)
-        buffer = bytes(size)  # filled in place
-        self.call(f"Get{name}", program, buffer)
-        return buffer
+def _refused(name: str, architecture: str, log: str) -> RuntimeError:
+    return RuntimeError(f"{name}.cu does not compile for {architecture}:\n{log}")
 
 
 def _headers() -> list[str]:
