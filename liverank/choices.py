@@ -62,6 +62,7 @@ Program = Literal[
 ]
 Order = Literal["largest", "smallest"]
 Mode = Literal["synchronous", "asynchronous"]
+ValuesOf = Literal["vertices", "edges"]
 
 _OTHERS_NAMES = {
     "alpha": "damping",

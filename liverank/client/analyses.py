@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from liverank.choices import Key, Mode, Order, Program
+from liverank.choices import Key, Mode, Order, Program, ValuesOf
 from liverank.client.call import (
     JSON,
     Call,
@@ -98,13 +98,22 @@ class AnalysisCalls:
 
     @operation
     def top_values(
-        self, graph: str, identity: str, k: int = 10, order: Order = "largest"
+        self,
+        graph: str,
+        identity: str,
+        k: int = 10,
+        order: Order = "largest",
+        *,
+        of: ValuesOf | None = None,
     ) -> Call[TopValues]:
         """The vertices of the largest or the smallest values; of `components` and `labels` the
         groups by their numbers of vertices, of `dn-graphs` the DN-graphs by λ, of `support` and
         `trussness` the edges. Raises ServerError 409 if there is no answer.
+
+        of  `edges`: those of edges, of a user's program that has both; None: those of vertices
         """
-        return read(_path(graph, identity, "top"), decoder(TopValues), k=k, order=order)
+        decode = decoder(TopValues)
+        return read(_path(graph, identity, "top"), decode, k=k, order=order, of=of)
 
     @export
     def export_values(
@@ -112,7 +121,11 @@ class AnalysisCalls:
         graph: str,
         identity: str,
         *,
+        of: ValuesOf | None = None,
         format: Format = "arrow",  # noqa: A002
     ) -> Call[None]:
-        """The values of all vertices, all edges, or those of DN-graphs, streamed: see Export."""
-        return export_call(_path(graph, identity, "export"), format)
+        """The values of all vertices, all edges, or those of DN-graphs, streamed: see Export.
+
+        of  see top_values
+        """
+        return export_call(_path(graph, identity, "export"), format, of=of)

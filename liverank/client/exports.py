@@ -88,8 +88,8 @@ class Export(Tabular):
 
     def to_arrow(self) -> pa.Table:
         """Columns `vertex` and `rank`, or `source`, `target` and, of a weighted graph, `weight`, or
-        `vertex` and `value`. The schema's metadata has the version, of ranks also the revision and
-        the error bound.
+        `vertex` and `value`, or `source`, `target` and `value`. The schema's metadata has the
+        version, of ranks also the revision and the error bound.
         """
         return _table(Export(_as_arrow(self._call), self._opened, self._url))
 

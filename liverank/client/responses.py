@@ -619,11 +619,11 @@ class ValueOfVertex(VertexValue, frozen=True):
 
 
 class EdgeValue(msgspec.Struct, frozen=True):
-    """An edge without direction: either end may be the source."""
+    """Of `support` and `trussness` without direction: either end may be the source."""
 
     source: Key
     target: Key
-    value: int
+    value: Annotated[int | float | None, about("null for one that is not finite")]
 
 
 class TopValues(msgspec.Struct, frozen=True):
@@ -636,7 +636,8 @@ class TopValues(msgspec.Struct, frozen=True):
         ),
     ]
     edges: Annotated[
-        list[EdgeValue], about("of `support` and `trussness`, which have no `values`, in order")
+        list[EdgeValue],
+        about("of `support` and `trussness`, and of edges if asked for, in place of `values`"),
     ]
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from liverank_gpu.backends import host_backend
 from liverank_gpu.graph.vertices import VertexPermutation
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.device import Array
@@ -235,11 +236,13 @@ class Answer:
     @property
     def edge_values(self) -> EdgeValues | None:
         """On the host, of a vertex program whose edges have values; None of others. Raises
-        DeviceLost.
+        OutOfMemory, DeviceLost.
         """
         found, device = self._edge_values, self.backend.device
         if found is None:
             return None
+        needed = sum(int(each.nbytes) for each in found)
+        host_backend().device.require("values of edges", needed)
         with device.detecting_loss():
             sources, targets, values = map(device.to_host, found)
         assert isinstance(self.program, VertexProgram)

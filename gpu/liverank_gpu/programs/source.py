@@ -36,7 +36,7 @@ from __future__ import annotations
 import ast
 import math
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from liverank_gpu.device_arithmetic import MATH
@@ -83,16 +83,20 @@ _TOKEN = re.compile(
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
 
 
-def program_of_source(name: str, source: str, taken: Collection[str] = ()) -> VertexProgram:
+def program_of_source(
+    name: str, source: str, taken: Collection[str] = (), taken_of_edges: Collection[str] = ()
+) -> VertexProgram:
     """The program that a class in `source` defines.
 
-    name   in messages
-    taken  what no field of a record but the first may be called
+    name                   in messages
+    taken, taken_of_edges  what no field of a record of `dtype`, or of `edge_dtype`, but the first
+                           may be called
 
     Raises InvalidSource, with the line.
     """
     try:
-        return _Reader(name, source, taken).program()
+        taken_in = {"dtype": taken, "edge_dtype": taken_of_edges}
+        return _Reader(name, source, taken_in).program()
     except RecursionError:
         raise InvalidSource("source", name, "less nested", 1) from None
 
@@ -128,7 +132,7 @@ def _check_tokens(source: str) -> None:
 class _Reader:
     """Reads the source of one program."""
 
-    def __init__(self, name: str, source: str, taken: Collection[str]) -> None:
+    def __init__(self, name: str, source: str, taken: Mapping[str, Collection[str]]) -> None:
         self._name, self._taken = name, taken
         self._source = source.replace("\r\n", "\n")
         self._constants: dict[str, Any] = {"math": math}
@@ -216,9 +220,9 @@ class _Reader:
         words, kinds = _KINDS[name]
         if not isinstance(found, kinds) or isinstance(found, bool) != (bool in kinds):
             raise self._refused(node, f"of the kind of {name}: {words}")
-        if name == "dtype" and isinstance(found, dict):
+        if name in self._taken and isinstance(found, dict):
             for each in [*found][1:]:
-                if each in self._taken:
+                if each in self._taken[name]:
                     raise self._refused(node, f"a dict without {each} after the first field")
         if name == "limits" and "source" in found:
             raise self._refused(node, "without source, which is a vertex")

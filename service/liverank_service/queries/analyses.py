@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
 import liverank.options
-from liverank.choices import KeyKind, Mode, Order
+from liverank.choices import KeyKind, Mode, Order, ValuesOf
 from liverank_gpu import (
     PROGRAMS,
     Algorithm,
@@ -47,6 +47,9 @@ _GROUPS = ("components", "labels", "dn-graphs")
 
 COLUMNS = ("vertex", "value")
 """Of the table of values of vertices, before the other numbers of records."""
+
+EDGE_COLUMNS = ("source", "target", "value")
+"""Of that of values of edges, likewise."""
 
 _NAMING = {"paths": {"predecessor"}}
 """The numbers of records that are ids of vertices, or negative for none, by program."""
@@ -205,16 +208,16 @@ _NO_EDGES = -1
 
 
 class EdgeValues(NamedTuple):
-    """Values of edges, which have no direction and are no loops.
+    """Values of edges. Of a built-in program they have no direction and are no loops.
 
-    sources, targets  int32[m] each: ids, the lower one first
-    values            int32[m]
+    sources, targets  int32[m] each: ids, of a built-in program the lower one first
+    values            integer or float[m], of a built-in program int32
     lambdas           int32[m] of DN-graphs; None of other programs
     """
 
     sources: NDArray[np.int32]
     targets: NDArray[np.int32]
-    values: NDArray[np.int32]
+    values: NDArray[Any]
     lambdas: NDArray[np.int32] | None
 
     def largest_by_vertex(self, vertices: int) -> NDArray[np.int32]:
@@ -229,12 +232,13 @@ class EdgeValues(NamedTuple):
 class AnalysisAnswer:
     """The values of all vertices, of all edges, or of those in groups, of one version.
 
-    values   by id, on the host; of a program of edges, the largest of each vertex's edges
-    keys     of the vertices of that version
-    missing  the value of vertices that have none; None if all have one
-    others   of a program of records: their other numbers, by name; `values` are the first ones
-    groups   of a program whose values are vertices; None for others
-    edges    of a program whose values are of edges; None for others
+    values    by id, on the host; of a program of edges, the largest of each vertex's edges
+    keys      of the vertices of that version
+    missing   the value of vertices that have none; None if all have one
+    others    of a program of records: their other numbers, by name; `values` are the first ones
+    groups    of a program whose values are vertices; None for others
+    edges     of a program whose values are of edges; None for others
+    of_edges  of a program of vertices whose edges have values too: these; None for others
     """
 
     program: str
@@ -247,15 +251,17 @@ class AnalysisAnswer:
     receipt: Mapping[str, Any]
     summary: Mapping[str, float]
     others: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    of_edges: AnalysisAnswer | None = None
 
     @classmethod
     def of(cls, answer: Answer, version: int, keys: VertexKeys) -> AnalysisAnswer:
-        """keys: of the vertices of that version. Copies the values to the host."""
+        """keys: of the vertices of that version. Copies the values to the host. Raises
+        OutOfMemory.
+        """
         receipt, program, values = answer.receipt, answer.program, answer.values
         groups: Group | None = None
         edges: EdgeValues | None = None
         missing: float | None = None
-        others: dict[str, NDArray[Any]] = {}
         summary = dict(answer.summary)
         if answer.edges is not None:
             sources, targets = (ends.astype(np.int32) for ends in answer.edges)
@@ -273,11 +279,9 @@ class AnalysisAnswer:
         elif isinstance(program, VertexProgram) and program.monotone:
             identity = program.identity
             missing = identity[0] if isinstance(identity, tuple) else identity
-        if values.dtype.names:
-            numbers = {name: np.ascontiguousarray(values[name]) for name in values.dtype.names}
-            values, others = numbers.pop(values.dtype.names[0]), numbers
+        values, others = _numbers_of(values)
         members = ("supersteps", "edges", "seconds", "continued", "finished")
-        return cls(
+        found = cls(
             receipt.program,
             version,
             keys,
@@ -289,6 +293,23 @@ class AnalysisAnswer:
             summary,
             others,
         )
+        if (along := answer.edge_values) is None:
+            return found
+        values, others = _numbers_of(along.values)
+        edges = EdgeValues(along.sources, along.targets, values, None)
+        of_edges = replace(found, values=values[:0], missing=None, edges=edges, others=others)
+        return replace(found, of_edges=of_edges)
+
+    def values_of(self, of: ValuesOf | None) -> AnalysisAnswer:
+        """The values of vertices, or those of edges; None: the former if there are any. Raises
+        InvalidValue.
+        """
+        if of is None or (of == "edges") == (self.edges is not None):
+            return self
+        if of == "edges" and self.of_edges is not None:
+            return self.of_edges
+        own = "vertices" if self.edges is None else "edges"
+        raise InvalidValue("of", of, f"{own!r}: {self.program} has values of {own} alone")
 
     @property
     def nbytes(self) -> int:
@@ -297,14 +318,15 @@ class AnalysisAnswer:
         arrays += [each for each in self.edges or () if each is not None]
         if self.groups is not None:
             arrays += [self.groups.ids, self.groups.sizes]
-        return sum(int(each.nbytes) for each in arrays)
+        own = sum(int(each.nbytes) for each in arrays)
+        return own if self.of_edges is None else own + self.of_edges.nbytes
 
     @property
     def type(self) -> pa.DataType:
         """Of a column of values."""
         if self.groups is not None:
             return ARROW_TYPES[self.keys.kind]
-        return pa.float64() if self.values.dtype.kind == "f" else pa.int64()
+        return _number_type(self.values)
 
     @property
     def fields(self) -> dict[str, pa.DataType]:
@@ -323,8 +345,7 @@ class AnalysisAnswer:
             absent = numbers < 0
             keys = self.keys.keys(np.where(absent, ids, numbers).astype(np.int64))
             return pc.if_else(pa.array(absent), pa.scalar(None, keys.type), keys)
-        kind = pa.float64() if numbers.dtype.kind == "f" else pa.int64()
-        return pa.array(numbers, kind, mask=absent)
+        return pa.array(numbers, _number_type(numbers), mask=absent)
 
     @property
     def limit(self) -> int:
@@ -340,7 +361,9 @@ class AnalysisAnswer:
         parts = [each[first:last] for each in self.edges if each is not None]
         vertices = len(parts) - 1  # columns of vertices: the ends, and the groups if there are any
         keys = [self.keys.keys(ids.astype(np.int64)) for ids in parts[:vertices]]
-        return [*keys, pa.array(parts[vertices], pa.int64())]
+        places = np.arange(first, min(last, self.limit))
+        more = (self._other(name, places) for name in self.others)
+        return [*keys, pa.array(parts[vertices], _number_type(parts[vertices])), *more]
 
     def _column(self, ids: NDArray[np.int64]) -> pa.Array:
         """The values of vertices by id; null for those that have none."""
@@ -392,8 +415,20 @@ class AnalysisAnswer:
             ends, names = [ids], ["vertex", "value"]
         best = _first_places(values, k, order)
         keys = [self.keys.keys(ids[best].astype(np.int64)) for ids in ends]
-        kind = pa.float64() if values.dtype.kind == "f" else pa.int64()
-        return pa.record_batch([*keys, pa.array(values[best], kind)], names=names)
+        column = pa.array(values[best], _number_type(values))
+        return pa.record_batch([*keys, column], names=names)
+
+
+def _numbers_of(values: NDArray[Any]) -> tuple[NDArray[Any], dict[str, NDArray[Any]]]:
+    """Numbers, or of records the first ones, and the others by name."""
+    if not (names := values.dtype.names):
+        return values, {}
+    numbers = {name: np.ascontiguousarray(values[name]) for name in names}
+    return numbers.pop(names[0]), numbers
+
+
+def _number_type(values: NDArray[Any]) -> pa.DataType:
+    return pa.float64() if values.dtype.kind == "f" else pa.int64()
 
 
 def _first_places(values: NDArray[Any], k: int, order: Order) -> NDArray[np.int64]:

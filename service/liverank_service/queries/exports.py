@@ -93,7 +93,8 @@ def edges_export(edges: CapturedEdges, keys: VertexKeys, version: int, weighted:
 
 def values_export(answer: AnalysisAnswer) -> Export:
     """Columns vertex and value, by id, null for a vertex that has no value, and predecessor of
-    paths; of a program of edges source, target and value, and of DN-graphs lambda.
+    paths; of edges source, target and value, and of DN-graphs lambda; and the other numbers of
+    records.
     """
     facts: dict[str, int | float] = {"version": answer.version}
     has_nulls = answer.edges is None and answer.missing is not None

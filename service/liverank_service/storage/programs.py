@@ -27,7 +27,7 @@ from liverank_service.errors import (
     TooManyPrograms,
     UnknownProgram,
 )
-from liverank_service.queries.analyses import COLUMNS, AnyProgram
+from liverank_service.queries.analyses import COLUMNS, EDGE_COLUMNS, AnyProgram
 from liverank_service.storage.files import read_validated, replace_file
 
 log = logging.getLogger("liverank.programs")
@@ -99,7 +99,7 @@ def checked_program(name: str, source: str) -> VertexProgram:
     if name in PROGRAMS:
         raise InvalidValue("name", name, "other than that of a built-in program")
     try:
-        return program_of_source(name, source, COLUMNS)
+        return program_of_source(name, source, COLUMNS, EDGE_COLUMNS)
     except InvalidSource as error:
         raise ProgramRefused(error.line, error.value, str(error)) from None
 

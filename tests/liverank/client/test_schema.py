@@ -102,6 +102,7 @@ ARGUMENTS: dict[str, Any] = {
     "sets": {"s": SetChange(["a"], ["b"])},
     "source": None,
     "format": "parquet",
+    "of": "edges",
     "direction": "in",
     "rank": "later",
     "consumer": "c",

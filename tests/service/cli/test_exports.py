@@ -108,6 +108,12 @@ def test_a_file_is_read_from_stdin_and_ranks_are_written_to_stdout(loaded: str) 
     ("arguments", "complaint"),
     [
         (["export", "edges", "--out", "e.xml"], "the name must end in .csv, .ndjson"),
+        (["export", "values"], "values needs --analysis ID"),
+        (["export", "ranks", "--analysis", "5f2c"], "--analysis needs values, not ranks"),
+        (
+            ["export", "values", "--analysis", "5f2c", "--min-version", "2"],
+            "leave out --min-version",
+        ),
         (["export", "edges", "--json"], "--json needs --out FILE"),
         (["export", "edges", "--out", "e.parquet.gz"], "compressed internally"),
         (["top", "--format", "csv"], "--format is the format of --out"),

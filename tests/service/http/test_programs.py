@@ -13,7 +13,8 @@ import httpx
 import pytest
 
 from liverank_service.errors import FileDamaged
-from liverank_service.http.schemas import ProgramInfo, ProgramList, ProgramRequest
+from liverank_service.formats import ARROW_STREAM
+from liverank_service.http.schemas import ProgramInfo, ProgramList, ProgramRequest, TopValues
 from liverank_service.storage import programs
 from liverank_service.storage.backup import backup, restore
 from tests.service.http.test_analyses import EDGES, finished, start, state, values
@@ -174,6 +175,109 @@ def test_a_program_may_have_records_and_values_of_edges(server: Server, path: st
         source = DOUBLED.replace("doubled", name)
         answer = server.http.put("/programs/other", json={"source": source})
         assert refused(answer, 422, "program-refused")["line"] == 5
+
+
+ALONG = """
+class Along:
+    \"\"\"Nearest, where an edge is twice as long once used; how often edges were used.\"\"\"
+
+    dtype = "float64"
+    identity = 1e9
+    merge = "min"
+    edge_dtype = {"length": "float64", "sent": "int32"}
+    edge_initial = (-1.0, 0)
+    parameters = {"source": 0}
+
+    def initial(vertex, source):
+        return 0.0 if vertex == source else 1e9
+
+    def gather(source_value, weight, edge):
+        return source_value + (weight if edge.length < 0.0 else edge.length)
+
+    def edge_apply(edge, weight):
+        return weight * 2.0, edge.sent + 1
+
+    def apply(old, gathered):
+        return min(old, gathered)
+
+    def scatter(old, new):
+        return old != new
+"""
+WEIGHTED = [("a", "b", 1.0), ("a", "c", 5.0), ("b", "c", 1.0), ("c", "d", 2.5), ("x", "a", 3.0)]
+
+
+def sent_along(edges: list[tuple[str, str, float]], source: str) -> dict[tuple[str, str], int]:
+    """How often ALONG sends along each edge."""
+    length = {(one, other): weight for one, other, weight in edges}
+    sent, distance, active = dict.fromkeys(length, 0), {source: 0.0}, {source}
+    while active:
+        came: dict[str, float] = {}
+        for one, other in [each for each in length if each[0] in active]:
+            first = sent[one, other] == 0
+            by = distance[one] + length[one, other] * (1.0 if first else 2.0)
+            came[other] = min(came.get(other, math.inf), by)
+            sent[one, other] += 1
+        active = {vertex for vertex, by in came.items() if by < distance.get(vertex, 1e9)}
+        distance |= {vertex: came[vertex] for vertex in active}
+    return sent
+
+
+@pytest.mark.parametrize("media_type", ["text/csv", "application/x-ndjson", ARROW_STREAM])
+def test_the_values_of_edges_are_returned(server: Server, media_type: str) -> None:
+    graph = server.new_graph(weighted=True)
+    rows = [{"source": one, "target": two, "weight": w} for one, two, w in WEIGHTED]
+    server.http.post(f"{graph}/batches", json={"insert": rows}).raise_for_status()
+    put(server, "along", ALONG)
+    one = analyse(server, graph, "along", parameters={"source": "a"})
+    version = finished(server, one).version
+    answer = server.http.get(f"{one}/export?of=edges", headers={"Accept": media_type})
+    assert answer.headers["Liverank-Version"] == str(version)
+    table = table_of(answer)
+    assert table.column_names == ["source", "target", "value", "sent"]
+    sent = sent_along(WEIGHTED, "a")
+    assert sorted(sent.values()) == [0, 1, 1, 1, 2]
+    expected = {
+        (one, two): (w * 2.0 if sent[one, two] else -1.0, sent[one, two])
+        for one, two, w in WEIGHTED
+    }
+    found = {(e["source"], e["target"]): (e["value"], e["sent"]) for e in table.to_pylist()}
+    assert found == expected
+    for order, first in (("largest", ("a", "c", 10.0)), ("smallest", ("x", "a", -1.0))):
+        answer = server.http.get(f"{one}/top?of=edges&k=1&order={order}")
+        top = TopValues.model_validate_json(answer.content)
+        (edge,) = top.edges
+        assert ((edge.source, edge.target, edge.value), top.values) == (first, [])
+    assert [each["value"] for each in table_of(server.http.get(f"{one}/export")).to_pylist()]
+
+
+def test_values_of_what_has_none_are_refused_by_name(server: Server, path: str) -> None:
+    counts = start(server, path, "support")
+    levels = start(server, path, "levels", source="a")
+    for one, of, own in ((counts, "vertices", "edges"), (levels, "edges", "vertices")):
+        finished(server, one)
+        for call in ("top", "export"):
+            found = refused(server.http.get(f"{one}/{call}?of={of}"), 422, "invalid-value")
+            assert (found["field"], found["value"]) == ("of", of)
+            assert f"has values of {own} alone" in found["detail"]
+            server.http.get(f"{one}/{call}?of={own}").raise_for_status()
+        assert server.http.get(f"{one}/top?of=none").status_code == 422
+    for name in ("value", "source", "target"):
+        source = ALONG.replace("sent", name)
+        answer = server.http.put("/programs/other", json={"source": source})
+        assert refused(answer, 422, "program-refused")["line"] == 8
+
+
+def test_answers_with_values_of_edges_count_as_memory(server: Server) -> None:
+    graph = server.new_graph()
+    edges = [[f"{one}", f"{other}"] for one in range(40) for other in range(25)]
+    server.http.post(f"{graph}/batches", json={"insert": edges}).raise_for_status()
+    put(server, "doubled", DOUBLED)
+    one = analyse(server, graph, "doubled", parameters={"source": "3"})
+    finished(server, one)
+    rows = table_of(server.http.get(f"{one}/export?of=edges")).num_rows
+    assert rows == len(edges) - 25  # not for loops
+    memory = server.http.get(graph).json()["memory"]["analyses"]
+    assert memory == rows * (4 + 4 + 8) + 40 * (4 + 8)
 
 
 def test_the_example_of_the_interface_is_one() -> None:

@@ -1,4 +1,4 @@
-"""`liverank export`: all ranks or all edges of a server, to a file."""
+"""`liverank export`: all ranks, all edges or the values of an analysis of a server, to a file."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from liverank.choices import ValuesOf
 from liverank_service.cli import CommandError
 from liverank_service.cli.commands.options import Json, RanksServer, grouped
 
@@ -49,29 +50,48 @@ class _Waited:
     ] = None
 
 
+@dataclass(frozen=True)
+class _Values:
+    """Which values."""
+
+    analysis: Annotated[
+        str | None, typer.Option(metavar="ID", help="Of values: the id of the analysis.")
+    ] = None
+    of: Annotated[
+        ValuesOf | None,
+        typer.Option(
+            metavar="vertices|edges",
+            help="Of values: whose, of a user's program that has both; default: of vertices.",
+        ),
+    ] = None
+
+
 @app.command()
 @grouped
 def export(
     *,
     table: Annotated[
-        Literal["ranks", "edges"], typer.Argument(metavar="ranks|edges", help="What to export.")
+        Literal["ranks", "edges", "values"],
+        typer.Argument(metavar="ranks|edges|values", help="What to export."),
     ],
     out: Out = Path("-"),
     format: Format = None,  # noqa: A002
+    values: _Values,
     waited: _Waited,
     server: RanksServer,
     as_json: Json = False,
 ) -> None:
-    """Exports the ranks of all vertices, or all edges.
+    """Exports the ranks of all vertices, all edges, or the values of an analysis.
 
     The server streams them while batches are applied. The ranks are all of one revision, the edges
-    all of one version.
+    and the values all of one version.
 
     \b
     Examples:
       liverank export ranks --out ranks.parquet
       liverank export edges --out edges.csv.zst --graph papers
       liverank export edges | sort | uniq -c
+      liverank export values --analysis 5f2c8a9e01d3b764 --of edges --out values.parquet
     """
     from liverank_service.cli import display
     from liverank_service.cli.table_files import STANDARD, check_path, form_of
@@ -80,11 +100,21 @@ def export(
         raise CommandError("--json needs --out FILE: stdout has the table")
     if server.view is not None and table != "ranks":
         raise CommandError("--view needs ranks: views have no edges of their own")
+    which = [f"--{name}" for name, value in vars(values).items() if value is not None]
+    if which and table != "values":
+        raise CommandError(f"{which[0]} needs values, not {table}")
+    if table == "values" and values.analysis is None:
+        raise CommandError("values needs --analysis ID, as `GET /graphs/GRAPH/analyses` lists them")
+    if table == "values" and (waited.min_version or waited.min_position):
+        raise CommandError("values are of the version of the analysis: leave out --min-version")
     check_path(out, EXPORT_FILES, format)
     kind, compression = form_of(out, format)
     with server.client() as client:
-        call: Any = client.export_ranks if table == "ranks" else client.export_edges
-        wanted: Export = call(server.graph, format=kind[1:], **server.ranks, **vars(waited))
+        call: Any = getattr(client, f"export_{table}")
+        given: dict[str, Any] = {**server.ranks, **vars(waited)}
+        if table == "values":
+            given = {"identity": values.analysis, "of": values.of}
+        wanted: Export = call(server.graph, format=kind[1:], **given)
         exported = _saved(wanted, out, compression)
     if out == STANDARD:
         return

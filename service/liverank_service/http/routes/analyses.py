@@ -8,7 +8,7 @@ from typing import Annotated
 import orjson
 from fastapi import APIRouter, Path, Query, Request, Response
 
-from liverank.choices import Order
+from liverank.choices import Order, ValuesOf
 from liverank_gpu import PROGRAMS
 from liverank_service.catalog import Graph
 from liverank_service.errors import NoAnswer
@@ -48,6 +48,10 @@ Program = Annotated[
     ),
 ]
 Identity = Annotated[str, Path(description="id of an analysis")]
+Of = Annotated[
+    ValuesOf | None,
+    Query(description="whose values, of a user's program with both; default: those of vertices"),
+]
 
 
 @router.post(
@@ -144,13 +148,14 @@ async def top_values(
     analysis: Identity,
     k: K = 10,
     order: Annotated[Order, Query(description="which values come first")] = "largest",
+    of: Of = None,
 ) -> Response:
     """The vertices of the largest or the smallest values; equal ones in order of first appearance.
 
     Of `components` and `labels`, the largest or the smallest groups; of `dn-graphs`, the DN-graphs
-    of the largest or the smallest λ; of `support` and `trussness`, the edges.
+    of the largest or the smallest λ; of `support` and `trussness`, and with `of=edges`, the edges.
     """
-    answer = _answer(graph, analysis)
+    answer = _answer(graph, analysis).values_of(of)
     count_places(request, k, "k")
 
     def respond() -> Response:
@@ -168,11 +173,13 @@ async def top_values(
     response_class=Response,
     responses={**exported(), **problems(404, 406, 409, 422)},
 )
-async def export_values(request: Request, graph: OpenGraph, analysis: Identity) -> Response:
+async def export_values(
+    request: Request, graph: OpenGraph, analysis: Identity, of: Of = None
+) -> Response:
     """The values of all vertices, of all edges, or of the edges of DN-graphs, of the version of the
     answer, streamed.
     """
-    answer = _answer(graph, analysis)
+    answer = _answer(graph, analysis).values_of(of)
     media_type, coding = export_form(request)
     tag = entity_tag(request, graph, f"{analysis}-{answer.version}", media_type, coding)
     if (known := not_modified(request, tag)) is not None:
