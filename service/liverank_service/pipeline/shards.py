@@ -66,7 +66,7 @@ def blame(journal: Journal, versions: Sequence[int], error: DeviceLost) -> NoRet
     end_process(error)
 
 
-_ONE_DEVICE = "a server without --shards"
+_ONE_DEVICE = "a server without --shards, or `liverank analyse` of an export of the edges,"
 
 _FIRST_DELAY, _LONGEST_DELAY = 0.1, 60.0
 """Seconds between attempts to recover: doubled with each that fails."""

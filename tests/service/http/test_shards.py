@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from liverank import Client, ServerError
 from liverank_service.storage import checkpoint as checkpoints
 from liverank_service.storage.backup import backup, restore
 from liverank_service.storage.files import write_synced
@@ -286,7 +287,7 @@ def test_analyses_run_in_shards_and_follow_batches(sharded: Server, server: Serv
 
 @pytest.mark.parametrize(
     ("program", "body", "field"),
-    [("triangles", {}, "analysis"), ("levels", {"mode": "asynchronous"}, "mode")],
+    [("support", {}, "analysis"), ("levels", {"mode": "asynchronous"}, "mode")],
 )
 def test_analyses_that_need_one_device_are_refused_by_name(
     sharded: Server, program: str, body: dict[str, Any], field: str
@@ -297,7 +298,16 @@ def test_analyses_that_need_one_device_are_refused_by_name(
     assert answer.status_code == 422, answer.text
     assert problem["type"] == "urn:liverank:problem:unsupported"
     assert problem["field"] == field
-    assert "does not work with shards" in problem["detail"]
+    instead = (
+        "'synchronous'" if field == "mode" else "a server without --shards, or `liverank analyse`"
+    )
+    value = body.get("mode", program)
+    assert f"{field}: {value!r} does not work with shards; {instead}" in problem["detail"]
+    with (
+        Client(str(sharded.http.base_url)) as client,
+        pytest.raises(ServerError, match=f"{field}: '{value}' does not work with shards; .*does"),
+    ):
+        client.start_analysis(PATH.rsplit("/", 1)[1], program, **given)
     assert sharded.http.get(f"{PATH}/analyses").json() == {"analyses": []}
 
 
