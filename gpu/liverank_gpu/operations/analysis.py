@@ -201,8 +201,9 @@ class RowWindow(NamedTuple):
     """Consecutive rows of an oriented graph whose other rows are elsewhere.
 
     first_row, end_row  the rows first_row … end_row - 1
-    lists               starts, in the window, and lengths of all rows, int64[n] and int32[n]; the
-                        entries of these rows, which may have slack between them; no weights
+    lists               starts, in the window, and lengths of all rows, int64[n] and int32[n], of
+                        which those of other rows are not read; the entries of these rows, which may
+                        have slack between them; no weights
     """
 
     first_row: int

@@ -490,7 +490,8 @@ def _vertex_triangles(
 def _triangles(graph: AnalysedGraph, earlier: Earlier | None) -> Parts:
     yield 0, 0
     _, found, continued = _vertex_triangles(graph, earlier)
-    summary = {"triangles": float(graph.backend.device.sum(found.counts)) / 3.0}
+    total = graph.count(int(graph.backend.device.sum(found.counts)))
+    summary = {"triangles": total / 3.0}
     work = found.passes, found.edges
     return Computed(found.counts, *work, summary, continued=continued, kept=found)
 
@@ -500,9 +501,10 @@ def _clustering(graph: AnalysedGraph, earlier: Earlier | None) -> Parts:
     (counts, degree, rows, edges, passes), kept, continued = _vertex_triangles(graph, earlier)
     pairs = degree * (degree - 1.0) / 2.0
     coefficients = counts / graph.backend.xp.maximum(pairs, 1.0)
-    total, wedges = float(counts.sum()), float(pairs.sum())
+    sums = (each.sum()[None] for each in (counts, pairs, coefficients))
+    total, wedges, average = (float(graph.united(each).sum()) for each in sums)
     summary = {
-        "average": float(coefficients.sum()) / max(1, graph.vertices),
+        "average": average / max(1, graph.vertices),
         "transitivity": total / wedges if wedges else 0.0,
         "triangles": total / 3.0,
     }
@@ -684,10 +686,10 @@ def _dn_graphs(graph: AnalysedGraph) -> Parts:
     return Computed(found.labels, *work, summary, ends=found.ends, lambdas=found.lambdas)
 
 
-TRIANGLES = Algorithm("triangles", _triangles, continues=True)
+TRIANGLES = Algorithm("triangles", _triangles, continues=True, in_shards=True)
 """The number of triangles that each vertex is part of, int64."""
 
-CLUSTERING = Algorithm("clustering", _clustering, continues=True)
+CLUSTERING = Algorithm("clustering", _clustering, continues=True, in_shards=True)
 """The local clustering coefficient, float64: triangles over pairs of neighbours."""
 
 CORES = Algorithm("cores", _cores, continues=True, in_shards=True)

@@ -12,11 +12,13 @@ from liverank_gpu.graph.dynamic_graph import DynamicGraph
 from liverank_gpu.graph.packed_csr import entries_of
 from liverank_gpu.operations.analysis import (
     CoreNumbers,
+    CountBetween,
     CountTriangles,
     Interval,
     ListTriangles,
     LowerBounds,
     LowerCores,
+    RowWindow,
     TooMuch,
     TriangleLists,
 )
@@ -393,6 +395,56 @@ class MemoryTrusses:
         return self._falls[1:][self._by_id.order]
 
 
+# ---- triangles in shards ----
+
+_SUMMED = 1 << 22
+"""Counts of triangles that each shard sends at a time."""
+
+
+def _divided_triangles(graph: DynamicGraph) -> VertexTriangles:
+    """Of own vertices. Each shard counts the triangles u, v, w, in the order of ranks, whose u it
+    owns. The lists of v come from all shards for an interval of ranks at a time: about as many
+    entries as a shard has. All shards call it together.
+
+    A *rank* is the place of a vertex among those of all shards, fewest neighbours first.
+    """
+    backend, xp, united = graph.backend, graph.backend.xp, graph.united
+    csr = _neighbour_lists(graph)
+    own = graph.positions_at(xp.arange(graph.vertices, dtype=np.int32))
+    positions, lengths = united(own), united(csr.row_lengths)
+    vertices = len(positions)
+    by_position, rank = xp.empty(vertices, np.int32), xp.empty(vertices, np.int64)
+    by_position[positions] = lengths
+    rank[xp.argsort(by_position, kind="stable")] = xp.arange(vertices)
+    own = rank[own]
+    rows, neighbours, _ = backend.rebuild.entries(csr)
+    first, second = own[rows], rank[graph.positions_at(neighbours)]
+    keys = xp.sort((first << 32 | second)[first < second])
+    oriented = _packed_lists(xp, vertices, keys)
+    lengths = xp.zeros(vertices, np.int32)
+    lengths[rank[positions]] = united(oriented.row_lengths[own])
+    ends = xp.cumsum(lengths, dtype=np.int64)
+    starts, total = ends - lengths, graph.count(len(keys))
+    most = -(-total // max(1, graph.count(1)))
+    triangles, begin, done = xp.zeros(vertices, np.int64), 0, 0
+    lowest = RowWindow(0, vertices, oriented)
+    while done < total:
+        end = max(begin + 1, int(xp.searchsorted(ends, done + most, side="right")))
+        part = xp.searchsorted(keys, xp.asarray([begin << 32, end << 32])).tolist()
+        entries = (xp.sort(united(keys[slice(*part)])) & 0xFFFFFFFF).astype(np.int32)
+        middle = RowWindow(begin, end, Csr(starts - done, lengths, entries))
+        if len(keys):
+            graph.local.run(CountBetween(lowest, middle, triangles))
+        begin, done = end, int(ends[end - 1])
+    counts = xp.empty(len(own), np.int64)
+    for begin in range(0, vertices, _SUMMED):
+        sent = triangles[begin : begin + _SUMMED]
+        sums = united(sent).reshape(-1, len(sent)).sum(axis=0)
+        here = (own >= begin) & (own < begin + len(sent))
+        counts[here] = sums[own[here] - begin]
+    return VertexTriangles(counts, csr.row_lengths, slice(None), total, 1)
+
+
 # ---- the whole graph ----
 
 
@@ -427,6 +479,8 @@ class MemoryGraph:
         return MemoryRows(self._graph, part_read=1)
 
     def vertex_triangles(self) -> VertexTriangles:
+        if self._graph.divided:
+            return _divided_triangles(self._graph)
         graph, xp = self._graph, self.backend.xp
         edges, counts = Undirected.of(graph), xp.zeros(graph.vertices, np.int64)
         if len(edges.keys):

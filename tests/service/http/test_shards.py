@@ -265,6 +265,7 @@ def test_analyses_run_in_shards_and_follow_batches(sharded: Server, server: Serv
             "components": {},
             "labels": {},
             "cores": {},
+            "clustering": {},
         }
         hops = "hops" if on is sharded else "levels"
         begun = [start(on, path, name, **given) for name, given in names.items()]

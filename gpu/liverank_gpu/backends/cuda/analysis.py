@@ -103,7 +103,7 @@ class CudaAnalysis(OnDevice):
             name,
             self._launch.resident_blocks(rows * WARP, _TRIANGLE_WAVES),
             *lowest.lists[:3],
-            middle.lists.column_indices,
+            *middle.lists[:3],
             lowest.first_row,
             lowest.end_row,
             middle.first_row,

@@ -75,6 +75,8 @@ struct Between {
     const int64* starts;
     const int* lengths;
     const int* entries;
+    const int64* other_starts;
+    const int* other_lengths;
     const int* others;
     int first_row, end_row, first_middle, end_middle;
 
@@ -92,11 +94,11 @@ struct Between {
             for (int at = first_from(list, 0, count, first_middle); at < count && list[at] < end_middle; ++at) {
                 const int v = list[at];
                 const int* left = list + at + 1;
-                const int* right = others + starts[v];
+                const int* right = others + other_starts[v];
                 uint64 of_edge = 0;
-                intersect_lists(left, count - at - 1, right, lengths[v], lane, WARP, [&](int here, int there) {
+                intersect_lists(left, count - at - 1, right, other_lengths[v], lane, WARP, [&](int here, int there) {
                     ++of_edge;
-                    found(left[here], starts[u] + at, starts[u] + at + 1 + here, starts[v] + there);
+                    found(left[here], starts[u] + at, starts[u] + at + 1 + here, other_starts[v] + there);
                 });
                 of_edge = warp_sum(of_edge);
                 edge(v, starts[u] + at, of_edge);
@@ -110,9 +112,10 @@ struct Between {
 // Adds the triangles to `triangles`, by vertex.
 __global__ void __launch_bounds__(BLOCK) count_between(
     const int64* __restrict__ starts, const int* __restrict__ lengths, const int* __restrict__ entries,
-    const int* __restrict__ others, int first_row, int end_row, int first_middle, int end_middle,
-    uint64* __restrict__ triangles) {
-    const Between windows = {starts, lengths, entries, others, first_row, end_row, first_middle, end_middle};
+    const int64* __restrict__ other_starts, const int* __restrict__ other_lengths, const int* __restrict__ others,
+    int first_row, int end_row, int first_middle, int end_middle, uint64* __restrict__ triangles) {
+    const Between windows = {starts, lengths, entries, other_starts, other_lengths, others, first_row, end_row, first_middle,
+        end_middle};
     const int lane = threadIdx.x % WARP;
     windows.each(
         [&](int w, int64, int64, int64) { atomicAdd(triangles + w, 1ull); },
@@ -130,9 +133,11 @@ INSTANCES(
 template <bool OF_LOWEST, bool BY_BOUND>
 __global__ void __launch_bounds__(BLOCK) count_entries_between(
     const int64* __restrict__ starts, const int* __restrict__ lengths, const int* __restrict__ entries,
-    const int* __restrict__ others, int first_row, int end_row, int first_middle, int end_middle, int* __restrict__ counts,
-    const int* __restrict__ bounds, const int* __restrict__ other_bounds, const int64* __restrict__ places) {
-    const Between windows = {starts, lengths, entries, others, first_row, end_row, first_middle, end_middle};
+    const int64* __restrict__ other_starts, const int* __restrict__ other_lengths, const int* __restrict__ others,
+    int first_row, int end_row, int first_middle, int end_middle, int* __restrict__ counts, const int* __restrict__ bounds,
+    const int* __restrict__ other_bounds, const int64* __restrict__ places) {
+    const Between windows = {starts, lengths, entries, other_starts, other_lengths, others, first_row, end_row, first_middle,
+        end_middle};
     const int lane = threadIdx.x % WARP;
     windows.each(
         [&](int, int64 edge, int64 longer, int64 third) {
