@@ -62,6 +62,7 @@ TABLES: dict[str, Callable[[Record], str]] = {
     "shard-kills": shards.kills,
     "shard-recovery": figures_and_values,
     "shards": shards.shards,
+    "sigps": papers.sigps,
     "small-batches": engine.small_batches,
     "solver": engine.solver,
     "sources": figures_and_values,

@@ -187,6 +187,26 @@ def _told(value: object) -> str:
     return f"{value:.3f}" if isinstance(value, float) else f"{value:,}"
 
 
+def sigps(document: Record) -> str:
+    """Programs beside one thread of the host, and three PageRanks."""
+    figures = document["figures"]
+    speed = heading("| graph | program | one thread, ms | ms | times as fast |")
+    speed += [
+        f"| {row['graph']}, {row['edges']:,} edges | `{row['program']}`"
+        f" | {row['sequential_ms']:,.0f} | {row['ms']:.3g} | {row['times_as_fast']:.0f} |"
+        for row in figures["speed-up"]
+    ]
+    three = heading(
+        "| vertices | iterations | dense, host, ms | dense, device, ms | `pagerank`, ms |"
+    )
+    three += [
+        f"| {row['vertices']:,} | {row['iterations']} | {row['dense_host_ms']:.3g}"
+        f" | {row['dense_ms']:.3g} | {row['program_ms']:.3g} |"
+        for row in figures["PageRank"]
+    ]
+    return "\n".join([*speed, "", *three])
+
+
 def trusses(document: Record) -> str:
     """A row for each part of the work, variant, number of iterations and of partitions."""
     rows: list[Row] = document["figures"]
