@@ -207,11 +207,18 @@ class BatchOptions(SolveOptions, frozen=True):
     ] = "ranked"
     on_conflict: Annotated[
         OnConflict,
-        about("what a weight does to that of a present or repeated edge: `replace` or `add`"),
+        about(
+            "what a weight does to that of a present or repeated edge: `replace` or `add`",
+            help="What a weight does to that of a present or repeated edge",
+        ),
     ] = "replace"
     rank: Annotated[Rank, about("`later`: only apply it, and respond as for `wait=durable`")] = (
         "now"
     )
+
+
+OF_SOME_BATCHES = ("wait", "on_conflict", "rank")
+"""Options of batches that calls of the client, and commands, take for some alone."""
 
 
 class RangeOptions(Struct, frozen=True):
@@ -250,6 +257,10 @@ class SolveKeywords(TypedDict, total=False):
     strategy: Strategy | None
     form: Form | None
     trace: bool | None
+
+
+class BatchKeywords(SolveKeywords, total=False):
+    """BatchOptions as keyword arguments, but for those of some batches."""
 
 
 class PersonalizedQuery(Struct, frozen=True, omit_defaults=True):

@@ -29,7 +29,7 @@ from liverank.client.responses import Accepted, Outcome, Pending, Receipt, Rejec
 from liverank.client.sources import SourceRange, range_query
 from liverank.edges import Columns, EdgeColumns, read_edges
 from liverank.errors import InvalidInput
-from liverank.options import BatchOptions, SolveKeywords
+from liverank.options import BatchKeywords, BatchOptions, SolveKeywords
 
 Edges = Iterable[Pair] | Iterable[tuple[Key, Key, float]] | Any
 """Pairs of keys, triples with weights, or what liverank.edges reads."""
@@ -187,7 +187,7 @@ def _arrow_stream(insert: EdgeColumns, delete: EdgeColumns) -> bytes:
     return arrow_body(table)
 
 
-class SentKeywords(SolveKeywords, total=False):
+class SentKeywords(BatchKeywords, total=False):
     """Of every batch: see `send`."""
 
     source_range: SourceRange | None

@@ -25,6 +25,7 @@ ROOT = Path(__file__).parents[2]
     [
         (options.GraphOptions, options.GraphKeywords, []),
         (options.SolveOptions, options.SolveKeywords, []),
+        (options.BatchOptions, options.BatchKeywords, [*options.OF_SOME_BATCHES]),
         (options.RecomputeOptions, batches.RecomputeKeywords, []),
         (options.PersonalizedQuery, options.QueryKeywords, ["seeds", "k"]),
         (options.RanksOptions, options.RanksKeywords, []),
@@ -36,7 +37,9 @@ ROOT = Path(__file__).parents[2]
 def test_the_keywords_are_those_of_the_table(table: Any, keywords: Any, others: list[str]) -> None:
     """others: what calls have as other arguments"""
     hints = get_type_hints(keywords)
-    assert [*others, *hints] == [each.name for each in fields(table)]
+    names = [each.name for each in fields(table)]
+    assert {*others} <= {*names}
+    assert [*hints] == [name for name in names if name not in others]
     for member in fields(table):
         kind, said = options.described(member.type)
         if member.name in (*others, "among", "within"):  # calls with keywords take names of sets
@@ -88,11 +91,17 @@ ADDED = {
     "\n\nclass BatchOptions": """\
     patience: Annotated[int, Meta(description="rounds of patience", ge=1)] = 3
 """,
-    "\n\nclass PersonalizedQuery": """\
+    "\n\nclass BatchKeywords": """\
     patience: int | None
 """,
+    "\n\nOF_SOME_BATCHES": """\
+    quorum: Annotated[int, Meta(description="how many disks have it", ge=1)] = 2
+""",
+    "\n\nclass PersonalizedQuery": """\
+    quorum: int | None
+""",
 }
-"""Lines of two new options in liverank/options.py, by what follows them."""
+"""Lines of three new options in liverank/options.py, by what follows them."""
 
 SURFACES = """
 import inspect, json
@@ -109,17 +118,20 @@ calls = [call for path in document["paths"].values() for call in path.values()]
 print(json.dumps({
     "schema": document["components"]["schemas"]["GraphRequest"]["properties"]["steward"],
     "parameters": {
-        call["operationId"]: parameter
-        for call in calls
-        for parameter in call.get("parameters", ())
-        if parameter["name"] == "patience"
+        name: {
+            call["operationId"]: parameter["schema"]
+            for call in calls
+            for parameter in call.get("parameters", ())
+            if parameter["name"] == name
+        }
+        for name in ("patience", "quorum")
     },
     "server": requested_options("g", {"steward": "ada"}).steward,
     "created": json.loads(Calls.create(None, "g", steward="ada").body),
-    "sent": Calls.remove(None, "g", ["v"], patience=5).query,
+    "sent": Calls.remove(None, "g", ["v"], patience=5, quorum=3).query,
     "editor": [
         str(inspect.signature(getattr(client, name)).parameters[option])
-        for name, option in (("create", "steward"), ("send", "patience"))
+        for name, option in (("create", "steward"), ("send", "patience"), ("send", "quorum"))
     ],
     "command": {name: help_of(name) for name in ("load", "replay", "recompute")},
     "reference": {name: page(DOCUMENTS / name) for name in ("http-calls.md", "python-api.md")},
@@ -149,21 +161,27 @@ def test_options_that_are_added_to_the_tables_are_wherever_options_are(tmp_path:
     assert found["schema"]["description"] == "who answers for the graph"
     assert found["schema"]["default"] is None
     assert found["server"] == "ada"
-    assert found["parameters"].keys() == {"send_batch", "recompute"}
-    sent = found["parameters"]["send_batch"]
-    assert (sent["schema"]["minimum"], sent["schema"]["default"]) == (1, 3)
+    solving, sending = found["parameters"]["patience"], found["parameters"]["quorum"]
+    assert (solving.keys(), sending.keys()) == ({"send_batch", "recompute"}, {"send_batch"})
+    for schemas, default in ((solving, 3), (sending, 2)):
+        schema = schemas["send_batch"]
+        assert (schema["minimum"], schema["default"]) == (1, default)
     assert found["created"] == {"steward": "ada"}
-    assert found["sent"]["patience"] == 5
+    assert (found["sent"]["patience"], found["sent"]["quorum"]) == (5, 3)
     assert found["editor"] == [
         "steward: 'str | None' = None",
         "patience: 'int | None' = None",
+        "quorum: 'int | None' = None",
     ]
     told = {name: " ".join(text.split()) for name, text in found["command"].items()}
     for name in ("load", "replay"):
         assert "--steward <str> Who answers for the graph." in told[name]
     for name in ("replay", "recompute"):
         assert "--patience <int> Rounds of patience [3]." in told[name]
+    assert "--quorum <int> How many disks have it [2]." in told["replay"]
+    assert "--quorum" not in told["recompute"]
     for text in found["reference"].values():
         (row,) = (line for line in text.splitlines() if line.startswith("| `steward`"))
         assert row.endswith("| who answers for the graph |")
-        assert "`patience`" in text or "patience: int" in text
+        for name in ("patience", "quorum"):
+            assert f"`{name}`" in text or f"{name}: int" in text

@@ -293,18 +293,18 @@ def replay(
     client: Client,
     graph: str,
     batches: Iterable[EdgeList],
-    solve: Mapping[str, Any],
+    sending: Mapping[str, Any],
     timed: bool = False,
 ) -> Iterator[ReplayedBatch]:
     """Sends batches in sequence, each after the ranks of the previous one are published.
 
-    solve  strategy, form and trace, as Client.send takes them
-    timed  whether times are sent
+    sending  options of each batch, as Client.send takes them
+    timed    whether times are sent
     """
     for number, part in enumerate(batches, start=1):
         batch, columns = batch_of(part, timed), _columns(part, timed)
         started = time.perf_counter()
-        receipt = client.send(graph, batch.insert, batch.delete, **columns, **solve)
+        receipt = client.send(graph, batch.insert, batch.delete, **columns, **sending)
         latency = time.perf_counter() - started
         superseded = len(part) - len(last_operations(part))
         yield ReplayedBatch(number, latency, receipt, superseded)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import inspect
 import re
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 import pytest
+from msgspec.structs import FieldInfo, fields
 
-from liverank import choices
+from liverank import choices, options
 from liverank.client import (
     AsyncClient,
     Client,
@@ -27,7 +28,35 @@ from liverank_service.settings import Settings
 DOCUMENT = create_app(Settings()).openapi()
 SCHEMAS = DOCUMENT["components"]["schemas"]
 
-ARGUMENTS: dict[str, Any] = {
+
+def _another(option: FieldInfo) -> Any:
+    """A value of an option that is not its default."""
+    kind, said = options.described(option.type)
+    words = (said.extra_json_schema or {}).get("enum") or [
+        word
+        for each in (kind, *get_args(kind))
+        if get_origin(each) is Literal
+        for word in get_args(each)
+    ]
+    if words:
+        return next((word for word in words if word != option.default), words[0])
+    if kind is bool:
+        return not option.default
+    kinds = {kind, *get_args(kind)}
+    return "s" if str in kinds else 0.5 if float in kinds else 3
+
+
+TABLES = (
+    options.GraphOptions,
+    options.BatchOptions,
+    options.RecomputeOptions,
+    options.PersonalizedQuery,
+    options.FeedOptions,
+    options.ViewOptions,
+)
+OPTIONS = {option.name: _another(option) for table in TABLES for option in fields(table)}
+
+ARGUMENTS: dict[str, Any] = OPTIONS | {
     "graph": "g",
     "name": "n",
     "vertex": "v",
@@ -42,51 +71,18 @@ ARGUMENTS: dict[str, Any] = {
     "delete": [("a", "b")],
     "queries": [
         PersonalizedQuery(
-            {"a": 1.0},
-            3,
-            "push",
-            0.1,
-            "settled-top-k",
-            "ignore",
-            0.5,
-            "s",
-            "published",
-            True,
-            True,
-            "s",
+            **{each.name: OPTIONS[each.name] for each in fields(PersonalizedQuery)}
+            | {"seeds": {"a": 1.0}}
         )
     ],
     "query": PersonalizedQuery(
         {"a": 1.0}, 3, "push", 0.1, unknown="ignore", damping=0.5, among="s", zeros=True
     ),
     "seeds": {"seed": ["a"]},
-    "unknown": "ignore",
-    "damping": 0.5,
-    "dangling": "self-loop",
-    "strategy": "static",
-    "target_error": 0.1,
-    "storage": "float64",
-    "form": "published",
-    "trace": True,
-    "tolerance": 1e-9,
-    "frontier_tolerance": 1e-5,
-    "prune_tolerance": 1e-5,
-    "max_iterations": 50,
-    "keys": "integer",
-    "weighted": True,
-    "directed": False,
+    "teleport": "uniform",
     "weight": None,
     "time": None,
-    "half_life": 3600.0,
-    "window": 60.0,
-    "clock": "event",
-    "forget_vertices": True,
-    "max_time_ahead": 30.0,
-    "on_conflict": "add",
-    "k": 3,
     "offset": 2,
-    "method": "push",
-    "target": "error",
     "min_version": 4,
     "min_position": ["s:p:4"],
     "timeout": 2.0,
@@ -95,7 +91,6 @@ ARGUMENTS: dict[str, Any] = {
     "threshold": 0.5,
     "limit": 10,
     "last_event_id": "e-1",
-    "among": "s",
     "remove": ["w"],
     "replace": {"v": ["w"]},
     "lists": {"v": ["w"]},
@@ -104,7 +99,6 @@ ARGUMENTS: dict[str, Any] = {
     "format": "parquet",
     "of": "edges",
     "direction": "in",
-    "rank": "later",
     "consumer": "c",
     "state": "retrying",
     "reason": "away",
@@ -117,12 +111,6 @@ ARGUMENTS: dict[str, Any] = {
     "limits": {"supersteps": 3, "seconds": 1.0, "memory": 1 << 20},
     "wait": 2.0,
     "order": "smallest",
-    "zeros": True,
-    "within": "s",
-    "view": "w",
-    "watched": "q",
-    "teleport": "uniform",
-    "refresh": "read",
 }
 """A value for every parameter of every method that is not its default."""
 

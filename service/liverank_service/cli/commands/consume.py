@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
-from liverank.choices import BrokerName, OnConflict
-from liverank_service.cli.commands.options import Server, grouped
+from liverank.choices import BrokerName
+from liverank.options import BatchOptions
+from liverank_service.cli.commands.options import Of, Server, grouped
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -53,25 +54,16 @@ class _Access:
 
 @dataclass(frozen=True)
 class _Messages:
-    """What messages are."""
+    """What messages are, and how they become batches."""
 
     messages: Annotated[
         Literal["edge", "batch", "debezium"],
         typer.Option(help="What a message is: an edge, a batch, or a changed row of a table."),
     ] = "edge"
-    on_conflict: Annotated[
-        OnConflict, typer.Option(help="What a weight does to that of a present edge.")
-    ] = "replace"
     source_column: Annotated[str, typer.Option(help="Of a row: the source.")] = "source"
     target_column: Annotated[str, typer.Option(help="Of a row: the target.")] = "target"
     weight_column: Annotated[str | None, typer.Option(help="Of a row: the weight.")] = None
     time_column: Annotated[str | None, typer.Option(help="Of a row: the time.")] = None
-
-
-@dataclass(frozen=True)
-class _Pace:
-    """How messages become batches."""
-
     dead_letter: Annotated[
         str | None,
         typer.Option(
@@ -97,7 +89,7 @@ def consume(
     server: Server,
     access: _Access,
     messages: _Messages,
-    pace: _Pace,
+    sending: Annotated[dict[str, Any], Of(BatchOptions, only=("on_conflict",))],
 ) -> None:
     """Consumes a stream of a message broker into a graph.
 
@@ -124,13 +116,15 @@ def consume(
         access.broker_url or DEFAULT_URLS[broker],
         credentials_of(access.credentials),
     )
-    address = Address(broker_url, place, login, pace.dead_letter, pace.group_size, pace.linger)
+    address = Address(
+        broker_url, place, login, messages.dead_letter, messages.group_size, messages.linger
+    )
     columns = Columns(
         messages.source_column,
         messages.target_column,
         messages.weight_column,
         messages.time_column,
     )
-    target = Target(server.graph, name, messages.messages, messages.on_conflict, columns)
-    count = run(server.url, broker, address, target, pace.idle)
+    target = Target(server.graph, name, messages.messages, columns=columns, **sending)
+    count = run(server.url, broker, address, target, messages.idle)
     typer.echo(f"{count:,} messages consumed")

@@ -22,7 +22,7 @@ from liverank_service.cli.commands.options import (
     Place,
     Plot,
     RanksFile,
-    Solving,
+    Sending,
     TimedFile,
     check_plot_out,
     grouped,
@@ -116,7 +116,7 @@ class _Shown:
 @grouped
 def replay(
     stream: _Stream,
-    solve: Solving,
+    sending: Sending,
     options: Annotated[GraphKeywords, REPLAYED],
     server: LoadingServer,
     shown: _Shown,
@@ -153,7 +153,7 @@ def replay(
             )
         _, loaded = _load(client, graph, ingest.as_in_graph(plan.initial, present_options), timed)
         display.notice_left_out((), **loaded.not_new)
-        sent = send_batches(client, graph, later, len(later), solve, shown.as_json, timed)
+        sent = send_batches(client, graph, later, len(later), sending, shown.as_json, timed)
     if shown.plot is not None:
         from liverank_service.cli.plots import plot_replay
 

@@ -28,11 +28,12 @@ from typer.core import TyperCommand
 
 from liverank.choices import Target
 from liverank.options import (
+    OF_SOME_BATCHES,
+    BatchKeywords,
+    BatchOptions,
     GraphOptions,
     RanksKeywords,
     RanksOptions,
-    SolveKeywords,
-    SolveOptions,
     described,
 )
 from liverank_service.cli import CommandError
@@ -377,7 +378,7 @@ NEW_GRAPH = Of(GraphOptions, without=("keys", "weighted"))
 REPLAYED = Of(GraphOptions, without=("keys", "weighted", "strategy", "form"))
 OF_SERVICE = ("window", "clock", "forget_vertices", "max_time_ahead")
 IN_PROCESS = Of(GraphOptions, without=("keys", "weighted", "strategy", "form", *OF_SERVICE))
-Solving = Annotated[SolveKeywords, Of(SolveOptions)]
+Sending = Annotated[BatchKeywords, Of(BatchOptions, without=OF_SOME_BATCHES)]
 
 
 (_VIEW,) = Of(RanksOptions).parameters
@@ -478,15 +479,15 @@ def send_batches(
     graph: str,
     batches: Iterable[EdgeList],
     total: int,
-    solve: Mapping[str, Any],
+    sending: Mapping[str, Any],
     as_json: bool,
     timed: bool = False,
 ) -> list[ReplayedBatch]:
     """Sends batches in sequence, prints a row or a JSON line for each, and returns them.
 
-    total  the number of batches
-    solve  strategy, form and trace, as Client.send takes them
-    timed  whether times are sent
+    total    the number of batches
+    sending  options of each batch, as Client.send takes them
+    timed    whether times are sent
     """
     from liverank_service.cli import display, ingest
 
@@ -494,7 +495,7 @@ def send_batches(
     sent = []
 
     def stream() -> Iterator[ingest.ReplayedBatch]:
-        for batch in ingest.replay(client, graph, batches, solve, timed):
+        for batch in ingest.replay(client, graph, batches, sending, timed):
             left_out.update(batch.not_new)
             sent.append(batch)
             yield batch
