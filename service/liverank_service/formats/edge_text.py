@@ -374,7 +374,8 @@ def check_keys(rows: TextRows, number: int, keys: pa.Array) -> None:
     """
     if has_empty(keys):
         raise rows.bad_cell(number, "a key", lambda cell: cell != "")
-    keys = keys[1:] if len(keys) > 1 else keys
+    if len(keys) > 1 and not re.fullmatch(_NUMBER, keys[0].as_py()):
+        keys = keys[1:]
     for part in (keys[:1], keys):  # one key tells most columns apart
         if not pc.all(pc.match_substring_regex(part, f"^{_NUMBER}$")).as_py():
             return

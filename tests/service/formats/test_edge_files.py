@@ -210,6 +210,7 @@ BANNER = "%%MatrixMarket matrix coordinate pattern general\n"
         ("a.csv", "from,to,t\n1,2,nan\n", "a.csv, line 2: expected a time, a finite number or ISO 8601 timestamps in all rows, in column 3, got 'nan'"),
         ("a.csv", "from,to\n1,2\n,2\n", "a.csv, line 3: expected a key in column 1, got ''"),
         ("a.csv", "vertex,rank\na,1\nb,0.25\n", "a.csv, line 3: expected a key, a string or an integer, in column 2, got '0.25'"),
+        ("a.csv", "from,to\n1.5,2\n2,3\n", "a.csv, line 2: expected a key, a string or an integer, in column 1, got '1.5'"),
         ("a.txt", "1 2e-05\n3 -.5\n", "a.txt, line 1: expected a key, a string or an integer, in column 2, got '2e-05'"),
         ("a.ndjson", '{"vertex": "a", "rank": 1}\n{"vertex": "b", "rank": 0.25}\n', "a.ndjson: column 'rank' does not hold keys: expected a column of strings or integers below 2**63, got double"),
         ("a.txt", b"1 2\n\xff 4\n", "a.txt, line 2: not UTF-8: "),
