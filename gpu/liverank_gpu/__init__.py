@@ -46,7 +46,7 @@ from liverank_gpu.personalized.resolve import (
     ResolvedView,
     Target,
 )
-from liverank_gpu.personalized.views_of_graph import ViewSteps
+from liverank_gpu.personalized.views import ViewSteps
 from liverank_gpu.personalized.watched import Registration
 from liverank_gpu.programs.algorithms import Algorithm
 from liverank_gpu.programs.answer import Answer, Receipt

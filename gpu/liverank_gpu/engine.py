@@ -55,7 +55,7 @@ from liverank_gpu.personalized.batch import Queries, QueryBatch
 from liverank_gpu.personalized.iterate import WorkspacePool
 from liverank_gpu.personalized.query import QueryContext
 from liverank_gpu.personalized.resolve import AnyQuery, ResolvedQuery, ResolvedView
-from liverank_gpu.personalized.views_of_graph import ViewSteps
+from liverank_gpu.personalized.views import ViewSteps
 from liverank_gpu.personalized.watched import Registration, Start
 from liverank_gpu.programs.answer import Answer
 from liverank_gpu.programs.running import AnyProgram, Programs

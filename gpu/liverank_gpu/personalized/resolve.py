@@ -41,6 +41,8 @@ TARGETS: tuple[Target, ...] = get_args(Target)
 of its first k places, at the latest then.
 """
 
+Kind = Literal["watched query", "view"]
+"""What a query is that is kept."""
 
 _MOST_NAMED = 10
 """The most seeds outside of `within` that an error names."""
@@ -68,7 +70,7 @@ class ResolvedQuery:
     zeros: bool = False
     within: NDArray[np.int64] | None = None
 
-    kind: ClassVar[str] = "watched query"
+    kind: ClassVar[Kind] = "watched query"
     """What it is, if it is kept."""
 
     @classmethod
@@ -196,7 +198,7 @@ class ResolvedView(ResolvedQuery):
     uniform: bool = False
     reversed: bool = False
 
-    kind: ClassVar[str] = "view"
+    kind: ClassVar[Kind] = "view"
 
     @staticmethod
     def check(options: Options, view: ViewQuery) -> bool:

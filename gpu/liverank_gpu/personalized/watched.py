@@ -12,9 +12,10 @@ A dense one keeps y and r of its own, and borrows what lists the entries to push
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from typing import Generic, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +24,7 @@ from liverank_gpu.errors import InvalidValue, OutOfMemory, UnknownVertex
 from liverank_gpu.graph.vertices import NO_IDS
 from liverank_gpu.operations.graph import GraphUpdate
 from liverank_gpu.pagerank.iterate import Workspace
-from liverank_gpu.pagerank.places import BoundedPlaces, ProvenPlaces
+from liverank_gpu.pagerank.places import BoundedPlaces, IdenticalLists, ProvenPlaces
 from liverank_gpu.personalized.certified_top_k import ties_of
 from liverank_gpu.personalized.iterate import query_bytes
 from liverank_gpu.personalized.query import Query, QueryContext
@@ -42,32 +43,6 @@ of this graph or an earlier one.
 
 class _ShortOfMemory(MemoryError):
     """There is no workspace for a query, in any process."""
-
-
-@dataclass(slots=True)
-class Entry:
-    """A watched query. After it ran out of memory it has no query and no answer until it is solved
-    again.
-
-    answer     with one place more than asked for, which shows how secure the last one is
-    values     float64[…], y of the vertices of the answer, when it was solved
-    others     the largest y of all other vertices then, or more
-    places     the vertices of the answer that were asked for
-    shown      those of them that are answered: see ResolvedQuery.places
-    perturbed  whether a batch came since the answer; outdated, whether its places are others
-    lost       why there is no query any more, if a seed was removed
-    """
-
-    asked: ResolvedQuery
-    query: Query | None
-    answer: Personalized | None
-    values: Ranking = field(default_factory=lambda: np.empty(0))
-    others: float = 0.0
-    places: NDArray[np.int64] = field(default_factory=lambda: NO_IDS)
-    shown: NDArray[np.int64] = field(default_factory=lambda: NO_IDS)
-    perturbed: bool = False
-    outdated: bool = False
-    lost: UnknownVertex | None = None
 
 
 class Registration:
@@ -115,7 +90,7 @@ class Registration:
         if self._lost:
             raise self._lost
         if self._query is None:
-            self._query = _begin(self.context, self.asked)
+            self._query = Query(self.context, to_solve(self.asked))
             if self._start is not None:
                 self._start_from(self._query, *self._start)
         if not self._query.done:
@@ -165,54 +140,222 @@ class Registration:
         self._query = None
 
 
-class Watched:
-    """The watched queries of one graph, by name."""
+@dataclass(eq=False)
+class Entry:
+    """What is kept: a query that was solved and follows batches.
+
+    query  None after it ran out of memory, until it is solved again
+    lost   why there is no query any more, if its seeds were removed
+    """
+
+    name: str
+    context: QueryContext
+    asked: ResolvedQuery
+    query: Query | None = None
+    lost: UnknownVertex | None = None
+
+    @property
+    def bound(self) -> float:
+        """On the error of y; infinite if there is none."""
+        return np.inf if self.query is None else self.query.iterate.error_bound
+
+    @property
+    def why_missing(self) -> UnknownVertex | OutOfMemory:
+        """Why it has no answer."""
+        if self.lost is not None:
+            return self.lost
+        available = self.context.graph.backend.device.memory_available()
+        needed = _bytes_needed(self.context, self.asked)
+        return OutOfMemory(_purpose(self.name, self.asked), needed, available)
+
+    @classmethod
+    def of(cls, registration: Registration) -> Self:
+        """What is kept of a first solve."""
+        entry = cls(registration.name, registration.context, registration.asked)
+        entry.take(registration)
+        return entry
+
+    def take(self, registration: Registration) -> None:
+        """Has what a first solve came to."""
+        self._store(registration.take())
+
+    def forget(self) -> None:
+        """Has it solved again at the next refresh, or never if it is lost."""
+        self.query = None
+
+    def perturb(self, update: GraphUpdate) -> None:
+        """Makes the residual that of the graph after a batch."""
+        update = self.context.turned or update
+        if len(update.removed):
+            self._remove(update.removed)
+        if self.query is None:
+            return
+        try:
+            self._unpack(self.query)
+            self.query.perturb(update)
+            self._pack(self.query)
+        except MemoryError as error:
+            self._give_up(error)
+
+    def _remove(self, removed: NDArray[np.int64]) -> None:
+        try:
+            self.asked = self.asked.after(removed)
+        except UnknownVertex as error:
+            self.lost = error
+            self.forget()
+
+    def _solve(self) -> None:
+        query = self.query
+        self.forget()
+        if query is not None:
+            self._unpack(query)
+            self._run(query)
+            if query.iterate.error_bound > self.asked.target_error:
+                # rounding has become too large a part of the residual
+                query = None
+        if query is None:
+            query = Query(self.context, to_solve(self.asked))
+            self._run(query)
+        self._store(query)
+
+    def _run(self, query: Query) -> None:
+        query.renew()
+        while not query.done:
+            query.step()
+
+    def _store(self, query: Query) -> None:
+        self._pack(query)
+        self.query = query
+
+    def _pack(self, query: Query) -> None:
+        pool = self.context.pool
+        if query.iterate.dense:
+            pool.keep_lists(query.iterate.workspace)
+        else:
+            pool.give_back(query.iterate.pack())
+
+    def _unpack(self, query: Query) -> None:
+        """Where it continues there is room for all vertices. Raises _ShortOfMemory: in all
+        processes, if memory is short in one.
+        """
+        workspace = None
+        with suppress(MemoryError):
+            workspace = self._room(query)
+        short = self.context.vertices.sums([workspace is None]) != [0.0]
+        if short or workspace is None:
+            raise _ShortOfMemory
+        if query.iterate.packed:
+            query.iterate.unpack(workspace)
+
+    def _room(self, query: Query) -> Workspace:
+        """Of this process. Raises MemoryError."""
+        pool = self.context.pool
+        if query.iterate.packed:
+            return pool.take(query.query.method != "pull")
+        workspace = query.iterate.workspace
+        pool.lend_lists(workspace)
+        workspace.reserve(self.context.graph.vertices)
+        return workspace
+
+    def _give_up(self, error: MemoryError) -> None:
+        """Raises an error of this process alone."""
+        if self.context.vertices.divided and not isinstance(error, _ShortOfMemory):
+            raise error
+        self.forget()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that it holds on the device."""
+        return 0 if self.query is None else self.query.iterate.nbytes
+
+
+Item = TypeVar("Item", bound=Entry)
+
+
+class Kept(ABC, Generic[Item]):
+    """What is kept of one kind on one graph, by name."""
 
     def __init__(self, context: QueryContext) -> None:
         self._context = context
-        self._pool = context.pool
-        self._entries: dict[str, Entry] = {}
+        self._entries: dict[str, Item] = {}
 
     def __len__(self) -> int:
         return len(self._entries)
 
     @property
     def names(self) -> list[str]:
-        """Of the queries that are kept."""
+        """Of what is kept."""
         return list(self._entries)
 
+    @abstractmethod
+    def _kept(self, registration: Registration) -> Item:
+        """What is kept of a first solve."""
+
     def keep(self, registration: Registration) -> None:
-        """Keeps a solved query, in place of another of the same name."""
-        entry = self._entry(registration.asked)
-        self._store(entry, registration.take())
-        self._entries[registration.name] = entry
+        """Keeps what was solved, in place of another of the same name."""
+        self._entries[registration.name] = self._kept(registration)
 
     def remove(self, name: str) -> None:
-        """Forgets a query, if there is one of this name."""
+        """Forgets it, if there is one of this name."""
         self._entries.pop(name, None)
 
-    def restrict(self, name: str, among: NDArray[np.int64]) -> None:
-        """Changes the vertices that a query is among, if they are others: int64[…], distinct,
-        ascending.
-        """
-        entry = self._entries[name]
-        if entry.asked.among is not None and np.array_equal(among, entry.asked.among):
+    def perturb(self, update: GraphUpdate) -> None:
+        """Makes every residual that of the graph after a batch."""
+        for entry in self._entries.values():
+            entry.perturb(update)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held on the device."""
+        return sum(entry.nbytes for entry in self._entries.values())
+
+
+@dataclass(eq=False)
+class WatchedQuery(Entry):
+    """A watched query, as Entry.
+
+    answer     with one place more than asked for, which shows how secure the last one is; None
+               without a query
+    values     float64[…], y of the vertices of the answer, when it was solved
+    others     the largest y of all other vertices then, or more
+    places     the vertices of the answer that were asked for
+    shown      those of them that are answered: see ResolvedQuery.places
+    perturbed  whether a batch came since the answer; outdated, whether its places are others
+    """
+
+    answer: Personalized | None = None
+    values: Ranking = field(default_factory=lambda: np.empty(0))
+    others: float = 0.0
+    places: NDArray[np.int64] = field(default_factory=lambda: NO_IDS)
+    shown: NDArray[np.int64] = field(default_factory=lambda: NO_IDS)
+    perturbed: bool = False
+    outdated: bool = False
+
+    def forget(self) -> None:
+        self.query = self.answer = None
+
+    def perturb(self, update: GraphUpdate) -> None:
+        super().perturb(update)
+        self.perturbed = True
+
+    def _remove(self, removed: NDArray[np.int64]) -> None:
+        super()._remove(removed)
+        if self.answer is not None and np.isin(self.answer.vertices, removed).any():
+            self.outdated = True
+
+    def restrict(self, among: NDArray[np.int64]) -> None:
+        """See Watched.restrict."""
+        if self.asked.among is not None and np.array_equal(among, self.asked.among):
             return
-        entry.asked, entry.outdated = replace(entry.asked, among=among), True
-        if entry.query is not None:
-            entry.query.query = replace(entry.query.query, among=among)
+        self.asked, self.outdated = replace(self.asked, among=among), True
+        if self.query is not None:
+            self.query.query = replace(self.query.query, among=among)
 
-    def _entry(self, asked: ResolvedQuery) -> Entry:
-        return Entry(asked, None, None)
-
-    def answer(self, name: str) -> Personalized:
-        """The places as of the last `refresh`. Raises KeyError, OutOfMemory if there was not enough
-        memory to bring them up to date, and UnknownVertex if a seed was removed.
-        """
-        answer = self._entries[name].answer
+    def shown_answer(self) -> Personalized:
+        """See Watched.answer."""
+        answer, shown = self.answer, self.shown
         if answer is None:
-            raise self._missing(name)
-        shown = self._entries[name].shown
+            raise self.why_missing
         proven = ProvenPlaces(answer.settled, answer.settled_set, answer.groups, answer.ties)
         return replace(
             answer,
@@ -221,171 +364,93 @@ class Watched:
             **proven.first(len(shown))._asdict(),
         )
 
-    def _missing(self, name: str) -> UnknownVertex | OutOfMemory:
-        """Why a query has no answer."""
-        entry = self._entries[name]
-        return entry.lost or out_of_memory(self._context, name, entry.asked)
-
-    def perturb(self, update: GraphUpdate) -> None:
-        """Makes every residual that of the graph after a batch."""
-        for entry in self._entries.values():
-            if len(update.removed):
-                self._remove(entry, update)
-            if entry.query is None:
-                continue
+    def refresh(self) -> bool:
+        """Solves it again if it has to be. Whether only the bounds of its places are others."""
+        if self.lost:
+            return False
+        # vertices that joined have places that no vertex had
+        count = min(self.asked.k, self.asked.count(self.context.graph.ids))
+        lacks_places = len(self.places) < count
+        solve = self.outdated or lacks_places or self.bound > self.asked.target_error
+        stays = self.perturbed and not solve
+        if solve:
             try:
-                self._unpack(entry.query)
-                entry.query.perturb(update)
-                self._pack(entry.query)
-                entry.perturbed = True
+                self._solve()
             except MemoryError as error:
-                self._give_up(entry, error)
+                self._give_up(error)
+        self.perturbed = self.outdated = False
+        return stays
 
-    def _remove(self, entry: Entry, update: GraphUpdate) -> None:
-        try:
-            entry.asked = entry.asked.after(update.removed)
-        except UnknownVertex as error:
-            entry.query, entry.answer, entry.lost = None, None, error
-        if entry.answer is not None and np.isin(entry.answer.vertices, update.removed).any():
-            entry.outdated = True
+    def bounded(self) -> BoundedPlaces:
+        """The places of its answer, bounded by the size of the error now."""
+        assert self.query is not None
+        assert self.answer is not None
+        vertices, others = self.answer.vertices, self.others
+        if len(vertices) < self.query.query.count(self.context.graph.ids):
+            # vertices that joined begin at 0
+            others = max(others, 0.0)
+        error = float(self.query.iterate.certificate.solution_error)
+        return BoundedPlaces.by_gaps(vertices, self.values, error, others)
+
+    def renew_bounds(self, places: BoundedPlaces, classes: IdenticalLists | None) -> None:
+        """Makes those of an answer whose places stay those of the graph after a batch."""
+        assert self.query is not None
+        assert self.answer is not None
+        if classes is not None:
+            asked = self.query.query
+            tied = places.with_ties(ties_of(classes, places.vertices, asked.seeds, asked.among))
+            # a tie that was none when it was solved can have other places
+            places = tied if np.array_equal(tied.vertices, places.vertices) else places
+        self.answer = replace(
+            self.answer,
+            error_bound=min(2.0, self.bound),
+            **ProvenPlaces.of(*places.certified(self.asked.k))._asdict(),
+            iterations=0,
+        )
+
+    def _store(self, query: Query) -> None:
+        places = query.places()
+        self.answer = query.answer(places)
+        vertices, values = self.context.vertices, query.iterate.workspace.values
+        self.values = vertices.values_at(values, places.vertices)
+        self.others = places.others
+        self.places = places.vertices[: self.asked.k]
+        self.shown = self.places[: self.asked.places(self.answer.ranks[: self.asked.k])]
+        super()._store(query)
+
+
+class Watched(Kept[WatchedQuery]):
+    """The watched queries of one graph, by name."""
+
+    def _kept(self, registration: Registration) -> WatchedQuery:
+        return WatchedQuery.of(registration)
+
+    def restrict(self, name: str, among: NDArray[np.int64]) -> None:
+        """Changes the vertices that a query is among, if they are others: int64[…], distinct,
+        ascending.
+        """
+        self._entries[name].restrict(among)
+
+    def is_solved(self, name: str) -> bool:
+        """Whether it has an answer. Raises KeyError."""
+        return self._entries[name].query is not None
+
+    def answer(self, name: str) -> Personalized:
+        """The places as of the last `refresh`. Raises KeyError, OutOfMemory if there was not enough
+        memory to bring them up to date, and UnknownVertex if a seed was removed.
+        """
+        return self._entries[name].shown_answer()
 
     def refresh(self) -> None:
         """Brings every answer up to date with the graph."""
-        perturbed = []
-        for entry in self._entries.values():
-            query = entry.query
-            if entry.lost:
-                continue
-            if (
-                query is None
-                or entry.outdated
-                or self._lacks_places(entry)
-                or query.iterate.error_bound > entry.asked.target_error
-            ):
-                try:
-                    self._solve(entry)
-                except MemoryError as error:
-                    self._give_up(entry, error)
-            elif entry.perturbed and entry.answer is not None:
-                perturbed.append(entry)
-            entry.perturbed = entry.outdated = False
-        self._renew_bounds(perturbed)
-
-    def _lacks_places(self, entry: Entry) -> bool:
-        """Whether vertices that joined have places that no vertex had."""
-        asked = entry.asked
-        return len(entry.places) < min(asked.k, asked.count(self._context.graph.ids))
-
-    def _renew_bounds(self, entries: Sequence[Entry]) -> None:
-        """Makes the bounds of answers whose places stay those of the graph after a batch."""
-        bounded = [self._bounded(entry) for entry in entries]
+        stay = [entry for entry in self._entries.values() if entry.refresh()]
+        bounded = [entry.bounded() for entry in stay]
         alike = np.concatenate([NO_IDS, *(places.alike(places.values) for places in bounded)])
         classes = None
         if len(alike):
             classes = self._context.vertices.identical_to(np.unique(alike))
-        for entry, places in zip(entries, bounded, strict=True):
-            assert entry.query is not None
-            assert entry.answer is not None
-            if classes is not None:
-                asked = entry.query.query
-                tied = places.with_ties(ties_of(classes, places.vertices, asked.seeds, asked.among))
-                # a tie that was none when it was solved can have other places
-                places = tied if np.array_equal(tied.vertices, places.vertices) else places
-            entry.answer = replace(
-                entry.answer,
-                error_bound=min(2.0, entry.query.iterate.error_bound),
-                **ProvenPlaces.of(*places.certified(entry.asked.k))._asdict(),
-                iterations=0,
-            )
-
-    def _bounded(self, entry: Entry) -> BoundedPlaces:
-        """The places of an answer, bounded by the size of the error now."""
-        assert entry.query is not None
-        assert entry.answer is not None
-        vertices, others = entry.answer.vertices, entry.others
-        if len(vertices) < entry.query.query.count(self._context.graph.ids):
-            # vertices that joined begin at 0
-            others = max(others, 0.0)
-        error = float(entry.query.iterate.certificate.solution_error)
-        return BoundedPlaces.by_gaps(vertices, entry.values, error, others)
-
-    def _solve(self, entry: Entry) -> None:
-        asked, query = entry.asked, entry.query
-        entry.query = entry.answer = None
-        if query is not None:
-            self._unpack(query)
-            self._run(query)
-            if query.iterate.error_bound > asked.target_error:
-                # rounding has become too large a part of the residual
-                query = None
-        if query is None:
-            query = _begin(self._context, asked)
-            self._run(query)
-        self._store(entry, query)
-
-    def _run(self, query: Query) -> None:
-        query.renew()
-        while not query.done:
-            query.step()
-
-    def _store(self, entry: Entry, query: Query) -> None:
-        places = query.places()
-        entry.answer = query.answer(places)
-        vertices, values = self._context.vertices, query.iterate.workspace.values
-        entry.values = vertices.values_at(values, places.vertices)
-        entry.others = places.others
-        entry.places = places.vertices[: entry.asked.k]
-        entry.shown = entry.places[: entry.asked.places(entry.answer.ranks[: entry.asked.k])]
-        self._pack(query)
-        entry.query = query
-
-    def _pack(self, query: Query) -> None:
-        if query.iterate.dense:
-            self._pool.keep_lists(query.iterate.workspace)
-        else:
-            self._pool.give_back(query.iterate.pack())
-
-    def _unpack(self, query: Query) -> None:
-        workspace = self._workspace(query)
-        if query.iterate.packed:
-            query.iterate.unpack(workspace)
-
-    def _workspace(self, query: Query) -> Workspace:
-        """Where a query continues, with room for all vertices. Raises _ShortOfMemory: in all
-        processes, if memory is short in one.
-        """
-        workspace = None
-        with suppress(MemoryError):
-            workspace = self._room(query)
-        short = self._context.vertices.sums([workspace is None]) != [0.0]
-        if short or workspace is None:
-            raise _ShortOfMemory
-        return workspace
-
-    def _room(self, query: Query) -> Workspace:
-        """The same, in this process. Raises MemoryError."""
-        if query.iterate.packed:
-            return self._pool.take(query.query.method != "pull")
-        workspace = query.iterate.workspace
-        self._pool.lend_lists(workspace)
-        workspace.reserve(self._context.graph.vertices)
-        return workspace
-
-    def _give_up(self, entry: Entry, error: MemoryError) -> None:
-        """Has a query solved again at the next refresh. Raises an error of this process alone."""
-        if self._context.vertices.divided and not isinstance(error, _ShortOfMemory):
-            raise error
-        entry.query = entry.answer = None
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes that the iterates hold on the device."""
-        queries = [entry.query for entry in self._entries.values() if entry.query is not None]
-        return sum(query.iterate.nbytes for query in queries)
-
-
-def _begin(context: QueryContext, asked: ResolvedQuery) -> Query:
-    return Query(context, to_solve(asked))
+        for entry, places in zip(stay, bounded, strict=True):
+            entry.renew_bounds(places, classes)
 
 
 def to_solve(asked: ResolvedQuery) -> ResolvedQuery:
@@ -409,12 +474,6 @@ def require_watchable(query: PersonalizedQuery) -> None:
 
 def _purpose(name: str, asked: ResolvedQuery) -> str:
     return f"the {asked.kind} {name!r}"
-
-
-def out_of_memory(context: QueryContext, name: str, asked: ResolvedQuery) -> OutOfMemory:
-    """That there is not enough for a query."""
-    available = context.graph.backend.device.memory_available()
-    return OutOfMemory(_purpose(name, asked), _bytes_needed(context, asked), available)
 
 
 def _bytes_needed(context: QueryContext, asked: ResolvedQuery) -> int:

@@ -30,13 +30,14 @@ from liverank_gpu.personalized.batch import QueryBatch
 from liverank_gpu.personalized.iterate import Seeds
 from liverank_gpu.personalized.resolve import (
     AnyQuery,
+    Kind,
     Moment,
     ResolvedQuery,
     ResolvedView,
     checked_set,
     resolve,
 )
-from liverank_gpu.personalized.views_of_graph import ViewSteps
+from liverank_gpu.personalized.views import ViewSteps
 from liverank_gpu.personalized.watched import Registration, Start, require_watchable
 from liverank_gpu.sharded.cluster import Cluster, started_workers
 from liverank_gpu.sharded.columns import MOST_REPLICATED, ListLayout, by_position, dealt
@@ -46,7 +47,6 @@ from liverank_gpu.sharded.programs import ShardedPrograms
 from liverank_gpu.sharded.queries import (
     SLICE_SECONDS,
     Answered,
-    Kind,
     Running,
     ShardedQueryBatch,
     Solving,

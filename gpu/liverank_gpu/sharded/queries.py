@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from time import perf_counter
-from typing import Literal, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +18,8 @@ from liverank_gpu.pagerank.ranks import Ranks
 from liverank_gpu.personalized.batch import Queries, QueryBatch
 from liverank_gpu.personalized.iterate import WorkspacePool
 from liverank_gpu.personalized.query import QueryContext
-from liverank_gpu.personalized.resolve import Moment, ResolvedQuery, ResolvedView
-from liverank_gpu.personalized.views import Views
-from liverank_gpu.personalized.views_of_graph import ViewSteps
+from liverank_gpu.personalized.resolve import Kind, Moment, ResolvedQuery, ResolvedView
+from liverank_gpu.personalized.views import Views, ViewSteps
 from liverank_gpu.personalized.watched import Registration, Start, Watched
 from liverank_gpu.sharded.graph import ShardGraph
 from liverank_gpu.types import Personalized, Ranking, ViewQuery
@@ -30,8 +29,6 @@ from liverank_gpu.types import Personalized, Ranking, ViewQuery
 # All shards take the same decisions. If one has no memory for a workspace, which shards tell each
 # other, all forget the query, and the engine has it solved again. Any other error ends the call on
 # all shards, which then forget all queries.
-
-Kind = Literal["watched query", "view"]
 
 
 class Told(NamedTuple):
@@ -54,87 +51,6 @@ class Solving(NamedTuple):
 
     done: bool
     restarts: int
-
-
-class OwnWatched(Watched):
-    """The watched queries of one shard, as far as they have answers."""
-
-    def __init__(self, context: QueryContext) -> None:
-        super().__init__(context)
-        self._numbers: dict[str, tuple[NDArray[np.int64], int]] = {}
-
-    def remove(self, name: str) -> None:
-        super().remove(name)
-        self._numbers.pop(name, None)
-
-    def brought(
-        self,
-        names: Collection[str],
-        at: Moment,
-        number: int,
-        known: Mapping[str, int],  # noqa: ARG002
-        among: Mapping[str, NDArray[np.int64]],
-    ) -> dict[str, Told]:
-        """See OwnViews.brought. among: see Watched.restrict, by name"""
-        if at is not None:
-            for name in [name for name, entry in self._entries.items() if entry.query is None]:
-                self.remove(name)
-            for name in among.keys() & self._entries.keys():
-                self.restrict(name, among[name])
-            self.refresh()
-        return {name: self._told(name, number) for name in names if self._has(name)}
-
-    def _has(self, name: str) -> bool:
-        return name in self._entries and self._entries[name].answer is not None
-
-    def _told(self, name: str, number: int) -> Told:
-        answer = self.answer(name)
-        vertices, since = self._numbers.get(name, (None, number))
-        since = since if answer.vertices is vertices else number
-        self._numbers[name] = answer.vertices, since
-        content = answer if self._context.vertices.leads else None
-        return Told(since, content, answer.error_bound)
-
-
-class OwnViews(Views):
-    """The views of one shard, as far as they have ranks."""
-
-    def __init__(self, context: QueryContext) -> None:
-        super().__init__(context)
-        self._numbers: dict[str, tuple[Ranks, int]] = {}
-
-    def remove(self, name: str) -> None:
-        super().remove(name)
-        self._numbers.pop(name, None)
-
-    def brought(
-        self,
-        names: Collection[str],
-        at: Moment,
-        number: int,
-        known: Mapping[str, int],
-        among: Mapping[str, NDArray[np.int64]],  # noqa: ARG002
-    ) -> dict[str, Told]:
-        """Brings views up to date. Tells of those that have ranks then; it forgets the others,
-        which the engine has solved again if they can be.
-
-        number  of this call
-        known   those of the ranks that the caller has, by name
-        """
-        found = dict[str, Told]()
-        for name in names:
-            began = perf_counter()
-            ranks = self.bring(name, at)
-            if ranks is None:
-                self.remove(name)
-                continue
-            seconds = perf_counter() - began
-            before, since = self._numbers.get(name, (None, number))
-            since = since if ranks.is_copy_of(before) else number
-            self._numbers[name] = ranks, since
-            copied = None if known.get(name) == since else ranks.copied()
-            found[name] = Told(since, copied, ranks.error_bound, seconds)
-        return found
 
 
 # ---- personalized queries on a graph in shards: by the methods of one device, on own rows ----
@@ -186,8 +102,9 @@ class ShardQueries(Queries):
         pool, iterate = WorkspacePool(self._graph), self._iterate
         self.context = QueryContext(pool, iterate.options, iterate.deflation, self._vertices)
         self._running: dict[int, QueryBatch | Registration] = {}
-        self.watched: OwnWatched = OwnWatched(self.context)
-        self.views: OwnViews = OwnViews(self.context)
+        self.watched, self.views = Watched(self.context), Views(self.context)
+        # what the caller was told of each that is kept, and since which call it is that
+        self._told: dict[tuple[Kind, str], tuple[Ranks | Personalized, int]] = {}
         self.answering = False
 
     def answer(
@@ -269,14 +186,15 @@ class ShardQueries(Queries):
         if registration is None:
             return {}
         assert isinstance(registration, Registration)
-        kept = self._kept(registration.asked.kind)
+        kind, name = registration.asked.kind, registration.name
         with self._exchanging():
-            kept.keep(registration)
-            return kept.brought([registration.name], None, number, {}, {})
+            self._kept(kind).keep(registration)
+            return self._brought(kind, [name], None, number, {})
 
     def remove(self, kind: Kind, name: str) -> None:
         """Forgets what is kept, if it is there."""
         self._kept(kind).remove(name)
+        self._told.pop((kind, name), None)
 
     def bring(
         self,
@@ -287,13 +205,60 @@ class ShardQueries(Queries):
         at: Moment,
         among: Mapping[str, NDArray[np.int64]],
     ) -> Mapping[str, Told]:
-        """Brings one of what is kept up to date, or all: see `brought`."""
-        kept = self._kept(kind)
-        with self._exchanging():
-            names = [each for each in kept.names if name in (None, each)]
-            return kept.brought(names, at, number, known, among)
+        """Brings one of what is kept up to date, or all. Tells of those that have ranks then; it
+        forgets the others, which the engine has solved again if they can be.
 
-    def _kept(self, kind: str) -> OwnWatched | OwnViews:
+        number  of this call
+        known   those of what the caller has, by name
+        among   see Watched.restrict, by name
+        """
+        with self._exchanging():
+            if kind == "watched query" and at is not None:
+                for each in self.watched.names:
+                    if not self.watched.is_solved(each):
+                        self.remove(kind, each)
+                    elif each in among:
+                        self.watched.restrict(each, among[each])
+                self.watched.refresh()
+            names = [each for each in self._kept(kind).names if name in (None, each)]
+            return self._brought(kind, names, at, number, known)
+
+    def _brought(
+        self,
+        kind: Kind,
+        names: Sequence[str],
+        at: Moment,
+        number: int,
+        known: Mapping[str, int],
+    ) -> Mapping[str, Told]:
+        """See `bring`; watched queries are up to date."""
+        found = dict[str, Told]()
+        for name in names:
+            began = perf_counter()
+            content: Ranks | Personalized | None = None
+            if kind == "view":
+                content = self.views.bring(name, at)
+            elif self.watched.is_solved(name):
+                content = self.watched.answer(name)
+            if content is None:
+                self.remove(kind, name)
+                continue
+            seconds = perf_counter() - began
+            before, since = self._told.get((kind, name), (None, number))
+            sent: Personalized | tuple[Ranking, float, float] | None
+            if isinstance(content, Ranks):
+                assert before is None or isinstance(before, Ranks)
+                since = since if content.is_copy_of(before) else number
+                sent = None if known.get(name) == since else content.copied()
+            else:
+                is_same = isinstance(before, Personalized) and content.vertices is before.vertices
+                since = since if is_same else number
+                sent = content if self._vertices.leads else None
+            self._told[kind, name] = content, since
+            found[name] = Told(since, sent, content.error_bound, seconds)
+        return found
+
+    def _kept(self, kind: Kind) -> Watched | Views:
         return self.views if kind == "view" else self.watched
 
     def change_view(self, name: str, view: ViewQuery) -> bool:

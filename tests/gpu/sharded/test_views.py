@@ -27,7 +27,7 @@ from liverank_gpu.backends import backend_named
 from liverank_gpu.backends.cpu.device import CpuDevice
 from liverank_gpu.generate import rmat
 from liverank_gpu.operations.backend import Backend
-from liverank_gpu.personalized import views_of_graph
+from liverank_gpu.personalized import views as views_module
 from liverank_gpu.personalized.query import Query
 from liverank_gpu.personalized.views import Views
 from liverank_gpu.types import ViewDirection
@@ -356,7 +356,7 @@ def test_shards_agree_when_to_solve_a_view() -> None:
     """Though time passes differently in each."""
     generator = np.random.default_rng(1)
     view = ViewQuery(SEEDS, WEIGHTS, 1e-8, refresh=1.0)
-    with graph() as (_, engine, _), patch.object(views_of_graph, "perf_counter") as clock:
+    with graph() as (_, engine, _), patch.object(views_module, "perf_counter") as clock:
         now = iter(np.cumsum(generator.exponential(0.3, 100_000)))
         clock.side_effect = lambda: float(next(now))
         engine.put_view("v", view)

@@ -23,7 +23,7 @@ from liverank_gpu.backends import backend_named
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.pagerank.iterate import Workspace
 from liverank_gpu.personalized.query import Query
-from liverank_gpu.personalized.watched import Entry, Watched
+from liverank_gpu.personalized.watched import Entry
 from liverank_gpu.types import Personalized
 from tests.gpu.graphs import exact_ranks
 from tests.gpu.sharded.test_personalized import (
@@ -329,18 +329,18 @@ def test_memory_that_is_short_on_one_shard_concerns_one_query() -> None:
         second = workers.shards[1]._queries
         entry = second.watched._entries["b"].query
         assert entry is not None
-        workspace = Watched._room
+        workspace = Entry._room
 
-        def short(watched: Watched, query: Query) -> Workspace:
+        def short(kept: Entry, query: Query) -> Workspace:
             if query is entry:
                 raise MemoryError
-            return workspace(watched, query)
+            return workspace(kept, query)
 
         for each in (one, engine):
             each.apply(EdgeBatch.of([(1, 3), (5, 7), (9, 11)]))
         device = second._vertices.graph.backend.device
         with (
-            patch("liverank_gpu.personalized.watched.Watched._room", short),
+            patch("liverank_gpu.personalized.watched.Entry._room", short),
             patch.object(type(device), "memory_available", lambda _: 1_000),
         ):
             engine.refresh_watched()
