@@ -95,7 +95,7 @@ export class Plot {
       ...common,
       scale,
       label: name,
-      size: 48,
+      size: widthOf,
       side: place === 0 ? 3 : 1,
       grid: place === 0 ? grid : { show: false },
       values: (_, ticks) => ticks.map((tick) => (tick === null ? "" : format(tick))),
@@ -133,6 +133,9 @@ function drawn(line) {
     paths: line.step ? uPlot.paths.stepped({ align: -1 }) : undefined,
   };
 }
+
+/** Room for the longest tick, so that it does not reach the name of the axis. */
+const widthOf = (_, ticks) => Math.max(48, 16 + 6 * Math.max(...(ticks ?? []).map((tick) => tick.length)));
 
 /** A line needs two points. */
 const isAlone = (plot, series) => plot.data[series].filter((value) => value !== null).length === 1;
