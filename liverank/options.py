@@ -151,6 +151,16 @@ class GraphOptions(Struct, frozen=True):
         ),
     ] = None
 
+    @property
+    def decays(self) -> bool:
+        """Whether weights decay."""
+        return self.half_life is not None
+
+    @property
+    def timed(self) -> bool:
+        """Whether edges have times."""
+        return self.decays or self.window is not None
+
 
 class GraphKeywords(TypedDict, total=False):
     """GraphOptions as keyword arguments. None is as if it were left out."""

@@ -134,6 +134,11 @@ class Options:
                 "max_iterations", self.max_iterations, "an integer from 1 to 1,000,000"
             )
 
+    @property
+    def decays(self) -> bool:
+        """Whether weights decay."""
+        return self.half_life is not None
+
 
 _EDGE_COLUMNS = ("insert_sources", "insert_targets", "delete_sources", "delete_targets")
 

@@ -263,8 +263,8 @@ class BatchCalls:
         source, target  the columns of frames; None: columns of these names, or the only two
         weight          of a weighted graph: the column, the attribute of edges of a graph, or
                         `data` for the entries of a matrix
-        time            of a graph with `half_life` or `window`: the column of a frame, Unix seconds
-                        or timestamps; None: when the server receives the batch
+        time            of a graph whose edges have times: the column of a frame, Unix seconds or
+                        timestamps; None: when the server receives the batch
         directed        whether the graph on the server is, which an undirected graph of NetworkX
                         or igraph needs: a directed one takes its edges in both directions
         on_conflict     `replace` the weight of an edge that is present or repeated, or `add` to it;
@@ -304,8 +304,8 @@ class BatchCalls:
     @operation
     def delete(self, graph: str, edges: Edges, **options: Unpack[EdgeKeywords]) -> Call[Receipt]:
         """Sends a batch that deletes the edges, and waits for its ranks: see `send`. With
-        on_conflict `add`, an edge with a weight loses this much of its own, and leaves at 0; in a
-        graph with `half_life`, `time` is that of the weight. `Receipt.lowered` counts those that
+        on_conflict `add`, an edge with a weight loses this much of its own, and leaves at 0; where
+        weights decay, `time` is that of the weight. `Receipt.lowered` counts those that
         stay.
         """
         return _sent(graph, "ranked", Receipt, delete=edges, **options)

@@ -96,10 +96,10 @@ class Reader:
         self._read = forms[form]
         self._decode = msgspec.json.Decoder(EdgeChange).decode
         self._decode_list = msgspec.json.Decoder(_List).decode
-        self._adds, self._decays = adds, options.half_life is not None
+        self._adds, self._decays = adds, options.decays
         self._kind = int if options.keys == "integer" else str
         self._weighted = options.weighted
-        self._timed = options.half_life is not None or options.window is not None
+        self._timed = options.timed
         self._columns = columns
         self._decode_valid = None
         if form == "edge":

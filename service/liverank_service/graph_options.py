@@ -29,7 +29,7 @@ class GraphOptions(liverank.options.GraphOptions, frozen=True):
     def __post_init__(self) -> None:
         self.solve(self.strategy)
         self._check_times()
-        if self.half_life is not None:
+        if self.decays:
             force_setattr(self, "weighted", True)
         if self.timed and self.max_time_ahead is None:
             force_setattr(self, "max_time_ahead", MAX_AHEAD[self.clock])
@@ -55,11 +55,6 @@ class GraphOptions(liverank.options.GraphOptions, frozen=True):
             raise InvalidValue("forget_vertices", self.forget_vertices, "true or false")
         if self.forget_vertices and window is None:
             raise InvalidValue("forget_vertices", True, "left out without window")
-
-    @property
-    def timed(self) -> bool:
-        """Whether edges have times."""
-        return self.half_life is not None or self.window is not None
 
     def time_rule(self, now: float) -> TimeRule | None:
         """What the times of a batch that arrives now, in Unix seconds, must be; None for a graph
@@ -108,6 +103,6 @@ def requested_options(name: str, given: Mapping[str, Any]) -> GraphOptions:
     if NAME.fullmatch(name) is None:
         raise InvalidValue("graph", name, EXPECTED_NAME)
     options = GraphOptions(**given)
-    if options.half_life is not None and given.get("weighted") is False:
+    if options.decays and given.get("weighted") is False:
         raise InvalidValue("weighted", False, "true, or left out, where half_life is given")
     return options

@@ -310,7 +310,7 @@ def _is_reversed(options: Options, direction: Any) -> bool:
     """Whether a view of this direction walks against the edges. Raises InvalidValue."""
     if direction not in get_args(ViewDirection):
         raise InvalidValue("direction", direction, "'forward' or 'reversed'")
-    if direction == "reversed" and options.half_life is not None:
+    if direction == "reversed" and options.decays:
         raise InvalidValue("direction", direction, "'forward' where weights decay")
     return direction == "reversed" and options.directed
 

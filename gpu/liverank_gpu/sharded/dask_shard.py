@@ -261,7 +261,7 @@ def warm_up(options: Options, backend: Backend) -> None:
             shard.apply(batch)
             for strategy in ("dynamic-traversal", "static", "residual"):
                 shard.update(strategy)
-        if options.half_life:
+        if options.decays:
             shard.apply(dated(options, EdgeBatch.of([(0, 1)]), 20.0))
             shard.update("residual")
         shard.top(1)

@@ -157,7 +157,7 @@ def prepare_graph(
     except ServerError as error:
         if error.status != 404:
             raise
-        if timed and not {"half_life", "window"} & set(options or {}):
+        if timed and not GraphOptions(**(options or {})).timed:
             raise CommandError(
                 f"graph {graph!r} does not exist: with --half-life or --window a graph is created "
                 "whose edges have times, without --time they are not sent"
@@ -174,7 +174,7 @@ def prepare_graph(
             f"graph {graph!r} is unweighted; --graph NAME creates a weighted graph, without "
             "--weights the edges have no weights"
         )
-    if timed and not has_times(information.options):
+    if timed and not information.options.timed:
         raise CommandError(
             f"the edges of graph {graph!r} have no times; --graph NAME with --half-life or "
             "--window creates a graph of edges that have, without --time they are not sent"
@@ -183,11 +183,6 @@ def prepare_graph(
     if kind == "integer" and not integers:
         raise CommandError(f"graph {graph!r} has integer keys, but the file has string keys")
     return information.options
-
-
-def has_times(graph: GraphOptions) -> bool:
-    """Whether the edges of the graph have times."""
-    return graph.half_life is not None or graph.window is not None
 
 
 def as_in_graph(edges: EdgeList, graph: GraphOptions) -> EdgeList:

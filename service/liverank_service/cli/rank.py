@@ -123,7 +123,7 @@ def loaded_edges(edges: EdgeList, options: Options) -> LoadedEdges:
     if final.vertices is not None:
         keys.assign(final.vertices)
     weights: Any = final.weights  # the batch checks them before they become float32
-    times = final.times if options.half_life is not None else None
+    times = final.times if options.decays else None
     batch = EdgeBatch(sources, targets, vertices=len(keys), weights=weights, times=times)
     return LoadedEdges(keys, batch, len(edges) - len(final))
 
@@ -153,7 +153,7 @@ def rank_edges(
     top    how many places to return; None: all
     seeds  where walks restart; None: everywhere
     """
-    decays = options.half_life is not None
+    decays = options.decays
     options = replace(options, weighted=decays or edges.weights is not None)
     Engine(options, backend, "ignore").warm_up_solve(solve)
     started = time.perf_counter()

@@ -282,7 +282,7 @@ class KeyedGraph:
 
     @property
     def _decays(self) -> bool:
-        return self._engine.options.half_life is not None
+        return self._engine.options.decays
 
     def _assigned(
         self, columns: EdgeColumns, removed: NDArray[np.int64]

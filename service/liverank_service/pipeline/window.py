@@ -231,7 +231,7 @@ class Window:
         self.options = options
         self.times = EdgeTimes(engine.options.directed)
         self.isolated = _NO_IDS
-        self._decays = engine.options.half_life is not None
+        self._decays = engine.options.decays
         self._reader = engine.edge_reader
 
     def applied(self, batch: EdgeBatch, columns: EdgeColumns) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from liverank.choices import Strategy
-from liverank.options import GraphKeywords, SolveOptions
+from liverank.options import GraphKeywords, GraphOptions, SolveOptions
 from liverank_service.cli import CommandError
 from liverank_service.cli.commands.options import (
     IN_PROCESS,
@@ -143,7 +143,7 @@ def replay(
         plan = ingest.plan_replay(edges, stream.batch_size, stream.batches)
     with server.client() as client:
         present_options = ingest.prepare_graph(client, graph, plan.initial, options)
-        timed = ingest.has_times(present_options)
+        timed = present_options.timed
         later = [ingest.as_in_graph(batch, present_options) for batch in plan.batches]
         information = client.graph(graph)
         if information.edges:
@@ -238,7 +238,7 @@ def rank(
         from liverank_gpu import Options, Solve
         from liverank_service.cli.rank import rank_edges, rank_file
 
-    if (source.time is None) != ("half_life" not in options):
+    if (source.time is None) == GraphOptions(**options).decays:
         raise CommandError("--time and --half-life need each other")
     seeds = source.seeds
     # from nothing, which is all there is here, views are solved by one strategy
