@@ -638,14 +638,14 @@ class Engine:
     def unwatch(self, name: str) -> None:
         """Forgets a watched query, if there is one of this name."""
         with self._owned():
-            self._queries.watched.remove(name)
+            self._queries.watched.pop(name, None)
 
     def watched(self, name: str) -> Personalized:
         """The answer to a watched query as of the last `refresh_watched`, without solving. Raises
         KeyError, OutOfMemory if it could not be brought up to date, UnknownVertex for a lost seed.
         """
         with self._owned():
-            return self._queries.watched.answer(name)
+            return self._queries.watched[name].shown_answer()
 
     def refresh_watched(self) -> None:
         """Brings the watched queries up to date with everything applied."""
@@ -679,12 +679,12 @@ class Engine:
         """Whether vertices were removed that were seeds of the view when it was put. It goes on
         from the others. Raises KeyError.
         """
-        return self._queries.views.lost_seeds(name)
+        return self._queries.views[name].lost_seeds
 
     @property
     def views(self) -> list[str]:
         """Names of the views."""
-        return self._queries.views.names
+        return list(self._queries.views)
 
     def view(self, name: str, *, solve: bool = True) -> Ranks:
         """All ranks of a view, with their bound for the graph as it is now.
@@ -695,7 +695,7 @@ class Engine:
         seeds were removed.
         """
         with self._owned():
-            return self._queries.views.ranks(name, solve=solve)
+            return self._queries.views[name].ranked(solve=solve)
 
     def view_steps_to(self, name: str, vertex: int) -> ViewSteps:
         """How the walks of a view come to a vertex, by id, for `Ranks.explain` of its ranks.
@@ -704,14 +704,14 @@ class Engine:
         InvalidValue for more than MAX_EXPLAINED edges, and as `view` if it has no ranks.
         """
         with self._owned():
-            views = self._queries.views
-            views.ranks(name, solve=False).of(np.array([vertex]))
-            return views.steps_to(name, vertex, MAX_EXPLAINED)
+            known = self._queries.views[name]
+            known.ranked(solve=False).of(np.array([vertex]))
+            return known.steps_to(vertex, MAX_EXPLAINED)
 
     def remove_view(self, name: str) -> None:
         """Forgets a view, if there is one of this name."""
         with self._owned():
-            self._queries.views.remove(name)
+            self._queries.views.pop(name, None)
 
     def refresh_views(self) -> dict[str, float]:
         """Brings the views up to date with everything applied, as their `refresh` says. Returns the

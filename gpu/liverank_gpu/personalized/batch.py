@@ -492,7 +492,7 @@ class Queries:
 
     def __init__(self, context: QueryContext) -> None:
         self.context = context
-        self.watched = Watched(context)
+        self.watched = Watched()
         self.views = Views(context)
         self.running: list[QueryBatch | Registration] = []
 
@@ -515,18 +515,22 @@ class Queries:
             registration = Registration(self.context, name, self.resolve([query])[0])
         else:
             asked = self.resolved_view(name, query) if isinstance(query, ViewQuery) else query
-            registration = self.views.register(name, asked, start or self.views.start(name, asked))
+            known = self.views.get(name)
+            start = start or (None if known is None else known.start(asked))
+            registration = self.views.register(name, asked, start)
         self.running.append(registration)
         return registration
 
     def resolved_view(self, name: str, view: ViewQuery) -> ResolvedView:
         """Raises InvalidValue."""
         ids, options = self.context.graph.ids, self.context.options
-        return ResolvedView.of_view(ids, options, view, self.views.seeds(name))
+        known = self.views.get(name)
+        seeds = None if known is None or known.lost else known.asked.seeds
+        return ResolvedView.of_view(ids, options, view, seeds)
 
     def restrict(self, name: str, among: NDArray[np.integer[Any]]) -> None:
         """Changes the vertices that a watched query is among. Raises KeyError, InvalidValue."""
-        self.watched.restrict(name, checked_set("among", self.context.graph.ids, among))
+        self.watched[name].restrict(checked_set("among", self.context.graph.ids, among))
 
     def close(self, running: QueryBatch | Registration) -> None:
         """Ends what was begun, and takes its arrays back."""

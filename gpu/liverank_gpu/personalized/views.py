@@ -38,7 +38,7 @@ from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.graph import GraphUpdate
 from liverank_gpu.pagerank.places import GraphVertices
 from liverank_gpu.pagerank.ranks import Ranks
-from liverank_gpu.personalized.iterate import Seeds, WorkspacePool
+from liverank_gpu.personalized.iterate import WorkspacePool
 from liverank_gpu.personalized.query import Query, QueryContext, no_deflation
 from liverank_gpu.personalized.resolve import Moment, ResolvedView
 from liverank_gpu.personalized.watched import Entry, Kept, Registration, Start, to_solve
@@ -99,7 +99,7 @@ class View(Entry):
         self.lost_seeds |= self.lost is not None or self.asked is not before
 
     def steps_to(self, vertex: int, limit: int) -> ViewSteps:
-        """See Views.steps_to."""
+        """See Engine.view_steps_to. limit: of the edges along which they come"""
         assert self.query is not None
         graph: Any = self.context.graph  # or a ReversedGraph, whose steps can be read too
         steps = EdgeReader(graph).steps_to(vertex, limit)
@@ -108,7 +108,9 @@ class View(Entry):
         return ViewSteps(steps, self.asked.options.damping, restart)
 
     def bring(self, at: Moment) -> Ranks | None:
-        """See Views.bring."""
+        """Solves it if its `refresh` says so, and renews its bound. Returns its ranks, if it has
+        some.
+        """
         if self.lost:
             self.ranks = None
             return None
@@ -120,6 +122,13 @@ class View(Entry):
         if self.bound <= self.asked.target_error:
             self.met = perf_counter()
         return self.ranks
+
+    def ranked(self, *, solve: bool = True) -> Ranks:
+        """See Engine.view."""
+        ranks = self.bring("read" if solve else None)
+        if ranks is None:
+            raise self.why_missing
+        return ranks
 
     def _bring(self, at: Moment) -> None:
         """Follows the seeds; solves the view if it has to; publishes its ranks and its bound."""
@@ -444,7 +453,8 @@ class Views(Kept[View]):
     """
 
     def __init__(self, context: QueryContext) -> None:
-        super().__init__(context)
+        super().__init__()
+        self._context = context
         # known as long as it has a view, or the first solve of one
         self._reversed_context: Callable[[], QueryContext | None] = lambda: None
 
@@ -474,44 +484,25 @@ class Views(Kept[View]):
         """Begins a view. start: see Engine.put_view. Raises OutOfMemory."""
         if asked.within is None:
             return Registration(self.context(asked), name, asked, start)
-        known, subgraph = self._entries.get(name), None
+        known, subgraph = self.get(name), None
         if isinstance(known, ViewWithin) and not known.stale and known.walks_as(asked):
             subgraph = known.subgraph
         if subgraph is not None:
             asked = replace(asked, within=subgraph.within)
         return RegistrationWithin(self._context, name, asked, start, subgraph)
 
-    def _kept(self, registration: Registration) -> View:
+    def keep(self, registration: Registration) -> None:
+        """Keeps a solved view, in place of another of the same name."""
         kind = ViewWithin if isinstance(registration, RegistrationWithin) else View
-        return kind.of(registration)
-
-    def start(self, name: str, asked: ResolvedView) -> Start | None:
-        """The ranks of a view that another one of its name may go on from, if it has some."""
-        known = self._entries.get(name)
-        return None if known is None else known.start(asked)
-
-    def steps_to(self, name: str, vertex: int, limit: int) -> ViewSteps:
-        """See Engine.view_steps_to, of a view that has ranks. limit: of the edges along which they
-        come
-        """
-        return self._entries[name].steps_to(vertex, limit)
+        self[registration.name] = kind.of(registration)
 
     def change(self, name: str, asked: ResolvedView) -> bool:
         """Gives a view other seeds, another target or another way to be refreshed, which the next
         refresh follows. Whether it can: there is one, of the same damping, direction and set, and
         it has not lost its seeds.
         """
-        known = self._entries.get(name)
+        known = self.get(name)
         return known is not None and known.change(asked)
-
-    def seeds(self, name: str) -> Seeds | None:
-        """Those that a view is to have, if there is one of this name."""
-        known = self._entries.get(name)
-        return None if known is None or known.lost else known.asked.seeds
-
-    def lost_seeds(self, name: str) -> bool:
-        """Whether seeds were removed since the view was given them. Raises KeyError."""
-        return self._entries[name].lost_seeds
 
     def reserve(self, vertices: int) -> None:
         """Makes room for the reversed graph after a batch. Raises OutOfMemory."""
@@ -537,30 +528,11 @@ class Views(Kept[View]):
         took, in seconds.
         """
         seconds = dict[str, float]()
-        for name, entry in self._entries.items():
+        for name, entry in self.items():
             began = perf_counter()
             entry.bring("batch")
             seconds[name] = perf_counter() - began
         return seconds
-
-    def bring(self, name: str, at: Moment) -> Ranks | None:
-        """Solves a view if its `refresh` says so, and renews its bound. Returns its ranks, if it
-        has some. Raises KeyError.
-        """
-        return self._entries[name].bring(at)
-
-    def ranks(self, name: str, *, solve: bool = True) -> Ranks:
-        """The ranks, with their bound for the graph as it is now.
-
-        solve  whether it is solved first, if its `refresh` says so
-
-        Raises KeyError; OutOfMemory if it could not be brought up to date; UnknownVertex if its
-        seeds were removed.
-        """
-        ranks = self.bring(name, "read" if solve else None)
-        if ranks is None:
-            raise self._entries[name].why_missing
-        return ranks
 
     @property
     def nbytes(self) -> int:

@@ -12,7 +12,6 @@ A dense one keeps y and r of its own, and borrows what lists the entries to push
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Generic, Self, TypeVar
@@ -272,42 +271,18 @@ class Entry:
 Item = TypeVar("Item", bound=Entry)
 
 
-class Kept(ABC, Generic[Item]):
+class Kept(dict[str, Item], Generic[Item]):
     """What is kept of one kind on one graph, by name."""
-
-    def __init__(self, context: QueryContext) -> None:
-        self._context = context
-        self._entries: dict[str, Item] = {}
-
-    def __len__(self) -> int:
-        return len(self._entries)
-
-    @property
-    def names(self) -> list[str]:
-        """Of what is kept."""
-        return list(self._entries)
-
-    @abstractmethod
-    def _kept(self, registration: Registration) -> Item:
-        """What is kept of a first solve."""
-
-    def keep(self, registration: Registration) -> None:
-        """Keeps what was solved, in place of another of the same name."""
-        self._entries[registration.name] = self._kept(registration)
-
-    def remove(self, name: str) -> None:
-        """Forgets it, if there is one of this name."""
-        self._entries.pop(name, None)
 
     def perturb(self, update: GraphUpdate) -> None:
         """Makes every residual that of the graph after a batch."""
-        for entry in self._entries.values():
+        for entry in self.values():
             entry.perturb(update)
 
     @property
     def nbytes(self) -> int:
         """Bytes held on the device."""
-        return sum(entry.nbytes for entry in self._entries.values())
+        return sum(entry.nbytes for entry in self.values())
 
 
 @dataclass(eq=False)
@@ -344,7 +319,9 @@ class WatchedQuery(Entry):
             self.outdated = True
 
     def restrict(self, among: NDArray[np.int64]) -> None:
-        """See Watched.restrict."""
+        """Changes the vertices that it is among at the next refresh, if they are others: int64[…],
+        distinct, ascending.
+        """
         if self.asked.among is not None and np.array_equal(among, self.asked.among):
             return
         self.asked, self.outdated = replace(self.asked, among=among), True
@@ -352,7 +329,9 @@ class WatchedQuery(Entry):
             self.query.query = replace(self.query.query, among=among)
 
     def shown_answer(self) -> Personalized:
-        """See Watched.answer."""
+        """The places as of the last `refresh`. Raises OutOfMemory if there was not enough memory to
+        bring them up to date, and UnknownVertex if a seed was removed.
+        """
         answer, shown = self.answer, self.shown
         if answer is None:
             raise self.why_missing
@@ -422,33 +401,18 @@ class WatchedQuery(Entry):
 class Watched(Kept[WatchedQuery]):
     """The watched queries of one graph, by name."""
 
-    def _kept(self, registration: Registration) -> WatchedQuery:
-        return WatchedQuery.of(registration)
-
-    def restrict(self, name: str, among: NDArray[np.int64]) -> None:
-        """Changes the vertices that a query is among, if they are others: int64[…], distinct,
-        ascending.
-        """
-        self._entries[name].restrict(among)
-
-    def is_solved(self, name: str) -> bool:
-        """Whether it has an answer. Raises KeyError."""
-        return self._entries[name].query is not None
-
-    def answer(self, name: str) -> Personalized:
-        """The places as of the last `refresh`. Raises KeyError, OutOfMemory if there was not enough
-        memory to bring them up to date, and UnknownVertex if a seed was removed.
-        """
-        return self._entries[name].shown_answer()
+    def keep(self, registration: Registration) -> None:
+        """Keeps a solved query, in place of another of the same name."""
+        self[registration.name] = WatchedQuery.of(registration)
 
     def refresh(self) -> None:
         """Brings every answer up to date with the graph."""
-        stay = [entry for entry in self._entries.values() if entry.refresh()]
+        stay = [entry for entry in self.values() if entry.refresh()]
         bounded = [entry.bounded() for entry in stay]
         alike = np.concatenate([NO_IDS, *(places.alike(places.values) for places in bounded)])
         classes = None
         if len(alike):
-            classes = self._context.vertices.identical_to(np.unique(alike))
+            classes = stay[0].context.vertices.identical_to(np.unique(alike))
         for entry, places in zip(stay, bounded, strict=True):
             entry.renew_bounds(places, classes)
 

@@ -319,7 +319,7 @@ class ShardedWatched(_Kept[Personalized]):
         return replace(answer, vertices=entry.content.vertices)
 
     def restrict(self, name: str, among: NDArray[np.int64]) -> None:
-        """See Watched.restrict."""
+        """See WatchedQuery.restrict."""
         entry = self._entries[name]
         if entry.asked.among is None or not np.array_equal(among, entry.asked.among):
             entry.asked, entry.restricted = replace(entry.asked, among=among), True

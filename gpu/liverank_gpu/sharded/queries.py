@@ -102,7 +102,7 @@ class ShardQueries(Queries):
         pool, iterate = WorkspacePool(self._graph), self._iterate
         self.context = QueryContext(pool, iterate.options, iterate.deflation, self._vertices)
         self._running: dict[int, QueryBatch | Registration] = {}
-        self.watched, self.views = Watched(self.context), Views(self.context)
+        self.watched, self.views = Watched(), Views(self.context)
         # what the caller was told of each that is kept, and since which call it is that
         self._told: dict[tuple[Kind, str], tuple[Ranks | Personalized, int]] = {}
         self.answering = False
@@ -193,7 +193,7 @@ class ShardQueries(Queries):
 
     def remove(self, kind: Kind, name: str) -> None:
         """Forgets what is kept, if it is there."""
-        self._kept(kind).remove(name)
+        self._kept(kind).pop(name, None)
         self._told.pop((kind, name), None)
 
     def bring(
@@ -210,17 +210,17 @@ class ShardQueries(Queries):
 
         number  of this call
         known   those of what the caller has, by name
-        among   see Watched.restrict, by name
+        among   see WatchedQuery.restrict, by name
         """
         with self._exchanging():
             if kind == "watched query" and at is not None:
-                for each in self.watched.names:
-                    if not self.watched.is_solved(each):
+                for each, watched in list(self.watched.items()):
+                    if watched.query is None:
                         self.remove(kind, each)
                     elif each in among:
-                        self.watched.restrict(each, among[each])
+                        watched.restrict(among[each])
                 self.watched.refresh()
-            names = [each for each in self._kept(kind).names if name in (None, each)]
+            names = [each for each in self._kept(kind) if name in (None, each)]
             return self._brought(kind, names, at, number, known)
 
     def _brought(
@@ -237,9 +237,9 @@ class ShardQueries(Queries):
             began = perf_counter()
             content: Ranks | Personalized | None = None
             if kind == "view":
-                content = self.views.bring(name, at)
-            elif self.watched.is_solved(name):
-                content = self.watched.answer(name)
+                content = self.views[name].bring(at)
+            elif self.watched[name].query is not None:
+                content = self.watched[name].shown_answer()
             if content is None:
                 self.remove(kind, name)
                 continue
@@ -268,10 +268,10 @@ class ShardQueries(Queries):
             return self.views.change(name, asked)
 
     def steps_within(self, name: str, vertex: int, limit: int) -> ViewSteps | None:
-        """See Views.steps_to, of a view within a set. None if it is not known, or not here."""
-        if name not in self.views.names or not self._vertices.leads:
+        """See View.steps_to, of a view within a set. None if it is not known, or not here."""
+        if name not in self.views or not self._vertices.leads:
             return None
-        return self.views.steps_to(name, vertex, limit)
+        return self.views[name].steps_to(vertex, limit)
 
     @contextmanager
     def _exchanging(self) -> Iterator[None]:

@@ -119,7 +119,7 @@ def parts(count: int) -> EdgeBatch:
 
 def entries(workers: ThreadWorkers, name: str) -> list[Entry]:
     """What the shards have of a watched query."""
-    return [shard._queries.watched._entries[name] for shard in workers.shards]
+    return [shard._queries.watched[name] for shard in workers.shards]
 
 
 @contextmanager
@@ -327,7 +327,7 @@ def test_memory_that_is_short_on_one_shard_concerns_one_query() -> None:
     names = ("a", "b", "c")
     with rings(*names) as (workers, one, engine):
         second = workers.shards[1]._queries
-        entry = second.watched._entries["b"].query
+        entry = second.watched["b"].query
         assert entry is not None
         workspace = Entry._room
 
@@ -356,5 +356,5 @@ def test_memory_that_is_short_on_one_shard_concerns_one_query() -> None:
         ):
             engine.watch("a", ring_query(1))
         # nothing was reset, and what was short is solved again
-        assert workers.shards[0]._queries.watched._entries["a"].query is not None
+        assert workers.shards[0]._queries.watched["a"].query is not None
         assert_all_right(one, engine, *names)
