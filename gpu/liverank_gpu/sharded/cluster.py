@@ -18,7 +18,14 @@ from pathlib import Path
 from typing import Any
 
 from liverank_gpu.errors import BackendUnavailable, ClusterUnavailable, InvalidValue
-from liverank_gpu.sharded.dask_shard import THREADS, Capability, capability, own_version
+from liverank_gpu.sharded.dask_shard import (
+    PARTS,
+    THREADS,
+    Capability,
+    Parts,
+    capability,
+    own_version,
+)
 from liverank_gpu.sharded.dask_workers import DaskWorkers, Workers
 from liverank_gpu.types import BackendName, Options
 
@@ -86,6 +93,7 @@ def local_workers(
     shards: int,
     backend: BackendName = "cpu",
     device_memory: int | None = None,
+    parts: Parts = PARTS,
 ) -> DaskWorkers:
     """Starts a cluster on this machine, with a worker process for each shard; on ``cuda`` each has
     a GPU of its own. Raises BackendUnavailable without Dask, and with fewer GPUs than shards.
@@ -126,7 +134,8 @@ def local_workers(
         client = Client(cluster, set_as_default=False)
         client.wait_for_workers(shards, timeout=120)
         addresses = sorted(client.nthreads())
-        return DaskWorkers(client, addresses, options, on, device_memory, precompile=on == "cuda")
+        given = (client, addresses, options, on, device_memory)
+        return DaskWorkers(*given, parts=parts, precompile=on == "cuda")
     except BaseException:
         if client is not None:
             client.close()
@@ -140,6 +149,8 @@ def existing_workers(
     shards: int,
     backend: BackendName = "auto",
     device_memory: int | None = None,
+    parts: Parts = PARTS,
+    patience: float = WORKERS_SECONDS,
 ) -> DaskWorkers:
     """Places shards on the workers of a cluster: those with the fewest shards, and on ``cuda``
     those with GPUs, one a GPU. ``auto`` is ``cuda`` if a worker has a GPU.
@@ -149,22 +160,27 @@ def existing_workers(
     few workers.
 
     device_memory  see liverank_gpu.limit_device_memory, which raises InvalidValue
+    patience       seconds for the scheduler to accept a connection, of which it has CONNECT_SECONDS
+                   at most, and for the cluster to have as many workers as shards
     """
-    client = _client_of(cluster)
+    client = _client_of(cluster, min(patience, CONNECT_SECONDS))
     try:
         try:
-            client.wait_for_workers(shards, timeout=WORKERS_SECONDS)
+            client.wait_for_workers(shards, timeout=patience)
         except TimeoutError:
             found = len(client.nthreads())
             raise _too_few(cluster, found, "workers", shards) from None
         offered = _within(
-            client, _ANSWER_SECONDS, lambda: client.run(capability, backend, on_error="return")
+            client,
+            _ANSWER_SECONDS,
+            lambda: client.run(capability, backend, parts, on_error="return"),
         )
         addresses, on = placed(cluster, offered, shards, backend)
         if not (cluster.insecure or all(each.startswith("tls://") for each in addresses)):
             without = f"has workers without TLS: {', '.join(addresses)}"
             raise ClusterUnavailable(cluster.address, without)
-        return DaskWorkers(client, addresses, options, on, device_memory, precompile=True)
+        given = (client, addresses, options, on, device_memory)
+        return DaskWorkers(*given, parts=parts, precompile=True)
     except (OSError, TimeoutError) as error:
         client.close()
         raise ClusterUnavailable(cluster.address, f"does not answer: {_reasons(error)}") from error
@@ -217,7 +233,7 @@ def _too_few(
     )
 
 
-def _client_of(cluster: Cluster) -> Any:
+def _client_of(cluster: Cluster, timeout: float) -> Any:
     try:
         from distributed import Client
         from distributed.security import Security
@@ -230,7 +246,6 @@ def _client_of(cluster: Cluster) -> Any:
     if cluster.address.startswith("tls://"):
         _check_certificates(cluster.address, security)
     try:
-        timeout = CONNECT_SECONDS
         return Client(cluster.address, security=security, timeout=timeout, set_as_default=False)
     except (OSError, TimeoutError, ValueError) as error:
         reasons = _reasons(error)

@@ -278,5 +278,6 @@ class NcclCommunicator(Communicator):
 
 
 def _pointer(array: Array) -> int:
-    address: int = array.data.ptr
+    # those of an emulated device are NumPy's
+    address: int = array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr
     return address

@@ -8,7 +8,7 @@ import os
 import pickle
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Literal, NamedTuple
@@ -24,6 +24,7 @@ from liverank_gpu.native import kernels
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.personalized.resolve import METHODS, PUBLISHED_METHODS, resolve
 from liverank_gpu.sharded.communicator import (
+    Communicator,
     HostCommunicator,
     Interrupted,
     NcclCommunicator,
@@ -291,6 +292,44 @@ late if the main module of a script, which is imported first, has run a loop.
 """
 
 
+def gpu_identity() -> str | None:
+    """Of the GPU of this process, unlike that of any other; None if there is none."""
+    try:
+        backend_named("cuda")
+    except BackendUnavailable:
+        return None
+    import cupy
+
+    identity: bytes = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)["uuid"]
+    return bytes(identity).hex()
+
+
+def _own_worker(worker: Any, _: int) -> Any:
+    return worker
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What the shards of a graph are made of; Dask pickles it.
+
+    member       what a shard is
+    backend      by its name, see backend_named
+    device       what a worker has, see gpu_identity
+    worker       what a shard reaches the others by: a distributed.Worker, of which it is given that
+                 on which it is, and its rank
+    ask_seconds  between two questions to the others during a call
+    """
+
+    member: Callable[[Communicator, Options, Backend], Member] = Member
+    backend: Callable[[BackendName], Backend] = backend_named
+    device: Callable[[], str | None] = gpu_identity
+    worker: Callable[[Any, int], Any] = _own_worker
+    ask_seconds: float = ASK_SECONDS
+
+
+PARTS = Parts()
+
+
 class HostedShard:
     """A shard with a thread of its own, so that shards of several graphs do not wait for each
     other.
@@ -299,25 +338,27 @@ class HostedShard:
     peers         the workers of the other shards
     loop          the event loop of this worker
     threads       most threads of its loops on a CPU; None: all
+    parts         what it is made of
     """
 
     def __init__(
         self,
-        communicator: DaskCommunicator | NcclCommunicator,
+        communicator: Communicator,
         peers: Peers,
         loop: asyncio.AbstractEventLoop,
         options: Options,
         backend: Backend,
         threads: int | None = None,
+        parts: Parts = PARTS,
     ) -> None:
-        self.communicator = communicator
+        self.communicator, self._ask_seconds = communicator, parts.ask_seconds
         self._peers, self._loop = peers, loop
         self._device = backend.device
         on_gpu = backend.name == "cuda"
         self._prepare = _use_own_stream if on_gpu else partial(_use_threads, threads)
         self._thread = self._new_thread()
         self._ended = asyncio.Event()
-        self._shard = self._thread.submit(Member, communicator, options, backend).result()
+        self._shard = self._thread.submit(parts.member, communicator, options, backend).result()
 
     async def call(self, number: int, method: str, arguments: Sequence[Any]) -> Any:
         """Calls a method of the shard. The process ends if its device is lost. Raises
@@ -357,6 +398,7 @@ class HostedShard:
         it, also repeatedly.
         """
         self._loop.call_soon_threadsafe(self._ended.set)
+        assert isinstance(self.communicator, DaskCommunicator | NcclCommunicator)
         self.communicator.interrupt()
 
     def _submitted(self, function: Callable[..., Any], *arguments: Any) -> asyncio.Future[Any]:
@@ -368,7 +410,7 @@ class HostedShard:
 
     async def _wait_for(self, *results: asyncio.Future[Any]) -> None:
         """Returns when one is there. Raises ClusterUnavailable: see Peers.ask."""
-        while not (await _first_of(results, ASK_SECONDS)):
+        while not (await _first_of(results, self._ask_seconds)):
             asking = asyncio.ensure_future(self._peers.ask())
             if await _first_of([*results, asking]) == {asking}:
                 asking.result()
@@ -470,27 +512,17 @@ def own_version() -> str | None:
 # ---- called by the client, see liverank_gpu.sharded.dask_workers ----
 
 
-def capability(backend: BackendName, dask_worker: Any) -> Capability:
+def capability(backend: BackendName, parts: Parts, dask_worker: Any) -> Capability:
     """Of this worker."""
     shards = sum(address == dask_worker.address for address, _ in list(_shards))
-    return Capability(own_version(), shards, _device() if backend in ("cuda", "auto") else None)
-
-
-def _device() -> str | None:
-    try:
-        backend_named("cuda")
-    except BackendUnavailable:
-        return None
-    import cupy
-
-    identity: bytes = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)["uuid"]
-    return bytes(identity).hex()
+    device = parts.device() if backend in ("cuda", "auto") else None
+    return Capability(own_version(), shards, device)
 
 
 @cache
-def compile_kernels(options: Options, backend: BackendName) -> None:
+def compile_kernels(options: Options, backend: BackendName, parts: Parts) -> None:
     """Compiles what shards run, once a process."""
-    warm_up(options, backend_named(backend))
+    warm_up(options, parts.backend(backend))
 
 
 def start_shard(
@@ -500,6 +532,7 @@ def start_shard(
     options: Options,
     backend: BackendName,
     device_memory: int | None,
+    parts: Parts,
 ) -> HostedShard:
     """The shard of a graph, on this worker. Raises InvalidValue.
 
@@ -511,20 +544,20 @@ def start_shard(
     communicator: DaskCommunicator | NcclCommunicator
     if backend == "cuda":
         communicator = NcclCommunicator(rank, len(addresses))
-        peers = Peers(worker, name, rank, addresses)
+        peers = Peers(parts.worker(worker, rank), name, rank, addresses)
     else:
-        communicator = DaskCommunicator(worker, name, rank, addresses)
+        communicator = DaskCommunicator(parts.worker(worker, rank), name, rank, addresses)
         peers = communicator.peers
     worker.handlers |= {
         "liverank_step": _step,
         "liverank_receive": _receive,
         "liverank_lost": _lost,
     }
-    on = backend_named(backend)
+    on = parts.backend(backend)
     on.device.limit_memory(device_memory)
     threads = worker.state.total_resources.get(THREADS)
     most = None if threads is None else int(threads)
-    hosted = HostedShard(communicator, peers, worker.loop.asyncio_loop, options, on, most)
+    hosted = HostedShard(communicator, peers, worker.loop.asyncio_loop, options, on, most, parts)
     _shards[worker.address, name] = hosted
     return hosted
 

@@ -24,6 +24,8 @@ from uuid import uuid4
 from liverank_gpu.errors import ClusterUnavailable, EngineError, ShardLost
 from liverank_gpu.sharded.communicator import Interrupted
 from liverank_gpu.sharded.dask_shard import (
+    PARTS,
+    Parts,
     Step,
     compile_kernels,
     interrupt_shard,
@@ -92,10 +94,12 @@ class Workers(ABC):
 class DaskWorkers(Workers):
     """Shards in workers of a Dask cluster, one in each.
 
-    client      distributed.Client. `close` closes it, and the cluster if the client started it
+    client      distributed.Client, which `close` closes, and the cluster if the client started it
     addresses   of the workers, by rank
     backend     of the shards
     device_memory  of each worker: see liverank_gpu.limit_device_memory
+    parts       what the shards are made of
+    shared      whether the client is of others too: then `close` leaves it open
     precompile  whether workers compile what they run before they start shards: the first worker
                 before the others, which find its binaries if they are on the same machine
     """
@@ -108,10 +112,13 @@ class DaskWorkers(Workers):
         backend: BackendName = "cpu",
         device_memory: int | None = None,
         *,
+        parts: Parts = PARTS,
+        shared: bool = False,
         precompile: bool = False,
     ) -> None:
         self.size, self.addresses, self.backend = len(addresses), list(addresses), backend
-        self._client, self._scheduler = client, client.scheduler.address
+        self.client, self._scheduler = client, client.scheduler.address
+        self._parts, self._shared = parts, shared
         self._name = uuid4().hex
         self._calls, self._closed = 0, False
         self._connected = backend != "cuda"
@@ -139,10 +146,13 @@ class DaskWorkers(Workers):
         if self._closed:
             return
         self._closed = True
-        cluster = self._client.cluster
+        self._loop.call_soon_threadsafe(self._watching.cancel)
+        if self._shared:
+            self._shards.clear()  # which Dask frees
+            return
+        cluster = self.client.cluster
         try:
-            self._loop.call_soon_threadsafe(self._watching.cancel)
-            self._client.close()
+            self.client.close()
         finally:
             if cluster is not None:
                 cluster.close()
@@ -151,7 +161,7 @@ class DaskWorkers(Workers):
 
     @property
     def _loop(self) -> Any:
-        return self._client.loop.asyncio_loop
+        return self.client.loop.asyncio_loop
 
     def _run(self, steps: Coroutine[Any, Any, _Result]) -> _Result:
         return asyncio.run_coroutine_threadsafe(steps, self._loop).result()
@@ -170,9 +180,12 @@ class DaskWorkers(Workers):
                 for some in (self.addresses[:1], self.addresses[1:]):
                     await self._done(
                         some,
-                        [self._task(each, compile_kernels, options, backend) for each in some],
+                        [
+                            self._task(each, compile_kernels, options, backend, self._parts)
+                            for each in some
+                        ],
                     )
-            kind = (options, backend, device_memory)
+            kind = (options, backend, device_memory, self._parts)
             # held: Dask keeps the shards as long as there is a future of them
             self._shards = [
                 self._task(address, start_shard, self._name, rank, self.addresses, *kind)
@@ -189,7 +202,7 @@ class DaskWorkers(Workers):
 
     async def _done(self, addresses: Sequence[str], tasks: Sequence[Any]) -> None:
         """Waits for a task on each of these workers."""
-        gather = self._client.gather
+        gather = self.client.gather
         await self._results(addresses, [gather(each, asynchronous=True) for each in tasks])
 
     async def _call(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
@@ -236,7 +249,7 @@ class DaskWorkers(Workers):
 
     def _task(self, address: str, function: Any, *arguments: Any) -> Any:
         """A task of Dask on this worker."""
-        return self._client.submit(
+        return self.client.submit(
             function, *arguments, workers=[address], allow_other_workers=False, pure=False
         )
 
@@ -250,7 +263,7 @@ class DaskWorkers(Workers):
         to = self.addresses[rank]
         call = {"to": to, "name": self._name, "step": step, "arguments": to_serialize(pickled)}
         try:
-            answer = await self._client.rpc(to).liverank_step(**call)
+            answer = await self.client.rpc(to).liverank_step(**call)
         except OSError as error:
             raise _NotReached(self._scheduler, f"is cut: {error}") from error
         if "result" in answer:
@@ -291,7 +304,7 @@ class DaskWorkers(Workers):
             # the scheduler may still count one that has ended, and would try to connect for long
             ended = {address for address, each in calls if isinstance(_error_of(each), _NotReached)}
             living = await self._living() & set(self.addresses) - ended
-            interrupting = self._client.run(
+            interrupting = self.client.run(
                 interrupt_shard, self._name, workers=sorted(living), on_error="ignore"
             )
             await self._answer(interrupting)
@@ -300,9 +313,9 @@ class DaskWorkers(Workers):
             await asyncio.sleep(0.05)
 
     async def _living(self) -> set[str]:
-        if self._client.status != "running":
+        if self.client.status != "running":
             raise ClusterUnavailable(self._scheduler, _DISCONNECTED)
-        return set(await self._answer(self._client.nthreads()))
+        return set(await self._answer(self.client.nthreads()))
 
     async def _answer(self, asked: Any) -> Any:
         """The result of a question to the scheduler. Raises ClusterUnavailable if it is lost, or
@@ -315,7 +328,7 @@ class DaskWorkers(Workers):
             while not answering.done():
                 await asyncio.wait({answering}, timeout=WATCH_SECONDS)
                 # otherwise Dask would try to connect again for long
-                if self._client.status != "running":
+                if self.client.status != "running":
                     raise ClusterUnavailable(address, _DISCONNECTED)
                 if monotonic() > until:
                     waited = f"for {SCHEDULER_SECONDS:g} s"

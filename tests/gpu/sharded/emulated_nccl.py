@@ -90,7 +90,7 @@ class Communicator:
         self.issued += 1
         self._put(("all", self.issued, self.rank), ctypes.string_at(source, count))
         for rank in range(self.size):
-            self._take(("all", self.issued, rank), target + rank * count, count)
+            self.take(("all", self.issued, rank), target + rank * count, count)
 
     def send(self, source: int, count: int, kind: str, peer: int, stream: int) -> None:
         assert kind == "uint8"
@@ -116,7 +116,7 @@ class Communicator:
             self.group.sent[key] = message
             self.group.changed.notify_all()
 
-    def _take(self, key: Any, target: int, count: int) -> None:
+    def take(self, key: Any, target: int, count: int) -> None:
         group = self.group
         with group.changed:
             arrived = group.changed.wait_for(lambda: self.aborted or key in group.sent, _PATIENCE)
@@ -132,7 +132,7 @@ def _group_start() -> None:
 
 def _group_end() -> None:
     for communicator, key, target, count in _batch.receiving:
-        communicator._take(key, target, count)
+        communicator.take(key, target, count)
 
 
 def install(patch: pytest.MonkeyPatch) -> None:
@@ -153,4 +153,3 @@ def install(patch: pytest.MonkeyPatch) -> None:
     vars(names[1]).update(nccl=nccl, **streams)
     patch.setitem(sys.modules, "cupy", cupy)
     patch.setitem(sys.modules, "cupy.cuda", cuda)
-    patch.setattr("liverank_gpu.sharded.communicator._pointer", lambda array: array.ctypes.data)

@@ -16,8 +16,11 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from liverank_gpu import EdgeBatch, InvalidValue, Options, ShardedEngine, ShardLost
+from liverank_gpu.sharded.cluster import local_workers
+from liverank_gpu.sharded.dask_shard import Parts
 from liverank_gpu.sharded.dask_workers import DaskWorkers
 from liverank_gpu.sharded.member import Member
 from tests.gpu.graphs import Model, WeightedModel, random_batch, weighted_batch
@@ -28,25 +31,30 @@ pytestmark = pytest.mark.filterwarnings("default")
 """Dask's own warnings are not ours."""
 
 
+class Looking(Member):
+    def looks(self, *arrays: NDArray[Any]) -> list[bool]:
+        return [each.flags.aligned and each.flags.writeable for each in arrays]
+
+
 @pytest.fixture(scope="module")
-def first() -> Iterator[ShardedEngine]:
-    """An engine on a cluster of two workers, on which tests start engines of their own too. The
-    last test kills one.
-    """
-    with ShardedEngine(Options(target_error=1e-9), backend="cpu") as engine:
-        assert engine.backend == "cpu"
-        yield engine
+def workers() -> Iterator[DaskWorkers]:
+    """Of a cluster of two, which have a graph already. The last test kills one."""
+    found = local_workers(Options(target_error=1e-9), 2, parts=Parts(member=Looking))
+    yield found
+    found.close()
 
 
-def workers_of(engine: ShardedEngine) -> DaskWorkers:
-    assert isinstance(engine._workers, DaskWorkers)
-    return engine._workers
+@pytest.fixture(scope="module")
+def first(workers: DaskWorkers) -> ShardedEngine:
+    """An engine on them."""
+    engine = ShardedEngine(Options(target_error=1e-9), workers=workers)
+    assert engine.backend == "cpu"
+    return engine
 
 
-def another(first: ShardedEngine, options: Options) -> ShardedEngine:
+def another(workers: DaskWorkers, options: Options) -> ShardedEngine:
     """An engine on the same workers."""
-    workers = workers_of(first)
-    return ShardedEngine(options, workers=DaskWorkers(workers._client, workers.addresses, options))
+    return ShardedEngine(options, workers=DaskWorkers(workers.client, workers.addresses, options))
 
 
 def update_for(engine: ShardedEngine, seconds: float) -> None:
@@ -55,13 +63,12 @@ def update_for(engine: ShardedEngine, seconds: float) -> None:
         engine.update("static")
 
 
-def test_peers_are_certified_and_there_is_no_dashboard(first: ShardedEngine) -> None:
-    workers = workers_of(first)
+def test_peers_are_certified_and_there_is_no_dashboard(workers: DaskWorkers) -> None:
     assert all(address.startswith("tls://127.0.0.1:") for address in workers.addresses)
-    cluster = workers._client.cluster
+    cluster = workers.client.cluster
     assert cluster.scheduler_address.startswith("tls://")
     assert cluster.security.require_encryption
-    ports = workers._client.run(lambda dask_worker: dask_worker.http_server.port)
+    ports = workers.client.run(lambda dask_worker: dask_worker.http_server.port)
     for port in (cluster.scheduler.http_server.port, *ports.values()):
         for page in ("", "status", "info/main/workers.html", "metrics", "health", "json/counts"):
             assert httpx.get(f"http://127.0.0.1:{port}/{page}").status_code == 404
@@ -77,12 +84,12 @@ def test_peers_are_certified_and_there_is_no_dashboard(first: ShardedEngine) -> 
     ids=["directed", "undirected", "weighted"],
 )
 def test_streams_give_the_ranks_and_counts_of_the_model(
-    first: ShardedEngine, options: Options
+    workers: DaskWorkers, options: Options
 ) -> None:
     generator = np.random.default_rng(3)
     kind = WeightedModel if options.weighted else Model
     model = kind(options.dangling, options.directed)
-    engine = another(first, options)
+    engine = another(workers, options)
     for strategy in ("auto", "residual"):
         if isinstance(model, WeightedModel):
             batch = weighted_batch(generator, model, 150)
@@ -92,10 +99,10 @@ def test_streams_give_the_ranks_and_counts_of_the_model(
         assert_ranks(engine, model, engine.update(strategy).error_bound)
 
 
-def test_a_large_batch_and_a_large_snapshot_go_to_the_workers(first: ShardedEngine) -> None:
+def test_a_large_batch_and_a_large_snapshot_go_to_the_workers(workers: DaskWorkers) -> None:
     pairs = np.random.default_rng(1).integers(0, 20_000, (2, 50_000))
     model = Model("uniform")
-    engine, again = (another(first, Options(target_error=1e-7)) for _ in range(2))
+    engine, again = (another(workers, Options(target_error=1e-7)) for _ in range(2))
     batch = EdgeBatch(pairs[0], pairs[1])
     assert replace(engine.apply(batch), seconds=0.0) == model.apply(batch)
     assert engine.update().error_bound <= 1e-7
@@ -104,20 +111,13 @@ def test_a_large_batch_and_a_large_snapshot_go_to_the_workers(first: ShardedEngi
     assert np.array_equal(again.publish().to_numpy(), engine.publish().to_numpy())
 
 
-def test_arrays_are_aligned_and_can_be_written(first: ShardedEngine) -> None:
-    workers = workers_of(first)
-
-    def looks(_: Member, *arrays: Any) -> list[bool]:
-        return [each.flags.aligned and each.flags.writeable for each in arrays]
-
-    workers._client.run(setattr, Member, "looks", looks)
+def test_arrays_are_aligned_and_can_be_written(workers: DaskWorkers) -> None:
     odd = np.arange(3, dtype=np.uint8)
     assert workers.everywhere("looks", odd, np.arange(5), np.ones(7)) == [[True] * 3] * 2
 
 
-def test_an_error_is_raised_here_and_the_engine_goes_on(first: ShardedEngine) -> None:
-    options = Options(weighted=True)
-    engine = another(first, options)
+def test_an_error_is_raised_here_and_the_engine_goes_on(workers: DaskWorkers) -> None:
+    engine = another(workers, Options(weighted=True))
     engine.apply(EdgeBatch.of(insert=[(0, 1, 3e38)]))
     with pytest.raises(InvalidValue, match="weights"):
         engine.apply(EdgeBatch.of(insert=[(0, 1, 3e38)], on_conflict="add"))
@@ -126,20 +126,23 @@ def test_an_error_is_raised_here_and_the_engine_goes_on(first: ShardedEngine) ->
 
 SCRIPT = """
 import liverank_gpu.generate
-from liverank_gpu import ShardedEngine
+from liverank_gpu import Options
 from liverank_gpu.native import kernels
+from liverank_gpu.sharded.cluster import local_workers
+from liverank_gpu.sharded.dask_shard import Parts
+from liverank_gpu.sharded.member import Member
 
 # starts threads, in workers too: they import this module
 liverank_gpu.generate.rmat(16, 16, seed=1)
 
-def threads(dask_worker: object) -> list[int]:
-    from liverank_gpu.sharded.dask_shard import _shards
-    return [each._thread.submit(kernels.threads).result() for each in _shards.values()]
+class Counting(Member):
+    def threads(self):
+        return kernels.threads()
 
 if __name__ == "__main__":
-    with ShardedEngine(shards=2, backend="cpu") as engine:
-        client = engine._workers._client
-        print(list(client.run(threads).values()))
+    workers = local_workers(Options(), 2, parts=Parts(member=Counting))
+    print(workers.everywhere("threads"))
+    workers.close()
 """
 
 
@@ -155,15 +158,16 @@ def test_workers_of_a_script_that_has_started_threads_share_the_cores(
         command, env=environment, capture_output=True, text=True, timeout=120, check=False
     )
     each = max(1, len(os.sched_getaffinity(0)) // 2)
-    assert run.stdout == f"[[{each}], [{each}]]\n", run.stderr[-4000:]
+    assert run.stdout == f"[{each}, {each}]\n", run.stderr[-4000:]
 
 
-def test_a_killed_worker_is_named_within_seconds(first: ShardedEngine) -> None:
+def test_a_killed_worker_is_named_within_seconds(
+    first: ShardedEngine, workers: DaskWorkers
+) -> None:
     pairs = np.random.default_rng(1).integers(0, 50, (2, 300))
     first.apply(EdgeBatch(pairs[0], pairs[1]))
     first.update("static")
-    workers = workers_of(first)
-    killed = workers._client.run(os.getpid)[workers.addresses[1]]
+    killed = workers.client.run(os.getpid)[workers.addresses[1]]
     noticed = threading.Event()
     first.on_loss(noticed.set)
     first.check_alive()

@@ -5,13 +5,15 @@ from __future__ import annotations
 import gc
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime
+from itertools import count
 from pathlib import Path
 from time import monotonic, sleep
-from typing import Any, NoReturn, get_args
+from types import ModuleType, SimpleNamespace
+from typing import Any, ClassVar, NoReturn, get_args
 
 import dask
 import numpy as np
@@ -19,7 +21,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from distributed import LocalCluster
+from distributed import Client, LocalCluster
 from distributed.security import Security
 
 from liverank_gpu import (
@@ -35,10 +37,9 @@ from liverank_gpu import (
 )
 from liverank_gpu.backends import backend_named
 from liverank_gpu.backends.cpu.device import CpuDevice
-from liverank_gpu.sharded import dask_shard
-from liverank_gpu.sharded.cluster import local_workers, placed, visible_devices
-from liverank_gpu.sharded.dask_shard import Capability, own_version
-from liverank_gpu.sharded.dask_workers import DaskWorkers
+from liverank_gpu.operations.backend import Backend
+from liverank_gpu.sharded.cluster import existing_workers, local_workers, placed, visible_devices
+from liverank_gpu.sharded.dask_shard import PARTS, Capability, Parts, capability, own_version
 from liverank_gpu.sharded.member import Member
 from tests.gpu.graphs import Model, random_batch
 from tests.gpu.sharded import emulated_nccl
@@ -82,8 +83,31 @@ def existing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         )
 
 
-def engine_on(cluster: Cluster, shards: int = 2, backend: BackendName = "cpu") -> ShardedEngine:
-    return ShardedEngine(OPTIONS, shards, backend, cluster=cluster)
+def engine_on(
+    cluster: Cluster, shards: int = 2, backend: BackendName = "cpu", parts: Parts | None = None
+) -> ShardedEngine:
+    if parts is None:
+        return ShardedEngine(OPTIONS, shards, backend, cluster=cluster)
+    workers = existing_workers(cluster, OPTIONS, shards, backend, parts=parts)
+    return ShardedEngine(OPTIONS, workers=workers)
+
+
+def shards_of(cluster: Cluster) -> int:
+    """How many its workers hold."""
+    security = Security(
+        tls_ca_file=cluster.ca, tls_client_cert=cluster.cert, tls_client_key=cluster.key
+    )
+    with Client(cluster.address, security=security, set_as_default=False) as client:
+        found: dict[str, Capability] = client.run(capability, "cpu", PARTS)
+    return sum(each.shards for each in found.values())
+
+
+def wait_until(held: Callable[[], bool], seconds: float = 20.0) -> None:
+    begun = monotonic()
+    while not held() and monotonic() - begun < seconds:
+        gc.collect()
+        sleep(0.05)
+    assert held()
 
 
 def update_for(engine: ShardedEngine, seconds: float) -> None:
@@ -103,16 +127,11 @@ def run_stream(engine: ShardedEngine, seed: int, batches: int = 3) -> None:
 def test_graphs_share_workers_and_leave_nothing_there(existing: Cluster) -> None:
     with engine_on(existing) as first, engine_on(existing) as second:
         assert first.backend == "cpu"
-        assert len(dask_shard._shards) == 4
+        assert shards_of(existing) == 4
         # each worker has one thread for tasks, and shards wait for each other
         with ThreadPoolExecutor(2) as threads:
             list(threads.map(run_stream, (first, second), (1, 2)))
-
-    begun = monotonic()
-    while dask_shard._shards and monotonic() - begun < 20.0:
-        gc.collect()
-        sleep(0.05)
-    assert not dask_shard._shards
+    wait_until(lambda: shards_of(existing) == 0)
 
 
 def test_workers_may_be_closed_twice(existing: Cluster) -> None:
@@ -120,40 +139,55 @@ def test_workers_may_be_closed_twice(existing: Cluster) -> None:
         engine.close()
 
 
-def on_emulated_gpus(patch: pytest.MonkeyPatch, devices: list[str]) -> None:
-    """Has the two workers use NCCL, with kernels of the CPU."""
-    emulated_nccl.install(patch)
-    cpu = backend_named("cpu")
-    patch.setattr(dask_shard, "backend_named", lambda name: replace(cpu, name=name))
-    found = iter(devices)
-    patch.setattr(dask_shard, "_device", lambda: next(found))
+class Bounded(CpuDevice):
+    """bounds: that were asked for"""
+
+    bounds: ClassVar[list[int | None]] = []
+
+    def limit_memory(self, most: int | None) -> None:
+        self.bounds.append(most)
 
 
-def test_gpus_exchange_data_by_nccl(existing: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    on_emulated_gpus(monkeypatch, ["first", "second"])
-    with engine_on(existing, backend="auto") as engine:
+def emulated(name: BackendName) -> Backend:
+    return replace(backend_named("cpu"), name=name, device=Bounded())
+
+
+def other_device() -> str:
+    return str(next(_devices))
+
+
+_devices = count()
+
+GPUS = Parts(backend=emulated, device=other_device)
+"""Workers with a GPU of their own, whose kernels are those of the CPU."""
+
+
+@pytest.fixture
+def nccl(monkeypatch: pytest.MonkeyPatch) -> list[emulated_nccl.Communicator]:
+    """What is created meanwhile."""
+    emulated_nccl.install(monkeypatch)
+    return emulated_nccl.Communicator.created
+
+
+def test_gpus_exchange_data_by_nccl(
+    existing: Cluster, nccl: list[emulated_nccl.Communicator]
+) -> None:
+    with engine_on(existing, backend="auto", parts=GPUS) as engine:
         assert engine.backend == "cuda"
         run_stream(engine, 3)
-        assert len(emulated_nccl.Communicator.created) == 2
+        assert len(nccl) == 2
 
 
 def test_the_bound_on_memory_reaches_each_worker(
-    existing: Cluster, monkeypatch: pytest.MonkeyPatch
+    existing: Cluster, nccl: list[emulated_nccl.Communicator]
 ) -> None:
-    bounds: list[int | None] = []
-
-    class Bounded(CpuDevice):
-        def limit_memory(self, most: int | None) -> None:
-            bounds.append(most)
-
-    on_emulated_gpus(monkeypatch, ["first", "second"] * 2)
-    cpu = replace(backend_named("cpu"), name="cuda", device=Bounded())
-    monkeypatch.setattr(dask_shard, "backend_named", lambda _: cpu)
-    ShardedEngine(OPTIONS, 2, "cuda", cluster=existing, device_memory=1 << 30).close()
-    assert bounds == [1 << 30] * 2
+    assert not nccl
+    Bounded.bounds.clear()
+    existing_workers(existing, OPTIONS, 2, "cuda", 1 << 30, GPUS).close()
+    assert Bounded.bounds == [1 << 30] * 2
     # a later server of these workers has its own
-    ShardedEngine(OPTIONS, 2, "cuda", cluster=existing).close()
-    assert bounds == [1 << 30] * 2 + [None] * 2
+    existing_workers(existing, OPTIONS, 2, "cuda", parts=GPUS).close()
+    assert Bounded.bounds == [1 << 30] * 2 + [None] * 2
 
 
 def test_workers_without_gpus_refuse_a_bound_on_their_memory(existing: Cluster) -> None:
@@ -164,35 +198,35 @@ def test_workers_without_gpus_refuse_a_bound_on_their_memory(existing: Cluster) 
                 ShardedEngine(OPTIONS, 2, backend, cluster=existing, device_memory=1024)
 
 
+class FailsOnce(Member):
+    """Whose first update fails in the second shard."""
+
+    failed = False
+
+    def update(self, *given: Any, **named: Any) -> Any:
+        if self.rank == 1 and not self.failed:
+            self.failed = True
+            raise BackendUnavailable("cuda", "another shard")
+        return super().update(*given, **named)
+
+
 def test_a_group_of_gpus_is_formed_again_after_an_error_of_one(
-    existing: Cluster, monkeypatch: pytest.MonkeyPatch
+    existing: Cluster, nccl: list[emulated_nccl.Communicator]
 ) -> None:
-    on_emulated_gpus(monkeypatch, ["first", "second"])
-    with engine_on(existing, backend="cuda") as engine:
+    with engine_on(existing, 2, "cuda", replace(GPUS, member=FailsOnce)) as engine:
         engine.apply(EdgeBatch.of(insert=[(0, 1), (1, 2)]))
-        with monkeypatch.context() as patch:
-
-            def fails(shard: Any, *arguments: Any) -> Any:
-                if shard.rank == 1:
-                    raise BackendUnavailable("cuda", "another shard")
-                return update(shard, *arguments)
-
-            update = Member.update
-            patch.setattr(Member, "update", fails)
-            with pytest.raises(BackendUnavailable, match="another shard"):
-                engine.update()
-        before = emulated_nccl.Communicator.created[:]
-        assert [each.aborted for each in before] == [True, True]
+        with pytest.raises(BackendUnavailable, match="another shard"):
+            engine.update()
+        assert [each.aborted for each in nccl] == [True, True]
         assert engine.update().error_bound <= 1e-9
-        assert len(emulated_nccl.Communicator.created) == 4
+        assert len(nccl) == 4
         assert engine.edges == 2
 
 
 def test_joining_a_group_that_one_shard_does_not_join_ends(
-    existing: Cluster, monkeypatch: pytest.MonkeyPatch
+    existing: Cluster, monkeypatch: pytest.MonkeyPatch, nccl: list[emulated_nccl.Communicator]
 ) -> None:
-    on_emulated_gpus(monkeypatch, ["first", "second"])
-    created, late = emulated_nccl.Communicator.created, threading.Event()
+    late = threading.Event()
 
     def joins(size: int, identity: Any, rank: int) -> emulated_nccl.Communicator:
         if rank == 1:
@@ -200,41 +234,33 @@ def test_joining_a_group_that_one_shard_does_not_join_ends(
         assert late.wait(60.0)
         return emulated_nccl.Communicator(size, identity, rank)
 
-    with engine_on(existing, backend="cuda") as engine:
-        assert isinstance(engine._workers, DaskWorkers)
-        engine._workers._connected = False
-        created.clear()
+    with engine_on(existing, backend="cuda", parts=GPUS) as engine:
         with monkeypatch.context() as patch:
             patch.setattr(sys.modules["cupy.cuda"].nccl, "NcclCommunicator", joins)
             with pytest.raises(BackendUnavailable, match="another shard"):
                 engine.update()
         engine.apply(EdgeBatch.of(insert=[(0, 1), (1, 2)]))
         assert engine.update().error_bound <= 1e-9
-        assert [each.aborted for each in created] == [False, False]
+        assert [each.aborted for each in nccl] == [False, False]
         # NCCL returns to the first shard, which has joined another group by now
         late.set()
-        begun = monotonic()
-        while not (len(created) == 3 and created[2].aborted) and monotonic() - begun < 20.0:
-            sleep(0.05)
-        assert [each.aborted for each in created] == [False, False, True]
+        wait_until(lambda: [each.aborted for each in nccl] == [False, False, True])
         assert engine.update().error_bound <= 1e-9
 
 
-def test_each_shard_needs_a_gpu_of_its_own(
-    existing: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    on_emulated_gpus(monkeypatch, ["one", "one"])
+def one_device() -> str:
+    return "one"
+
+
+def test_each_shard_needs_a_gpu_of_its_own(existing: Cluster) -> None:
     message = "has 1 workers with a GPU of their own, and 2 shards need one each"
     with pytest.raises(ClusterUnavailable, match=message):
-        engine_on(existing, backend="cuda")
+        engine_on(existing, backend="cuda", parts=replace(GPUS, device=one_device))
 
 
-def test_there_are_workers_for_all_shards(
-    existing: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("liverank_gpu.sharded.cluster.WORKERS_SECONDS", 0.3)
+def test_there_are_workers_for_all_shards(existing: Cluster) -> None:
     with pytest.raises(ClusterUnavailable, match="has 2 workers, and 3 shards need one each"):
-        engine_on(existing, shards=3)
+        existing_workers(existing, OPTIONS, 3, patience=0.3)
 
 
 def test_the_least_used_workers_are_chosen(existing: Cluster) -> None:
@@ -262,15 +288,12 @@ def test_the_least_used_workers_are_chosen(existing: Cluster) -> None:
         assert part in str(refused.value)
 
 
-def test_a_scheduler_that_is_not_there_is_an_error(
-    existing: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("liverank_gpu.sharded.cluster.CONNECT_SECONDS", 0.5)
+def test_a_scheduler_that_is_not_there_is_an_error(existing: Cluster) -> None:
     begun = monotonic()
     with pytest.raises(
         ClusterUnavailable, match=r"tls://127\.0\.0\.1:9 cannot be reached: .*after 0\.5 s"
     ):
-        engine_on(replace(existing, address="tls://127.0.0.1:9"))
+        existing_workers(replace(existing, address="tls://127.0.0.1:9"), OPTIONS, 2, patience=0.5)
     assert monotonic() - begun < 10.0
 
 
@@ -333,7 +356,11 @@ def test_a_key_needs_its_certificate() -> None:
 
 
 def test_local_shards_on_gpus_need_as_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("liverank_gpu.sharded.cluster.visible_devices", lambda: ["0"])
+    cupy: Any = ModuleType("cupy")
+    runtime = SimpleNamespace(getDeviceCount=lambda: 1, CUDARuntimeError=RuntimeError)
+    cupy.cuda = SimpleNamespace(runtime=runtime)
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     backends: list[BackendName] = ["cuda", "auto"]
     for backend in backends:
         with pytest.raises(BackendUnavailable, match="2 shards need a GPU each, and 1 are visible"):

@@ -19,6 +19,7 @@ import pytest
 
 from liverank_gpu import (
     STRATEGIES,
+    BackendName,
     EdgeBatch,
     Engine,
     InvalidValue,
@@ -28,8 +29,10 @@ from liverank_gpu import (
     ShardLost,
 )
 from liverank_gpu.backends import backend_named
-from liverank_gpu.sharded.cluster import visible_devices
+from liverank_gpu.operations.backend import Backend, PageRule
+from liverank_gpu.sharded.cluster import local_workers, visible_devices
 from liverank_gpu.sharded.communicator import NcclCommunicator
+from liverank_gpu.sharded.dask_shard import PARTS, Parts
 from liverank_gpu.sharded.dask_workers import DaskWorkers
 from tests.gpu.graphs import Model, WeightedModel, random_batch, weighted_batch
 from tests.gpu.sharded.test_programs import BUILT_IN, OPTIONS, OWN, assert_same, edges
@@ -57,43 +60,43 @@ NcclCommunicator.start_gather = counted
 
 
 @pytest.fixture(scope="module")
-def first() -> Iterator[ShardedEngine]:
-    """An engine on two GPUs, on whose workers tests start engines of their own too. The last test
-    kills one.
-    """
-    with ShardedEngine(Options(target_error=1e-9), backend="auto") as engine:
-        assert engine.backend == "cuda"
-        workers_of(engine)._client.run(exec, COUNTING, {})
-        yield engine
+def workers() -> Iterator[DaskWorkers]:
+    """On two GPUs, which have a graph already. The last test kills one."""
+    found = local_workers(Options(target_error=1e-9), 2, "auto")
+    found.client.run(exec, COUNTING, {})
+    yield found
+    found.close()
 
 
-def workers_of(engine: ShardedEngine) -> DaskWorkers:
-    assert isinstance(engine._workers, DaskWorkers)
-    return engine._workers
+@pytest.fixture(scope="module")
+def first(workers: DaskWorkers) -> ShardedEngine:
+    """An engine on them."""
+    engine = ShardedEngine(Options(target_error=1e-9), workers=workers)
+    assert engine.backend == "cuda"
+    return engine
 
 
-def another(first: ShardedEngine, options: Options) -> ShardedEngine:
+def another(workers: DaskWorkers, options: Options, parts: Parts = PARTS) -> ShardedEngine:
     """An engine on the same workers."""
-    workers = workers_of(first)
-    own = DaskWorkers(workers._client, workers.addresses, options, "cuda")
+    own = DaskWorkers(workers.client, workers.addresses, options, "cuda", parts=parts)
     return ShardedEngine(options, workers=own)
 
 
-def parts_started(first: ShardedEngine) -> int:
+def parts_started(workers: DaskWorkers) -> int:
     """How many parts each worker has sent: the same number on all of them."""
-    (started,) = set(workers_of(first)._client.run(getattr, NcclCommunicator, "started").values())
+    (started,) = set(workers.client.run(getattr, NcclCommunicator, "started").values())
     return int(started)
 
 
 @pytest.mark.parametrize("seed", range(16))
 @pytest.mark.parametrize("removes", [False, True])
 def test_streams_give_the_ranks_and_counts_of_the_model(
-    first: ShardedEngine, seed: int, *, removes: bool
+    workers: DaskWorkers, seed: int, *, removes: bool
 ) -> None:
     generator, options = np.random.default_rng(seed), kind_of_graph(seed)
     kind = WeightedModel if options.weighted else Model
     model = kind(options.dangling, options.directed)
-    engine = another(first, options)
+    engine = another(workers, options)
     for _ in range(3):
         size = int(generator.choice([2, 20, 120]))
         if isinstance(model, WeightedModel):
@@ -106,9 +109,9 @@ def test_streams_give_the_ranks_and_counts_of_the_model(
 
 
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
-def test_programs_find_what_they_find_on_the_cpu(first: ShardedEngine, options: Options) -> None:
+def test_programs_find_what_they_find_on_the_cpu(workers: DaskWorkers, options: Options) -> None:
     generator = np.random.default_rng(2)
-    one, several = Engine(options, "cpu"), another(first, options)
+    one, several = Engine(options, "cpu"), another(workers, options)
     for step in range(3):
         for engine in (one, several):
             engine.apply(edges(np.random.default_rng(step), 3_000 + 500 * step, 9_000))
@@ -128,16 +131,16 @@ def test_programs_find_what_they_find_on_the_cpu(first: ShardedEngine, options: 
     ],
 )
 def test_a_large_graph_has_the_ranks_of_one_gpu(
-    first: ShardedEngine, vertices: int, edges: int, *, in_parts: bool
+    workers: DaskWorkers, vertices: int, edges: int, *, in_parts: bool
 ) -> None:
     pairs = np.random.default_rng(1).integers(0, vertices, (2, edges))
     options = Options(target_error=1e-8)
-    one, several = Engine(options, "cuda"), another(first, options)
+    one, several = Engine(options, "cuda"), another(workers, options)
     for engine in (one, several):
         engine.apply(EdgeBatch(pairs[0], pairs[1]))
-    before = parts_started(first)
+    before = parts_started(workers)
     bound = one.update().error_bound + several.update().error_bound
-    assert (parts_started(first) > before) == in_parts
+    assert (parts_started(workers) > before) == in_parts
     difference = one.publish().to_numpy() - several.publish().to_numpy()
     assert one.edges == several.edges
     assert np.abs(difference).sum() <= bound
@@ -158,15 +161,14 @@ def test_memory_that_a_bounded_device_keeps_can_be_used_again() -> None:
         device.limit_memory(None)
 
 
-def test_a_graph_that_one_gpu_refuses_is_held_by_two(first: ShardedEngine) -> None:
+def test_a_graph_that_one_gpu_refuses_is_held_by_two(workers: DaskWorkers) -> None:
     pairs = np.random.default_rng(3).integers(0, 1 << 20, (2, 40_000_000))
     options, most = Options(target_error=1e-8), 1 << 30
     gc.collect()  # the workers keep shards of engines of other tests as long as those are here
     one = Engine(options, "cuda")
     one.apply(EdgeBatch(*pairs))
     bound = one.update().error_bound
-    workers = workers_of(first)
-    own = DaskWorkers(workers._client, workers.addresses, options, "cuda", most)
+    own = DaskWorkers(workers.client, workers.addresses, options, "cuda", most)
     try:
         several = ShardedEngine(options, workers=own)
         several.apply(EdgeBatch(*pairs))
@@ -176,7 +178,7 @@ def test_a_graph_that_one_gpu_refuses_is_held_by_two(first: ShardedEngine) -> No
         assert np.abs(difference).sum() <= bound
     finally:
         # the workers are those of other tests: without the bound again
-        DaskWorkers(workers._client, workers.addresses, options, "cuda")
+        DaskWorkers(workers.client, workers.addresses, options, "cuda")
     one = Engine(options, "cuda")
     one.internals.backend.device.limit_memory(most)
     try:
@@ -186,37 +188,16 @@ def test_a_graph_that_one_gpu_refuses_is_held_by_two(first: ShardedEngine) -> No
         one.internals.backend.device.limit_memory(None)
 
 
-PAGING = """
-from dataclasses import replace
-from liverank_gpu.backends import backend_named
-from liverank_gpu.operations.backend import PageRule
-from liverank_gpu.sharded import dask_shard
-
-def paging(name):
+def paging(name: BackendName) -> Backend:
+    """Small graphs have pages too."""
     backend = backend_named(name)
     return replace(backend, costs=replace(backend.costs, pages=PageRule(1, 0.0, 0.0)))
 
-dask_shard.backend_named = paging
-"""
-"""For workers: small graphs have pages too, until NOT_PAGING."""
 
-NOT_PAGING = """
-from liverank_gpu.backends import backend_named
-from liverank_gpu.sharded import dask_shard
-
-dask_shard.backend_named = backend_named
-"""
-
-
-def test_sweeps_by_pages_give_the_ranks_of_one_gpu(first: ShardedEngine) -> None:
+def test_sweeps_by_pages_give_the_ranks_of_one_gpu(workers: DaskWorkers) -> None:
     random, options = np.random.default_rng(3), Options(target_error=1e-8)
-    one, by_rows = Engine(options, "cuda"), another(first, options)
-    client = workers_of(first)._client
-    client.run(exec, PAGING, {})
-    try:
-        by_pages = another(first, options)
-    finally:
-        client.run(exec, NOT_PAGING, {})
+    one, by_rows = Engine(options, "cuda"), another(workers, options)
+    by_pages = another(workers, options, Parts(backend=paging))
     pairs = random.integers(0, 200_000, (2, 3_000_000))
     for size in (0, 1000, 100_000, 10):
         gone = pairs[:, random.integers(0, pairs.shape[1], size)]
@@ -234,9 +215,9 @@ def test_sweeps_by_pages_give_the_ranks_of_one_gpu(first: ShardedEngine) -> None
     assert more.min() > one.edges  # 2 bytes an edge, of half of them
 
 
-def test_two_graphs_use_both_gpus_at_once(first: ShardedEngine) -> None:
+def test_two_graphs_use_both_gpus_at_once(workers: DaskWorkers) -> None:
     pairs = np.random.default_rng(2).integers(0, 20_000, (2, 300_000))
-    engines = [another(first, Options(target_error=1e-9)) for _ in range(2)]
+    engines = [another(workers, Options(target_error=1e-9)) for _ in range(2)]
     bounds: list[float] = []
 
     def solve(engine: ShardedEngine) -> None:
@@ -251,8 +232,8 @@ def test_two_graphs_use_both_gpus_at_once(first: ShardedEngine) -> None:
     assert len(bounds) == 40
 
 
-def test_an_error_is_raised_here_and_the_engine_goes_on(first: ShardedEngine) -> None:
-    engine = another(first, Options(weighted=True))
+def test_an_error_is_raised_here_and_the_engine_goes_on(workers: DaskWorkers) -> None:
+    engine = another(workers, Options(weighted=True))
     engine.apply(EdgeBatch.of(insert=[(0, 1, 3e38)]))
     with pytest.raises(InvalidValue, match="weights"):
         engine.apply(EdgeBatch.of(insert=[(0, 1, 3e38)], on_conflict="add"))
@@ -261,11 +242,12 @@ def test_an_error_is_raised_here_and_the_engine_goes_on(first: ShardedEngine) ->
     assert engine.update().converged
 
 
-def test_a_killed_worker_is_named_within_seconds(first: ShardedEngine) -> None:
+def test_a_killed_worker_is_named_within_seconds(
+    first: ShardedEngine, workers: DaskWorkers
+) -> None:
     pairs = np.random.default_rng(1).integers(0, 50, (2, 300))
     first.apply(EdgeBatch(pairs[0], pairs[1]))
-    workers = workers_of(first)
-    killed = workers._client.run(os.getpid)[workers.addresses[1]]
+    killed = workers.client.run(os.getpid)[workers.addresses[1]]
     kill = threading.Timer(0.2, os.kill, (killed, signal.SIGKILL))
     kill.start()
     begun = monotonic()

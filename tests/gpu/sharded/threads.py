@@ -54,6 +54,13 @@ class ThreadCommunicator(HostCommunicator):
         return received
 
 
+def one_step(method: str, arguments: Sequence[tuple[Any, ...]]) -> Sequence[tuple[Any, ...]]:
+    """Of a call of shards: the same, but that it ends with its first step."""
+    if method == "answer" or (method == "call_kept" and arguments[0][0] == "solve"):
+        return [(*each[:-1], 0.0) for each in arguments]
+    return arguments
+
+
 class ThreadWorkers(Workers):
     """See Workers. Queries are solved by one step a call."""
 
@@ -73,9 +80,8 @@ class ThreadWorkers(Workers):
     def call(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
         if self.unreachable in (method, arguments[0][0] if method == "call_kept" else method):
             raise TimeoutError("no answer")
-        if method == "answer" or (method == "call_kept" and arguments[0][0] == "solve"):
-            arguments = [(*each[:-1], 0.0) for each in arguments]
-        return self.together([getattr(shard, method) for shard in self.shards], arguments)
+        methods = [getattr(shard, method) for shard in self.shards]
+        return self.together(methods, one_step(method, arguments))
 
     def together(
         self, methods: Sequence[Callable[..., Any]], arguments: Sequence[tuple[Any, ...]]

@@ -66,7 +66,7 @@ def test_two_graphs_change_at_once(on_cluster: Server) -> None:
 def test_both_graphs_recover_from_a_killed_worker(on_cluster: Server) -> None:
     before = on_cluster.http.get("/graphs/other/ranks/0").json()
     workers = workers_of(on_cluster, "default")
-    os.kill(workers._client.run(os.getpid)[workers.addresses[1]], signal.SIGKILL)
+    os.kill(workers.client.run(os.getpid)[workers.addresses[1]], signal.SIGKILL)
     lost: dict[str, str] = {}
 
     def both() -> bool:

@@ -333,7 +333,7 @@ def process_of_a_worker(server: Server) -> int:
     workers: Any = server.catalog.get("default").pipeline.shards._workers
     assert workers.started is not None
     workers = workers.started
-    processes: dict[str, int] = workers._client.run(os.getpid)
+    processes: dict[str, int] = workers.client.run(os.getpid)
     return processes[workers.addresses[1]]
 
 
