@@ -78,12 +78,11 @@ __global__ void __launch_bounds__(BLOCK) quantize_contributions(
     for (int64 v = (int64)blockIdx.x * BLOCK + threadIdx.x; v < vertices; v += (int64)gridDim.x * BLOCK) {
         const Degree d = degree[v];
         const double diagonal = diagonal_of(d, loop[v], damping);
-        const double value = values[v];
+        const double residual = r[v] - shift;
         if (is_isolated(d, loop[v], in_lengths[v])) {
-            step_isolated(v, value, r[v] - shift, diagonal, values, r, contributions, sums);
+            step_isolated(v, values[v], residual, diagonal, values, r, contributions, sums);
             continue;
         }
-        const double residual = r[v] - shift;
         const Contribution contribution = contribution_of<Contribution>(residual, d, diagonal);
         if (shift != 0.0) r[v] = residual;
         contributions[v] = contribution;
