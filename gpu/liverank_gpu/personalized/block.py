@@ -18,14 +18,13 @@ from numpy.typing import NDArray
 
 from liverank_gpu.errors import OutOfMemory
 from liverank_gpu.graph.ranked_graph import RankedGraph
-from liverank_gpu.graph.vertices import NO_IDS
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.select import TopK
 from liverank_gpu.operations.sweeps import AddCompensated, SweepMany, SweepResult
 from liverank_gpu.pagerank.certificate import Certificate, StallRule, gather_roundoff
 from liverank_gpu.pagerank.iterate import Deflation, transition_error
 from liverank_gpu.pagerank.places import CHECK, BoundedPlaces, GraphVertices, ProvenPlaces, without
-from liverank_gpu.personalized.certified_top_k import ties_of
+from liverank_gpu.personalized.certified_top_k import Tying, with_ties
 from liverank_gpu.personalized.forecast import first_bound
 from liverank_gpu.personalized.gate import Gate
 from liverank_gpu.personalized.iterate import SEED_CORRECTION
@@ -406,23 +405,14 @@ class Block:
     def _found(self, columns: Sequence[int]) -> list[BoundedPlaces]:
         """The places of these queries, ascending, and one more of each, or all there are."""
         errors, tops, found = self._certificate.solution_error, self._top_k(columns), []
-        queries = [self.queries[column] for column in columns]
-        for column, query in zip(columns, queries, strict=True):
-            ids, values = tops[column]
+        for column in columns:
+            query, (ids, values) = self.queries[column], tops[column]
             # nothing is behind the last of all
             others = values[-1] if len(ids) > query.k else -np.inf
-            found.append(BoundedPlaces.by_gaps(ids, values, float(errors[column]), others))
-        alike = np.unique(np.concatenate([NO_IDS, *(each.alike(each.values) for each in found)]))
-        if len(alike) == 0:
-            return found
-        classes = self._vertices.identical_to(alike)
-        return [
-            places.with_ties(
-                ties_of(classes, places.vertices, query.seeds, query.among),
-                partial(self._highest_but, column),
-            )
-            for column, query, places in zip(columns, queries, found, strict=True)
-        ]
+            places = BoundedPlaces.by_gaps(ids, values, float(errors[column]), others)
+            highest_but = partial(self._highest_but, column)
+            found.append(Tying(places, values, query.seeds, query.among, highest_but))
+        return with_ties(self._vertices, found)
 
     def _highest_but(self, column: int, excluded: NDArray[np.int64]) -> float:
         """An upper bound on the exact values of a query's vertices without these."""

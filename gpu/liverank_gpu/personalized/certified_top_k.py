@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from liverank_gpu.graph.ranked_graph import RankedGraph
+from liverank_gpu.graph.vertices import NO_IDS
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.select import HighestBound, residual_bound
 from liverank_gpu.pagerank.places import (
     BoundedPlaces,
     Entries,
+    GraphVertices,
     IdenticalLists,
     ProvenPlaces,
     SettledTarget,
@@ -25,7 +29,7 @@ from liverank_gpu.types import Ranking
 # ---- the ties of personalized queries ----
 
 
-def ties_of(
+def _ties_of(
     classes: IdenticalLists,
     vertices: NDArray[np.int64],
     seeds: Seeds,
@@ -53,6 +57,32 @@ def ties_of(
             if len(tie.members) > 1:
                 ties.append(tie)
     return ties
+
+
+class Tying(NamedTuple):
+    """The places of a query that may tie.
+
+    values       float64[p]: see BoundedPlaces.alike
+    highest_but  see BoundedPlaces.with_ties
+    """
+
+    places: BoundedPlaces
+    values: Ranking
+    seeds: Seeds
+    among: NDArray[np.int64] | None
+    highest_but: Callable[[NDArray[np.int64]], float] | None = None
+
+
+def with_ties(found: GraphVertices, each: Sequence[Tying]) -> list[BoundedPlaces]:
+    """The places of queries with their ties, whose in-lists are compared in one pass."""
+    alike = np.unique(np.concatenate([NO_IDS, *(of.places.alike(of.values) for of in each)]))
+    if len(alike) == 0:
+        return [of.places for of in each]
+    classes, tied = found.identical_to(alike), []
+    for of in each:
+        ties = _ties_of(classes, of.places.vertices, of.seeds, of.among)
+        tied.append(of.places.with_ties(ties, of.highest_but))
+    return tied
 
 
 # ---- the first places of a personalized query, and how many of them are certified ----
@@ -190,10 +220,8 @@ def _certified(
     bounded = BoundedPlaces(vertices, best_values, lower, upper, highest_other(listed))
     # the next Jacobi step: what the in-list sends, whether or not a push has taken it into y yet
     returned = damping * (best.loop / np.maximum(best.degree, 1e-300))
-    alike = bounded.alike(best_values + best.residuals / (1.0 - returned))
-    if len(alike):
-        ties = ties_of(found.identical_to(alike), vertices, iterate.seeds, among)
-        bounded = bounded.with_ties(ties, highest_but)
+    sent = best_values + best.residuals / (1.0 - returned)
+    (bounded,) = with_ties(found, [Tying(bounded, sent, iterate.seeds, among, highest_but)])
     boundaries, tied = bounded.certified(k)
     next_check = bounded.next_check(k, target, float(l1))
 

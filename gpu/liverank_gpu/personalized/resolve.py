@@ -80,7 +80,7 @@ class ResolvedQuery:
         options: Options,
         query: PersonalizedQuery,
         known: Seeds | None = None,
-    ) -> ResolvedQuery:
+    ) -> Self:
         """known: seeds of now, for which the same ids may have been given. Raises InvalidValue for
         what cannot be asked of a graph with these vertices, UnknownVertex.
         """
@@ -224,37 +224,18 @@ class ResolvedView(ResolvedQuery):
             given = f"{len(view.weights)} weights"
             raise InvalidValue("weights", given, "left out where all vertices are seeds")
         method = "pull" if uniform else "hybrid"
-        query = PersonalizedQuery(
-            seeds,
-            view.weights,
-            1,
-            method,
-            view.target_error,
-            damping=view.damping,
-            within=view.within,
-        )
-        found = ResolvedQuery.of(ids, options, query, known)
-        refresh = _checked_refresh(view.refresh)
-        return cls(
-            found.seeds,
-            found.k,
-            method,
-            found.target_error,
-            "error",
-            found.options,
-            None,
-            within=found.within,
-            refresh=refresh,
-            uniform=uniform,
-            reversed=_is_reversed(options, view.direction),
-        )
+        asked = (seeds, view.weights, 1, method, view.target_error)
+        query = PersonalizedQuery(*asked, damping=view.damping, within=view.within)
+        found = cls.of(ids, options, query, known)
+        refresh, backwards = _checked_refresh(view.refresh), _is_reversed(options, view.direction)
+        return replace(found, refresh=refresh, uniform=uniform, reversed=backwards)
 
     def unresolved(self) -> ViewQuery:
         """What resolves to the same view, also on a graph with more vertices."""
         seeds, weights = (None, None) if self.uniform else (self.seeds.vertices, self.seeds.weights)
         direction: ViewDirection = "reversed" if self.reversed else "forward"
-        view = ViewQuery(seeds, weights, self.target_error, self.options.damping)
-        return replace(view, refresh=self.refresh, direction=direction, within=self.within)
+        asked = (seeds, weights, self.target_error, self.options.damping)
+        return ViewQuery(*asked, refresh=self.refresh, direction=direction, within=self.within)
 
     def after(self, removed: NDArray[np.int64]) -> ResolvedView:
         """The view once these vertices (ascending) are removed. Raises UnknownVertex if no seed is

@@ -23,8 +23,8 @@ from liverank_gpu.errors import InvalidValue, OutOfMemory, UnknownVertex
 from liverank_gpu.graph.vertices import NO_IDS
 from liverank_gpu.operations.graph import GraphUpdate
 from liverank_gpu.pagerank.iterate import Workspace
-from liverank_gpu.pagerank.places import BoundedPlaces, IdenticalLists, ProvenPlaces
-from liverank_gpu.personalized.certified_top_k import ties_of
+from liverank_gpu.pagerank.places import BoundedPlaces, ProvenPlaces
+from liverank_gpu.personalized.certified_top_k import Tying, with_ties
 from liverank_gpu.personalized.iterate import query_bytes
 from liverank_gpu.personalized.query import Query, QueryContext
 from liverank_gpu.personalized.resolve import ResolvedQuery
@@ -360,7 +360,7 @@ class WatchedQuery(Entry):
         self.perturbed = self.outdated = False
         return stays
 
-    def bounded(self) -> BoundedPlaces:
+    def bounded(self) -> Tying:
         """The places of its answer, bounded by the size of the error now."""
         assert self.query is not None
         assert self.answer is not None
@@ -369,17 +369,12 @@ class WatchedQuery(Entry):
             # vertices that joined begin at 0
             others = max(others, 0.0)
         error = float(self.query.iterate.certificate.solution_error)
-        return BoundedPlaces.by_gaps(vertices, self.values, error, others)
+        places = BoundedPlaces.by_gaps(vertices, self.values, error, others)
+        return Tying(places, places.values, self.query.query.seeds, self.query.query.among)
 
-    def renew_bounds(self, places: BoundedPlaces, classes: IdenticalLists | None) -> None:
+    def renew_bounds(self, places: BoundedPlaces) -> None:
         """Makes those of an answer whose places stay those of the graph after a batch."""
-        assert self.query is not None
         assert self.answer is not None
-        if classes is not None:
-            asked = self.query.query
-            tied = places.with_ties(ties_of(classes, places.vertices, asked.seeds, asked.among))
-            # a tie that was none when it was solved can have other places
-            places = tied if np.array_equal(tied.vertices, places.vertices) else places
         self.answer = replace(
             self.answer,
             error_bound=min(2.0, self.bound),
@@ -409,12 +404,12 @@ class Watched(Kept[WatchedQuery]):
         """Brings every answer up to date with the graph."""
         stay = [entry for entry in self.values() if entry.refresh()]
         bounded = [entry.bounded() for entry in stay]
-        alike = np.concatenate([NO_IDS, *(places.alike(places.values) for places in bounded)])
-        classes = None
-        if len(alike):
-            classes = stay[0].context.vertices.identical_to(np.unique(alike))
-        for entry, places in zip(stay, bounded, strict=True):
-            entry.renew_bounds(places, classes)
+        if stay:
+            tied = with_ties(stay[0].context.vertices, bounded)
+            for entry, (before, *_), places in zip(stay, bounded, tied, strict=True):
+                # a tie that was none when it was solved can have other places
+                stays = np.array_equal(before.vertices, places.vertices)
+                entry.renew_bounds(places if stays else before)
 
 
 def to_solve(asked: ResolvedQuery) -> ResolvedQuery:
