@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
 from time import perf_counter
-from typing import Any, Generic, NoReturn, Self, TypeVar, get_args
+from typing import Any, NoReturn, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,8 +68,6 @@ from liverank_gpu.types import (
     Unconverged,
     ViewQuery,
 )
-
-Content = TypeVar("Content", Personalized, Ranks)
 
 # ---- the watched queries and the views of a graph in shards, as a caller sees them ----
 #
@@ -139,7 +136,7 @@ class ShardedRegistration(Registration):
 
 
 @dataclass(slots=True)
-class _Entry(Generic[Content]):
+class _Entry:
     """What is kept, as of when it was brought up to date last.
 
     content     its answer or its ranks; error: why it has none
@@ -150,44 +147,70 @@ class _Entry(Generic[Content]):
     """
 
     asked: ResolvedQuery
-    content: Content | None = None
+    content: Personalized | Ranks | None = None
     number: int = -1
     error: UnknownVertex | MemoryError | None = None
     current: bool = False
     restricted: bool = False
     lost_seeds: bool = False
 
+    def shown(self) -> Any:
+        """Its content. Raises why there is none."""
+        if self.content is None:
+            assert self.error is not None
+            raise self.error
+        return self.content
 
-class _Kept(ABC, Generic[Content]):
-    """What the shards keep of one kind, by name."""
 
-    kind: Kind
+_ALL_SEEDS = Seeds(NO_IDS, np.empty(0))
+"""In place of those of a view whose seeds are all vertices: the shards know them."""
+
+
+class ShardedKept(dict[str, _Entry]):
+    """What the shards keep of one kind, by name: watched queries, or views, whose ranks are
+    gathered here when y is another.
+    """
 
     def __init__(
         self,
+        kind: Kind,
+        joined: Callable[[Sequence[Told]], Ranks],
         call: Callable[..., list[Any]],
         numbers: Callable[[], int],
         running: list[Running],
     ) -> None:
-        """call     calls a method of ShardQueries, and returns the results of all shards
+        """joined   makes ranks of those of all shards
+        call     calls a method of ShardQueries, and returns the results of all shards
         numbers  gives new ones
         running  what is not closed
         """
-        self._call, self._new_number, self._running = call, numbers, running
-        self._entries: dict[str, _Entry[Content]] = {}
+        super().__init__()
+        self._kind, self._joined, self._call = kind, joined, call
+        self._new_number, self._running = numbers, running
 
-    @abstractmethod
-    def _content(self, entry: _Entry[Content], own: Sequence[Told]) -> Content:
+    def _content(self, entry: _Entry, own: Sequence[Told]) -> Personalized | Ranks:
         """The content now, of what the shards tell."""
-
-    @property
-    def names(self) -> list[str]:
-        return list(self._entries)
+        told, known = own[0], entry.content
+        if isinstance(told.content, Personalized):
+            if not isinstance(known, Personalized) or entry.number != told.number:
+                return told.content
+            return replace(told.content, vertices=known.vertices)
+        if told.content is not None or not isinstance(known, Ranks):
+            return self._joined(own)
+        return known if known.error_bound == told.error_bound else known.bounded(told.error_bound)
 
     def register(
         self, name: str, asked: ResolvedQuery, start: Start | None = None
     ) -> ShardedRegistration:
-        """Begins a query that is to be kept."""
+        """Begins a query that is to be kept. start: see Engine.put_view; None: where one of this
+        name has come
+        """
+        known = self.get(name)
+        ranks = None if known is None else known.content
+        if isinstance(asked, ResolvedView):
+            if start is None and isinstance(ranks, Ranks) and asked.goes_on_from(self[name].asked):
+                start = ranks.to_numpy(), ranks.base
+            asked = _without_all(asked)
         given = (self._step, name, asked, self._new_number(), self._running)
         return ShardedRegistration(*given, start)
 
@@ -226,22 +249,33 @@ class _Kept(ABC, Generic[Content]):
                 registration.step()
             parts = self._call("keep", registration.number)
             registration.begin()  # unless the shards had it
-        entry: _Entry[Content] = _Entry(registration.asked)
-        self._entries[name] = entry
+        self[name] = entry = _Entry(registration.asked)
         self._take(name, entry, parts)
+
+    def change(self, name: str, asked: ResolvedView) -> bool:
+        """See Views.change. Raises ShardLost."""
+        entry = self.get(name)
+        if entry is None or entry.error is not None or not asked.goes_on_from(entry.asked):
+            return False
+        if not self._call("change_view", name, asked.unresolved())[0]:
+            return False
+        entry.asked, entry.lost_seeds, entry.current = _without_all(asked), False, False
+        return True
+
+    def restrict(self, name: str, among: NDArray[np.int64]) -> None:
+        """See WatchedQuery.restrict."""
+        entry = self[name]
+        if entry.asked.among is None or not np.array_equal(among, entry.asked.among):
+            entry.asked, entry.restricted = replace(entry.asked, among=among), True
 
     def remove(self, name: str) -> None:
         """Forgets it, if it is there. Raises ShardLost."""
-        if self._entries.pop(name, None) is not None:
-            self._call("remove", self.kind, name)
-
-    def asked(self, name: str) -> ResolvedQuery:
-        """Raises KeyError."""
-        return self._entries[name].asked
+        if self.pop(name, None) is not None:
+            self._call("remove", self._kind, name)
 
     def follow(self, removed: NDArray[np.int64]) -> None:
         """Follows a batch of edges that removed these vertices: ids, ascending."""
-        for entry in self._entries.values():
+        for entry in self.values():
             entry.current, before = False, entry.asked
             try:
                 entry.asked = before.after(removed)
@@ -254,35 +288,43 @@ class _Kept(ABC, Generic[Content]):
         """Brings all up to date with the graph. Returns what each took, in seconds. Raises
         ShardLost.
         """
-        if not self._entries:
+        if not self:
             return {}
-        entries = self._entries.items()
-        among = {name: entry.asked.among for name, entry in entries if entry.restricted}
+        among = {name: entry.asked.among for name, entry in self.items() if entry.restricted}
         parts = self._brought(None, "batch", among)
-        for entry in self._entries.values():
+        for entry in self.values():
             # not before: after another error the shards may not know them
             entry.restricted = False
-        return {name: self._take(name, entry, parts) for name, entry in list(entries)}
+        return {name: self._take(name, entry, parts) for name, entry in list(self.items())}
+
+    def ranks(self, name: str, *, solve: bool) -> Ranks:
+        """See Engine.view. Raises ShardLost."""
+        entry = self[name]
+        ranks, target = entry.content, entry.asked.target_error
+        is_met = ranks is not None and ranks.error_bound <= target
+        if not entry.current or (solve and not is_met):
+            self._take(name, entry, self._brought(name, "read" if solve else None, {}))
+        found: Ranks = self[name].shown()
+        return found
+
+    def steps_within(self, name: str, vertex: int) -> ViewSteps:
+        """See Engine.view_steps_to, of a view within a set that has ranks. Raises ShardLost."""
+        steps: ViewSteps | None = self._call("steps_within", name, vertex, MAX_EXPLAINED)[0]
+        if steps is None:  # the shards have forgotten it
+            self[name].current = False
+            self.ranks(name, solve=False)
+            return self.steps_within(name, vertex)
+        return steps
 
     def _brought(
         self, name: str | None, at: Moment, among: Mapping[str, NDArray[np.int64] | None]
     ) -> list[Mapping[str, Told]]:
-        known = {name: each.number for name, each in self._entries.items() if each.content}
+        known = {name: each.number for name, each in self.items() if each.content}
         with suppress(MemoryError):  # then the shards have forgotten all of them
-            return self._call("bring", self.kind, self._new_number(), known, name, at, among)
+            return self._call("bring", self._kind, self._new_number(), known, name, at, among)
         return [{}]
 
-    def content(self, name: str) -> Content:
-        """Raises KeyError, and why there is none."""
-        entry = self._entries[name]
-        if entry.content is None:
-            assert entry.error is not None
-            raise entry.error
-        return entry.content
-
-    def _take(
-        self, name: str, entry: _Entry[Content], parts: Sequence[Mapping[str, Told]]
-    ) -> float:
+    def _take(self, name: str, entry: _Entry, parts: Sequence[Mapping[str, Told]]) -> float:
         """Takes what the shards have now; solves it if they have nothing. Returns how long it took
         to bring it up to date, in seconds.
         """
@@ -295,7 +337,7 @@ class _Kept(ABC, Generic[Content]):
         entry.error, entry.current = None, True
         return own[0].seconds
 
-    def _solve(self, name: str, entry: _Entry[Content]) -> None:
+    def _solve(self, name: str, entry: _Entry) -> None:
         if isinstance(entry.error, UnknownVertex):
             return
         lost_seeds = entry.lost_seeds
@@ -303,96 +345,7 @@ class _Kept(ABC, Generic[Content]):
             self.put(name, entry.asked)
         except MemoryError as error:
             entry.error, entry.content = error, None
-        self._entries[name].lost_seeds = lost_seeds
-
-
-class ShardedWatched(_Kept[Personalized]):
-    """The watched queries."""
-
-    kind = "watched query"
-
-    def _content(self, entry: _Entry[Personalized], own: Sequence[Told]) -> Personalized:
-        number, answer = own[0].number, own[0].content
-        assert isinstance(answer, Personalized)
-        if entry.content is None or entry.number != number:
-            return answer
-        return replace(answer, vertices=entry.content.vertices)
-
-    def restrict(self, name: str, among: NDArray[np.int64]) -> None:
-        """See WatchedQuery.restrict."""
-        entry = self._entries[name]
-        if entry.asked.among is None or not np.array_equal(among, entry.asked.among):
-            entry.asked, entry.restricted = replace(entry.asked, among=among), True
-
-
-_ALL_SEEDS = Seeds(NO_IDS, np.empty(0))
-"""In place of those of a view whose seeds are all vertices: the shards know them."""
-
-
-class ShardedViews(_Kept[Ranks]):
-    """The views, whose ranks are gathered here when y is another."""
-
-    kind = "view"
-
-    def __init__(self, joined: Callable[[Sequence[Told]], Ranks], *given: Any) -> None:
-        """joined: makes ranks of those of all shards; given: see _Kept"""
-        super().__init__(*given)
-        self._joined = joined
-
-    def _content(self, entry: _Entry[Ranks], own: Sequence[Told]) -> Ranks:
-        bound, known = own[0].error_bound, entry.content
-        if own[0].content is not None or known is None:
-            return self._joined(own)
-        return known if known.error_bound == bound else known.bounded(bound)
-
-    def register(
-        self, name: str, asked: ResolvedQuery, start: Start | None = None
-    ) -> ShardedRegistration:
-        """start: see Engine.put_view; None: where one of this name has come"""
-        assert isinstance(asked, ResolvedView)
-        known = self._entries.get(name)
-        ranks = None if known is None else known.content
-        if start is None and ranks is not None and asked.goes_on_from(self.asked(name)):
-            start = ranks.to_numpy(), ranks.base
-        return super().register(name, _without_all(asked), start)
-
-    def change(self, name: str, asked: ResolvedView) -> bool:
-        """See Views.change. Raises ShardLost."""
-        entry = self._entries.get(name)
-        if entry is None or entry.error is not None or not asked.goes_on_from(entry.asked):
-            return False
-        if not self._call("change_view", name, asked.unresolved())[0]:
-            return False
-        entry.asked, entry.lost_seeds, entry.current = _without_all(asked), False, False
-        return True
-
-    def asked(self, name: str) -> ResolvedView:
-        """Without seeds if they are all vertices. Raises KeyError."""
-        asked = super().asked(name)
-        assert isinstance(asked, ResolvedView)
-        return asked
-
-    def lost_seeds(self, name: str) -> bool:
-        """See Engine.view_lost_seeds."""
-        return self._entries[name].lost_seeds
-
-    def ranks(self, name: str, *, solve: bool) -> Ranks:
-        """See Engine.view. Raises ShardLost."""
-        entry = self._entries[name]
-        ranks, target = entry.content, entry.asked.target_error
-        is_met = ranks is not None and ranks.error_bound <= target
-        if not entry.current or (solve and not is_met):
-            self._take(name, entry, self._brought(name, "read" if solve else None, {}))
-        return self.content(name)
-
-    def steps_within(self, name: str, vertex: int) -> ViewSteps:
-        """See Engine.view_steps_to, of a view within a set that has ranks. Raises ShardLost."""
-        steps: ViewSteps | None = self._call("steps_within", name, vertex, MAX_EXPLAINED)[0]
-        if steps is None:  # the shards have forgotten it
-            self._entries[name].current = False
-            self.ranks(name, solve=False)
-            return self.steps_within(name, vertex)
-        return steps
+        self[name].lost_seeds = lost_seeds
 
 
 def _without_all(asked: ResolvedView) -> ResolvedView:
@@ -606,8 +559,9 @@ class ShardedEngine(Engine):
         self._new_number = partial(next, count())
         calls = (self._call_program, self._new_number)
         self.programs = ShardedPrograms(self._graph, lambda: self.ids, *calls)
-        given = (self._call_kept, self._new_number, self._running)
-        self._watched, self._views = ShardedWatched(*given), ShardedViews(self._joined, *given)
+        given = (self._joined, self._call_kept, self._new_number, self._running)
+        self._watched = ShardedKept("watched query", *given)
+        self._views = ShardedKept("view", *given)
         self._order = np.empty(0, np.int64)
         self._permutation = VertexPermutation(host_backend())
         self._edges = 0
@@ -819,7 +773,8 @@ class ShardedEngine(Engine):
         self._watched.remove(name)
 
     def watched(self, name: str) -> Personalized:
-        return self._watched.content(name)
+        answer: Personalized = self._watched[name].shown()
+        return answer
 
     def refresh_watched(self) -> None:
         """See Engine.refresh_watched. Raises ShardLost."""
@@ -839,11 +794,11 @@ class ShardedEngine(Engine):
         return ResolvedView.of_view(self.ids, self.options, view)
 
     def view_lost_seeds(self, name: str) -> bool:
-        return self._views.lost_seeds(name)
+        return self._views[name].lost_seeds
 
     @property
     def views(self) -> list[str]:
-        return self._views.names
+        return list(self._views)
 
     def view(self, name: str, *, solve: bool = True) -> Ranks:
         """See Engine.view: gathered into the memory of this process when they are others. Raises
@@ -854,13 +809,15 @@ class ShardedEngine(Engine):
     def view_steps_to(self, name: str, vertex: int) -> ViewSteps:
         """See Engine.view_steps_to. Raises ShardLost."""
         self.view(name, solve=False).of(np.array([vertex]))
-        asked, seeds = self._views.asked(name), self._views.asked(name).seeds
+        asked = self._views[name].asked
+        assert isinstance(asked, ResolvedView)
         if asked.within is not None:
             return self._views.steps_within(name, vertex)
         reader = self.edge_reader
         if asked.reversed:
             reader = _ReversedEdgeReader(self, self._workers)
         steps = reader.steps_to(vertex, MAX_EXPLAINED)
+        seeds = asked.seeds
         restart = float(seeds.weights[seeds.vertices == vertex].sum())
         if asked.uniform:
             restart = 1.0 / self.vertices

@@ -64,7 +64,7 @@ def views_of(options: Options) -> dict[str, ViewQuery]:
 
 def seeds_held(engine: ShardedEngine, name: str, view: ViewQuery) -> ViewQuery:
     """The view with the seeds that are left of those it was given."""
-    seeds = engine._views.asked(name).seeds
+    seeds = engine._views[name].asked.seeds
     return (
         view if view.seeds is None else replace(view, seeds=seeds.vertices, weights=seeds.weights)
     )
