@@ -145,12 +145,10 @@ class Query:
         self._begin()
 
     def _begin(self) -> None:
-        self.done = False
-        self.push_forecast = PushForecast(self._forecast, self._bound)
+        self._follow()
         self.pulling = self.query.method == "pull" or (
             self.query.method == "hybrid" and self._seeds_are_many()
         )
-        self._forget_progress()
         if self.query.k < self.query.count(self.iterate.graph.ids):
             # the seeds alone prove no places
             self._next_check = CHECK * float(self.iterate.certificate.residual_l1)
@@ -273,27 +271,22 @@ class Query:
             self._forecast.record(self._damping, self._bounds[0], self._bounds[-1], sweeps)
         if deflated:
             bounds = np.array([self.iterate.error_bound])
-            if self._trial.fails(bounds, np.zeros(1, np.bool_), self.done):
+            fails = self._trial.fails(bounds, np.zeros(1, np.bool_), self.done)
+            if fails and 2 * self.iterations <= self.iterate.options.max_iterations:
                 self._start_again()
 
-    def _start_again(self) -> None:
-        if 2 * self.iterations <= self.iterate.options.max_iterations:
-            self.iterate.restart()
-            self._begin()
-            self.pulling = True
-
-    def _start_plain(self) -> None:
-        """Starts again, without correction from then on: after later batches too."""
+    def _start_again(self, plain: bool = False) -> None:
+        """plain: without correction from then on, after later batches too"""
         self.iterate.restart()
         self._begin()
-        self._plain = self.pulling = True
+        self.pulling, self._plain = True, self._plain or plain
 
     def _pass_gate(self) -> None:
         """Starts again, by plain sweeps, where what was found is no answer."""
         self.refused = self._gate.fault()
         if self.refused is not None:
             self._limit = self.iterations + self.iterate.options.max_iterations
-            self._start_plain()
+            self._start_again(plain=True)
 
     @property
     def _gate(self) -> Gate:
@@ -385,7 +378,7 @@ class Query:
         self.iterations += 1
         corrected = self._corrected
         if not (corrected or self._plain) and iterate.error_bound > _NOTHING_GAINED:
-            self._start_plain()
+            self._start_again(plain=True)
         deflation = self._trial.deflation() if corrected else None
         along_seeds = SEED_CORRECTION if corrected else None
         iterate.sweep(self._pool.buffers(), deflation or along_seeds)
