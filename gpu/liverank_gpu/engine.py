@@ -638,7 +638,7 @@ class Engine:
     def unwatch(self, name: str) -> None:
         """Forgets a watched query, if there is one of this name."""
         with self._owned():
-            self._queries.watched.pop(name, None)
+            self._queries.watched.remove(name)
 
     def watched(self, name: str) -> Personalized:
         """The answer to a watched query as of the last `refresh_watched`, without solving. Raises
@@ -711,7 +711,7 @@ class Engine:
     def remove_view(self, name: str) -> None:
         """Forgets a view, if there is one of this name."""
         with self._owned():
-            self._queries.views.pop(name, None)
+            self._queries.views.remove(name)
 
     def refresh_views(self) -> dict[str, float]:
         """Brings the views up to date with everything applied, as their `refresh` says. Returns the

@@ -35,6 +35,7 @@ from numpy.typing import NDArray
 from liverank_gpu.errors import UnknownVertex
 from liverank_gpu.graph.dynamic_graph import DynamicGraph
 from liverank_gpu.graph.reading import induced_subgraph
+from liverank_gpu.graph.vertices import VertexIds
 from liverank_gpu.operations.graph import GraphUpdate
 from liverank_gpu.personalized.block import Block, Column
 from liverank_gpu.personalized.forecast import DOUBT, LEAST_RECORDED, LOST_PART
@@ -52,7 +53,7 @@ from liverank_gpu.personalized.resolve import (
 )
 from liverank_gpu.personalized.views import Views
 from liverank_gpu.personalized.watched import Registration, Start, Watched, require_watchable
-from liverank_gpu.types import Personalized, PersonalizedQuery, ViewQuery
+from liverank_gpu.types import Options, Personalized, PersonalizedQuery, ViewQuery
 
 _LEAST_ANSWERED = 4
 """Fewer queries that pushes answered tell nothing about the others."""
@@ -496,9 +497,19 @@ class Queries:
         self.views = Views(context)
         self.running: list[QueryBatch | Registration] = []
 
+    @property
+    def ids(self) -> VertexIds:
+        """Which ids are vertices."""
+        return self.context.graph.ids
+
+    @property
+    def options(self) -> Options:
+        """Of the graph."""
+        return self.context.options
+
     def resolve(self, queries: Sequence[AnyQuery]) -> list[ResolvedQuery]:
         """Raises InvalidValue, naming ``queries[3].k``."""
-        return resolve(self.context.graph.ids, self.context.options, queries)
+        return resolve(self.ids, self.options, queries)
 
     def submit(self, queries: Sequence[AnyQuery]) -> QueryBatch:
         """Begins queries that are answered once. Raises InvalidValue."""
@@ -523,14 +534,13 @@ class Queries:
 
     def resolved_view(self, name: str, view: ViewQuery) -> ResolvedView:
         """Raises InvalidValue."""
-        ids, options = self.context.graph.ids, self.context.options
         known = self.views.get(name)
         seeds = None if known is None or known.lost else known.asked.seeds
-        return ResolvedView.of_view(ids, options, view, seeds)
+        return ResolvedView.of_view(self.ids, self.options, view, seeds)
 
     def restrict(self, name: str, among: NDArray[np.integer[Any]]) -> None:
         """Changes the vertices that a watched query is among. Raises KeyError, InvalidValue."""
-        self.watched[name].restrict(checked_set("among", self.context.graph.ids, among))
+        self.watched[name].restrict(checked_set("among", self.ids, among))
 
     def close(self, running: QueryBatch | Registration) -> None:
         """Ends what was begun, and takes its arrays back."""

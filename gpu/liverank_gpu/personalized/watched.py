@@ -279,6 +279,10 @@ class Kept(dict[str, Item], Generic[Item]):
         for entry in self.values():
             entry.perturb(update)
 
+    def remove(self, name: str) -> None:
+        """Forgets it, if there is one of this name."""
+        self.pop(name, None)
+
     @property
     def nbytes(self) -> int:
         """Bytes held on the device."""

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from liverank_gpu.backends import host_backend
-from liverank_gpu.engine import MAX_EXPLAINED, Engine
+from liverank_gpu.engine import Engine
 from liverank_gpu.errors import InvalidValue, OutOfMemory, UnknownVertex
 from liverank_gpu.graph.batch import insertion_weights, require_times
 from liverank_gpu.graph.decay import half_lives
@@ -25,7 +25,7 @@ from liverank_gpu.operations.csr import loop_dtype
 from liverank_gpu.pagerank.places import RankTies, SettledTarget
 from liverank_gpu.pagerank.ranks import Ranks
 from liverank_gpu.pagerank.strategies import Solve, tell_unconverged
-from liverank_gpu.personalized.batch import QueryBatch
+from liverank_gpu.personalized.batch import Queries, QueryBatch
 from liverank_gpu.personalized.iterate import Seeds
 from liverank_gpu.personalized.resolve import (
     AnyQuery,
@@ -33,8 +33,6 @@ from liverank_gpu.personalized.resolve import (
     Moment,
     ResolvedQuery,
     ResolvedView,
-    checked_set,
-    resolve,
 )
 from liverank_gpu.personalized.views import ViewSteps
 from liverank_gpu.personalized.watched import Registration, Start, require_watchable
@@ -76,7 +74,7 @@ from liverank_gpu.types import (
 # that are here.
 
 
-class ShardedRegistration(Registration):
+class ShardedRegistration(Running, Registration):
     """The first solve of a query that the shards are to keep: see Registration.
 
     number  the shards know it by that
@@ -93,15 +91,12 @@ class ShardedRegistration(Registration):
         running: list[Running],
         start: Start | None,
     ) -> None:
-        """solve    has the shards go on, and returns whether it is done
-        running  what is not closed, which this one joins
-        """
+        """solve  has the shards go on, and returns whether it is done"""
+        super().__init__(running)
         self.name, self.asked, self.number, self.start = name, asked, number, start
-        self.updates = self.restarts = 0
-        self._solve, self._running = solve, running
+        self._solve = solve
         self._lost, self.sent = None, False
         self.begin()
-        running.append(self)
 
     def begin(self) -> None:
         """Has it go on, also where it was done."""
@@ -120,8 +115,7 @@ class ShardedRegistration(Registration):
         self._done = self._solve(self)
 
     def follow(self, removed: NDArray[np.int64]) -> None:
-        """Follows a batch of edges that removed these vertices: ids, ascending."""
-        self.updates += 1
+        super().follow(removed)
         self.begin()
         seeds = self.asked.seeds.vertices
         lost = seeds[np.isin(seeds, removed)]
@@ -129,10 +123,6 @@ class ShardedRegistration(Registration):
             self._lost = UnknownVertex("seeds", int(lost[0]), REMOVED)
         else:
             self.asked = self.asked.after(removed)
-
-    def close(self) -> None:
-        if self in self._running:
-            self._running.remove(self)
 
 
 @dataclass(slots=True)
@@ -146,6 +136,8 @@ class _Entry:
     lost_seeds  see Engine.view_lost_seeds
     """
 
+    kept: ShardedKept
+    name: str
     asked: ResolvedQuery
     content: Personalized | Ranks | None = None
     number: int = -1
@@ -154,12 +146,100 @@ class _Entry:
     restricted: bool = False
     lost_seeds: bool = False
 
-    def shown(self) -> Any:
+    @property
+    def lost(self) -> bool:
+        """Whether its seeds were removed."""
+        return isinstance(self.error, UnknownVertex)
+
+    def start(self, asked: ResolvedView) -> Start | None:
+        """See View.start."""
+        if not isinstance(self.content, Ranks) or not asked.goes_on_from(self.asked):
+            return None
+        return self.content.to_numpy(), self.content.base
+
+    def restrict(self, among: NDArray[np.int64]) -> None:
+        """See WatchedQuery.restrict."""
+        if self.asked.among is None or not np.array_equal(among, self.asked.among):
+            self.asked, self.restricted = replace(self.asked, among=among), True
+
+    def shown_answer(self) -> Any:
         """Its content. Raises why there is none."""
         if self.content is None:
             assert self.error is not None
             raise self.error
         return self.content
+
+    def ranked(self, *, solve: bool = True) -> Ranks:
+        """See Engine.view: gathered into the memory of this process when they are others. Raises
+        ShardLost.
+        """
+        is_met = self.content is not None and self.content.error_bound <= self.asked.target_error
+        if not self.current or (solve and not is_met):
+            self.take(self.kept.brought(self.name, "read" if solve else None, {}))
+        ranks: Ranks = self.kept[self.name].shown_answer()
+        return ranks
+
+    def steps_to(self, vertex: int, limit: int) -> ViewSteps:
+        """See Engine.view_steps_to, of a view that has ranks. Raises ShardLost."""
+        asked, engine = self.asked, self.kept.engine
+        assert isinstance(asked, ResolvedView)
+        if asked.within is not None:
+            found: ViewSteps | None = engine.call_kept("steps_within", self.name, vertex, limit)[0]
+            if found is None:  # the shards have forgotten it
+                self.current = False
+                self.ranked(solve=False)
+                return self.kept[self.name].steps_to(vertex, limit)
+            return found
+        steps = engine.reader(asked.reversed).steps_to(vertex, limit)
+        restart = float(asked.seeds.weights[asked.seeds.vertices == vertex].sum())
+        if asked.uniform:
+            restart = 1.0 / engine.vertices
+        return ViewSteps(steps, asked.options.damping, restart)
+
+    def follow(self, removed: NDArray[np.int64]) -> None:
+        """Follows a batch of edges that removed these vertices: ids, ascending."""
+        self.current, before = False, self.asked
+        try:
+            self.asked = before.after(removed)
+        except UnknownVertex as error:
+            self.content, self.error = None, error
+        self.lost_seeds |= self.lost or self.asked is not before
+
+    def take(self, parts: Sequence[Mapping[str, Told]]) -> float:
+        """Takes what the shards have now; solves it if they have nothing. Returns how long it took
+        to bring it up to date, in seconds.
+        """
+        began = perf_counter()
+        if self.name not in parts[0]:
+            self._solve()
+            return perf_counter() - began
+        own = [part[self.name] for part in parts]
+        self.content, self.number = self._told(own), own[0].number
+        self.error, self.current = None, True
+        return own[0].seconds
+
+    def _told(self, own: Sequence[Told]) -> Personalized | Ranks:
+        """The content now, of what the shards tell."""
+        told, known = own[0], self.content
+        if isinstance(told.content, Personalized):
+            if not isinstance(known, Personalized) or self.number != told.number:
+                return told.content
+            return replace(told.content, vertices=known.vertices)
+        if told.content is not None or not isinstance(known, Ranks):
+            return self.kept.engine.joined(own)
+        return known if known.error_bound == told.error_bound else known.bounded(told.error_bound)
+
+    def _solve(self) -> None:
+        if self.lost:
+            return
+        registration = self.kept.register(self.name, self.asked)
+        try:
+            self.kept.keep(registration)
+        except MemoryError as error:
+            self.error, self.content = error, None
+        finally:
+            registration.close()
+        self.kept[self.name].lost_seeds = self.lost_seeds
 
 
 _ALL_SEEDS = Seeds(NO_IDS, np.empty(0))
@@ -168,36 +248,12 @@ _ALL_SEEDS = Seeds(NO_IDS, np.empty(0))
 
 class ShardedKept(dict[str, _Entry]):
     """What the shards keep of one kind, by name: watched queries, or views, whose ranks are
-    gathered here when y is another.
+    gathered here when y is another. Every call may raise ShardLost.
     """
 
-    def __init__(
-        self,
-        kind: Kind,
-        joined: Callable[[Sequence[Told]], Ranks],
-        call: Callable[..., list[Any]],
-        numbers: Callable[[], int],
-        running: list[Running],
-    ) -> None:
-        """joined   makes ranks of those of all shards
-        call     calls a method of ShardQueries, and returns the results of all shards
-        numbers  gives new ones
-        running  what is not closed
-        """
+    def __init__(self, kind: Kind, engine: ShardedEngine) -> None:
         super().__init__()
-        self._kind, self._joined, self._call = kind, joined, call
-        self._new_number, self._running = numbers, running
-
-    def _content(self, entry: _Entry, own: Sequence[Told]) -> Personalized | Ranks:
-        """The content now, of what the shards tell."""
-        told, known = own[0], entry.content
-        if isinstance(told.content, Personalized):
-            if not isinstance(known, Personalized) or entry.number != told.number:
-                return told.content
-            return replace(told.content, vertices=known.vertices)
-        if told.content is not None or not isinstance(known, Ranks):
-            return self._joined(own)
-        return known if known.error_bound == told.error_bound else known.bounded(told.error_bound)
+        self._kind, self.engine = kind, engine
 
     def register(
         self, name: str, asked: ResolvedQuery, start: Start | None = None
@@ -205,39 +261,29 @@ class ShardedKept(dict[str, _Entry]):
         """Begins a query that is to be kept. start: see Engine.put_view; None: where one of this
         name has come
         """
-        known = self.get(name)
-        ranks = None if known is None else known.content
         if isinstance(asked, ResolvedView):
-            if start is None and isinstance(ranks, Ranks) and asked.goes_on_from(self[name].asked):
-                start = ranks.to_numpy(), ranks.base
+            start = start or (self[name].start(asked) if name in self else None)
             asked = _without_all(asked)
-        given = (self._step, name, asked, self._new_number(), self._running)
+        engine = self.engine
+        given = (self._step, name, asked, engine.new_number(), engine.running)
         return ShardedRegistration(*given, start)
 
     def _step(self, registration: ShardedRegistration) -> bool:
-        query = (registration.number, registration.name)
-        limits = ([each.number for each in self._running], SLICE_SECONDS)
+        query, call = (registration.number, registration.name), self.engine.call_kept
+        limits = ([each.number for each in self.engine.running], SLICE_SECONDS)
         found: Solving | OutOfMemory | None = None
         if registration.sent:
-            found = self._call("solve", *query, None, None, 0.0, *limits)[0]
+            found = call("solve", *query, None, None, 0.0, *limits)[0]
         if found is None:  # or they have forgotten it
             asked, (ranks, base) = registration.asked, registration.start or (None, 0.0)
             sent = asked.unresolved() if isinstance(asked, ResolvedView) else asked
-            found = self._call("solve", *query, sent, ranks, base, *limits)[0]
+            found = call("solve", *query, sent, ranks, base, *limits)[0]
             registration.sent = True
         if isinstance(found, OutOfMemory):
             raise found
         assert found is not None
         registration.restarts = max(registration.restarts, found.restarts)
         return found.done
-
-    def put(self, name: str, asked: ResolvedQuery, start: Start | None = None) -> None:
-        """Solves a query and keeps it. Raises OutOfMemory, ShardLost."""
-        registration = self.register(name, asked, start)
-        try:
-            self.keep(registration)
-        finally:
-            registration.close()
 
     def keep(self, registration: ShardedRegistration) -> None:
         """Keeps a query, in place of another of its name, when it is solved. Raises OutOfMemory,
@@ -247,105 +293,78 @@ class ShardedKept(dict[str, _Entry]):
         while not (parts and name in parts[0]):
             while not registration.done:
                 registration.step()
-            parts = self._call("keep", registration.number)
+            parts = self.engine.call_kept("keep", registration.number)
             registration.begin()  # unless the shards had it
-        self[name] = entry = _Entry(registration.asked)
-        self._take(name, entry, parts)
+        self[name] = _Entry(self, name, registration.asked)
+        self[name].take(parts)
 
     def change(self, name: str, asked: ResolvedView) -> bool:
-        """See Views.change. Raises ShardLost."""
+        """See Views.change."""
         entry = self.get(name)
         if entry is None or entry.error is not None or not asked.goes_on_from(entry.asked):
             return False
-        if not self._call("change_view", name, asked.unresolved())[0]:
+        if not self.engine.call_kept("change_view", name, asked.unresolved())[0]:
             return False
         entry.asked, entry.lost_seeds, entry.current = _without_all(asked), False, False
         return True
 
-    def restrict(self, name: str, among: NDArray[np.int64]) -> None:
-        """See WatchedQuery.restrict."""
-        entry = self[name]
-        if entry.asked.among is None or not np.array_equal(among, entry.asked.among):
-            entry.asked, entry.restricted = replace(entry.asked, among=among), True
-
     def remove(self, name: str) -> None:
-        """Forgets it, if it is there. Raises ShardLost."""
+        """Forgets it, if it is there."""
         if self.pop(name, None) is not None:
-            self._call("remove", self._kind, name)
-
-    def follow(self, removed: NDArray[np.int64]) -> None:
-        """Follows a batch of edges that removed these vertices: ids, ascending."""
-        for entry in self.values():
-            entry.current, before = False, entry.asked
-            try:
-                entry.asked = before.after(removed)
-            except UnknownVertex as error:
-                entry.content, entry.error = None, error
-            lost = isinstance(entry.error, UnknownVertex)
-            entry.lost_seeds |= lost or entry.asked is not before
+            self.engine.call_kept("remove", self._kind, name)
 
     def refresh(self) -> dict[str, float]:
-        """Brings all up to date with the graph. Returns what each took, in seconds. Raises
-        ShardLost.
-        """
+        """Brings all up to date with the graph. Returns what each took, in seconds."""
         if not self:
             return {}
         among = {name: entry.asked.among for name, entry in self.items() if entry.restricted}
-        parts = self._brought(None, "batch", among)
+        parts = self.brought(None, "batch", among)
         for entry in self.values():
             # not before: after another error the shards may not know them
             entry.restricted = False
-        return {name: self._take(name, entry, parts) for name, entry in list(self.items())}
+        return {name: entry.take(parts) for name, entry in list(self.items())}
 
-    def ranks(self, name: str, *, solve: bool) -> Ranks:
-        """See Engine.view. Raises ShardLost."""
-        entry = self[name]
-        ranks, target = entry.content, entry.asked.target_error
-        is_met = ranks is not None and ranks.error_bound <= target
-        if not entry.current or (solve and not is_met):
-            self._take(name, entry, self._brought(name, "read" if solve else None, {}))
-        found: Ranks = self[name].shown()
-        return found
-
-    def steps_within(self, name: str, vertex: int) -> ViewSteps:
-        """See Engine.view_steps_to, of a view within a set that has ranks. Raises ShardLost."""
-        steps: ViewSteps | None = self._call("steps_within", name, vertex, MAX_EXPLAINED)[0]
-        if steps is None:  # the shards have forgotten it
-            self[name].current = False
-            self.ranks(name, solve=False)
-            return self.steps_within(name, vertex)
-        return steps
-
-    def _brought(
+    def brought(
         self, name: str | None, at: Moment, among: Mapping[str, NDArray[np.int64] | None]
     ) -> list[Mapping[str, Told]]:
+        """What the shards tell of one, or of all: see ShardQueries.bring."""
         known = {name: each.number for name, each in self.items() if each.content}
+        asked = (self._kind, self.engine.new_number(), known, name, at, among)
         with suppress(MemoryError):  # then the shards have forgotten all of them
-            return self._call("bring", self._kind, self._new_number(), known, name, at, among)
+            return self.engine.call_kept("bring", *asked)
         return [{}]
 
-    def _take(self, name: str, entry: _Entry, parts: Sequence[Mapping[str, Told]]) -> float:
-        """Takes what the shards have now; solves it if they have nothing. Returns how long it took
-        to bring it up to date, in seconds.
-        """
-        began = perf_counter()
-        if name not in parts[0]:
-            self._solve(name, entry)
-            return perf_counter() - began
-        own = [part[name] for part in parts]
-        entry.content, entry.number = self._content(entry, own), own[0].number
-        entry.error, entry.current = None, True
-        return own[0].seconds
 
-    def _solve(self, name: str, entry: _Entry) -> None:
-        if isinstance(entry.error, UnknownVertex):
-            return
-        lost_seeds = entry.lost_seeds
-        try:
-            self.put(name, entry.asked)
-        except MemoryError as error:
-            entry.error, entry.content = error, None
-        self[name].lost_seeds = lost_seeds
+class ShardedQueries(Queries):
+    """Queries that the shards answer and keep: see Queries."""
+
+    watched: ShardedKept  # type: ignore[assignment]  # of the same methods
+    views: ShardedKept  # type: ignore[assignment]
+
+    def __init__(self, engine: ShardedEngine) -> None:
+        self._engine = engine
+        self.watched, self.views = ShardedKept("watched query", engine), ShardedKept("view", engine)
+
+    @property
+    def ids(self) -> VertexIds:
+        return self._engine.ids
+
+    @property
+    def options(self) -> Options:
+        return self._engine.options
+
+    def submit(self, queries: Sequence[AnyQuery]) -> ShardedQueryBatch:
+        engine, resolved = self._engine, self.resolve(queries)
+        return ShardedQueryBatch(engine.answer, resolved, engine.new_number, engine.running)
+
+    def register(
+        self, name: str, query: PersonalizedQuery | ViewQuery | ResolvedView, start: Start | None
+    ) -> ShardedRegistration:
+        if isinstance(query, PersonalizedQuery):
+            require_watchable(query)
+            return self.watched.register(name, self.resolve([query])[0])
+        asked = self.resolved_view(name, query) if isinstance(query, ViewQuery) else query
+        return self.views.register(name, asked, start)
 
 
 def _without_all(asked: ResolvedView) -> ResolvedView:
@@ -508,6 +527,7 @@ class ShardedEngine(Engine):
     It has one owner at a time, too, but not every call notices that another thread is in one.
 
     ids  which ids are vertices
+    running     what follows batches until it is closed; new_number gives each a number
     shard_vertices, shard_edges, shard_bytes  of each shard, at the last `publish` or `restore`:
                                               see liverank_gpu.sharded.member.ShardSize
     most_replicated  operations of a batch that goes whole to all shards: larger ones are dealt out
@@ -517,6 +537,7 @@ class ShardedEngine(Engine):
     """
 
     edge_reader: ShardedEdgeReader
+    _queries: ShardedQueries
     most_replicated = MOST_REPLICATED
 
     def __init__(
@@ -555,13 +576,11 @@ class ShardedEngine(Engine):
         self.shard_vertices: list[int] = []
         self.shard_edges: list[int] = []
         self.shard_bytes: list[int] = []
-        self._running: list[Running] = []
-        self._new_number = partial(next, count())
-        calls = (self._call_program, self._new_number)
+        self.running: list[Running] = []
+        self.new_number = partial(next, count())
+        calls = (self._call_program, self.new_number)
         self.programs = ShardedPrograms(self._graph, lambda: self.ids, *calls)
-        given = (self._joined, self._call_kept, self._new_number, self._running)
-        self._watched = ShardedKept("watched query", *given)
-        self._views = ShardedKept("view", *given)
+        self._queries = ShardedQueries(self)
         self._order = np.empty(0, np.int64)
         self._permutation = VertexPermutation(host_backend())
         self._edges = 0
@@ -620,10 +639,10 @@ class ShardedEngine(Engine):
         with decided.naming():
             change: Change = self._workers.call("apply", [(each,) for each in parts])[0]
         self.ids.change(removed, returned, limit)
-        for running in self._running:
+        for running in self.running:
             running.follow(removed)
-        self._watched.follow(removed)
-        self._views.follow(removed)
+        for kept in (*self._queries.watched.values(), *self._queries.views.values()):
+            kept.follow(removed)
         self._edges += change.inserted - change.deleted - change.removed_edges
         return decided.change(replace(change, seconds=perf_counter() - began))
 
@@ -683,7 +702,7 @@ class ShardedEngine(Engine):
                 values[rank :: len(parts)] = each.values
         return self._gathered(values, first.mass, self._ranked.bound, first.rhs_scale, first.ties)
 
-    def _joined(self, parts: Sequence[Told]) -> Ranks:
+    def joined(self, parts: Sequence[Told]) -> Ranks:
         """The ranks of a view, of those of all shards."""
         copied = [each.content for each in parts if isinstance(each.content, tuple)]
         _, mass, rhs_scale = copied[0]
@@ -738,101 +757,19 @@ class ShardedEngine(Engine):
         self._ranked = self._ranked._replace(bound=numbers["error_bound"])
         self._take_sizes(self._workers.everywhere("size"))
 
-    def submit(self, queries: Sequence[AnyQuery]) -> ShardedQueryBatch:
-        """See Engine.submit; its steps raise OutOfMemory, ShardLost."""
-        resolved = self.resolve(queries)
-        return ShardedQueryBatch(self._answer, resolved, self._new_number, self._running)
-
-    def _answer(self, number: int, queries: list[ResolvedQuery]) -> Answered:
-        limits = ([each.number for each in self._running], SLICE_SECONDS)
+    def answer(self, number: int, queries: list[ResolvedQuery]) -> Answered:
+        """See ShardQueries.answer."""
+        limits = ([each.number for each in self.running], SLICE_SECONDS)
         answered: Answered = self._workers.everywhere("answer", number, queries, *limits)[0]
         return answered
 
-    def resolve(self, queries: Sequence[AnyQuery]) -> list[ResolvedQuery]:
-        return resolve(self.ids, self.options, queries)
-
-    def register(
-        self, name: str, query: PersonalizedQuery | ViewQuery, start: Start | None = None
-    ) -> Registration:
-        if isinstance(query, ViewQuery):
-            return self._views.register(name, self._resolved(query), start)
-        require_watchable(query)
-        return self._watched.register(name, self.resolve([query])[0])
-
-    def keep(self, registration: Registration) -> None:
-        """See Engine.keep. Raises OutOfMemory, ShardLost."""
-        assert isinstance(registration, ShardedRegistration)
-        is_view = isinstance(registration.asked, ResolvedView)
-        (self._views if is_view else self._watched).keep(registration)
-
-    def restrict(self, name: str, among: NDArray[np.integer[Any]]) -> None:
-        self._watched.restrict(name, checked_set("among", self.ids, among))
-
-    def unwatch(self, name: str) -> None:
-        """See Engine.unwatch. Raises ShardLost."""
-        self._watched.remove(name)
-
-    def watched(self, name: str) -> Personalized:
-        answer: Personalized = self._watched[name].shown()
-        return answer
-
-    def refresh_watched(self) -> None:
-        """See Engine.refresh_watched. Raises ShardLost."""
-        self._watched.refresh()
-
-    def put_view(self, name: str, view: ViewQuery, start: Start | None = None) -> None:
-        """See Engine.put_view. Raises ShardLost too."""
-        asked = self._resolved(view)
-        if not self._views.change(name, asked):
-            self._views.put(name, asked, start)
-
-    def change_view(self, name: str, view: ViewQuery) -> bool:
-        """See Engine.change_view. Raises ShardLost."""
-        return self._views.change(name, self._resolved(view))
-
-    def _resolved(self, view: ViewQuery) -> ResolvedView:
-        return ResolvedView.of_view(self.ids, self.options, view)
-
-    def view_lost_seeds(self, name: str) -> bool:
-        return self._views[name].lost_seeds
-
-    @property
-    def views(self) -> list[str]:
-        return list(self._views)
-
-    def view(self, name: str, *, solve: bool = True) -> Ranks:
-        """See Engine.view: gathered into the memory of this process when they are others. Raises
-        ShardLost.
-        """
-        return self._views.ranks(name, solve=solve)
-
-    def view_steps_to(self, name: str, vertex: int) -> ViewSteps:
-        """See Engine.view_steps_to. Raises ShardLost."""
-        self.view(name, solve=False).of(np.array([vertex]))
-        asked = self._views[name].asked
-        assert isinstance(asked, ResolvedView)
-        if asked.within is not None:
-            return self._views.steps_within(name, vertex)
-        reader = self.edge_reader
-        if asked.reversed:
-            reader = _ReversedEdgeReader(self, self._workers)
-        steps = reader.steps_to(vertex, MAX_EXPLAINED)
-        seeds = asked.seeds
-        restart = float(seeds.weights[seeds.vertices == vertex].sum())
-        if asked.uniform:
-            restart = 1.0 / self.vertices
-        return ViewSteps(steps, asked.options.damping, restart)
-
-    def remove_view(self, name: str) -> None:
-        """See Engine.remove_view. Raises ShardLost."""
-        self._views.remove(name)
-
-    def refresh_views(self) -> dict[str, float]:
-        """See Engine.refresh_views. Raises ShardLost."""
-        return self._views.refresh()
-
-    def _call_kept(self, method: str, *arguments: Any) -> list[Any]:
+    def call_kept(self, method: str, *arguments: Any) -> list[Any]:
+        """Calls a method of ShardQueries, and returns the results of all shards."""
         return self._workers.everywhere("call_kept", method, *arguments)
+
+    def reader(self, reversed_: bool) -> ShardedEdgeReader:
+        """Of the edges, or of those of the reversed graph."""
+        return _ReversedEdgeReader(self, self._workers) if reversed_ else self.edge_reader
 
     def _call_program(self, method: str, *arguments: Any) -> list[Any]:
         return self._workers.everywhere("call_program", method, *arguments)

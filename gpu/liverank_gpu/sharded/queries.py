@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from time import perf_counter
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -308,19 +308,30 @@ class ShardQueries(Queries):
         self.views.perturb(update)
 
 
-class Running(Protocol):
-    """What follows batches until it is closed, as the engine knows it.
+class Running:
+    """What the shards run for the engine, and what follows batches until it is closed.
 
     number  the shards know it by that
     """
 
     number: int
 
-    def follow(self, removed: NDArray[np.int64]) -> None:
+    def __init__(self, running: list[Running]) -> None:
+        """running  what is not closed, which this joins"""
+        self.updates = self.restarts = 0
+        self._others = running
+        running.append(self)
+
+    def follow(self, removed: NDArray[np.int64]) -> None:  # noqa: ARG002
         """Follows a batch of edges that removed these vertices: ids, ascending."""
+        self.updates += 1
+
+    def close(self) -> None:
+        if self in self._others:
+            self._others.remove(self)
 
 
-class ShardedQueryBatch(QueryBatch):
+class ShardedQueryBatch(Running, QueryBatch):
     """Queries that the shards answer: see QueryBatch. After a batch of edges, those are answered
     again whose answers were not taken.
 
@@ -332,20 +343,18 @@ class ShardedQueryBatch(QueryBatch):
         answer: Callable[[int, list[ResolvedQuery]], Answered],
         queries: Sequence[ResolvedQuery],
         numbers: Callable[[], int],
-        batches: list[Running],
+        running: list[Running],
     ) -> None:
         """answer   calls the shards with a number
         numbers  gives new ones
-        batches  those that are not closed, which this one joins
         """
-        self.updates = self.restarts = 0
-        self._answer_queries, self._new_number, self._batches = answer, numbers, batches
+        super().__init__(running)
+        self._answer_queries, self._new_number = answer, numbers
         self._queries = list(queries)
         self._lost, self._taken = {}, set()
         self._sent: list[int] = []
         self._counted_restarts = 0  # of those of `number`
         self._plan()
-        batches.append(self)
 
     def _plan(self) -> None:
         self._send_others()
@@ -382,12 +391,7 @@ class ShardedQueryBatch(QueryBatch):
         self.number, self._sent, self._counted_restarts = self._new_number(), [], 0
 
     def follow(self, removed: NDArray[np.int64]) -> None:
-        """Follows a batch of edges that removed these vertices: ids, ascending."""
-        self.updates += 1
+        super().follow(removed)
         if self._loses(removed) or self._answers:
             self.restarts += 1
             self._plan()
-
-    def close(self) -> None:
-        if self in self._batches:
-            self._batches.remove(self)

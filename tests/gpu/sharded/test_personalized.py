@@ -17,6 +17,7 @@ from liverank_gpu import (
     InvalidValue,
     Options,
     PersonalizedQuery,
+    QueryBatch,
     ShardedEngine,
     UnknownVertex,
 )
@@ -302,7 +303,7 @@ def test_an_interrupted_query_leaves_the_next_ones_right() -> None:
             assert_certified(one, query, answer)
 
 
-def finish(batch: ShardedQueryBatch) -> None:
+def finish(batch: QueryBatch) -> None:
     while not batch.done:
         batch.step()
 
@@ -335,6 +336,7 @@ def test_restarts_do_not_fall_when_shards_are_reset_after_an_error() -> None:
     query = PersonalizedQuery(np.array([1]), None, vertices, "pull", 1e-9)
     with both(Options(), 2, CPU, batch) as (_, engine):
         running = engine.submit([query])
+        assert isinstance(running, ShardedQueryBatch)
         counted = iter([2, 3, 0, 1])
         running._answer_queries = lambda *_: Answered((), next(counted))
         found = []

@@ -64,7 +64,7 @@ def views_of(options: Options) -> dict[str, ViewQuery]:
 
 def seeds_held(engine: ShardedEngine, name: str, view: ViewQuery) -> ViewQuery:
     """The view with the seeds that are left of those it was given."""
-    seeds = engine._views[name].asked.seeds
+    seeds = engine._queries.views[name].asked.seeds
     return (
         view if view.seeds is None else replace(view, seeds=seeds.vertices, weights=seeds.weights)
     )
@@ -223,7 +223,7 @@ def test_ranks_that_did_not_arrive_are_sent_again(call: str) -> None:
             "read": lambda name: engine.view(name),
             "keep": lambda name: engine.put_view(name, views[name]),
         }
-        with patch.object(engine._views, "_joined", side_effect=MemoryError("gathering")):
+        with patch.object(engine, "joined", side_effect=MemoryError("gathering")):
             for name in views:
                 with pytest.raises(MemoryError, match="gathering"):
                     calls[call](name)
@@ -306,7 +306,7 @@ def test_a_view_for_which_one_shard_has_no_memory_is_refused() -> None:
             with no_solve():
                 assert engine.view("few") is before
             context = workers.shards[1]._queries.views.context
-            asked = engine._resolved(large)
+            asked = engine._queries.resolved_view("large", large)
             kept = context(asked) if direction == "reversed" else None
             engine.apply(EdgeBatch.of([(1, 2), (2, 9)]))
             engine.refresh_views()
