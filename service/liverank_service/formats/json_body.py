@@ -17,13 +17,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from liverank.choices import KeyKind
+from liverank_gpu import kernels
 from liverank_service.errors import FormatError
-from liverank_service.formats.arrow import json_table
-from liverank_service.formats.columns import Attributes, EdgeColumns, decode_sets
-from liverank_service.formats.tables import combined, first_invalid
+from liverank_service.formats.columns import EDGE_COLUMNS, Attributes, EdgeColumns, decode_sets
 from liverank_service.formats.values import (
     EMPTY,
     ENDS,
@@ -40,7 +38,7 @@ from liverank_service.formats.values import (
     times_of,
     weights_of,
 )
-from liverank_service.vertex_keys import ARROW_TYPES, arrow_numbers
+from liverank_service.vertex_keys import ARROW_TYPES
 
 _AS_FIRST = ", as in the first edge"
 _SHAPES = {
@@ -52,9 +50,7 @@ _SHAPES = {
 _MEMBERS = ("insert", "delete", "vertices", "remove", "sets", "replace")
 
 LARGE_BODY = 1 << 16
-"""Bodies of at least this size are parsed by Arrow, which makes no object per key and releases the
-interpreter lock; orjson is faster below.
-"""
+"""From this size on, the interpreter lock is released while a body is parsed."""
 
 
 def decode_json(
@@ -65,10 +61,9 @@ def decode_json(
     required: tuple[str, ...] = (),
 ) -> EdgeColumns:
     """members: those that the body may have, or must have. Raises FormatError."""
-    if len(body) >= LARGE_BODY:
-        columns = _large_pairs(body, kind, members, required)
-        if columns is not None:
-            return columns
+    columns = _pairs(body, kind, members, required)
+    if columns is not None:
+        return columns
     document = parse_json(body, "body", None)
     if not isinstance(document, dict):
         raise FormatError("body", None, f"expected a JSON object, got {described(document)}")
@@ -110,34 +105,39 @@ def decode_json(
     return columns
 
 
-def _large_pairs(
+_COLUMNS = (*EDGE_COLUMNS, "remove")
+_OF_PAIRS = ("insert", "delete", "vertices", "remove")
+"""The columns, and the members, that the kernels read, in their order."""
+
+
+def _pairs(
     body: bytes, kind: KeyKind, members: tuple[str, ...], required: tuple[str, ...]
 ) -> EdgeColumns | None:
-    """The batch, if it consists of pairs and is valid; None if orjson has to decide."""
-    if not body.startswith(b"{") or b"null" in body:  # Arrow reads null as an absent member
+    """The batch, if it is of pairs and lists of keys, in one pass to count and one to write, and
+    valid; None if orjson has to decide.
+    """
+    if len(body) >= 1 << 31:  # the limit of a column
         return None
-    keys = pa.list_(ARROW_TYPES[kind])
-    types = dict.fromkeys(("insert", "delete"), pa.list_(keys))
-    types |= dict.fromkeys(("vertices", "remove"), keys)
-    schema = pa.schema(types)
-    try:
-        table = json_table(body, schema, newlines_in_values=True)
-    except (pa.ArrowException, UnicodeDecodeError):
+    is_small, width = len(body) < LARGE_BODY, 8 if kind == "integer" else 0
+    counts, sizes = np.empty((2, len(_COLUMNS)), np.int64)
+    count = kernels.count_few_pairs if is_small else kernels.count_pairs
+    seen = count(body, width, counts, sizes)
+    given = {name for place, name in enumerate(_OF_PAIRS) if seen >> place & 1}
+    if seen < 0 or not set(required) <= given <= set(members):
         return None
-    others = types.keys() - set(members)
-    if table.num_rows != 1 or any(not table[name].null_count for name in others):
-        return None
-    if any(table[name].null_count for name in required):
-        return None
-    edges = [combined(table[name]).flatten() for name in ("insert", "delete")]
-    if any(pc.any(pc.not_equal(pc.list_value_length(pairs), 2)).as_py() for pairs in edges):
-        return None
-    insert, delete = (pairs.flatten() for pairs in edges)
-    vertices, remove = (combined(table[name]).flatten() for name in ("vertices", "remove"))
-    if any(first_invalid(keys, kind) is not None for keys in (insert, delete, vertices, remove)):
-        return None
-    ends = (*_every_second(insert), *_every_second(delete))
-    return EdgeColumns(*ends, vertices, remove=remove)
+    rows, lengths = counts.tolist(), sizes.tolist()
+    offsets = np.empty(0 if width else sum(rows) + len(rows), np.int32)
+    texts = np.empty(sum(lengths), np.uint8)
+    write = kernels.write_few_pairs if is_small else kernels.write_pairs
+    write(body, width, counts, sizes, offsets, texts)
+    columns, first, text = dict.fromkeys((*_COLUMNS, "replace"), EMPTY[kind]), 0, 0
+    for name, size, length in zip(_COLUMNS, rows, lengths, strict=True):
+        if size:
+            ends = [] if width else [pa.py_buffer(offsets[first : first + size + 1])]
+            buffers = [None, *ends, pa.py_buffer(texts[text : text + length])]
+            columns[name] = pa.Array.from_buffers(ARROW_TYPES[kind], size, buffers, 0)
+        first, text = first + size + 1, text + length
+    return EdgeColumns(**columns)
 
 
 def _listed_keys(document: dict[str, object], name: str, kind: KeyKind) -> pa.Array:
@@ -145,13 +145,6 @@ def _listed_keys(document: dict[str, object], name: str, kind: KeyKind) -> pa.Ar
     if not isinstance(keys, list):
         raise FormatError(name, None, f"expected an array of keys, got {described(keys)}")
     return key_column(keys, kind, name)
-
-
-def _every_second(keys: pa.Array) -> tuple[pa.Array, pa.Array]:
-    sources, targets = (
-        keys.take(arrow_numbers(np.arange(first, len(keys), 2))) for first in (0, 1)
-    )
-    return sources, targets
 
 
 class Edges(NamedTuple):

@@ -181,7 +181,7 @@ def parse_body(
 
 Decoded = TypeVar("Decoded")
 
-SMALL_BATCH = 4096
+SMALL_BATCH = 1 << 14
 """Bodies up to this size are decoded on the event loop: passing them to a thread takes longer."""
 
 # Reads use the loop's default threads; large batches must not occupy those. A body below LARGE_BODY

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
 
+import numpy as np
 import orjson
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from liverank_gpu import Change, Result, Solve
 from liverank_service.errors import BatchTooLarge, BodyTooLarge, FormatError
@@ -159,10 +159,10 @@ def check_size(columns: EdgeColumns, max_edges: int, max_key_bytes: int) -> None
         text = keys.buffers()[-1]
         if text is None or text.size <= max_key_bytes:
             continue  # all keys together are short enough
-        lengths = pc.binary_length(keys)
-        longest = pc.max(lengths).as_py()
-        if longest > max_key_bytes:
-            index = pc.index(lengths, pa.scalar(longest, lengths.type)).as_py()
+        ends = np.frombuffer(keys.buffers()[1], np.int32)[keys.offset :][: len(keys) + 1]
+        lengths = np.diff(ends)
+        if (longest := lengths.max()) > max_key_bytes:
+            index = int(lengths.argmax())
             if name == "insert":
                 name, index = columns.place_of_insertion(index)
             message = f"expected a key of at most {max_key_bytes:,} bytes, got {longest:,}"

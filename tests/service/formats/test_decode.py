@@ -3,6 +3,7 @@
 # ruff: noqa: E501 - tables of cases have a case a line
 
 import json
+import re
 from typing import Any
 
 import orjson
@@ -178,8 +179,44 @@ def test_a_byte_order_mark_of_csv_is_no_text() -> None:
     assert refusal("text/csv", wrong, "integer") == expected
 
 
+def _plain(body: bytes, kind: KeyKind) -> list[list[Any]] | None:
+    """The columns of a batch of pairs, by the standard library; None if it is not valid."""
+
+    def distinct(members: list[tuple[str, Any]]) -> dict[str, Any]:
+        assert len({name for name, _ in members}) == len(members)
+        return dict(members)
+
+    def is_key(key: object) -> bool:
+        if kind == "string":
+            # which json takes, as half of a pair
+            return isinstance(key, str) and key != "" and not re.search("[\ud800-\udfff]", key)
+        return type(key) is int and -(2**63) <= key < 2**63
+
+    try:
+        document = json.loads(body.decode(), object_pairs_hook=distinct)
+        assert set(document) <= {"insert", "delete", "vertices"}
+        edges = [document.get(name, []) for name in ("insert", "delete")]
+        assert all(isinstance(pairs, list) for pairs in edges)
+        assert all(isinstance(pair, list) and len(pair) == 2 for pairs in edges for pair in pairs)
+        columns = [[pair[end] for pair in pairs] for pairs in edges for end in (0, 1)]
+        columns.append(document.get("vertices", []))
+        assert isinstance(columns[-1], list)
+        assert all(is_key(key) for column in columns for key in column)
+    except (AssertionError, ValueError):
+        return None
+    return columns
+
+
+_PIECES = '\\ \\u \\ud834 \\udd1e \\n " [ ] { } , : 0 - -0 1.5 e5 null "insert":[], \x00 \x7f é 𝄞'
+PIECES = [b"", b" ", b"\n", b"\xff", b"\xed\xa0\x80", b"\xf0\x80", *_PIECES.encode().split(b" ")]
+
+
 @pytest.mark.parametrize("kind", ["string", "integer"])
-def test_both_parsers_of_json_agree(kind: KeyKind, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("large", [False, True])
+def test_json_is_read_as_by_the_standard_library_or_refused(
+    kind: KeyKind, large: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(json_body, "LARGE_BODY", 0 if large else 1 << 30)
     clean = (
         st.text(min_size=1, max_size=3) if kind == "string" else st.integers(-(2**63), 2**63 - 1)
     )
@@ -192,19 +229,25 @@ def test_both_parsers_of_json_agree(kind: KeyKind, monkeypatch: pytest.MonkeyPat
             "vertices": st.lists(clean, max_size=3) | st.lists(KEYS, max_size=3),
         },
     )
-
-    def outcome(body: bytes, threshold: int) -> object:
-        monkeypatch.setattr(json_body, "LARGE_BODY", threshold)
-        try:
-            return lists(decode_batch(None, body, kind))
-        except FormatError as error:
-            return str(error)
+    faults = st.tuples(st.integers(0, 80), st.integers(0, 2), st.sampled_from(PIECES))
 
     @settings(max_examples=300, deadline=None)
-    @given(documents, st.booleans())
-    def agree(document: dict[str, Any], escaped: bool) -> None:
-        body = json.dumps(document, ensure_ascii=escaped).encode()
-        assert outcome(body, 0) == outcome(body, 1 << 30)
+    @given(documents, st.booleans(), st.sampled_from([None, 1]), st.none() | faults)
+    def agree(
+        document: dict[str, Any],
+        escaped: bool,
+        indent: int | None,
+        fault: tuple[int, int, bytes] | None,
+    ) -> None:
+        body = json.dumps(document, ensure_ascii=escaped, indent=indent).encode()
+        if fault is not None:
+            place, removed, piece = fault
+            body = body[:place] + piece + body[place + removed :]
+        expected = _plain(body, kind)
+        if expected is None:
+            assert refusal(None, body, kind)
+        else:
+            assert lists(decode_batch(None, body, kind)) == expected
 
     agree()
 

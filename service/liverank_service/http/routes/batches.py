@@ -89,7 +89,8 @@ async def send_batch(
         rule = kind.time_rule(time.time())
         adds = options.on_conflict == "add"
         columns = decode_batch(content_type, body, kind.keys, limit, kind.weighted, rule, adds)
-        columns = replace(columns, on_conflict=options.on_conflict, range=given)
+        if adds or given is not None:
+            columns = replace(columns, on_conflict=options.on_conflict, range=given)
         check_limits(request, columns)
         return Batch.of(columns, body, chosen, idempotency_key, options.rank == "later")
 
