@@ -31,7 +31,8 @@ def ids_of(name: str, values: Any, narrow: bool = False) -> Any:
     others become int64.
     """
     on_device = hasattr(values, "__cuda_array_interface__")
-    array = values if on_device else _aligned(values)
+    is_plain = type(values) is np.ndarray and values.flags.aligned
+    array = values if on_device or is_plain else _aligned(values)
     if array.size == 0:
         return np.empty(0, np.int64)
     if array.ndim != 1 or not np.issubdtype(array.dtype, np.integer):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import fields
+from functools import lru_cache
 from math import isfinite
 from typing import Any, get_args
 
@@ -71,6 +72,7 @@ class GraphOptions(liverank.options.GraphOptions, frozen=True):
         rules = self.clock, self.forget_vertices, self.solve()
         return WindowOptions(self.window, *rules, max_share, hold_seconds)
 
+    @lru_cache(maxsize=64)  # noqa: B019 - a graph's own are few and small
     def engine_options(self) -> Options:
         names = {each.name for each in fields(Options)} & set(self.__struct_fields__)
         return Options(**{name: getattr(self, name) for name in names})

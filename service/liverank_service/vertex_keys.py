@@ -200,11 +200,10 @@ class KeyTable:
 
         Raises TypeError for an array of another kind, ValueError for nulls.
         """
-        columns = self._columns(keys)
-        ids = np.empty(columns.size, np.int64)
-        if columns.size:
+        ids = np.empty(len(keys), np.int64)
+        if len(ids):  # most columns of a batch are empty
             state = self._published if capture is None else capture.state
-            kernels.find_keys(state, self._width, columns[:2], self._hash, ids)
+            kernels.find_keys(state, self._width, self._columns(keys)[:2], self._hash, ids)
         return ids
 
     def id_of(self, key: str | int) -> int:
@@ -592,10 +591,9 @@ class VertexTable:
         found    what `VertexKeys.lookup` found: -1 is ignored
         Returns  their ids, distinct and ascending
         """
+        if not len(found) or not len(ids := np.unique(found[found >= 0])):
+            return _NONE
         state = self.state
-        ids = np.unique(found[found >= 0])
-        if len(ids) == 0:
-            return ids
         if state._number_of is None or state._id_of is None:
             own = np.arange(state.limit, dtype=np.int32)
             number_of, id_of = _Assignment(own), _Assignment(own)

@@ -292,7 +292,8 @@ class GraphObserver(Observer):
         self._ranked.inc(len(batches))
         self._group_batches.observe(len(batches))
         for kind, counter in self._edges:
-            counter.inc(sum(getattr(batch.change, kind) for batch in batches))
+            if count := sum(getattr(batch.change, kind) for batch in batches):
+                counter.inc(count)
         for batch in batches:
             self._batch_edges.observe(_edges_of(batch))
         self._metrics.stages.observe(self._graph, [batch.seconds for batch in batches])

@@ -167,6 +167,8 @@ class _Parameter:
             value = request.path_params[self.alias]
         elif self.location == "header":
             value = request.headers.get(self.alias)
+        elif not request.scope["query_string"]:
+            return self._default
         elif self._is_repeated:
             value = request.query_params.getlist(self.alias) or None
         else:

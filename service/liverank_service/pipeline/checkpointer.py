@@ -294,9 +294,11 @@ class Checkpointer:
         with self._wake:
             self._grown += size
             self._expects_more = rank_later
-            if self._changed_at is None:
+            is_first = self._changed_at is None
+            if is_first:
                 self._changed_at = time.monotonic()
-            self._wake.notify()
+            if is_first or self._is_due:  # else the thread knows when to wake
+                self._wake.notify()
 
     def request(self) -> Future[TakenCheckpoint]:
         """A checkpoint of the current version or a later one. May fail with StorageFailed.
@@ -347,10 +349,14 @@ class Checkpointer:
         """Until the next checkpoint; None if nothing changed."""
         if self._changed_at is None:
             return None
-        enough = max(self._limits.bytes, self._newest.nbytes if self._newest else 0)
-        is_due = self._grown >= enough and not self._expects_more
-        delay = 0.0 if is_due else self._limits.seconds
+        delay = 0.0 if self._is_due else self._limits.seconds
         return max(0.0, max(self._changed_at + delay, self._not_before) - time.monotonic())
+
+    @property
+    def _is_due(self) -> bool:
+        """Whether the journal has grown enough."""
+        enough = max(self._limits.bytes, self._newest.nbytes if self._newest else 0)
+        return self._grown >= enough and not self._expects_more
 
     def _take(self) -> TakenCheckpoint:
         begin = time.monotonic()

@@ -167,7 +167,8 @@ class KeyedGraph:
         before = self._keys.mark()
         try:
             batch = self._with_ids(columns)
-            members = self.sets.after(columns.sets, self.keys.lookup, np.unique(batch.remove))
+            removed = np.unique(batch.remove) if len(batch.remove) else batch.remove
+            members = self.sets.after(columns.sets, self.keys.lookup, removed)
             seconds = perf_counter() - started
             self._reserve(columns)
             decided = self._engine.decide(batch)
@@ -180,15 +181,16 @@ class KeyedGraph:
             raise
         self.sets.members = members
         try:
-            sources, targets = decided.left
-            left = replace(
-                batch,
-                delete_sources=sources,
-                delete_targets=targets,
-                delete_weights=None,
-                delete_times=None,
-            )
-            self._follow(left, columns)
+            if self.window is not None:
+                sources, targets = decided.left
+                left = replace(
+                    batch,
+                    delete_sources=sources,
+                    delete_targets=targets,
+                    delete_weights=None,
+                    delete_times=None,
+                )
+                self.window.applied(left, columns)
         except (DeviceLost, ShardLost):
             raise
         except Exception as error:
@@ -228,18 +230,14 @@ class KeyedGraph:
         if changes is None:
             self._keys.undo(before)
             return None
-        self._follow(edges, columns)
+        if self.window is not None:
+            self.window.applied(edges, columns)
         return changes, seconds
 
     def _reserve(self, columns: EdgeColumns) -> None:
         """Raises MemoryError, before the graph is changed."""
         if self.window is not None:
             self.window.times.reserve(len(columns.insert_sources))
-
-    def _follow(self, batch: EdgeBatch, columns: EdgeColumns) -> None:
-        """Has the window follow a batch that is applied."""
-        if self.window is not None:
-            self.window.applied(batch, columns)
 
     def _undo(self, mark: tuple[VertexKeys, int], error: Exception) -> None:
         """Takes back the keys of batches that were not applied, because one of them cannot be."""
