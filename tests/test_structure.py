@@ -302,7 +302,7 @@ REACHING_INTO_THE_ENGINE: dict[str, int] = {
     "gpu/sharded/test_residual.py": 7,
     "gpu/sharded/test_shards.py": 2,
     "gpu/sharded/test_ties.py": 1,
-    "gpu/sharded/test_views.py": 13,
+    "gpu/sharded/test_views.py": 1,
     "gpu/sharded/test_watched.py": 11,
     "gpu/sharded/threads.py": 1,
     "gpu/test_warm_up.py": 1,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from itertools import count
+from time import sleep
 from typing import Any, get_args
 from unittest.mock import patch
 
@@ -17,21 +19,22 @@ from liverank_gpu import (
     Options,
     OutOfMemory,
     PersonalizedQuery,
-    Ranks,
     ShardedEngine,
     Snapshot,
     UnknownVertex,
     ViewQuery,
 )
 from liverank_gpu.backends import backend_named
-from liverank_gpu.backends.cpu.device import CpuDevice
 from liverank_gpu.generate import rmat
 from liverank_gpu.operations.backend import Backend
+from liverank_gpu.operations.residual import Perturb, Push
+from liverank_gpu.operations.sweeps import Sweep
 from liverank_gpu.personalized import views as views_module
-from liverank_gpu.personalized.query import Query
-from liverank_gpu.personalized.views import Views
+from liverank_gpu.sharded.queries import Told
 from liverank_gpu.types import ViewDirection
+from tests.gpu.doubles import TestDevice, looked_after
 from tests.gpu.graphs import is_slow
+from tests.gpu.observed import counted, observed
 from tests.gpu.personalized.test_views import (
     KINDS,
     any_batch,
@@ -62,22 +65,8 @@ def views_of(options: Options) -> dict[str, ViewQuery]:
     return views
 
 
-def seeds_held(engine: ShardedEngine, name: str, view: ViewQuery) -> ViewQuery:
-    """The view with the seeds that are left of those it was given."""
-    seeds = engine._queries.views[name].asked.seeds
-    return (
-        view if view.seeds is None else replace(view, seeds=seeds.vertices, weights=seeds.weights)
-    )
-
-
 def assert_read(engine: ShardedEngine, name: str, view: ViewQuery) -> None:
-    try:
-        ranks = engine.view(name, solve=False)
-    except UnknownVertex:
-        # all seeds were removed, and came back as other vertices
-        engine.put_view(name, view)
-        ranks = engine.view(name, solve=False)
-    view = seeds_held(engine, name, view)
+    ranks = engine.view(name, solve=False)
     assert_within_bound(engine, view, ranks)
     assert view.target_error is not None
     if view.refresh == "batch":
@@ -109,9 +98,8 @@ def restarted(
     again.restore(captured(engine))
     for name, view in views.items():
         ranks = engine.view(name, solve=False)
-        held = seeds_held(engine, name, view)
-        again.put_view(name, held, (ranks.to_numpy(), ranks.base))
-        assert_within_bound(again, held, again.view(name, solve=False))
+        again.put_view(name, view, (ranks.to_numpy(), ranks.base))
+        assert_within_bound(again, view, again.view(name, solve=False))
     engine.close()
     return again
 
@@ -131,23 +119,28 @@ def test_views_stay_within_their_bounds(kind: str, backend: Backend, long: bool)
         engine.put_view(name, view)
     assert engine.views == list(views)
     for step in range(10 if is_slow(backend) else (200 if long else 10)):
-        engine.apply(any_batch(generator, engine, 20.0 * step))
+        batch = any_batch(generator, engine, 20.0 * step)
+        engine.apply(batch)
         if step % 3:
             engine.update()
         for name, view in views.items():
-            if view.seeds is None or engine.vertices == 0:
+            if view.seeds is None:
                 continue
             # a vertex that was removed is no seed any more, also where it is back
-            if generator.random() < 0.3 or np.isin(view.seeds, engine.free_ids()).any():
+            kept = ~np.isin(view.seeds, batch.remove)
+            weights = None if view.weights is None else view.weights[kept]
+            views[name] = view = replace(view, seeds=view.seeds[kept], weights=weights)
+            if not kept.any():
+                with pytest.raises(UnknownVertex):
+                    engine.view(name)
+            if engine.vertices and (generator.random() < 0.3 or not kept.any()):
                 views[name] = random_view(generator, engine, view)
                 engine.put_view(name, views[name])
         if engine.vertices == 0:
             engine.apply(EdgeBatch(add=np.arange(10)))
             continue
         for name, view in views.items() if step % 4 == 1 else ():
-            with suppress(UnknownVertex):  # all its seeds were removed
-                ranks = engine.view(name, solve=False)
-                assert_within_bound(engine, seeds_held(engine, name, view), ranks)
+            assert_within_bound(engine, view, engine.view(name, solve=False))
         seconds = engine.refresh_views()
         assert seconds.keys() == views.keys()
         for name, view in views.items():
@@ -168,11 +161,35 @@ def test_views_within_sets_stay_within_their_bounds(
         follow_views_within(engine, 6 if is_slow(backend) else (300 if long else 24))
 
 
+class Seen(ThreadWorkers):
+    """sent  whether shards sent ranks
+    ask, answer  change what shard 0 is asked, and what shard 1 tells of a view
+    """
+
+    def __init__(self, options: Options, size: int, backends: Sequence[Backend]) -> None:
+        super().__init__(options, size, backends)
+        self.sent = False
+        self.ask: Callable[[tuple[Any, ...]], tuple[Any, ...]] = lambda arguments: arguments
+        self.answer: Callable[[Told], Told] = lambda told: told
+
+    def call(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
+        first, second = arguments
+        found = super().call(method, [self.ask(first), second])
+        for name, told in found[1].items() if method == "call_kept" and is_told(found[1]) else ():
+            self.sent |= told.content is not None
+            found[1] = {**found[1], name: self.answer(told)}
+        return found
+
+
+def is_told(found: Any) -> bool:
+    return isinstance(found, dict) and all(isinstance(each, Told) for each in found.values())
+
+
 @contextmanager
-def graph(*names: str) -> Iterator[tuple[ThreadWorkers, ShardedEngine, dict[str, ViewQuery]]]:
+def graph(*names: str) -> Iterator[tuple[Seen, ShardedEngine, dict[str, ViewQuery]]]:
     """A graph in two shards, with some of its views."""
     options = Options(target_error=1e-6)
-    workers = ThreadWorkers(options, 2, CPU)
+    workers = Seen(options, 2, [looked_after(CPU)[0] for _ in range(2)])
     with ShardedEngine(options, workers=workers) as engine:
         engine.apply(EdgeBatch(*rmat(8, 8, seed=1)))
         engine.update()
@@ -184,20 +201,24 @@ def graph(*names: str) -> Iterator[tuple[ThreadWorkers, ShardedEngine, dict[str,
 
 @contextmanager
 def no_solve() -> Iterator[None]:
-    with patch.object(Query, "step", side_effect=AssertionError("it is solved")):
+    done = list[Any]()
+    with counted(Sweep, done), counted(Push, done):
         yield
+    assert not done
 
 
 def test_ranks_are_gathered_when_they_are_others() -> None:
     with graph("uniform", "against") as (workers, engine, _):
         before = {name: engine.view(name) for name in engine.views}
-        with patch.object(Ranks, "copied", side_effect=AssertionError("they are sent")):
-            assert all(engine.view(name) is ranks for name, ranks in before.items())
-            # a vertex without edges changes the bound of neither
-            engine.apply(EdgeBatch.of(delete=[(9, 300)]))
-            engine.refresh_views()
-            for name, ranks in before.items():
-                assert engine.view(name).top(3)[1].tolist() == ranks.top(3)[1].tolist()
+        assert workers.sent
+        workers.sent = False
+        assert all(engine.view(name) is ranks for name, ranks in before.items())
+        # a vertex without edges changes the bound of neither
+        engine.apply(EdgeBatch.of(delete=[(9, 300)]))
+        engine.refresh_views()
+        for name, ranks in before.items():
+            assert engine.view(name).top(3)[1].tolist() == ranks.top(3)[1].tolist()
+        assert not workers.sent
         held = {each: shard.memory()["personalized"] for each, shard in enumerate(workers.shards)}
         engine.remove_view("uniform")
         engine.remove_view("nothing")
@@ -214,7 +235,15 @@ def test_ranks_are_gathered_when_they_are_others() -> None:
 @pytest.mark.parametrize("call", ["refresh", "read", "keep"])
 def test_ranks_that_did_not_arrive_are_sent_again(call: str) -> None:
     """The bound is never said of others."""
-    with graph("few", "uniform") as (_, engine, views):
+
+    class Large:
+        def __len__(self) -> int:
+            raise MemoryError("gathering")
+
+    def spoiled(told: Told) -> Told:
+        return told if told.content is None else told._replace(content=(Large(), 1.0, 1.0))  # type: ignore[arg-type]
+
+    with graph("few", "uniform") as (workers, engine, views):
         engine.apply(EdgeBatch(*np.random.default_rng(1).integers(0, 256, (2, 60))))
         if call == "keep":
             views = {name: replace(view, damping=0.5) for name, view in views.items()}
@@ -223,10 +252,11 @@ def test_ranks_that_did_not_arrive_are_sent_again(call: str) -> None:
             "read": lambda name: engine.view(name),
             "keep": lambda name: engine.put_view(name, views[name]),
         }
-        with patch.object(engine, "joined", side_effect=MemoryError("gathering")):
-            for name in views:
-                with pytest.raises(MemoryError, match="gathering"):
-                    calls[call](name)
+        workers.answer = spoiled
+        for name in views:
+            with pytest.raises(MemoryError, match="gathering"):
+                calls[call](name)
+        workers.answer = lambda told: told
         for name, view in views.items():
             assert_within_bound(engine, view, engine.view(name, solve=False))
             assert_read(engine, name, view)
@@ -247,12 +277,36 @@ def test_views_start_from_ranks_and_go_on_from_them(direction: ViewDirection) ->
             engine.personalized_many([failing])
         with no_solve():
             engine.refresh_views()
-            assert not any(shard._queries.answering for shard in workers.shards)
+            workers.sent = False
+            engine.refresh_views()
+        assert not workers.sent  # nothing was forgotten once more
         engine.apply(EdgeBatch.of([(1, 3), (5, 7), (300, 2)], remove=[8]))
         engine.refresh_views()
         for name in ("first", "second"):
             assert engine.view(name).error_bound <= 1e-6
             assert_within_bound(engine, view, engine.view(name))
+
+
+class Unreadable:
+    """In place of a view."""
+
+    def __getattr__(self, name: str) -> Any:
+        sleep(0.1)  # the other shard has begun
+        raise MemoryError("changing")
+
+
+@contextmanager
+def failing_perturb(number: int) -> Iterator[None]:
+    """The perturbation of this number raises RuntimeError."""
+    numbers = count(1)
+
+    def fails(_: Perturb, run: Callable[[], Any]) -> Any:
+        if next(numbers) == number:
+            raise RuntimeError("following")
+        return run()
+
+    with observed(Perturb, fails):
+        yield
 
 
 @pytest.mark.parametrize("during", ["refresh", "read", "batch", "change", "changing"])
@@ -268,15 +322,13 @@ def test_after_an_error_views_are_solved_again(during: str) -> None:
             engine.put_view("few", views["few"])
         elif during == "changing":  # in one shard alone
             other = replace(views["few"], seeds=np.array([2, 3, 4]))
-            change = patch.object(
-                workers.shards[1]._queries.views, "change", side_effect=MemoryError("changing")
-            )
-            with change, pytest.raises(MemoryError, match="changing"):
+            workers.ask = lambda asked: (*asked[:2], Unreadable())
+            with pytest.raises(MemoryError, match="changing"):
                 engine.put_view("few", other)
+            workers.ask = lambda asked: asked
         engine.apply(EdgeBatch(*np.random.default_rng(1).integers(0, 256, (2, 60))))
         if during == "batch":
-            perturb = patch.object(Views, "perturb", side_effect=MemoryError("following"))
-            with perturb, pytest.raises(MemoryError, match="following"):
+            with failing_perturb(4), pytest.raises(RuntimeError, match="following"):
                 engine.update()
         elif during == "refresh":
             with failing_sweep(workers):
@@ -299,27 +351,25 @@ def test_a_view_for_which_one_shard_has_no_memory_is_refused() -> None:
         before = engine.view("few")
         for direction in DIRECTIONS:
             large = ViewQuery(None, direction=direction)
-            memory = patch.object(CpuDevice, "memory_available", return_value=100)
-            with memory, pytest.raises(OutOfMemory, match="the view 'large' needs") as refused:
+            device = workers.shards[1].graph.backend.device
+            assert isinstance(device, TestDevice)
+            needs = "the view 'large' needs"
+            with device.with_only(100), pytest.raises(OutOfMemory, match=needs) as refused:
                 engine.put_view("large", large)
             assert engine.views == ["few"]
             with no_solve():
                 assert engine.view("few") is before
-            context = workers.shards[1]._queries.views.context
-            asked = engine._queries.resolved_view("large", large)
-            kept = context(asked) if direction == "reversed" else None
             engine.apply(EdgeBatch.of([(1, 2), (2, 9)]))
             engine.refresh_views()
             assert_read(engine, "few", views["few"])
             before = engine.view("few")
-            del kept, refused
+            del refused  # which kept the reversed graph of the first shard
             engine.put_view("large", large)
             assert_read(engine, "large", replace(large, target_error=1e-6))
             engine.remove_view("large")
 
 
-def test_a_first_solve_follows_batches_between_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("liverank_gpu.sharded.engine.SLICE_SECONDS", 0.0)
+def test_a_first_solve_follows_batches_between_its_steps() -> None:
     with graph() as (workers, engine, _):
         of = np.arange(0, 200, 2), None, 1e-9
         views = [ViewQuery(*of, direction=direction) for direction in DIRECTIONS]
