@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from liverank_gpu import STRATEGIES, EdgeBatch, Engine, Options
+from liverank_gpu import STRATEGIES, EdgeBatch, Engine, Options, ShardedEngine
 from liverank_gpu.backends import backend_named
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.csr import Operation
@@ -137,8 +137,7 @@ def test_after_an_interrupted_solve_all_vertices_are_ranked(strategy: str) -> No
     generator = np.random.default_rng(9)
     options, model = Options(target_error=1e-9), Model("uniform")
     workers = ThreadWorkers(options, 3, CPU)
-    with sharded_engine(options, 3, CPU) as engine:
-        engine._workers = workers
+    with ShardedEngine(options, workers=workers) as engine:
         batch = EdgeBatch(*generator.integers(0, 80, (2, 300)))
         engine.apply(batch)
         model.apply(batch)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import count
 from time import sleep
 from typing import Any, get_args
 from unittest.mock import patch
@@ -34,7 +33,7 @@ from liverank_gpu.sharded.queries import Told
 from liverank_gpu.types import ViewDirection
 from tests.gpu.doubles import TestDevice, looked_after
 from tests.gpu.graphs import is_slow
-from tests.gpu.observed import counted, observed
+from tests.gpu.observed import counted
 from tests.gpu.personalized.test_views import (
     KINDS,
     any_batch,
@@ -43,7 +42,7 @@ from tests.gpu.personalized.test_views import (
     random_view,
 )
 from tests.gpu.sharded.test_shards import sharded_engine
-from tests.gpu.sharded.threads import ThreadWorkers, failing_sweep
+from tests.gpu.sharded.threads import ThreadWorkers, failing, failing_sweep
 
 CPU = backend_named("cpu")
 SEEDS, WEIGHTS = np.array([1, 7, 7]), np.array([1.0, 2.0, 3.0])
@@ -272,9 +271,9 @@ def test_views_start_from_ranks_and_go_on_from_them(direction: ViewDirection) ->
             engine.put_view("second", view, (ranks.to_numpy(), ranks.base))
         assert_within_bound(engine, view, engine.view("second"))
         # after an error, from what was gathered
-        failing = PersonalizedQuery(np.array([5]), None, 4, "pull", 1e-9)
+        wrong = PersonalizedQuery(np.array([5]), None, 4, "pull", 1e-9)
         with failing_sweep(workers), pytest.raises(MemoryError, match="the third sweep"):
-            engine.personalized_many([failing])
+            engine.personalized_many([wrong])
         with no_solve():
             engine.refresh_views()
             workers.sent = False
@@ -295,28 +294,14 @@ class Unreadable:
         raise MemoryError("changing")
 
 
-@contextmanager
-def failing_perturb(number: int) -> Iterator[None]:
-    """The perturbation of this number raises RuntimeError."""
-    numbers = count(1)
-
-    def fails(_: Perturb, run: Callable[[], Any]) -> Any:
-        if next(numbers) == number:
-            raise RuntimeError("following")
-        return run()
-
-    with observed(Perturb, fails):
-        yield
-
-
 @pytest.mark.parametrize("during", ["refresh", "read", "batch", "change", "changing"])
 def test_after_an_error_views_are_solved_again(during: str) -> None:
     names = ("few", "uniform", "against", "all against", "inside")
     with graph(*names) as (workers, engine, views):
         if during == "change":
-            failing = PersonalizedQuery(np.array([5]), None, 4, "pull", 1e-9)
+            wrong = PersonalizedQuery(np.array([5]), None, 4, "pull", 1e-9)
             with failing_sweep(workers), pytest.raises(MemoryError, match="the third sweep"):
-                engine.personalized_many([failing])
+                engine.personalized_many([wrong])
             views["few"] = replace(views["few"], seeds=np.array([2, 3, 4]))
             assert not engine.change_view("few", views["few"])
             engine.put_view("few", views["few"])
@@ -328,7 +313,8 @@ def test_after_an_error_views_are_solved_again(during: str) -> None:
             workers.ask = lambda asked: asked
         engine.apply(EdgeBatch(*np.random.default_rng(1).integers(0, 256, (2, 60))))
         if during == "batch":
-            with failing_perturb(4), pytest.raises(RuntimeError, match="following"):
+            following = failing(workers, Perturb, 2, RuntimeError("following"))
+            with following, pytest.raises(RuntimeError, match="following"):
                 engine.update()
         elif during == "refresh":
             with failing_sweep(workers):
@@ -381,9 +367,9 @@ def test_a_first_solve_follows_batches_between_its_steps() -> None:
                 if steps == 2:
                     engine.apply(EdgeBatch.of([(1, 301), (301, 4)], delete=[(0, 1)]))
                 if steps == 4:  # it begins again
-                    failing = PersonalizedQuery(np.array([5]), None, 4, "pull", 1e-9)
+                    wrong = PersonalizedQuery(np.array([5]), None, 4, "pull", 1e-9)
                     with failing_sweep(workers), pytest.raises(MemoryError, match="third sweep"):
-                        engine.personalized_many([failing])
+                        engine.personalized_many([wrong])
                 steps += 1
             assert steps > 5
             assert registration.updates == 1

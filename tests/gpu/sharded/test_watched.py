@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import count
 from unittest.mock import patch
 
 import numpy as np
@@ -21,10 +22,12 @@ from liverank_gpu import (
 )
 from liverank_gpu.backends import backend_named
 from liverank_gpu.operations.backend import Backend
+from liverank_gpu.operations.residual import Perturb
 from liverank_gpu.pagerank.iterate import Workspace
 from liverank_gpu.personalized.query import Query
 from liverank_gpu.personalized.watched import Entry
 from liverank_gpu.types import Personalized
+from tests.gpu.doubles import TestDevice, looked_after
 from tests.gpu.graphs import exact_ranks
 from tests.gpu.sharded.test_personalized import (
     FREE,
@@ -34,7 +37,7 @@ from tests.gpu.sharded.test_personalized import (
     weighted_or_not,
 )
 from tests.gpu.sharded.test_shards import kind_of_graph
-from tests.gpu.sharded.threads import ThreadWorkers, failing_sweep, pushing
+from tests.gpu.sharded.threads import ThreadWorkers, failing, failing_sweep, pushing
 
 CPU = backend_named("cpu")
 
@@ -117,9 +120,9 @@ def parts(count: int) -> EdgeBatch:
     return EdgeBatch(sources, targets, vertices=4 * count)
 
 
-def entries(workers: ThreadWorkers, name: str) -> list[Entry]:
-    """What the shards have of a watched query."""
-    return [shard._queries.watched[name] for shard in workers.shards]
+def held(workers: ThreadWorkers) -> list[int]:
+    """Bytes of each shard for queries."""
+    return [shard.memory()["personalized"] for shard in workers.shards]
 
 
 @contextmanager
@@ -128,7 +131,8 @@ def rings(
 ) -> Iterator[tuple[ThreadWorkers, Engine, ShardedEngine]]:
     """A graph in two shards and on one device, with a watched query in each of its parts."""
     options = Options(dangling="self-loop")
-    workers, one = ThreadWorkers(options, 2, backend), Engine(options, CPU)
+    backends = [looked_after(backend)[0] for _ in range(2)]
+    workers, one = ThreadWorkers(options, 2, backends), Engine(options, CPU)
     with ShardedEngine(options, workers=workers) as engine:
         for each in (one, engine):
             each.apply(parts(400))
@@ -136,6 +140,16 @@ def rings(
         for place, name in enumerate(names):
             engine.watch(name, ring_query(place))
         yield workers, one, engine
+
+
+def assert_packed(workers: ThreadWorkers, engine: ShardedEngine) -> None:
+    """One more query like the first takes less than y and r of it would, 16 bytes a vertex."""
+    before = held(workers)
+    engine.watch("one more", ring_query(300))
+    for shard, many, few in zip(workers.shards, held(workers), before, strict=True):
+        assert 0 < many - few < shard.graph.vertices // 2
+    engine.unwatch("one more")
+    assert held(workers) == before
 
 
 def ring_query(place: int) -> PersonalizedQuery:
@@ -151,7 +165,7 @@ def assert_all_right(one: Engine, engine: ShardedEngine, *names: str) -> None:
 
 def test_a_query_near_its_seeds_is_packed_and_costs_no_iteration_when_left_alone() -> None:
     with rings("here") as (workers, one, engine):
-        assert all(each.query and each.query.iterate.packed for each in entries(workers, "here"))
+        assert_packed(workers, engine)
         before = engine.watched("here")
         for each in (one, engine):
             each.apply(EdgeBatch.of([(100, 203)], vertices=1_700))
@@ -167,7 +181,7 @@ def test_a_query_near_its_seeds_is_packed_and_costs_no_iteration_when_left_alone
         engine.refresh_watched()
         assert engine.watched("here").iterations > 0
         assert engine.watched("here").vertices is not before.vertices
-        assert all(each.query and each.query.iterate.packed for each in entries(workers, "here"))
+        assert_packed(workers, engine)
         assert_all_right(one, engine, "here")
 
 
@@ -190,7 +204,11 @@ def test_watched_queries_are_replaced_and_forgotten() -> None:
                 engine.watched(name)
             with pytest.raises(KeyError):
                 engine.restrict(name, np.array([1]))
-        assert all(len(shard._queries.watched) == 0 for shard in workers.shards)
+        forgotten = held(workers)
+        engine.watch("a", ring_query(0))
+        assert all(few < many for few, many in zip(forgotten, held(workers), strict=True))
+        engine.unwatch("a")
+        assert held(workers) == forgotten
 
 
 def test_a_restriction_that_did_not_reach_the_shards_is_sent_again() -> None:
@@ -242,12 +260,13 @@ def test_a_first_solve_follows_batches_between_its_steps() -> None:
 def test_entries_that_one_shard_cannot_list_are_listed_by_none() -> None:
     with rings(backend=pushing(CPU)) as (workers, one, engine):
         engine.watch("a", replace(ring_query(0), method="hybrid"))
-        assert all(each.query and each.query.iterate.packed for each in entries(workers, "a"))
+        entries = [shard._queries.watched["a"] for shard in workers.shards]
+        assert all(each.query and each.query.iterate.packed for each in entries)
         (free,) = workers.shards[1].internals.queries.pool._free
         free.residual.candidates = free.residual.candidates[:1]
         engine.restrict("a", np.array([0, 1, 2, 3]))
         engine.refresh_watched()
-        assert not any(each.query and each.query.iterate.packed for each in entries(workers, "a"))
+        assert not any(each.query and each.query.iterate.packed for each in entries)
         for each in (one, engine):
             each.apply(EdgeBatch.of([(1, 3)]))
         assert_all_right(one, engine, "a")
@@ -256,24 +275,20 @@ def test_entries_that_one_shard_cannot_list_are_listed_by_none() -> None:
 @pytest.mark.parametrize("during", ["refresh", "query", "between", "batch"])
 def test_after_an_error_watched_queries_are_solved_again(during: str) -> None:
     names = ("a", "b", "c")
-    failing = PersonalizedQuery(np.array([5]), None, 4, "pull", 1e-9)
+    wrong = PersonalizedQuery(np.array([5]), None, 4, "pull", 1e-9)
     with rings(*names) as (workers, one, engine):
-        registration = engine.register("later", failing)
+        registration = engine.register("later", wrong)
         while not registration.done:
             registration.step()
         for each in (one, engine):
             each.apply(EdgeBatch.of([(1, 3), (5, 7), (9, 11)], remove=[17]))
         before = {name: engine.watched(name) for name in names}
         if during == "batch":
-            query = entries(workers, "b")[1].query
-            assert query is not None
-            with (
-                patch.object(query, "perturb", side_effect=MemoryError("following")),
-                pytest.raises(MemoryError, match="following"),
-            ):
+            following = failing(workers, Perturb, 3, RuntimeError("following"))
+            with following, pytest.raises(RuntimeError, match="following"):
                 engine.update()
         elif during == "refresh":
-            engine.watch("dense", replace(failing, seeds=np.array([1])))
+            engine.watch("dense", replace(wrong, seeds=np.array([1])))
             for each in (one, engine):
                 each.apply(EdgeBatch.of([(2, 1)]))
             with failing_sweep(workers):
@@ -281,7 +296,7 @@ def test_after_an_error_watched_queries_are_solved_again(during: str) -> None:
             engine.unwatch("dense")
         else:
             with failing_sweep(workers), pytest.raises(MemoryError, match="the third sweep"):
-                engine.personalized_many([failing])
+                engine.personalized_many([wrong])
             assert all(engine.watched(name) is before[name] for name in names)
         if during == "between":
             for each in (one, engine):
@@ -290,7 +305,7 @@ def test_after_an_error_watched_queries_are_solved_again(during: str) -> None:
         assert_all_right(one, engine, *names)
         if during == "query":
             engine.keep(registration)  # which the shards have forgotten
-            assert_certified(one, failing, engine.watched("later"))
+            assert_certified(one, wrong, engine.watched("later"))
         registration.close()
         assert engine.update().error_bound <= 1e-6
 
@@ -304,9 +319,9 @@ def test_a_first_solve_that_shards_forgot_is_done_again() -> None:
         for each in (registration, new):
             while not each.done:
                 each.step()
-        failing = PersonalizedQuery(np.array([5]), None, 4, "pull", 1e-9)
+        wrong = PersonalizedQuery(np.array([5]), None, 4, "pull", 1e-9)
         with failing_sweep(workers), pytest.raises(MemoryError, match="the third sweep"):
-            engine.personalized_many([failing])
+            engine.personalized_many([wrong])
         engine.refresh_watched()
         workers.unreachable = "solve"
         for each in (registration, new):
@@ -326,23 +341,19 @@ def test_a_first_solve_that_shards_forgot_is_done_again() -> None:
 def test_memory_that_is_short_on_one_shard_concerns_one_query() -> None:
     names = ("a", "b", "c")
     with rings(*names) as (workers, one, engine):
-        second = workers.shards[1]._queries
-        entry = second.watched["b"].query
-        assert entry is not None
-        workspace = Entry._room
+        workspace, asked = Entry._room, count()
 
         def short(kept: Entry, query: Query) -> Workspace:
-            if query is entry:
+            if 4 in query.query.seeds.vertices and next(asked) == 0:  # of "b", on one shard
                 raise MemoryError
             return workspace(kept, query)
 
         for each in (one, engine):
             each.apply(EdgeBatch.of([(1, 3), (5, 7), (9, 11)]))
-        device = second._vertices.graph.backend.device
-        with (
-            patch("liverank_gpu.personalized.watched.Entry._room", short),
-            patch.object(type(device), "memory_available", lambda _: 1_000),
-        ):
+        device = workers.shards[1].graph.backend.device
+        assert isinstance(device, TestDevice)
+        device.available = 1_000
+        with patch("liverank_gpu.personalized.watched.Entry._room", short):
             engine.refresh_watched()
         for name in ("a", "c"):
             assert_certified(one, ring_query("abc".index(name)), engine.watched(name))
@@ -350,11 +361,10 @@ def test_memory_that_is_short_on_one_shard_concerns_one_query() -> None:
             OutOfMemory, match=r"the watched query 'b' needs [0-9,]+ bytes; 1,000 are"
         ):
             engine.watched("b")
-        with (
-            patch.object(type(device), "memory_available", lambda _: 1_000),
-            pytest.raises(OutOfMemory, match="the watched query 'a' needs"),
-        ):
+        before = engine.watched("a").vertices
+        with pytest.raises(OutOfMemory, match="the watched query 'a' needs"):
             engine.watch("a", ring_query(1))
+        device.available = None
         # nothing was reset, and what was short is solved again
-        assert workers.shards[0]._queries.watched["a"].query is not None
         assert_all_right(one, engine, *names)
+        assert engine.watched("a").vertices is before

@@ -5,17 +5,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from itertools import count
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 from numpy.typing import NDArray
 
 from liverank_gpu.operations.backend import Backend
-from liverank_gpu.operations.csr import Operation
+from liverank_gpu.operations.csr import Operation, Result, Run
 from liverank_gpu.operations.sweeps import Sweep
 from liverank_gpu.sharded.communicator import HostCommunicator
 from liverank_gpu.sharded.dask_workers import Workers
@@ -61,13 +60,33 @@ def one_step(method: str, arguments: Sequence[tuple[Any, ...]]) -> Sequence[tupl
     return arguments
 
 
+class Running:
+    """What runs the operations of a backend; `before` is called with each."""
+
+    before: Callable[[Operation[Any]], None] = staticmethod(lambda _: None)
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+
+    def __call__(self, operation: Operation[Result], /) -> Result:
+        self.before(operation)
+        return self._run(operation)
+
+
 class ThreadWorkers(Workers):
-    """See Workers. Queries are solved by one step a call."""
+    """See Workers. Queries are solved by one step a call.
+
+    running  the operations of each shard, on its own rows
+    """
 
     def __init__(self, options: Options, size: int, backend: Backend | Sequence[Backend]) -> None:
         """backend  of all shards, or of each"""
         self.size = size
         backends = [backend] * size if isinstance(backend, Backend) else backend
+        self.running = [Running(each.run) for each in backends]
+        backends = [
+            replace(each, run=run) for each, run in zip(backends, self.running, strict=True)
+        ]
         self._meeting = _Meeting(size)
         self.communicators = [ThreadCommunicator(rank, size, self._meeting) for rank in range(size)]
         self.shards = [
@@ -119,15 +138,23 @@ def pushing(backend: Backend) -> Backend:
 
 
 @contextmanager
-def failing_sweep(workers: ThreadWorkers) -> Iterator[None]:
-    """The third sweep of one shard raises MemoryError."""
-    graph, numbers = workers.shards[1].graph, count(1)
-    run = graph.backend.run
+def failing(
+    workers: ThreadWorkers, kind: type[Operation[Any]], number: int, error: Exception
+) -> Iterator[None]:
+    """The operation of a kind that has this number, from 1, raises an error in the second shard."""
+    numbers = count(1)
 
-    def failing(operation: Operation[Any], /) -> Any:
-        if isinstance(operation, Sweep) and next(numbers) == 3:
-            raise MemoryError("the third sweep")
-        return run(operation)
+    def fails(operation: Operation[Any]) -> None:
+        if isinstance(operation, kind) and next(numbers) == number:
+            raise error
 
-    with patch.object(graph, "backend", replace(graph.backend, run=failing)):
+    workers.running[1].before = fails
+    try:
         yield
+    finally:
+        del workers.running[1].before
+
+
+def failing_sweep(workers: ThreadWorkers) -> AbstractContextManager[None]:
+    """The third sweep of one shard raises MemoryError."""
+    return failing(workers, Sweep, 3, MemoryError("the third sweep"))
