@@ -455,8 +455,8 @@ class Views(Kept[View]):
     def __init__(self, context: QueryContext) -> None:
         super().__init__()
         self._context = context
-        # known as long as it has a view, or the first solve of one
-        self._reversed_context: Callable[[], QueryContext | None] = lambda: None
+        # known as long as it has a view, or the first solve of one; NoneType() is None
+        self._reversed_context: Callable[[], QueryContext | None] = type(None)
 
     def context(self, asked: ResolvedView) -> QueryContext:
         """Where the view is solved. Raises OutOfMemory."""
@@ -512,7 +512,8 @@ class Views(Kept[View]):
 
     def turn(self, update: GraphUpdate) -> None:
         """Has the reversed graph follow a batch, before anything that walks it."""
-        context, graph = self._reversed_context(), self.reversed_graph
+        context = self._reversed_context()
+        graph = None if context is None else self.reversed_graph
         if context is not None and graph is not None:
             context.turned = graph.follow(update)
 
