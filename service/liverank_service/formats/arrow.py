@@ -394,7 +394,6 @@ def json_table(
     content: bytes,
     schema: pa.Schema,
     *,
-    newlines_in_values: bool = False,
     others: Literal["error", "infer"] = "error",
 ) -> pa.Table:
     """JSON objects as a table. Raises pa.ArrowException, UnicodeDecodeError.
@@ -411,7 +410,6 @@ def json_table(
         parse_options=pyarrow.json.ParseOptions(
             explicit_schema=schema,
             unexpected_field_behavior=others,
-            newlines_in_values=newlines_in_values,
         ),
     )
     table = read_table(read, content)

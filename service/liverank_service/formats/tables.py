@@ -208,15 +208,6 @@ def check_columns(names: list[str], known: tuple[str, ...], required: tuple[str,
             raise FormatError(name, None, f"missing column; got {listed(names)}")
 
 
-def first_invalid(keys: pa.Array, kind: KeyKind) -> int | None:
-    """The position of the first key that is null or empty."""
-    invalid = keys.is_null()
-    if kind == "string":
-        invalid = pc.or_(invalid, pc.fill_null(pc.equal(pc.binary_length(keys), 0), False))
-    index: int = invalid.index(True).as_py()
-    return index if index >= 0 else None
-
-
 def combined(column: pa.ChunkedArray) -> pa.Array:
     return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
 
@@ -239,8 +230,11 @@ def keys_of(
         too_large = pc.greater(column, pa.scalar(2**63 - 1, column.type))
         keys, index = None, too_large.index(True).as_py()
     else:
-        index = first_invalid(keys, kind)
-    if index is not None:
+        invalid = keys.is_null()
+        if kind == "string":
+            invalid = pc.or_(invalid, pc.fill_null(pc.equal(pc.binary_length(keys), 0), False))
+        index = invalid.index(True).as_py()
+    if index >= 0:
         message = f"expected {EXPECTED_KEY[kind]}, got {described(column[index].as_py())}"
         raise FormatError(field, index, message)
     return keys

@@ -35,7 +35,9 @@ from liverank_gpu.errors import BackendUnavailable, DeviceLost, EngineError
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.sweeps import OrthominUpdate
 from liverank_gpu.pagerank.sweeps import SWEEP_KINDS, relative_cost
+from liverank_gpu.personalized.batch import Queries
 from liverank_gpu.sharded.columns import MOST_REPLICATED, Numbering
+from liverank_gpu.sharded.engine import ShardedQueries
 from liverank_gpu.sharded.graph import ShardGraph
 from liverank_gpu.sharded.shared_memory import Place
 from liverank_gpu.types import Form
@@ -455,11 +457,50 @@ BESIDE_THE_GRAPH = {
 }
 """Calls of Engine that shards have as they are."""
 
+OF_QUERIES = {
+    "change_view",
+    "keep",
+    "put_view",
+    "refresh_views",
+    "refresh_watched",
+    "register",
+    "remove_view",
+    "resolve",
+    "restrict",
+    "submit",
+    "unwatch",
+    "view",
+    "view_lost_seeds",
+    "view_steps_to",
+    "views",
+    "watched",
+}
+"""The same, of ShardedQueries, which goes to the shards."""
+
+QUERIES_BESIDE_THEM = {
+    # made of others
+    "resolve",
+    "resolved_view",
+    "restrict",
+    # of one device alone
+    "close",
+    "perturb",
+    "warm_up",
+    "warm_up_others",
+    "nbytes",
+}
+"""Calls of Queries that ShardedQueries has as they are."""
+
 
 def test_every_call_of_an_engine_goes_to_the_shards() -> None:
     calls = {name for name in vars(Engine) if not name.startswith("_")}
     others = {name for name in vars(ShardedEngine) if not name.startswith("_")}
-    assert calls - others == BESIDE_THE_GRAPH
+    assert calls - others == BESIDE_THE_GRAPH | OF_QUERIES
+    calls, others = (
+        {name for name in vars(kind) if not name.startswith("_")}
+        for kind in (Queries, ShardedQueries)
+    )
+    assert calls - others == QUERIES_BESIDE_THEM
 
 
 class _Machines(ThreadWorkers):

@@ -67,7 +67,6 @@ def test_a_reader_that_fails_gives_the_content_back(content: bytes, waits: list[
     [
         ("text/csv", b"source,target\na,b\nc\n"),
         ("application/x-ndjson", b'{"source": "a", "target": "b"}\n{"source": '),
-        ("application/json", b'{"insert": [["a", "b"], [' + b" " * (1 << 20)),
     ],
 )
 def test_bodies_are_given_back_too(kind: str, body: bytes, waits: list[bool]) -> None:
