@@ -77,7 +77,7 @@ def decode_batch(
     not follow its format, and DecodedTooLarge for one that decodes to more than `limit` bytes.
     """
     attributes = Attributes(weighted, times, adds)
-    media_type = _media_type(content_type)
+    media_type = media_type_of(content_type)
     if media_type in _TABLES:
         read = _TABLES[media_type]
         table = read(body, limit, lambda schema: check_schema(schema, kind, attributes))
@@ -93,7 +93,7 @@ def decode_vertices(content_type: str | None, body: bytes, kind: KeyKind) -> pa.
 
     Raises UnsupportedFormat and FormatError.
     """
-    if _media_type(content_type) != JSON:
+    if media_type_of(content_type) != JSON:
         raise UnsupportedFormat(content_type or "", (JSON,))
     attributes, members = Attributes(weighted=False, times=None), ("vertices",)
     return decode_json(body, kind, attributes, members, required=members).vertices
@@ -101,11 +101,11 @@ def decode_vertices(content_type: str | None, body: bytes, kind: KeyKind) -> pa.
 
 def parsing_bytes(content_type: str | None, length: int) -> int:
     """What parsing a body of this length takes, at the price of its format."""
-    return PARSING_PRICES.get(_media_type(content_type) or "", 0) * length
+    return PARSING_PRICES.get(media_type_of(content_type) or "", 0) * length
 
 
 @lru_cache(maxsize=16)
-def _media_type(content_type: str | None) -> str | None:
+def media_type_of(content_type: str | None) -> str | None:
     """Without parameters, in lower case; no content type means JSON; None for another charset."""
     media_type, *parameters = (part.strip().lower() for part in (content_type or "").split(";"))
     charset = next((p[8:].strip('"') for p in parameters if p.startswith("charset=")), "utf-8")

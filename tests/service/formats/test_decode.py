@@ -194,7 +194,8 @@ def _plain(body: bytes, kind: KeyKind) -> list[list[Any]] | None:
 
     try:
         document = json.loads(body.decode(), object_pairs_hook=distinct)
-        assert set(document) <= {"insert", "delete", "vertices"}
+        assert isinstance(document, dict)
+        assert document.keys() <= {"insert", "delete", "vertices"}
         edges = [document.get(name, []) for name in ("insert", "delete")]
         assert all(isinstance(pairs, list) for pairs in edges)
         assert all(isinstance(pair, list) and len(pair) == 2 for pairs in edges for pair in pairs)
